@@ -150,9 +150,7 @@ impl Event {
             quoted.join(",")
         };
         let (other, other_groups) = match &self.impersonated_user {
-            Some(other) if !other.username.is_empty() => {
-                (other.username.clone(), or(&groups(other), "\"<lookup>\""))
-            }
+            Some(other) if !other.username.is_empty() => (other.username.clone(), or(&groups(other), "\"<lookup>\"")),
             _ => ("<self>".into(), "\"<lookup>\"".into()),
         };
         let code = self.response_status.as_ref().and_then(|status| status["code"].as_u64());

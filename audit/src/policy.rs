@@ -85,7 +85,8 @@ impl Policy {
     /// Reads a policy file. What is wrong with it is told all at once; unknown fields are passed over and told of in the
     /// second part of the result.
     pub fn read(text: &str) -> Result<(Policy, Vec<String>), Vec<String>> {
-        let document: Value = serde_yaml_ng::from_str(text).map_err(|error| vec![format!("failed decoding: {error}")])?;
+        let document: Value =
+            serde_yaml_ng::from_str(text).map_err(|error| vec![format!("failed decoding: {error}")])?;
         let Value::Object(fields) = &document else {
             return Err(vec!["failed decoding: the file holds no object".into()]);
         };
@@ -98,7 +99,12 @@ impl Policy {
             )]);
         }
         let mut strange = Vec::new();
-        unknown(fields, &["apiVersion", "kind", "metadata", "rules", "omitStages", "omitManagedFields"], "", &mut strange);
+        unknown(
+            fields,
+            &["apiVersion", "kind", "metadata", "rules", "omitStages", "omitManagedFields"],
+            "",
+            &mut strange,
+        );
         let mut faults = Vec::new();
         let omit_stages = stages(fields.get("omitStages"), "omitStages", &mut faults);
         let omit_managed_fields = fields.get("omitManagedFields").and_then(Value::as_bool).unwrap_or(false);
@@ -194,9 +200,8 @@ fn read_rule(document: &Value, at: &str, faults: &mut Vec<String>) -> Option<Rul
             continue;
         }
         if !url.starts_with('/') {
-            faults.push(format!(
-                "{at}: Invalid value: {url:?}: non-resource URL rules must begin with a '/' character"
-            ));
+            faults
+                .push(format!("{at}: Invalid value: {url:?}: non-resource URL rules must begin with a '/' character"));
         }
         if url.find('*').is_some_and(|star| star + 1 < url.len()) {
             faults.push(format!(

@@ -165,8 +165,11 @@ impl Auditor {
             "Audit events generated and sent to the audit backends.",
             &[(String::new(), read(&self.counts.events))],
         );
-        let errors: Vec<_> =
-            self.backends.iter().map(|backend| (format!("{{plugin=\"{}\"}}", backend.name()), backend.errors())).collect();
+        let errors: Vec<_> = self
+            .backends
+            .iter()
+            .map(|backend| (format!("{{plugin=\"{}\"}}", backend.name()), backend.errors()))
+            .collect();
         counter("apiserver_audit_error_total", "Audit events that failed to be audited properly.", &errors);
         let levels: Vec<_> = [Level::None].into_iter().chain(Level::TOLD).collect();
         let levels: Vec<_> = levels
@@ -243,8 +246,8 @@ impl Trail {
     }
 
     /// The answer has begun, and goes on until the trail is dropped.
-    pub async fn start(&mut self, code: u16) {
-        self.answer(Ended { code, ..Ended::default() });
+    pub async fn start(&mut self, ended: Ended) {
+        self.answer(ended);
         self.state = State::Started;
         _ = self.tell(Stage::ResponseStarted).await;
     }

@@ -34,9 +34,7 @@ pub fn shape(mode: Mode) -> Option<Value> {
         json!({"topologySpreadConstraints": [{"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 5,
             "whenUnsatisfiable": action, "labelSelector": {"matchLabels": {"app": "bench"}}}]})
     };
-    let required = |side: &str, key: &str| {
-        json!({"affinity": {side: {"requiredDuringSchedulingIgnoredDuringExecution": [apart(key)]}}})
-    };
+    let required = |side: &str, key: &str| json!({"affinity": {side: {"requiredDuringSchedulingIgnoredDuringExecution": [apart(key)]}}});
     let preferred = |side: &str, key: &str| {
         let term = json!({"weight": 1, "podAffinityTerm": apart(key)});
         json!({"affinity": {side: {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}})
@@ -130,7 +128,8 @@ async fn bind_all(bench: &Bench<'_>, pods: Pods, count: u64) -> anyhow::Result<(
     let answer = bench.pool.pick(0).send(Method::GET, &format!("{PODS}?limit=1"), None).await?;
     let version = answer.metadata_text("resourceVersion").unwrap_or("0").to_owned();
     // Only pods with a node are watched: one appears when it is bound.
-    let path = format!("{PODS}?watch=true&resourceVersion={version}&fieldSelector=spec.nodeName%21%3D&timeoutSeconds=3600");
+    let path =
+        format!("{PODS}?watch=true&resourceVersion={version}&fieldSelector=spec.nodeName%21%3D&timeoutSeconds=3600");
     let pool = Pool::connect(&bench.access, 1).await?;
     let stream = pool.pick(0).stream(&path).await.map_err(|failure| anyhow::anyhow!("cannot watch pods: {failure}"))?;
     let listening = tokio::spawn(listen(stream, seen.clone()));
@@ -160,7 +159,8 @@ impl Seen {
     }
 
     fn take_in(&self, event: &[u8]) {
-        if !event.starts_with(br#"{"type":"ADDED""#) || !text_field(event, "name").is_some_and(|name| self.is_own(name)) {
+        if !event.starts_with(br#"{"type":"ADDED""#) || !text_field(event, "name").is_some_and(|name| self.is_own(name))
+        {
             return;
         }
         let Some(stamp) = text_field(event, "stamp").and_then(|stamp| stamp.parse().ok()) else { return };

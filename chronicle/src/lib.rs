@@ -9,14 +9,14 @@
 pub mod at;
 pub mod bisect;
 pub mod clock;
-pub mod files;
 pub mod fork;
 pub mod history;
 pub mod log;
 pub mod remote;
 pub mod replay;
 pub mod run;
-pub mod values;
+
+pub use holdfast_component::{files, values};
 
 /// The runtime on which a subcommand waits for servers.
 pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {

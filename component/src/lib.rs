@@ -1,1 +1,25 @@
-//! What every component has beside its work: leader election, secure serving, health, metrics, logging, configuration.
+//! What every component of a cluster has beside its work: leader election, secure serving with delegated
+//! authentication and authorization, health, metrics, logging, feature gates.
+//!
+//! [`options`] has the flags, in groups that a command flattens into its own; [`Component`] is made of them, serves
+//! what components serve, and does the component's work while it leads.
+
+pub mod api;
+pub mod authentication;
+pub mod authorization;
+mod cache;
+pub mod certificates;
+pub mod component;
+pub mod election;
+pub mod files;
+pub mod gates;
+pub mod health;
+pub mod logging;
+pub mod metrics;
+pub mod options;
+mod process;
+pub mod serving;
+pub mod throttle;
+pub mod values;
+
+pub use component::Component;

@@ -1,23 +1,44 @@
 //! The controllers of a cluster: each a pure plan for one key at a time, over what the world shows.
 //!
 //! A folder (or a file) a controller; [`all`] is their list. What several of them do stands beside them: [`claim`] says
-//! whose an object is, [`pods`] makes and deletes pods, [`subject`] writes statuses and
-//! tells of things, [`conditions`] are the part of a status that others write too.
+//! whose an object is, [`pods`] makes and deletes pods, [`revisions`] keeps old templates, [`subject`] writes statuses
+//! and tells of things, [`conditions`] are the part of a status that others write too.
 
+pub mod account_tokens;
+pub mod addresses;
+pub mod answers;
+pub mod certificates;
 pub mod claim;
 pub mod conditions;
 pub mod cron_job;
+pub mod daemon_set;
 pub mod deployment;
+pub mod disruption;
+pub mod encoded;
+pub mod endpoint_slice;
+pub mod endpoints;
+pub mod garbage;
 pub mod hash;
 pub mod job;
+pub mod names;
+pub mod node_ipam;
+pub mod node_lifecycle;
+pub mod node_ttl;
 pub mod planted;
+pub mod pod_gc;
 pub mod pods;
 pub mod quota;
 pub mod replicas;
+pub mod resource_claim;
+pub mod revisions;
 pub mod root_ca;
 pub mod service_account;
+pub mod service_cidr;
+pub mod services;
 pub mod settings;
+pub mod stateful_set;
 pub mod subject;
+pub mod taint_eviction;
 #[cfg(test)]
 mod testing;
 pub mod ttl_after_finished;
@@ -27,18 +48,58 @@ use holdfast_world::Controller;
 use holdfast_world::views::{ReplicaSet, ReplicationController};
 pub use settings::Settings;
 
-/// Every controller there is, in the order in which `--controllers` lists them.
+/// Every controller there is.
 pub fn all(settings: &Settings) -> Vec<Box<dyn Controller>> {
+    let mut all = workloads();
+    all.extend(keepers(settings));
+    all
+}
+
+/// Those that keep what people have asked for.
+fn workloads() -> Vec<Box<dyn Controller>> {
     vec![
+        Box::new(cron_job::CronJobs),
+        Box::new(daemon_set::DaemonSets::default()),
         Box::new(deployment::Deployments),
+        Box::new(disruption::Disruption::default()),
+        Box::new(endpoint_slice::EndpointSlices::default()),
+        Box::new(endpoint_slice::mirroring::Mirroring),
+        Box::new(endpoints::EndpointsController::default()),
+        Box::new(garbage::GarbageCollector),
+        Box::new(job::Jobs),
         Box::new(replicas::Replicas::<ReplicaSet>::default()),
         Box::new(replicas::Replicas::<ReplicationController>::default()),
-        Box::new(quota::ResourceQuotas::default()),
-        Box::new(root_ca::RootCa::new(settings)),
-        Box::new(volumes::binder::Binder::new(settings)),
-        Box::new(service_account::DefaultAccounts),
-        Box::new(cron_job::CronJobs),
-        Box::new(job::Jobs),
+        Box::new(stateful_set::StatefulSets),
         Box::new(ttl_after_finished::TtlAfterFinished),
     ]
+}
+
+/// Those that keep the cluster.
+fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
+    let mut keepers: Vec<Box<dyn Controller>> = vec![
+        Box::new(account_tokens::clean::TokenCleaner::new(settings)),
+        Box::new(account_tokens::fill::TokenSecrets::new(settings)),
+        Box::new(certificates::approve::Approver::default()),
+        Box::new(certificates::clean::Cleaner),
+        Box::new(certificates::sign::Signing::new(settings)),
+        Box::new(node_lifecycle::NodeLifecycle::new(settings)),
+        Box::new(node_ttl::NodeTtl::default()),
+        Box::new(pod_gc::PodCollector::new(settings)),
+        Box::new(quota::ResourceQuotas::default()),
+        Box::new(resource_claim::ResourceClaims),
+        Box::new(root_ca::RootCa::new(settings)),
+        Box::new(service_account::DefaultAccounts),
+        Box::new(service_cidr::ServiceRanges),
+        Box::new(taint_eviction::TaintEviction::default()),
+        Box::new(volumes::binder::Binder::new(settings)),
+        Box::new(volumes::ephemeral::EphemeralVolumes),
+        Box::new(volumes::protection::AttributesClassProtection),
+        Box::new(volumes::protection::ClaimProtection),
+        Box::new(volumes::protection::VolumeProtection),
+    ];
+    // Settings that do not fit are refused where they are made.
+    if let Ok(Some(ranges)) = node_ipam::NodeRanges::new(settings) {
+        keepers.push(Box::new(ranges));
+    }
+    keepers
 }

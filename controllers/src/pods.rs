@@ -2,7 +2,7 @@
 
 use crate::subject::Subject;
 use holdfast_world::views::Pod;
-use holdfast_world::{Action, Key, Refused, Seen, Step, Time, Verb, View};
+use holdfast_world::{Action, Key, Refused, Seen, Time, Verb, View};
 use serde_json::{Value, json};
 
 /// The longest name, and so the longest beginning of one.
@@ -39,12 +39,12 @@ pub fn delete(owner: Subject<'_>, pod: Seen<'_, Pod>) -> Action {
     Subject::from(pod).delete().told(note)
 }
 
-/// Steps of one action, two, four and so on. Where the first is refused, so would be the others most likely: they are
-/// not tried.
-pub fn slow_start(actions: Vec<Action>) -> Vec<Step> {
-    let mut actions = actions.into_iter();
-    let steps = (0..).map(|doubling: u32| actions.by_ref().take(1 << doubling.min(30)).collect::<Step>());
-    steps.take_while(|step| !step.is_empty()).collect()
+/// Groups of one, two, four and so on. Where the first is refused, so would be the others most likely: they are not
+/// tried.
+pub fn slow_start<T>(items: Vec<T>) -> Vec<Vec<T>> {
+    let mut items = items.into_iter();
+    let groups = (0..).map(|doubling: u32| items.by_ref().take(1 << doubling.min(30)).collect::<Vec<T>>());
+    groups.take_while(|group| !group.is_empty()).collect()
 }
 
 /// What is refused to who makes and deletes pods: notes for people, and the first of it as a condition has it.

@@ -101,8 +101,7 @@ impl ResourceQuotas {
     /// Counts all objects of a namespace that a quota covers.
     fn count(&mut self, world: &World, found: Seen<'_, ResourceQuota>, quota: Quota, now: Time) -> Tally {
         let resources = world.resources().filter(|resource| resource.namespaced());
-        let kinds: Vec<(&Resource, Counted)> =
-            resources.map(|resource| (resource, self.counted(resource))).collect();
+        let kinds: Vec<(&Resource, Counted)> = resources.map(|resource| (resource, self.counted(resource))).collect();
         let used = quota.unused(kinds.iter().map(|(_, counted)| counted));
         let mut tally = Tally { uid: found.meta().uid.clone(), quota, used, leaving: BTreeMap::new() };
         for (resource, counted) in kinds {
@@ -214,8 +213,10 @@ mod tests {
         trial.create(quota("q", json!({"hard": hard})));
         trial.run();
         assert_eq!(trial.get("resourcequotas", "q")["status"]["hard"], hard);
-        let counts = |pods: &str, cpu: &str, all: &str| json!({"pods": pods, "requests.cpu": cpu, "count/pods": all,
-            "count/deployments.apps": "0", "resourcequotas": "1"});
+        let counts = |pods: &str, cpu: &str, all: &str| {
+            json!({"pods": pods, "requests.cpu": cpu, "count/pods": all,
+            "count/deployments.apps": "0", "resourcequotas": "1"})
+        };
         assert_eq!(used(&trial, "q"), counts("1", "100m", "1"));
         trial.create(pod("new", Some("1500m")));
         trial.run();
@@ -261,8 +262,10 @@ mod tests {
         trial.run();
         trial.patch("resourcequotas", "q", json!({"spec": {"hard": {"pods": "3", "services": "2"}}}));
         trial.run();
-        assert_eq!(trial.get("resourcequotas", "q")["status"],
-            json!({"hard": {"pods": "3", "services": "2"}, "used": {"pods": "1", "services": "0"}}));
+        assert_eq!(
+            trial.get("resourcequotas", "q")["status"],
+            json!({"hard": {"pods": "3", "services": "2"}, "used": {"pods": "1", "services": "0"}})
+        );
         trial.patch_status("resourcequotas", "q", json!({"hard": {"pods": "7"}, "used": {"pods": "4"}}));
         trial.run();
         assert_eq!(trial.get("resourcequotas", "q")["status"]["hard"]["pods"], "3");

@@ -83,7 +83,11 @@ mod tests {
         let mut trial = Trial::new().with(RootCa::new(&settings));
         trial.run();
         assert_eq!(trial.names("configmaps"), [NAME, NAME]);
-        trial.patch("configmaps", NAME, json!({"data": {"ca.crt": "mine", "more": "x"}, "metadata": {"annotations": null}}));
+        trial.patch(
+            "configmaps",
+            NAME,
+            json!({"data": {"ca.crt": "mine", "more": "x"}, "metadata": {"annotations": null}}),
+        );
         trial.run();
         let mended = trial.get("configmaps", NAME);
         assert_eq!(mended["data"], json!({"ca.crt": "PEM"}));

@@ -1,10 +1,36 @@
 //! What operators may choose about controllers, as their flags say it.
 
+use crate::account_tokens::TokenSigner;
+use crate::certificates::Signer;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 /// The defaults are those of Kubernetes.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// `--root-ca-file`: what clients of the API trust, as PEM. Without it nobody publishes any.
     pub root_ca: Option<String>,
+    /// `--cluster-signing-*-file`: who signs, by the name of the signer. Requests to others are left to others.
+    pub signers: BTreeMap<String, Arc<dyn Signer>>,
+    /// `--cluster-signing-duration`
+    pub signing_seconds: i64,
+    /// `--service-account-private-key-file`: makes the tokens of Secrets; without it there are none.
+    pub account_tokens: Option<Arc<dyn TokenSigner>>,
+    /// `--legacy-service-account-token-clean-up-period`
+    pub account_token_period_seconds: i64,
+    /// `--allocate-node-cidrs`
+    pub allocate_node_ranges: bool,
+    /// `--cluster-cidr`
+    pub cluster_ranges: Vec<String>,
+    /// `--service-cluster-ip-range`
+    pub service_ranges: Vec<String>,
+    /// `--node-cidr-mask-size`, `--node-cidr-mask-size-ipv4`
+    pub node_bits_v4: u32,
+    /// `--node-cidr-mask-size-ipv6`
+    pub node_bits_v6: u32,
+    pub nodes: NodeSettings,
+    /// `--terminated-pod-gc-threshold`
+    pub terminated_pod_threshold: i64,
     /// `--pvclaimbinder-sync-period`
     pub claim_binder_period_seconds: i64,
     /// `--enable-dynamic-provisioning`
@@ -18,9 +44,50 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             root_ca: None,
+            signers: BTreeMap::new(),
+            signing_seconds: 8_760 * 3_600,
+            account_tokens: None,
+            account_token_period_seconds: 8_760 * 3_600,
+            allocate_node_ranges: false,
+            cluster_ranges: Vec::new(),
+            service_ranges: Vec::new(),
+            node_bits_v4: 24,
+            node_bits_v6: 64,
+            nodes: NodeSettings::default(),
+            terminated_pod_threshold: 12_500,
             claim_binder_period_seconds: 15,
             dynamic_provisioning: true,
             host_path_provisioner: false,
+        }
+    }
+}
+
+/// How soon nodes count as lost, and how fast their pods are.
+#[derive(Debug, Clone)]
+pub struct NodeSettings {
+    /// `--node-monitor-grace-period`
+    pub monitor_grace_seconds: i64,
+    /// `--node-startup-grace-period`
+    pub startup_grace_seconds: i64,
+    /// `--node-eviction-rate`: nodes a second whose pods are evicted.
+    pub eviction_rate: f64,
+    /// `--secondary-node-eviction-rate`: the same in a zone of which many nodes are lost.
+    pub secondary_eviction_rate: f64,
+    /// `--large-cluster-size-threshold`: with no more nodes than that, nobody is evicted from such a zone.
+    pub large_cluster: usize,
+    /// `--unhealthy-zone-threshold`: which part of its nodes is many.
+    pub unhealthy_zone: f64,
+}
+
+impl Default for NodeSettings {
+    fn default() -> NodeSettings {
+        NodeSettings {
+            monitor_grace_seconds: 50,
+            startup_grace_seconds: 60,
+            eviction_rate: 0.1,
+            secondary_eviction_rate: 0.01,
+            large_cluster: 50,
+            unhealthy_zone: 0.55,
         }
     }
 }

@@ -68,6 +68,12 @@ impl Subject<'_> {
         Action::new(self.resource, self.object.key(), Verb::Update(document))
     }
 
+    /// Changes some fields of this object, whatever others do to the rest of it.
+    pub fn strategic_patch(&self, mut patch: Value) -> Action {
+        patch["metadata"]["uid"] = self.object.meta.uid.as_str().into();
+        Action::new(self.resource, self.object.key(), Verb::StrategicPatch(patch))
+    }
+
     /// Deletes this object, and none that came after it under its name.
     pub fn delete(&self) -> Action {
         let uid = Some(self.object.meta.uid.as_str().into());

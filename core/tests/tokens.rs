@@ -79,7 +79,7 @@ fn token(state: &State, spec: &Value) -> Request {
 fn claims(state: &State, spec: &Value) -> Result<TokenClaims, Refusal> {
     match judge(state, &Settings::default(), &token(state, spec), stamp(9), &Answers::default()) {
         Judgement::Need(Effect::Sign(claims)) => Ok(*claims),
-        Judgement::Done(Err(refusal)) => Err(refusal),
+        Judgement::Done(Err(refusal), _) => Err(refusal),
         other => panic!("{other:?}"),
     }
 }
@@ -104,7 +104,7 @@ fn a_token_is_signed_outside_and_shown_in_its_request() {
     let mut answers = Answers::default();
     answers.signed(claims, SignedToken { token: "t".into(), audiences: vec!["a".into()] });
     match judge(&state, &Settings::default(), &token(&state, &spec), stamp(9), &answers) {
-        Judgement::Done(Ok(decision)) => {
+        Judgement::Done(Ok(decision), _) => {
             assert!(decision.writes.is_empty());
             let Answer::Document { document, code: 201 } = decision.answer else { panic!("{:?}", decision.answer) };
             assert_eq!(document["status"]["token"], "t");

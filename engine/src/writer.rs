@@ -446,7 +446,8 @@ fn number(state: &State, write: &mut Write, actor: &Actor, time_ms: i64) -> (Rec
         time_ms,
         resource: state.kind(write.kind).storage.clone(),
         key: write.key.to_string(),
-        replaces: write.expect.map_or(0, |offset| offset.0),
+        // What the decision expects, or what it wrote of the same object just before.
+        replaces: state.version_of(write.kind, &write.key).map_or(0, |offset| offset.0),
         operation: operation as i32,
         actor: actor.clone(),
         object: json.clone(),

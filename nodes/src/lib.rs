@@ -10,6 +10,7 @@ mod jq;
 pub mod kubelet;
 pub mod node;
 mod nodes;
+pub mod objects;
 mod pods;
 pub mod stage;
 mod stages;

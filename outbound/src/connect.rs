@@ -1,7 +1,8 @@
 //! Connections: a name or an address dialled, and TLS spoken over it.
 
 use crate::trust::{ServerVerifier, TlsTrust};
-use crate::{Resolver, keys, words};
+use crate::{Resolver, words};
+use holdfast_tls::keys;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;

@@ -5,9 +5,6 @@
 
 mod connect;
 pub mod conversion;
-mod der;
-pub mod keys;
-pub mod signatures;
 pub mod trust;
 mod words;
 

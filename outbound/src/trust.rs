@@ -1,6 +1,6 @@
 //! Which servers are trusted, by their certificates.
 
-use crate::signatures::Signatures;
+use holdfast_tls::signatures::Signatures;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject;

@@ -2,12 +2,19 @@
 
 use async_trait::async_trait;
 use holdfast_world::{Action, Actor, Came, Refusal};
+use serde_json::Value;
 
 /// Carries out actions on a cluster.
 #[async_trait]
 pub trait Act: Send + Sync + 'static {
     /// One action in the name of an actor.
     async fn act(&self, actor: &Actor, action: &Action) -> Result<Done, Refusal>;
+
+    /// What a GET of a path answers, asked in the name of an actor.
+    async fn ask(&self, actor: &Actor, path: &str) -> Result<Value, Refusal>;
+
+    /// The answer to a review of what somebody may do, a `SubjectAccessReview`.
+    async fn review(&self, actor: &Actor, review: &Value) -> Result<Value, Refusal>;
 }
 
 /// What came of it.

@@ -11,6 +11,7 @@ pub mod act;
 pub mod feed;
 pub mod metrics;
 mod recorder;
+pub mod remote;
 mod run;
 mod writer;
 

@@ -7,6 +7,7 @@ use holdfast_world::{
     Action, Actor, BackOff, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Stamp, Step, Time, Written,
 };
 use jiff::Timestamp;
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
@@ -62,6 +63,10 @@ struct Carried {
     told: Vec<Note>,
     again: Option<Time>,
     since: Instant,
+    /// What was asked for.
+    answers: Vec<(String, Result<Value, Refusal>)>,
+    reviews: Vec<(Value, Result<Value, Refusal>)>,
+    unready: bool,
     /// Whether this was what a controller says of refusals, which nothing follows.
     is_last: bool,
 }
@@ -93,8 +98,9 @@ impl Runtime {
                 let Some(task) = self.driver.take(|| clock.stamp()) else { break };
                 let (member, key) = (task.member, task.key.clone());
                 events.tell_all(&self.crew[member].actor, self.crew[member].component, &task.plan.notes, self.now());
-                if task.plan.steps.iter().all(Vec::is_empty) {
-                    let outcome = Outcome { again: task.plan.again, ..Outcome::default() };
+                if task.plan.is_idle() {
+                    let Plan { again, unready, .. } = task.plan;
+                    let outcome = Outcome { failed: unready, again, ..Outcome::default() };
                     self.driver.done(member, key, outcome, self.now());
                     continue;
                 }
@@ -145,13 +151,16 @@ impl Runtime {
             refused: Vec::new(),
             told: Vec::new(),
             again: None,
+            answers: Vec::new(),
+            reviews: Vec::new(),
+            unready: plan.unready,
             since: Instant::now(),
             is_last,
         });
         let again = carried.again.into_iter().chain(plan.again).min();
         let carried = Carried { again, is_last, ..carried };
         let (act, actor, permits) = (self.act.clone(), self.crew[member].actor.clone(), self.permits.clone());
-        carrying.spawn(carry_out(act, actor, permits, plan.steps, carried)).id()
+        carrying.spawn(carry_out(act, actor, permits, plan, carried)).id()
     }
 
     /// Takes in what came of a plan.
@@ -188,8 +197,17 @@ impl Runtime {
             return;
         }
         self.metrics.worked(name, carried.since.elapsed());
-        let Carried { written, refused, again, .. } = carried;
-        self.driver.done(member, key, Outcome { written, failed: !refused.is_empty(), again }, now);
+        let Carried { written, refused, answers, reviews, unready, mut again, .. } = carried;
+        for (review, answer) in reviews {
+            self.driver.reviewed(member, &key, &review, answer);
+            again = Some(now);
+        }
+        for (path, answer) in answers {
+            self.driver.answered(member, &key, &path, answer);
+            again = Some(now);
+        }
+        let failed = unready || !refused.is_empty();
+        self.driver.done(member, key, Outcome { written, failed, again }, now);
     }
 }
 
@@ -198,10 +216,18 @@ async fn carry_out(
     act: Arc<dyn Act>,
     actor: Actor,
     permits: Arc<Semaphore>,
-    steps: Vec<Step>,
+    plan: Plan,
     mut carried: Carried,
 ) -> Carried {
-    for step in steps {
+    for review in plan.reviews {
+        let answer = act.review(&actor, &review).await;
+        carried.reviews.push((review, answer));
+    }
+    for path in plan.asks {
+        let answer = act.ask(&actor, &path).await;
+        carried.answers.push((path, answer));
+    }
+    for step in plan.steps {
         let mut refused = Vec::new();
         for (action, done) in carry_out_step(&act, &actor, &permits, step).await {
             match done {

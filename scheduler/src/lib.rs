@@ -13,9 +13,11 @@
 //! every pod lies somewhere that can. What is left to the caller: reading and writing objects, leader election, the time.
 
 pub mod configuration;
+pub mod explain;
 pub mod object;
 pub mod plan;
 pub mod planner;
+pub mod planted;
 pub mod plugin;
 pub mod plugins;
 pub mod profile;

@@ -5,6 +5,7 @@ use crate::object::pod::DEFAULT_SCHEDULER;
 use crate::plugin::{Plugin, Point};
 use crate::plugins;
 use crate::plugins::default_preemption::DefaultPreemption;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -20,6 +21,44 @@ pub struct Profile {
     pub check_all: bool,
     /// How preemption looks for victims, if it does.
     pub preemption: Option<DefaultPreemption>,
+    pub written: Written,
+}
+
+/// How a profile was asked for, as a document of version v1 says it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Written {
+    /// What is enabled and disabled, by the names that points have in documents.
+    pub sets: BTreeMap<&'static str, Set>,
+    /// The arguments of plug-ins, by name.
+    pub arguments: Vec<(String, Value)>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Set {
+    /// Names with weights; 0 where the plug-in's own counts.
+    pub enabled: Vec<(String, i64)>,
+    pub disabled: Vec<String>,
+}
+
+/// The set `multiPoint`, which enables plug-ins wherever they answer.
+pub const MULTI_POINT: &str = "multiPoint";
+
+/// Plug-ins whose score counts only where arguments make one: their weight is not written.
+const UNWEIGHTED: [&str; 1] = [plugins::volume_binding::NAME];
+
+impl Written {
+    /// What is enabled where nothing is configured.
+    pub fn usual() -> Written {
+        let sets = BTreeMap::from([(MULTI_POINT, Set { enabled: usual_plugins(), disabled: Vec::new() })]);
+        Written { sets, arguments: Vec::new() }
+    }
+}
+
+/// The plug-ins that are enabled by default, with their weights.
+pub fn usual_plugins() -> Vec<(String, i64)> {
+    let rows = plugins::PLUGINS.iter().filter(|row| row.by_default);
+    let weight = |row: &plugins::Row| if UNWEIGHTED.contains(&row.name) { 0 } else { row.weight };
+    rows.map(|row| (row.name.to_owned(), weight(row))).collect()
 }
 
 #[derive(Debug, Clone)]
@@ -60,6 +99,7 @@ impl Default for Profile {
             points,
             check_all: false,
             preemption: Some(DefaultPreemption::default()),
+            written: Written::usual(),
         }
     }
 }

@@ -64,9 +64,8 @@ pub fn chain(args: &AdmissionArgs, left_out: &'static [&'static str]) -> Result<
     seconds.not_ready = args.default_not_ready_toleration_seconds;
     seconds.unreachable = args.default_unreachable_toleration_seconds;
     if let Some(file) = &args.admission_control_config_file {
-        configure(&mut admission, file).with_context(|| {
-            format!("unable to read admission control configuration from {}", file.display())
-        })?;
+        configure(&mut admission, file)
+            .with_context(|| format!("unable to read admission control configuration from {}", file.display()))?;
     }
     admission.check().map_err(|fault| anyhow!("{fault}"))?;
     Ok(admission)

@@ -6,8 +6,8 @@ use anyhow::{Result, anyhow};
 use holdfast_core::apiservices::resolve::Routing;
 use holdfast_core::apiservices::trust::{FrontProxy, Trust};
 use holdfast_outbound::Identity;
+use holdfast_tls::front_proxy::RequestHeaders;
 use holdfast_transport_http::aggregate::Settings;
-use holdfast_transport_http::authenticate::RequestHeaders;
 use std::sync::Arc;
 
 /// How servers are reached that answer for parts of the API.

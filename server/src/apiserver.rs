@@ -1,14 +1,16 @@
 //! `holdfast apiserver`: opens the log, starts the engine, and serves until told to stop.
 
+use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
-use crate::gates::ApiGates;
-use crate::{admission, aggregation, logging, pki, tls};
+use crate::{admission, aggregation, tls};
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_audit::Auditor;
 use holdfast_chronicle::clock::SystemClock;
-use holdfast_chronicle::files::keep_others_out;
 use holdfast_chronicle::fork::ForkHere;
+use holdfast_component::files::keep_others_out;
+use holdfast_component::gates::ApiGates;
+use holdfast_component::{certificates, logging, serving};
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
 use holdfast_core::authz::chain::Mode;
@@ -20,9 +22,10 @@ use holdfast_engine::{Engine, Log, Options};
 use holdfast_service::housekeeping::{self, bootstrap};
 use holdfast_service::{Limits, Service};
 use holdfast_storage_rocks::{Durability, FolderInUse, RocksLog, folder};
+use holdfast_tls::server::LiveTls;
 use holdfast_transport_http::authenticate::{Authenticator, static_tokens};
 use holdfast_transport_http::forks::Forker;
-use holdfast_transport_http::serve::{STREAMS_MAX, Tls, serve};
+use holdfast_transport_http::serve::{STREAMS_MAX, serve};
 use holdfast_transport_http::tokens::ServiceAccountTokens;
 use holdfast_transport_http::{Builder, Features, Transport};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -47,7 +50,13 @@ pub fn run(mut args: Args) -> Result<()> {
     let bind = args.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let (certificate, key) = match (&args.tls_cert_file, &args.tls_private_key_file) {
         (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
-        _ => pki::self_signed(&args.cert_dir, &server_names(), &server_addresses(&args, bind))?,
+        _ => certificates::kept_pair(
+            &args.cert_dir,
+            "apiserver",
+            "kube-apiserver",
+            &server_names(),
+            &server_addresses(&args, bind),
+        )?,
     };
     let tls = tls::configure(&args, &certificate, &key)?;
     let server = Server {
@@ -57,6 +66,7 @@ pub fn run(mut args: Args) -> Result<()> {
         default_mode: Mode::AlwaysAllow,
         default_forks_max: 0,
         lasting,
+        components: Components::none(),
         plugins_left_out: &[],
     };
     let served = server.serve(async |address, signals: &mut Signals| {
@@ -85,12 +95,14 @@ fn store(args: &mut Args) -> Result<(Option<Membership>, Lasting)> {
 pub struct Server {
     pub args: Args,
     pub bind: IpAddr,
-    pub tls: Tls,
+    pub tls: Arc<LiveTls>,
     /// Who may do what, when no option says so.
     pub default_mode: Mode,
     /// How many forks there may be in memory, when no option says so.
     pub default_forks_max: u32,
     pub lasting: Lasting,
+    /// What runs beside it, and beside each fork of it.
+    pub components: Components,
     /// Admission plug-ins that are off here, though they are on by default elsewhere.
     pub plugins_left_out: &'static [&'static str],
 }
@@ -129,7 +141,7 @@ impl Signals {
 impl Server {
     /// Starts it, has `work` done once `/readyz` is ok, and ends it when that is done.
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
-        let Server { args, bind, tls, default_mode, default_forks_max, lasting, plugins_left_out } = self;
+        let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, plugins_left_out } = self;
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
         let settings = Settings {
             service_range: args.service_cluster_ip_range,
@@ -151,12 +163,14 @@ impl Server {
             let address = listener.local_addr()?;
             let forks_max = args.forks_max.unwrap_or(default_forks_max);
             let auditor = args.audit.auditor().await?;
-            let transport = transport(&args, engine.clone(), address, forker, forks_max, auditor.clone())?;
+            let beside = Beside { forker, forks_max, auditor: auditor.clone(), components };
+            let transport = transport(&args, engine.clone(), address, beside)?;
             let service = transport.service();
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
                 streams => streams,
             };
+            tokio::spawn(serving::follow(Arc::downgrade(&tls)));
             let serving = tokio::spawn(serve(transport.clone(), listener, tls, streams));
             tokio::spawn(housekeeping::run(service.clone()));
             tokio::spawn(retention::run(Arc::downgrade(&engine), retention));
@@ -167,6 +181,7 @@ impl Server {
                 .await
                 .map_err(|refusal| anyhow!("the server's APIServices could not be made: {refusal:?}"))?;
             transport.be_ready();
+            transport.start_components(&mut kept);
             let done = work(address, &mut signals).await?;
             if lasting == Lasting::Kept {
                 transport.stop();
@@ -221,13 +236,19 @@ async fn while_it_writes<T>(engine: &Engine, work: impl Future<Output = Result<T
     }
 }
 
+/// What a server has beside its transport.
+struct Beside {
+    forker: Option<Arc<dyn Forker>>,
+    forks_max: u32,
+    auditor: Option<Arc<Auditor>>,
+    components: Components,
+}
+
 fn transport(
     args: &Args,
     engine: Arc<Engine>,
     address: SocketAddr,
-    forker: Option<Arc<dyn Forker>>,
-    forks_max: u32,
-    auditor: Option<Arc<Auditor>>,
+    Beside { forker, forks_max, auditor, components }: Beside,
 ) -> Result<Arc<Transport>> {
     let authenticator = Authenticator {
         anonymous: args.anonymous_auth && !everybody_may(&engine),
@@ -252,6 +273,7 @@ fn transport(
         forks_max,
         address,
         forker,
+        components: Some(Arc::new(move |service, tasks| components.start(service, tasks))),
         auditor,
         ..Builder::new(engine)
     };

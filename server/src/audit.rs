@@ -6,7 +6,7 @@ use clap::ArgAction;
 use futures_util::future::BoxFuture;
 use holdfast_audit::backend::{Batches, File, Format, Rotation, Sink, Throttle, Truncation};
 use holdfast_audit::{Auditor, Backend, Event, Mode, Policy};
-use holdfast_chronicle::values::parse_duration;
+use holdfast_component::values::parse_duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -128,7 +128,9 @@ impl AuditArgs {
         match policy {
             Some(policy) if !backends.is_empty() => Ok(Some(Auditor::new(policy, backends))),
             Some(_) => {
-                tracing::warn!("--audit-policy-file without --audit-log-path or --audit-webhook-config-file tells nobody");
+                tracing::warn!(
+                    "--audit-policy-file without --audit-log-path or --audit-webhook-config-file tells nobody"
+                );
                 Ok(None)
             }
             None => {
@@ -261,7 +263,9 @@ impl Feeding<'_> {
         }
         if let Some((event, batch)) = self.truncation {
             if event <= 0 {
-                faults.push(format!("invalid audit truncate {backend} max event size {event}, must be a positive number"));
+                faults.push(format!(
+                    "invalid audit truncate {backend} max event size {event}, must be a positive number"
+                ));
             }
             if batch < event {
                 faults.push(format!(
@@ -286,10 +290,9 @@ impl Feeding<'_> {
             "blocking" => Mode::Blocking,
             _ => Mode::BlockingStrict,
         };
-        let truncation = self.truncation.map(|(event, batch)| Truncation {
-            event_bytes_max: whole(event),
-            batch_bytes_max: whole(batch),
-        });
+        let truncation = self
+            .truncation
+            .map(|(event, batch)| Truncation { event_bytes_max: whole(event), batch_bytes_max: whole(batch) });
         Some((mode, truncation))
     }
 }
@@ -307,7 +310,8 @@ impl Webhook {
         let kubeconfig = Kubeconfig::read_from(file).with_context(|| format!("read {}", file.display()))?;
         let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         let path = config.cluster_url.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        let authority = config.cluster_url.authority().ok_or_else(|| anyhow!("the address of the server has no host"))?;
+        let authority =
+            config.cluster_url.authority().ok_or_else(|| anyhow!("the address of the server has no host"))?;
         let scheme = config.cluster_url.scheme_str().unwrap_or("https");
         config.cluster_url = format!("{scheme}://{authority}/").parse()?;
         (config.read_timeout, config.write_timeout) = (Some(WEBHOOK_PATIENCE), Some(WEBHOOK_PATIENCE));
@@ -333,7 +337,8 @@ impl Sink for Webhook {
 
     fn keep<'a>(&'a self, events: &'a [Arc<Event>]) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
-            let mut body = format!("{{\"kind\":\"EventList\",\"apiVersion\":\"{VERSION}\",\"metadata\":{{}},\"items\":[");
+            let mut body =
+                format!("{{\"kind\":\"EventList\",\"apiVersion\":\"{VERSION}\",\"metadata\":{{}},\"items\":[");
             for (index, event) in events.iter().enumerate() {
                 if index > 0 {
                     body.push(',');

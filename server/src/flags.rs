@@ -2,12 +2,12 @@
 
 use crate::admission::AdmissionArgs;
 use crate::audit::AuditArgs;
-use crate::gates::GateArgs;
-use crate::logging::LoggingArgs;
 use crate::settled::{self, Settled};
 use clap::ArgAction;
 use holdfast_chronicle::log::HistoryArgs;
-use holdfast_chronicle::values::parse_duration;
+use holdfast_component::gates::GateArgs;
+use holdfast_component::logging::LoggingArgs;
+use holdfast_component::values::parse_duration;
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::core::ServiceRange;
 use std::ffi::OsString;

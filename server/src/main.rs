@@ -1,25 +1,26 @@
 //! The binary `holdfast`: flags and wiring, nothing else. The servers are wired here; the tools over a log are the crate
 //! `holdfast-chronicle`, those that measure and simulate are crates, too.
 
-mod advice;
 mod admission;
+mod advice;
 mod aggregation;
 mod apiserver;
 mod audit;
+mod components;
 mod envtest;
 mod etcd;
 mod flags;
-mod gates;
-mod logging;
+mod inside;
 mod not_built;
 mod pki;
 mod run;
+mod scheduler;
 mod scheduling;
 mod settled;
 mod tls;
 mod up;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use holdfast_chronicle::{at, bisect, fork, history, log, replay};
 
 #[global_allocator]
@@ -42,6 +43,8 @@ enum Command {
     Up(Box<up::Args>),
     /// Start the API server alone.
     Apiserver(Box<flags::Args>),
+    /// Start the scheduler against any Kubernetes API server.
+    Scheduler(Box<scheduler::Args>),
     /// Print a folder for KUBEBUILDER_ASSETS, so that suites of Go operators run against this server.
     Envtest(envtest::Args),
     /// Stand for etcd where envtest starts one. It keeps nothing.
@@ -59,6 +62,8 @@ enum Command {
     Blame(Box<history::blame::Args>),
     /// Show what changed in the cluster between two moments.
     Diff(Box<history::diff::Args>),
+    /// Tell why a pod lies where it lies, or lies nowhere, node by node.
+    ExplainScheduling(Box<history::scheduling::Args>),
     /// Add a kubeconfig context on the whole cluster as it was, or run a command on it.
     At(Box<at::Args>),
     /// Put an object back to what it was, as a new event.
@@ -79,14 +84,22 @@ enum Command {
 
 fn main() -> std::process::ExitCode {
     let arguments = flags::normalized(envtest::called(std::env::args_os()).into_iter());
-    let serves = arguments.get(1).is_some_and(|command| command == "up" || command == "apiserver" || command == "run");
-    if serves && let Some(refusal) = not_built::refuse(&arguments[2..]) {
+    let unbuilt = match arguments.get(1).and_then(|command| command.to_str()) {
+        Some("up" | "apiserver" | "run") => not_built::API_SERVER,
+        Some("scheduler") => not_built::COMPONENT,
+        _ => &[],
+    };
+    if let Some(refusal) = not_built::refuse(arguments.get(2..).unwrap_or_default(), unbuilt) {
         eprintln!("holdfast: {refusal}");
         return std::process::ExitCode::FAILURE;
     }
-    let outcome = match Cli::parse_from(arguments).command {
+    let mut command = Cli::command();
+    let matches = command.try_get_matches_from_mut(arguments).unwrap_or_else(|error| error.exit());
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
+    let outcome = match cli.command {
         Command::Up(args) => up::run(*args),
         Command::Apiserver(args) => apiserver::run(*args),
+        Command::Scheduler(args) => scheduler::run(*args, options(&command, &matches)),
         Command::Envtest(args) => envtest::run(&args),
         Command::Etcd(args) => etcd::run(args),
         Command::Fork(args) => fork::run(&args),
@@ -96,6 +109,7 @@ fn main() -> std::process::ExitCode {
         Command::History(args) => history::versions::run(&args),
         Command::Blame(args) => history::blame::run(&args),
         Command::Diff(args) => history::diff::run(&args),
+        Command::ExplainScheduling(args) => history::scheduling::run(&args),
         Command::At(args) => match at::run(&args) {
             Ok(code) => return code,
             Err(error) => Err(error),
@@ -125,6 +139,12 @@ fn main() -> std::process::ExitCode {
             std::process::ExitCode::FAILURE
         }
     }
+}
+
+/// The options of the subcommand that was called, with their values.
+fn options(command: &clap::Command, matches: &ArgMatches) -> Vec<(String, String)> {
+    let called = matches.subcommand().and_then(|(name, matches)| Some((command.find_subcommand(name)?, matches)));
+    called.map(|(command, matches)| holdfast_component::options::values(command, matches)).unwrap_or_default()
 }
 
 fn bench(args: holdfast_bench::Args) -> anyhow::Result<()> {

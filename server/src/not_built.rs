@@ -1,4 +1,4 @@
-//! Options of Kubernetes' API server that this release does not have.
+//! Options of Kubernetes' components that this release does not have.
 //!
 //! They are refused by name, because to take an option and not to heed it would be a lie, and "unexpected argument"
 //! would leave open whether the option is misspelt.
@@ -6,14 +6,14 @@
 use std::ffi::OsString;
 
 /// Why the server cannot start with these arguments, if one of them names such an option.
-pub fn refuse(args: &[OsString]) -> Option<String> {
+pub fn refuse(args: &[OsString], unbuilt: &[&str]) -> Option<String> {
     let options = args.iter().take_while(|arg| *arg != "--").filter_map(|arg| arg.to_str());
     let names = options.filter_map(|option| option.strip_prefix("--")).map(|option| match option.split_once('=') {
         Some((name, _)) => name,
         None => option,
     });
-    let mut unbuilt = names.filter(|name| NOT_BUILT.binary_search(&canonical(name).as_str()).is_ok());
-    unbuilt.next().map(|name| format!("the option --{name} is not built yet"))
+    let mut asked = names.filter(|name| unbuilt.binary_search(&canonical(name).as_str()).is_ok());
+    asked.next().map(|name| format!("the option --{name} is not built yet"))
 }
 
 /// The name as Kubernetes has it: with dashes, and with the product's names where a placeholder stands for them.
@@ -33,8 +33,22 @@ const PLACEHOLDERS: &[(&str, &str)] = &[
     ("core-api-", "kube-api-"),
 ];
 
-/// Sorted. Who builds one takes it out.
-const NOT_BUILT: &[&str] = &[
+/// Of the scheduler and of controller managers. Sorted. Who builds one takes it out.
+pub const COMPONENT: &[&str] = &[
+    "allow-metric-labels",
+    "allow-metric-labels-manifest",
+    "emulated-version",
+    "emulation-forward-compatible",
+    "log-json-info-buffer-size",
+    "log-json-split-stream",
+    "log-text-info-buffer-size",
+    "log-text-split-stream",
+    "min-compatibility-version",
+    "tls-curve-preferences",
+];
+
+/// Of the API server. Sorted. Who builds one takes it out.
+pub const API_SERVER: &[&str] = &[
     "address",
     "allow-metric-labels",
     "allow-metric-labels-manifest",
@@ -160,12 +174,14 @@ mod tests {
     use super::*;
 
     fn refusal(args: &[&str]) -> Option<String> {
-        refuse(&args.iter().map(OsString::from).collect::<Vec<_>>())
+        refuse(&args.iter().map(OsString::from).collect::<Vec<_>>(), API_SERVER)
     }
 
     #[test]
     fn the_table_is_sorted() {
-        assert!(NOT_BUILT.is_sorted_by(|a, b| a < b), "the search needs it, and none twice");
+        for table in [API_SERVER, COMPONENT] {
+            assert!(table.is_sorted_by(|a, b| a < b), "the search needs it, and none twice");
+        }
     }
 
     #[test]

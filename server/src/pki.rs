@@ -1,15 +1,15 @@
 //! The certificates of a cluster on one machine: made once, kept in the data folder, renewed before they expire.
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use holdfast_chronicle::files::{self, Readers, Writing};
 use holdfast_chronicle::fork::certificates;
-use holdfast_outbound::keys;
+use holdfast_component::files::{self, Readers, Writing};
 use holdfast_storage_rocks::folder::{close, make_private};
+use holdfast_tls::keys;
+use holdfast_tls::made::{CERTIFICATE_DAYS, alternatives, params};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SanType,
 };
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,6 @@ use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer, Pem, X509Certificate};
 
 const AUTHORITY_DAYS: i64 = 3650;
-const CERTIFICATE_DAYS: i64 = 365;
 /// Certificates that end within this time are made anew at a start.
 const RENEWAL_DAYS: i64 = 30;
 
@@ -76,7 +75,7 @@ pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writin
     }
     if !is_good(&pki.server_certificate, &pki.server_key, names, addresses) {
         let mut params = params("kube-apiserver", CERTIFICATE_DAYS);
-        params.subject_alt_names = sans(names, addresses)?;
+        params.subject_alt_names = alternatives(names, addresses)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         issue(params, &authority, &pki.server_certificate, &pki.server_key, write)?;
     }
@@ -117,29 +116,6 @@ fn authority(
         .with_context(|| format!("read {}", certificate.display()))
 }
 
-/// The pair that a server without certificates serves with. One that is there is served as it is, whoever put it there;
-/// without one, a pair is made that nobody but itself vouches for.
-pub fn self_signed(folder: &Path, names: &[String], addresses: &[IpAddr]) -> Result<(PathBuf, PathBuf)> {
-    let (certificate, key) = (folder.join("apiserver.crt"), folder.join("apiserver.key"));
-    match (certificate.exists(), key.exists()) {
-        (true, true) => {}
-        (false, false) => {
-            std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
-            let pair = KeyPair::generate()?;
-            let mut params = params("kube-apiserver", CERTIFICATE_DAYS);
-            params.subject_alt_names = sans(names, addresses)?;
-            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-            Writing::Synced.file(&key, &pair.serialize_pem(), Readers::Owner)?;
-            Writing::Synced.file(&certificate, &params.self_signed(&pair)?.pem(), Readers::Everybody)?;
-        }
-        (has_certificate, _) => {
-            let missing = if has_certificate { &key } else { &certificate };
-            bail!("{} is missing: a certificate and its key come as a pair", missing.display());
-        }
-    }
-    Ok((certificate, key))
-}
-
 /// A kubeconfig that needs no other file.
 pub fn kubeconfig(pki: &Pki, url: &str) -> Result<String> {
     let data = |path: &Path| read(path).map(|text| STANDARD.encode(text));
@@ -152,26 +128,6 @@ pub fn kubeconfig(pki: &Pki, url: &str) -> Result<String> {
         data(&pki.admin_certificate)?,
         data(&pki.admin_key)?,
     ))
-}
-
-fn params(name: &str, days: i64) -> CertificateParams {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, name);
-    // Clocks differ a little between machines.
-    params.not_before = OffsetDateTime::now_utc() - Duration::hours(1);
-    params.not_after = OffsetDateTime::now_utc() + Duration::days(days);
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-    params
-}
-
-fn sans(names: &[String], addresses: &[IpAddr]) -> Result<Vec<SanType>> {
-    let mut sans = Vec::new();
-    for name in names {
-        sans.push(SanType::DnsName(name.as_str().try_into().with_context(|| format!("{name:?} is no host name"))?));
-    }
-    sans.extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
-    Ok(sans)
 }
 
 fn issue(

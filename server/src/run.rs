@@ -1,9 +1,10 @@
 //! `holdfast run`: hands a server of this process to [`holdfast_chronicle::run`], which runs a command against it.
 
 use crate::apiserver::{Lasting, Signals};
-use crate::{logging, up};
+use crate::up;
 use anyhow::{Result, anyhow};
 use holdfast_chronicle::run::{self, Access, Cluster};
+use holdfast_component::logging;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -14,6 +15,9 @@ pub struct Args {
     run: run::Args,
     #[command(flatten)]
     up: up::Args,
+    /// Run the controllers of a cluster, too, as `holdfast up` does.
+    #[arg(long)]
+    cluster: bool,
 }
 
 pub fn run(args: Args) -> ExitCode {
@@ -21,23 +25,25 @@ pub fn run(args: Args) -> ExitCode {
 }
 
 fn try_run(args: Args) -> Result<u8> {
-    let Args { run, mut up } = args;
+    let Args { run, mut up, cluster } = args;
     let _log = log_to_files(&mut up.server.logging)?;
-    run::run(run, up.server.data_dir.take(), OnThisMachine { up })
+    run::run(run, up.server.data_dir.take(), OnThisMachine { up, cluster })
 }
 
 /// A whole cluster in this process.
 struct OnThisMachine {
     up: up::Args,
+    cluster: bool,
 }
 
 impl Cluster for OnThisMachine {
     fn serve(self, data: &Path, keep: bool, work: impl AsyncFnOnce(Access) -> Result<u8>) -> Result<u8> {
-        let OnThisMachine { mut up } = self;
+        let OnThisMachine { mut up, cluster } = self;
         up.server.data_dir = Some(data.to_owned());
         // Many run side by side.
         up.server.secure_port.get_or_insert(0);
-        let (server, admin) = up::prepare(up, if keep { Lasting::Kept } else { Lasting::Fleeting })?;
+        let lasting = if keep { Lasting::Kept } else { Lasting::Fleeting };
+        let (server, admin) = up::prepare(up, lasting, if cluster { "*" } else { "-*" })?;
         server.serve(async |address, _: &mut Signals| {
             let url = admin.welcome(address)?;
             work(Access { url, kubeconfig: admin.kubeconfig }).await

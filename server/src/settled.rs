@@ -8,7 +8,7 @@ mod runtime_config;
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use holdfast_chronicle::values::{parse_bool, parse_duration};
+use holdfast_component::values::{parse_bool, parse_duration};
 use std::marker::PhantomData;
 
 /// Options of one command, as clap takes them.

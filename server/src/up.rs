@@ -1,10 +1,12 @@
 //! `holdfast up`: everything that one machine needs, secure from the start.
 
 use crate::apiserver::{Lasting, Server, Signals, server_addresses, server_names};
+use crate::components::{self, Components};
 use crate::pki::Pki;
-use crate::{flags, logging, pki, tls};
+use crate::{flags, pki, tls};
 use anyhow::{Result, anyhow, ensure};
-use holdfast_chronicle::files::{Readers, Writing, keep_others_out};
+use holdfast_component::files::{Readers, Writing, keep_others_out};
+use holdfast_component::logging;
 use holdfast_core::authz::chain::Mode;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -20,6 +22,8 @@ const FORKS_MAX: u32 = 1024;
 pub struct Args {
     #[command(flatten)]
     pub server: flags::Args,
+    #[command(flatten)]
+    pub components: components::Args,
     /// The same as --secure-port.
     #[arg(long)]
     pub port: Option<u16>,
@@ -31,7 +35,7 @@ pub struct Args {
 pub fn run(args: Args) -> Result<()> {
     let _log = logging::init(&args.server.logging).map_err(|why| anyhow!(why))?;
     keep_others_out();
-    let (server, admin) = prepare(args, Lasting::Kept)?;
+    let (server, admin) = prepare(args, Lasting::Kept, "*")?;
     server.serve(async |address, signals: &mut Signals| {
         let url = admin.welcome(address)?;
         println!("ready {url} kubeconfig {}", admin.kubeconfig.display());
@@ -58,9 +62,10 @@ impl Admin {
     }
 }
 
-/// Makes the certificates of a data folder that lack, and a server of the options.
-pub fn prepare(args: Args, lasting: Lasting) -> Result<(Server, Admin)> {
-    let Args { mut server, port, kubeconfig } = args;
+/// Makes the certificates of a data folder that lack, and a server of the options. `controllers` are those that run where
+/// no option says which.
+pub fn prepare(args: Args, lasting: Lasting, controllers: &str) -> Result<(Server, Admin)> {
+    let Args { mut server, components, port, kubeconfig } = args;
     ensure!(server.etcd_servers.is_empty(), "--etcd-servers is an option of `holdfast apiserver`");
     server.secure_port = port.or(server.secure_port);
     // Before anything is put into the folder.
@@ -71,6 +76,7 @@ pub fn prepare(args: Args, lasting: Lasting) -> Result<(Server, Admin)> {
         Lasting::Fleeting | Lasting::InMemory => Writing::Unsynced,
     };
     let pki = pki::ensure(server.data_dir(), &server_names(), &server_addresses(&server, bind), writing)?;
+    let components = Components::new(&components, controllers, &pki.authority)?;
     server.client_ca_file.get_or_insert(pki.authority.clone());
     if server.service_account_signing_key_file.is_none() {
         server.service_account_signing_key_file = Some(pki.service_account_key.clone());
@@ -88,7 +94,8 @@ pub fn prepare(args: Args, lasting: Lasting) -> Result<(Server, Admin)> {
         default_mode: Mode::Rbac,
         default_forks_max: FORKS_MAX,
         lasting,
-        plugins_left_out: WITHOUT_CONTROLLERS,
+        plugins_left_out: if components.make_accounts() { &[] } else { WITHOUT_CONTROLLERS },
+        components,
     };
     Ok((server, Admin { kubeconfig, bind, pki, writing }))
 }

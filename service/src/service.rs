@@ -133,7 +133,7 @@ impl Service {
         let id = id.unwrap_or_else(|| self.new_id());
         if let Some(auditor) = &self.auditor {
             let (state, nobody) = (self.engine.snapshot(), User::new("", &[]));
-            let ended = Ended { code: refusal.code(), status: Some(status), object: None };
+            let ended = Ended { code: refusal.code(), object: Some(status.clone()), status: Some(status) };
             let ruling = layers::audited(auditor, &state, &nobody, asked);
             let begun = || layers::begun(&state, id.as_str(), &nobody, asked, source);
             auditor.turn_away(ruling, begun, ended).await;

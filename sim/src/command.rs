@@ -28,6 +28,8 @@ pub struct Args {
 enum Mode {
     /// Run every seed twice, and demand that it does the same both times, step by step.
     Meta(Scope),
+    /// Simulate the scheduler instead: pods and nodes that come and go, schedulers that die, and two at once.
+    Scheduling(Scope),
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -73,9 +75,10 @@ fn minutes(text: &str) -> Result<Duration> {
 
 /// Runs the simulations and tells what came of them; an error when one failed.
 pub fn run(args: Args) -> Result<()> {
-    let (scope, twice) = match args.mode {
-        Some(Mode::Meta(scope)) => (scope, true),
-        None => (args.scope, false),
+    let (scope, twice, scheduling) = match args.mode {
+        Some(Mode::Meta(scope)) => (scope, true, false),
+        Some(Mode::Scheduling(scope)) => (scope, false, true),
+        None => (args.scope, false, false),
     };
     if let (Some(only), Some(seeds)) = (&scope.only, &scope.seeds) {
         ensure!(seeds.start() == seeds.end(), "--only is for a single seed: say --seeds {}", seeds.start());
@@ -85,7 +88,7 @@ pub fn run(args: Args) -> Result<()> {
     // A panic within the engine is told as the failure that it is.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let runner = Runner::new(scope, twice);
+    let runner = Runner::new(scope, twice, scheduling);
     let outcome = runner.run();
     std::panic::set_hook(hook);
     outcome
@@ -94,6 +97,7 @@ pub fn run(args: Args) -> Result<()> {
 struct Runner {
     scope: Scope,
     twice: bool,
+    scheduling: bool,
     started: Instant,
     next: AtomicU64,
     last: u64,
@@ -111,7 +115,7 @@ struct Totals {
 }
 
 impl Runner {
-    fn new(scope: Scope, twice: bool) -> Runner {
+    fn new(scope: Scope, twice: bool, scheduling: bool) -> Runner {
         let seeds = scope.seeds.clone().unwrap_or(match scope.minutes {
             Some(_) => 1..=u64::MAX - 1,
             None => 1..=SEEDS,
@@ -119,6 +123,7 @@ impl Runner {
         Runner {
             scope,
             twice,
+            scheduling,
             started: Instant::now(),
             next: AtomicU64::new(*seeds.start()),
             last: *seeds.end(),
@@ -163,7 +168,8 @@ impl Runner {
     fn plan(&self, seed: u64) -> Plan {
         let Scope { steps, clients, only, trace, .. } = self.scope.clone();
         let trace = trace || self.twice;
-        Plan { steps: steps as usize, clients: clients.into(), only, trace, ..Plan::new(seed) }
+        let scheduling = self.scheduling;
+        Plan { steps: steps as usize, clients: clients.into(), only, trace, scheduling, ..Plan::new(seed) }
     }
 
     fn one(&self, seed: u64) {
@@ -206,7 +212,11 @@ impl Runner {
 pub fn account(plan: &Plan, failure: &Failure, shrinks: bool) -> String {
     let Failure { step, why } = failure;
     let mut told = format!("seed {} fails at step {step}: {why}\n", plan.seed);
-    let again = format!("holdfast sim --seeds {} --steps {} --clients {}", plan.seed, plan.steps, plan.clients);
+    let (what, clients) = match plan.scheduling {
+        true => (" scheduling", String::new()),
+        false => ("", format!(" --clients {}", plan.clients)),
+    };
+    let again = format!("holdfast sim{what} --seeds {} --steps {}{clients}", plan.seed, plan.steps);
     if !shrinks || plan.only.is_some() {
         let only = plan.only.as_deref().map(|only| format!(" --only {}", list(only))).unwrap_or_default();
         return told + &format!("  rerun: {again}{only} --trace");

@@ -26,6 +26,7 @@ mod pick;
 mod random;
 mod reader;
 mod rights;
+mod scheduling;
 mod server;
 mod shape;
 mod shrink;

@@ -11,6 +11,7 @@ use crate::past;
 use crate::random::{Dice, step_seed};
 use crate::reader::{Lister, Sight};
 use crate::rights;
+use crate::scheduling;
 use crate::server::Server;
 use crate::shape::Sort;
 use crate::twin::Twin;
@@ -60,6 +61,8 @@ pub struct Plan {
     pub clients: usize,
     pub watchers: usize,
     pub sabotage: Sabotage,
+    /// Whether it is about the scheduler, in a world of its own.
+    pub scheduling: bool,
     /// Only these steps of all; `None`: every one.
     pub only: Option<Vec<u32>>,
     /// Whether every step is told in words, which takes time.
@@ -71,8 +74,16 @@ impl Plan {
     pub const CLIENTS: usize = 6;
 
     pub fn new(seed: u64) -> Plan {
-        let (steps, clients) = (Self::STEPS, Self::CLIENTS);
-        Plan { seed, steps, clients, watchers: 8, sabotage: Sabotage::None, only: None, trace: false }
+        Plan {
+            seed,
+            steps: Self::STEPS,
+            clients: Self::CLIENTS,
+            watchers: 8,
+            sabotage: Sabotage::None,
+            scheduling: false,
+            only: None,
+            trace: false,
+        }
     }
 }
 
@@ -99,6 +110,9 @@ pub struct Failure {
 /// Runs one simulation to its end, or to the first violation.
 pub fn simulate(plan: &Plan) -> Report {
     coverage::take();
+    if plan.scheduling {
+        return scheduling::simulate(plan);
+    }
     let mut world = World::new(plan.clone());
     // An assertion that fails within the engine is a finding like any other.
     let outcome = catch_unwind(AssertUnwindSafe(|| world.live())).unwrap_or_else(|panic| {

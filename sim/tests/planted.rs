@@ -7,6 +7,12 @@ use holdfast_sim::{Args, Plan, account, run, simulate};
 /// How many simulations a bug may hide in.
 const SEEDS: u64 = 300;
 
+const SCHEDULING_SEEDS: u64 = 60;
+
+fn scheduling(seed: u64) -> Plan {
+    Plan { scheduling: true, steps: 400, ..Plan::new(seed) }
+}
+
 #[test]
 fn every_planted_bug_is_found() {
     let mut unseen = Vec::new();
@@ -19,6 +25,24 @@ fn every_planted_bug_is_found() {
             Some((seed, failure)) => {
                 let why = failure.why.lines().next().unwrap_or_default();
                 println!("{bug:?} is found at seed {seed}, step {}: {why}", failure.step);
+            }
+        }
+    }
+    assert!(unseen.is_empty(), "nothing finds {unseen:?}");
+}
+
+#[test]
+fn every_planted_bug_of_the_scheduler_is_found() {
+    use holdfast_scheduler::planted::{Bug, plant};
+    let mut unseen = Vec::new();
+    for bug in Bug::ALL {
+        plant(Some(bug));
+        let found = (1..=SCHEDULING_SEEDS).find_map(|seed| Some((seed, simulate(&scheduling(seed)).failure?)));
+        plant(None);
+        match found {
+            None => unseen.push(bug),
+            Some((seed, failure)) => {
+                println!("{bug:?} is found at seed {seed}, step {}: {}", failure.step, failure.why)
             }
         }
     }

@@ -4,6 +4,9 @@ use holdfast_sim::{Coverage, Plan, Report, Sabotage, simulate};
 
 /// How many simulations every run takes. They must do all that a simulation is there for.
 const SEEDS: u64 = 400;
+/// The same for the scheduler.
+const SCHEDULING_SEEDS: u64 = 60;
+const SCHEDULING_STEPS: usize = 400;
 
 /// Runs a simulation that is to find nothing.
 fn clean(seed: u64, steps: usize) -> Report {
@@ -40,8 +43,25 @@ fn the_oracles_find_nothing() {
     assert!(events > SEEDS * 40, "{events}");
 }
 
+/// Pods and nodes come and go, schedulers die, and everybody for whom there is a place has one in the end.
+#[test]
+fn the_oracles_of_scheduling_find_nothing() {
+    let mut commands = 0;
+    for seed in 1..=SCHEDULING_SEEDS {
+        let report = simulate(&Plan { scheduling: true, steps: SCHEDULING_STEPS, ..Plan::new(seed) });
+        if let Some(failure) = &report.failure {
+            let again = format!("holdfast sim scheduling --seeds {seed} --steps {SCHEDULING_STEPS}");
+            panic!("seed {seed} fails at step {}: {}\n  rerun: {again}", failure.step, failure.why);
+        }
+        commands += report.commands;
+    }
+    assert!(commands > SCHEDULING_SEEDS * 50, "{commands}");
+}
+
 #[test]
 fn a_seed_does_the_same_twice() {
+    let scheduled = |seed| simulate(&Plan { trace: true, scheduling: true, steps: 200, ..Plan::new(seed) });
+    assert_eq!(scheduled(1), scheduled(1));
     let traced = |seed| simulate(&Plan { trace: true, ..Plan::new(seed) });
     for seed in [1, 2, 3, 1_000_003] {
         assert_eq!(traced(seed), traced(seed));

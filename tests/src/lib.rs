@@ -7,6 +7,7 @@
 pub mod authority;
 pub mod backend;
 mod clients;
+pub mod controllers;
 pub mod envtest;
 pub mod facts;
 pub mod fixture;

@@ -2,14 +2,15 @@
 
 use crate::lists;
 use crate::respond::{self, Encoding, Response, Shape};
+use crate::route::Route;
 use crate::status::{self, Status};
-use crate::transport::Transport;
+use crate::transport::{Transport, Understood};
 use holdfast_audit::{Ended, Trail};
 use holdfast_core::Refusal;
 use holdfast_core::list::Page;
 use holdfast_service::{Listed, Reply, Source};
 use http::HeaderMap;
-use http::header::{AUTHORIZATION, USER_AGENT};
+use http::header::USER_AGENT;
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -22,29 +23,15 @@ pub fn source(path: &str, query: &str, headers: &HeaderMap, client: Option<Socke
     let address = |text: &str| text.trim().parse::<IpAddr>().ok();
     let mut addresses: Vec<IpAddr> =
         text("x-forwarded-for").into_iter().flat_map(|list| list.split(',').filter_map(address)).collect();
-    if addresses.is_empty() {
-        addresses.extend(text("x-real-ip").and_then(address));
-    }
     let peer = client.map(|client| client.ip().to_canonical());
-    addresses.extend(peer.filter(|peer| addresses.last() != Some(peer)));
+    for address in text("x-real-ip").and_then(address).into_iter().chain(peer) {
+        if addresses.last() != Some(&address) {
+            addresses.push(address);
+        }
+    }
     let addresses = addresses.iter().map(IpAddr::to_string).collect();
     let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default().to_owned();
     Source { received: Timestamp::now(), uri, addresses, agent }
-}
-
-/// What is told of a request whose user nobody knows.
-pub fn unauthenticated(refusal: &Refusal, headers: &HeaderMap) -> Value {
-    let mut status = Status::from(refusal).document;
-    let attempted = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(|value| {
-        let scheme = value.split_whitespace().next()?.to_ascii_lowercase();
-        matches!(scheme.as_str(), "bearer" | "basic").then_some(scheme)
-    });
-    let told = match attempted {
-        Some(scheme) => format!("Authentication failed, attempted: {scheme}"),
-        None => "Authentication failed, no credentials provided".to_owned(),
-    };
-    status["message"] = told.into();
-    status
 }
 
 /// Tells how a request ended, as far as its reply says it; gives the trail back where only the answer does.
@@ -52,18 +39,24 @@ pub async fn tell(
     transport: &Transport,
     mut trail: Box<Trail>,
     reply: &mut Result<Reply, Refusal>,
-    shape: Shape,
+    Understood { route, shape, .. }: &Understood,
 ) -> Option<Box<Trail>> {
+    let (lasting, shape) = (is_lasting(route), *shape);
     let ended = match reply {
         Ok(Reply::Granted(_)) => return Some(trail),
         Ok(Reply::Watch(watched)) => {
-            trail.start(200).await;
+            trail.start(Ended { code: 200, ..Ended::default() }).await;
             watched.trail = Some(trail);
             return None;
         }
         Ok(Reply::Deleted { subject, uid }) => {
             let status = Value::Object(status::deleted(subject, uid));
             Ended { code: 200, object: Some(status.clone()), status: Some(status) }
+        }
+        Ok(Reply::Success { created }) => {
+            let code = if *created { 201 } else { 200 };
+            let status = Value::Object(status::success(code));
+            Ended { code, object: Some(status.clone()), status: Some(status) }
         }
         Ok(reply) => {
             let code = reply.code();
@@ -79,8 +72,17 @@ pub async fn tell(
             Ended { code, status: Some(document.clone()), object: Some(document) }
         }
     };
+    if lasting {
+        trail.start(ended.clone()).await;
+    }
     trail.end(ended).await;
     None
+}
+
+/// Whether the answers of a part of an object take as long as somebody wants.
+fn is_lasting(route: &Route) -> bool {
+    let Route::Resource { path, .. } = route else { return false };
+    matches!(path.subresource.as_str(), "attach" | "exec" | "log" | "portforward" | "proxy")
 }
 
 /// What the client gets: a document, or an answer whose body is one.
@@ -102,8 +104,7 @@ fn shown(transport: &Transport, reply: &Reply, shape: Shape) -> Option<Shown> {
         }
         Reply::Draft(draft) => respond::draft(draft, code, shape, now),
         Reply::Document { document, .. } => return Some(Shown::Document(Value::Object(document.clone()))),
-        Reply::Success { .. } => return Some(Shown::Document(Value::Object(status::success(code)))),
-        Reply::Deleted { .. } | Reply::Watch(_) | Reply::Granted(_) => return None,
+        Reply::Success { .. } | Reply::Deleted { .. } | Reply::Watch(_) | Reply::Granted(_) => return None,
     }))
 }
 
@@ -122,7 +123,7 @@ mod tests {
         for (headers, expected) in [
             (vec![], vec!["10.0.0.9"]),
             (vec![("x-forwarded-for", "1.2.3.4, rubbish,10.0.0.9")], vec!["1.2.3.4", "10.0.0.9"]),
-            (vec![("x-forwarded-for", "1.2.3.4"), ("x-real-ip", "5.6.7.8")], vec!["1.2.3.4", "10.0.0.9"]),
+            (vec![("x-forwarded-for", "1.2.3.4"), ("x-real-ip", "5.6.7.8")], vec!["1.2.3.4", "5.6.7.8", "10.0.0.9"]),
             (vec![("x-real-ip", "5.6.7.8")], vec!["5.6.7.8", "10.0.0.9"]),
         ] {
             let mut map = HeaderMap::new();

@@ -5,25 +5,11 @@ use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::state::State;
 use holdfast_service::{Reviewed, Tokens};
+use holdfast_tls::front_proxy::RequestHeaders;
+use holdfast_tls::peer::{AUTHENTICATED, Peer};
 use http::HeaderMap;
 use std::collections::HashMap;
 use std::sync::Arc;
-use x509_parser::prelude::{FromDer, X509Certificate};
-
-/// What the transport knows of the other side before it reads a request.
-#[derive(Clone)]
-pub enum Peer {
-    /// A connection without a client certificate.
-    Unknown,
-    /// A certificate that one of the client authorities signed.
-    Certificate(Arc<User>),
-    /// A certificate that cannot be trusted.
-    Untrusted(Arc<str>),
-    /// A proxy in front of this server, which names the user in headers; who it is itself, when it names none.
-    FrontProxy(Arc<Peer>),
-    /// A caller within the process.
-    Internal(Arc<User>),
-}
 
 /// Tries each method in turn; a credential that is there and wrong is refused, not ignored.
 #[derive(Default)]
@@ -33,56 +19,6 @@ pub struct Authenticator {
     pub service_accounts: Option<Arc<ServiceAccountTokens>>,
     pub request_headers: Arc<RequestHeaders>,
 }
-
-/// In which headers a proxy names the user.
-#[derive(Debug, Clone, Default)]
-pub struct RequestHeaders {
-    pub usernames: Vec<String>,
-    pub uids: Vec<String>,
-    pub groups: Vec<String>,
-    pub extra_prefixes: Vec<String>,
-}
-
-impl RequestHeaders {
-    /// Takes away what a client may have said about itself.
-    pub fn clear(&self, headers: &mut HeaderMap) {
-        for name in self.usernames.iter().chain(&self.uids).chain(&self.groups) {
-            headers.remove(name.as_str());
-        }
-        let said = headers.keys().filter(|name| {
-            self.extra_prefixes.iter().any(|prefix| name.as_str().starts_with(&prefix.to_ascii_lowercase()))
-        });
-        let said: Vec<http::HeaderName> = said.cloned().collect();
-        said.iter().for_each(|name| drop(headers.remove(name)));
-    }
-
-    /// Whom a proxy speaks for, if it names anybody.
-    fn user(&self, headers: &HeaderMap) -> Option<User> {
-        let values = |names: &[String]| {
-            let all = names.iter().flat_map(|name| headers.get_all(name.as_str()));
-            all.filter_map(|value| std::str::from_utf8(value.as_bytes()).ok()).map(str::to_owned).collect::<Vec<_>>()
-        };
-        let first = |names: &[String]| values(names).into_iter().find(|value| !value.is_empty());
-        let mut user = User::new(first(&self.usernames)?, &[]);
-        user.uid = first(&self.uids).unwrap_or_default();
-        user.groups = values(&self.groups);
-        if !user.groups.iter().any(|group| group == AUTHENTICATED) {
-            user.groups.push(AUTHENTICATED.into());
-        }
-        for prefix in &self.extra_prefixes {
-            let prefix = prefix.to_ascii_lowercase();
-            for (name, value) in headers {
-                let key = name.as_str().strip_prefix(&prefix).filter(|key| !key.is_empty());
-                if let (Some(key), Ok(value)) = (key, std::str::from_utf8(value.as_bytes())) {
-                    user.extra.entry(crate::route::decode(key)).or_default().push(value.to_owned());
-                }
-            }
-        }
-        Some(user)
-    }
-}
-
-const AUTHENTICATED: &str = "system:authenticated";
 
 impl Authenticator {
     /// The same for a fork, which is called so: it knows the tokens of the cluster that it was made of, and has its own.
@@ -151,22 +87,6 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// The user that a verified certificate names: its common name, with its organizations as groups.
-pub fn certificate_user(der: &[u8]) -> Result<User, String> {
-    let (_, certificate) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
-    let subject = certificate.subject();
-    let name = subject.iter_common_name().next().and_then(|name| name.as_str().ok()).unwrap_or("");
-    if name.is_empty() {
-        return Err("the certificate has no common name".into());
-    }
-    let mut groups: Vec<String> =
-        subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned).collect();
-    groups.push(AUTHENTICATED.into());
-    let mut user = User::new(name, &[]);
-    user.groups = groups;
-    Ok(user)
-}
-
 /// Reads the lines `token,user,uid[,"group,group"]` of a static token file.
 pub fn static_tokens(text: &str) -> Result<HashMap<String, Arc<User>>, String> {
     let mut tokens = HashMap::new();
@@ -213,36 +133,6 @@ fn split_csv(line: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_proxy_names_the_user() {
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let known = RequestHeaders {
-            usernames: names(&["X-Remote-User", "X-Other-User"]),
-            uids: names(&["X-Remote-Uid"]),
-            groups: names(&["X-Remote-Group"]),
-            extra_prefixes: names(&["X-Remote-Extra-"]),
-        };
-        let mut headers = HeaderMap::new();
-        assert_eq!(known.user(&headers), None);
-        for (name, value) in [
-            ("x-remote-user", ""),
-            ("x-other-user", "jane"),
-            ("x-remote-uid", "7"),
-            ("x-remote-group", "a"),
-            ("x-remote-group", "b"),
-            ("x-remote-extra-example.com%2fscope", "s"),
-        ] {
-            headers.append(http::HeaderName::from_static(name), value.parse().unwrap());
-        }
-        let user = known.user(&headers).unwrap();
-        assert_eq!((user.name.as_str(), user.uid.as_str()), ("jane", "7"));
-        assert_eq!(user.groups, ["a", "b", "system:authenticated"]);
-        headers.insert("accept", "*/*".parse().unwrap());
-        known.clear(&mut headers);
-        assert_eq!(headers.keys().map(http::HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
-        assert_eq!(user.extra.into_iter().collect::<Vec<_>>(), [("example.com/scope".into(), vec!["s".into()])]);
-    }
 
     #[test]
     fn token_files_read_or_say_which_line() {

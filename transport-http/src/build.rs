@@ -14,6 +14,7 @@ use holdfast_outbound::conversion::Webhooks;
 use holdfast_service::{Limits, Options, Service};
 use std::sync::Arc;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 /// What a server is made of. [`Builder::new`] has what suits one without options.
 pub struct Builder {
@@ -31,9 +32,14 @@ pub struct Builder {
     pub forker: Option<Arc<dyn Forker>>,
     /// How many forks there may be in memory at once.
     pub forks_max: u32,
+    /// Starts what runs in this process beside the server, and beside each fork of it.
+    pub components: Option<Components>,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
 }
+
+/// Starts components over a door; they end with the tasks.
+pub type Components = Arc<dyn Fn(&Arc<Service>, &mut JoinSet<()>) + Send + Sync>;
 
 impl Builder {
     /// A server that knows nobody but callers within the process.
@@ -48,6 +54,7 @@ impl Builder {
             address: String::new(),
             forker: None,
             forks_max: 0,
+            components: None,
             auditor: None,
         }
     }
@@ -55,7 +62,7 @@ impl Builder {
     /// The transport, which is not ready before somebody [says so](Transport::be_ready).
     pub fn build(self) -> Arc<Transport> {
         let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, .. } = self;
-        let (forks_max, auditor) = (self.forks_max, self.auditor);
+        let (forks_max, auditor, components) = (self.forks_max, self.auditor, self.components);
         let aggregator = aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator);
         let authenticator = Arc::new(authenticator);
         let service = Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor });
@@ -69,6 +76,7 @@ impl Builder {
             trust: trust.map(Arc::new),
             documents: Library::new(address),
             forker,
+            components,
             live: Arc::new(Live::new(forks_max)),
             place: None,
             stopping: watch::Sender::new(false),
@@ -97,6 +105,7 @@ impl Transport {
             documents: self.documents.beside(revision),
             // It is in memory, and whoever rules in it writes nothing to the disk.
             forker: None,
+            components: self.components.clone(),
             live: self.live.clone(),
             place: Some(place),
             stopping: watch::Sender::new(false),

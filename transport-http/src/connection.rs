@@ -4,12 +4,12 @@
 //! watches of one connection have it at the same time: they are polled one after the other within the connection's
 //! task, and then everything that they wrote goes out at once. A task for each would write for each.
 
-use crate::bounds::Bounds;
 use crate::wire::Wire;
 use bytes::{Buf, Bytes};
 use futures_util::stream::{FuturesUnordered, Stream as _};
 use futures_util::task::AtomicWaker;
 use holdfast_engine::wakes;
+use holdfast_tls::bounds::Bounds;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::rt::Executor;

@@ -1,10 +1,11 @@
 //! A listening socket and its connections: TLS, HTTP/1.1 or HTTP/2 as the client chose, bounds, and a clean end.
 
 use crate::body::Unread;
-use crate::bounds::{Bounds, Guests, Place};
 use crate::connection::{Connection, Streams, Told};
-use crate::peer::{PeerVerifier, Presented};
 use crate::wire::Wire;
+use holdfast_tls::bounds::{Bounds, Guests, Place};
+use holdfast_tls::peer::Presented;
+use holdfast_tls::server::LiveTls;
 use http::Request;
 use http::header::{CONNECTION, HeaderValue};
 use http_body::Body;
@@ -39,17 +40,10 @@ const LINGER_BYTES_MAX: usize = 4 << 20;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The TLS side of a server.
-#[derive(Clone)]
-pub struct Tls {
-    pub config: Arc<rustls::ServerConfig>,
-    pub verifier: Arc<PeerVerifier>,
-}
-
 /// What every connection of a listener is served with.
 #[derive(Clone)]
 pub struct Listener<S> {
-    pub tls: Tls,
+    pub tls: Arc<LiveTls>,
     pub service: S,
     pub bounds: Bounds,
     /// Turns true when the server stops.
@@ -97,11 +91,12 @@ where
     }
 
     async fn serve(self, stream: TcpStream, client: SocketAddr, mut place: Place) -> Result<(), Failure> {
-        let acceptor = TlsAcceptor::from(self.tls.config.clone());
+        let tls = self.tls.current();
+        let acceptor = TlsAcceptor::from(tls.config.clone());
         let stream = tokio::time::timeout(self.bounds.handshake, acceptor.accept(stream)).await??;
         place.shook_hands();
         let session = stream.get_ref().1;
-        let presented = Presented::new(self.tls.verifier.clone(), session.peer_certificates(), UnixTime::now());
+        let presented = Presented::new(tls.verifier.clone(), session.peer_certificates(), UnixTime::now());
         let presented = Arc::new(presented);
         let http2 = session.alpn_protocol() == Some(b"h2");
         let service = self.service.clone().map_request(move |mut request: Request<Incoming>| {

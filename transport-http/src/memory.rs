@@ -2,11 +2,11 @@
 //!
 //! `kube::Client::new(memory::service(transport, user), "default")` is a client of the whole server.
 
-use crate::authenticate::Peer;
 use crate::respond::Response;
 use crate::serve::filter;
 use crate::transport::Transport;
 use holdfast_core::authz::User;
+use holdfast_tls::peer::Peer;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use std::sync::Arc;

@@ -5,6 +5,7 @@
 
 use holdfast_core::request::Verb;
 use holdfast_service::ResourcePath;
+pub use holdfast_tls::front_proxy::decode;
 use http::Method;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,30 +173,6 @@ pub fn take_moment(path: &mut String) -> Option<String> {
 pub fn fork(path: &str) -> Option<(&str, &str)> {
     let rest = path.strip_prefix(FORK)?;
     Some(rest.split_at(rest.find('/').unwrap_or(rest.len())))
-}
-
-/// Undoes percent-encoding; a malformed escape stays as it is.
-pub fn decode(text: &str) -> String {
-    if !text.contains('%') && !text.contains('+') {
-        return text.to_owned();
-    }
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = |byte: u8| (byte as char).to_digit(16);
-        if bytes[at] == b'%'
-            && let (Some(high), Some(low)) =
-                (bytes.get(at + 1).copied().and_then(hex), bytes.get(at + 2).copied().and_then(hex))
-        {
-            out.push((high * 16 + low) as u8);
-            at += 3;
-        } else {
-            out.push(bytes[at]);
-            at += 1;
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! The API on a socket, and its clean end.
 
-use crate::authenticate::Peer;
-use crate::bounds::Bounds;
 use crate::listener::Listener;
 use crate::respond::Response;
 use crate::transport::{Transport, WireRequest};
+use holdfast_tls::bounds::Bounds;
+use holdfast_tls::peer::Peer;
+use holdfast_tls::server::LiveTls;
 use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
 use std::convert::Infallible;
@@ -15,8 +16,7 @@ use tokio::net::TcpListener;
 use warp::Filter;
 use warp::filters::path::FullPath;
 
-pub use crate::bounds::STREAMS_MAX;
-pub use crate::listener::Tls;
+pub use holdfast_tls::bounds::STREAMS_MAX;
 
 /// How long requests in progress may take when the server stops.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
@@ -71,7 +71,7 @@ pub fn filter(
 pub async fn serve(
     transport: Arc<Transport>,
     listener: TcpListener,
-    tls: Tls,
+    tls: Arc<LiveTls>,
     streams_max: u32,
 ) -> std::io::Result<()> {
     let bounds = Bounds { streams_max, ..Bounds::default() };

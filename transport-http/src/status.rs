@@ -35,7 +35,12 @@ impl From<&Refusal> for Status {
         if let Some(seconds) = retry_after_seconds {
             details.insert("retryAfterSeconds".into(), seconds.into());
         }
-        if !details.is_empty() || matches!(refusal, Refusal::NoSuchPath | Refusal::Unprocessable) {
+        if !details.is_empty()
+            || matches!(
+                refusal,
+                Refusal::NoSuchPath | Refusal::Unprocessable | Refusal::Forbidden { .. } | Refusal::MethodNotAllowed(_)
+            )
+        {
             document["details"] = Value::Object(details);
         }
         let code = refusal.code();

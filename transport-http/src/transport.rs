@@ -3,13 +3,15 @@
 //! No rules here: [`Transport::handle`] turns HTTP into a [`Call`], and a [`Reply`](holdfast_service::Reply) into HTTP.
 
 use crate::aggregate::{self, Aggregator};
-use crate::authenticate::{Authenticator, Peer};
+use crate::authenticate::Authenticator;
 use crate::body::{self, Bodies, Received, Unread};
+use crate::build::Components;
 use crate::held::Answers;
 use crate::log::Waiter;
 use crate::query::Query;
 use crate::respond::{self, Response, Shape};
 use crate::route::{Route, decode, method_verb, take_moment};
+use crate::status::Status;
 use crate::warnings::warn;
 use crate::websocket::{self, Socket};
 use crate::{audit, forks, log, parse, paths, render};
@@ -23,6 +25,7 @@ use holdfast_core::refusal::MethodNotAllowed;
 use holdfast_engine::{Engine, WatchStart};
 use holdfast_service::housekeeping::{self, registrar};
 use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Record, Reply, RequestId, Service, Share, Source};
+use holdfast_tls::peer::Peer;
 use http::header::HeaderValue;
 use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
@@ -46,6 +49,7 @@ pub struct Transport {
     pub(crate) documents: paths::Library,
     /// Makes forks of the log, where it is on a disk.
     pub(crate) forker: Option<Arc<dyn forks::Forker>>,
+    pub(crate) components: Option<Components>,
     /// The forks in memory, of this server and of them.
     pub(crate) live: Arc<forks::live::Live>,
     /// Which of them this is.
@@ -171,6 +175,14 @@ impl Transport {
         tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::After(begin)));
         tasks.spawn(registrar::Registrar::beside(begin).run(service.clone()));
         self.keep_trust(tasks);
+        self.start_components(tasks);
+    }
+
+    /// Starts what runs in this process beside the server.
+    pub fn start_components(&self, tasks: &mut JoinSet<()>) {
+        if let Some(components) = &self.components {
+            components(&self.service, tasks);
+        }
     }
 
     fn keep_trust(&self, tasks: &mut JoinSet<()>) {
@@ -264,7 +276,7 @@ impl Transport {
             }
             _ => Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) },
         };
-        let status = audit::unauthenticated(refusal, &head.headers);
+        let status = Status::from(refusal).document;
         self.service.turned_away(&asked, parse::request_id(&head.headers), source, refusal.clone(), status).await
     }
 
@@ -318,7 +330,7 @@ impl Transport {
         let shape = understood.shape;
         // What few servers keep is not moved along with every request.
         let trail = match trail {
-            Some(trail) => Box::pin(audit::tell(self, trail, &mut reply, shape)).await,
+            Some(trail) => Box::pin(audit::tell(self, trail, &mut reply, &understood)).await,
             None => None,
         };
         let mut response = match reply {

@@ -37,6 +37,11 @@ pub trait Controller: Send {
         "kube-controller-manager"
     }
 
+    /// The user that it acts as, where that is no service account.
+    fn user(&self) -> Option<&'static str> {
+        None
+    }
+
     /// As its Events name their source.
     fn component(&self) -> &'static str {
         self.name()
@@ -64,6 +69,9 @@ pub trait Controller: Send {
 
     /// What came of a GET that the plan for `key` asked for.
     fn answered(&mut self, _key: &Key, _path: &str, _answer: Result<Value, Refusal>) {}
+
+    /// What came of a review that the plan for `key` asked for: the whole review with its status.
+    fn reviewed(&mut self, _key: &Key, _review: &Value, _answer: Result<Value, Refusal>) {}
 
     /// What is to be said and done about a step of which some actions were refused. The key is planned again anyway,
     /// later each time that it fails.

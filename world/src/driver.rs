@@ -4,8 +4,11 @@
 //! A key that was acted on is planned again only when the world has come as far as the writes that were made for it, so
 //! that no controller has to remember what it has just done.
 
-use crate::{BackOff, Change, Controller, Key, Keys, Plan, Queue, Refused, Resource, Stamp, Text, Time, World};
+use crate::{
+    BackOff, Change, Controller, Key, Keys, Plan, Queue, Refusal, Refused, Resource, Stamp, Text, Time, World,
+};
 use bytes::Bytes;
+use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -65,7 +68,7 @@ pub struct Task {
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub written: Vec<Written>,
-    /// Whether an action was refused, so that the key is planned again though nothing changes.
+    /// Whether an action was refused or nothing could be done yet: the key is planned again though nothing changes.
     pub failed: bool,
     /// When the plan asked to be made again.
     pub again: Option<Time>,
@@ -158,9 +161,8 @@ impl Driver {
 
     /// The world is complete: plans may be made from here on.
     pub fn complete(&mut self) {
-        for change in self.early.take().unwrap_or_default() {
-            self.tell(change);
-        }
+        let Some(early) = self.early.take() else { return };
+        early.into_iter().for_each(|change| self.tell(change));
         for member in &mut self.members {
             let mut keys = Keys::default();
             member.controller.begin(&self.world, &mut keys);
@@ -237,6 +239,19 @@ impl Driver {
         let Member { controller, .. } = &mut self.members[member];
         let world = &self.world;
         catch_unwind(AssertUnwindSafe(|| controller.refused(world, key, &worse, stamp))).unwrap_or_default()
+    }
+
+    /// What came of a GET that a plan asked for.
+    pub fn answered(&mut self, member: usize, key: &Key, path: &str, answer: Result<Value, Refusal>) {
+        let controller = &mut self.members[member].controller;
+        // One that panics at an answer does without it.
+        let _ = catch_unwind(AssertUnwindSafe(|| controller.answered(key, path, answer)));
+    }
+
+    /// What came of a review that a plan asked for.
+    pub fn reviewed(&mut self, member: usize, key: &Key, review: &Value, answer: Result<Value, Refusal>) {
+        let controller = &mut self.members[member].controller;
+        let _ = catch_unwind(AssertUnwindSafe(|| controller.reviewed(key, review, answer)));
     }
 
     /// A plan was carried out, as far as it could be.

@@ -15,6 +15,9 @@ pub struct Plan {
     /// What must be read before anything can be planned, as paths that are asked for with GET. A plan that asks has no
     /// steps: the key is planned again as soon as the controller was told all answers.
     pub asks: Vec<String>,
+    /// Reviews of what somebody may do, as bodies of `SubjectAccessReview`. As with `asks`, a plan that has any has no
+    /// steps, and the key is planned again with what [`crate::Controller::reviewed`] was told.
+    pub reviews: Vec<Value>,
     /// What cannot be done yet, though nothing was refused: the key is planned again later each time that it is so.
     pub unready: bool,
     /// Why something was left undone that a person might expect; for logs and tests.
@@ -131,7 +134,12 @@ impl Note {
 
 impl Plan {
     pub fn is_empty(&self) -> bool {
-        self.steps.iter().all(Vec::is_empty) && self.notes.is_empty() && self.asks.is_empty()
+        self.steps.iter().all(Vec::is_empty) && self.notes.is_empty() && self.asks.is_empty() && self.reviews.is_empty()
+    }
+
+    /// Whether there is nothing to carry out and nothing to ask, whatever there is to tell.
+    pub fn is_idle(&self) -> bool {
+        self.steps.iter().all(Vec::is_empty) && self.asks.is_empty() && self.reviews.is_empty()
     }
 
     /// Adds one action, after all that stand already.

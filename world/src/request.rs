@@ -1,7 +1,7 @@
 //! An action as the request that it makes of an API server in the same process.
 
 use crate::plan::{Action, Propagation, Refusal, Verb};
-use crate::{Key, Resource};
+use crate::{Controller, Key, Resource};
 use holdfast_core::authz::User;
 use holdfast_core::kinds::{Kind, KindId, Registry};
 use holdfast_core::object::meta;
@@ -19,10 +19,18 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// A controller of the control plane, as it is seen in Kubernetes.
-    pub fn controller(account: &str) -> Actor {
-        let user = User::service_account("kube-system", account, "");
-        Actor { user: Arc::new(user), field_manager: "kube-controller-manager" }
+    /// A controller of the control plane, as it is seen in Kubernetes: a service account in `kube-system`.
+    pub fn of(controller: &dyn Controller) -> Actor {
+        let user = match controller.user() {
+            Some(name) => User::new(name, &["system:authenticated"]),
+            None => User::service_account("kube-system", controller.account(), ""),
+        };
+        Actor { user: Arc::new(user), field_manager: controller.manager() }
+    }
+
+    /// The service account in `kube-system` that it is.
+    pub fn account(&self) -> &str {
+        self.user.name.rsplit(':').next().unwrap_or_default()
     }
 }
 
@@ -56,6 +64,29 @@ pub fn of(action: &Action, registry: &Registry, actor: &Actor, id: String) -> Op
     };
     let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
     Some(Request { user: actor.user.clone(), verb, target, options, body: Body { bytes: bytes.into(), format }, id })
+}
+
+/// The GET of one object, or of a part of it, by its path; `None` where the path names none.
+pub fn get(registry: &Registry, path: &str, actor: &Actor) -> Option<Request> {
+    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    let (group, version, rest) = match parts.as_slice() {
+        ["api", version, rest @ ..] => ("", version, rest),
+        ["apis", group, version, rest @ ..] => (*group, version, rest),
+        _ => return None,
+    };
+    let (namespace, rest) = match rest {
+        ["namespaces", namespace, rest @ ..] if rest.len() >= 2 => (Some((*namespace).to_owned()), rest),
+        rest => (None, rest),
+    };
+    let (resource, name, subresource) = match rest {
+        [resource, name] => (resource, name, None),
+        [resource, name, subresource] => (resource, name, Some((*subresource).to_owned())),
+        _ => return None,
+    };
+    let (kind, version) = registry.find(group, version, resource)?;
+    let target = Target { kind, version, namespace, name: Some((*name).to_owned()), subresource };
+    let (user, options) = (actor.user.clone(), Options::default());
+    Some(Request { user, verb: Asked::Get, target, options, body: Body::default(), id: String::new() })
 }
 
 fn delete_options(verb: &Verb) -> DeleteOptions {

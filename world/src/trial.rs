@@ -6,20 +6,21 @@
 //! and must give no step: a plan that was carried out leaves nothing to do.
 
 use crate::request::{self, Actor};
-use crate::{World, 
+use crate::{
     Action, BackOff, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Task, Text, Time,
-    Verb,
+    Verb, World,
 };
 use holdfast_core::apply::apply;
 use holdfast_core::authz::User;
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::{KindId, registry};
+use holdfast_core::list;
 use holdfast_core::object::meta;
 use holdfast_core::pipeline::{self, Answer, Answers, Clearing, Judgement, Settings};
 use holdfast_core::request::Request;
 use holdfast_core::state::{self, Entry, State};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// 2026-11-21 10:00 UTC.
@@ -39,6 +40,10 @@ pub struct Trial {
     /// What was refused to controllers, oldest first.
     refused: Vec<Refused>,
     user: Actor,
+    /// What other servers answer, by path.
+    pub answers: BTreeMap<String, Value>,
+    /// Whether what a review asks about is allowed.
+    pub allows: fn(&Value) -> bool,
 }
 
 /// An Event that a controller wants written, and who tells it.
@@ -54,6 +59,8 @@ struct Member {
     actor: Actor,
     resources: Vec<Resource>,
     known: BTreeSet<Key>,
+    /// Of the kinds that one who looks at everything was shown.
+    revision: Option<u64>,
 }
 
 impl Default for Trial {
@@ -74,6 +81,8 @@ impl Trial {
             told: Vec::new(),
             refused: Vec::new(),
             user: Actor { user: Arc::new(User::new("jane", &["system:masters"])), field_manager: "jane" },
+            answers: BTreeMap::new(),
+            allows: |_| false,
         };
         for name in ["default", "kube-system"] {
             trial.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
@@ -165,6 +174,14 @@ impl Trial {
         let Some((index, task)) = self.members.iter_mut().enumerate().find_map(next) else { return false };
         let Task { key, plan, .. } = task;
         self.members[index].known.insert(key.clone());
+        if !plan.reviews.is_empty() {
+            self.review(index, &key, &plan.reviews);
+            return true;
+        }
+        if !plan.asks.is_empty() {
+            self.answer(index, &key, plan.asks);
+            return true;
+        }
         let (mut again, unready) = (plan.again, plan.unready);
         let refused = self.carry_out(index, plan);
         if !refused.is_empty() {
@@ -181,6 +198,27 @@ impl Trial {
     fn stamp(&mut self) -> Stamp {
         self.requests += 1;
         Stamp { time: self.now, seed: self.requests }
+    }
+
+    /// Tells a controller what those it asked about may do.
+    fn review(&mut self, index: usize, key: &Key, reviews: &[Value]) {
+        for review in reviews {
+            let mut answer = review.clone();
+            answer["status"] = json!({"allowed": (self.allows)(review)});
+            self.members[index].driver.reviewed(0, key, review, Ok(answer));
+        }
+        let outcome = Outcome { again: Some(self.now), ..Outcome::default() };
+        self.members[index].driver.done(0, key.clone(), outcome, self.now);
+    }
+
+    /// Tells a controller what it asked for, and has the key planned again.
+    fn answer(&mut self, index: usize, key: &Key, asks: Vec<String>) {
+        for path in asks {
+            let answer = self.answers.get(&path).cloned().map_or_else(|| self.read(&path), Ok);
+            self.members[index].driver.answered(0, key, &path, answer);
+        }
+        let outcome = Outcome { again: Some(self.now), ..Outcome::default() };
+        self.members[index].driver.done(0, key.clone(), outcome, self.now);
     }
 
     /// Carries out steps up to the first with a refused action; answers what was refused.
@@ -382,6 +420,20 @@ impl Trial {
         self.submit(&request).map_err(|refusal| Refusal::from(&refusal))
     }
 
+    /// What a GET of this path answers.
+    fn read(&self, path: &str) -> Result<Value, Refusal> {
+        let no_such_path = || Refusal::from(&holdfast_core::Refusal::NoSuchPath);
+        let request = request::get(&self.state.registry, path, &self.user).ok_or_else(no_such_path)?;
+        let entry = list::get(&self.state, &request).map_err(|refusal| Refusal::from(&refusal))?;
+        let (kind, version) = (self.state.kind(request.target.kind), request.target.version);
+        let document = entry.document_in(kind, version);
+        let part = request.target.subresource.as_deref().and_then(|name| kind.subresource(version, name));
+        Ok(match part.and_then(|part| part.scale.as_ref()) {
+            Some(paths) => Value::Object(pipeline::scale_of(paths, &document)),
+            None => document,
+        })
+    }
+
     fn is_there(&self, (resource, key, uid): &(Resource, Key, Text)) -> bool {
         let found = request::find(&self.state, resource, key);
         found.is_some_and(|(_, entry)| *uid.as_ref() == *entry.document()["metadata"]["uid"].as_str().unwrap_or(""))
@@ -406,7 +458,7 @@ impl Trial {
                 time_ms: self.now.millis(),
                 resource: self.state.kind(write.kind).storage.clone(),
                 key: write.key.to_string(),
-                replaces: write.expect.map_or(0, |offset| offset.0),
+                replaces: self.state.version_of(write.kind, &write.key).map_or(0, |offset| offset.0),
                 operation: if write.delete { Operation::Delete } else { Operation::Put } as i32,
                 actor: pipeline::actor(request),
                 object: write.draft.seal(offset),
@@ -430,19 +482,31 @@ impl Trial {
 
 impl Member {
     fn new(controller: Box<dyn Controller>) -> Member {
-        let (actor, resources) = (Actor::controller(controller.account()), controller.resources());
+        let (actor, resources) = (Actor::of(controller.as_ref()), controller.resources());
         let mut driver = Driver::new();
         driver.add(controller, 1, BackOff::default());
-        Member { driver, actor, resources, known: BTreeSet::new() }
+        Member { driver, actor, resources, known: BTreeSet::new(), revision: None }
     }
 
     /// Takes in an object as it is now, or its absence.
     fn see(&mut self, state: &State, id: KindId, key: &str, entry: Option<&Arc<Entry>>, now: Time) {
+        self.show(state);
         let Some((resource, version)) = self.resource_of(state, id) else { return };
         let (namespace, name) = meta::split_key(key);
         let key = Key::new(namespace.unwrap_or_default(), name);
         let bytes = entry.map(|entry| entry.json_in(state.kind(id), version));
         self.driver.change(&resource, key, bytes, state.offset.0, now);
+    }
+
+    /// Shows the kinds that there are to one who looks at everything.
+    fn show(&mut self, state: &State) {
+        let revision = Some(state.registry.revision());
+        if self.driver.sees_everything() && self.revision != revision {
+            self.revision = revision;
+            for (_, kind) in state.registry.iter().filter(|(_, kind)| kind.stored) {
+                self.driver.reach(&request::resource_of(kind), 0);
+            }
+        }
     }
 
     /// The resource as which the controller looks at a kind, if it does.

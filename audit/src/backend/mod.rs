@@ -112,7 +112,12 @@ impl Counted {
     fn lost(&self, events: &[Arc<Event>], why: &str) {
         self.errors.fetch_add(events.len() as u64, Ordering::Relaxed);
         for event in events {
-            tracing::error!(plugin = self.sink.name(), why, event = event.legacy_line().trim_end(), "an audit event is lost");
+            tracing::error!(
+                plugin = self.sink.name(),
+                why,
+                event = event.legacy_line().trim_end(),
+                "an audit event is lost"
+            );
         }
     }
 }

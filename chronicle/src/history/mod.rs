@@ -9,6 +9,7 @@ pub mod blame;
 pub mod diff;
 mod put;
 pub mod restore;
+pub mod scheduling;
 pub mod undo;
 pub mod versions;
 

@@ -59,7 +59,7 @@ impl Controller for CronJobs {
             Verb::Delete { .. } => Some(owner.warning("FailedDelete", format!("Deleted job: {}", refusal.message))),
             _ => None,
         };
-        Plan { notes: refused.iter().filter_map(note).collect(), ..Plan::default() }
+        Plan { notes: refused.iter().filter(|refused| !refused.refusal.is_stale()).filter_map(note).collect(), ..Plan::default() }
     }
 }
 
@@ -121,10 +121,7 @@ impl<'w> Sync<'w> {
     /// Deletes finished jobs beyond what is to be kept, oldest first.
     fn clean_up(&mut self) {
         let spec = &self.cron_job.view.spec;
-        let limits = [
-            ("Complete", spec.successful_jobs_history_limit),
-            ("Failed", spec.failed_jobs_history_limit),
-        ];
+        let limits = [("Complete", spec.successful_jobs_history_limit), ("Failed", spec.failed_jobs_history_limit)];
         let mut going = Vec::new();
         for (kind, limit) in limits {
             let Some(limit) = limit else { continue };
@@ -210,7 +207,8 @@ impl<'w> Sync<'w> {
             }
         };
         if missed.is_many {
-            let message = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
+            let message =
+                "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
             self.note(self.owner.warning("TooManyMissedTimes", message.into()));
         }
         let newest = Missed::since(last, self.now, |time| clock.next(time)).ok().and_then(|missed| missed.newest);
@@ -228,7 +226,8 @@ impl<'w> Sync<'w> {
 
     fn start(&mut self, time: Time, clock: &Clock) -> Option<String> {
         let name = format!("{}-{}", self.cron_job.meta().name, time.seconds().div_euclid(60));
-        if self.status.active.iter().any(|job| job["name"] == name.as_str()) || self.status.last_schedule_time == Some(time)
+        if self.status.active.iter().any(|job| job["name"] == name.as_str())
+            || self.status.last_schedule_time == Some(time)
         {
             return None;
         }
@@ -250,7 +249,8 @@ impl<'w> Sync<'w> {
             return None;
         }
         if policy == "Replace" {
-            let going: Vec<_> = running.iter().filter_map(|uid| self.jobs.iter().find(|job| job.meta().uid == *uid)).collect();
+            let going: Vec<_> =
+                running.iter().filter_map(|uid| self.jobs.iter().find(|job| job.meta().uid == *uid)).collect();
             let actions = going.into_iter().map(|job| self.delete(*job)).collect();
             self.plan.together(actions);
             running.iter().for_each(|uid| self.drop_active(uid));

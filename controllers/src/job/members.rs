@@ -85,7 +85,8 @@ impl<'w> Member<'w> {
         let status = &self.pod.view.status;
         let ends = status.container_statuses.iter();
         let ends: Option<Vec<Time>> = ends.map(|status| status.state.terminated.as_ref()?.finished_at).collect();
-        let unready = status.conditions.iter().find(|condition| condition.kind == "Ready" && condition.status == "False");
+        let unready =
+            status.conditions.iter().find(|condition| condition.kind == "Ready" && condition.status == "False");
         let meta = self.pod.meta();
         let grace = meta.deletion_grace_period_seconds.unwrap_or(0);
         (ends.and_then(|ends| ends.into_iter().max()))

@@ -209,7 +209,8 @@ impl<'w> Sync<'w> {
         }
         let limit = spec.backoff_limit.unwrap_or(i64::from(i32::MAX));
         let restarts = self.restarts();
-        if self.failed > limit || restarts > 0 && restarts >= limit && spec.template.spec.restart_policy == "OnFailure" {
+        if self.failed > limit || restarts > 0 && restarts >= limit && spec.template.spec.restart_policy == "OnFailure"
+        {
             return Some(End::fails("BackoffLimitExceeded", "Job has reached the specified backoff limit"));
         }
         let (seconds, start) = (spec.active_deadline_seconds?, self.start.filter(|_| !spec.suspend)?);
@@ -236,7 +237,8 @@ impl<'w> Sync<'w> {
     fn restarts(&self) -> i64 {
         let pods = self.members.iter().map(|member| &member.pod.view.status);
         let running = pods.filter(|status| matches!(status.phase.as_str(), "Running" | "Pending"));
-        let statuses = running.flat_map(|status| status.init_container_statuses.iter().chain(&status.container_statuses));
+        let statuses =
+            running.flat_map(|status| status.init_container_statuses.iter().chain(&status.container_statuses));
         statuses.map(|status| status.restart_count).fold(0, i64::saturating_add)
     }
 

@@ -162,8 +162,10 @@ fn too_many_failed_indexes_end_a_job() {
 
 #[test]
 fn policies_of_failures() {
-    let rules = |action: &str| json!({"backoffLimit": 0, "podFailurePolicy": {"rules": [
-        {"action": action, "onExitCodes": {"operator": "In", "values": [42]}}]}});
+    let rules = |action: &str| {
+        json!({"backoffLimit": 0, "podFailurePolicy": {"rules": [
+        {"action": action, "onExitCodes": {"operator": "In", "values": [42]}}]}})
+    };
     let mut trial = started(rules("FailJob"));
     let name = end(&mut trial, None, 42);
     let failed = format!(
@@ -218,7 +220,10 @@ fn suspended_and_resumed() {
     assert_eq!(status(&trial)["failed"], Value::Null);
     trial.patch("jobs", "j", json!({"spec": {"suspend": false}}));
     trial.run_for(5);
-    assert_eq!(condition(&trial, "FailureTarget"), "True DeadlineExceeded Job was active longer than specified deadline");
+    assert_eq!(
+        condition(&trial, "FailureTarget"),
+        "True DeadlineExceeded Job was active longer than specified deadline"
+    );
     let notes = trial.take_notes();
     assert_eq!(notes.iter().filter(|note| *note == "Normal Resumed Job resumed").count(), 2, "{notes:?}");
 }

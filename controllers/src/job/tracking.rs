@@ -189,8 +189,13 @@ impl End {
     }
 
     fn reason_for_event(&self) -> &'static str {
-        const REASONS: [&str; 5] =
-            ["PodFailurePolicy", "BackoffLimitExceeded", "DeadlineExceeded", "MaxFailedIndexesExceeded", "FailedIndexes"];
+        const REASONS: [&str; 5] = [
+            "PodFailurePolicy",
+            "BackoffLimitExceeded",
+            "DeadlineExceeded",
+            "MaxFailedIndexesExceeded",
+            "FailedIndexes",
+        ];
         REASONS.into_iter().find(|reason| *reason == self.reason).unwrap_or("JobFailed")
     }
 }
@@ -203,14 +208,7 @@ fn set_text(status: &mut Map<String, Value>, field: &str, text: Option<String>) 
 }
 
 /// A condition that is there already with this status stays as it is.
-fn set_condition(
-    status: &mut Map<String, Value>,
-    kind: &str,
-    holds: bool,
-    reason: &str,
-    message: &str,
-    now: Time,
-) {
+fn set_condition(status: &mut Map<String, Value>, kind: &str, holds: bool, reason: &str, message: &str, now: Time) {
     let value = if holds { "True" } else { "False" };
     let condition = json!({
         "type": kind, "status": value, "reason": reason, "message": message,

@@ -1,6 +1,8 @@
 //! Volumes and the claims on them.
 
 pub mod binder;
+pub mod ephemeral;
+pub mod protection;
 
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, Pod};
 use holdfast_world::{Key, Object, Seen, Text, World};
@@ -44,4 +46,3 @@ pub fn claim_key(volume: &PersistentVolume) -> Option<Key> {
 pub fn volume_of<'a>(world: &'a World, claim: &PersistentVolumeClaim) -> Option<Seen<'a, PersistentVolume>> {
     world.get::<PersistentVolume>(&Key::cluster(&claim.spec.volume_name))
 }
-

@@ -76,14 +76,18 @@ pub fn fault(original: &Value, patch: &Value) -> Option<String> {
                 return Some(format!("add operation does not apply: doc is missing path: \"{path}\": missing value"));
             }
             "remove" if absent(path) => {
-                return Some(format!("remove operation does not apply: doc is missing path: \"{path}\": missing value"));
+                return Some(format!(
+                    "remove operation does not apply: doc is missing path: \"{path}\": missing value"
+                ));
             }
             "replace" if absent(path) => {
                 return Some(format!("replace operation does not apply: doc is missing path: {path}: missing value"));
             }
             "move" | "copy" if absent(text("from")) => {
                 let from = text("from");
-                return Some(format!("{name} operation does not apply: doc is missing from path: {from}: missing value"));
+                return Some(format!(
+                    "{name} operation does not apply: doc is missing from path: {from}: missing value"
+                ));
             }
             "test" if document.pointer(path) != Some(&item["value"]) => {
                 return Some(format!("testing value {path} failed: test failed"));

@@ -23,7 +23,12 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     let fields = meta::fields(&new);
     let gone = removed || (old.is_some() && meta::is_deleting(fields) && is_released(context, fields));
     let uid = meta::uid(fields).to_owned();
-    let write = context.write(key, old.as_ref().map(|old| old.entry.offset), new, gone)?;
+    let expect = old.as_ref().map(|old| old.entry.offset);
+    // What may have a second phase always has: whoever watches sees the deletion begin before the object is gone.
+    let begins = gone && context.kind.hooks.grace_period.is_some();
+    let begins = begins && old.as_ref().is_some_and(|old| !meta::is_deleting(old.fields()));
+    let first = if begins { Some(context.write(key.clone(), expect, new.clone(), false)?) } else { None };
+    let write = context.write(key, expect, new, gone)?;
     check_size(&write, old.as_ref())?;
     let unchanged = old.as_ref().filter(|old| !gone && write.draft.is(&old.entry.json, old.entry.offset));
     let answer = match endpoint.answer {
@@ -31,9 +36,10 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
         Form::Deletion if gone && !context.kind.returns_deleted => {
             Answer::Deleted { subject: context.subject(context.request.name()), uid }
         }
-        form => shown(form, unchanged, if old.is_some() { 200 } else { 201 }),
+        form => shown(form, unchanged, usize::from(begins), if old.is_some() { 200 } else { 201 }),
     };
-    let mut writes = Vec::with_capacity(1 + besides.len());
+    let mut writes = Vec::with_capacity(2 + besides.len());
+    writes.extend(first);
     if unchanged.is_none() {
         writes.push(write);
     }
@@ -63,11 +69,11 @@ fn check_size(write: &Write, old: Option<&Old>) -> Result<(), Refusal> {
     Err(Refusal::TooLarge(TooLarge::Object { bytes: size, bytes_max: OBJECT_BYTES_MAX }))
 }
 
-fn shown(form: Form, unchanged: Option<&Old>, code: u16) -> Answer {
+fn shown(form: Form, unchanged: Option<&Old>, index: usize, code: u16) -> Answer {
     let representation = if form == Form::Scale { Representation::Scale } else { Representation::Object };
     match unchanged {
         Some(old) => Answer::Entry { entry: old.entry.clone(), code, representation },
-        None => Answer::Written { index: 0, code, representation },
+        None => Answer::Written { index, code, representation },
     }
 }
 

@@ -167,7 +167,7 @@ impl World {
                     answers.converted(*conversion, converted.as_object().expect("a converted object").clone());
                 }
                 Judgement::Need(effect) => panic!("nobody is there to {}", effect.what()),
-                Judgement::Done(decided) => break decided?,
+                Judgement::Done(decided, _) => break decided?,
             }
         };
         let Decision { writes, expects, answer, warnings, .. } = decision;

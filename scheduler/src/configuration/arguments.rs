@@ -1,6 +1,6 @@
 //! The arguments of plug-ins: read, filled with their defaults, checked, and made into the plug-ins.
 
-use super::reader::Reader;
+use super::reader::{Faults, Reader};
 use crate::object::terms::{NodeSelector, PreferredNodeTerm, Spread};
 use crate::object::{Pool, Text};
 use crate::plugin::Plugin;
@@ -13,6 +13,8 @@ use crate::plugins::node_resources_fit::{self, Ignored, NodeResourcesFit};
 use crate::plugins::pod_topology_spread::{self, PodTopologySpread, default_constraint};
 use crate::plugins::volume_binding::{self, VolumeBinding};
 use crate::plugins::{dynamic_resources, legacy};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What a plug-in's arguments come to.
@@ -23,8 +25,37 @@ pub enum Configured {
     Foreign,
 }
 
+/// The arguments of a profile's plug-ins: what they come to, and how they were written.
+#[derive(Default)]
+pub struct Arguments {
+    pub configured: BTreeMap<String, Configured>,
+    pub written: Vec<(String, Value)>,
+}
+
+impl Arguments {
+    pub fn has(&self, name: &str) -> bool {
+        self.configured.contains_key(name)
+    }
+
+    /// Takes arguments that a document has.
+    pub fn add(&mut self, name: &str, args: Option<&Reader<'_>>, document: Option<&Value>) {
+        self.configured.insert(name.to_owned(), read(name, args));
+        self.written.extend(document.map(|document| (name.to_owned(), document.clone())));
+    }
+
+    /// Takes arguments that are known to be right, where there are none yet.
+    pub fn usual(&mut self, name: &str, document: Value) {
+        if self.has(name) {
+            return;
+        }
+        let faults = Faults::default();
+        let reader = Reader::new(&document, "", &faults);
+        self.add(name, reader.as_ref(), Some(&document));
+    }
+}
+
 /// Reads the arguments of a plug-in.
-pub fn read(name: &str, args: Option<&Reader<'_>>) -> Configured {
+fn read(name: &str, args: Option<&Reader<'_>>) -> Configured {
     fn plugin(plugin: impl Plugin + 'static) -> Configured {
         Configured::Plugin(Arc::new(plugin))
     }

@@ -1,6 +1,7 @@
 //! How the scheduler is configured: `KubeSchedulerConfiguration` in all versions that there ever were, and the Policy
 //! of old. A configuration is read strictly, and all that is wrong with it is told at once.
 
+mod adjust;
 mod arguments;
 pub mod extender;
 mod policy;
@@ -9,6 +10,7 @@ pub mod reader;
 #[cfg(test)]
 mod tests;
 mod version;
+mod write;
 
 use crate::profile::Profile;
 use extender::Extender;
@@ -28,6 +30,8 @@ pub struct Configuration {
     pub percentage_of_nodes_to_score: i64,
     pub pod_initial_backoff_seconds: i64,
     pub pod_max_backoff_seconds: i64,
+    /// How long a pod waits at most among those for which there is no node.
+    pub pod_max_in_unschedulable_seconds: f64,
     pub delay_cache_until_active: bool,
     /// Where /healthz and /metrics are without a certificate, as versions before v1beta2 had it.
     pub healthz_bind_address: Option<String>,
@@ -44,6 +48,9 @@ pub enum PolicySource {
     File(String),
     ConfigMap { namespace: String, name: String },
 }
+
+/// The forms of the lock, in every version: those of old are what clusters are led by until all have left them.
+const LOCKS: [&str; 5] = ["leases", "endpoints", "configmaps", "endpointsleases", "configmapsleases"];
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeaderElection {
@@ -102,6 +109,7 @@ impl Default for Configuration {
             percentage_of_nodes_to_score: 0,
             pod_initial_backoff_seconds: 1,
             pod_max_backoff_seconds: 10,
+            pod_max_in_unschedulable_seconds: 300.0,
             delay_cache_until_active: false,
             healthz_bind_address: None,
             metrics_bind_address: None,
@@ -148,6 +156,7 @@ fn read(reader: &Reader<'_>) -> Option<Configuration> {
         percentage_of_nodes_to_score: reader.int_within("percentageOfNodesToScore", 0, 100).unwrap_or(0),
         pod_initial_backoff_seconds: reader.int_within("podInitialBackoffSeconds", 1, i64::MAX).unwrap_or(1),
         pod_max_backoff_seconds: reader.int("podMaxBackoffSeconds").unwrap_or(10),
+        pod_max_in_unschedulable_seconds: usual.pod_max_in_unschedulable_seconds,
         delay_cache_until_active: version == Version::V1 && reader.bool("delayCacheUntilActive").unwrap_or(false),
         healthz_bind_address: version.read_address(reader, "healthzBindAddress"),
         metrics_bind_address: version.read_address(reader, "metricsBindAddress"),
@@ -181,12 +190,12 @@ fn leader_election(reader: &Reader<'_>, version: Version) -> LeaderElection {
         resource_namespace: text("resourceNamespace", old_namespace.unwrap_or(&usual.resource_namespace)),
     };
     if election.leader_elect {
-        check_election(&own, &election, version);
+        check_election(&own, &election);
     }
     election
 }
 
-fn check_election(own: &Reader<'_>, election: &LeaderElection, version: Version) {
+fn check_election(own: &Reader<'_>, election: &LeaderElection) {
     let durations = [
         ("leaseDuration", election.lease_duration_seconds),
         ("renewDeadline", election.renew_deadline_seconds),
@@ -201,8 +210,10 @@ fn check_election(own: &Reader<'_>, election: &LeaderElection, version: Version)
     if election.renew_deadline_seconds <= 1.2 * election.retry_period_seconds {
         own.fault("renewDeadline", "Invalid value: RenewDeadline must be greater than RetryPeriod*JitterFactor");
     }
-    if !version.allows_lock(&election.resource_lock) {
-        let message = format!("Invalid value: \"{}\": resourceLock value must be \"leases\"", election.resource_lock);
+    if !LOCKS.contains(&election.resource_lock.as_str()) {
+        let known: Vec<String> = LOCKS.iter().map(|lock| format!("\"{lock}\"")).collect();
+        let message =
+            format!("Unsupported value: \"{}\": supported values: {}", election.resource_lock, known.join(", "));
         own.fault("resourceLock", message);
     }
     for (field, value) in

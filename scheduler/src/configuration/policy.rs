@@ -1,20 +1,18 @@
 //! The Policy of old: predicates and priorities by name, as plug-ins.
 
 use super::PolicySource;
-use super::arguments::Configured;
+use super::arguments::Arguments;
 use super::extender::{self, Extender};
 use super::profiles::build;
 use super::reader::{Fault, Faults, Reader};
 use super::version::Version;
 use crate::object::Text;
+use crate::plugin::POINTS;
 use crate::plugin::Point;
-use crate::plugins::allocation::{Strategy, usual_resources};
-use crate::plugins::inter_pod_affinity::InterPodAffinity;
 use crate::plugins::*;
-use crate::profile::Profile;
-use serde_json::Value;
+use crate::profile::{MULTI_POINT, Profile, Set};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 const FIT: &str = node_resources_fit::NAME;
 
@@ -59,13 +57,22 @@ const PRIORITIES: &[(&str, &str, i64)] = &[
     ("RequestedToCapacityRatioPriority", legacy::REQUESTED_TO_CAPACITY_RATIO, 0),
 ];
 
+/// Labels that nodes must have or lack, and those that they should.
+#[derive(Default)]
+struct Labels {
+    present: Vec<String>,
+    absent: Vec<String>,
+    present_preferred: Vec<String>,
+    absent_preferred: Vec<String>,
+}
+
 /// What a Policy comes to.
 #[derive(Default)]
 struct Conversion {
     filters: Vec<&'static str>,
     scores: Vec<(&'static str, i64)>,
-    labels: legacy::NodeLabel,
-    configured: BTreeMap<String, Configured>,
+    labels: Labels,
+    arguments: Arguments,
 }
 
 /// Reads a Policy in JSON or YAML: the profile that it comes to, and its extenders.
@@ -137,8 +144,7 @@ fn convert(reader: &Reader<'_>) -> Profile {
     }
     if let Some(hard_weight) = reader.int_within("hardPodAffinitySymmetricWeight", 0, 100).filter(|weight| *weight > 0)
     {
-        let affinity = InterPodAffinity { hard_weight, own_preferences_only: false };
-        conversion.configured.insert(inter_pod_affinity::NAME.into(), Configured::Plugin(Arc::new(affinity)));
+        conversion.arguments.usual(inter_pod_affinity::NAME, json!({"hardPodAffinityWeight": hard_weight}));
     }
     let mut profile = conversion.profile();
     profile.check_all = reader.bool("alwaysCheckAllPredicates").unwrap_or(false);
@@ -195,7 +201,7 @@ impl Conversion {
             return argument
                 .fault("", format!("exactly 1 predicate argument is required, numArgs: 0, predicate: {name}"));
         };
-        let names = labels.texts("labels").unwrap_or_default().into_iter().map(Text::from);
+        let names = labels.texts("labels").unwrap_or_default().into_iter().map(str::to_owned);
         match labels.bool("presence").unwrap_or(false) {
             true => self.labels.present.extend(names),
             false => self.labels.absent.extend(names),
@@ -222,7 +228,7 @@ impl Conversion {
 
     fn custom_priority(&mut self, name: &str, weight: i64, argument: &Reader<'_>) {
         if let Some(preference) = argument.child("labelPreference") {
-            let label = Text::from(preference.text("label").unwrap_or(""));
+            let label = preference.text("label").unwrap_or("").to_owned();
             match preference.bool("presence").unwrap_or(false) {
                 true => self.labels.present_preferred.push(label),
                 false => self.labels.absent_preferred.push(label),
@@ -230,24 +236,8 @@ impl Conversion {
             return self.score(legacy::NODE_LABEL, weight);
         }
         if let Some(ratio) = argument.child("requestedToCapacityRatioArguments") {
-            let point = |point: &Reader<'_>| {
-                (point.int("utilization").unwrap_or(0), point.int("score").unwrap_or(0).saturating_mul(10))
-            };
-            let line: Vec<_> = ratio.list("shape").unwrap_or_default().iter().map(point).collect();
-            let resources = ratio.list("resources").unwrap_or_default();
-            let resources: Vec<_> = resources
-                .iter()
-                .map(|one| allocation::Weighted {
-                    name: one.text("name").unwrap_or("").into(),
-                    weight: one.int("weight").unwrap_or(1).max(1),
-                })
-                .collect();
-            let plugin = legacy::Allocation {
-                name: legacy::REQUESTED_TO_CAPACITY_RATIO,
-                strategy: Strategy::RequestedToCapacityRatio(line),
-                resources: if resources.is_empty() { usual_resources() } else { resources },
-            };
-            self.configured.insert(plugin.name.into(), Configured::Plugin(Arc::new(plugin)));
+            let name = legacy::REQUESTED_TO_CAPACITY_RATIO;
+            self.arguments.add(name, Some(&ratio), argument.get("requestedToCapacityRatioArguments"));
             return self.score(legacy::REQUESTED_TO_CAPACITY_RATIO, weight);
         }
         if argument.get("serviceAntiAffinity").is_some() {
@@ -276,7 +266,23 @@ impl Conversion {
                 points.entry(point).or_default().push(((*plugin).into(), *weight));
             }
         }
-        self.configured.insert(legacy::NODE_LABEL.into(), Configured::Plugin(Arc::new(self.labels)));
-        build(points, self.configured, Version::V1Alpha1)
+        let Labels { present, absent, present_preferred, absent_preferred } = self.labels;
+        if self.filters.contains(&legacy::NODE_LABEL) || self.scores.iter().any(|(name, _)| *name == legacy::NODE_LABEL)
+        {
+            let labels = json!({
+                "presentLabels": present,
+                "absentLabels": absent,
+                "presentLabelsPreference": present_preferred,
+                "absentLabelsPreference": absent_preferred,
+            });
+            self.arguments.usual(legacy::NODE_LABEL, labels);
+        }
+        let mut sets: BTreeMap<&'static str, Set> = BTreeMap::new();
+        sets.insert(MULTI_POINT, Set { enabled: Vec::new(), disabled: vec!["*".into()] });
+        for (point, field, _) in POINTS {
+            let enabled = points.get(&point).cloned().unwrap_or_default();
+            sets.insert(field, Set { enabled, disabled: Vec::new() });
+        }
+        build((points, sets), self.arguments, Version::V1Alpha1)
     }
 }

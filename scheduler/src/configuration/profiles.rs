@@ -1,7 +1,7 @@
 //! Profiles: which plug-ins are enabled where, from what is usual and what is asked for.
 
 use super::PolicySource;
-use super::arguments::{self, Configured};
+use super::arguments::{Arguments, Configured};
 use super::policy;
 use super::reader::Reader;
 use super::version::Version;
@@ -9,12 +9,13 @@ use crate::object::Text;
 use crate::object::pod::DEFAULT_SCHEDULER;
 use crate::plugin::{POINTS, Plugin, Point};
 use crate::plugins::default_preemption::{self, DefaultPreemption};
-use crate::plugins::inter_pod_affinity::{self, InterPodAffinity};
+use crate::plugins::inter_pod_affinity;
 use crate::plugins::node_resources_fit::{self, Ignored, NodeResourcesFit};
-use crate::plugins::pod_topology_spread::{self, PodTopologySpread};
-use crate::plugins::volume_binding::{self, VolumeBinding};
+use crate::plugins::pod_topology_spread;
+use crate::plugins::volume_binding;
 use crate::plugins::{self, PLUGINS};
-use crate::profile::{Enabled, Profile};
+use crate::profile::{Enabled, MULTI_POINT, Profile, Set, Written, usual_plugins};
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -23,6 +24,8 @@ const REMOVED: [&str; 4] = ["AzureDiskLimits", "CinderLimits", "EBSLimits", "GCE
 
 /// Plug-ins with their weights, in order.
 type List = Vec<(String, i64)>;
+/// What is enabled at each point, and how a document of today says it.
+type Points = (BTreeMap<Point, List>, BTreeMap<&'static str, Set>);
 
 /// The profiles, and the Policy that takes the place of the only one.
 pub fn read_all(reader: &Reader<'_>, version: Version) -> (Vec<Profile>, Option<PolicySource>) {
@@ -39,15 +42,9 @@ pub fn read_all(reader: &Reader<'_>, version: Version) -> (Vec<Profile>, Option<
 
 /// The only profile where none is configured.
 fn usual(version: Version, switches: &Switches) -> Profile {
-    let everywhere: List = PLUGINS.iter().filter(|row| row.by_default).map(|row| (row.name.to_owned(), 0)).collect();
-    let list = |point: Point| match version.has_multi_point() {
-        true => expand(point, &everywhere, &List::new(), &BTreeSet::new()),
-        false => usual_list(point, version),
-    };
-    let points = POINTS.iter().map(|(point, ..)| (*point, list(*point))).collect();
-    let mut configured = BTreeMap::new();
-    switches.complete(&mut configured);
-    switches.finish(build(points, configured, version))
+    let mut arguments = Arguments::default();
+    switches.complete(&mut arguments);
+    switches.finish(build(points_of(None, version), arguments, version))
 }
 
 fn usual_list(point: Point, version: Version) -> List {
@@ -81,14 +78,12 @@ impl Switches {
     }
 
     /// Gives plug-ins what they are told by switches, where their own arguments do not tell it.
-    fn complete(&self, configured: &mut BTreeMap<String, Configured>) {
-        if let Some(bind_timeout_seconds) = self.bind_timeout_seconds {
-            let plugin = Configured::Plugin(Arc::new(VolumeBinding { bind_timeout_seconds }));
-            configured.entry(volume_binding::NAME.into()).or_insert(plugin);
+    fn complete(&self, arguments: &mut Arguments) {
+        if let Some(seconds) = self.bind_timeout_seconds {
+            arguments.usual(volume_binding::NAME, json!({"bindTimeoutSeconds": seconds}));
         }
-        if let Some(hard_weight) = self.hard_pod_affinity_weight {
-            let plugin = Configured::Plugin(Arc::new(InterPodAffinity { hard_weight, own_preferences_only: false }));
-            configured.entry(inter_pod_affinity::NAME.into()).or_insert(plugin);
+        if let Some(weight) = self.hard_pod_affinity_weight {
+            arguments.usual(inter_pod_affinity::NAME, json!({"hardPodAffinityWeight": weight}));
         }
     }
 
@@ -97,6 +92,9 @@ impl Switches {
             profile.preemption = None;
             if let Some(after) = profile.points.get_mut(&Point::PostFilter) {
                 after.retain(|enabled| enabled.plugin.name() != default_preemption::NAME);
+            }
+            for set in profile.written.sets.values_mut() {
+                set.enabled.retain(|(name, _)| name != default_preemption::NAME);
             }
         }
         profile
@@ -108,11 +106,18 @@ fn read(reader: &Reader<'_>, version: Version, only: bool, switches: &Switches) 
     if name.is_empty() {
         reader.required("schedulerName", "");
     }
-    let mut configured = read_arguments(reader);
-    switches.complete(&mut configured);
-    let points = read_points(reader, version);
+    let mut arguments = read_arguments(reader);
+    switches.complete(&mut arguments);
+    let points = points_of(reader.child("plugins").as_ref(), version);
     let provided = if version == Version::V1Alpha1 { policy::provider(reader) } else { None };
-    let mut profile = switches.finish(provided.unwrap_or_else(|| build(points, configured, version)));
+    let profile = match provided {
+        Some(mut profile) => {
+            configure(&mut profile, arguments);
+            profile
+        }
+        None => build(points, arguments, version),
+    };
+    let mut profile = switches.finish(profile);
     profile.scheduler_name = name.into();
     if version > Version::V1Beta2 {
         profile.percentage_of_nodes_to_score = reader.int_within("percentageOfNodesToScore", 0, 100);
@@ -121,13 +126,13 @@ fn read(reader: &Reader<'_>, version: Version, only: bool, switches: &Switches) 
     profile
 }
 
-fn read_arguments(reader: &Reader<'_>) -> BTreeMap<String, Configured> {
-    let mut configured = BTreeMap::new();
+fn read_arguments(reader: &Reader<'_>) -> Arguments {
+    let mut arguments = Arguments::default();
     for one in reader.list("pluginConfig").unwrap_or_default() {
         let name = one.text("name").unwrap_or("").to_owned();
         let known = plugins::find(&name).is_some();
         let args = if known { one.child("args") } else { one.child("args").map(Reader::lenient) };
-        if configured.contains_key(&name) {
+        if arguments.has(&name) {
             one.fault("name", format!("Duplicate value: \"{name}\""));
         }
         if name.is_empty() {
@@ -137,21 +142,24 @@ fn read_arguments(reader: &Reader<'_>) -> BTreeMap<String, Configured> {
         if known && kind.is_some_and(|kind| kind != format!("{name}Args")) {
             one.invalid("args.kind", kind.unwrap_or(""), &format!("must be {name}Args"));
         }
-        configured.insert(name.clone(), arguments::read(&name, args.as_ref()));
+        arguments.add(&name, args.as_ref(), one.get("args"));
     }
-    configured
+    arguments
 }
 
-/// What is enabled at each point.
-fn read_points(reader: &Reader<'_>, version: Version) -> BTreeMap<Point, List> {
-    let sets = reader.child("plugins");
-    let sets = sets.as_ref();
+/// What is enabled at each point, from what is usual and what a document says.
+fn points_of(sets: Option<&Reader<'_>>, version: Version) -> Points {
+    let mut written = BTreeMap::new();
     let everywhere = version.has_multi_point().then(|| {
-        let usual = PLUGINS.iter().filter(|row| row.by_default);
-        let usual: List = usual.map(|row| (row.name.to_owned(), 0)).collect();
-        let (enabled, disabled) = read_set(sets, "multiPoint");
-        merge(usual, &enabled, &disabled)
+        let (enabled, disabled) = read_set(sets, MULTI_POINT);
+        let merged = merge(usual_plugins(), &enabled, &disabled);
+        written.insert(MULTI_POINT, Set { enabled: merged.clone(), disabled: disabled.into_iter().collect() });
+        merged
     });
+    if everywhere.is_none() {
+        // Versions without that set say at each point what there is, and nothing else is enabled.
+        written.insert(MULTI_POINT, Set { enabled: Vec::new(), disabled: vec!["*".into()] });
+    }
     if let (Version::V1Alpha1 | Version::V1Alpha2, Some(sets)) = (version, sets) {
         // What is undone is today reserved and undone by one plug-in.
         read_set(Some(sets), "unreserve");
@@ -172,9 +180,23 @@ fn read_points(reader: &Reader<'_>, version: Version) -> BTreeMap<Point, List> {
             Some(everywhere) => expand(point, everywhere, &enabled, &disabled),
             None => merge(usual_list(point, version), &enabled, &disabled),
         };
+        let set = match &everywhere {
+            Some(_) => Set { enabled, disabled: disabled.into_iter().collect() },
+            // A weight of 0 was 1 then.
+            None => Set {
+                enabled: list.iter().map(|(name, weight)| (name.clone(), score(point, *weight))).collect(),
+                disabled: Vec::new(),
+            },
+        };
+        written.insert(field, set);
         points.insert(point, list);
     }
-    points
+    (points, written)
+}
+
+/// What a plug-in of a version without `multiPoint` weighs.
+fn score(point: Point, weight: i64) -> i64 {
+    if point == Point::Score { weight.max(1) } else { weight }
 }
 
 /// The plug-ins that a set enables, and the names of those that it disables.
@@ -229,15 +251,15 @@ fn expand(point: Point, everywhere: &List, enabled: &List, disabled: &BTreeSet<S
 }
 
 /// Makes the plug-ins and puts them where they are enabled.
-pub fn build(points: BTreeMap<Point, List>, mut configured: BTreeMap<String, Configured>, version: Version) -> Profile {
+pub fn build((points, sets): Points, mut arguments: Arguments, version: Version) -> Profile {
+    if !version.has_spread_defaults() {
+        arguments.usual(pod_topology_spread::NAME, json!({"defaultingType": "List"}));
+    }
+    let Arguments { mut configured, written } = arguments;
     let mut made: BTreeMap<String, Arc<dyn Plugin>> = BTreeMap::new();
     let mut preemption = DefaultPreemption::default();
     if let Some(Configured::Preemption(own)) = configured.get(default_preemption::NAME) {
         preemption = own.clone();
-    }
-    if !version.has_spread_defaults() && !configured.contains_key(pod_topology_spread::NAME) {
-        let none = PodTopologySpread { defaults: Vec::new(), system: false };
-        configured.insert(pod_topology_spread::NAME.into(), Configured::Plugin(Arc::new(none)));
     }
     let mut enabled_at = BTreeMap::new();
     for (point, list) in points {
@@ -257,9 +279,29 @@ pub fn build(points: BTreeMap<Point, List>, mut configured: BTreeMap<String, Con
         }
         enabled_at.insert(point, enabled);
     }
-    let mut profile = Profile { points: enabled_at, check_all: false, ..Profile::default() };
+    let written = Written { sets, arguments: written };
+    let mut profile = Profile { points: enabled_at, check_all: false, written, ..Profile::default() };
     profile.preemption = profile.has(Point::PostFilter, default_preemption::NAME).then_some(preemption);
     profile
+}
+
+/// Gives plug-ins of a profile other arguments.
+pub fn configure(profile: &mut Profile, arguments: Arguments) {
+    for (name, configured) in arguments.configured {
+        match configured {
+            Configured::Plugin(plugin) => {
+                let enabled = profile.points.values_mut().flatten();
+                enabled
+                    .filter(|enabled| enabled.plugin.name() == name)
+                    .for_each(|enabled| enabled.plugin = plugin.clone());
+            }
+            Configured::Preemption(preemption) => profile.preemption = Some(preemption),
+            Configured::Foreign => {}
+        }
+    }
+    let named = |name: &String| arguments.written.iter().any(|(own, _)| own == name);
+    profile.written.arguments.retain(|(name, _)| !named(name));
+    profile.written.arguments.extend(arguments.written);
 }
 
 fn check_points(reader: &Reader<'_>, profile: &Profile, name: &str) {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::plugin::Point;
+use crate::profile::Enabled;
 
 fn document(version: &str, rest: &str) -> String {
     format!("apiVersion: kubescheduler.config.k8s.io/{version}\nkind: KubeSchedulerConfiguration\n{rest}")
@@ -45,13 +46,13 @@ fn sets_are_merged() {
 fn all_faults_come_at_once() {
     let told = faults(
         "v1",
-        "parallelism: 0\npercentageOfNodesToScore: 101\npodMaxBackoffSeconds: 0\nparalelism: 3\nleaderElection: {leaseDuration: 5s, resourceLock: endpoints}\nprofiles:\n- {schedulerName: a, plugins: {score: {enabled: [{name: Nobody}, {name: NodePorts}]}, bind: {disabled: [{name: '*'}]}}}\n- {schedulerName: a, pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: RequestedToCapacityRatio, resources: [{name: cpu, weight: 101}]}, odd: 1}}]}",
+        "parallelism: 0\npercentageOfNodesToScore: 101\npodMaxBackoffSeconds: 0\nparalelism: 3\nleaderElection: {leaseDuration: 5s, resourceLock: nodes}\nprofiles:\n- {schedulerName: a, plugins: {score: {enabled: [{name: Nobody}, {name: NodePorts}]}, bind: {disabled: [{name: '*'}]}}}\n- {schedulerName: a, pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: RequestedToCapacityRatio, resources: [{name: cpu, weight: 101}]}, odd: 1}}]}",
     );
     let wanted = [
         "parallelism: Invalid value: 0: must be at least 1",
         "percentageOfNodesToScore: Invalid value: 101: not in valid range [0, 100]",
         "leaderElection.leaseDuration: Invalid value: LeaseDuration must be greater than RenewDeadline",
-        "leaderElection.resourceLock: Invalid value: \"endpoints\": resourceLock value must be \"leases\"",
+        "leaderElection.resourceLock: Unsupported value: \"nodes\": supported values: \"leases\", \"endpoints\", \"configmaps\", \"endpointsleases\", \"configmapsleases\"",
         "podMaxBackoffSeconds: Invalid value: 0: must be greater than or equal to PodInitialBackoffSeconds",
         "profiles[0].plugins.score.enabled[0].name: plugin \"Nobody\" does not exist",
         "profiles[0].plugins.score: plugin \"NodePorts\" does not extend ScorePlugin plugin",
@@ -122,4 +123,65 @@ fn a_policy_becomes_a_profile() {
             "priorities[0]: priority EqualPriority should have a positive weight applied to it or it has overflown",
         ]
     );
+}
+
+/// Every version and every Policy, written as a document of today and read again, is the same configuration.
+#[test]
+fn what_is_written_is_what_was_read() {
+    let profile = "profiles:\n- schedulerName: a\n  percentageOfNodesToScore: 30\n  plugins:\n    multiPoint: {disabled: [{name: ImageLocality}]}\n    score: {disabled: [{name: NodeAffinity}], enabled: [{name: TaintToleration, weight: 7}]}\n  pluginConfig:\n  - {name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu}]}}}\n  - {name: foreign, args: {x: [1]}}\n- schedulerName: b\nextenders:\n- {urlPrefix: 'http://e', filterVerb: f, weight: 2, httpTimeout: 1m, managedResources: [{name: e.io/r, ignoredByScheduler: true}]}\ndelayCacheUntilActive: true\nleaderElection: {leaseDuration: 1m30s}";
+    let old = "algorithmSource: {provider: ClusterAutoscalerProvider}\nhardPodAffinitySymmetricWeight: 7\nbindTimeoutSeconds: 5\ndisablePreemption: true";
+    let mut all: Vec<Configuration> =
+        ["v1alpha1", "v1alpha2", "v1beta1", "v1beta2", "v1beta3", "v1"].map(|version| read(version, "")).into();
+    all.extend([read("v1", profile), read("v1alpha1", old)]);
+    let points = "profiles:\n- plugins: {filter: {disabled: [{name: '*'}], enabled: [{name: NodeName}]}, score: {enabled: [{name: NodeAffinity, weight: 9}, {name: TaintToleration}]}}";
+    all.extend(["v1alpha2", "v1beta1", "v1beta2"].map(|version| read(version, points)));
+    for policy in [
+        "kind: Policy",
+        "kind: Policy\nhardPodAffinitySymmetricWeight: 9\npredicates: [{name: zoned, argument: {labelsPresence: {labels: [zone], presence: true}}}]\npriorities: [{name: r, weight: 3, argument: {requestedToCapacityRatioArguments: {shape: [{utilization: 0, score: 0}, {utilization: 100, score: 10}], resources: [{name: cpu, weight: 2}]}}}]\nextenders: [{urlPrefix: 'http://e', httpTimeout: 100000000, bindVerb: b}]",
+    ] {
+        let mut configuration = Configuration::default();
+        configuration.take_policy(policy).expect("it is right");
+        all.push(configuration);
+    }
+    let mut adjusted = Configuration::default();
+    adjusted.rename("mine");
+    adjusted.weigh_hard_affinity(44);
+    all.push(adjusted);
+    for (at, before) in all.iter().enumerate() {
+        let document = before.document();
+        let after = Configuration::of(&document).unwrap_or_else(|faults| panic!("{at}: {faults:#?}\n{document:#}"));
+        assert_eq!(after.document(), document, "{at}");
+        assert_eq!(before.extenders, after.extenders, "{at}");
+        for (before, after) in before.profiles.iter().zip(&after.profiles) {
+            assert_eq!(before.preemption.is_some(), after.preemption.is_some(), "{at}");
+            for (point, ..) in crate::plugin::POINTS {
+                let shown = |profile: &Profile| {
+                    let enabled = profile.at(point).iter();
+                    // What weighs counts where the point scores.
+                    let weight = |enabled: &Enabled| (point == Point::Score).then_some(enabled.weight);
+                    enabled.map(|enabled| format!("{:?} {:?}", enabled.plugin, weight(enabled))).collect::<Vec<_>>()
+                };
+                assert_eq!(shown(before), shown(after), "{at}: {point:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_usual_configuration_is_written_as_kubernetes_does() {
+    let text = holdfast_core::wire::yaml::yaml(&Configuration::default().document());
+    assert_eq!(text, include_str!("usual.yaml"));
+}
+
+#[test]
+fn options_adjust_what_was_read() {
+    let mut configuration = read("v1", "");
+    configuration.take_provider("ClusterAutoscalerProvider").expect("it is known");
+    assert!(weights(&configuration.profiles[0]).contains(&("NodeResourcesMostAllocated", 1)));
+    let unknown = configuration.take_provider("Nobody").expect_err("it is not").to_string();
+    assert_eq!(unknown, "algorithmSource.provider: algorithm provider \"Nobody\" is not registered");
+    let mut several = read("v1", "profiles: [{schedulerName: a}, {schedulerName: b}]");
+    several.rename("c");
+    assert_eq!(&*several.profiles[0].scheduler_name, "a");
+    assert!(several.take_policy("kind: Policy").is_err());
 }

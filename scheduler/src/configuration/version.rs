@@ -74,11 +74,6 @@ impl Version {
         if self < Version::V1Beta1 { "endpointsleases" } else { "leases" }
     }
 
-    pub fn allows_lock(self, lock: &str) -> bool {
-        let old = ["endpoints", "configmaps", "endpointsleases", "configmapsleases"];
-        lock == "leases" || (self < Version::V1Beta3 && old.contains(&lock))
-    }
-
     /// The name and namespace of the lock by their names of old.
     pub fn read_lock_object<'a>(self, election: &Reader<'a>) -> (Option<&'a str>, Option<&'a str>) {
         if self > Version::V1Alpha1 {

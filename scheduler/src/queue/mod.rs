@@ -11,6 +11,7 @@ mod waiting;
 use crate::configuration::Configuration;
 use crate::object::Key;
 use crate::object::pod::Pod;
+use crate::planted::{Bug, planted};
 use crate::plugin::{Cycle, Hint, Point};
 use crate::profile::Profile;
 use crate::snapshot::{Event, Seen, Snapshot};
@@ -114,6 +115,8 @@ pub struct Queue {
     in_flight: BTreeSet<(u64, Key)>,
     next_number: u64,
     last_flush: Time,
+    /// Who waits longer than this for an event is tried again without one.
+    wait_max: Time,
     /// How many pods came to each part, by what brought them there.
     incoming: BTreeMap<(&'static str, &'static str), u64>,
 }
@@ -135,8 +138,6 @@ pub struct Attempt {
     pub first_tried: Time,
 }
 
-/// Who waits longer than this for an event is tried again without one.
-const MAX_WAIT: Time = 300 * SECOND;
 const FLUSH_EVERY: Time = 30 * SECOND;
 
 impl Queue {
@@ -156,6 +157,7 @@ impl Queue {
             in_flight: BTreeSet::new(),
             next_number: 0,
             last_flush: 0,
+            wait_max: (configuration.pod_max_in_unschedulable_seconds * SECOND as f64) as Time,
             incoming: BTreeMap::new(),
         }
     }
@@ -172,7 +174,8 @@ impl Queue {
     pub fn hear(&mut self, world: World<'_>, event: Event, now: Time) {
         self.hope(world, &event, now);
         // Of the pods in flight, those that take long hear of nothing.
-        if self.in_flight.first().is_some_and(|(from, _)| *from != u64::MAX) {
+        let awaited = self.in_flight.first().is_some_and(|(from, _)| *from != u64::MAX);
+        if awaited && !planted(Bug::MissedEventsDropped) {
             self.missed.push_back((self.next_event, Arc::new(event)));
         }
         self.next_event += 1;
@@ -197,7 +200,8 @@ impl Queue {
     /// What an event means for the pod that it is about.
     fn own(&mut self, world: World<'_>, event: &Event, before: Option<&Arc<Pod>>, after: Option<&Arc<Pod>>, now: Time) {
         // A pod that was given a place waits here until its own events say that it lies there: it may still come back.
-        let unplaced = |pod: &Pod| pod.node_name.is_none() || world.snapshot.is_assumed(&pod.key);
+        let assumed = |pod: &Pod| world.snapshot.is_assumed(&pod.key) && !planted(Bug::ChangedForgotten);
+        let unplaced = |pod: &Pod| pod.node_name.is_none() || assumed(pod);
         let ours = |pod: &&Arc<Pod>| unplaced(pod) && world.profile(pod).is_some();
         let Some(pod) = after.filter(ours) else { return self.remove(&event.key) };
         if before.is_some_and(|before| before.uid != pod.uid) {
@@ -456,7 +460,7 @@ impl Queue {
             return;
         }
         self.last_flush = now;
-        let long = |entry: &Entry| entry.place == Place::Unschedulable && now - entry.since > MAX_WAIT;
+        let long = |entry: &Entry| entry.place == Place::Unschedulable && now - entry.since > self.wait_max;
         let late: Vec<Key> = self.entries.iter().filter(|(_, entry)| long(entry)).map(|(key, _)| key.clone()).collect();
         for key in late {
             self.take_out(&key);

@@ -3,6 +3,9 @@ use crate::Kind;
 use crate::plugins::{node_resources_fit, taint_toleration};
 use serde_json::{Value, json};
 
+/// How long a pod waits for an event when nothing else is configured.
+const WAIT_MAX: Time = 300 * SECOND;
+
 struct Scene {
     snapshot: Snapshot,
     configuration: Configuration,
@@ -112,10 +115,10 @@ fn who_waits_too_long_is_tried_again() {
     scene.pod("p", asks("2"), 0);
     scene.pop(0);
     scene.failed("p", &[node_resources_fit::NAME], 0);
-    scene.queue.tick(MAX_WAIT);
-    assert_eq!(scene.pop(MAX_WAIT), None);
-    scene.queue.tick(MAX_WAIT + FLUSH_EVERY + 1);
-    assert_eq!(scene.pop(MAX_WAIT + FLUSH_EVERY + 1).as_deref(), Some("p"));
+    scene.queue.tick(WAIT_MAX);
+    assert_eq!(scene.pop(WAIT_MAX), None);
+    scene.queue.tick(WAIT_MAX + FLUSH_EVERY + 1);
+    assert_eq!(scene.pop(WAIT_MAX + FLUSH_EVERY + 1).as_deref(), Some("p"));
 }
 
 #[test]

@@ -134,9 +134,21 @@ impl Metrics {
         own.register("preemption_victims", "Pods that go for another", self.victims.clone());
         own.register("preemption_attempts", "Preemptions so far", self.preemptions.clone());
         own.register("preemption_goroutines_execution", "Evictions, by result", self.evictions.clone());
-        own.register("preemption_goroutines_duration_seconds", "How long evictions took", self.eviction_seconds.clone());
-        own.register("permit_wait_duration_seconds", "How long pods waited for their gang", self.permit_seconds.clone());
-        own.register("event_handling_duration_seconds", "How long it took to take a change in", self.event_seconds.clone());
+        own.register(
+            "preemption_goroutines_duration_seconds",
+            "How long evictions took",
+            self.eviction_seconds.clone(),
+        );
+        own.register(
+            "permit_wait_duration_seconds",
+            "How long pods waited for their gang",
+            self.permit_seconds.clone(),
+        );
+        own.register(
+            "event_handling_duration_seconds",
+            "How long it took to take a change in",
+            self.event_seconds.clone(),
+        );
         own.register("cache_size", "Nodes and pods that are known", self.cache.clone());
     }
 

@@ -48,7 +48,9 @@ impl Scheduler {
     /// Whether an extender has a say in where the pod goes.
     pub(super) fn wants_consultation(&self, pod: &Pod) -> bool {
         let mut all = self.configuration.extenders.iter();
-        let asks = |one: &Extender| !(one.filter_verb.is_empty() && one.prioritize_verb.is_empty() && one.preempt_verb.is_empty());
+        let asks = |one: &Extender| {
+            !(one.filter_verb.is_empty() && one.prioritize_verb.is_empty() && one.preempt_verb.is_empty())
+        };
         all.any(|one| asks(one) && one.is_interested_in(pod))
     }
 
@@ -302,7 +304,8 @@ fn preempt_result(candidates: &[Candidate], body: &Value) -> Result<Vec<Candidat
     for (node, victims) in left.into_iter().flatten() {
         let Some(own) = candidates.iter().find(|one| *one.node == **node) else { continue };
         let mut pods = Vec::new();
-        for uid in field(victims, "pods").as_array().into_iter().flatten().filter_map(|one| field(one, "uid").as_str()) {
+        for uid in field(victims, "pods").as_array().into_iter().flatten().filter_map(|one| field(one, "uid").as_str())
+        {
             match own.victims.iter().find(|pod| *pod.uid == *uid) {
                 Some(pod) => pods.push(pod.clone()),
                 None => return Err(format!("extender names a victim {uid} that is not on node \"{node}\"")),

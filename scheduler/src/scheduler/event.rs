@@ -49,7 +49,10 @@ impl Scheduler {
     pub(super) fn tell_failure(&mut self, pod: &Pod, profile: usize, message: &str, now: Time) {
         let reporter = self.profile(profile).scheduler_name.clone();
         let (reason, action) = ("FailedScheduling", "Scheduling");
-        self.tell(Saying { pod, warning: true, reason, action, note: message.to_owned(), related: None, reporter }, now);
+        self.tell(
+            Saying { pod, warning: true, reason, action, note: message.to_owned(), related: None, reporter },
+            now,
+        );
     }
 
     pub(super) fn tell(&mut self, mut saying: Saying<'_>, now: Time) {

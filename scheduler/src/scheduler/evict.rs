@@ -10,6 +10,7 @@ use super::{Observed, Scheduler, failure};
 use crate::object::Key;
 use crate::object::pod::Pod;
 use crate::plan::Nomination;
+use crate::planted::{Bug, planted};
 use crate::plugins::default_preemption::{Victims, eviction_message};
 use crate::queue::Time;
 use holdfast_world::{Action, Refusal, Verb};
@@ -141,7 +142,9 @@ impl Scheduler {
         }
         let Some(eviction) = self.evictions.remove(preemptor) else { return };
         self.observed.push(Observed::Evicted { success: !failed, began: eviction.began, ended: now });
-        self.requeue(preemptor, failure(eviction.rejectors), now);
+        if !planted(Bug::EvictionNeverEnds) {
+            self.requeue(preemptor, failure(eviction.rejectors), now);
+        }
         if failed {
             self.queue.activate(preemptor, now);
         }

@@ -205,7 +205,12 @@ impl Scheduler {
     /// There is no place for the pod: it waits, is told why, and others may have to go for it.
     fn refuse(&mut self, trying: Trying, why: Unschedulable, now: Time) {
         let Trying { pod, profile, began, .. } = trying;
-        self.observe_attempt(profile, if why.reason == SCHEDULER_ERROR { "error" } else { "unschedulable" }, began, now);
+        self.observe_attempt(
+            profile,
+            if why.reason == SCHEDULER_ERROR { "error" } else { "unschedulable" },
+            began,
+            now,
+        );
         if !why.rejectors.is_empty() {
             let profile = self.profile(profile).scheduler_name.clone();
             self.observed.push(Observed::Refused { profile, plugins: why.rejectors.clone() });

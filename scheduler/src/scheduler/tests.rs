@@ -1,1 +1,475 @@
+use super::*;
+use holdfast_world::{Action, Refusal, Verb};
+use serde_json::{Value, json};
 
+const SECONDS: Time = crate::queue::SECOND;
+
+/// A scheduler whose orders are carried out by hand.
+struct Scene {
+    scheduler: Scheduler,
+    orders: Vec<Order>,
+    now: Time,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        Scene::with(json!({}))
+    }
+
+    fn with(configuration: Value) -> Scene {
+        let mut document =
+            json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"});
+        for (field, value) in configuration.as_object().unwrap() {
+            document[field] = value.clone();
+        }
+        let configuration = Configuration::of(&document).unwrap_or_else(|faults| panic!("{faults:?}"));
+        Scene { scheduler: Scheduler::new(Arc::new(configuration)), orders: Vec::new(), now: 100 * SECONDS }
+    }
+
+    fn see(&mut self, kind: Kind, key: Key, object: Value) {
+        self.scheduler.see(kind, &key, Some(&object).filter(|object| !object.is_null()), self.now);
+    }
+
+    fn node(&mut self, name: &str, cpu: &str) {
+        let node = json!({"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "pods": "10"}}});
+        self.see(Kind::Node, Key::cluster(name), node);
+    }
+
+    fn pod(&mut self, name: &str, spec: Value) {
+        self.see(Kind::Pod, Key::new("default", name), pod(name, spec));
+    }
+
+    /// Tries pods until there is none left, and keeps what is ordered.
+    fn turn(&mut self) -> &mut Self {
+        while self.scheduler.turn(self.now) {}
+        self.orders.extend(self.scheduler.orders());
+        self
+    }
+
+    /// The first order that a text of it picks, in `verb resource/name/subresource` form.
+    fn take(&mut self, text: &str) -> Order {
+        let shown: Vec<String> = self.orders.iter().map(show).collect();
+        let at = shown.iter().position(|shown| shown.contains(text));
+        self.orders.remove(at.unwrap_or_else(|| panic!("no {text} in {shown:#?}")))
+    }
+
+    fn done(&mut self, text: &str) -> Order {
+        let order = self.take(text);
+        self.scheduler.answer(order.number, Answer::Done(Value::Null), self.now);
+        self.turn();
+        order
+    }
+
+    fn refused(&mut self, text: &str, code: u16, reason: &str) {
+        let order = self.take(text);
+        let refusal = Refusal { code, reason: reason.into(), message: "no".into(), causes: Vec::new() };
+        self.scheduler.answer(order.number, Answer::Refused(refusal), self.now);
+        self.turn();
+    }
+
+    fn shown(&self) -> Vec<String> {
+        self.orders.iter().map(show).collect()
+    }
+}
+
+fn pod(name: &str, spec: Value) -> Value {
+    json!({"metadata": {"name": name, "namespace": "default", "uid": format!("{name}-uid")}, "spec": spec})
+}
+
+fn asks(cpu: &str) -> Value {
+    json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]})
+}
+
+fn bound(name: &str, cpu: &str, node: &str) -> Value {
+    let mut spec = asks(cpu);
+    spec["nodeName"] = node.into();
+    pod(name, spec)
+}
+
+fn action(order: &Order) -> &Action {
+    let Ask::Api(action) = &order.ask else { panic!("{order:?} is none for the API server") };
+    action
+}
+
+fn body(order: &Order) -> &Value {
+    match &action(order).verb {
+        Verb::Create(body) | Verb::MergePatch(body) | Verb::StrategicPatch(body) => body,
+        other => panic!("{other:?} has no body"),
+    }
+}
+
+fn show(order: &Order) -> String {
+    match &order.ask {
+        Ask::Extender { extender, verb, body } => format!("extender {extender} {verb} {body}"),
+        Ask::Api(action) => {
+            let (verb, body) = match &action.verb {
+                Verb::Create(body) => ("create", body.to_string()),
+                Verb::MergePatch(body) | Verb::StrategicPatch(body) => ("patch", body.to_string()),
+                Verb::Delete { .. } => ("delete", String::new()),
+                other => panic!("{other:?}"),
+            };
+            let subresource = if action.subresource.is_empty() { "" } else { "/" };
+            let name = action.key.name.split('.').next().unwrap_or_default();
+            format!("{verb} {}/{name}{subresource}{} {body}", action.resource, action.subresource)
+        }
+    }
+}
+
+#[test]
+fn a_pod_is_bound_and_that_is_told() {
+    let mut scene = Scene::new();
+    scene.node("n", "4");
+    scene.pod("p", asks("1"));
+    scene.turn();
+    let order = scene.done("create pods/p/binding");
+    assert_eq!(body(&order)["target"]["name"], "n");
+    assert_eq!(body(&order)["metadata"]["uid"], "p-uid");
+    let told = scene.take("create events.events.k8s.io/p");
+    assert_eq!(body(&told)["note"], "Successfully assigned default/p to n");
+    assert_eq!(body(&told)["action"], "Binding");
+    scene.see(Kind::Pod, Key::new("default", "p"), bound("p", "1", "n"));
+    assert!(scene.scheduler.ways.is_empty() && scene.turn().orders.is_empty());
+    assert_eq!(scene.scheduler.snapshot().assumed_count(), 0);
+}
+
+#[test]
+fn a_place_that_is_promised_is_not_free() {
+    let mut scene = Scene::new();
+    scene.node("n", "1");
+    scene.pod("a", asks("1"));
+    scene.pod("b", asks("1"));
+    scene.turn();
+    scene.take("create pods/a/binding");
+    let told = scene.take("patch pods/b/status");
+    let condition = &body(&told)["status"]["conditions"][0];
+    assert_eq!(condition["reason"], "Unschedulable");
+    assert!(condition["message"].as_str().unwrap().starts_with("0/1 nodes are available: 1 Insufficient cpu."));
+    assert_eq!(condition["lastTransitionTime"], "1970-01-01T00:01:40Z");
+}
+
+#[test]
+fn a_binding_that_was_refused_frees_its_place_and_the_pod_is_tried_again() {
+    let mut scene = Scene::new();
+    scene.node("n", "1");
+    scene.pod("a", asks("1"));
+    scene.turn();
+    scene.pod("b", asks("1"));
+    // Something about the pod changes while it is being bound: it is not forgotten for that.
+    let mut changed = pod("a", asks("1"));
+    changed["metadata"]["labels"] = json!({"new": "label"});
+    scene.see(Kind::Pod, Key::new("default", "a"), changed);
+    scene.refused("create pods/a/binding", 500, "InternalError");
+    let told = scene.take("patch pods/a/status");
+    assert_eq!(body(&told)["status"]["conditions"][0]["reason"], "SchedulerError");
+    scene.take("create pods/b/binding");
+    scene.scheduler.answer(told.number, Answer::Done(Value::Null), scene.now);
+    scene.now += 2 * SECONDS;
+    scene.turn();
+    // The place is another's by now, which is told as such.
+    assert!(scene.shown().iter().any(|order| order.starts_with("patch pods/a/status")), "{:#?}", scene.shown());
+}
+
+#[test]
+fn a_pod_that_somebody_else_bound_is_left_alone() {
+    let mut scene = Scene::new();
+    scene.node("n", "1");
+    scene.node("m", "1");
+    scene.pod("a", asks("1"));
+    scene.turn();
+    let order = scene.take("create pods/a/binding");
+    let other = if body(&order)["target"]["name"] == "n" { "m" } else { "n" };
+    scene.see(Kind::Pod, Key::new("default", "a"), bound("a", "1", other));
+    let refusal = Refusal { code: 409, reason: "Conflict".into(), ..Refusal::default() };
+    scene.scheduler.answer(order.number, Answer::Refused(refusal), scene.now);
+    assert!(scene.turn().orders.is_empty(), "{:#?}", scene.shown());
+    scene.pod("b", asks("1"));
+    scene.turn();
+    let order = scene.take("create pods/b/binding");
+    assert_ne!(body(&order)["target"]["name"], other, "what is full is full");
+}
+
+#[test]
+fn one_write_of_a_status_is_under_way_at_a_time() {
+    let mut scene = Scene::new();
+    scene.node("n", "1");
+    scene.pod("p", asks("2"));
+    scene.turn();
+    let first = scene.take("patch pods/p/status");
+    scene.node("n", "2");
+    scene.turn();
+    assert!(!scene.shown().iter().any(|order| order.contains("binding")), "{:#?}", scene.shown());
+    scene.scheduler.answer(first.number, Answer::Done(Value::Null), scene.now);
+    scene.turn();
+    scene.done("create pods/p/binding");
+}
+
+#[test]
+fn what_is_said_twice_is_counted() {
+    let mut scene = Scene::new();
+    scene.node("n", "1");
+    scene.pod("p", asks("2"));
+    scene.turn();
+    scene.done("patch pods/p/status");
+    scene.done("create events.events.k8s.io/p");
+    let mut refused = pod("p", asks("2"));
+    let message = "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are \
+                   available: 1 Preemption is not helpful for scheduling.";
+    refused["status"]["conditions"] =
+        json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]);
+    scene.see(Kind::Pod, Key::new("default", "p"), refused);
+    scene.now += 400 * SECONDS;
+    scene.turn();
+    scene.take("create events.events.k8s.io/p");
+    scene.now += 400 * SECONDS;
+    scene.turn();
+    scene.take("create events.events.k8s.io/p");
+    assert!(scene.orders.is_empty(), "the condition stands there already: {:#?}", scene.shown());
+    scene.scheduler.queue.activate(&Key::new("default", "p"), scene.now);
+    scene.turn();
+    let order = scene.take("patch events.events.k8s.io/p");
+    assert_eq!(body(&order)["series"]["count"], 2);
+}
+
+#[test]
+fn victims_go_before_the_pod_that_matters_more_is_tried_again() {
+    let mut scene = Scene::new();
+    scene.node("n", "2");
+    for name in ["a", "b"] {
+        scene.see(Kind::Pod, Key::new("default", name), bound(name, "1", "n"));
+    }
+    let mut urgent = asks("2");
+    urgent["priority"] = 10.into();
+    scene.pod("urgent", urgent);
+    scene.turn();
+    let nominated = scene.done("patch pods/urgent/status");
+    assert_eq!(body(&nominated)["status"]["nominatedNodeName"], "n");
+    // One goes first, the other when that one is on its way.
+    let victims: Vec<String> = scene.shown().into_iter().filter(|order| order.contains("DisruptionTarget")).collect();
+    assert_eq!(victims.len(), 1, "{victims:#?}");
+    for _ in 0..2 {
+        let told = scene.done("DisruptionTarget");
+        let message = &body(&told)["status"]["conditions"][0]["message"];
+        assert_eq!(message, "default-scheduler: preempting to accommodate a higher priority pod");
+        let name = action(&told).key.name.to_string();
+        scene.done(&format!("delete pods/{name}"));
+        let event = scene.take(&format!("create events.events.k8s.io/{name}"));
+        assert_eq!(body(&event)["note"], "Preempted by pod urgent-uid on node n");
+        assert_eq!(body(&event)["related"]["name"], "urgent");
+        scene.see(Kind::Pod, Key::new("default", &name), Value::Null);
+    }
+    scene.now += 2 * SECONDS;
+    scene.turn();
+    scene.done("create pods/urgent/binding");
+}
+
+#[test]
+fn a_victim_on_its_way_is_called_back() {
+    let mut scene = Scene::with(json!({"profiles": [{"schedulerName": "default-scheduler",
+        "plugins": {"multiPoint": {"enabled": [{"name": "GangScheduling"}]}}}]}));
+    scene.node("n", "1");
+    let workload = json!({"spec": {"podGroups": [{"name": "g", "policy": {"gang": {"minCount": 2}}}]}});
+    scene.see(Kind::Workload, Key::new("default", "w"), workload);
+    for name in ["one", "two"] {
+        let mut spec = asks("1");
+        spec["workloadRef"] = json!({"name": "w", "podGroup": "g"});
+        scene.pod(name, spec);
+    }
+    scene.turn();
+    assert!(scene.shown().iter().all(|order| !order.contains("binding")), "one alone is not bound");
+    let mut urgent = asks("1");
+    urgent["priority"] = 10.into();
+    scene.pod("urgent", urgent);
+    scene.turn();
+    let note = scene.take("in kube-scheduler memory");
+    assert_eq!(body(&note)["reason"], "Preempted");
+    assert!(!scene.shown().iter().any(|order| order.contains("delete")));
+    while let Some(at) = scene.shown().iter().position(|order| order.contains("/status")) {
+        let order = scene.orders.remove(at);
+        scene.scheduler.answer(order.number, Answer::Done(Value::Null), scene.now);
+        scene.now += 2 * SECONDS;
+        scene.turn();
+    }
+    scene.take("create pods/urgent/binding");
+}
+
+#[test]
+fn a_gang_is_bound_together_or_gives_up() {
+    let configuration = json!({"profiles": [{"schedulerName": "default-scheduler",
+        "plugins": {"multiPoint": {"enabled": [{"name": "GangScheduling"}]}}}]});
+    let mut scene = Scene::with(configuration);
+    scene.node("n", "1");
+    let workload = json!({"spec": {"podGroups": [{"name": "g", "policy": {"gang": {"minCount": 2}}}]}});
+    scene.see(Kind::Workload, Key::new("default", "w"), workload);
+    for name in ["one", "two"] {
+        let mut spec = asks("1");
+        spec["workloadRef"] = json!({"name": "w", "podGroup": "g"});
+        scene.pod(name, spec);
+    }
+    scene.turn();
+    while let Some(at) = scene.shown().iter().position(|order| order.contains("/status")) {
+        let order = scene.orders.remove(at);
+        scene.scheduler.answer(order.number, Answer::Done(Value::Null), scene.now);
+    }
+    scene.turn();
+    assert!(scene.shown().iter().all(|order| !order.contains("binding")), "{:#?}", scene.shown());
+    scene.now += 2 * SECONDS;
+    scene.node("m", "1");
+    scene.turn();
+    scene.take("create pods/one/binding");
+    scene.take("create pods/two/binding");
+}
+
+fn storage(scene: &mut Scene) {
+    let class = json!({"provisioner": "p", "volumeBindingMode": "WaitForFirstConsumer"});
+    scene.see(Kind::StorageClass, Key::cluster("late"), class);
+    scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(None, None));
+    let mut spec = asks("1");
+    spec["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+    scene.pod("p", spec);
+}
+
+fn claim(node: Option<&str>, volume: Option<&str>) -> Value {
+    let mut annotations = json!({});
+    if let Some(node) = node {
+        annotations["volume.kubernetes.io/selected-node"] = node.into();
+    }
+    if volume.is_some() {
+        annotations["pv.kubernetes.io/bind-completed"] = "yes".into();
+    }
+    json!({"metadata": {"uid": "c-uid", "annotations": annotations}, "spec": {"storageClassName": "late",
+        "volumeName": volume, "resources": {"requests": {"storage": "1Gi"}}}})
+}
+
+#[test]
+fn a_pod_is_bound_when_its_volumes_are() {
+    let mut scene = Scene::new();
+    scene.node("n", "4");
+    storage(&mut scene);
+    scene.turn();
+    let told = scene.done("patch pods/p/status");
+    assert_eq!(body(&told)["status"]["nominatedNodeName"], "n");
+    let chosen = scene.done("patch persistentvolumeclaims/c");
+    assert_eq!(body(&chosen)["metadata"]["annotations"]["volume.kubernetes.io/selected-node"], "n");
+    scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(Some("n"), None));
+    assert!(scene.turn().orders.is_empty());
+    scene.see(Kind::PersistentVolume, Key::cluster("v"), json!({"spec": {}}));
+    scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(Some("n"), Some("v")));
+    scene.turn();
+    scene.done("create pods/p/binding");
+    assert!(scene.scheduler.awaited.is_empty() && scene.scheduler.deadlines.is_empty());
+}
+
+#[test]
+fn a_pod_whose_volumes_do_not_come_is_tried_again() {
+    for gives_up in [true, false] {
+        let mut scene = Scene::new();
+        scene.node("n", "4");
+        storage(&mut scene);
+        scene.turn();
+        scene.done("patch pods/p/status");
+        scene.done("patch persistentvolumeclaims/c");
+        scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(Some("n"), None));
+        if gives_up {
+            scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(None, None));
+        } else {
+            assert_eq!(scene.scheduler.wakes_at(), Some(scene.now + 600 * SECONDS));
+            scene.now += 600 * SECONDS;
+        }
+        scene.turn();
+        let told = scene.done("patch pods/p/status");
+        let why = if gives_up { "provisioning failed for PVC \"c\"" } else { "timed out waiting for the condition" };
+        let message = format!("running PreBind plugin \"VolumeBinding\": binding volumes: {why}");
+        assert_eq!(body(&told)["status"]["conditions"][0]["message"], message.as_str());
+        assert_eq!(body(&told)["status"]["nominatedNodeName"], Value::Null);
+        assert_eq!(scene.scheduler.snapshot().assumed_count(), 0);
+        scene.now += 2 * SECONDS;
+        scene.turn();
+        scene.done("patch pods/p/status");
+        if gives_up {
+            scene.take("patch persistentvolumeclaims/c");
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_goes_on_its_way_leaves_nothing_behind() {
+    let mut scene = Scene::new();
+    scene.node("n", "4");
+    storage(&mut scene);
+    scene.turn();
+    scene.done("patch pods/p/status");
+    scene.done("patch persistentvolumeclaims/c");
+    scene.see(Kind::Pod, Key::new("default", "p"), Value::Null);
+    scene.turn();
+    let scheduler = &scene.scheduler;
+    assert!(scheduler.ways.is_empty() && scheduler.awaited.is_empty() && scheduler.deadlines.is_empty());
+    assert_eq!((scheduler.snapshot().assumed_count(), scheduler.lengths()), (0, Lengths::default()));
+}
+
+#[test]
+fn devices_are_written_down_before_the_pod_is_bound() {
+    let mut scene = Scene::new();
+    scene.node("n", "4");
+    let class = json!({"spec": {"config": [{"opaque": {"driver": "d", "parameters": {"a": 1}}}]}});
+    scene.see(Kind::DeviceClass, Key::cluster("gpu"), class);
+    let slice = json!({"spec": {"driver": "d", "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+        "nodeName": "n", "devices": [{"name": "g0"}]}});
+    scene.see(Kind::ResourceSlice, Key::cluster("s"), slice);
+    let claim = json!({"metadata": {"uid": "c-uid"}, "spec": {"devices": {"requests": [{"name": "r",
+        "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}]}}});
+    scene.see(Kind::ResourceClaim, Key::new("default", "c"), claim);
+    let mut spec = asks("1");
+    spec["resourceClaims"] = json!([{"name": "r", "resourceClaimName": "c"}]);
+    scene.pod("p", spec);
+    scene.turn();
+    scene.done("patch pods/p/status");
+    scene.done("patch resourceclaims.resource.k8s.io/c {\"metadata\":{\"finalizers\"");
+    let order = scene.done("patch resourceclaims.resource.k8s.io/c/status");
+    let status = &body(&order)["status"];
+    assert_eq!(status["reservedFor"], json!([{"resource": "pods", "name": "p", "uid": "p-uid"}]));
+    let devices = &status["allocation"]["devices"];
+    assert_eq!(devices["results"], json!([{"request": "r", "driver": "d", "pool": "n", "device": "g0"}]));
+    let opaque = json!({"driver": "d", "parameters": {"a": 1}});
+    assert_eq!(devices["config"], json!([{"source": "FromClass", "requests": ["r"], "opaque": opaque}]));
+    let name = json!({"key": "metadata.name", "operator": "In", "values": ["n"]});
+    assert_eq!(status["allocation"]["nodeSelector"], json!({"nodeSelectorTerms": [{"matchFields": [name]}]}));
+    scene.refused("create pods/p/binding", 500, "InternalError");
+    let back = scene.take("$patch");
+    assert_eq!(body(&back)["status"]["reservedFor"], json!([{"$patch": "delete", "uid": "p-uid"}]));
+}
+
+#[test]
+fn extenders_refuse_score_and_bind() {
+    let mut scene = Scene::with(json!({"extenders": [
+        {"urlPrefix": "http://one", "filterVerb": "filter", "prioritizeVerb": "score", "weight": 5,
+            "nodeCacheCapable": true},
+        {"urlPrefix": "http://two", "filterVerb": "filter", "bindVerb": "bind", "ignorable": true},
+    ]}));
+    for name in ["a", "b", "c"] {
+        scene.node(name, "4");
+    }
+    scene.pod("p", asks("1"));
+    scene.pod("q", asks("1"));
+    scene.turn();
+    let answer = |scene: &mut Scene, text: &str, answer: Answer| {
+        let order = scene.take(text);
+        scene.scheduler.answer(order.number, answer, scene.now);
+        scene.turn();
+        order
+    };
+    assert_eq!(scene.orders.len(), 1, "one pod after the other: {:#?}", scene.shown());
+    let left = Answer::Done(json!({"NodeNames": ["b", "c"], "FailedNodes": {"a": "not this one"}}));
+    let asked = answer(&mut scene, "extender 0 filter", left);
+    let Ask::Extender { body: asked, .. } = &asked.ask else { panic!() };
+    assert_eq!((&asked["Pod"]["metadata"]["name"], &asked["NodeNames"]), (&json!("p"), &json!(["a", "b", "c"])));
+    // Who may fail is not missed.
+    answer(&mut scene, "extender 1 filter", Answer::Failed("down".into()));
+    answer(&mut scene, "extender 0 score", Answer::Done(json!([{"Host": "c", "Score": 10}])));
+    let bind = answer(&mut scene, "extender 1 bind", Answer::Done(json!({})));
+    let Ask::Extender { body: asked, .. } = &bind.ask else { panic!() };
+    assert_eq!((&asked["PodName"], &asked["Node"]), (&json!("p"), &json!("c")));
+    answer(&mut scene, "extender 0 filter", Answer::Failed("broken".into()));
+    let told = scene.take("patch pods/q/status");
+    let condition = &body(&told)["status"]["conditions"][0];
+    assert_eq!((&condition["reason"], &condition["message"]), (&json!("SchedulerError"), &json!("broken")));
+}

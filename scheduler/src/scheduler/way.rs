@@ -10,6 +10,7 @@ use super::{Observed, Scheduler, Trying, failure};
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
 use crate::plan::{Nomination, SCHEDULER_ERROR, UNSCHEDULABLE};
+use crate::planted::{Bug, planted};
 use crate::plugin::Point;
 use crate::plugins::{gang_scheduling, marker, volume_binding};
 use crate::queue::{SECOND, Time};
@@ -81,7 +82,9 @@ impl Scheduler {
     pub(super) fn set_out(&mut self, trying: Trying, node: Text, promise: Promise, now: Time) {
         let pod = trying.pod.clone();
         let steps = self.preparations(&pod, &node, &promise);
-        self.snapshot.assume(&pod.key, &node, &promise);
+        if !planted(Bug::PlaceNotTaken) {
+            self.snapshot.assume(&pod.key, &node, &promise);
+        }
         let waits = self.profile(trying.profile).has(Point::Permit, gang_scheduling::NAME)
             && gang_scheduling::must_wait(&self.snapshot, &pod);
         let awaits_volumes = !promise.volumes.is_empty();
@@ -111,7 +114,8 @@ impl Scheduler {
         if pod.template.gang.is_none() {
             return;
         }
-        let waits = |way: &&Way| matches!(way.stage, Stage::Waits(_)) && way.trying.pod.template.gang == pod.template.gang;
+        let waits =
+            |way: &&Way| matches!(way.stage, Stage::Waits(_)) && way.trying.pod.template.gang == pod.template.gang;
         let others: Vec<_> = self.ways.values().filter(waits).map(|way| way.trying.pod.clone()).collect();
         for other in others.iter().filter(|other| other.key.namespace == pod.key.namespace) {
             if gang_scheduling::must_wait(&self.snapshot, other) {
@@ -129,7 +133,7 @@ impl Scheduler {
     /// Takes the next steps on a way that can be taken now.
     pub(super) fn go_on(&mut self, key: &Key, now: Time) {
         loop {
-            let quiet = self.is_quiet(key);
+            let quiet = self.is_quiet(key) || planted(Bug::BoundBeforeTold);
             let Some(way) = self.ways.get_mut(key) else { return };
             match &way.stage {
                 Stage::Tells if quiet => {
@@ -278,7 +282,9 @@ impl Scheduler {
         let Some(way) = self.ways.remove(key) else { return };
         let Way { trying: Trying { profile, began, pod: before, .. }, node, promise, stage, .. } = way;
         let assumed = self.snapshot.pod(key).filter(|_| self.snapshot.is_assumed(key)).cloned();
-        self.snapshot.forget(key);
+        if !planted(Bug::PlaceKept) {
+            self.snapshot.forget(key);
+        }
         if !matches!(stage, Stage::Waits(_) | Stage::Tells) {
             self.unreserve(&before, &promise);
         }
@@ -293,7 +299,10 @@ impl Scheduler {
         self.observe_attempt(profile, result, began, now);
         self.tell_failure(&pod, profile, &fall.message, now);
         self.write_status(&pod, Some((reason, fall.message)), Nomination::Clear, now);
-        self.requeue(key, failure(fall.rejectors), now);
+        match planted(Bug::RefusedForgotten) {
+            true => self.queue.done(key),
+            false => self.requeue(key, failure(fall.rejectors), now),
+        }
         // For others it is as if the pod had lain there and gone.
         if let Some(mut gone) = assumed.map(|pod| Pod::clone(&pod)) {
             gone.node_name = Some(node);

@@ -50,7 +50,9 @@ impl Event {
             Kind::StorageClass => ["StorageClassAdd", "StorageClassUpdate", "StorageClassDelete"],
             Kind::CsiNode => ["CSINodeAdd", "CSINodeUpdate", "CSINodeDelete"],
             Kind::CsiDriver => ["CSIDriverAdd", "CSIDriverUpdate", "CSIDriverDelete"],
-            Kind::CsiStorageCapacity => ["CSIStorageCapacityAdd", "CSIStorageCapacityUpdate", "CSIStorageCapacityDelete"],
+            Kind::CsiStorageCapacity => {
+                ["CSIStorageCapacityAdd", "CSIStorageCapacityUpdate", "CSIStorageCapacityDelete"]
+            }
             Kind::VolumeAttachment => ["VolumeAttachmentAdd", "VolumeAttachmentUpdate", "VolumeAttachmentDelete"],
             Kind::ResourceClaim => ["ResourceClaimAdd", "ResourceClaimUpdate", "ResourceClaimDelete"],
             Kind::ResourceSlice => ["ResourceSliceAdd", "ResourceSliceUpdate", "ResourceSliceDelete"],
@@ -58,7 +60,13 @@ impl Event {
             Kind::Workload => ["WorkloadAdd", "WorkloadUpdate", "WorkloadDelete"],
             _ => ["OtherAdd", "OtherUpdate", "OtherDelete"],
         };
-        labels[if !before { 0 } else if after { 1 } else { 2 }]
+        labels[if !before {
+            0
+        } else if after {
+            1
+        } else {
+            2
+        }]
     }
 }
 

@@ -1,6 +1,6 @@
 //! `--runtime-config`: which APIs are to be served. All of them are, always.
 
-use holdfast_chronicle::values::parse_bool;
+use holdfast_component::values::parse_bool;
 use holdfast_core::kinds::registry;
 
 /// Stands for many group versions, whatever is served of them.

@@ -16,6 +16,7 @@ use holdfast_core::refusal::Internal;
 use holdfast_core::request::{Body, Format, Request, Verb};
 use holdfast_core::state::State;
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -78,7 +79,11 @@ pub(crate) fn judge(auditor: &Auditor, state: &State, user: &User, asked: &Asked
         Asked::Elsewhere { path, .. } => path.clone(),
     };
     let ResourcePath { group, namespace, resource, subresource, name, .. } = &path;
-    auditor.judge(Subject { user, verb, asked: audit::Asked::Resource { group, resource, subresource, namespace, name } })
+    auditor.judge(Subject {
+        user,
+        verb,
+        asked: audit::Asked::Resource { group, resource, subresource, namespace, name },
+    })
 }
 
 fn verb(asked: &Asked) -> &'static str {
@@ -146,6 +151,12 @@ pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &Asked) {
     if body.bytes.is_empty() {
         return;
     }
+    if *verb == Verb::Create {
+        trail.names(&glance(&body.bytes).metadata.name);
+    }
+    if !trail.wants_request() {
+        return;
+    }
     let sent = match verb {
         Verb::Delete | Verb::DeleteCollection => parsed(body).map(|mut options| {
             // As Kubernetes tells options: in the form that its server works with.
@@ -170,6 +181,23 @@ pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &Asked) {
         trail.refers(text("uid"), text("resourceVersion"));
     }
     trail.request(sent);
+}
+
+/// What is told of an object though little is.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Glance {
+    metadata: GlanceAtMetadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct GlanceAtMetadata {
+    name: String,
+}
+
+fn glance(bytes: &[u8]) -> Glance {
+    serde_json::from_slice(bytes).unwrap_or_default()
 }
 
 /// What the bytes say, whatever they are.

@@ -21,6 +21,9 @@ const READS: [&str; 3] = ["get", "list", "watch"];
 
 impl Layer for Authorization {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
+        if let Err(refusal) = act_as_another(next.service(), passage) {
+            return refused(refusal);
+        }
         let judged = judge(next.service(), passage);
         if let Some(trail) = &mut passage.trail {
             let (decision, reason) = match &judged {
@@ -30,7 +33,7 @@ impl Layer for Authorization {
             };
             trail.annotate("authorization.k8s.io/decision", decision);
             trail.annotate("authorization.k8s.io/reason", reason);
-            if judged.is_ok() && trail.wants_request() {
+            if judged.is_ok() {
                 audit::tell_request(trail, &next.service().engine().snapshot(), &passage.asked);
             }
         }
@@ -41,16 +44,21 @@ impl Layer for Authorization {
     }
 }
 
+/// Goes on in another's name, where the caller wants that and may.
+fn act_as_another(service: &Service, passage: &mut Passage) -> Result<(), Refusal> {
+    let Some(other) = passage.acting_as.take() else { return Ok(()) };
+    let state = service.engine().snapshot();
+    passage.user = Arc::new(impersonate(&service.authorizer(&state), &passage.user, other)?);
+    if let Some(trail) = &mut passage.trail {
+        trail.impersonates(&passage.user);
+    }
+    Ok(())
+}
+
 /// Why it is granted, or what refuses it.
-fn judge(service: &Service, passage: &mut Passage) -> Result<String, Refusal> {
+fn judge(service: &Service, passage: &Passage) -> Result<String, Refusal> {
     let state = service.engine().snapshot();
     let authorizer = service.authorizer(&state);
-    if let Some(other) = passage.acting_as.take() {
-        passage.user = Arc::new(impersonate(&authorizer, &passage.user, other)?);
-        if let Some(trail) = &mut passage.trail {
-            trail.impersonates(&passage.user);
-        }
-    }
     let user = &passage.user;
     match &passage.asked {
         Asked::Named(named) => {
@@ -68,7 +76,9 @@ fn judge(service: &Service, passage: &mut Passage) -> Result<String, Refusal> {
         Asked::Everything { verb, path } => {
             may(&authorizer, user, &Attributes::path(verb, path))?;
             let everything = ResourceTarget { group: ALL, version: ALL, resource: ALL, ..ResourceTarget::default() };
-            READS.iter().try_for_each(|verb| may(&authorizer, user, &Attributes::resource(verb, everything)).map(drop))?;
+            READS
+                .iter()
+                .try_for_each(|verb| may(&authorizer, user, &Attributes::resource(verb, everything)).map(drop))?;
             Ok(String::new())
         }
     }

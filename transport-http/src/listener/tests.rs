@@ -3,6 +3,8 @@
 use super::*;
 use bytes::Bytes;
 use futures_util::{Stream, stream};
+use holdfast_tls::peer::PeerVerifier;
+use holdfast_tls::server::Tls;
 use http_body_util::StreamBody;
 use http_body_util::combinators::BoxBody;
 use hyper::body::Frame;
@@ -72,7 +74,7 @@ impl Server {
         let verifier = Arc::new(PeerVerifier::new(Vec::new(), None).unwrap());
         let (stop, stopping) = watch::channel(false);
         let served = Listener {
-            tls: Tls { config: Arc::new(config), verifier },
+            tls: Arc::new(Tls { config: Arc::new(config), verifier }.into()),
             service: tower::service_fn(answer),
             bounds,
             stopping,

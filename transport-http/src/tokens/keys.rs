@@ -1,6 +1,6 @@
 //! The keys of service account tokens, in whichever form they come.
 
-use holdfast_outbound::keys::{in_pkcs8, private_key};
+use holdfast_tls::keys::{in_pkcs8, private_key};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey};
 use ring::rand::SystemRandom;
 use ring::signature::{self as rings, EcdsaKeyPair, KeyPair, RsaKeyPair};

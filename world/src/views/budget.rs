@@ -1,10 +1,10 @@
 //! How many pods may be disrupted at a time.
 
 use super::pod::Condition;
+use super::workloads::Amount;
 use crate::object::or_default;
 use crate::{Selector, Time};
 use serde::Deserialize;
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default, Deserialize)]
@@ -20,9 +20,8 @@ crate::resource!(PodDisruptionBudget, "policy", "v1", "poddisruptionbudgets", "P
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetSpec {
     pub selector: Selector,
-    /// A number, or a text with a percentage.
-    pub min_available: Option<Value>,
-    pub max_unavailable: Option<Value>,
+    pub min_available: Option<Amount>,
+    pub max_unavailable: Option<Amount>,
 }
 
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize)]

@@ -112,11 +112,4 @@ pub struct PolicyStatus {
 #[serde(default)]
 pub struct StorageVersion {}
 
-crate::resource!(
-    StorageVersion,
-    "internal.apiserver.k8s.io",
-    "v1alpha1",
-    "storageversions",
-    "StorageVersion",
-    cluster
-);
+crate::resource!(StorageVersion, "internal.apiserver.k8s.io", "v1alpha1", "storageversions", "StorageVersion", cluster);

@@ -44,8 +44,15 @@ pub struct PodSpec {
 pub struct Volume {
     pub name: String,
     pub persistent_volume_claim: Option<ClaimVolume>,
+    pub secret: Option<SecretVolume>,
     /// Its claim is made from a template in the pod.
     pub ephemeral: Option<EphemeralVolume>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SecretVolume {
+    pub secret_name: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -60,6 +67,20 @@ pub struct Toleration {
     pub value: String,
     pub effect: String,
     pub toleration_seconds: Option<i64>,
+}
+
+impl Toleration {
+    /// Whether the pod puts up with a taint because of this.
+    pub fn tolerates(&self, taint: &super::node::Taint) -> bool {
+        let effect = self.effect.is_empty() || self.effect == taint.effect;
+        let key = self.key.is_empty() && self.operator == "Exists" || self.key == taint.key;
+        let value = match self.operator.as_str() {
+            "Exists" => true,
+            "" | "Equal" => self.value == taint.value,
+            _ => false,
+        };
+        effect && key && value
+    }
 }
 
 /// Devices that a pod claims: by the name of a claim, or of a template of one.
@@ -180,6 +201,7 @@ pub struct Condition {
     pub last_transition_time: Option<Time>,
     pub last_update_time: Option<Time>,
     pub last_probe_time: Option<Time>,
+    pub last_heartbeat_time: Option<Time>,
 }
 
 impl Condition {

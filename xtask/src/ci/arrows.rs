@@ -9,13 +9,19 @@ const SERVICE: &str = "holdfast-service";
 const OUTBOUND: &str = "holdfast-outbound";
 
 /// A package, or all whose name starts so when it ends in `*`, and what it must never reach.
-const NEVER: [(&str, &[&str]); 9] = [
+const NEVER: [(&str, &[&str]); 11] = [
     ("holdfast-core", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
     ("holdfast-engine", &["hyper", "h2", "rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", SERVICE]),
     (SERVICE, &["http", "hyper", "h2", "warp", "rocksdb", "holdfast-storage-*", "holdfast-transport-*", OUTBOUND]),
     ("holdfast-storage-*", &["hyper", "warp", "holdfast-transport-*"]),
     (OUTBOUND, &["rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", "holdfast-chronicle", SERVICE]),
     ("holdfast-transport-*", &["rocksdb", "holdfast-storage-*", "holdfast-chronicle", "holdfast"]),
+    ("holdfast-tls", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-engine", "holdfast-component"]),
+    // Components know the API, and nothing of the server behind it.
+    (
+        "holdfast-component",
+        &["rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE, OUTBOUND],
+    ),
     // The scheduler's heart is pure, and knows of ours the core alone, for its quantities and expressions.
     (
         "holdfast-scheduler",
@@ -39,11 +45,12 @@ const NEVER: [(&str, &[&str]); 9] = [
 ];
 
 /// The packages of the workspace that may reach HTTP: transports, clients of the API, and what wires all together.
-const MAY_REACH_HTTP: [&str; 10] = [
+const MAY_REACH_HTTP: [&str; 11] = [
     "holdfast",
     "holdfast-transport-*",
     "holdfast-outbound",
     "holdfast-chronicle",
+    "holdfast-component",
     "holdfast-bench",
     "holdfast-sim",
     "holdfast-tests",

@@ -28,8 +28,8 @@ impl Binder {
     fn find_volume(&self, world: &World, claim: Claim<'_>, plan: &mut Plan) {
         let class = claim.class(claim.meta()).filter(|class| !class.is_empty());
         let found = class.and_then(|class| world.get::<StorageClass>(&Key::cluster(class)));
-        let waits = found.is_some_and(|class| class.waits_for_consumer())
-            && claim.meta().annotation(SELECTED_NODE).is_none();
+        let waits =
+            found.is_some_and(|class| class.waits_for_consumer()) && claim.meta().annotation(SELECTED_NODE).is_none();
         if let Some(volume) = matching::best(world, claim, waits) {
             return bind(volume, claim, plan);
         }
@@ -81,7 +81,12 @@ fn take_named(world: &World, claim: Claim<'_>, plan: &mut Plan) {
 fn keep_bound(world: &World, claim: Claim<'_>, plan: &mut Plan) {
     const LOST: &str = "ClaimLost";
     if claim.spec.volume_name.is_empty() {
-        return lose(claim, LOST, "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!", plan);
+        return lose(
+            claim,
+            LOST,
+            "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!",
+            plan,
+        );
     }
     let Some(volume) = volume_of(world, &claim) else {
         return lose(claim, LOST, "Bound claim has lost its PersistentVolume. Data on the volume is lost!", plan);

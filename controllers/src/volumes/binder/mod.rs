@@ -90,9 +90,12 @@ impl Controller for Binder {
             keys.add(change.key.clone());
             let sides = [change.before::<PersistentVolume>(), change.after()];
             sides.iter().flatten().filter_map(|volume| claim_key(volume)).for_each(|key| keys.add(key));
-            if let Some(volume) = change.after::<PersistentVolume>().filter(|volume| volume.status.phase == "Available") {
+            if let Some(volume) = change.after::<PersistentVolume>().filter(|volume| volume.status.phase == "Available")
+            {
                 wake(world, volume.class(volume.meta()), keys);
-                world.indexed::<PersistentVolumeClaim>(UNBOUND, NO_CLASS).for_each(|claim| keys.add(claim.object.key()));
+                world
+                    .indexed::<PersistentVolumeClaim>(UNBOUND, NO_CLASS)
+                    .for_each(|claim| keys.add(claim.object.key()));
             }
         } else if change.is_of::<StorageClass>() {
             wake(world, &change.key.name, keys);

@@ -54,7 +54,10 @@ fn a_claim_and_a_volume_meet_in_either_order() {
         assert_eq!(volume["spec"]["claimRef"]["uid"], claim["metadata"]["uid"]);
         assert_eq!(volume["status"]["phase"], "Bound");
         assert_eq!(claim["metadata"]["annotations"], json!({BOUND_BY_CONTROLLER: "yes", BIND_COMPLETED: "yes"}));
-        assert_eq!(claim["status"], json!({"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}));
+        assert_eq!(
+            claim["status"],
+            json!({"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}})
+        );
         assert!(trial.take_refused().is_empty());
     }
 }
@@ -106,8 +109,10 @@ fn what_claims_of_named_volumes_are_told() {
     trial.create(claim("big", "2Gi", json!({"volumeName": "v"})));
     trial.create(claim("absent", "1Gi", json!({"volumeName": "none"})));
     trial.run();
-    assert_eq!(trial.take_notes().first().map(String::as_str),
-        Some("Warning VolumeMismatch Cannot bind to requested volume \"v\": requested PV is too small"));
+    assert_eq!(
+        trial.take_notes().first().map(String::as_str),
+        Some("Warning VolumeMismatch Cannot bind to requested volume \"v\": requested PV is too small")
+    );
     trial.create(claim("c", "1Gi", json!({"volumeName": "v"})));
     trial.run();
     assert_eq!(phase(&trial, "persistentvolumeclaims", "c"), "Bound");
@@ -124,8 +129,18 @@ fn a_volume_whose_claim_goes_is_kept_or_deleted() {
     for (policy, path, left, note) in [
         ("Retain", "/tmp/none", "Released", None),
         ("Delete", "/tmp/none", "", None),
-        ("Delete", "/data", "Failed", Some("Warning VolumeFailedDelete host_path deleter only supports /tmp/.+ but received provided /data")),
-        ("Recycle", "/tmp/none", "Failed", Some("Warning VolumeFailedRecycle No recycler plugin found for the volume!")),
+        (
+            "Delete",
+            "/data",
+            "Failed",
+            Some("Warning VolumeFailedDelete host_path deleter only supports /tmp/.+ but received provided /data"),
+        ),
+        (
+            "Recycle",
+            "/tmp/none",
+            "Failed",
+            Some("Warning VolumeFailedRecycle No recycler plugin found for the volume!"),
+        ),
     ] {
         let mut trial = trial();
         let more = json!({"persistentVolumeReclaimPolicy": policy, "hostPath": {"path": path}});
@@ -156,7 +171,10 @@ fn a_bound_claim_that_loses_its_volume_is_lost() {
     trial.delete("persistentvolumes", "v");
     trial.run();
     assert_eq!(trial.get("persistentvolumeclaims", "c")["status"], json!({"phase": "Lost"}));
-    assert_eq!(trial.take_notes(), ["Warning ClaimLost Bound claim has lost its PersistentVolume. Data on the volume is lost!"]);
+    assert_eq!(
+        trial.take_notes(),
+        ["Warning ClaimLost Bound claim has lost its PersistentVolume. Data on the volume is lost!"]
+    );
 }
 
 #[test]
@@ -168,7 +186,10 @@ fn what_claims_without_a_volume_are_told() {
     for (class, expected) in [
         (json!("absent"), "Warning ProvisioningFailed storageclass.storage.k8s.io \"absent\" not found"),
         (json!("none"), "Warning ProvisioningFailed no volume plugin matched name: kubernetes.io/no-provisioner"),
-        (json!("theirs"), "Normal ExternalProvisioning Waiting for a volume to be created either by the external provisioner 'example.com/disks' or manually by the system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered."),
+        (
+            json!("theirs"),
+            "Normal ExternalProvisioning Waiting for a volume to be created either by the external provisioner 'example.com/disks' or manually by the system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered.",
+        ),
         (json!("later"), "Normal WaitForFirstConsumer waiting for first consumer to be created before binding"),
         (json!(""), "Normal FailedBinding no persistent volumes available for this claim and no storage class is set"),
     ] {
@@ -202,7 +223,12 @@ fn a_default_class_is_given_to_claims_that_name_none() {
     let volume = trial.get("persistentvolumes", &name);
     assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Delete");
     let notes = trial.take_notes();
-    assert_eq!(notes.last(), Some(&format!("Normal ProvisioningSucceeded Successfully provisioned volume {name} using kubernetes.io/host-path")));
+    assert_eq!(
+        notes.last(),
+        Some(&format!(
+            "Normal ProvisioningSucceeded Successfully provisioned volume {name} using kubernetes.io/host-path"
+        ))
+    );
     trial.patch("persistentvolumeclaims", "c", json!({"metadata": {"finalizers": null}}));
     trial.delete("persistentvolumeclaims", "c");
     trial.run();
@@ -220,8 +246,15 @@ fn a_claim_that_waits_for_its_consumer_takes_what_the_scheduler_promises() {
         "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}}));
     trial.run();
     assert_eq!(bound(&trial, "c"), "");
-    assert_eq!(trial.take_notes().last().map(String::as_str), Some("Normal WaitForPodScheduled waiting for pod p to be scheduled"));
-    trial.patch("persistentvolumes", "v", json!({"spec": {"claimRef": {"namespace": "default", "name": "c", "uid": uid}}}));
+    assert_eq!(
+        trial.take_notes().last().map(String::as_str),
+        Some("Normal WaitForPodScheduled waiting for pod p to be scheduled")
+    );
+    trial.patch(
+        "persistentvolumes",
+        "v",
+        json!({"spec": {"claimRef": {"namespace": "default", "name": "c", "uid": uid}}}),
+    );
     trial.run();
     assert_eq!(bound(&trial, "c"), "v");
 }

@@ -38,8 +38,10 @@ impl Binder {
 
 fn tell_of_modes(volume: Volume<'_>, claim: Seen<'_, PersistentVolumeClaim>, plan: &mut Plan) {
     const WHY: &str = "due to incompatible volumeMode.";
-    let of_volume = format!("Cannot bind PersistentVolume to requested PersistentVolumeClaim {:?} {WHY}", claim.meta().name);
-    let of_claim = format!("Cannot bind PersistentVolume {:?} to requested PersistentVolumeClaim {WHY}", volume.meta().name);
+    let of_volume =
+        format!("Cannot bind PersistentVolume to requested PersistentVolumeClaim {:?} {WHY}", claim.meta().name);
+    let of_claim =
+        format!("Cannot bind PersistentVolume {:?} to requested PersistentVolumeClaim {WHY}", volume.meta().name);
     plan.notes.push(Subject::from(volume).warning("VolumeMismatch", of_volume));
     plan.notes.push(Subject::from(claim).warning("VolumeMismatch", of_claim));
 }
@@ -65,12 +67,7 @@ fn release(volume: Volume<'_>, plan: &mut Plan) {
         "Retain" => {}
         "Delete" => delete(volume, plan),
         "Recycle" => fail(volume, "VolumeFailedRecycle", "No recycler plugin found for the volume!", plan),
-        _ => fail(
-            volume,
-            "VolumeUnknownReclaimPolicy",
-            "Volume has unrecognized PersistentVolumeReclaimPolicy",
-            plan,
-        ),
+        _ => fail(volume, "VolumeUnknownReclaimPolicy", "Volume has unrecognized PersistentVolumeReclaimPolicy", plan),
     }
 }
 
@@ -79,11 +76,14 @@ fn release(volume: Volume<'_>, plan: &mut Plan) {
 fn delete(volume: Volume<'_>, plan: &mut Plan) {
     let meta = volume.meta();
     let provisioner = meta.annotation(PROVISIONED_BY).unwrap_or_default();
-    if volume.spec.csi.is_some() && !provisioner.is_empty() || !provisioner.is_empty() && !provisioner.starts_with("kubernetes.io/") {
+    if volume.spec.csi.is_some() && !provisioner.is_empty()
+        || !provisioner.is_empty() && !provisioner.starts_with("kubernetes.io/")
+    {
         return;
     }
     let Some(folder) = &volume.spec.host_path else {
-        let why = if volume.spec.csi.is_some() { "no volume plugin matched" } else { "no deletable volume plugin matched" };
+        let why =
+            if volume.spec.csi.is_some() { "no volume plugin matched" } else { "no deletable volume plugin matched" };
         let message = format!("error getting deleter volume plugin for volume {:?}: {why}", meta.name);
         return fail(volume, "VolumeFailedDelete", &message, plan);
     };

@@ -229,10 +229,7 @@ fn service_account<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> 
     Ok(Value::opaque(Authorizer { account, ..of }))
 }
 
-fn narrowed<'a>(
-    arguments: &[Value<'a>],
-    narrow: impl FnOnce(&mut Resource, String),
-) -> Result<Value<'a>, EvalError> {
+fn narrowed<'a>(arguments: &[Value<'a>], narrow: impl FnOnce(&mut Resource, String)) -> Result<Value<'a>, EvalError> {
     let mut check = own::<Check>(arguments, 0)?.clone();
     let text = text(&arguments[1..])?.to_owned();
     if let Question::Resource(resource) = &mut check.question {

@@ -6,8 +6,8 @@
 
 mod version1;
 
-use crate::authenticate::{Peer, certificate_user};
-use holdfast_outbound::signatures::{Signatures, is_version_1};
+use crate::signatures::{Signatures, is_version_1};
+use holdfast_core::authz::User;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
@@ -15,6 +15,23 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
 use std::sync::{Arc, Mutex, PoisonError};
 use x509_parser::prelude::{FromDer, X509Certificate};
+
+pub const AUTHENTICATED: &str = "system:authenticated";
+
+/// What is known of the other side before it reads a request.
+#[derive(Clone)]
+pub enum Peer {
+    /// A connection without a client certificate.
+    Unknown,
+    /// A certificate that one of the client authorities signed.
+    Certificate(Arc<User>),
+    /// A certificate that cannot be trusted.
+    Untrusted(Arc<str>),
+    /// A proxy in front of this server, which names the user in headers; who it is itself, when it names none.
+    FrontProxy(Arc<Peer>),
+    /// A caller within the process.
+    Internal(Arc<User>),
+}
 
 /// What a client has shown on one connection.
 pub struct Presented {
@@ -173,6 +190,22 @@ fn verifier(authorities: &[CertificateDer<'static>]) -> Result<Arc<dyn ClientCer
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     verifier.build().map(|verifier| verifier as Arc<dyn ClientCertVerifier>).map_err(|error| error.to_string())
+}
+
+/// The user that a verified certificate names: its common name, with its organizations as groups.
+pub fn certificate_user(der: &[u8]) -> Result<User, String> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next().and_then(|name| name.as_str().ok()).unwrap_or("");
+    if name.is_empty() {
+        return Err("the certificate has no common name".into());
+    }
+    let mut groups: Vec<String> =
+        subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned).collect();
+    groups.push(AUTHENTICATED.into());
+    let mut user = User::new(name, &[]);
+    user.groups = groups;
+    Ok(user)
 }
 
 impl ClientCertVerifier for PeerVerifier {

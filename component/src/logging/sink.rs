@@ -5,7 +5,7 @@
 
 use super::LoggingArgs;
 use super::choices::Severity;
-use holdfast_chronicle::files::open_private;
+use crate::files::open_private;
 use jiff::Zoned;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};

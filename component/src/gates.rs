@@ -7,9 +7,9 @@
 
 mod newer;
 
+use crate::values::parse_bool;
 use Effect::{Elsewhere, Fixed, Grown, Switch};
 use Stage::{Alpha, Beta};
-use holdfast_chronicle::values::parse_bool;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
@@ -129,6 +129,13 @@ impl Gates {
     /// Whether a gate is on. One that does not exist is not.
     pub fn enabled(&self, name: &str) -> bool {
         self.0.get(name).copied().unwrap_or(false)
+    }
+
+    /// Every gate with its stage, and whether it is on.
+    pub fn states(&self) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
+        let stages = ALL_OF_STAGE.iter().map(|(name, stage)| (*name, stage.name()));
+        let stages = stages.chain(GATES.iter().map(|gate| (gate.name, gate.stage.name())));
+        stages.map(|(name, stage)| (name, stage, self.enabled(name)))
     }
 }
 

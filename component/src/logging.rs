@@ -13,14 +13,15 @@ mod sink;
 #[cfg(test)]
 mod tests;
 
+use crate::values::{parse_bool, parse_duration};
 pub use choices::{Format, Modules, Place, Severity};
 use clap::ArgAction;
-use holdfast_chronicle::values::{parse_bool, parse_duration};
 use line::{Fields, Shape};
 use sink::Sink;
 use std::io::Write;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::level_filters::LevelFilter;
@@ -77,15 +78,22 @@ pub struct LoggingArgs {
 /// Sends everything that the process logs from now on where `args` say. Once a process.
 pub fn init(args: &LoggingArgs) -> Result<LogGuard, String> {
     let (logger, guard) = build(args, Box::new(std::io::stderr()))?;
-    let level = logger.0.filter.most();
     log::set_boxed_logger(Box::new(logger.clone())).map_err(|error| error.to_string())?;
-    log::set_max_level(match level {
-        LevelFilter::TRACE => log::LevelFilter::Trace,
-        LevelFilter::DEBUG => log::LevelFilter::Debug,
-        _ => log::LevelFilter::Info,
-    });
+    logger.0.filter.limit_libraries();
+    _ = IN_USE.set(logger.clone());
     tracing::subscriber::set_global_default(logger).map_err(|error| error.to_string())?;
     Ok(guard)
+}
+
+/// What this process logs with.
+static IN_USE: OnceLock<Logger> = OnceLock::new();
+
+/// Changes `-v` while the process runs.
+pub fn set_verbosity(level: i32) {
+    let Some(logger) = IN_USE.get() else { return };
+    logger.0.filter.verbosity.store(level, Ordering::Relaxed);
+    logger.0.filter.limit_libraries();
+    tracing::callsite::rebuild_interest_cache();
 }
 
 fn build(args: &LoggingArgs, stderr: Box<dyn Write + Send>) -> Result<(Logger, LogGuard), String> {
@@ -96,7 +104,7 @@ fn build(args: &LoggingArgs, stderr: Box<dyn Write + Send>) -> Result<(Logger, L
         false => Some(flush_every(args.log_flush_frequency, sink.clone())?),
     };
     let logger = Logger(Arc::new(Shared {
-        filter: Filter { verbosity: args.v, modules: args.vmodule.clone() },
+        filter: Filter { verbosity: AtomicI32::new(args.v), modules: args.vmodule.clone() },
         shape: Shape { format: args.logging_format, headers: !args.skip_headers, directory: args.add_dir_header },
         backtrace_at: args.log_backtrace_at.clone(),
         sink: sink.clone(),
@@ -188,19 +196,32 @@ impl<'a> Origin<'a> {
 }
 
 struct Filter {
-    verbosity: i32,
+    verbosity: AtomicI32,
     modules: Modules,
 }
 
 impl Filter {
+    fn verbosity(&self) -> i32 {
+        self.verbosity.load(Ordering::Relaxed)
+    }
+
     fn shows(&self, origin: &Origin) -> bool {
         let Some(needed) = origin.verbosity() else { return true };
-        self.verbosity >= needed || self.modules.level(origin.file).is_some_and(|level| level >= needed)
+        self.verbosity() >= needed || self.modules.level(origin.file).is_some_and(|level| level >= needed)
+    }
+
+    /// Has libraries that speak to `log` skip what does not appear.
+    fn limit_libraries(&self) {
+        log::set_max_level(match self.most() {
+            LevelFilter::TRACE => log::LevelFilter::Trace,
+            LevelFilter::DEBUG => log::LevelFilter::Debug,
+            _ => log::LevelFilter::Info,
+        });
     }
 
     /// What no line exceeds, so that the rest is skipped before its arguments are computed.
     fn most(&self) -> LevelFilter {
-        match self.modules.highest().max(self.verbosity) {
+        match self.modules.highest().max(self.verbosity()) {
             6.. => LevelFilter::TRACE,
             4.. => LevelFilter::DEBUG,
             _ => LevelFilter::INFO,

@@ -4,7 +4,7 @@
 //! reads version 3 alone, cannot judge them. Only the certificate at the end of a chain may be one: whoever signs others
 //! must say that it may, unless the operator named it as an authority.
 
-use holdfast_outbound::signatures::Signatures;
+use crate::signatures::Signatures;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer, ParsedExtension, X509Certificate, X509Error, X509Version};
 

@@ -1,0 +1,281 @@
+//! `holdfast explain-scheduling`: why a pod lies where it lies, or lies nowhere, node by node.
+
+use super::{Common, LogView, Named, Report, shown_time, table};
+use anyhow::{Context, Result, anyhow, bail};
+use holdfast_core::event::Offset;
+use holdfast_core::history::render::{Colour, Paint, printable};
+use holdfast_engine::AsOf;
+use holdfast_scheduler::explain::{Explained, Node, Verdict, explain};
+use holdfast_scheduler::object::KINDS;
+use holdfast_scheduler::{Configuration, Key, Kind, Snapshot};
+use serde_json::{Value, json};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The pod.
+    pod: String,
+    /// Its namespace [default: that of the kubeconfig's context, or default].
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// A version (42), a time (2026-11-21T10:00:00Z) or how long ago (-15m, -2h, -3d); now if it is left out.
+    #[arg(long, allow_hyphen_values = true, value_name = "VERSION|TIME")]
+    at: Option<String>,
+    /// The scheduler's configuration, where it is not the default one.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
+}
+
+pub fn run(args: &Args) -> Result<()> {
+    let configuration = match &args.config {
+        None => Configuration::default(),
+        Some(file) => {
+            let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+            let told =
+                |fault: &holdfast_scheduler::configuration::reader::Fault| format!("{}: {}", fault.path, fault.message);
+            Configuration::read(&text).map_err(|faults| {
+                anyhow!("{}: {}", file.display(), faults.iter().map(told).collect::<Vec<_>>().join("; "))
+            })?
+        }
+    };
+    args.common.run(|view| look(view, args, &configuration))
+}
+
+struct Told {
+    pod: String,
+    /// The state that the decision rests on.
+    at: Offset,
+    /// Where the pod was bound to, by which event and when.
+    bound: Option<(String, Offset, i64)>,
+    explained: Explained,
+}
+
+fn look(view: &LogView, args: &Args, configuration: &Configuration) -> Result<Told> {
+    let named = Named { object: vec!["pods".into(), args.pod.clone()], namespace: args.namespace.clone() };
+    let place = view.place(&named)?;
+    let title = view.title(&place.storage, &place.key);
+    let until = match &args.at {
+        Some(at) => view.version(at)?,
+        None => view.last,
+    };
+    let (at, bound) =
+        decided(view, &view.versions(&place)?, until).with_context(|| format!("{title} at version {until}"))?;
+    let snapshot = state(view, at)?;
+    let (namespace, name) = holdfast_core::object::meta::split_key(&place.key);
+    let key = Key::new(namespace.unwrap_or_default(), name);
+    let pod = snapshot.pod(&key).ok_or_else(|| anyhow!("{title} has finished: it is not scheduled"))?;
+    let scheduler = &pod.template.scheduler_name;
+    let profile = configuration.profile(scheduler).ok_or_else(|| {
+        anyhow!("{title} names the scheduler {scheduler}, of which nothing is known here: give its configuration with --config")
+    })?;
+    Ok(Told { pod: title, at, bound, explained: explain(&snapshot, profile, pod) })
+}
+
+/// The version whose state decides about the pod: the one before it was bound, or the newest where it is not bound yet.
+fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset, Option<(String, Offset, i64)>)> {
+    let mut before = None;
+    let mut decision = None;
+    for offset in versions.iter().filter(|offset| **offset <= until) {
+        let record = view.record(*offset)?;
+        if record.is_delete() {
+            (before, decision) = (None, None);
+            continue;
+        }
+        let node = view.document(&record)?["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+        if before.is_some() && decision.is_none() && !node.is_empty() {
+            decision = Some((node.clone(), *offset, record.time_ms));
+        }
+        if before.is_none() && !node.is_empty() {
+            bail!("the pod was created with its node {}: nobody had to decide", printable(&node));
+        }
+        before = Some(*offset);
+    }
+    match (before, decision) {
+        (None, _) => bail!("the pod is not there"),
+        (Some(_), Some(bound)) => Ok((Offset(bound.1.0 - 1), Some(bound))),
+        (Some(_), None) => Ok((until, None)),
+    }
+}
+
+/// What the scheduler would have seen at a version.
+fn state(view: &LogView, at: Offset) -> Result<Snapshot> {
+    let mut snapshot = Snapshot::new();
+    for (kind, group, plural, _) in KINDS {
+        let served = view.registry.iter().find(|(_, one)| one.resource == plural && one.versions[0].group == group);
+        let Some((_, served)) = served else { continue };
+        let mut found: Vec<Offset> = Vec::new();
+        view.log.as_of(&AsOf::all(&served.storage, at), &mut |_, offset| {
+            found.push(offset);
+            ControlFlow::Continue(())
+        })?;
+        found.sort_unstable();
+        for offset in found {
+            let record = view.record(offset)?;
+            apply(&mut snapshot, kind, &record.key, &view.document(&record)?);
+        }
+    }
+    Ok(snapshot)
+}
+
+fn apply(snapshot: &mut Snapshot, kind: Kind, key: &str, object: &Value) {
+    let (namespace, name) = holdfast_core::object::meta::split_key(key);
+    snapshot.apply(kind, &Key::new(namespace.unwrap_or_default(), name), Some(object));
+}
+
+impl Told {
+    fn head(&self) -> String {
+        let pod = printable(&self.pod);
+        match &self.bound {
+            Some((node, offset, time_ms)) => format!(
+                "{pod} was bound to {} by version {offset}, {}. Decided on version {}:",
+                printable(node),
+                shown_time(*time_ms),
+                self.at
+            ),
+            None => format!("{pod} waits. On version {}:", self.at),
+        }
+    }
+}
+
+impl Report for Told {
+    fn text(&self, paint: Paint) -> String {
+        let mut text = paint.paint(Colour::Bold, &self.head()) + "\n";
+        let mut rows = vec![["NODE", "TOTAL", "WHY"].map(String::from).to_vec()];
+        rows.extend(self.explained.nodes.iter().map(row));
+        for line in table(&rows) {
+            text.push_str(&line);
+            text.push('\n');
+        }
+        if let Some(message) = &self.explained.message {
+            text.push_str(&printable(message));
+            text.push('\n');
+        }
+        if let Some((node, victims)) = &self.explained.preemption {
+            text.push_str(&printable(&format!("It can have {node} when these have gone: {}", victims.join(", "))));
+            text.push('\n');
+        }
+        text
+    }
+
+    fn value(&self) -> Value {
+        let node = |node: &Node| match &node.verdict {
+            Verdict::Fits { total, scores } => {
+                let scores: Vec<Value> = scores
+                    .iter()
+                    .map(|(plugin, score, weight)| json!({"plugin": plugin, "score": score, "weight": weight}))
+                    .collect();
+                json!({"node": &*node.name, "fits": true, "total": total, "scores": scores})
+            }
+            Verdict::Refused { plugin, reasons, others_may_go } => json!({
+                "node": &*node.name, "fits": false, "plugin": plugin, "reasons": reasons, "preemptionMayHelp": others_may_go,
+            }),
+        };
+        let nodes: Vec<Value> = self.explained.nodes.iter().map(node).collect();
+        let bound = self.bound.as_ref();
+        let preemption = self.explained.preemption.as_ref();
+        json!({
+            "pod": self.pod,
+            "version": self.at.0,
+            "boundTo": bound.map(|(node, ..)| node),
+            "boundBy": bound.map(|(_, offset, _)| offset.0),
+            "nodes": nodes,
+            "message": self.explained.message,
+            "preemption": preemption.map(|(node, victims)| json!({"node": &**node, "victims": victims})),
+        })
+    }
+}
+
+fn row(node: &Node) -> Vec<String> {
+    let (total, why) = match &node.verdict {
+        Verdict::Fits { scores, .. } if scores.is_empty() => ("-".into(), "the only one that will do".into()),
+        Verdict::Fits { total, scores } => {
+            let shares = scores.iter().filter(|(_, score, _)| *score != 0);
+            let shares: Vec<String> =
+                shares.map(|(plugin, score, weight)| format!("{plugin} {score}×{weight}")).collect();
+            (total.to_string(), shares.join(", "))
+        }
+        Verdict::Refused { plugin, reasons, .. } => ("-".into(), format!("{} ({plugin})", reasons.join(", "))),
+    };
+    vec![printable(&node.name), total, printable(&why)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::view;
+    use super::*;
+    use holdfast_core::event::{Actor, Operation, Record};
+    use holdfast_engine::Log;
+    use holdfast_engine::memory::MemoryLog;
+
+    fn put(offset: u64, resource: &str, key: &str, replaces: u64, object: Value) -> Record {
+        Record {
+            offset,
+            time_ms: 1_794_990_000_000 + offset as i64,
+            resource: resource.into(),
+            key: key.into(),
+            replaces,
+            operation: Operation::Put as i32,
+            actor: Actor::default(),
+            object: object.to_string().into(),
+        }
+    }
+
+    fn node(offset: u64, name: &str, replaces: u64, cpu: &str) -> Record {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+            "status": {"allocatable": {"cpu": cpu, "pods": "10"}}});
+        put(offset, "minions", name, replaces, node)
+    }
+
+    fn pod(offset: u64, replaces: u64, node: Option<&str>) -> Record {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"},
+            "spec": {"nodeName": node, "containers": [{"resources": {"requests": {"cpu": "2"}}}]}});
+        put(offset, "pods", "default/p", replaces, pod)
+    }
+
+    fn told(records: &[Record], at: Option<&str>) -> Result<Told> {
+        let log = MemoryLog::default();
+        log.append(records).expect("a log in memory takes records");
+        let source = <Args as clap::Args>::augment_args(clap::Command::new("x"));
+        let mut words = vec!["x", "p"];
+        words.extend(at.iter().flat_map(|at| ["--at", at]));
+        let args = <Args as clap::FromArgMatches>::from_arg_matches(&source.get_matches_from(words)).unwrap();
+        look(&view(&log), &args, &Configuration::default())
+    }
+
+    #[test]
+    fn a_bound_pod_is_explained_by_the_state_before_its_binding() {
+        let records = [
+            node(1, "a", 0, "4"),
+            node(2, "b", 0, "1"),
+            pod(3, 0, None),
+            pod(4, 3, Some("a")),
+            // What came later has no say in it.
+            node(5, "b", 2, "64"),
+        ];
+        let text = told(&records, None).unwrap().text(Paint(false));
+        let expected = "pods/default/p was bound to a by version 4, 2026-11-18T07:40:00.004Z. Decided on version 3:\n\
+            NODE   TOTAL   WHY\n\
+            a      -       the only one that will do\n\
+            b      -       Insufficient cpu (NodeResourcesFit)\n";
+        assert_eq!(text, expected);
+        let before = told(&records, Some("3")).unwrap();
+        assert_eq!((before.bound.is_some(), before.at), (false, Offset(3)));
+    }
+
+    #[test]
+    fn a_pod_that_waits_is_explained_by_what_is_there_now() {
+        let told = told(&[node(1, "a", 0, "1"), pod(2, 0, None)], None).unwrap();
+        let text = told.text(Paint(false));
+        assert!(text.contains("0/1 nodes are available: 1 Insufficient cpu."), "{text}");
+        assert_eq!(told.value()["nodes"][0]["plugin"], "NodeResourcesFit");
+    }
+
+    #[test]
+    fn nobody_decided_about_a_pod_that_came_with_its_node() {
+        let error = told(&[node(1, "a", 0, "1"), pod(2, 0, Some("a"))], None).map(|_| ()).unwrap_err();
+        assert!(format!("{error:#}").contains("nobody had to decide"), "{error:#}");
+    }
+}

@@ -1,0 +1,147 @@
+//! What a component asks of an API server, beside its work.
+
+use crate::metrics::Metrics;
+use crate::throttle::{Rate, Throttle, Watched};
+use anyhow::{Context, Result, anyhow};
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use kube::client::{Body, ClientBuilder};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::Value;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The largest answer that is read.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// How long an answer may take.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// Why there is no answer that could be used.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// None where no answer came at all.
+    pub code: Option<u16>,
+    pub message: String,
+}
+
+impl ApiError {
+    pub fn local(message: impl Into<String>) -> ApiError {
+        ApiError { code: None, message: message.into() }
+    }
+}
+
+/// Where an API server is, and who asks.
+#[derive(Debug, Clone, Default)]
+pub struct Place<'a> {
+    pub kubeconfig: Option<&'a Path>,
+    /// The server's URL, whatever the kubeconfig says.
+    pub master: Option<&'a str>,
+    /// The program, as it names itself to servers.
+    pub agent: &'a str,
+    pub rate: Option<Rate>,
+}
+
+impl Place<'_> {
+    /// What the kubeconfig says; without one, the account of the pod that this is.
+    pub async fn config(&self) -> Result<kube::Config> {
+        let master = self.master.filter(|master| !master.is_empty());
+        let master = master.map(|url| url.parse().with_context(|| format!("--master={url}"))).transpose()?;
+        let mut config = match (self.kubeconfig, &master) {
+            (Some(file), _) => {
+                let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+                let read = Kubeconfig::from_yaml(&text).with_context(|| format!("read {}", file.display()))?;
+                kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+                    .await
+                    .with_context(|| format!("use {}", file.display()))?
+            }
+            (None, Some(url)) => kube::Config::new(http::Uri::clone(url)),
+            (None, None) => kube::Config::incluster()
+                .context("neither --kubeconfig nor --master was given, and this is no pod with a service account")?,
+        };
+        config.cluster_url = master.unwrap_or(config.cluster_url);
+        let agent = HeaderValue::from_str(self.agent).context("name of the program")?;
+        config.headers.push((header::USER_AGENT, agent));
+        Ok(config)
+    }
+}
+
+/// A client of an API server.
+#[derive(Clone)]
+pub struct Api {
+    client: kube::Client,
+}
+
+impl Api {
+    pub async fn connect(place: &Place<'_>, metrics: Arc<Metrics>) -> Result<Api> {
+        let config = place.config().await?;
+        let host = config.cluster_url.authority().map_or("", |authority| authority.as_str()).to_owned();
+        let throttle = place.rate.and_then(Throttle::new).map(Arc::new);
+        let builder = ClientBuilder::try_from(config).map_err(|error| anyhow!("make a client: {error}"))?;
+        Ok(Api::new(builder.with_layer(&Watched { host: host.into(), metrics, throttle }).build()))
+    }
+
+    /// A client that is there already: one of a server in the same process, too.
+    pub fn new(client: kube::Client) -> Api {
+        Api { client }
+    }
+
+    pub fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
+    pub async fn get(&self, path: &str) -> Result<Value, ApiError> {
+        self.call(Method::GET, path, None).await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
+        self.call(Method::POST, path, Some(body)).await
+    }
+
+    pub async fn put(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
+        self.call(Method::PUT, path, Some(body)).await
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
+        let answered = tokio::time::timeout(ANSWER_MAX, self.send(&method, path, body)).await;
+        let (code, bytes) = answered.map_err(|_| ApiError::local("context deadline exceeded"))??;
+        let document: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        if code.is_success() {
+            return Ok(document);
+        }
+        let message = match document["message"].as_str() {
+            Some(message) => message.to_owned(),
+            None => format!("the server answered {code}"),
+        };
+        Err(ApiError { code: Some(code.as_u16()), message })
+    }
+
+    async fn send(&self, method: &Method, path: &str, body: Option<&Value>) -> Result<(StatusCode, Vec<u8>), ApiError> {
+        let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, "application/json");
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let body = Body::from(body.map(|body| body.to_string().into_bytes()).unwrap_or_default());
+        let request = request.body(body).map_err(|error| ApiError::local(error.to_string()))?;
+        let answer = self.client.send(request).await.map_err(|error| ApiError::local(chain(&error)))?;
+        let code = answer.status();
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| ApiError { code: Some(code.as_u16()), message: error.to_string() })?;
+        Ok((code, body.to_bytes().to_vec()))
+    }
+}
+
+/// An error with what it came from.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let why = error.to_string();
+        if !text.contains(&why) {
+            text = format!("{text}: {why}");
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,233 @@
+//! Who asks a component: its own certificates first, and for tokens the API server.
+//!
+//! What a component's own options leave out about certificates and proxies stands in a ConfigMap that the API server
+//! publishes; [`follow`] keeps up with it.
+
+use crate::api::{Api, ApiError};
+use crate::cache::Cache;
+use arc_swap::ArcSwap;
+use holdfast_core::authz::User;
+use holdfast_tls::front_proxy::RequestHeaders;
+use holdfast_tls::peer::{AUTHENTICATED, Peer};
+use holdfast_tls::server::{LiveTls, Pem};
+use http::{HeaderMap, header};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// Where the API server says whom others may trust.
+const TRUST: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+/// How often it is read again.
+const TRUST_PERIOD: Duration = Duration::from_secs(10);
+
+/// Finds out who asks.
+pub struct Authenticator {
+    /// Reviews tokens; without it, nobody has any.
+    pub api: Option<Arc<Api>>,
+    pub cache_time: Duration,
+    pub headers: ArcSwap<RequestHeaders>,
+    reviews: Cache<[u8; 32], Option<Arc<User>>>,
+}
+
+impl Authenticator {
+    pub fn new(api: Option<Arc<Api>>, cache_time: Duration, headers: RequestHeaders) -> Authenticator {
+        Authenticator { api, cache_time, headers: ArcSwap::from_pointee(headers), reviews: Cache::default() }
+    }
+
+    /// The user; none where a credential is there and wrong.
+    pub async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Option<Arc<User>> {
+        let mut peer = peer;
+        while let Peer::FrontProxy(proxy) = peer {
+            if let Some(user) = self.headers.load().user(headers) {
+                return Some(Arc::new(user));
+            }
+            peer = proxy;
+        }
+        if let Peer::Certificate(user) | Peer::Internal(user) = peer {
+            return Some(user.clone());
+        }
+        if let (Some(token), Some(api)) = (bearer(headers), &self.api) {
+            return self.review(api, token).await;
+        }
+        match peer {
+            Peer::Untrusted(_) => None,
+            _ => Some(Arc::new(User::new("system:anonymous", &["system:unauthenticated"]))),
+        }
+    }
+
+    async fn review(&self, api: &Api, token: &str) -> Option<Arc<User>> {
+        let key: [u8; 32] = Sha256::digest(token).into();
+        if let Some(reviewed) = self.reviews.get(&key, Instant::now()) {
+            return reviewed;
+        }
+        let review = json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "metadata": {},
+            "spec": {"token": token},
+        });
+        let answer = api.post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await;
+        let answer = answer.inspect_err(|error| tracing::error!(%error, "a token could not be reviewed")).ok()?;
+        let status = &answer["status"];
+        if let Some(error) = status["error"].as_str().filter(|error| !error.is_empty()) {
+            tracing::warn!(error, "a token was refused");
+        }
+        let user = (status["authenticated"] == true).then(|| Arc::new(user(&status["user"])));
+        self.reviews.put(key, user.clone(), Instant::now(), self.cache_time);
+        user
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// The user that a review tells of.
+fn user(told: &Value) -> User {
+    let text = |field: &str| told[field].as_str().unwrap_or("").to_owned();
+    let mut user = User::new(text("username"), &[]);
+    user.uid = text("uid");
+    user.groups = texts(&told["groups"]);
+    if !user.groups.iter().any(|group| group == AUTHENTICATED) {
+        user.groups.push(AUTHENTICATED.into());
+    }
+    let extra = told["extra"].as_object().into_iter().flatten();
+    user.extra = extra.map(|(key, values)| (key.clone(), texts(values))).collect();
+    user
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// What the API server says about whom to trust.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trust {
+    client_authorities: Option<String>,
+    front_proxy_authorities: Option<String>,
+    front_proxy_names: Vec<String>,
+    usernames: Vec<String>,
+    uids: Vec<String>,
+    groups: Vec<String>,
+    extra_prefixes: Vec<String>,
+}
+
+impl Trust {
+    pub async fn read(api: &Api) -> Result<Trust, ApiError> {
+        let map = api.get(TRUST).await?;
+        let data = &map["data"];
+        let pem = |key: &str| data[key].as_str().filter(|text| !text.trim().is_empty()).map(str::to_owned);
+        let list = |key: &str| -> Result<Vec<String>, ApiError> {
+            let Some(text) = data[key].as_str() else { return Ok(Vec::new()) };
+            serde_json::from_str(text).map_err(|error| ApiError::local(format!("data.{key} is no list: {error}")))
+        };
+        Ok(Trust {
+            client_authorities: pem("client-ca-file"),
+            front_proxy_authorities: pem("requestheader-client-ca-file"),
+            front_proxy_names: list("requestheader-allowed-names")?,
+            usernames: list("requestheader-username-headers")?,
+            uids: list("requestheader-uid-headers")?,
+            groups: list("requestheader-group-headers")?,
+            extra_prefixes: list("requestheader-extra-headers-prefix")?,
+        })
+    }
+}
+
+/// What of the published trust a component takes: that which its own options do not say.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    pub client_authorities: bool,
+    pub front_proxies: bool,
+}
+
+impl Wanted {
+    pub fn take(self, trust: &Trust, tls: &LiveTls, authenticator: &Authenticator) -> Result<(), String> {
+        tls.change(|options| {
+            let pems = |text: &Option<String>| text.iter().cloned().map(Pem::Text).collect();
+            if self.client_authorities {
+                options.client_authorities = pems(&trust.client_authorities);
+            }
+            if self.front_proxies {
+                options.front_proxy_authorities = pems(&trust.front_proxy_authorities);
+                options.front_proxy_names = trust.front_proxy_names.clone();
+            }
+        })?;
+        if self.front_proxies {
+            authenticator.headers.store(Arc::new(RequestHeaders {
+                usernames: trust.usernames.clone(),
+                uids: trust.uids.clone(),
+                groups: trust.groups.clone(),
+                extra_prefixes: trust.extra_prefixes.clone(),
+            }));
+        }
+        Ok(())
+    }
+}
+
+/// Keeps up with what the API server says, for as long as somebody serves with it.
+pub async fn follow(
+    api: Arc<Api>,
+    wanted: Wanted,
+    tls: Weak<LiveTls>,
+    authenticator: Arc<Authenticator>,
+    first: Option<Trust>,
+) {
+    let mut known = first;
+    loop {
+        tokio::time::sleep(TRUST_PERIOD).await;
+        let Some(tls) = tls.upgrade() else { return };
+        match Trust::read(&api).await {
+            Ok(trust) if known.as_ref() == Some(&trust) => {}
+            Ok(trust) => {
+                if let Err(why) = wanted.take(&trust, &tls, &authenticator) {
+                    tracing::error!(why, "the published authorities cannot be used: the old ones stay");
+                }
+                known = Some(trust);
+            }
+            Err(error) => tracing::debug!(%error, "the published authorities could not be read"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn without_an_api_server_only_certificates_have_names() {
+        let headers = RequestHeaders {
+            usernames: vec!["X-Remote-User".into()],
+            uids: Vec::new(),
+            groups: vec!["X-Remote-Group".into()],
+            extra_prefixes: Vec::new(),
+        };
+        let authenticator = Authenticator::new(None, Duration::from_secs(10), headers);
+        let mut said = HeaderMap::new();
+        said.insert("x-remote-user", "jane".parse().unwrap());
+        said.insert("authorization", "Bearer t".parse().unwrap());
+        let jane = Peer::Certificate(Arc::new(User::new("joe", &[])));
+        let proxy = |inner: Peer| Peer::FrontProxy(Arc::new(inner));
+        for (peer, expected) in [
+            (Peer::Unknown, Some("system:anonymous")),
+            (jane.clone(), Some("joe")),
+            (Peer::Untrusted("expired".into()), None),
+            (proxy(Peer::Unknown), Some("jane")),
+            (proxy(jane), Some("jane")),
+        ] {
+            let user = authenticator.authenticate(&peer, &said).await;
+            assert_eq!(user.as_ref().map(|user| user.name.as_str()), expected);
+        }
+    }
+
+    #[test]
+    fn a_review_tells_of_a_user() {
+        let told = json!({"username": "u", "uid": "1", "groups": ["a"], "extra": {"k": ["v", "w"]}});
+        let user = user(&told);
+        assert_eq!((user.name.as_str(), user.uid.as_str()), ("u", "1"));
+        assert_eq!(user.groups, ["a", AUTHENTICATED]);
+        assert_eq!(user.extra["k"], ["v", "w"]);
+    }
+}

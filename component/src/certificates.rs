@@ -1,0 +1,33 @@
+//! The pair that a server without certificates serves with.
+
+use crate::files::{Readers, Writing};
+use anyhow::{Context, Result, bail};
+use holdfast_tls::made;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+/// The pair `NAME.crt` and `NAME.key` of a folder. One that is there is served as it is, whoever put it there; without
+/// one, a pair is made that nobody but itself vouches for.
+pub fn kept_pair(
+    folder: &Path,
+    name: &str,
+    common_name: &str,
+    names: &[String],
+    addresses: &[IpAddr],
+) -> Result<(PathBuf, PathBuf)> {
+    let (certificate, key) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
+    match (certificate.exists(), key.exists()) {
+        (true, true) => {}
+        (false, false) => {
+            std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+            let made = made::self_signed(common_name, names, addresses)?;
+            Writing::Synced.file(&key, &made.key, Readers::Owner)?;
+            Writing::Synced.file(&certificate, &made.certificate, Readers::Everybody)?;
+        }
+        (has_certificate, _) => {
+            let missing = if has_certificate { &key } else { &certificate };
+            bail!("{} is missing: a certificate and its key come as a pair", missing.display());
+        }
+    }
+    Ok((certificate, key))
+}

@@ -1,0 +1,306 @@
+//! A component: what it serves, and its work while it leads.
+
+use crate::api::{Api, Place};
+use crate::authentication::{self, Authenticator, Trust, Wanted};
+use crate::authorization::Authorizer;
+use crate::certificates::kept_pair;
+use crate::election::run::identity;
+use crate::election::{Election, Form, Outcome, Standing};
+use crate::health::Health;
+use crate::metrics::Metrics;
+use crate::options::{AuthenticationArgs, ComponentArgs, ElectionSettings, ServingArgs};
+use crate::serving::paths::{Page, Paths, version};
+use crate::serving::{self, Guard, Socket};
+use crate::throttle::Rate;
+use anyhow::{Context, Result, anyhow, bail};
+use holdfast_tls::bounds::Bounds;
+use holdfast_tls::made;
+use holdfast_tls::server::{LiveTls, Options, Pem};
+use serde_json::Value;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How fast a component may ask about tokens and rights.
+const REVIEW_RATE: Rate = Rate { qps: 200.0, burst: 400 };
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// What a command says of the component that it starts.
+pub struct Kind {
+    /// `kube-scheduler` or another.
+    pub name: &'static str,
+    /// `v1.35.0`.
+    pub version: &'static str,
+    pub secure_port: u16,
+    /// Whether it starts without knowing whom to trust, unless options say otherwise.
+    pub tolerates_lookup_failure: bool,
+}
+
+/// A component that is about to start.
+pub struct Component {
+    kind: Kind,
+    args: ComponentArgs,
+    paths: Arc<Paths>,
+    standing: Arc<Standing>,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Kind {
+    /// The text that `--version` asks for, if it asks for any.
+    pub fn version_text(&self, args: &ComponentArgs) -> Option<String> {
+        match args.version.as_deref()? {
+            "true" => Some(format!("Kubernetes {}", self.version)),
+            "raw" => Some(version(self.version).to_string()),
+            _ => None,
+        }
+    }
+}
+
+impl Component {
+    /// `flags` are the options with their values, as people may see them; `profiling` is what configuration came to.
+    pub fn new(kind: Kind, args: ComponentArgs, flags: Vec<(String, String)>, profiling: bool) -> Result<Component> {
+        let gates = args.gates.gates().map_err(|why| anyhow!("--feature-gates: {why}"))?;
+        let metrics = Arc::new(Metrics::new(args.metrics.disabled_metrics.iter().cloned()));
+        metrics.describe(kind.version, &gates);
+        let (health, standing) = (Arc::new(Health::default()), Arc::new(Standing::default()));
+        let stopping = Arc::new(AtomicBool::new(false));
+        let seen = standing.clone();
+        health.add("leaderElection", &["healthz", "readyz"], move || seen.check());
+        let seen = stopping.clone();
+        health.add("shutdown", &["readyz"], move || match seen.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err("the process is shutting down".into()),
+        });
+        let paths = Paths {
+            name: kind.name,
+            version: kind.version.to_owned(),
+            started: jiff::Timestamp::now(),
+            health,
+            metrics,
+            profiling,
+            flags,
+            configz: RwLock::default(),
+            pages: RwLock::default(),
+        };
+        Ok(Component { kind, args, paths: Arc::new(paths), standing, stopping })
+    }
+
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.paths.metrics
+    }
+
+    pub fn health(&self) -> &Arc<Health> {
+        &self.paths.health
+    }
+
+    /// Whether this process leads, for pages that only a leader has.
+    pub fn standing(&self) -> &Arc<Standing> {
+        &self.standing
+    }
+
+    /// Shows a part of the configuration under `/configz`.
+    pub fn show(&self, name: &str, configuration: Value) {
+        let mut configz = self.paths.configz.write().unwrap_or_else(PoisonError::into_inner);
+        configz.insert(name.to_owned(), configuration);
+    }
+
+    /// Adds a page of the component's own.
+    pub fn page(&self, path: &'static str, page: Page) {
+        self.paths.pages.write().unwrap_or_else(PoisonError::into_inner).insert(path, page);
+    }
+
+    /// A client of the API server that the component works for.
+    pub async fn api(&self, kubeconfig: Option<&Path>, rate: Rate) -> Result<Api> {
+        self.connect(kubeconfig, self.args.client.master.as_deref(), "", rate).await
+    }
+
+    async fn connect(&self, kubeconfig: Option<&Path>, master: Option<&str>, what: &str, rate: Rate) -> Result<Api> {
+        let Kind { name, version, .. } = self.kind;
+        let (system, machine) = (std::env::consts::OS, std::env::consts::ARCH);
+        let agent = format!("{name}/{version} ({system}/{machine}) holdfast{what}");
+        let place = Place { kubeconfig, master, agent: &agent, rate: Some(rate) };
+        Api::connect(&place, self.paths.metrics.clone()).await
+    }
+
+    /// Begins to serve. It goes on until the process ends.
+    pub async fn serve(&self, insecure: Option<(IpAddr, u16)>) -> Result<()> {
+        let serving = &self.args.serving;
+        let mut bounds = Bounds { connections_max: 1_000, connections_of_one_max: 500, ..Bounds::default() };
+        if let streams @ 1.. = serving.http2_max_streams_per_connection {
+            bounds.streams_max = streams;
+        }
+        let port = serving.secure_port.unwrap_or(self.kind.secure_port);
+        if port != 0 {
+            let listener = listen(serving.bind_address, port, serving.permit_port_sharing)?;
+            let tls = Arc::new(LiveTls::new(self.tls_options()?).map_err(|why| anyhow!(why))?);
+            let guard = Arc::new(self.guard(&tls).await?);
+            tokio::spawn(serving::follow(Arc::downgrade(&tls)));
+            let address = listener.local_addr()?;
+            tracing::info!(%address, "serving securely");
+            let socket = Socket { paths: self.paths.clone(), secured: Some((tls, guard)), bounds };
+            tokio::spawn(socket.serve(listener));
+        }
+        if let Some((address, port)) = insecure {
+            tracing::warn!(%address, port, "serving without TLS and without authentication, as --port and --address ask");
+            let listener = listen(address, port, serving.permit_port_sharing)?;
+            let socket = Socket { paths: self.paths.clone(), secured: None, bounds };
+            tokio::spawn(socket.serve(listener));
+        }
+        Ok(())
+    }
+
+    fn tls_options(&self) -> Result<Options> {
+        let ServingArgs { tls_cert_file, tls_private_key_file, cert_dir, .. } = &self.args.serving;
+        let file = |path: &Path| Pem::File(path.to_owned());
+        let (certificate, key) = match (tls_cert_file, tls_private_key_file) {
+            (Some(certificate), Some(key)) => (file(certificate), file(key)),
+            _ => self.own_pair(cert_dir.as_deref())?,
+        };
+        let files = |path: &Option<_>| path.as_deref().map(file).into_iter().collect();
+        let AuthenticationArgs { client_ca_file, requestheader_client_ca_file, requestheader_allowed_names, .. } =
+            &self.args.authentication;
+        Ok(Options {
+            certificate,
+            key,
+            named: self.args.serving.tls_sni_cert_key.clone(),
+            cipher_suites: self.args.serving.tls_cipher_suites.clone(),
+            min_version: self.args.serving.tls_min_version.clone(),
+            http2: !self.args.serving.disable_http2_serving,
+            client_authorities: files(client_ca_file),
+            front_proxy_authorities: files(requestheader_client_ca_file),
+            front_proxy_names: requestheader_allowed_names.clone(),
+        })
+    }
+
+    /// The pair of a component that is given none: in its folder, or in memory.
+    fn own_pair(&self, folder: Option<&Path>) -> Result<(Pem, Pem)> {
+        let mut addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
+        addresses.extend(Some(self.args.serving.bind_address).filter(|address| !address.is_unspecified()));
+        let names = ["localhost".to_owned()];
+        match folder.filter(|folder| !folder.as_os_str().is_empty()) {
+            None => {
+                let made = made::self_signed(self.kind.name, &names, &addresses)?;
+                Ok((Pem::Text(made.certificate), Pem::Text(made.key)))
+            }
+            Some(folder) => {
+                let (certificate, key) = kept_pair(folder, self.kind.name, self.kind.name, &names, &addresses)?;
+                Ok((Pem::File(certificate), Pem::File(key)))
+            }
+        }
+    }
+
+    async fn guard(&self, tls: &Arc<LiveTls>) -> Result<Guard> {
+        let (who, may) = (&self.args.authentication, &self.args.authorization);
+        let reviewer = async |file: &Option<std::path::PathBuf>, option: &str| match file {
+            None => Ok(None),
+            Some(file) => {
+                let api = self.connect(Some(file), None, "", REVIEW_RATE).await;
+                api.map(|api| Some(Arc::new(api))).with_context(|| format!("{option}={}", file.display()))
+            }
+        };
+        let authentication = reviewer(&who.authentication_kubeconfig, "--authentication-kubeconfig").await?;
+        let authorization = reviewer(&may.authorization_kubeconfig, "--authorization-kubeconfig").await?;
+        if authentication.is_none() {
+            tracing::warn!("no --authentication-kubeconfig: nobody is known by a token");
+        }
+        if authorization.is_none() {
+            tracing::warn!("no --authorization-kubeconfig: only --authorization-always-allow-paths are open");
+        }
+        let ttl = who.authentication_token_webhook_cache_ttl;
+        let authenticator = Arc::new(Authenticator::new(authentication, ttl, who.headers()));
+        self.look_up_trust(tls, &authenticator).await?;
+        let authorizer = Authorizer::new(
+            authorization,
+            may.authorization_always_allow_paths.clone(),
+            may.authorization_webhook_cache_authorized_ttl,
+            may.authorization_webhook_cache_unauthorized_ttl,
+        );
+        Ok(Guard { authenticator, authorizer })
+    }
+
+    /// Asks the API server whom to trust, for what the options do not say.
+    async fn look_up_trust(&self, tls: &Arc<LiveTls>, authenticator: &Arc<Authenticator>) -> Result<()> {
+        let args = &self.args.authentication;
+        let wanted = Wanted {
+            client_authorities: args.client_ca_file.is_none(),
+            front_proxies: args.requestheader_client_ca_file.is_none(),
+        };
+        let Some(api) = authenticator.api.clone() else { return Ok(()) };
+        if args.authentication_skip_lookup || !(wanted.client_authorities || wanted.front_proxies) {
+            return Ok(());
+        }
+        let read = Trust::read(&api).await.map_err(|error| error.to_string());
+        let taken = read.and_then(|trust| wanted.take(&trust, tls, authenticator).map(|()| trust));
+        let tolerates = args.authentication_tolerate_lookup_failure.unwrap_or(self.kind.tolerates_lookup_failure);
+        let first = match taken {
+            Ok(trust) => Some(trust),
+            Err(why) if tolerates => {
+                tracing::warn!(why, "whom to trust could not be looked up: client certificates may not work");
+                None
+            }
+            Err(why) => bail!("unable to load configmap based request-header-client-ca-file: {why}"),
+        };
+        tokio::spawn(authentication::follow(api, wanted, Arc::downgrade(tls), authenticator.clone(), first));
+        Ok(())
+    }
+
+    /// Has `work` done, while this process leads where it has to, until the process is told to end. An error means that
+    /// the process must end at once.
+    pub async fn work<T>(
+        &self,
+        settings: &ElectionSettings,
+        kubeconfig: Option<&Path>,
+        rate: Rate,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<Option<T>> {
+        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let stop = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            self.stopping.store(true, Ordering::Relaxed);
+            tracing::info!("requested to terminate, exiting");
+        };
+        if !settings.leader_elect {
+            return tokio::select! {
+                () = stop => Ok(None),
+                done = work => done.map(Some),
+            };
+        }
+        // A client of its own: the renewal of a lease waits for nothing else.
+        let api = self.connect(kubeconfig, self.args.client.master.as_deref(), "/leader-election", rate).await?;
+        let election = Election {
+            api: Arc::new(api),
+            form: settings.resource_lock.parse::<Form>().map_err(|why| anyhow!(why))?,
+            namespace: settings.resource_namespace.clone(),
+            name: settings.resource_name.clone(),
+            terms: settings.terms,
+            identity: identity(),
+            component: self.kind.name.to_owned(),
+            metrics: self.paths.metrics.clone(),
+            standing: self.standing.clone(),
+        };
+        match election.lead(work, stop).await {
+            Outcome::Done(done) => done.map(Some),
+            Outcome::Stopped => Ok(None),
+            Outcome::Lost => Err(anyhow!("leaderelection lost")),
+        }
+    }
+}
+
+fn listen(address: IpAddr, port: u16, shared: bool) -> Result<TcpListener> {
+    let listen = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // Connections of the process before this one may still be ending.
+        socket.set_reuseaddr(true)?;
+        socket.set_reuseport(shared)?;
+        socket.bind((address, port).into())?;
+        socket.listen(BACKLOG)
+    };
+    listen().with_context(|| format!("failed to create listener: failed to listen on {address}:{port}"))
+}

@@ -1,0 +1,278 @@
+//! Who leads, decided from what the lock says.
+//!
+//! The times in a record are those of other machines and are compared with nothing. A lease is over when the record has
+//! not changed for its duration by the clock of whoever looks: clocks may differ as much as they like, as long as they
+//! go equally fast. A leader gives up before that time has passed since it began to write its last renewal.
+
+use jiff::Timestamp;
+use std::time::Duration;
+
+/// How long things last.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Terms {
+    /// How long others wait for a leader that does not renew.
+    pub lease: Duration,
+    /// How long a leader tries to renew before it gives up.
+    pub renew: Duration,
+    /// How long anybody waits between two tries.
+    pub retry: Duration,
+}
+
+/// By how many retry periods, at most, a try to become the leader comes later: so not all candidates try at once.
+pub const JITTER: f64 = 1.2;
+
+/// What a lock says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Record {
+    /// Nobody, when it is empty.
+    pub holder: String,
+    pub lease_seconds: i64,
+    pub acquired: Timestamp,
+    pub renewed: Timestamp,
+    pub transitions: i64,
+}
+
+/// The moment of a step.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// Since any moment that stays the same.
+    pub elapsed: Duration,
+    pub wall: Timestamp,
+    /// From 0 to 1, by chance.
+    pub chance: f64,
+}
+
+/// What is to be done next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    Read,
+    Create(Record),
+    Update(Record),
+    Wait(Duration),
+    /// This process led, and does no more.
+    Lost,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// The lock says this; equal texts mean that nobody has written meanwhile.
+    Found(Record, String),
+    Missing,
+    Written,
+    /// Somebody else wrote first, or there was no answer in time.
+    Failed,
+    /// The wait is over.
+    Waited,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum At {
+    Waiting,
+    /// Renewing what was written last, without reading first.
+    Renewing,
+    Reading,
+    Creating,
+    Updating,
+    Over,
+}
+
+/// One candidate.
+#[derive(Debug)]
+pub struct Elector {
+    identity: String,
+    terms: Terms,
+    at: At,
+    /// What the lock said last, and when that was first seen.
+    observed: Record,
+    observed_text: Option<String>,
+    observed_at: Duration,
+    /// The record that is on its way, and when it set out.
+    writing: Record,
+    asked_at: Duration,
+    leading: Option<Leading>,
+    /// How often a renewal had to read first.
+    pub slow_renewals: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Leading {
+    /// When the last renewal set out that has arrived.
+    renewed: Duration,
+    /// When the tries for the next one began.
+    trying: Option<Duration>,
+}
+
+impl Elector {
+    pub fn new(identity: impl Into<String>, terms: Terms) -> Elector {
+        Elector {
+            identity: identity.into(),
+            terms,
+            at: At::Waiting,
+            observed: Record::default(),
+            observed_text: None,
+            observed_at: Duration::ZERO,
+            writing: Record::default(),
+            asked_at: Duration::ZERO,
+            leading: None,
+            slow_renewals: 0,
+        }
+    }
+
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// Who led when the lock was last looked at; nobody where it is empty.
+    pub fn leader(&self) -> &str {
+        &self.observed.holder
+    }
+
+    /// When what the lock says was first seen.
+    pub fn observed_at(&self) -> Duration {
+        self.observed_at
+    }
+
+    pub fn leads(&self) -> bool {
+        self.leading.is_some()
+    }
+
+    /// The moment at which this process stops to lead unless it renews before; none where it does not lead.
+    pub fn gives_up_at(&self) -> Option<Duration> {
+        let Leading { renewed, trying } = self.leading?;
+        let lease_over = renewed + Duration::from_secs(self.lease_seconds().unsigned_abs());
+        Some(trying.map_or(lease_over, |trying| lease_over.min(trying + self.terms.renew)))
+    }
+
+    fn lease_seconds(&self) -> i64 {
+        i64::try_from(self.terms.lease.as_secs()).unwrap_or(i64::MAX)
+    }
+
+    /// The next step. The first answer is [`Answer::Waited`].
+    pub fn step(&mut self, now: Now, answer: Answer) -> Step {
+        match (self.at, answer) {
+            (At::Waiting, Answer::Waited) => self.begin(now),
+            (At::Renewing, Answer::Failed) if !self.is_too_late(now) => self.read(),
+            (At::Reading, Answer::Missing) => {
+                let record = self.record(now);
+                self.write(At::Creating, record, Step::Create)
+            }
+            (At::Reading, Answer::Found(record, text)) => self.found(now, record, text),
+            (At::Renewing | At::Creating | At::Updating, Answer::Written) => self.written(now),
+            (At::Over, _) => Step::Lost,
+            _ => self.failed(now),
+        }
+    }
+
+    /// The record by which a leader steps down, so that the next one need not wait. It leads no more.
+    pub fn release(&mut self, now: Now) -> Option<Record> {
+        self.leading.take()?;
+        self.at = At::Over;
+        let transitions = self.observed.transitions;
+        let record =
+            Record { lease_seconds: 1, acquired: now.wall, renewed: now.wall, transitions, ..Record::default() };
+        self.observed = record.clone();
+        Some(record)
+    }
+
+    fn begin(&mut self, now: Now) -> Step {
+        if let Some(leading) = &mut self.leading {
+            leading.trying.get_or_insert(now.elapsed);
+        }
+        if self.is_too_late(now) {
+            return self.lose();
+        }
+        self.asked_at = now.elapsed;
+        if self.leads() && self.is_held(now) && self.observed.holder == self.identity {
+            let record = self.renewal(now);
+            return self.write(At::Renewing, record, Step::Update);
+        }
+        self.read()
+    }
+
+    fn read(&mut self) -> Step {
+        self.at = At::Reading;
+        Step::Read
+    }
+
+    fn write(&mut self, at: At, record: Record, step: fn(Record) -> Step) -> Step {
+        self.at = at;
+        self.writing = record.clone();
+        step(record)
+    }
+
+    fn record(&self, now: Now) -> Record {
+        Record {
+            holder: self.identity.clone(),
+            lease_seconds: self.lease_seconds(),
+            acquired: now.wall,
+            renewed: now.wall,
+            transitions: 0,
+        }
+    }
+
+    fn renewal(&self, now: Now) -> Record {
+        let Record { acquired, transitions, .. } = self.observed;
+        Record { acquired, transitions, ..self.record(now) }
+    }
+
+    fn found(&mut self, now: Now, record: Record, text: String) -> Step {
+        if self.observed_text.as_ref() != Some(&text) {
+            self.observed = record;
+            self.observed_text = Some(text);
+            self.observed_at = now.elapsed;
+        }
+        let own = self.observed.holder == self.identity;
+        if self.leads() && !own {
+            return self.lose();
+        }
+        if !own && !self.observed.holder.is_empty() && self.is_held(now) {
+            return self.failed(now);
+        }
+        let record = if own {
+            self.slow_renewals += u64::from(self.leads());
+            self.renewal(now)
+        } else {
+            Record { transitions: self.observed.transitions.saturating_add(1), ..self.record(now) }
+        };
+        self.asked_at = now.elapsed;
+        self.write(At::Updating, record, Step::Update)
+    }
+
+    fn written(&mut self, now: Now) -> Step {
+        self.observed = self.writing.clone();
+        self.observed_text = None;
+        self.observed_at = now.elapsed;
+        self.leading = Some(Leading { renewed: self.asked_at, trying: None });
+        if self.is_too_late(now) { self.lose() } else { self.wait(self.terms.retry) }
+    }
+
+    fn failed(&mut self, now: Now) -> Step {
+        match self.gives_up_at() {
+            None => self.wait(self.terms.retry.mul_f64(1.0 + JITTER * now.chance)),
+            Some(end) if now.elapsed >= end => self.lose(),
+            Some(end) => self.wait(self.terms.retry.min(end - now.elapsed)),
+        }
+    }
+
+    fn wait(&mut self, time: Duration) -> Step {
+        self.at = At::Waiting;
+        Step::Wait(time)
+    }
+
+    fn lose(&mut self) -> Step {
+        self.leading = None;
+        self.at = At::Over;
+        Step::Lost
+    }
+
+    fn is_too_late(&self, now: Now) -> bool {
+        self.gives_up_at().is_some_and(|end| now.elapsed >= end)
+    }
+
+    /// Whether the lease that was seen last is not over.
+    fn is_held(&self, now: Now) -> bool {
+        let lease = Duration::from_secs(u64::try_from(self.observed.lease_seconds).unwrap_or(0));
+        now.elapsed < self.observed_at.saturating_add(lease)
+    }
+}

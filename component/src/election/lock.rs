@@ -1,0 +1,241 @@
+//! The object that says who leads: a Lease, or, as it once was, an annotation of Endpoints or of a ConfigMap; or one of
+//! these and a Lease, on the way from the old form to the new.
+
+use super::elector::{Answer, Record};
+use crate::api::{Api, ApiError};
+use jiff::{Timestamp, Unit};
+use serde_json::{Map, Value, json};
+use std::str::FromStr;
+
+/// The annotation that holds a record.
+const ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
+/// Who leads where the two objects of a pair name two leaders: nobody's name, so that all wait for the lease to end.
+const UNKNOWN_LEADER: &str = "leaderelection.k8s.io/unknown";
+
+/// In which objects a lock is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Leases,
+    Endpoints,
+    ConfigMaps,
+    EndpointsLeases,
+    ConfigMapsLeases,
+}
+
+impl FromStr for Form {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Form, String> {
+        Ok(match text {
+            "leases" => Form::Leases,
+            "endpoints" => Form::Endpoints,
+            "configmaps" => Form::ConfigMaps,
+            "endpointsleases" => Form::EndpointsLeases,
+            "configmapsleases" => Form::ConfigMapsLeases,
+            _ => return Err(format!("Invalid lock-type {text}")),
+        })
+    }
+}
+
+/// A kind whose objects can hold a record.
+#[derive(Debug)]
+struct Holder {
+    api_version: &'static str,
+    kind: &'static str,
+    /// The path of its group and version.
+    base: &'static str,
+    resource: &'static str,
+}
+
+const LEASE: Holder = Holder {
+    api_version: "coordination.k8s.io/v1",
+    kind: "Lease",
+    base: "/apis/coordination.k8s.io/v1",
+    resource: "leases",
+};
+const ENDPOINTS: Holder = Holder { api_version: "v1", kind: "Endpoints", base: "/api/v1", resource: "endpoints" };
+const CONFIG_MAP: Holder = Holder { api_version: "v1", kind: "ConfigMap", base: "/api/v1", resource: "configmaps" };
+
+impl Form {
+    fn holders(self) -> (&'static Holder, Option<&'static Holder>) {
+        match self {
+            Form::Leases => (&LEASE, None),
+            Form::Endpoints => (&ENDPOINTS, None),
+            Form::ConfigMaps => (&CONFIG_MAP, None),
+            Form::EndpointsLeases => (&ENDPOINTS, Some(&LEASE)),
+            Form::ConfigMapsLeases => (&CONFIG_MAP, Some(&LEASE)),
+        }
+    }
+}
+
+impl Holder {
+    /// The record that an object holds; an empty one where it holds none.
+    fn record(&self, object: &Value) -> Record {
+        let (fields, transitions) = match self.kind {
+            "Lease" => (object["spec"].clone(), "leaseTransitions"),
+            _ => {
+                let text = object["metadata"]["annotations"][ANNOTATION].as_str().unwrap_or("{}");
+                (serde_json::from_str(text).unwrap_or(Value::Null), "leaderTransitions")
+            }
+        };
+        let time = |field: &str| fields[field].as_str().and_then(|text| text.parse().ok()).unwrap_or_default();
+        Record {
+            holder: fields["holderIdentity"].as_str().unwrap_or("").to_owned(),
+            lease_seconds: fields["leaseDurationSeconds"].as_i64().unwrap_or(0),
+            acquired: time("acquireTime"),
+            renewed: time("renewTime"),
+            transitions: fields[transitions].as_i64().unwrap_or(0),
+        }
+    }
+
+    /// Puts a record into an object.
+    fn hold(&self, object: &mut Value, record: &Record) {
+        if self.kind == "Lease" {
+            let spec = &mut object["spec"];
+            if !spec.is_object() {
+                *spec = json!({});
+            }
+            spec["holderIdentity"] = json!(record.holder);
+            spec["leaseDurationSeconds"] = json!(record.lease_seconds);
+            spec["acquireTime"] = json!(micro_time(record.acquired));
+            spec["renewTime"] = json!(micro_time(record.renewed));
+            spec["leaseTransitions"] = json!(record.transitions);
+            return;
+        }
+        let time = |time: Timestamp| time.round(Unit::Second).unwrap_or(time).to_string();
+        let fields = [
+            ("holderIdentity", json!(record.holder)),
+            ("leaseDurationSeconds", json!(record.lease_seconds)),
+            ("acquireTime", json!(time(record.acquired))),
+            ("renewTime", json!(time(record.renewed))),
+            ("leaderTransitions", json!(record.transitions)),
+        ];
+        let fields: Map<String, Value> = fields.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
+        let annotations = &mut object["metadata"]["annotations"];
+        if !annotations.is_object() {
+            *annotations = json!({});
+        }
+        annotations[ANNOTATION] = json!(Value::Object(fields).to_string());
+    }
+}
+
+/// A time with microseconds, as Leases have it.
+fn micro_time(time: Timestamp) -> String {
+    format!("{time:.6}")
+}
+
+/// One object of a lock, and what it was when it was last seen.
+#[derive(Debug)]
+struct Part {
+    holder: &'static Holder,
+    seen: Option<Value>,
+}
+
+/// A lock of some name.
+#[derive(Debug)]
+pub struct Lock {
+    pub namespace: String,
+    pub name: String,
+    first: Part,
+    second: Option<Part>,
+}
+
+impl Lock {
+    pub fn new(form: Form, namespace: impl Into<String>, name: impl Into<String>) -> Lock {
+        let (first, second) = form.holders();
+        let part = |holder| Part { holder, seen: None };
+        Lock { namespace: namespace.into(), name: name.into(), first: part(first), second: second.map(part) }
+    }
+
+    pub async fn read(&mut self, api: &Api) -> Result<Answer, ApiError> {
+        let (namespace, name) = (&self.namespace, &self.name);
+        let Some(first) = self.first.read(api, namespace, name).await? else { return Ok(Answer::Missing) };
+        let text = |record: &Record| format!("{record:?}");
+        let Some(second) = &mut self.second else {
+            let text = text(&first);
+            return Ok(Answer::Found(first, text));
+        };
+        // Without the second one, the lock is held by a process that knows the first form only.
+        let Some(second) = second.read(api, namespace, name).await? else {
+            let text = text(&first);
+            return Ok(Answer::Found(first, text));
+        };
+        let texts = format!("{}{}", text(&first), text(&second));
+        let holder = if first.holder == second.holder { first.holder } else { UNKNOWN_LEADER.into() };
+        Ok(Answer::Found(Record { holder, ..first }, texts))
+    }
+
+    pub async fn create(&mut self, api: &Api, record: &Record) -> Result<(), ApiError> {
+        let created = self.first.create(api, &self.namespace, &self.name, record).await;
+        let Some(second) = &mut self.second else { return created };
+        match created {
+            Err(error) if error.code != Some(409) => Err(error),
+            _ => second.create(api, &self.namespace, &self.name, record).await,
+        }
+    }
+
+    pub async fn update(&mut self, api: &Api, record: &Record) -> Result<(), ApiError> {
+        let (namespace, name) = (&self.namespace, &self.name);
+        self.first.update(api, namespace, name, record).await?;
+        let Some(second) = &mut self.second else { return Ok(()) };
+        match second.seen {
+            None => second.create(api, namespace, name, record).await,
+            Some(_) => second.update(api, namespace, name, record).await,
+        }
+    }
+
+    /// The object, or the objects, as Events name them.
+    pub fn references(&self) -> impl Iterator<Item = Value> {
+        [Some(&self.first), self.second.as_ref()].into_iter().flatten().map(|part| {
+            let metadata = part.seen.as_ref().map_or(&Value::Null, |object| &object["metadata"]);
+            json!({
+                "kind": part.holder.kind,
+                "namespace": self.namespace,
+                "name": self.name,
+                "uid": metadata["uid"].as_str().unwrap_or(""),
+                "apiVersion": part.holder.api_version,
+                "resourceVersion": metadata["resourceVersion"].as_str().unwrap_or(""),
+            })
+        })
+    }
+}
+
+impl Part {
+    fn collection(&self, namespace: &str) -> String {
+        format!("{}/namespaces/{namespace}/{}", self.holder.base, self.holder.resource)
+    }
+
+    async fn read(&mut self, api: &Api, namespace: &str, name: &str) -> Result<Option<Record>, ApiError> {
+        match api.get(&format!("{}/{name}", self.collection(namespace))).await {
+            Ok(object) => {
+                let record = self.holder.record(&object);
+                self.seen = Some(object);
+                Ok(Some(record))
+            }
+            Err(error) if error.code == Some(404) => {
+                self.seen = None;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn create(&mut self, api: &Api, namespace: &str, name: &str, record: &Record) -> Result<(), ApiError> {
+        let mut object = json!({
+            "apiVersion": self.holder.api_version,
+            "kind": self.holder.kind,
+            "metadata": {"name": name, "namespace": namespace},
+        });
+        self.holder.hold(&mut object, record);
+        self.seen = Some(api.post(&self.collection(namespace), &object).await?);
+        Ok(())
+    }
+
+    /// Writes over what was seen last, and nothing else.
+    async fn update(&mut self, api: &Api, namespace: &str, name: &str, record: &Record) -> Result<(), ApiError> {
+        let Some(mut object) = self.seen.clone() else { return Err(ApiError::local("the lock was never read")) };
+        self.holder.hold(&mut object, record);
+        self.seen = Some(api.put(&format!("{}/{name}", self.collection(namespace)), &object).await?);
+        Ok(())
+    }
+}

@@ -1,0 +1,277 @@
+//! Has a candidate and its lock meet, and the work done while the candidate leads.
+
+use super::elector::{Answer, Elector, Now, Record, Step, Terms};
+use super::lock::{Form, Lock};
+use crate::api::{Api, ApiError};
+use crate::metrics::Metrics;
+use jiff::Timestamp;
+use serde_json::json;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How much longer than its lease a leader may seem to lead before it counts as unhealthy: it should have ended.
+const OVERDUE_MAX: Duration = Duration::from_secs(20);
+
+/// A candidate for leadership.
+pub struct Election {
+    pub api: Arc<Api>,
+    pub form: Form,
+    pub namespace: String,
+    pub name: String,
+    pub terms: Terms,
+    /// Unique to this process.
+    pub identity: String,
+    /// Who says so in Events.
+    pub component: String,
+    pub metrics: Arc<Metrics>,
+    pub standing: Arc<Standing>,
+}
+
+/// How an election ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome<T> {
+    /// The work is done.
+    Done(T),
+    /// The process was asked to end.
+    Stopped,
+    /// Somebody else may lead now; whatever this process did must not go on.
+    Lost,
+}
+
+/// What others may know of a candidate.
+#[derive(Debug, Default)]
+pub struct Standing(Mutex<Option<Lead>>);
+
+#[derive(Debug)]
+struct Lead {
+    renewed: Instant,
+    lease: Duration,
+    name: String,
+}
+
+impl Standing {
+    pub fn leads(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    /// The check `leaderElection`: a leader whose lease is long over should have ended.
+    pub fn check(&self) -> Result<(), String> {
+        match self.lock().as_ref() {
+            Some(Lead { renewed, lease, name }) if renewed.elapsed() > *lease + OVERDUE_MAX => {
+                Err(format!("failed election to renew leadership on lease {name}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Lead>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A name that no other process has: the machine's, and a number by chance.
+pub fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let bits: u128 = rand::random();
+    let hex = format!("{bits:032x}");
+    // The digits that say which kind of UUID it is.
+    let (variant, version) = (['8', '9', 'a', 'b'][(bits & 3) as usize], '4');
+    let parts = (&hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..]);
+    format!("{}_{}-{}-{version}{}-{variant}{}-{}", host.trim(), parts.0, parts.1, parts.2, parts.3, parts.4)
+}
+
+impl Election {
+    /// Has `work` done while this process leads, and gives the lease back at the end.
+    pub async fn lead<T>(self, work: impl Future<Output = T>, stop: impl Future<Output = ()>) -> Outcome<T> {
+        let mut candidate = Candidate::new(self);
+        tokio::pin!(stop);
+        let mut work = Box::pin(work);
+        let outcome = tokio::select! {
+            biased;
+            () = &mut stop => Outcome::Stopped,
+            () = candidate.acquire() => tokio::select! {
+                biased;
+                () = &mut stop => Outcome::Stopped,
+                () = candidate.renew() => Outcome::Lost,
+                done = &mut work => Outcome::Done(done),
+            },
+        };
+        // Before the lease is given back: nobody works without it.
+        drop(work);
+        candidate.end().await;
+        outcome
+    }
+}
+
+struct Candidate {
+    election: Election,
+    elector: Elector,
+    lock: Lock,
+    began: Instant,
+    next: Step,
+    reported: String,
+}
+
+impl Candidate {
+    fn new(election: Election) -> Candidate {
+        let elector = Elector::new(election.identity.clone(), election.terms);
+        let lock = Lock::new(election.form, election.namespace.clone(), election.name.clone());
+        election.metrics.leads(&election.name, false);
+        let next = Step::Wait(Duration::ZERO);
+        Candidate { election, elector, lock, began: Instant::now(), next, reported: String::new() }
+    }
+
+    fn now(&self) -> Now {
+        Now { elapsed: self.began.elapsed(), wall: Timestamp::now(), chance: rand::random() }
+    }
+
+    /// Returns when this process leads.
+    async fn acquire(&mut self) {
+        tracing::info!(lease = self.lease(), "attempting to acquire leader lease");
+        while !self.elector.leads() {
+            self.step().await;
+        }
+        tracing::info!(lease = self.lease(), "successfully acquired lease");
+        self.election.metrics.leads(&self.election.name, true);
+        self.note("became leader").await;
+    }
+
+    /// Returns when this process leads no more.
+    async fn renew(&mut self) {
+        while self.next != Step::Lost {
+            self.step().await;
+        }
+        tracing::error!(lease = self.lease(), "failed to renew lease");
+    }
+
+    /// Does the next step. Dropped in the middle, it has done it or not; the next one finds out.
+    async fn step(&mut self) {
+        let answer = match self.next.clone() {
+            Step::Wait(time) => {
+                tokio::time::sleep(time).await;
+                Answer::Waited
+            }
+            Step::Lost => return,
+            call => {
+                // A leader does not wait for an answer beyond the moment at which it gives up.
+                let patience = self.elector.gives_up_at().map(|end| end.saturating_sub(self.began.elapsed()));
+                let most = (self.election.terms.renew / 2).max(Duration::from_secs(1));
+                let asked = self.ask(&call);
+                match tokio::time::timeout(patience.map_or(most, |patience| patience.min(most)), asked).await {
+                    Ok(Ok(answer)) => answer,
+                    Ok(Err(error)) => {
+                        tracing::error!(%error, lease = self.lease(), step = called(&call), "the lock did not answer as wished");
+                        Answer::Failed
+                    }
+                    Err(_) => {
+                        tracing::error!(lease = self.lease(), step = called(&call), "the lock did not answer in time");
+                        Answer::Failed
+                    }
+                }
+            }
+        };
+        let slow = self.elector.slow_renewals;
+        self.next = self.elector.step(self.now(), answer);
+        if self.elector.slow_renewals > slow {
+            self.election.metrics.renewed_slowly(&self.election.name);
+        }
+        self.report();
+    }
+
+    async fn ask(&mut self, call: &Step) -> Result<Answer, ApiError> {
+        let api = self.election.api.clone();
+        match call {
+            Step::Create(record) => self.lock.create(&api, record).await.map(|()| Answer::Written),
+            Step::Update(record) => self.lock.update(&api, record).await.map(|()| Answer::Written),
+            _ => self.lock.read(&api).await,
+        }
+    }
+
+    /// Tells what has changed.
+    fn report(&mut self) {
+        let lead = self.elector.leads().then(|| Lead {
+            renewed: self.began + self.elector.observed_at(),
+            lease: self.election.terms.lease,
+            name: self.election.name.clone(),
+        });
+        *self.election.standing.lock() = lead;
+        if self.elector.leader() != self.reported {
+            self.reported = self.elector.leader().to_owned();
+            tracing::info!(lease = self.lease(), leader = self.reported, "new leader elected");
+        }
+    }
+
+    /// Steps down, and says so.
+    async fn end(mut self) {
+        let released = self.elector.release(self.now());
+        self.election.metrics.leads(&self.election.name, false);
+        *self.election.standing.lock() = None;
+        if let Some(record) = released {
+            self.give_back(&record).await;
+            self.note("stopped leading").await;
+        }
+    }
+
+    /// Writes that nobody leads, unless somebody else does already.
+    async fn give_back(&mut self, record: &Record) {
+        let (api, most) = (self.election.api.clone(), self.election.terms.renew);
+        let given = async {
+            match self.lock.read(&api).await? {
+                Answer::Found(found, _) if found.holder == self.election.identity => {
+                    self.lock.update(&api, record).await
+                }
+                _ => Ok(()),
+            }
+        };
+        match tokio::time::timeout(most, given).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "failed to release lock"),
+            Err(_) => tracing::error!("failed to release lock in time"),
+        }
+    }
+
+    /// An Event about the lock. Nothing depends on it.
+    async fn note(&self, what: &str) {
+        let Election { api, component, identity, namespace, terms, .. } = &self.election;
+        let now = Timestamp::now();
+        let time = now.round(jiff::Unit::Second).unwrap_or(now).to_string();
+        let path = format!("/api/v1/namespaces/{namespace}/events");
+        for reference in self.lock.references() {
+            let name = format!("{}.{:x}", self.lock.name, now.as_nanosecond());
+            let event = json!({
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {"name": name, "namespace": namespace},
+                "involvedObject": reference,
+                "reason": "LeaderElection",
+                "message": format!("{identity} {what}"),
+                "source": {"component": component},
+                "firstTimestamp": time,
+                "lastTimestamp": time,
+                "count": 1,
+                "type": "Normal",
+                "reportingComponent": component,
+                "reportingInstance": "",
+            });
+            match tokio::time::timeout(terms.retry, api.post(&path, &event)).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "an event about the lease could not be written"),
+                Err(_) => tracing::warn!("an event about the lease could not be written in time"),
+            }
+        }
+    }
+
+    fn lease(&self) -> String {
+        format!("{}/{}", self.election.namespace, self.election.name)
+    }
+}
+
+fn called(step: &Step) -> &'static str {
+    match step {
+        Step::Read => "read",
+        Step::Create(_) => "create",
+        Step::Update(_) => "update",
+        Step::Wait(_) => "wait",
+        Step::Lost => "lost",
+    }
+}

@@ -1,0 +1,215 @@
+//! Candidates against a lock in memory, under clocks that differ, with answers that come late or never.
+
+use super::elector::{Answer, Elector, Now, Record, Step, Terms};
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The lock: what it says, and how often it was written.
+#[derive(Default)]
+struct Store(Option<(Record, u64)>);
+
+/// A candidate with a clock that is wrong by some time.
+struct Candidate {
+    elector: Elector,
+    skew: i64,
+    /// The version that it read or wrote last.
+    seen: u64,
+    next: Step,
+    /// When its next step is due, and with which answer.
+    due: Duration,
+    answer: Answer,
+}
+
+impl Candidate {
+    fn new(name: &str, terms: Terms, skew: i64) -> Candidate {
+        let elector = Elector::new(name, terms);
+        let (next, due) = (Step::Wait(Duration::ZERO), Duration::ZERO);
+        Candidate { elector, skew, seen: 0, next, due, answer: Answer::Waited }
+    }
+
+    fn now(&self, elapsed: Duration, chance: f64) -> Now {
+        let wall =
+            Timestamp::UNIX_EPOCH + SignedDuration::try_from(elapsed).unwrap() + SignedDuration::from_secs(self.skew);
+        Now { elapsed, wall, chance }
+    }
+
+    fn leads(&self, elapsed: Duration) -> bool {
+        self.elector.gives_up_at().is_some_and(|end| elapsed < end)
+    }
+
+    /// Takes the answer that is due, and asks for the next thing; `luck` says what becomes of the question.
+    fn turn(&mut self, elapsed: Duration, store: &mut Store, luck: &Luck) {
+        let answer = std::mem::replace(&mut self.answer, Answer::Failed);
+        self.next = self.elector.step(self.now(elapsed, luck.chance), answer);
+        let mut delay = luck.delay;
+        if let Some(end) = self.elector.gives_up_at() {
+            delay = delay.min(end.saturating_sub(elapsed));
+        }
+        self.due = elapsed + delay;
+        self.answer = match self.next.clone() {
+            Step::Wait(time) => {
+                self.due = elapsed + time;
+                Answer::Waited
+            }
+            Step::Lost => Answer::Waited,
+            _ if luck.lost_before => Answer::Failed,
+            Step::Read => match &store.0 {
+                None => Answer::Missing,
+                Some((record, version)) => {
+                    self.seen = *version;
+                    Answer::Found(record.clone(), version.to_string())
+                }
+            },
+            Step::Create(record) if store.0.is_none() => self.write(record, store),
+            Step::Update(record) if store.0.as_ref().is_some_and(|(_, version)| *version == self.seen) => {
+                self.write(record, store)
+            }
+            Step::Create(_) | Step::Update(_) => Answer::Failed,
+        };
+        if luck.lost_behind || luck.delay > delay && !matches!(self.next, Step::Wait(_)) {
+            // It was done, and nobody heard of it.
+            if !matches!(self.answer, Answer::Waited) {
+                self.answer = Answer::Failed;
+            }
+        }
+    }
+
+    fn write(&mut self, record: Record, store: &mut Store) -> Answer {
+        let version = store.0.as_ref().map_or(0, |(_, version)| *version) + 1;
+        self.seen = version;
+        store.0 = Some((record, version));
+        Answer::Written
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Luck {
+    lost_before: bool,
+    lost_behind: bool,
+    delay: Duration,
+    chance: f64,
+}
+
+fn luck() -> impl Strategy<Value = Luck> {
+    (0u8..10, 0u8..10, 0u64..6000, 0f64..1f64).prop_map(|(before, behind, delay, chance)| Luck {
+        lost_before: before < 2,
+        lost_behind: behind < 2,
+        delay: Duration::from_millis(if before > 7 { delay } else { delay / 100 }),
+        chance,
+    })
+}
+
+proptest! {
+    /// Whatever becomes of their questions and however wrong their clocks are, two never lead at once; and the one that
+    /// leads has its name in the lock, or had when it was last heard of.
+    #[test]
+    fn two_never_lead(
+        lucks in proptest::collection::vec(luck(), 400),
+        skews in proptest::array::uniform3(-100_000i64..100_000),
+        lease in 2u32..20, renew in 1u32..20, retry in 1u32..5,
+    ) {
+        let terms = Terms { lease: SECOND * lease, renew: SECOND * renew.min(lease), retry: SECOND * retry };
+        let mut store = Store::default();
+        let mut candidates: Vec<Candidate> =
+            skews.iter().enumerate().map(|(at, skew)| Candidate::new(&format!("c{at}"), terms, *skew)).collect();
+        for luck in &lucks {
+            let at = (0..3).min_by_key(|at| candidates[*at].due).unwrap();
+            let elapsed = candidates[at].due;
+            if candidates[at].next == Step::Lost {
+                // The process ends, and another one starts.
+                let skew = candidates[at].skew;
+                candidates[at] = Candidate { due: elapsed + SECOND, ..Candidate::new(&format!("c{at}+"), terms, skew) };
+                continue;
+            }
+            candidates[at].turn(elapsed, &mut store, luck);
+            let leading: Vec<&str> =
+                candidates.iter().filter(|one| one.leads(elapsed)).map(|one| one.elector.identity()).collect();
+            prop_assert!(leading.len() <= 1, "{leading:?} at {elapsed:?}");
+        }
+    }
+}
+
+fn terms() -> Terms {
+    Terms { lease: 15 * SECOND, renew: 10 * SECOND, retry: 2 * SECOND }
+}
+
+fn calm() -> Luck {
+    Luck { lost_before: false, lost_behind: false, delay: Duration::ZERO, chance: 0.0 }
+}
+
+/// Lets a candidate turn until it waits.
+fn settle(candidate: &mut Candidate, elapsed: Duration, store: &mut Store) -> Step {
+    loop {
+        candidate.turn(elapsed, store, &calm());
+        if matches!(candidate.next, Step::Wait(_) | Step::Lost) {
+            return candidate.next.clone();
+        }
+    }
+}
+
+#[test]
+fn the_first_one_leads_and_the_next_waits_for_its_lease() {
+    let mut store = Store::default();
+    let (mut first, mut second) = (Candidate::new("a", terms(), 0), Candidate::new("b", terms(), 999));
+    assert_eq!(settle(&mut first, Duration::ZERO, &mut store), Step::Wait(2 * SECOND));
+    let record = store.0.clone().unwrap().0;
+    assert_eq!((record.holder.as_str(), record.lease_seconds, record.transitions), ("a", 15, 0));
+    assert_eq!(settle(&mut second, SECOND, &mut store), Step::Wait(2 * SECOND));
+    assert_eq!(second.elector.leader(), "a");
+    // A renewal is seen, and counts from then on.
+    settle(&mut first, 2 * SECOND, &mut store);
+    settle(&mut second, 3 * SECOND, &mut store);
+    settle(&mut second, 17 * SECOND, &mut store);
+    assert!(!second.elector.leads(), "14 seconds after it was seen");
+    settle(&mut second, 18 * SECOND, &mut store);
+    assert!(second.elector.leads());
+    let record = store.0.clone().unwrap().0;
+    assert_eq!((record.holder.as_str(), record.transitions), ("b", 1));
+    assert_eq!(settle(&mut first, 18 * SECOND, &mut store), Step::Lost);
+}
+
+#[test]
+fn a_leader_without_answers_gives_up_after_its_deadline() {
+    let mut store = Store::default();
+    let mut leader = Candidate::new("a", terms(), 0);
+    settle(&mut leader, Duration::ZERO, &mut store);
+    let deaf = Luck { lost_before: true, ..calm() };
+    let mut elapsed = 2 * SECOND;
+    while leader.next != Step::Lost {
+        leader.turn(elapsed, &mut store, &deaf);
+        if let Step::Wait(time) = leader.next {
+            elapsed += time;
+        }
+    }
+    assert_eq!(elapsed, 12 * SECOND, "ten seconds after it began to try");
+    assert!(!leader.elector.leads());
+}
+
+#[test]
+fn who_steps_down_is_followed_at_once() {
+    let mut store = Store::default();
+    let (mut first, mut second) = (Candidate::new("a", terms(), 0), Candidate::new("b", terms(), 0));
+    settle(&mut first, Duration::ZERO, &mut store);
+    settle(&mut second, SECOND, &mut store);
+    let released = first.elector.release(first.now(SECOND, 0.0)).expect("it led");
+    assert_eq!((released.holder.as_str(), released.lease_seconds), ("", 1));
+    first.write(released, &mut store);
+    settle(&mut second, 2 * SECOND, &mut store);
+    assert!(second.elector.leads() && !first.elector.leads());
+    assert_eq!(store.0.unwrap().0.transitions, 1);
+    assert_eq!(second.elector.release(second.now(3 * SECOND, 0.0)).map(|record| record.transitions), Some(1));
+    assert_eq!(second.elector.release(second.now(3 * SECOND, 0.0)), None);
+}
+
+#[test]
+fn a_leader_that_is_written_over_gives_up() {
+    let mut store = Store::default();
+    let mut leader = Candidate::new("a", terms(), 0);
+    settle(&mut leader, Duration::ZERO, &mut store);
+    let (record, version) = store.0.clone().unwrap();
+    store.0 = Some((Record { holder: "kubectl".into(), ..record }, version + 1));
+    assert_eq!(settle(&mut leader, 2 * SECOND, &mut store), Step::Lost);
+}

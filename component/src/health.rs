@@ -1,0 +1,123 @@
+//! `/healthz`, `/livez` and `/readyz`: checks by name, and what they come to.
+
+use std::fmt::Write;
+use std::sync::{Arc, RwLock};
+
+/// Says why not, where something is not as it should be.
+pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// Paths of health.
+pub const PATHS: [&str; 3] = ["healthz", "livez", "readyz"];
+
+#[derive(Default)]
+pub struct Health {
+    checks: RwLock<Vec<Named>>,
+}
+
+struct Named {
+    name: &'static str,
+    /// Of [`PATHS`].
+    paths: &'static [&'static str],
+    check: Check,
+}
+
+/// An answer: whether all is well, and the text that says so.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub healthy: bool,
+    pub text: String,
+}
+
+impl Health {
+    /// Adds a check to some of the paths.
+    pub fn add(
+        &self,
+        name: &'static str,
+        paths: &'static [&'static str],
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        let mut checks = self.checks.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        checks.push(Named { name, paths, check: Arc::new(check) });
+    }
+
+    /// The checks of a path, `ping` before all others.
+    fn of(&self, path: &str) -> Vec<(&'static str, Check)> {
+        let ping: (&str, Check) = ("ping", Arc::new(|| Ok(())));
+        let checks = self.checks.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let own = checks.iter().filter(|named| named.paths.contains(&path));
+        [ping].into_iter().chain(own.map(|named| (named.name, named.check.clone()))).collect()
+    }
+
+    /// What each check of each path says: its name, the path, and whether all is well.
+    pub fn states(&self) -> Vec<(&'static str, &'static str, bool)> {
+        let all = PATHS.into_iter().map(|path| (path, self.of(path)));
+        all.flat_map(|(path, checks)| checks.into_iter().map(move |(name, check)| (name, path, check().is_ok())))
+            .collect()
+    }
+
+    /// The answer of one check of a path; none where there is no such check.
+    pub fn one(&self, path: &str, name: &str) -> Option<Verdict> {
+        let (_, check) = self.of(path).into_iter().find(|(own, _)| *own == name)?;
+        Some(match check() {
+            Ok(()) => Verdict { healthy: true, text: "ok".into() },
+            Err(why) => Verdict { healthy: false, text: format!("internal server error: {why}\n") },
+        })
+    }
+
+    /// The answer of all checks of a path.
+    pub fn all(&self, path: &str, verbose: bool, excluded: &[&str]) -> Verdict {
+        let (mut text, mut failed) = (String::new(), false);
+        let mut unknown: Vec<&str> = excluded.to_vec();
+        for (name, check) in self.of(path) {
+            let line = if excluded.contains(&name) {
+                unknown.retain(|one| *one != name);
+                format!("[+]{name} excluded: ok\n")
+            } else {
+                match check() {
+                    Ok(()) => format!("[+]{name} ok\n"),
+                    Err(why) => {
+                        failed = true;
+                        tracing::warn!(check = name, why, "a health check of /{path} failed");
+                        format!("[-]{name} failed: reason withheld\n")
+                    }
+                }
+            };
+            text.push_str(&line);
+        }
+        if !unknown.is_empty() {
+            let names: Vec<String> = unknown.iter().map(|name| format!("{name:?}")).collect();
+            _ = writeln!(text, "warn: some health checks cannot be excluded: no matches for {}", names.join(","));
+        }
+        match (failed, verbose) {
+            (true, _) => Verdict { healthy: false, text: format!("{text}{path} check failed\n") },
+            (false, true) => Verdict { healthy: true, text: format!("{text}{path} check passed\n") },
+            (false, false) => Verdict { healthy: true, text: "ok".into() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_name_what_was_asked() {
+        let health = Health::default();
+        health.add("leaderElection", &["healthz", "readyz"], || Err("the lease is lost".into()));
+        health.add("shutdown", &["readyz"], || Ok(()));
+        let all = |path, verbose, excluded: &[&str]| {
+            let verdict = health.all(path, verbose, excluded);
+            (verdict.healthy, verdict.text)
+        };
+        assert_eq!(all("livez", false, &[]), (true, "ok".into()));
+        assert_eq!(all("livez", true, &[]), (true, "[+]ping ok\nlivez check passed\n".into()));
+        let failed = "[+]ping ok\n[-]leaderElection failed: reason withheld\nhealthz check failed\n";
+        assert_eq!(all("healthz", false, &[]), (false, failed.into()));
+        let excluded = "[+]ping ok\n[+]leaderElection excluded: ok\n[+]shutdown ok\n\
+                        warn: some health checks cannot be excluded: no matches for \"x\"\nreadyz check passed\n";
+        assert_eq!(all("readyz", true, &["leaderElection", "x"]), (true, excluded.into()));
+        assert_eq!(health.one("livez", "leaderElection"), None);
+        assert!(!health.one("healthz", "leaderElection").unwrap().healthy);
+        assert_eq!(health.states().iter().filter(|(.., healthy)| !healthy).count(), 2);
+    }
+}

@@ -1,0 +1,475 @@
+//! The options that components share, in groups that a command flattens into its own.
+//!
+//! Each option works as it does in Kubernetes' components. Where the requirement spells one with a placeholder for a
+//! product's name (`coreconfig`), that spelling is taken as well.
+
+use crate::authorization::OpenPath;
+use crate::election::{Form, Terms};
+use crate::gates::GateArgs;
+use crate::logging::LoggingArgs;
+use crate::values::{parse_bool, parse_duration};
+use clap::{ArgAction, ArgMatches};
+use holdfast_tls::front_proxy::RequestHeaders;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What every component takes.
+#[derive(clap::Args, Debug, Clone)]
+pub struct ComponentArgs {
+    /// Print the version and end: of what it is compatible with, or, with =raw, all that is known of it.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = ["true", "false", "raw"], value_name = "FORM")]
+    pub version: Option<String>,
+    #[command(flatten)]
+    pub serving: ServingArgs,
+    #[command(flatten)]
+    pub authentication: AuthenticationArgs,
+    #[command(flatten)]
+    pub authorization: AuthorizationArgs,
+    #[command(flatten)]
+    pub client: ClientArgs,
+    #[command(flatten)]
+    pub election: ElectionArgs,
+    #[command(flatten)]
+    pub debugging: DebuggingArgs,
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
+    #[command(flatten)]
+    pub gates: GateArgs,
+    #[command(flatten)]
+    pub logging: LoggingArgs,
+}
+
+#[derive(clap::Args, Debug, Clone)]
+#[command(next_help_heading = "Secure serving")]
+pub struct ServingArgs {
+    /// Address of the HTTPS port; 0.0.0.0 and :: mean all interfaces.
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// HTTPS port; 0 serves no HTTPS at all.
+    #[arg(long)]
+    pub secure_port: Option<u16>,
+    /// Folder of the certificate that is made when none is given; without it, that one is kept in memory.
+    #[arg(long, value_name = "DIR")]
+    pub cert_dir: Option<PathBuf>,
+    /// Certificate of the server, with its authorities behind it.
+    #[arg(long, requires = "tls_private_key_file", value_name = "FILE")]
+    pub tls_cert_file: Option<PathBuf>,
+    #[arg(long, requires = "tls_cert_file", value_name = "FILE")]
+    pub tls_private_key_file: Option<PathBuf>,
+    /// Cipher suites by their names in Go [default: all that are safe].
+    #[arg(long, value_delimiter = ',')]
+    pub tls_cipher_suites: Vec<String>,
+    /// VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13. Nothing below TLS 1.2 is ever spoken.
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub tls_min_version: String,
+    /// Certificate, key, and the domains they are for: `cert.pem,key.pem[:*.example.com,example.com]`. Repeatable.
+    #[arg(long, value_name = "CERT,KEY[:DOMAINS]")]
+    pub tls_sni_cert_key: Vec<String>,
+    /// Streams that a client may have open on one connection; 0 takes the default.
+    #[arg(long, default_value_t = 0)]
+    pub http2_max_streams_per_connection: u32,
+    /// Speak HTTP/1.1 alone.
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub disable_http2_serving: bool,
+    /// Share the port with other processes (SO_REUSEPORT).
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub permit_port_sharing: bool,
+    /// Take an address of which connections still end (SO_REUSEADDR). It is always so.
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub permit_address_sharing: bool,
+}
+
+/// A port without TLS, for whoever still asks for it.
+#[derive(clap::Args, Debug, Clone)]
+#[command(next_help_heading = "Insecure serving")]
+pub struct InsecureArgs {
+    /// Deprecated: address of the port without TLS; see --bind-address.
+    #[arg(long)]
+    pub address: Option<IpAddr>,
+    /// Deprecated: port for HTTP without TLS, authentication or authorization; 0 for none; see --secure-port.
+    #[arg(long)]
+    pub port: Option<u16>,
+}
+
+impl InsecureArgs {
+    /// Where to serve, if anybody asks for it.
+    pub fn place(&self, usual_port: u16) -> Option<(IpAddr, u16)> {
+        let asked = self.address.is_some() || self.port.is_some();
+        let place = (self.address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), self.port.unwrap_or(usual_port));
+        Some(place).filter(|(_, port)| asked && *port != 0)
+    }
+}
+
+#[derive(clap::Args, Debug, Clone)]
+#[command(next_help_heading = "Authentication")]
+pub struct AuthenticationArgs {
+    /// Kubeconfig of the API server that reviews tokens, and tells whom to trust; without it, nobody has a token.
+    #[arg(long, alias = "authentication-coreconfig", value_name = "FILE")]
+    pub authentication_kubeconfig: Option<PathBuf>,
+    /// Do not ask the API server whom to trust.
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub authentication_skip_lookup: bool,
+    /// Start even where the API server does not tell whom to trust [default: true for the scheduler, false elsewhere].
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub authentication_tolerate_lookup_failure: Option<bool>,
+    /// How long the review of a token is good; 0 for not at all.
+    #[arg(long, default_value = "10s", value_parser = parse_duration, value_name = "DURATION")]
+    pub authentication_token_webhook_cache_ttl: Duration,
+    /// Client certificates that these authorities signed are users: the common name, organizations as groups.
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
+    /// A client with a certificate that these authorities signed is a proxy, which names the user in headers.
+    #[arg(long, value_name = "FILE")]
+    pub requestheader_client_ca_file: Option<PathBuf>,
+    /// Common names that the certificate of a proxy may have [default: any].
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub requestheader_allowed_names: Vec<String>,
+    /// Headers in which a proxy names the user.
+    #[arg(long, value_delimiter = ',', default_value = "x-remote-user", value_name = "HEADERS")]
+    pub requestheader_username_headers: Vec<String>,
+    /// Headers with the user's uid: x-remote-uid.
+    #[arg(long, value_delimiter = ',', value_name = "HEADERS")]
+    pub requestheader_uid_headers: Vec<String>,
+    /// Headers with the user's groups.
+    #[arg(long, value_delimiter = ',', default_value = "x-remote-group", value_name = "HEADERS")]
+    pub requestheader_group_headers: Vec<String>,
+    /// Beginnings of headers with more about the user.
+    #[arg(long, value_delimiter = ',', default_value = "x-remote-extra-", value_name = "PREFIXES")]
+    pub requestheader_extra_headers_prefix: Vec<String>,
+}
+
+impl AuthenticationArgs {
+    pub fn headers(&self) -> RequestHeaders {
+        RequestHeaders {
+            usernames: self.requestheader_username_headers.clone(),
+            uids: self.requestheader_uid_headers.clone(),
+            groups: self.requestheader_group_headers.clone(),
+            extra_prefixes: self.requestheader_extra_headers_prefix.clone(),
+        }
+    }
+}
+
+#[derive(clap::Args, Debug, Clone)]
+#[command(next_help_heading = "Authorization")]
+pub struct AuthorizationArgs {
+    /// Kubeconfig of the API server that says who may ask for what; without it, nobody may ask for more than the paths
+    /// that are open to all.
+    #[arg(long, alias = "authorization-coreconfig", value_name = "FILE")]
+    pub authorization_kubeconfig: Option<PathBuf>,
+    /// Paths that are open to all; a `*` at the end stands for anything.
+    #[arg(long, value_delimiter = ',', default_value = "/healthz,/readyz,/livez", value_name = "PATHS")]
+    pub authorization_always_allow_paths: Vec<OpenPath>,
+    /// How long it is good that somebody may.
+    #[arg(long, default_value = "10s", value_parser = parse_duration, value_name = "DURATION")]
+    pub authorization_webhook_cache_authorized_ttl: Duration,
+    /// How long it is good that somebody may not.
+    #[arg(long, default_value = "10s", value_parser = parse_duration, value_name = "DURATION")]
+    pub authorization_webhook_cache_unauthorized_ttl: Duration,
+}
+
+/// The API server that the component works for. What is given overrules what a configuration file says.
+#[derive(clap::Args, Debug, Clone, Default)]
+#[command(next_help_heading = "API server")]
+pub struct ClientArgs {
+    /// Kubeconfig of the API server; without it and --master, the component is a pod with a service account.
+    #[arg(long, alias = "coreconfig", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// URL of the API server, whatever the kubeconfig says.
+    #[arg(long, value_name = "URL")]
+    pub master: Option<String>,
+    /// Requests a second.
+    #[arg(long, alias = "core-api-qps")]
+    pub kube_api_qps: Option<f64>,
+    /// Requests that may come at once.
+    #[arg(long, alias = "core-api-burst")]
+    pub kube_api_burst: Option<i64>,
+    /// Form of what is sent. Any is taken; what is sent is JSON, which every API server reads.
+    #[arg(long, alias = "core-api-content-type", value_name = "TYPE")]
+    pub kube_api_content_type: Option<String>,
+}
+
+/// What is given overrules what a configuration file says.
+#[derive(clap::Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Leader election")]
+pub struct ElectionArgs {
+    /// Work only while no other process of this kind does [default: true].
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub leader_elect: Option<bool>,
+    /// How long others wait for a leader that does not renew its lease [default: 15s].
+    #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
+    pub leader_elect_lease_duration: Option<Duration>,
+    /// How long a leader tries to renew its lease before it gives up [default: 10s].
+    #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
+    pub leader_elect_renew_deadline: Option<Duration>,
+    /// How long to wait between two tries [default: 2s].
+    #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
+    pub leader_elect_retry_period: Option<Duration>,
+    /// leases, or as it once was: endpoints, configmaps, endpointsleases, configmapsleases [default: leases].
+    #[arg(long, value_name = "KIND")]
+    pub leader_elect_resource_lock: Option<String>,
+    /// Name of the object that says who leads.
+    #[arg(long, value_name = "NAME")]
+    pub leader_elect_resource_name: Option<String>,
+    /// Its namespace [default: kube-system].
+    #[arg(long, value_name = "NAMESPACE")]
+    pub leader_elect_resource_namespace: Option<String>,
+}
+
+/// How a leader is elected.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ElectionSettings {
+    pub leader_elect: bool,
+    pub terms: Terms,
+    pub resource_lock: String,
+    pub resource_name: String,
+    pub resource_namespace: String,
+}
+
+impl ElectionSettings {
+    pub fn usual(resource_name: &str) -> ElectionSettings {
+        ElectionSettings {
+            leader_elect: true,
+            terms: Terms {
+                lease: Duration::from_secs(15),
+                renew: Duration::from_secs(10),
+                retry: Duration::from_secs(2),
+            },
+            resource_lock: "leases".into(),
+            resource_name: resource_name.into(),
+            resource_namespace: "kube-system".into(),
+        }
+    }
+
+    /// What is wrong with them, each with the path of its field.
+    pub fn faults(&self, path: &str) -> Vec<String> {
+        let Terms { lease, renew, retry } = self.terms;
+        if !self.leader_elect {
+            return Vec::new();
+        }
+        let mut faults = Vec::new();
+        let mut fault = |field: &str, message: String| faults.push(format!("{path}.{field}: {message}"));
+        let shown = |duration: Duration| format!("{duration:?}");
+        for (field, duration) in [("leaseDuration", lease), ("renewDeadline", renew), ("retryPeriod", retry)] {
+            if duration.is_zero() {
+                fault(field, format!("Invalid value: {:?}: must be greater than zero", "0s"));
+            }
+        }
+        if lease <= renew {
+            fault(
+                "leaseDuration",
+                format!("Invalid value: {:?}: LeaseDuration must be greater than RenewDeadline", shown(lease)),
+            );
+        }
+        if renew <= retry.mul_f64(crate::election::elector::JITTER) {
+            let message = "RenewDeadline must be greater than RetryPeriod*JitterFactor";
+            fault("renewDeadline", format!("Invalid value: {:?}: {message}", shown(renew)));
+        }
+        if lease < Duration::from_secs(1) {
+            fault("leaseDuration", format!("Invalid value: {:?}: must be at least a second", shown(lease)));
+        }
+        if self.resource_lock.parse::<Form>().is_err() {
+            let known = "\"leases\", \"endpoints\", \"configmaps\", \"endpointsleases\", \"configmapsleases\"";
+            fault("resourceLock", format!("Unsupported value: {:?}: supported values: {known}", self.resource_lock));
+        }
+        for (field, text) in [("resourceName", &self.resource_name), ("resourceNamespace", &self.resource_namespace)] {
+            if text.is_empty() {
+                fault(field, format!("Required value: {field} is required"));
+            }
+        }
+        faults
+    }
+}
+
+impl ElectionArgs {
+    /// Puts what was given over what there is.
+    pub fn apply(&self, settings: &mut ElectionSettings) {
+        let set = |from: &Option<Duration>, to: &mut Duration| *to = from.unwrap_or(*to);
+        settings.leader_elect = self.leader_elect.unwrap_or(settings.leader_elect);
+        set(&self.leader_elect_lease_duration, &mut settings.terms.lease);
+        set(&self.leader_elect_renew_deadline, &mut settings.terms.renew);
+        set(&self.leader_elect_retry_period, &mut settings.terms.retry);
+        for (from, to) in [
+            (&self.leader_elect_resource_lock, &mut settings.resource_lock),
+            (&self.leader_elect_resource_name, &mut settings.resource_name),
+            (&self.leader_elect_resource_namespace, &mut settings.resource_namespace),
+        ] {
+            if let Some(from) = from {
+                to.clone_from(from);
+            }
+        }
+    }
+}
+
+#[derive(clap::Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Debugging")]
+pub struct DebuggingArgs {
+    /// Serve pages for those who look for faults below /debug [default: true].
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub profiling: Option<bool>,
+    /// Profile locks [default: true]. Any is taken: there is no Go runtime whose locks could be profiled.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub contention_profiling: Option<bool>,
+}
+
+#[derive(clap::Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Metrics")]
+pub struct MetricsArgs {
+    /// Metrics that are not shown, by name.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub disabled_metrics: Vec<String>,
+    /// Show metrics that were hidden after this release: 1.34, and there are none.
+    #[arg(long, value_parser = parse_previous_minor, value_name = "MAJOR.MINOR")]
+    pub show_hidden_metrics_for_version: Option<String>,
+}
+
+fn parse_previous_minor(text: &str) -> Result<String, String> {
+    match text {
+        "" | "1.34" => Ok(text.to_owned()),
+        _ => {
+            Err("--show-hidden-metrics-for-version must be omitted or have the value '1.34'. Only the previous minor \
+                  version is allowed"
+                .into())
+        }
+    }
+}
+
+impl ComponentArgs {
+    /// What is wrong with the options that their own forms do not show.
+    pub fn faults(&self) -> Vec<String> {
+        let names = &self.authentication;
+        let lists = [
+            ("requestheader-allowed-names", &names.requestheader_allowed_names),
+            ("requestheader-username-headers", &names.requestheader_username_headers),
+            ("requestheader-uid-headers", &names.requestheader_uid_headers),
+            ("requestheader-group-headers", &names.requestheader_group_headers),
+            ("requestheader-extra-headers-prefix", &names.requestheader_extra_headers_prefix),
+        ];
+        let blank = lists.iter().filter(|(_, list)| list.iter().any(|name| name.trim().is_empty()));
+        let mut faults: Vec<String> = blank.map(|(name, _)| format!("empty value in {name:?}")).collect();
+        faults.extend(self.gates.gates().err().map(|why| format!("--feature-gates: {why}")));
+        faults
+    }
+}
+
+/// All that is wrong, as one text: one fault bare, several in brackets.
+pub fn joined(faults: &[String]) -> String {
+    match faults {
+        [one] => one.clone(),
+        all => format!("[{}]", all.join(", ")),
+    }
+}
+
+/// The options of a command with the values that they have, by name.
+pub fn values(command: &clap::Command, matches: &ArgMatches) -> Vec<(String, String)> {
+    let named = command.get_arguments().filter_map(|arg| Some((arg.get_id().as_str(), arg.get_long()?)));
+    let mut values: Vec<(String, String)> = named
+        .map(|(id, name)| {
+            let given = matches.try_get_raw(id).ok().flatten().into_iter().flatten();
+            let given: Vec<_> = given.map(|value| value.to_string_lossy().into_owned()).collect();
+            (name.to_owned(), given.join(","))
+        })
+        .collect();
+    values.sort();
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser};
+
+    #[derive(Parser, Debug)]
+    #[command(args_override_self = true)]
+    struct Cli {
+        #[command(flatten)]
+        component: ComponentArgs,
+        #[command(flatten)]
+        insecure: InsecureArgs,
+    }
+
+    fn parse(options: &[&str]) -> Result<Cli, String> {
+        Cli::try_parse_from(["holdfast"].iter().chain(options)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn spellings_of_the_requirement_are_taken() {
+        let cli = parse(&[
+            "--authentication-coreconfig=a",
+            "--authorization-coreconfig=b",
+            "--coreconfig=c",
+            "--core-api-qps=3.5",
+            "--core-api-burst=7",
+            "--core-api-content-type=application/json",
+            "--leader-elect=false",
+            "--profiling",
+        ])
+        .unwrap();
+        let ComponentArgs { authentication, authorization, client, election, debugging, .. } = cli.component;
+        assert_eq!(authentication.authentication_kubeconfig, Some("a".into()));
+        assert_eq!(authorization.authorization_kubeconfig, Some("b".into()));
+        assert_eq!((client.kubeconfig, client.kube_api_qps), (Some("c".into()), Some(3.5)));
+        assert_eq!((election.leader_elect, debugging.profiling), (Some(false), Some(true)));
+        assert_eq!(authentication.requestheader_username_headers, ["x-remote-user"]);
+        let allowed: Vec<OpenPath> = ["/healthz", "/readyz", "/livez"].map(|path| path.parse().unwrap()).into();
+        assert_eq!(authorization.authorization_always_allow_paths, allowed);
+    }
+
+    #[test]
+    fn the_insecure_port_is_there_when_asked_for() {
+        let place = |options: &[&str]| parse(options).unwrap().insecure.place(10251);
+        let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        assert_eq!(place(&[]), None);
+        assert_eq!(place(&["--port=0"]), None);
+        assert_eq!(place(&["--port=7"]), Some((any, 7)));
+        assert_eq!(place(&["--address=127.0.0.1"]), Some((Ipv4Addr::LOCALHOST.into(), 10251)));
+    }
+
+    #[test]
+    fn all_faults_come_at_once() {
+        let cli = parse(&[
+            "--requestheader-allowed-names=a,",
+            "--requestheader-group-headers=",
+            "--feature-gates=AllAlpha=true",
+        ]);
+        let faults = cli.unwrap().component.faults();
+        assert_eq!(faults.len(), 3, "{faults:?}");
+        assert!(joined(&faults).starts_with("[empty value in \"requestheader-allowed-names\", empty value in"));
+        for (option, why) in [
+            ("--authorization-always-allow-paths=/a*b", "only trailing * allowed"),
+            ("--show-hidden-metrics-for-version=1.2", "Only the previous minor version"),
+            ("--leader-elect-retry-period=5", "missing unit"),
+            ("--tls-cert-file=x", "tls-private-key-file"),
+        ] {
+            assert!(parse(&[option]).unwrap_err().contains(why), "{option}");
+        }
+    }
+
+    #[test]
+    fn elections_are_checked_together() {
+        let mut settings = ElectionSettings::usual("x");
+        assert_eq!(settings.faults("leaderElection"), Vec::<String>::new());
+        let options = [
+            "--leader-elect-lease-duration=10s",
+            "--leader-elect-retry-period=9s",
+            "--leader-elect-resource-lock=nodes",
+            "--leader-elect-resource-name=",
+        ];
+        parse(&options).unwrap().component.election.apply(&mut settings);
+        let faults = settings.faults("leaderElection");
+        assert_eq!(faults.len(), 4, "{faults:#?}");
+        assert!(faults[0].starts_with("leaderElection.leaseDuration: Invalid value: \"10s\": LeaseDuration must be"));
+        settings.leader_elect = false;
+        assert!(settings.faults("leaderElection").is_empty());
+    }
+
+    #[test]
+    fn options_show_the_values_they_have() {
+        let command = Cli::command();
+        let matches = command.clone().try_get_matches_from(["holdfast", "--secure-port=7", "-v=3"]).unwrap();
+        let values = values(&command, &matches);
+        for (name, value) in [("secure-port", "7"), ("v", "3"), ("bind-address", "0.0.0.0"), ("kubeconfig", "")] {
+            assert!(values.contains(&(name.into(), value.into())), "{name}={value} in {values:?}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The socket of a component: TLS, who asks, whether they may, and what they get.
+
+pub mod paths;
+
+use crate::authentication::Authenticator;
+use crate::authorization::Authorizer;
+use bytes::Bytes;
+use holdfast_tls::bounds::{Bounds, Guests, Place};
+use holdfast_tls::peer::{Peer, Presented};
+use holdfast_tls::server::LiveTls;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use paths::{Answer, Asked, Paths};
+use rustls::pki_types::UnixTime;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+/// How often the files of certificates are looked at.
+const FILES_PERIOD: Duration = Duration::from_secs(5);
+/// How long a connection may last: whoever still asks makes another one.
+const CONNECTION_MAX: Duration = Duration::from_secs(3600);
+/// The largest body that is read; the only one that anybody sends is a number.
+const BODY_BYTES_MAX: usize = 1 << 10;
+
+/// Has a server follow the files of its certificates, as long as it serves.
+pub async fn follow(tls: Weak<LiveTls>) {
+    loop {
+        tokio::time::sleep(FILES_PERIOD).await;
+        let Some(tls) = tls.upgrade() else { return };
+        // Files may lie on a disk that does not answer.
+        _ = tokio::task::spawn_blocking(move || tls.look()).await;
+    }
+}
+
+/// Who is let in to what.
+pub struct Guard {
+    pub authenticator: Arc<Authenticator>,
+    pub authorizer: Authorizer,
+}
+
+/// What answers on a socket.
+#[derive(Clone)]
+pub struct Socket {
+    pub paths: Arc<Paths>,
+    /// TLS, and who is let in; without them, everybody is, in plain text.
+    pub secured: Option<(Arc<LiveTls>, Arc<Guard>)>,
+    pub bounds: Bounds,
+}
+
+impl Socket {
+    /// Serves whoever connects, for ever.
+    pub async fn serve(self, listener: TcpListener) {
+        let guests = Guests::new(self.bounds);
+        loop {
+            let (stream, client) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            let Some(place) = guests.admit(client.ip()) else { continue };
+            let _ = stream.set_nodelay(true);
+            let socket = self.clone();
+            tokio::spawn(async move {
+                match tokio::time::timeout(CONNECTION_MAX, socket.connection(stream, place)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(why)) => tracing::debug!(%client, why, "a connection ended"),
+                    Err(_) => tracing::debug!(%client, "a connection lasted too long"),
+                }
+            });
+        }
+    }
+
+    async fn connection(self, stream: TcpStream, mut place: Place) -> Result<(), String> {
+        let Some((tls, _)) = &self.secured else {
+            place.shook_hands();
+            return self.http1(stream, None).await;
+        };
+        let tls = tls.current();
+        let acceptor = TlsAcceptor::from(tls.config.clone());
+        let stream = tokio::time::timeout(self.bounds.handshake, acceptor.accept(stream)).await;
+        let stream = stream.map_err(|_| "the handshake took too long")?.map_err(|error| error.to_string())?;
+        place.shook_hands();
+        let session = stream.get_ref().1;
+        let presented = Presented::new(tls.verifier.clone(), session.peer_certificates(), UnixTime::now());
+        let presented = Some(Arc::new(presented));
+        match session.alpn_protocol() {
+            Some(b"h2") => self.http2(stream, presented).await,
+            _ => self.http1(stream, presented).await,
+        }
+    }
+
+    async fn http1<S>(self, stream: S, presented: Option<Arc<Presented>>) -> Result<(), String>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.bounds.head)
+            .max_buf_size(self.bounds.head_bytes_max as usize);
+        let service = service_fn(move |request| self.clone().answer(request, presented.clone()));
+        builder.serve_connection(TokioIo::new(stream), service).await.map_err(|error| error.to_string())
+    }
+
+    async fn http2<S>(self, stream: S, presented: Option<Arc<Presented>>) -> Result<(), String>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(self.bounds.streams_max)
+            .max_header_list_size(self.bounds.head_bytes_max)
+            .keep_alive_interval(self.bounds.ping_period)
+            .keep_alive_timeout(self.bounds.pong);
+        let service = service_fn(move |request| self.clone().answer(request, presented.clone()));
+        builder.serve_connection(TokioIo::new(stream), service).await.map_err(|error| error.to_string())
+    }
+
+    async fn answer(
+        self,
+        request: Request<Incoming>,
+        presented: Option<Arc<Presented>>,
+    ) -> Result<Response<Full<Bytes>>, Infallible> {
+        let peer = presented.map_or(Peer::Unknown, |presented| presented.peer(UnixTime::now()));
+        let answer = match self.refusal(&request, &peer).await {
+            Some(refusal) => refusal,
+            None => self.allowed(request).await,
+        };
+        let mut response = Response::new(Full::new(Bytes::from(answer.text)));
+        *response.status_mut() = answer.code;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        Ok(response)
+    }
+
+    /// Says no, where the user is unknown or may not.
+    async fn refusal<B>(&self, request: &Request<B>, peer: &Peer) -> Option<Answer> {
+        let (_, guard) = self.secured.as_ref()?;
+        let Some(user) = guard.authenticator.authenticate(peer, request.headers()).await else {
+            return Some(status(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized"));
+        };
+        let (verb, path) = (request.method().as_str().to_ascii_lowercase(), request.uri().path());
+        match guard.authorizer.allows(&user, &verb, path).await {
+            Ok(true) => None,
+            Ok(false) => {
+                let message = format!("forbidden: User {:?} cannot {verb} path {path:?}", user.name);
+                Some(status(StatusCode::FORBIDDEN, "Forbidden", &message))
+            }
+            Err(error) => {
+                tracing::error!(%error, "nobody could tell whether a request is allowed");
+                let message = format!("Internal Server Error: {path:?}: {error}");
+                Some(status(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", &message))
+            }
+        }
+    }
+
+    async fn allowed<B>(&self, request: Request<B>) -> Answer
+    where
+        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        let (head, body) = request.into_parts();
+        let body = match head.method {
+            Method::GET | Method::HEAD => Bytes::new(),
+            _ => {
+                let read = tokio::time::timeout(self.bounds.head, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+                match read {
+                    Ok(Ok(body)) => body.to_bytes(),
+                    _ => return Answer::text(StatusCode::BAD_REQUEST, "the body is too large, or never came\n"),
+                }
+            }
+        };
+        self.paths.answer(&Asked {
+            method: &head.method,
+            path: head.uri.path(),
+            query: head.uri.query().unwrap_or(""),
+            accept: head.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or(""),
+            body: &body,
+        })
+    }
+}
+
+fn status(code: StatusCode, reason: &str, message: &str) -> Answer {
+    let document: Value = json!({
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "details": {},
+        "code": code.as_u16(),
+    });
+    Answer::json(code, &document)
+}

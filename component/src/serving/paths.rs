@@ -1,0 +1,281 @@
+//! What a component answers under which path.
+
+use crate::health::{self, Health, Verdict};
+use crate::logging;
+use crate::metrics::{self, Metrics};
+use http::{Method, StatusCode};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility \
+                       guarantees and is for debugging purposes only.";
+
+/// A request whose sender may ask it.
+pub struct Asked<'a> {
+    pub method: &'a Method,
+    pub path: &'a str,
+    pub query: &'a str,
+    pub accept: &'a str,
+    pub body: &'a [u8],
+}
+
+/// What it gets.
+pub struct Answer {
+    pub code: StatusCode,
+    pub content_type: &'static str,
+    pub text: String,
+}
+
+impl Answer {
+    pub fn text(code: StatusCode, text: impl Into<String>) -> Answer {
+        Answer { code, content_type: TEXT, text: text.into() }
+    }
+
+    pub fn json(code: StatusCode, document: &Value) -> Answer {
+        Answer { code, content_type: "application/json", text: document.to_string() }
+    }
+}
+
+/// A page of a component's own.
+pub type Page = Arc<dyn Fn() -> Answer + Send + Sync>;
+
+pub struct Paths {
+    /// `kube-scheduler` or another.
+    pub name: &'static str,
+    /// `v1.35.0`.
+    pub version: String,
+    pub started: Timestamp,
+    pub health: Arc<Health>,
+    pub metrics: Arc<Metrics>,
+    /// Whether there are pages for those who look for faults.
+    pub profiling: bool,
+    /// The options with their values.
+    pub flags: Vec<(String, String)>,
+    pub configz: RwLock<Map<String, Value>>,
+    pub pages: RwLock<BTreeMap<&'static str, Page>>,
+}
+
+impl Paths {
+    pub fn answer(&self, asked: &Asked<'_>) -> Answer {
+        let health = asked.path.trim_start_matches('/').split_once('/').map_or_else(
+            || (asked.path.trim_start_matches('/'), None),
+            |(kind, check)| (kind, Some(check).filter(|check| !check.is_empty())),
+        );
+        match asked.path {
+            _ if health::PATHS.contains(&health.0) => self.health(asked, health.0, health.1),
+            "/metrics" => {
+                Answer { code: StatusCode::OK, content_type: metrics::CONTENT_TYPE, text: self.metrics.render() }
+            }
+            "/metrics/slis" => {
+                let text = metrics::render_health(&self.health);
+                Answer { code: StatusCode::OK, content_type: metrics::CONTENT_TYPE, text }
+            }
+            "/configz" => {
+                let configz = self.configz.read().unwrap_or_else(PoisonError::into_inner);
+                Answer::json(StatusCode::OK, &Value::Object(configz.clone()))
+            }
+            "/version" => Answer::json(StatusCode::OK, &version(&self.version)),
+            "/flagz" => self.flagz(asked),
+            "/statusz" => self.statusz(asked),
+            path if path.starts_with("/debug/") && self.profiling => debug(asked),
+            path => {
+                let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
+                let page = pages.get(path).cloned();
+                drop(pages);
+                page.map_or_else(|| Answer::text(StatusCode::NOT_FOUND, "404 page not found\n"), |page| page())
+            }
+        }
+    }
+
+    fn health(&self, asked: &Asked<'_>, kind: &str, check: Option<&str>) -> Answer {
+        let values = |name: &str| {
+            let pairs = asked.query.split('&').filter_map(|pair| match pair.split_once('=') {
+                Some((key, value)) => Some((key, value)),
+                None => (!pair.is_empty()).then_some((pair, "")),
+            });
+            pairs.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).collect::<Vec<_>>()
+        };
+        let verdict = match check {
+            Some(name) => self.health.one(kind, name),
+            None => {
+                let excluded = values("exclude");
+                let excluded: Vec<&str> = excluded.iter().map(String::as_str).collect();
+                Some(self.health.all(kind, !values("verbose").is_empty(), &excluded))
+            }
+        };
+        match verdict {
+            None => Answer::text(StatusCode::NOT_FOUND, "404 page not found\n"),
+            Some(Verdict { healthy: true, text }) => Answer::text(StatusCode::OK, text),
+            Some(Verdict { healthy: false, text }) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, text),
+        }
+    }
+
+    fn flagz(&self, asked: &Asked<'_>) -> Answer {
+        if asked.accept.contains("as=Flagz") {
+            let flags: Map<String, Value> =
+                self.flags.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+            return self.structured("Flagz", json!({"flags": flags}));
+        }
+        let mut text = format!("\n{} flagz\n{WARNING}\n\n", self.name);
+        for (name, value) in &self.flags {
+            text.push_str(&format!("{name}={value}\n"));
+        }
+        Answer::text(StatusCode::OK, text)
+    }
+
+    fn statusz(&self, asked: &Asked<'_>) -> Answer {
+        let number = self.version.trim_start_matches('v');
+        let minor = number.rsplit_once('.').map_or(number, |(minor, _)| minor);
+        let up = Timestamp::now().duration_since(self.started).as_secs().max(0);
+        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
+        let own = [
+            "/configz",
+            "/flagz",
+            "/healthz",
+            "/livez",
+            "/metrics",
+            "/metrics/slis",
+            "/readyz",
+            "/statusz",
+            "/version",
+        ];
+        let mut paths: Vec<&str> = own.into_iter().chain(pages.keys().copied()).collect();
+        paths.sort_unstable();
+        if asked.accept.contains("as=Statusz") {
+            let fields = json!({
+                "startTime": self.started.round(jiff::Unit::Second).unwrap_or(self.started).to_string(),
+                "uptimeSeconds": up,
+                "binaryVersion": number,
+                "emulationVersion": minor,
+                "paths": paths,
+            });
+            return self.structured("Statusz", fields);
+        }
+        let (hours, minutes, seconds) = (up / 3600, up / 60 % 60, up % 60);
+        let started = self.started.strftime("%a %b %e %H:%M:%S UTC %Y");
+        Answer::text(
+            StatusCode::OK,
+            format!(
+                "\n{} statusz\n{WARNING}\n\nStarted: {started}\nUp: {hours} hr {minutes:02} min {seconds:02} sec\n\
+                 Binary version: {number}\nEmulation version: {minor}\n\nPaths: {}\n",
+                self.name,
+                paths.join(" ")
+            ),
+        )
+    }
+
+    fn structured(&self, kind: &str, fields: Value) -> Answer {
+        let mut document = json!({
+            "kind": kind,
+            "apiVersion": "config.k8s.io/v1alpha1",
+            "metadata": {"name": self.name},
+        });
+        if let (Some(document), Value::Object(fields)) = (document.as_object_mut(), fields) {
+            document.extend(fields);
+        }
+        Answer::json(StatusCode::OK, &document)
+    }
+}
+
+/// What is known of a version such as `v1.35.0`.
+pub fn version(version: &str) -> Value {
+    let mut parts = version.trim_start_matches('v').split('.');
+    let mut part = || parts.next().unwrap_or("");
+    json!({
+        "major": part(),
+        "minor": part(),
+        "gitVersion": version,
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "",
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    })
+}
+
+/// Pages for those who look for faults. Profiles of Go's runtime there are none, as there is no such runtime.
+fn debug(asked: &Asked<'_>) -> Answer {
+    if asked.path != "/debug/flags/v" {
+        let text =
+            format!("{} is not served: this process has no Go runtime whose profiles it could show\n", asked.path);
+        return Answer::text(StatusCode::NOT_IMPLEMENTED, text);
+    }
+    if asked.method != Method::PUT {
+        return Answer::text(StatusCode::NOT_ACCEPTABLE, "unrecognized http method\n");
+    }
+    let text = String::from_utf8_lossy(asked.body);
+    match text.trim().parse::<i32>() {
+        Ok(level) => {
+            logging::set_verbosity(level);
+            Answer::text(StatusCode::OK, format!("successfully set klog.logging.verbosity to {level}"))
+        }
+        Err(_) => Answer::text(
+            StatusCode::BAD_REQUEST,
+            format!("error setting klog.logging.verbosity to {text}: {text:?} is no number\n"),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths() -> Paths {
+        let metrics = Arc::new(Metrics::new([]));
+        Paths {
+            name: "kube-scheduler",
+            version: "v1.35.0".into(),
+            started: Timestamp::now(),
+            health: Arc::default(),
+            metrics,
+            profiling: true,
+            flags: vec![("v".into(), "2".into())],
+            configz: RwLock::new(Map::from_iter([("componentconfig".to_owned(), json!({"parallelism": 16}))])),
+            pages: RwLock::default(),
+        }
+    }
+
+    fn get(paths: &Paths, target: &str, accept: &str) -> (u16, String) {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let answer = paths.answer(&Asked { method: &Method::GET, path, query, accept, body: b"" });
+        (answer.code.as_u16(), answer.text)
+    }
+
+    #[test]
+    fn every_path_has_its_page() {
+        let paths = paths();
+        paths.health.add("leaderElection", &["healthz"], || Err("lost".into()));
+        let own: Page = Arc::new(|| Answer::text(StatusCode::OK, "own"));
+        paths.pages.write().unwrap().insert("/metrics/resources", own);
+        for (target, code, part) in [
+            ("/livez", 200, "ok"),
+            ("/livez?verbose", 200, "livez check passed"),
+            ("/livez/ping", 200, "ok"),
+            ("/livez/none", 404, "404"),
+            ("/healthz", 500, "healthz check failed"),
+            ("/healthz?exclude=leaderElection", 200, "ok"),
+            ("/healthz/leaderElection", 500, "lost"),
+            ("/metrics", 200, "# EOF"),
+            ("/metrics/slis", 200, "kubernetes_healthcheck{name=\"leaderElection\",type=\"healthz\"} 0"),
+            ("/metrics/resources", 200, "own"),
+            ("/configz", 200, "{\"componentconfig\":{\"parallelism\":16}}"),
+            ("/version", 200, "\"minor\":\"35\""),
+            ("/flagz", 200, "\nv=2\n"),
+            ("/statusz", 200, "Emulation version: 1.35\n"),
+            ("/debug/pprof/heap", 501, "no Go runtime"),
+            ("/debug/flags/v", 406, "unrecognized"),
+            ("/", 404, "404"),
+        ] {
+            let (found, text) = get(&paths, target, "");
+            assert!(found == code && text.contains(part), "{target}: {found} {text}");
+        }
+        let flags = get(&paths, "/flagz", "application/json;v=v1alpha1;g=config.k8s.io;as=Flagz").1;
+        assert_eq!(serde_json::from_str::<Value>(&flags).unwrap()["flags"]["v"], "2");
+        let hidden = Paths { profiling: false, ..paths };
+        assert_eq!(get(&hidden, "/debug/pprof/heap", "").0, 404);
+    }
+}

@@ -1,0 +1,81 @@
+//! What controllers read besides the world: the scale of any object, metrics.
+
+use holdfast_world::{Key, Refusal};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// What must be read before a plan can go on.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ask(pub String);
+
+/// What came of reading, for each key until its plan is made.
+#[derive(Debug, Default)]
+pub struct Answers(HashMap<Key, HashMap<String, Result<Value, Refusal>>>);
+
+/// The answers for one key.
+#[derive(Debug, Clone, Copy)]
+pub struct Read<'a>(Option<&'a HashMap<String, Result<Value, Refusal>>>);
+
+impl Answers {
+    pub fn take_in(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
+        self.0.entry(key.clone()).or_default().insert(path.to_owned(), answer);
+    }
+
+    pub fn of(&self, key: &Key) -> Read<'_> {
+        Read(self.0.get(key))
+    }
+
+    /// The next plan for this key reads everything anew.
+    pub fn forget(&mut self, key: &Key) {
+        self.0.remove(key);
+    }
+}
+
+/// Kinds with a scale that need not be looked for.
+const SCALABLE: [(&str, &str, &str); 4] = [
+    ("apps", "Deployment", "deployments"),
+    ("apps", "ReplicaSet", "replicasets"),
+    ("apps", "StatefulSet", "statefulsets"),
+    ("", "ReplicationController", "replicationcontrollers"),
+];
+
+/// How a kind is called in paths, and whether its objects have a scale.
+pub struct Scalable {
+    pub plural: String,
+    pub has_scale: bool,
+}
+
+impl<'a> Read<'a> {
+    pub fn get(self, path: &str) -> Result<Result<&'a Value, &'a Refusal>, Ask> {
+        match self.0.and_then(|answers| answers.get(path)) {
+            Some(answer) => Ok(answer.as_ref()),
+            None => Err(Ask(path.to_owned())),
+        }
+    }
+
+    /// `None` where the API has no such kind.
+    pub fn scalable(self, api_version: &str, kind: &str) -> Result<Option<Scalable>, Ask> {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        if let Some((_, _, plural)) = SCALABLE.iter().find(|(of, name, _)| *of == group && *name == kind) {
+            return Ok(Some(Scalable { plural: (*plural).to_owned(), has_scale: true }));
+        }
+        let Ok(list) = self.get(&version_path(api_version))? else { return Ok(None) };
+        let resources = || list["resources"].as_array().into_iter().flatten();
+        let names = resources().filter_map(|resource| Some((resource["name"].as_str()?, &resource["kind"])));
+        let found = names.into_iter().find(|(name, of)| !name.contains('/') && *of == kind).map(|(name, _)| name);
+        Ok(found.map(|plural| {
+            let scale = format!("{plural}/scale");
+            let has_scale = resources().any(|resource| resource["name"] == scale.as_str());
+            Scalable { plural: plural.to_owned(), has_scale }
+        }))
+    }
+}
+
+fn version_path(api_version: &str) -> String {
+    if api_version.contains('/') { format!("/apis/{api_version}") } else { format!("/api/{api_version}") }
+}
+
+/// The path of an object's scale.
+pub fn scale_path(api_version: &str, namespace: &str, plural: &str, name: &str) -> String {
+    format!("{}/namespaces/{namespace}/{plural}/{name}/scale", version_path(api_version))
+}

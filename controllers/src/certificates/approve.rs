@@ -1,0 +1,116 @@
+//! Approves requests of kubelets for certificates to be known by, where whoever asks may ask for such.
+
+use super::request::Requested;
+use super::{APPROVED, DENIED, KUBELET_CLIENT, is};
+use crate::subject::Subject;
+use holdfast_world::views::CertificateSigningRequest;
+use holdfast_world::{Change, Controller, Key, Keys, Plan, Refusal, Resource, Seen, Stamp, View, World};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// What who asks must be allowed to create, and what is said then: for a certificate of their own, or of any node.
+const WAYS: [(&str, &str); 2] = [
+    ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."),
+    ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."),
+];
+
+/// Plans a request at a time.
+#[derive(Default)]
+pub struct Approver {
+    /// What is allowed to who asked, by the request's uid and the way; until it is approved.
+    allowed: BTreeMap<Key, BTreeMap<String, bool>>,
+}
+
+impl Controller for Approver {
+    fn name(&self) -> &'static str {
+        "certificatesigningrequest-approving-controller"
+    }
+
+    fn account(&self) -> &'static str {
+        "certificate-controller"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![CertificateSigningRequest::resource().clone()]
+    }
+
+    fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+        keys.add(change.key.clone());
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, _: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        let answers = self.allowed.remove(key).unwrap_or_default();
+        let Some(found) = world.get::<CertificateSigningRequest>(key) else { return plan };
+        let is_settled = !found.status.certificate.is_empty() || is(&found, APPROVED) || is(&found, DENIED);
+        if is_settled || found.spec.signer_name != KUBELET_CLIENT {
+            return plan;
+        }
+        let requested = match Requested::decode(&found.spec.request) {
+            Ok(requested) => requested,
+            Err(why) => {
+                plan.left.push(format!("unable to parse csr {:?}: {why}", key.name));
+                return plan;
+            }
+        };
+        if let Err(why) = requested.kubelet_client(&found.spec.usages) {
+            plan.left.push(why);
+            return plan;
+        }
+        let own = requested.common_name == found.spec.username;
+        let ways = WAYS.iter().filter(|(way, _)| own || *way != "selfnodeclient");
+        for (way, message) in ways {
+            let review = review(found, way);
+            match answers.get(&review.to_string()) {
+                None => {
+                    self.allowed.insert(key.clone(), answers);
+                    plan.reviews.push(review);
+                    return plan;
+                }
+                Some(true) => {
+                    plan.then(approve(found, message));
+                    return plan;
+                }
+                Some(false) => {}
+            }
+        }
+        // Who asks may be allowed to later.
+        plan.left.push("subject access review was not approved".into());
+        plan.unready = true;
+        plan
+    }
+
+    fn reviewed(&mut self, key: &Key, review: &Value, answer: Result<Value, Refusal>) {
+        // Who cannot be judged now is asked about again.
+        let allowed = answer.is_ok_and(|answer| answer["status"]["allowed"] == true);
+        self.allowed.entry(key.clone()).or_default().insert(review.to_string(), allowed);
+    }
+}
+
+fn review(found: Seen<'_, CertificateSigningRequest>, way: &str) -> Value {
+    let spec = &found.object.document()["spec"];
+    json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": spec["username"],
+            "uid": spec["uid"],
+            "groups": spec["groups"],
+            "extra": spec["extra"],
+            "resourceAttributes": {
+                "group": "certificates.k8s.io", "resource": "certificatesigningrequests", "verb": "create",
+                "subresource": way, "version": "*",
+            },
+        },
+    })
+}
+
+fn approve(found: Seen<'_, CertificateSigningRequest>, message: &str) -> holdfast_world::Action {
+    let mut document = found.object.document();
+    let condition = json!({"type": APPROVED, "status": "True", "reason": "AutoApproved", "message": message});
+    match document["status"]["conditions"].as_array_mut() {
+        Some(conditions) => conditions.push(condition),
+        None => document["status"] = json!({"conditions": [condition]}),
+    }
+    Subject::from(found).update(document).subresource("approval")
+}

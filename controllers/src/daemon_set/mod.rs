@@ -1,0 +1,288 @@
+//! DaemonSets: a pod on every node where it may run.
+
+mod back_off;
+mod node;
+mod rolling;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use crate::claim::{self, Managing};
+use crate::pods::{self, refusals};
+use crate::revisions::{self, POD_REVISION, Revisions};
+use crate::subject::{self, Subject};
+use back_off::BackOffs;
+use holdfast_world::views::{ControllerRevision, DaemonSet, Node, Pod};
+use holdfast_world::{Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Selector, Stamp, View, World};
+use node::Placement;
+use serde_json::Value;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many pods one plan makes, and how many it deletes.
+const BURST: usize = 250;
+/// The number of the template that old clients count.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+const POD_GENERATION: &str = "pod-template-generation";
+
+#[derive(Default)]
+pub struct DaemonSets {
+    back_offs: BackOffs,
+}
+
+impl Managing for DaemonSet {
+    fn selector(&self) -> &Selector {
+        &self.spec.selector
+    }
+}
+
+impl Controller for DaemonSets {
+    fn name(&self) -> &'static str {
+        "daemonset-controller"
+    }
+
+    fn account(&self) -> &'static str {
+        "daemon-set-controller"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![
+            DaemonSet::resource().clone(),
+            Pod::resource().clone(),
+            Node::resource().clone(),
+            ControllerRevision::resource().clone(),
+        ]
+    }
+
+    fn indexes(&self, world: &mut World) {
+        claim::index_orphans::<Pod>(world);
+        claim::index_orphans::<ControllerRevision>(world);
+        node::index_pods(world);
+    }
+
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<DaemonSet>() {
+            keys.add(change.key.clone());
+            if let (Some(gone), None) = (&change.before, &change.after) {
+                self.back_offs.forget(&gone.meta.uid);
+            }
+        } else if change.is_of::<Node>() {
+            node::concerned(world, change, keys);
+        } else {
+            claim::concerned::<DaemonSet>(world, change, keys);
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let Some(set) = world.get::<DaemonSet>(key) else { return Plan::default() };
+        let mut plan = Plan::default();
+        if set.spec.selector.is_everything() {
+            let message = "This daemon set is selecting all pods. A non-empty selector is required.";
+            plan.notes.push(Subject::from(set).warning("SelectingAll", message.to_owned()));
+            return plan;
+        }
+        if set.meta().is_deleting() {
+            return plan;
+        }
+        Sync::of(world, set, stamp, plan).run(&mut self.back_offs)
+    }
+
+    fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
+        let Some(set) = world.get::<DaemonSet>(key) else { return Plan::default() };
+        let (notes, failure) = refusals(set.into(), refused);
+        let mut sync = Sync::of(world, set, stamp, Plan::default());
+        sync.plan = Plan { notes, ..Plan::default() };
+        if failure.is_some() {
+            sync.tell();
+        }
+        sync.plan
+    }
+}
+
+/// One plan in the making.
+struct Sync<'w> {
+    world: &'w World,
+    set: Seen<'w, DaemonSet>,
+    stamp: Stamp,
+    revisions: Revisions<'w>,
+    /// The hash of the present revision, which its pods have as a label.
+    hash: String,
+    template: Value,
+    placement: Placement,
+    /// Its pods by node, the oldest first; those that have ended and are on their way out are left out.
+    pods: BTreeMap<&'w str, Vec<Seen<'w, Pod>>>,
+    /// On which nodes pods are made.
+    missing: Vec<&'w str>,
+    surplus: Vec<Seen<'w, Pod>>,
+    /// On which nodes this plan makes pods.
+    made: BTreeSet<&'w str>,
+    plan: Plan,
+}
+
+impl<'w> Sync<'w> {
+    fn of(world: &'w World, set: Seen<'w, DaemonSet>, stamp: Stamp, mut plan: Plan) -> Sync<'w> {
+        let candidates = claim::candidates::<Pod>(world, set.into());
+        let claims = claim::claim(set.into(), candidates, |meta| set.spec.selector.matches(meta));
+        plan.together(claims.actions);
+        let collisions = set.status.collision_count.unwrap_or(0);
+        let revisions = revisions::settle(world, set.into(), &set.spec.selector, POD_REVISION, collisions, &mut plan);
+        let hash = revisions.present.label(POD_REVISION).to_owned();
+        let mut template = subject::part(set.object, &["spec", "template"]);
+        node::tolerate(&mut template);
+        let placement = Placement::of(&template);
+        let mut pods = BTreeMap::<_, Vec<_>>::new();
+        for pod in claims.mine.into_iter().filter(|pod| !(pod.is_finished() && pod.meta().is_deleting())) {
+            pods.entry(node::of(pod.view)).or_default().push(pod);
+        }
+        for pods in pods.values_mut() {
+            pods.sort_by_key(|pod| {
+                (Reverse(!pod.spec.node_name.is_empty()), pod.meta().creation_timestamp, &pod.object.meta.name)
+            });
+        }
+        let (missing, surplus, made) = (Vec::new(), Vec::new(), BTreeSet::new());
+        Sync { world, set, stamp, revisions, hash, template, placement, pods, missing, surplus, made, plan }
+    }
+
+    fn run(mut self, back_offs: &mut BackOffs) -> Plan {
+        for node in self.world.all::<Node>() {
+            self.settle_node(node, back_offs);
+        }
+        self.drop_pods_of_absent_nodes();
+        if self.missing.is_empty() && self.surplus.is_empty() && self.set.spec.update_strategy.kind != "OnDelete" {
+            self.roll();
+        }
+        self.make_and_delete();
+        self.forget_revisions();
+        self.tell();
+        let running = self.pods.values().flatten().copied();
+        if let Some(time) = pods::next_available(running, self.set.spec.min_ready_seconds, self.stamp.time) {
+            self.plan.again_at(time);
+        }
+        self.plan
+    }
+
+    /// One pod where it should run, none where it must not.
+    fn settle_node(&mut self, node: Seen<'w, Node>, back_offs: &mut BackOffs) {
+        let name = node.object.meta.name.as_str();
+        let allowed = self.placement.on(node);
+        let pods = self.pods.get(name).cloned().unwrap_or_default();
+        if !allowed.may_stay {
+            self.surplus.extend(pods.iter().filter(|pod| !pod.meta().is_deleting()));
+        } else if pods.is_empty() {
+            self.missing.extend(allowed.should_run.then_some(name));
+        } else {
+            let running: Vec<_> = pods
+                .into_iter()
+                .filter(|pod| !pod.meta().is_deleting() && !self.has_ended(name, *pod, back_offs))
+                .collect();
+            match self.may_surge() {
+                false => self.surplus.extend(running.into_iter().skip(1)),
+                true if running.is_empty() => self.missing.extend(allowed.should_run.then_some(name)),
+                true => self.keep_two(&running),
+            }
+        }
+    }
+
+    /// Deletes a pod that has ended, so that another takes its place; one that failed not too soon after the last.
+    fn has_ended(&mut self, node: &str, pod: Seen<'w, Pod>, back_offs: &mut BackOffs) -> bool {
+        let subject = Subject::from(self.set);
+        let (namespace, name) = (&pod.meta().namespace, &pod.meta().name);
+        let note = match pod.status.phase.as_str() {
+            "Failed" => {
+                if let Err(again) = back_offs.fail(self.set, node, self.stamp.time) {
+                    self.plan.again_at(again);
+                    return true;
+                }
+                let message = format!("Found failed daemon pod {namespace}/{name} on node {node}, will try to kill it");
+                subject.warning("FailedDaemonPod", message)
+            }
+            "Succeeded" => {
+                let message =
+                    format!("Found succeeded daemon pod {namespace}/{name} on node {node}, will try to delete it");
+                subject.normal("SucceededDaemonPod", message)
+            }
+            _ => return false,
+        };
+        self.plan.notes.push(note);
+        self.surplus.push(pod);
+        true
+    }
+
+    /// Of several pods of one node, keeps the oldest of the present revision and the oldest of another: that one until
+    /// the new one is available, or as long as it is ready itself.
+    fn keep_two(&mut self, running: &[Seen<'w, Pod>]) {
+        if running.len() < 2 {
+            return;
+        }
+        let (new, old): (Vec<_>, Vec<_>) =
+            running.iter().partition(|pod| pod.meta().label(POD_REVISION) == Some(self.hash.as_str()));
+        self.surplus.extend(new.iter().skip(1).chain(old.iter().skip(1)));
+        if let (Some(new), Some(old)) = (new.first(), old.first())
+            && (!old.is_ready() || self.is_available(*new))
+        {
+            self.surplus.push(*old);
+        }
+    }
+
+    /// Pods that were never bound, for nodes that are gone: nobody else deletes them.
+    fn drop_pods_of_absent_nodes(&mut self) {
+        let is_absent = |node: &str| self.world.get::<Node>(&Key::cluster(node)).is_none();
+        let absent = self.pods.iter().filter(|(node, _)| is_absent(node)).flat_map(|(_, pods)| pods);
+        let unbound: Vec<_> =
+            absent.filter(|pod| pod.spec.node_name.is_empty() && !pod.meta().is_deleting()).copied().collect();
+        self.surplus.extend(unbound);
+    }
+
+    fn make_and_delete(&mut self) {
+        let owner = Subject::from(self.set);
+        self.made = self.missing.drain(..).take(BURST).collect();
+        let creations = self.made.iter().map(|node| pods::create(owner, self.pod_for(node))).collect();
+        self.plan.steps.extend(pods::slow_start(creations));
+        let deletions = self.surplus.drain(..).take(BURST).map(|pod| pods::delete(owner, pod)).collect();
+        self.plan.together(deletions);
+    }
+
+    /// A pod that only the scheduler binds, and only to this node.
+    fn pod_for(&self, node: &str) -> Value {
+        let mut pod = pods::from_template(self.set.into(), &self.template);
+        node::pin(&mut pod, node);
+        pod["metadata"]["labels"][POD_REVISION] = self.hash.as_str().into();
+        if let Some(generation) = self.template_generation() {
+            pod["metadata"]["labels"][POD_GENERATION] = generation.to_string().into();
+        }
+        pod
+    }
+
+    fn template_generation(&self) -> Option<i64> {
+        self.set.meta().annotation(TEMPLATE_GENERATION)?.parse().ok()
+    }
+
+    /// Whether a pod is of the present template.
+    fn is_updated(&self, pod: Seen<'_, Pod>) -> bool {
+        let is_counted = self.template_generation().is_some_and(|generation| {
+            pod.meta().label(POD_GENERATION).is_some_and(|label| label == generation.to_string())
+        });
+        is_counted || pod.meta().label(POD_REVISION) == Some(self.hash.as_str())
+    }
+
+    fn is_available(&self, pod: Seen<'_, Pod>) -> bool {
+        pod.is_available(self.set.spec.min_ready_seconds, self.stamp.time)
+    }
+
+    /// Deletes old revisions beyond the limit, but for those of pods.
+    fn forget_revisions(&mut self) {
+        let used: BTreeSet<&str> = self
+            .pods
+            .values()
+            .flatten()
+            .filter_map(|pod| pod.object.meta.labels.get(POD_REVISION))
+            .map(String::as_str)
+            .collect();
+        let present = self.revisions.present.name();
+        let old: Vec<_> = self.revisions.known.iter().filter(|seen| seen.meta().name != present).copied().collect();
+        let surplus = old.len().saturating_sub(revisions::limit(self.set.spec.revision_history_limit));
+        let unused =
+            old.into_iter().filter(|seen| !seen.meta().label(POD_REVISION).is_some_and(|hash| used.contains(hash)));
+        revisions::forget(unused, surplus, &mut self.plan);
+    }
+}

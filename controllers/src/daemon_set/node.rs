@@ -1,0 +1,153 @@
+//! Which nodes a DaemonSet's pods are for: by the rules by which the scheduler judges them, but for resources.
+
+use crate::claim;
+use crate::subject;
+use holdfast_scheduler::object::Pool;
+use holdfast_scheduler::object::labels::Labels;
+use holdfast_scheduler::object::selector::Selector;
+use holdfast_scheduler::object::terms::{NodeSelector, Taint, Toleration, tolerated};
+use holdfast_world::views::{DaemonSet, Node, Pod};
+use holdfast_world::{Change, Keys, Seen, World};
+use serde_json::{Value, json};
+
+/// What daemons run beside though others must not.
+const TOLERATED: [(&str, &str); 6] = [
+    ("not-ready", "NoExecute"),
+    ("unreachable", "NoExecute"),
+    ("disk-pressure", "NoSchedule"),
+    ("memory-pressure", "NoSchedule"),
+    ("pid-pressure", "NoSchedule"),
+    ("unschedulable", "NoSchedule"),
+];
+
+/// The index of pods by the node that they are on, or meant for.
+const PODS: &str = "daemon-pods";
+
+pub fn index_pods(world: &mut World) {
+    world.index::<Pod>(PODS, |object| {
+        let is_daemon = object.meta.controller().is_some_and(claim::names_kind::<DaemonSet>);
+        let node = object.view::<Pod>().filter(|_| is_daemon).map(of).unwrap_or_default();
+        if node.is_empty() { Vec::new() } else { vec![node.into()] }
+    });
+}
+
+/// The node of a pod, or the one that it is meant for.
+pub fn of(pod: &Pod) -> &str {
+    if pod.spec.node_name.is_empty() { &pod.spec.affine_node } else { &pod.spec.node_name }
+}
+
+/// Where the pods of a template may run.
+pub struct Placement {
+    node_name: String,
+    labels: Selector,
+    affinity: Option<NodeSelector>,
+    tolerations: Vec<Toleration>,
+}
+
+/// What is allowed on one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allowed {
+    pub should_run: bool,
+    /// Whether a pod that is there may stay.
+    pub may_stay: bool,
+}
+
+impl Placement {
+    pub fn of_set(set: Seen<'_, DaemonSet>) -> Placement {
+        let mut template = subject::part(set.object, &["spec", "template"]);
+        tolerate(&mut template);
+        Placement::of(&template)
+    }
+
+    pub fn of(template: &Value) -> Placement {
+        let (mut pool, spec) = (Pool::default(), &template["spec"]);
+        let affinity = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+        Placement {
+            node_name: spec["nodeName"].as_str().unwrap_or_default().to_owned(),
+            labels: Selector::of_labels(&Labels::decode(&mut pool, &spec["nodeSelector"])),
+            affinity: NodeSelector::decode(&mut pool, affinity),
+            tolerations: Toleration::decode_all(&mut pool, &spec["tolerations"]),
+        }
+    }
+
+    pub fn on(&self, node: Seen<'_, Node>) -> Allowed {
+        let fits = self.fits(node);
+        let taints = node.spec.taints.iter().map(|taint| Taint {
+            key: taint.key.as_str().into(),
+            value: taint.value.as_str().into(),
+            effect: taint.effect.as_str().into(),
+        });
+        let repelling: Vec<Taint> =
+            taints.filter(|taint| taint.repels() && !tolerated(taint, &self.tolerations)).collect();
+        Allowed {
+            should_run: fits && repelling.is_empty(),
+            may_stay: fits && repelling.iter().all(|taint| &*taint.effect != "NoExecute"),
+        }
+    }
+}
+
+impl Placement {
+    fn fits(&self, node: Seen<'_, Node>) -> bool {
+        let name = node.meta().name.as_str();
+        if !self.node_name.is_empty() && self.node_name != name {
+            return false;
+        }
+        if self.labels.is_everything() && self.affinity.is_none() {
+            return true;
+        }
+        let labels: Labels =
+            node.meta().labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect();
+        let affinity = self.affinity.as_ref();
+        self.labels.matches(&labels) && affinity.is_none_or(|affinity| affinity.matches(&name.into(), &labels))
+    }
+}
+
+/// Adds what every daemon tolerates.
+pub fn tolerate(template: &mut Value) {
+    let on_host = template["spec"]["hostNetwork"] == true;
+    let network = on_host.then_some(("network-unavailable", "NoSchedule"));
+    let mut tolerations = template["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+    for (condition, effect) in TOLERATED.into_iter().chain(network) {
+        let key = format!("node.kubernetes.io/{condition}");
+        let toleration = json!({"key": key, "operator": "Exists", "effect": effect});
+        let names = ["key", "operator", "effect", "value"];
+        let is_same = |known: &&mut Value| names.iter().all(|name| known.get(name) == toleration.get(name));
+        match tolerations.iter_mut().find(is_same) {
+            Some(known) => *known = toleration,
+            None => tolerations.push(toleration),
+        }
+    }
+    template["spec"]["tolerations"] = tolerations.into();
+}
+
+/// Requires one node by its name, in place of whatever else was required of nodes.
+pub fn pin(pod: &mut Value, node: &str) {
+    let by_name = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
+        json!({"nodeSelectorTerms": [{"matchFields": [by_name]}]});
+}
+
+/// The DaemonSets that a change of a node concerns: those that should run there and do not, or must not and do, and
+/// those that have a pod for a node that is gone. A taint that only new pods mind concerns nobody, as in Kubernetes.
+pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
+    let (before, after) = (change.before::<Node>(), change.after::<Node>());
+    let is_same = |before: Seen<'_, Node>, after: Seen<'_, Node>| {
+        before.meta().labels == after.meta().labels && before.spec.taints == after.spec.taints
+    };
+    if before.zip(after).is_some_and(|(before, after)| is_same(before, after)) {
+        return;
+    }
+    for set in world.all::<DaemonSet>() {
+        let mut pods = world.indexed::<Pod>(PODS, &change.key.name);
+        let has_pod = pods.any(|pod| pod.meta().is_controlled_by(&set.meta().uid));
+        let allowed = after.map(|node| Placement::of_set(set).on(node));
+        let concerns = match allowed {
+            None => has_pod,
+            Some(allowed) if has_pod => !allowed.may_stay || set.status.number_misscheduled > 0,
+            Some(allowed) => allowed.should_run,
+        };
+        if concerns {
+            keys.add(set.object.key());
+        }
+    }
+}

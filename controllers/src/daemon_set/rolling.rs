@@ -1,0 +1,96 @@
+//! Rolling updates of DaemonSets: old pods go first, or new ones come first where more may run for a while.
+
+use super::Sync;
+use holdfast_world::Seen;
+use holdfast_world::views::workloads::{Amount, RollingUpdate};
+use holdfast_world::views::{Node, Pod};
+use std::collections::BTreeSet;
+
+/// The pods of one node in an update.
+struct Pair<'w> {
+    node: &'w str,
+    new: Option<Seen<'w, Pod>>,
+    old: Option<Seen<'w, Pod>>,
+    /// Whether there are more than that, which is put in order first.
+    is_crowded: bool,
+}
+
+impl<'w> Sync<'w> {
+    pub fn may_surge(&self) -> bool {
+        self.set.spec.update_strategy.kind != "OnDelete" && self.amount(|rolling| rolling.max_surge, 1) > 0
+    }
+
+    fn amount(&self, of: impl Fn(&RollingUpdate) -> Option<Amount>, total: i64) -> i64 {
+        let rolling = self.set.spec.update_strategy.rolling_update.as_ref();
+        rolling.and_then(of).map_or(0, |amount| amount.of(total, true)).max(0)
+    }
+
+    pub fn roll(&mut self) {
+        let nodes: BTreeSet<&str> = self
+            .world
+            .all::<Node>()
+            .filter(|node| self.placement.on(*node).should_run)
+            .map(|node| node.object.meta.name.as_str())
+            .collect();
+        let desired = i64::try_from(nodes.len()).unwrap_or(i64::MAX);
+        let surge = self.amount(|rolling| rolling.max_surge, desired);
+        let unavailable = self.amount(|rolling| rolling.max_unavailable, desired);
+        let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
+        let everywhere: BTreeSet<&str> = nodes.iter().copied().chain(self.pods.keys().copied()).collect();
+        let pairs: Vec<Pair<'_>> = everywhere.into_iter().map(|node| self.pair(node)).collect();
+        match surge {
+            0 => self.replace(&pairs, usize::try_from(unavailable).unwrap_or(usize::MAX)),
+            _ => self.surge(&pairs, &nodes, usize::try_from(surge).unwrap_or(usize::MAX)),
+        }
+    }
+
+    fn pair(&self, node: &'w str) -> Pair<'w> {
+        let pods = self.pods.get(node).into_iter().flatten().filter(|pod| !pod.meta().is_deleting());
+        let (new, old): (Vec<_>, Vec<_>) = pods.copied().partition(|pod| self.is_updated(*pod));
+        let is_crowded = new.len() > 1 || old.len() > 1;
+        Pair { node, new: new.first().copied(), old: old.first().copied(), is_crowded }
+    }
+
+    /// Old pods go as far as not more are missing than allowed; those that are not available anyway go in any case.
+    fn replace(&mut self, pairs: &[Pair<'w>], allowed: usize) {
+        let (mut missing, mut broken, mut candidates) = (0, Vec::new(), Vec::new());
+        for pair in pairs {
+            match (pair.new, pair.old) {
+                _ if pair.is_crowded => missing += 1,
+                (None, None) | (Some(_), Some(_)) => missing += 1,
+                (Some(new), None) => missing += usize::from(!self.is_available(new)),
+                (None, Some(old)) if !self.is_available(old) => {
+                    missing += 1;
+                    broken.push(old);
+                }
+                (None, Some(old)) => candidates.push(old),
+            }
+        }
+        candidates.truncate(allowed.saturating_sub(missing));
+        self.surplus.extend(broken.into_iter().chain(candidates));
+    }
+
+    /// New pods come beside old ones, so many at a time; beside those that are not available in any case. An old pod goes
+    /// when the new one is available. On nodes that the pods are not for any more, old ones go while enough others run.
+    fn surge(&mut self, pairs: &[Pair<'w>], nodes: &BTreeSet<&str>, allowed: usize) {
+        let (mut surging, mut available) = (0, 0);
+        let (mut urgent, mut candidates, mut strays) = (Vec::new(), Vec::new(), Vec::new());
+        for pair in pairs {
+            let is_available = [pair.old, pair.new].into_iter().flatten().any(|pod| self.is_available(pod));
+            available += usize::from(is_available && !pair.is_crowded);
+            match (pair.new, pair.old) {
+                _ if pair.is_crowded => surging += 1,
+                (_, None) => {}
+                (None, Some(old)) if !nodes.contains(pair.node) => strays.push(old),
+                (None, Some(old)) if !self.is_available(old) => urgent.push(pair.node),
+                (None, Some(_)) => candidates.push(pair.node),
+                (Some(new), Some(old)) if self.is_available(new) => self.surplus.push(old),
+                (Some(_), Some(_)) => surging += 1,
+            }
+        }
+        candidates.truncate(allowed.saturating_sub(surging));
+        self.missing.extend(urgent.into_iter().chain(candidates));
+        strays.truncate(available.saturating_sub(nodes.len()));
+        self.surplus.extend(strays);
+    }
+}

@@ -1,0 +1,60 @@
+//! What the status of a DaemonSet tells.
+
+use super::Sync;
+use crate::subject::{Subject, count};
+use holdfast_world::views::Node;
+
+#[derive(Default)]
+struct Counts {
+    desired: i64,
+    current: i64,
+    misscheduled: i64,
+    ready: i64,
+    updated: i64,
+    available: i64,
+}
+
+impl Sync<'_> {
+    pub fn tell(&mut self) {
+        let counts = self.counts();
+        let status = Subject::from(self.set).status(|status| {
+            status.insert("desiredNumberScheduled".into(), counts.desired.into());
+            status.insert("currentNumberScheduled".into(), counts.current.into());
+            status.insert("numberMisscheduled".into(), counts.misscheduled.into());
+            status.insert("numberReady".into(), counts.ready.into());
+            count(status, "updatedNumberScheduled", counts.updated);
+            count(status, "numberAvailable", counts.available);
+            count(status, "numberUnavailable", counts.desired - counts.available);
+            count(status, "observedGeneration", self.set.meta().generation);
+            count(status, "collisionCount", self.revisions.collisions);
+        });
+        self.plan.together(status.into_iter().collect());
+    }
+
+    /// Of each node where a pod should run, the oldest counts.
+    fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for node in self.world.all::<Node>() {
+            let name = node.meta().name.as_str();
+            let oldest = self.pods.get(name).and_then(|pods| pods.first()).copied();
+            match (self.placement.on(node).should_run, oldest) {
+                (false, None) => {}
+                (false, Some(_)) => counts.misscheduled += 1,
+                (true, None) => {
+                    let is_made = i64::from(self.made.contains(name));
+                    counts.desired += 1;
+                    counts.current += is_made;
+                    counts.updated += is_made;
+                }
+                (true, Some(pod)) => {
+                    counts.desired += 1;
+                    counts.current += 1;
+                    counts.ready += i64::from(pod.is_ready());
+                    counts.available += i64::from(self.is_available(pod));
+                    counts.updated += i64::from(self.is_updated(pod));
+                }
+            }
+        }
+        counts
+    }
+}

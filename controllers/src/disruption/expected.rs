@@ -1,0 +1,139 @@
+//! How many pods there should be behind a budget.
+
+use crate::answers::{Ask, Read, scale_path};
+use crate::claim::names_kind;
+use holdfast_world::views::workloads::Amount;
+use holdfast_world::views::{
+    Deployment, Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet,
+};
+use holdfast_world::{Key, Owner, Seen, View, World};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Expected {
+    Counted { expected: i64, desired: i64, unmanaged: bool },
+    /// Why nobody can say.
+    Unknown(String),
+}
+
+/// A controller of pods, by uid, and how many pods it should have.
+type Scale = (String, i64);
+
+pub fn expected(
+    world: &World,
+    budget: Seen<'_, PodDisruptionBudget>,
+    pods: &[Seen<'_, Pod>],
+    read: Read<'_>,
+) -> Result<Expected, Ask> {
+    let spec = &budget.view.spec;
+    if let (None, Some(Amount::Number(number))) = (spec.max_unavailable, spec.min_available) {
+        return Ok(Expected::Counted { expected: pods.len() as i64, desired: number, unmanaged: false });
+    }
+    let (expected, unmanaged) = match scales(world, pods, read)? {
+        Ok((scales, unmanaged)) => (scales.values().copied().fold(0, i64::saturating_add), unmanaged),
+        Err(why) => return Ok(Expected::Unknown(why)),
+    };
+    let desired = match (spec.max_unavailable, spec.min_available) {
+        (Some(unavailable), _) => expected.saturating_sub(unavailable.of(expected, true)).max(0),
+        (None, Some(available)) => available.of(expected, true),
+        (None, None) => 0,
+    };
+    Ok(Expected::Counted { expected, desired, unmanaged })
+}
+
+/// The scale of each controller of these pods, and whether there are pods without one.
+#[allow(clippy::type_complexity)]
+fn scales(
+    world: &World,
+    pods: &[Seen<'_, Pod>],
+    read: Read<'_>,
+) -> Result<Result<(BTreeMap<String, i64>, bool), String>, Ask> {
+    let (mut scales, mut unmanaged) = (BTreeMap::new(), false);
+    let mut known = std::collections::BTreeSet::new();
+    for pod in pods {
+        let meta = pod.meta();
+        let Some(owner) = meta.controller() else {
+            unmanaged = true;
+            continue;
+        };
+        if !known.insert(owner.uid.as_str()) {
+            continue;
+        }
+        match scale(world, &meta.namespace, owner, read)? {
+            Ok(Some((uid, replicas))) => _ = scales.insert(uid, replicas),
+            Ok(None) => return Ok(Err(format!("found no controllers for pod {}", Value::from(meta.name.as_str())))),
+            Err(why) => return Ok(Err(why)),
+        }
+    }
+    Ok(Ok((scales, unmanaged)))
+}
+
+fn scale(world: &World, namespace: &str, owner: &Owner, read: Read<'_>) -> Result<Result<Option<Scale>, String>, Ask> {
+    if names_kind::<ReplicaSet>(owner) {
+        let Some(set) = of_kind::<ReplicaSet>(world, namespace, owner) else { return Ok(Ok(None)) };
+        let deployment = set.meta().controller().filter(|owner| names_kind::<Deployment>(owner));
+        return Ok(Ok(match deployment {
+            Some(owner) => of_kind::<Deployment>(world, namespace, owner).map(|found| pair(owner, found.spec.replicas)),
+            None => Some(pair(owner, set.spec.replicas)),
+        }));
+    }
+    if names_kind::<StatefulSet>(owner) {
+        let found = of_kind::<StatefulSet>(world, namespace, owner);
+        return Ok(Ok(found.map(|found| pair(owner, found.spec.replicas))));
+    }
+    if names_kind::<ReplicationController>(owner) {
+        let found = of_kind::<ReplicationController>(world, namespace, owner);
+        return Ok(Ok(found.map(|found| pair(owner, found.spec.replicas))));
+    }
+    read_scale(namespace, owner, read)
+}
+
+fn of_kind<'w, V: View>(world: &'w World, namespace: &str, owner: &Owner) -> Option<Seen<'w, V>> {
+    world.get::<V>(&Key::new(namespace, &owner.name)).filter(|found| found.meta().uid == owner.uid)
+}
+
+fn pair(owner: &Owner, replicas: Option<i64>) -> Scale {
+    (owner.uid.clone(), replicas.unwrap_or(1))
+}
+
+/// The scale of an object of any other kind.
+fn read_scale(namespace: &str, owner: &Owner, read: Read<'_>) -> Result<Result<Option<Scale>, String>, Ask> {
+    let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+    let Some(kind) = read.scalable(&owner.api_version, &owner.kind)? else {
+        let kind = Value::from(owner.kind.as_str());
+        let place = Value::from(format!("{group}/{version}").trim_start_matches('/'));
+        return Ok(Err(format!("no matches for kind {kind} in version {place}")));
+    };
+    if !kind.has_scale {
+        let dot = if group.is_empty() { "" } else { "." };
+        return Ok(Err(format!("{}{dot}{group} does not implement the scale subresource", kind.plural)));
+    }
+    Ok(match read.get(&scale_path(&owner.api_version, namespace, &kind.plural, &owner.name))? {
+        Ok(scale) if scale["metadata"]["uid"] == owner.uid.as_str() => {
+            Ok(Some(pair(owner, Some(scale["spec"]["replicas"].as_i64().unwrap_or(0)))))
+        }
+        Ok(_) => Ok(None),
+        Err(refusal) if refusal.is_not_found() => Ok(None),
+        Err(refusal) => Err(refusal.message.clone()),
+    })
+}
+
+/// A selector as events show it.
+pub fn selector_text(selector: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    let labels: BTreeMap<&str, String> = labels.map(|(key, value)| (key.as_str(), text(value))).collect();
+    let labels: String = labels.iter().map(|(key, value)| format!("{key}: {value},")).collect();
+    let requirement = |requirement: &Value| {
+        let values = requirement["values"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(" ");
+        let (key, operator) = (text(&requirement["key"]), text(&requirement["operator"]));
+        format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
+    };
+    let expressions: String =
+        selector["matchExpressions"].as_array().into_iter().flatten().map(requirement).collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
+         MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
+}

@@ -1,0 +1,285 @@
+//! How many pods may be disrupted: the status of PodDisruptionBudgets, by which evictions are judged.
+
+mod expected;
+
+#[cfg(test)]
+mod tests;
+
+use crate::answers::{Answers, Ask};
+use crate::subject::Subject;
+use expected::Expected;
+use holdfast_world::selector::selected_places;
+use holdfast_world::views::pod::Condition;
+use holdfast_world::views::{
+    Deployment, Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet,
+};
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Plan, Refusal, Resource, Seen, Stamp, Time, Verb, View, World,
+};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+const ALLOWED: &str = "DisruptionAllowed";
+const TARGET: &str = "DisruptionTarget";
+/// The index of budgets by the pods that they select.
+const SELECTORS: &str = "selectors";
+/// Before the name of a pod that is to be looked at itself; no budget has such a name.
+const POD: &str = "pod/";
+/// How long after it was evicted a pod may still be there.
+const DELETION_SECONDS: i64 = 120;
+
+#[derive(Default)]
+pub struct Disruption {
+    answers: Answers,
+}
+
+impl Controller for Disruption {
+    fn name(&self) -> &'static str {
+        "disruption-controller"
+    }
+
+    fn component(&self) -> &'static str {
+        "controllermanager"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![
+            PodDisruptionBudget::resource().clone(),
+            Pod::resource().clone(),
+            ReplicationController::resource().clone(),
+            ReplicaSet::resource().clone(),
+            Deployment::resource().clone(),
+            StatefulSet::resource().clone(),
+        ]
+    }
+
+    fn indexes(&self, world: &mut World) {
+        world.index_labels::<Pod>();
+        world.index::<PodDisruptionBudget>(SELECTORS, |object| match object.view::<PodDisruptionBudget>() {
+            Some(budget) => selected_places(&object.meta.namespace, &budget.spec.selector),
+            None => Vec::new(),
+        });
+    }
+
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<PodDisruptionBudget>() {
+            keys.add(change.key.clone());
+        } else if change.is_of::<Pod>() {
+            for pod in [change.before::<Pod>(), change.after::<Pod>()].into_iter().flatten() {
+                budgets(world, pod).for_each(|budget| keys.add(budget.object.key()));
+            }
+            if let Some(pod) = change.after::<Pod>()
+                && (target(pod).is_some() || budgets(world, pod).nth(1).is_some())
+            {
+                keys.add(Key::new(&change.key.namespace, &format!("{POD}{}", change.key.name)));
+            }
+        } else {
+            owners_changed(world, change, keys);
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        if let Some(name) = key.name.strip_prefix(POD) {
+            return plan_pod(world, &Key::new(&key.namespace, name), stamp.time);
+        }
+        let Some(budget) = world.get::<PodDisruptionBudget>(key) else {
+            self.answers.forget(key);
+            return Plan::default();
+        };
+        let pods = world.select::<Pod>(&key.namespace, &budget.spec.selector);
+        match expected::expected(world, budget, &pods, self.answers.of(key)) {
+            Err(Ask(path)) => Plan { asks: vec![path], ..Plan::default() },
+            Ok(expected) => {
+                self.answers.forget(key);
+                plan_budget(budget, &pods, expected, stamp.time)
+            }
+        }
+    }
+
+    fn answered(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
+        self.answers.take_in(key, path, answer);
+    }
+}
+
+/// The budgets that a pod falls under.
+fn budgets<'w>(world: &'w World, pod: Seen<'w, Pod>) -> impl Iterator<Item = Seen<'w, PodDisruptionBudget>> {
+    let selecting = world.selecting::<PodDisruptionBudget>(SELECTORS, pod.meta());
+    selecting.into_iter().filter(move |budget| budget.spec.selector.matches(pod.meta()))
+}
+
+/// How many pods there should be moved, so that shares of it do.
+fn owners_changed(world: &World, change: &Change, keys: &mut Keys) {
+    let replicas = |object: &Option<std::sync::Arc<holdfast_world::Object>>| {
+        let object = object.as_ref()?;
+        let replicas = object.view::<ReplicaSet>().and_then(|view| view.spec.replicas);
+        let replicas = replicas.or_else(|| object.view::<Deployment>().and_then(|view| view.spec.replicas));
+        let replicas = replicas.or_else(|| object.view::<StatefulSet>().and_then(|view| view.spec.replicas));
+        replicas.or_else(|| object.view::<ReplicationController>().and_then(|view| view.spec.replicas))
+    };
+    let Some(object) = change.newest().filter(|_| replicas(&change.before) != replicas(&change.after)) else { return };
+    let sets = world.owned::<ReplicaSet>(&object.meta.uid).map(|set| set.meta().uid.as_str());
+    for uid in sets.chain([object.meta.uid.as_str()]) {
+        for pod in world.owned::<Pod>(uid) {
+            budgets(world, pod).for_each(|budget| keys.add(budget.object.key()));
+        }
+    }
+}
+
+fn plan_budget(budget: Seen<'_, PodDisruptionBudget>, pods: &[Seen<'_, Pod>], expected: Expected, now: Time) -> Plan {
+    let mut plan = Plan::default();
+    let subject = Subject::from(budget);
+    if pods.is_empty() {
+        plan.notes.push(subject.normal("NoPods", "No matching pods found".into()));
+    }
+    let (expected, desired) = match expected {
+        Expected::Counted { expected, desired, unmanaged } => {
+            if unmanaged {
+                plan.notes.push(subject.warning("UnmanagedPods", unmanaged_message(budget)));
+            }
+            (expected, desired)
+        }
+        Expected::Unknown(why) => {
+            let message = format!("Failed to calculate the number of expected pods: {why}");
+            plan.notes.push(subject.warning("CalculateExpectedPodCountFailed", message));
+            plan.steps.extend(fail_safe(budget, &why, now).map(|action| vec![action]));
+            return plan;
+        }
+    };
+    let disrupted = disrupted(budget, pods, now, &mut plan);
+    let is_healthy = |pod: &&Seen<'_, Pod>| {
+        pod.is_ready() && !pod.meta().is_deleting() && !disrupted.contains_key(&pod.meta().name)
+    };
+    let healthy = pods.iter().filter(is_healthy).count() as i64;
+    let allowed = if expected > 0 { (healthy - desired).max(0) } else { 0 };
+    let action = subject.status(|status| {
+        let counts = [
+            ("disruptionsAllowed", allowed),
+            ("currentHealthy", healthy),
+            ("desiredHealthy", desired),
+            ("expectedPods", expected),
+            ("observedGeneration", budget.meta().generation),
+        ];
+        status.extend(counts.map(|(field, count)| (field.to_owned(), count.into())));
+        match disrupted.is_empty() {
+            true => status.remove("disruptedPods"),
+            false => status.insert("disruptedPods".into(), json!(disrupted)),
+        };
+        let reason = if allowed > 0 { "SufficientPods" } else { "InsufficientPods" };
+        set_condition(status, allowed > 0, reason, "", now);
+    });
+    plan.steps.extend(action.map(|action| vec![action]));
+    plan
+}
+
+/// Evicted pods that are still to go. Those that should have gone count again, and are told of.
+fn disrupted(
+    budget: Seen<'_, PodDisruptionBudget>,
+    pods: &[Seen<'_, Pod>],
+    now: Time,
+    plan: &mut Plan,
+) -> BTreeMap<String, Value> {
+    let mut left = BTreeMap::new();
+    let known = part_of_status(budget);
+    for pod in pods.iter().filter(|pod| !pod.meta().is_deleting()) {
+        let name = &pod.meta().name;
+        let Some(time) = budget.view.status.disrupted_pods.get(name) else { continue };
+        let end = time.plus_seconds(DELETION_SECONDS);
+        if end <= now {
+            let meta = budget.meta();
+            let message =
+                format!("Pod was expected by PDB {}/{} to be deleted but it wasn't", meta.namespace, meta.name);
+            plan.notes.push(Subject::from(*pod).warning("NotDeleted", message));
+        } else {
+            plan.again_at(end);
+            left.insert(name.clone(), known[name].clone());
+        }
+    }
+    left
+}
+
+/// The evicted pods, as the status has them.
+fn part_of_status(budget: Seen<'_, PodDisruptionBudget>) -> Value {
+    match budget.view.status.disrupted_pods.is_empty() {
+        true => Value::Null,
+        false => crate::subject::part(budget.object, &["status", "disruptedPods"]),
+    }
+}
+
+/// While nobody knows how many pods there should be, none may be disrupted.
+fn fail_safe(budget: Seen<'_, PodDisruptionBudget>, why: &str, now: Time) -> Option<Action> {
+    Subject::from(budget).status(|status| {
+        let counts = ["currentHealthy", "desiredHealthy", "expectedPods"];
+        counts.iter().for_each(|field| _ = status.entry(*field).or_insert(0.into()));
+        status.insert("disruptionsAllowed".into(), 0.into());
+        set_condition(status, false, "SyncFailed", why, now);
+    })
+}
+
+fn set_condition(status: &mut Map<String, Value>, allowed: bool, reason: &str, message: &str, now: Time) {
+    let value = if allowed { "True" } else { "False" };
+    let generation = status.get("observedGeneration").cloned().unwrap_or(0.into());
+    let mut condition = json!({"type": ALLOWED, "status": value, "reason": reason, "message": message,
+        "lastTransitionTime": now});
+    if generation != 0 {
+        condition["observedGeneration"] = generation;
+    }
+    let conditions = status.entry("conditions").or_insert_with(|| json!([]));
+    let Some(conditions) = conditions.as_array_mut() else { return };
+    match conditions.iter_mut().find(|condition| condition["type"] == ALLOWED) {
+        Some(known) => {
+            if known["status"] == value {
+                condition["lastTransitionTime"] = known["lastTransitionTime"].clone();
+            }
+            *known = condition;
+        }
+        None => conditions.push(condition),
+    }
+}
+
+fn unmanaged_message(budget: Seen<'_, PodDisruptionBudget>) -> String {
+    let selector = crate::subject::part(budget.object, &["spec", "selector"]);
+    format!(
+        "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the status of \
+         the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these pods please \
+         set \".spec.minAvailable\" field of the PDB to an integer value.",
+        expected::selector_text(&selector)
+    )
+}
+
+/// Since when something is about to end a pod, where nothing has come of it.
+fn target(pod: Seen<'_, Pod>) -> Option<Time> {
+    let condition = Condition::find(&pod.view.status.conditions, TARGET)?;
+    let is_meant = condition.status == "True" && condition.reason != "TerminationByKubelet";
+    let is_open = is_meant && !pod.meta().is_deleting() && !pod.is_finished();
+    is_open.then(|| condition.last_transition_time.unwrap_or(pod.object.seen))
+}
+
+fn plan_pod(world: &World, key: &Key, now: Time) -> Plan {
+    let mut plan = Plan::default();
+    let Some(pod) = world.get::<Pod>(key) else { return plan };
+    let mut several = budgets(world, pod);
+    if let (Some(first), Some(_)) = (several.next(), several.next()) {
+        let message = format!(
+            "Pod {}/{} matches multiple PodDisruptionBudgets.  Chose {} arbitrarily.",
+            Value::from(&*key.namespace),
+            Value::from(&*key.name),
+            Value::from(first.meta().name.as_str())
+        );
+        plan.notes.push(Subject::from(pod).warning("MultiplePodDisruptionBudgets", message));
+    }
+    let Some(since) = target(pod) else { return plan };
+    let end = since.plus_seconds(DELETION_SECONDS);
+    if now < end {
+        plan.again_at(end);
+        return plan;
+    }
+    let condition = json!({"type": TARGET, "status": "False", "reason": null, "message": null,
+        "lastTransitionTime": now});
+    let meta = pod.meta();
+    let patch = json!({
+        "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+        "status": {"conditions": [condition]},
+    });
+    plan.then(Action::new(Pod::resource(), key.clone(), Verb::StrategicPatch(patch)).subresource("status"));
+    plan
+}

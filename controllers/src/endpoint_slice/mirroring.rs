@@ -1,0 +1,160 @@
+//! Copies Endpoints that people write into slices, for clients that read only those.
+
+use super::packing::{ByPorts, Packing};
+use super::{MANAGED_BY, SERVICE, add_services_of_slice, index_slices, slices};
+use crate::services::TRIGGER;
+use crate::subject::Subject;
+use holdfast_world::views::network::{Address, Endpoint, EndpointConditions, EndpointPort, Subset};
+use holdfast_world::views::{EndpointSlice, Endpoints, Service};
+use holdfast_world::{Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Time, View, World};
+use std::collections::BTreeSet;
+
+const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
+const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
+const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// How many addresses of a subset are copied.
+const ADDRESSES_MAX: usize = 1000;
+const ENDPOINTS_MAX: usize = 100;
+
+#[derive(Default)]
+pub struct Mirroring;
+
+impl Controller for Mirroring {
+    fn name(&self) -> &'static str {
+        "endpointslice-mirroring-controller"
+    }
+
+    fn account(&self) -> &'static str {
+        "endpointslicemirroring-controller"
+    }
+
+    fn component(&self) -> &'static str {
+        "endpoint-slice-mirroring-controller"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![Endpoints::resource().clone(), Service::resource().clone(), EndpointSlice::resource().clone()]
+    }
+
+    fn indexes(&self, world: &mut World) {
+        index_slices(world);
+    }
+
+    fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<EndpointSlice>() {
+            add_services_of_slice(change, MANAGER, keys);
+        } else {
+            keys.add(change.key.clone());
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, _: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        let known = slices(world, key, MANAGER);
+        let service = world.get::<Service>(key).filter(|service| service.spec.selector.is_empty());
+        let Some(endpoints) = world.get::<Endpoints>(key).filter(|found| service.is_some() && is_mirrored(*found)) else {
+            plan.together(known.into_iter().map(|slice| Subject::from(slice).delete()).collect());
+            return plan;
+        };
+        let owner = Subject::from(endpoints);
+        let (mut labels, mut annotations) = (endpoints.meta().labels.clone(), endpoints.meta().annotations.clone());
+        labels.insert(SERVICE.to_owned(), endpoints.meta().name.clone());
+        labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
+        let trigger = annotations.remove(TRIGGER).and_then(|text| Time::parse(&text));
+        annotations.remove(LAST_APPLIED);
+        let mut mirrored = Mirrored::default();
+        endpoints.subsets.iter().for_each(|subset| mirrored.add(subset));
+        let mut actions = Vec::new();
+        for (address_type, desired) in [("IPv4", mirrored.ipv4), ("IPv6", mirrored.ipv6)] {
+            let packing = Packing {
+                owner,
+                address_type,
+                labels: labels.clone(),
+                annotations: Some(annotations.clone()),
+                trigger,
+                max: ENDPOINTS_MAX,
+            };
+            let of_type = known.iter().filter(|slice| slice.address_type == address_type).copied().collect();
+            actions.extend(packing.actions(packing.pack(of_type, desired)));
+        }
+        plan.together(actions);
+        plan.notes = notes(owner, &mirrored.invalid, mirrored.surplus);
+        plan
+    }
+}
+
+fn is_mirrored(endpoints: Seen<'_, Endpoints>) -> bool {
+    let meta = endpoints.meta();
+    meta.label(SKIP) != Some("true") && meta.annotation(LEADER).is_none()
+}
+
+/// Endpoints of each family, and what cannot be copied.
+#[derive(Default)]
+struct Mirrored {
+    ipv4: ByPorts,
+    ipv6: ByPorts,
+    invalid: BTreeSet<String>,
+    surplus: usize,
+}
+
+impl Mirrored {
+    fn add(&mut self, subset: &Subset) {
+        let ports: Vec<EndpointPort> = subset
+            .ports
+            .iter()
+            .map(|port| EndpointPort {
+                name: Some(port.name.clone()),
+                protocol: Some(port.protocol.clone()),
+                port: Some(port.port),
+                app_protocol: port.app_protocol.clone(),
+            })
+            .collect();
+        let ready = subset.addresses.iter().map(|address| (address, true));
+        let all = ready.chain(subset.not_ready_addresses.iter().map(|address| (address, false)));
+        let mut count = 0;
+        for (address, ready) in all {
+            if count >= ADDRESSES_MAX {
+                self.surplus += 1;
+                continue;
+            }
+            let family = match address.ip.parse::<std::net::IpAddr>() {
+                Ok(ip) if ip.is_ipv4() => &mut self.ipv4,
+                Ok(_) => &mut self.ipv6,
+                Err(_) => {
+                    self.invalid.insert(address.ip.clone());
+                    continue;
+                }
+            };
+            family.entry(ports.clone()).or_default().push(endpoint(address, ready));
+            count += 1;
+        }
+    }
+}
+
+fn endpoint(address: &Address, ready: bool) -> Endpoint {
+    Endpoint {
+        addresses: vec![address.ip.clone()],
+        conditions: EndpointConditions { ready: Some(ready), ..EndpointConditions::default() },
+        hostname: Some(address.hostname.clone()).filter(|name| !name.is_empty()),
+        target_ref: address.target_ref.clone(),
+        node_name: address.node_name.clone(),
+        ..Endpoint::default()
+    }
+}
+
+fn notes(owner: Subject<'_>, invalid: &BTreeSet<String>, surplus: usize) -> Vec<Note> {
+    let mut notes = Vec::new();
+    if !invalid.is_empty() {
+        let message = format!("Skipped {} invalid IP addresses when mirroring to EndpointSlices", invalid.len());
+        notes.push(owner.warning("InvalidIPAddress", message));
+    }
+    if surplus > 0 {
+        let message = format!(
+            "A max of {ADDRESSES_MAX} addresses can be mirrored to EndpointSlices per Endpoints subset. {surplus} addresses \
+             were skipped"
+        );
+        notes.push(owner.warning("TooManyAddressesToMirror", message));
+    }
+    notes
+}

@@ -1,0 +1,269 @@
+//! EndpointSlices: the endpoints behind each Service, at most a hundred in an object.
+
+mod hints;
+pub mod mirroring;
+mod packing;
+
+#[cfg(test)]
+mod tests;
+
+use crate::services::{self, Triggers};
+use crate::subject::Subject;
+use holdfast_world::views::network::{Endpoint, EndpointConditions, EndpointPort};
+use holdfast_world::views::{EndpointSlice, Node, Pod, Service};
+use holdfast_world::{
+    Change, Controller, Key, Keys, Meta, Note, Plan, Refused, Resource, Seen, Stamp, Text, View, World,
+};
+use packing::{ByPorts, Packed, Packing, Slice};
+
+const SERVICE: &str = "kubernetes.io/service-name";
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const MANAGER: &str = "endpointslice-controller.k8s.io";
+const ZONE: &str = "topology.kubernetes.io/zone";
+/// The index of slices by who manages them and the Service that they are of.
+const SLICES: &str = "slices";
+/// The index of pods by the node that they are on.
+const NODES: &str = "nodes";
+/// How many endpoints one slice holds.
+const ENDPOINTS_MAX: usize = 100;
+
+pub struct EndpointSlices {
+    triggers: Triggers,
+    max: usize,
+}
+
+impl Default for EndpointSlices {
+    fn default() -> EndpointSlices {
+        EndpointSlices { triggers: Triggers::default(), max: ENDPOINTS_MAX }
+    }
+}
+
+impl EndpointSlices {
+    /// With another bound of `--max-endpoints-per-slice`.
+    pub fn with_max(max: usize) -> EndpointSlices {
+        EndpointSlices { max: max.clamp(1, 1000), ..EndpointSlices::default() }
+    }
+}
+
+impl Controller for EndpointSlices {
+    fn name(&self) -> &'static str {
+        "endpointslice-controller"
+    }
+
+    fn component(&self) -> &'static str {
+        "endpoint-slice-controller"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        let mut resources = services::resources();
+        resources.extend([Node::resource().clone(), EndpointSlice::resource().clone()]);
+        resources
+    }
+
+    fn indexes(&self, world: &mut World) {
+        services::index(world);
+        index_slices(world);
+        hints::index(world);
+        world.index::<Pod>(NODES, |object| match object.view::<Pod>() {
+            Some(pod) if !pod.spec.node_name.is_empty() => vec![pod.spec.node_name.as_str().into()],
+            _ => Vec::new(),
+        });
+    }
+
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<Pod>() {
+            services::concerned(world, change, keys);
+        } else if change.is_of::<Service>() {
+            keys.add(change.key.clone());
+        } else if change.is_of::<EndpointSlice>() {
+            add_services_of_slice(change, MANAGER, keys);
+        } else {
+            let zone = |object: &Meta| object.label(ZONE).map(str::to_owned);
+            let zones = [&change.before, &change.after].map(|node| node.as_ref().map(|node| zone(&node.meta)));
+            if zones[0] != zones[1] {
+                world.indexed::<Pod>(NODES, &change.key.name).for_each(|pod| services::of_pod(world, pod, keys));
+            }
+            hints::concerned(world, change, keys);
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, _: Stamp) -> Plan {
+        let service = world.get::<Service>(key).filter(|service| service.selects_pods());
+        let Some(service) = service else {
+            // The slices of a Service that is gone go with it; those of one that selects no more stay.
+            self.triggers.forget(key);
+            return Plan::default();
+        };
+        let pods = services::pods(world, service);
+        let known = slices(world, key, MANAGER);
+        let (mut plan, mut actions) = (Plan::default(), Vec::new());
+        let trigger = self.triggers.changed(service, &pods);
+        let families = families(service);
+        for family in &families {
+            let (desired, faults) = endpoints(world, service, &pods, family);
+            if plan.notes.is_empty() {
+                plan.notes.extend(fault_note(service, &faults));
+            }
+            let packing = Packing {
+                owner: Subject::from(service),
+                address_type: family,
+                labels: labels(service),
+                annotations: None,
+                trigger,
+                max: self.max,
+            };
+            let of_family = known.iter().filter(|slice| slice.address_type == *family).copied().collect();
+            let mut packed = packing.pack(of_family, desired);
+            keep_one(&packing, &mut packed);
+            plan.notes.extend(hints::apply(world, service, family, &mut packed));
+            actions.extend(packing.actions(packed));
+        }
+        let foreign = known.iter().filter(|slice| !families.contains(&slice.address_type.as_str()));
+        actions.extend(foreign.map(|slice| Subject::from(*slice).delete()));
+        plan.together(actions);
+        plan
+    }
+
+    fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
+        let Some(service) = world.get::<Service>(key) else { return Plan::default() };
+        let is_expected = |refused: &&Refused| {
+            let causes = &refused.refusal.causes;
+            refused.refusal.is_stale() || causes.iter().any(|cause| cause == "NamespaceTerminating")
+        };
+        let faults: Vec<String> = refused
+            .iter()
+            .filter(|refused| !is_expected(refused))
+            .map(|refused| refused.refusal.message.clone())
+            .collect();
+        Plan { notes: fault_note(service, &faults).into_iter().collect(), ..Plan::default() }
+    }
+}
+
+pub(crate) fn index_slices(world: &mut World) {
+    world.index::<EndpointSlice>(SLICES, |object| match (object.meta.label(MANAGED_BY), object.meta.label(SERVICE)) {
+        (Some(manager), Some(service)) => vec![slices_place(manager, &object.meta.namespace, service)],
+        _ => Vec::new(),
+    });
+}
+
+fn slices_place(manager: &str, namespace: &str, service: &str) -> Text {
+    format!("{manager}/{namespace}/{service}").into()
+}
+
+/// The slices of a Service that one controller manages.
+fn slices<'w>(world: &'w World, service: &Key, manager: &str) -> Vec<Seen<'w, EndpointSlice>> {
+    let place = slices_place(manager, &service.namespace, &service.name);
+    world.indexed(SLICES, &place).filter(|slice: &Seen<'_, EndpointSlice>| !slice.meta().is_deleting()).collect()
+}
+
+/// The Services whose slices these were, and are.
+fn add_services_of_slice(change: &Change, manager: &str, keys: &mut Keys) {
+    for object in [&change.before, &change.after].into_iter().flatten() {
+        if let (Some(manages), Some(service)) = (object.meta.label(MANAGED_BY), object.meta.label(SERVICE))
+            && manages == manager
+        {
+            keys.add(Key::new(&change.key.namespace, service));
+        }
+    }
+}
+
+fn fault_note(service: Seen<'_, Service>, faults: &[String]) -> Option<Note> {
+    let (meta, first) = (service.meta(), faults.first()?);
+    let all = if faults.len() == 1 { first.clone() } else { format!("[{}]", faults.join(", ")) };
+    let message = format!("Error updating Endpoint Slices for Service {}/{}: {all}", meta.namespace, meta.name);
+    Some(Subject::from(service).warning("FailedToUpdateEndpointSlices", message))
+}
+
+/// The families in which a Service has addresses.
+fn families(service: Seen<'_, Service>) -> Vec<&'static str> {
+    let spec = &service.view.spec;
+    let known = ["IPv4", "IPv6"];
+    let named: Vec<_> = known.into_iter().filter(|known| spec.ip_families.iter().any(|family| family == known)).collect();
+    match named.is_empty() {
+        false => named,
+        true if service.is_headless() => known.to_vec(),
+        true => vec![if spec.cluster_ip.contains(':') { "IPv6" } else { "IPv4" }],
+    }
+}
+
+fn labels(service: Seen<'_, Service>) -> std::collections::BTreeMap<String, String> {
+    let mut labels = services::labels(service);
+    labels.insert(SERVICE.to_owned(), service.meta().name.clone());
+    labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
+    labels
+}
+
+/// The endpoints of one family by their ports, and why pods are left out.
+fn endpoints(
+    world: &World,
+    service: Seen<'_, Service>,
+    pods: &[Seen<'_, Pod>],
+    family: &str,
+) -> (ByPorts, Vec<String>) {
+    let (mut desired, mut faults) = (ByPorts::new(), Vec::new());
+    for pod in pods.iter().filter(|pod| services::is_shown(**pod, true)) {
+        let of_ports = desired.entry(ports(service, *pod)).or_default();
+        let name = &pod.spec.node_name;
+        let node = world.get::<Node>(&Key::cluster(name));
+        if node.is_none() && !service.spec.publish_not_ready_addresses {
+            let (meta, pod) = (service.meta(), &pod.meta().name);
+            let fault = format!("skipping Pod {pod} for Service {}/{}: Node {name} Not Found", meta.namespace, meta.name);
+            faults.push(fault);
+            continue;
+        }
+        let endpoint = endpoint(service, *pod, node, family);
+        if !endpoint.addresses.is_empty() {
+            of_ports.push(endpoint);
+        }
+    }
+    (desired, faults)
+}
+
+/// The ports that a pod offers of those that a Service leads to.
+fn ports(service: Seen<'_, Service>, pod: Seen<'_, Pod>) -> Vec<EndpointPort> {
+    let offered = service.view.spec.ports.iter().filter_map(|port| {
+        Some(EndpointPort {
+            name: Some(port.name.clone()),
+            protocol: Some(port.protocol.clone()),
+            port: Some(services::port_of(pod, port)?),
+            app_protocol: port.app_protocol.clone(),
+        })
+    });
+    offered.collect()
+}
+
+fn endpoint(service: Seen<'_, Service>, pod: Seen<'_, Pod>, node: Option<Seen<'_, Node>>, family: &str) -> Endpoint {
+    let (serving, terminating) = (pod.is_ready(), pod.meta().is_deleting());
+    let ready = service.spec.publish_not_ready_addresses || serving && !terminating;
+    let zone = node.and_then(|node| node.meta().label(ZONE)).filter(|zone| !zone.is_empty());
+    Endpoint {
+        addresses: services::addresses(pod, family == "IPv6").map(str::to_owned).collect(),
+        conditions: EndpointConditions {
+            ready: Some(ready),
+            serving: Some(serving),
+            terminating: Some(terminating),
+        },
+        hostname: services::hostname(pod, service).map(str::to_owned),
+        target_ref: Some(services::target(pod)),
+        node_name: Some(pod.spec.node_name.clone()).filter(|name| !name.is_empty()),
+        zone: zone.map(str::to_owned),
+        hints: None,
+    }
+}
+
+/// Of each family there is a slice, if an empty one.
+fn keep_one(packing: &Packing<'_>, packed: &mut Packed<'_>) {
+    if !packed.created.is_empty() || !packed.updated.is_empty() || !packed.unchanged.is_empty() {
+        return;
+    }
+    let is_empty = |slice: &Seen<'_, EndpointSlice>| {
+        slice.endpoints.is_empty()
+            && slice.ports.is_empty()
+            && slice.meta().labels == packing.labels
+            && slice.meta().is_controlled_by(&packing.owner.object.meta.uid)
+    };
+    match packed.deleted[..] {
+        [only] if is_empty(&only) => packed.deleted.clear(),
+        _ => packed.created.push(Slice { known: None, ports: Vec::new(), endpoints: Vec::new() }),
+    }
+}

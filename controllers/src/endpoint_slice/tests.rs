@@ -1,0 +1,210 @@
+use super::mirroring::Mirroring;
+use super::*;
+use holdfast_world::trial::Trial;
+use serde_json::{Value, json};
+
+fn node(name: &str, zone: &str, cpu: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {ZONE: zone}},
+        "status": {"allocatable": {"cpu": cpu}, "conditions": [{"type": "Ready", "status": "True"}]}})
+}
+
+fn add(trial: &mut Trial, name: &str, node: &str, ips: &[&str], ready: bool) {
+    trial.create(json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "a"}},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
+    }));
+    let all: Vec<Value> = ips.iter().map(|ip| json!({"ip": ip})).collect();
+    let ready = if ready { "True" } else { "False" };
+    let conditions = json!([{"type": "Ready", "status": ready, "lastTransitionTime": "2026-11-21T09:00:00Z"}]);
+    let status = json!({"phase": "Running", "podIP": ips[0], "podIPs": all, "conditions": conditions});
+    trial.patch_status("pods", name, status);
+}
+
+fn service(name: &str, mut spec: Value) -> Value {
+    spec["selector"] = json!({"app": "a"});
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
+}
+
+fn started(max: usize) -> Trial {
+    let mut trial = Trial::new().with(EndpointSlices::with_max(max));
+    for (name, zone) in [("n1", "z1"), ("n2", "z2")] {
+        let object = node(name, zone, "4");
+        let status = object["status"].clone();
+        trial.create(object);
+        trial.patch_status("nodes", name, status);
+    }
+    trial
+}
+
+/// Each slice with its pods, in the order of their making.
+fn shown(trial: &Trial) -> Vec<(String, Vec<String>)> {
+    let mut slices = trial.list("endpointslices");
+    slices.sort_by_key(|slice| slice["metadata"]["creationTimestamp"].as_str().map(str::to_owned));
+    let pods = |slice: &Value| {
+        let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+        let name = |endpoint: &Value| endpoint["targetRef"]["name"].as_str().unwrap_or("?").to_owned();
+        endpoints.map(name).collect()
+    };
+    slices.iter().map(|slice| (slice["metadata"]["name"].as_str().expect("a name").to_owned(), pods(slice))).collect()
+}
+
+fn pods(trial: &Trial) -> Vec<Vec<String>> {
+    let mut pods: Vec<_> = shown(trial).into_iter().map(|(_, pods)| pods).collect();
+    pods.sort_by_key(|pods| std::cmp::Reverse(pods.len()));
+    pods
+}
+
+#[test]
+fn an_endpoint_tells_of_its_pod() {
+    let mut trial = started(100);
+    add(&mut trial, "p1", "n1", &["10.9.0.1"], true);
+    trial.create(service("s", json!({"ports": [{"port": 80, "targetPort": 8080}]})));
+    trial.run();
+    let slice = &trial.list("endpointslices")[0];
+    assert_eq!(slice["addressType"], "IPv4");
+    assert_eq!(slice["ports"], json!([{"name": "", "port": 8080, "protocol": "TCP"}]));
+    assert_eq!(slice["metadata"]["generateName"], "s-");
+    assert_eq!(slice["metadata"]["ownerReferences"][0]["kind"], "Service");
+    let endpoint = &slice["endpoints"][0];
+    assert_eq!(endpoint["conditions"], json!({"ready": true, "serving": true, "terminating": false}));
+    assert_eq!((&endpoint["nodeName"], &endpoint["zone"]), (&json!("n1"), &json!("z1")));
+    trial.delete("pods", "p1");
+    trial.run();
+    let slice = &trial.list("endpointslices")[0];
+    assert_eq!(slice["endpoints"][0]["conditions"], json!({"ready": false, "serving": true, "terminating": true}));
+    trial.delete_as("pods", "p1", None, Some(0));
+    trial.run();
+    let slices = trial.list("endpointslices");
+    assert_eq!(slices.len(), 1, "an empty slice stays");
+    assert_eq!(slices[0]["metadata"]["name"], slice["metadata"]["name"]);
+}
+
+#[test]
+fn slices_are_filled_and_left_alone() {
+    let mut trial = started(3);
+    for number in 1..=7 {
+        add(&mut trial, &format!("p{number}"), "n1", &[&format!("10.9.0.{number}")], true);
+    }
+    trial.create(service("s", json!({"ports": [{"port": 80}]})));
+    trial.run();
+    assert_eq!(pods(&trial).iter().map(Vec::len).collect::<Vec<_>>(), [3, 3, 1]);
+    let versions = |trial: &Trial| -> Vec<Value> {
+        trial.list("endpointslices").iter().map(|slice| slice["metadata"]["resourceVersion"].clone()).collect()
+    };
+    let before = versions(&trial);
+    add(&mut trial, "p8", "n1", &["10.9.0.8"], true);
+    trial.run();
+    assert_eq!(pods(&trial).iter().map(Vec::len).collect::<Vec<_>>(), [3, 3, 2], "the one with space takes it");
+    let after = versions(&trial);
+    assert_eq!(before.iter().zip(&after).filter(|(a, b)| a != b).count(), 1);
+    for name in ["p1", "p2"] {
+        trial.delete_as("pods", name, None, Some(0));
+    }
+    trial.run();
+    let counts = pods(&trial).iter().map(Vec::len).sum::<usize>();
+    assert_eq!((counts, trial.list("endpointslices").len()), (6, 3), "nothing moves between slices");
+}
+
+#[test]
+fn each_family_has_its_slices() {
+    let mut trial = started(100);
+    add(&mut trial, "p1", "n1", &["10.9.0.1", "fd00::1"], true);
+    trial.create(service("s", json!({"clusterIP": "None", "ipFamilyPolicy": "PreferDualStack",
+        "ipFamilies": ["IPv4", "IPv6"]})));
+    trial.run();
+    let types: Vec<Value> = trial.list("endpointslices").iter().map(|slice| slice["addressType"].clone()).collect();
+    assert!(types.contains(&json!("IPv4")) && types.contains(&json!("IPv6")), "{types:?}");
+    assert_eq!(trial.list("endpointslices")[0]["metadata"]["labels"]["service.kubernetes.io/headless"], "");
+}
+
+#[test]
+fn a_pod_on_an_unknown_node_waits_for_it() {
+    let mut trial = started(100);
+    add(&mut trial, "p1", "n3", &["10.9.0.1"], true);
+    trial.create(service("s", json!({"ports": [{"port": 80}]})));
+    trial.run();
+    assert_eq!(pods(&trial), [Vec::<String>::new()]);
+    let skipped = "Warning FailedToUpdateEndpointSlices Error updating Endpoint Slices for Service default/s: skipping \
+                   Pod p1 for Service default/s: Node n3 Not Found";
+    assert_eq!(trial.take_notes()[0], skipped);
+    trial.create(node("n3", "z3", "1"));
+    trial.run();
+    assert_eq!(pods(&trial), [["p1"]]);
+}
+
+#[test]
+fn who_should_use_which() {
+    let mut trial = started(100);
+    for (name, node, ip) in [("p1", "n1", "10.9.0.1"), ("p2", "n1", "10.9.0.2"), ("p3", "n1", "10.9.0.3")] {
+        add(&mut trial, name, node, &[ip], true);
+    }
+    trial.create(service("s", json!({"ports": [{"port": 80}], "trafficDistribution": "PreferClose"})));
+    trial.run();
+    let zones = |trial: &Trial| -> Vec<String> {
+        let slice = trial.list("endpointslices").remove(0);
+        let endpoints = slice["endpoints"].as_array().into_iter().flatten().cloned().collect::<Vec<_>>();
+        endpoints.iter().map(|endpoint| endpoint["hints"]["forZones"][0]["name"].as_str().unwrap_or("").into()).collect()
+    };
+    assert_eq!(zones(&trial), ["z1", "z1", "z1"]);
+    trial.patch("services", "s", json!({"spec": {"trafficDistribution": null}}));
+    trial.run();
+    assert_eq!(zones(&trial), ["", "", ""]);
+    trial.patch("services", "s", json!({"metadata": {"annotations": {"service.kubernetes.io/topology-mode": "Auto"}}}));
+    trial.run();
+    // Both zones have as many processors, so each needs two of three, less what overload allows.
+    let warning = "Warning TopologyAwareHintsDisabled Unable to allocate minimum required endpoints to each zone without \
+                   exceeding overload threshold (3 endpoints, 2 zones), addressType: IPv4";
+    assert_eq!(trial.take_notes(), [warning]);
+    add(&mut trial, "p4", "n1", &["10.9.0.4"], true);
+    trial.run();
+    let mut found = zones(&trial);
+    found.sort();
+    assert_eq!(found, ["z1", "z1", "z2", "z2"]);
+    assert_eq!(trial.take_notes(), ["Normal TopologyAwareHintsEnabled Topology Aware Hints has been enabled, addressType: IPv4"]);
+}
+
+#[test]
+fn a_slice_that_somebody_changed_is_put_right() {
+    let mut trial = started(100);
+    add(&mut trial, "p1", "n1", &["10.9.0.1"], true);
+    trial.create(service("s", json!({"ports": [{"port": 80}]})));
+    trial.run();
+    let name = shown(&trial)[0].0.clone();
+    trial.patch("endpointslices", &name, json!({"endpoints": [], "ports": []}));
+    trial.run();
+    assert_eq!(pods(&trial), [["p1"]]);
+    trial.patch("endpointslices", &name, json!({"metadata": {"labels": {"other": "x"}}}));
+    trial.run();
+    assert_eq!(trial.list("endpointslices")[0]["metadata"]["labels"]["other"], Value::Null);
+    trial.patch("services", "s", json!({"spec": {"selector": null}}));
+    trial.run();
+    assert_eq!(pods(&trial), [["p1"]], "what was stays");
+}
+
+#[test]
+fn endpoints_of_people_are_mirrored() {
+    let mut trial = Trial::new().with(Mirroring);
+    trial.create(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+        "spec": {"ports": [{"port": 80}]}}));
+    trial.create(json!({
+        "apiVersion": "v1", "kind": "Endpoints",
+        "metadata": {"name": "s", "labels": {"x": "y"}, "annotations": {"note": "z"}},
+        "subsets": [{"addresses": [{"ip": "10.9.0.1"}, {"ip": "fd00::1", "hostname": "h"}],
+            "notReadyAddresses": [{"ip": "10.9.0.3"}], "ports": [{"port": 80, "name": "http"}]}],
+    }));
+    trial.run();
+    let slices = trial.list("endpointslices");
+    assert_eq!(slices.len(), 2);
+    let ipv4 = slices.iter().find(|slice| slice["addressType"] == "IPv4").expect("a slice");
+    assert_eq!(ipv4["endpoints"], json!([{"addresses": ["10.9.0.1"], "conditions": {"ready": true}},
+        {"addresses": ["10.9.0.3"], "conditions": {"ready": false}}]));
+    assert_eq!(ipv4["metadata"]["annotations"], json!({"note": "z"}));
+    assert_eq!(ipv4["metadata"]["labels"]["x"], "y");
+    trial.patch("endpoints", "s", json!({"subsets": [{"addresses": [{"ip": "10.9.0.7"}], "ports": [{"port": 81}]}]}));
+    trial.run();
+    let slices = trial.list("endpointslices");
+    assert_eq!((slices.len(), &slices[0]["ports"][0]["port"]), (1, &json!(81)));
+    trial.patch("endpoints", "s", json!({"metadata": {"labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}}}));
+    trial.run();
+    assert!(trial.list("endpointslices").is_empty());
+}

@@ -1,0 +1,219 @@
+//! The garbage collector: deletes what has lost its owners, and lets go of owners that wait for what they own.
+//!
+//! A key is the uid of an object, of whatever kind. What an object owns stands in the world's index of owners, so there
+//! is no graph to keep. An owner counts as absent only when whoever acts does not find it either: one feed of a remote
+//! cluster may be behind another.
+
+mod references;
+
+#[cfg(test)]
+mod tests;
+
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Meta, Note, Object, Owner, Plan, Propagation, Resource, Stamp, Verb, World,
+};
+use references::{Found, References};
+use serde_json::{Value, json};
+
+pub const FOREGROUND: &str = "foregroundDeletion";
+pub const ORPHAN: &str = "orphan";
+/// How many objects are written at once.
+const TOGETHER_MAX: usize = 500;
+
+#[derive(Debug, Default)]
+pub struct GarbageCollector;
+
+impl Controller for GarbageCollector {
+    fn name(&self) -> &'static str {
+        "garbage-collector-controller"
+    }
+
+    fn account(&self) -> &'static str {
+        "generic-garbage-collector"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        Vec::new()
+    }
+
+    fn sees_everything(&self) -> bool {
+        true
+    }
+
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
+        let (before, after) = (change.before.as_deref(), change.after.as_deref());
+        if let Some(before) = before.filter(|before| after.is_none_or(|after| after.meta.uid != before.meta.uid)) {
+            dependents(world, before).for_each(|dependent| keys.add(key(dependent)));
+            waiting_owners(world, &before.meta).for_each(|owner| keys.add(key(owner)));
+        }
+        let Some(after) = after else { return };
+        let before = before.filter(|before| before.meta.uid == after.meta.uid);
+        if is_deleting_dependents(&after.meta) {
+            keys.add(key(after));
+            if before.is_none_or(|before| !is_deleting_dependents(&before.meta)) {
+                dependents(world, after).for_each(|dependent| keys.add(key(dependent)));
+            }
+        } else if is_orphaning(&after.meta) {
+            keys.add(key(after));
+        }
+        if let Some(before) = before.filter(|before| before.meta.owner_references != after.meta.owner_references) {
+            waiting_owners(world, &before.meta).for_each(|owner| keys.add(key(owner)));
+        }
+        if !References::of(world, &change.resource, after).are_all_solid() {
+            keys.add(key(after));
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, _: Stamp) -> Plan {
+        let Some((resource, object)) = world.by_uid(&key.name) else { return Plan::default() };
+        let meta = &object.meta;
+        if is_orphaning(meta) {
+            return orphan(world, resource, object);
+        }
+        if is_deleting_dependents(meta) {
+            return finish_foreground(world, resource, object);
+        }
+        match meta.is_deleting() {
+            true => Plan::default(),
+            false => collect(world, resource, object),
+        }
+    }
+}
+
+/// What becomes of an object by what has become of its owners.
+fn collect(world: &World, resource: &Resource, object: &Object) -> Plan {
+    let references = References::of(world, resource, object);
+    let mut plan = Plan { notes: references.notes(world, resource, object), ..Plan::default() };
+    if references.is_there(|found| matches!(found, Found::OtherScope)) {
+        plan.left.push("an object of the whole cluster cannot be owned by one of a namespace".to_owned());
+        return plan;
+    }
+    if references.is_there(|found| matches!(found, Found::UnknownKind)) {
+        plan.left.push("nobody knows the kind of an owner".to_owned());
+        plan.unready = true;
+        return plan;
+    }
+    let absent = references.absent();
+    if references.is_there(|found| matches!(found, Found::Solid)) {
+        let lost = |owner: &Owner| references.is_lost(owner);
+        if object.meta.owner_references.iter().any(lost) {
+            let patch = without_owners(object, |owner| owner["uid"].as_str().is_some_and(|uid| references.loses(uid)));
+            plan.then(Action::new(resource, object.key(), patch).unless(absent));
+        }
+        return plan;
+    }
+    if object.meta.owner_references.is_empty() {
+        return plan;
+    }
+    let waits = references.is_there(|found| matches!(found, Found::Waiting));
+    let owned: Vec<&Object> = dependents(world, object).collect();
+    let propagation = if waits && !owned.is_empty() {
+        let is_blocking = object.meta.owner_references.iter().any(|owner| owner.block_owner_deletion);
+        if is_blocking && owned.iter().any(|owned| is_deleting_dependents(&owned.meta)) {
+            // Objects that own one another would wait for each other for ever.
+            plan.then(Action::new(resource, object.key(), unblocking(object)));
+            return plan;
+        }
+        Propagation::Foreground
+    } else if object.meta.has_finalizer(ORPHAN) {
+        Propagation::Orphan
+    } else if object.meta.has_finalizer(FOREGROUND) {
+        Propagation::Foreground
+    } else {
+        Propagation::Background
+    };
+    let delete = Verb::Delete {
+        uid: Some(object.meta.uid.as_str().into()),
+        version: Some(object.meta.resource_version.as_str().into()),
+        propagation: Some(propagation),
+        grace_seconds: None,
+    };
+    plan.then(Action::new(resource, object.key(), delete).unless(absent));
+    plan
+}
+
+/// Takes the owner off all that it owns, and then its finalizer.
+fn orphan(world: &World, resource: &Resource, object: &Object) -> Plan {
+    let mut plan = Plan::default();
+    let release = |(resource, owned): (&Resource, &Object)| {
+        let patch = without_owners(owned, |owner| owner["uid"] == *object.meta.uid);
+        Action::new(resource, owned.key(), patch)
+    };
+    let mut actions: Vec<Action> = world
+        .owned_by(&object.meta.uid)
+        .filter(|(_, owned)| owned.meta.uid != object.meta.uid)
+        .map(|(resource, owned)| release((resource, owned)))
+        .collect();
+    while !actions.is_empty() {
+        let rest = actions.split_off(actions.len().min(TOGETHER_MAX));
+        plan.together(std::mem::replace(&mut actions, rest));
+    }
+    plan.then(Action::new(resource, object.key(), without_finalizer(object, ORPHAN)));
+    plan
+}
+
+/// Lets an object go that no longer owns anything that it has to wait for.
+fn finish_foreground(world: &World, resource: &Resource, object: &Object) -> Plan {
+    let mut plan = Plan::default();
+    let uid = &object.meta.uid;
+    let is_blocking = |owned: &Object| {
+        owned.meta.owner_references.iter().any(|owner| owner.uid == *uid && owner.block_owner_deletion)
+    };
+    match dependents(world, object).filter(|owned| is_blocking(owned)).count() {
+        0 => plan.then(Action::new(resource, object.key(), without_finalizer(object, FOREGROUND))),
+        count => plan.left.push(format!("{count} objects that it owns have to go first")),
+    }
+    plan
+}
+
+fn key(object: &Object) -> Key {
+    Key::cluster(&object.meta.uid)
+}
+
+/// What an object owns, but for itself.
+fn dependents<'a>(world: &'a World, object: &'a Object) -> impl Iterator<Item = &'a Object> {
+    let owned = world.owned_by(&object.meta.uid).map(|(_, owned)| &**owned);
+    owned.filter(|owned| owned.meta.uid != object.meta.uid)
+}
+
+/// The owners that are being deleted and wait for what they own.
+fn waiting_owners<'a>(world: &'a World, meta: &'a Meta) -> impl Iterator<Item = &'a Object> {
+    let owners = meta.owner_references.iter().filter_map(|owner| Some(&**world.by_uid(&owner.uid)?.1));
+    owners.filter(|owner| is_deleting_dependents(&owner.meta) || is_orphaning(&owner.meta))
+}
+
+fn is_deleting_dependents(meta: &Meta) -> bool {
+    meta.is_deleting() && meta.has_finalizer(FOREGROUND)
+}
+
+fn is_orphaning(meta: &Meta) -> bool {
+    meta.is_deleting() && meta.has_finalizer(ORPHAN)
+}
+
+/// The references as they are, but for those that `lost` names. It rests on the version, so that no reference that
+/// somebody else has added is lost.
+fn without_owners(object: &Object, lost: impl Fn(&Value) -> bool) -> Verb {
+    let document = object.document();
+    let owners = document["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+    let kept: Vec<Value> = owners.into_iter().filter(|owner| !lost(owner)).collect();
+    patching(object, "ownerReferences", kept.into())
+}
+
+/// The references, of which none holds its owner back.
+fn unblocking(object: &Object) -> Verb {
+    let mut owners = object.document()["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+    owners.iter_mut().for_each(|owner| owner["blockOwnerDeletion"] = false.into());
+    patching(object, "ownerReferences", owners.into())
+}
+
+fn without_finalizer(object: &Object, finalizer: &str) -> Verb {
+    let kept: Vec<&String> = object.meta.finalizers.iter().filter(|known| *known != finalizer).collect();
+    patching(object, "finalizers", json!(kept))
+}
+
+fn patching(object: &Object, field: &str, value: Value) -> Verb {
+    let Meta { uid, resource_version, .. } = &object.meta;
+    let mut metadata = json!({"uid": uid, "resourceVersion": resource_version});
+    metadata[field] = value;
+    Verb::MergePatch(json!({ "metadata": metadata }))
+}

@@ -1,0 +1,104 @@
+//! What has become of the owners that an object names.
+
+use super::{Note, is_deleting_dependents};
+use holdfast_world::{Key, Object, Owner, Resource, Text, World};
+
+/// The owners of one object, each with what is found where it is said to be.
+pub(super) struct References<'a>(Vec<Reference<'a>>);
+
+struct Reference<'a> {
+    owner: &'a Owner,
+    found: Found,
+    /// Where it should be, if its kind is known.
+    place: Option<(Resource, Key)>,
+}
+
+pub(super) enum Found {
+    /// It is there.
+    Solid,
+    /// It is being deleted, and waits for what it owns.
+    Waiting,
+    /// Nothing is there, or another object of that name.
+    Absent,
+    UnknownKind,
+    /// It is of a namespace, and the object is not.
+    OtherScope,
+}
+
+impl<'a> References<'a> {
+    pub fn of(world: &World, resource: &Resource, object: &'a Object) -> References<'a> {
+        References(object.meta.owner_references.iter().map(|owner| find(world, resource, object, owner)).collect())
+    }
+
+    pub fn is_there(&self, is_meant: impl Fn(&Found) -> bool) -> bool {
+        self.0.iter().any(|reference| is_meant(&reference.found))
+    }
+
+    pub fn are_all_solid(&self) -> bool {
+        self.0.iter().all(|reference| matches!(reference.found, Found::Solid))
+    }
+
+    /// Whether the object does not keep this owner, where it keeps another.
+    pub fn is_lost(&self, owner: &Owner) -> bool {
+        self.loses(&owner.uid)
+    }
+
+    pub fn loses(&self, uid: &str) -> bool {
+        let is_lost = |found: &Found| matches!(found, Found::Absent | Found::Waiting);
+        self.0.iter().any(|reference| reference.owner.uid == uid && is_lost(&reference.found))
+    }
+
+    /// The owners that must not be there.
+    pub fn absent(&self) -> Vec<(Resource, Key, Text)> {
+        let absent = self.0.iter().filter(|reference| matches!(reference.found, Found::Absent));
+        let place = |reference: &Reference| {
+            let (resource, key) = reference.place.clone()?;
+            Some((resource, key, reference.owner.uid.as_str().into()))
+        };
+        absent.filter_map(place).collect()
+    }
+
+    /// An owner that is in another namespace is none, and people may not expect it.
+    pub fn notes(&self, world: &World, resource: &Resource, object: &Object) -> Vec<Note> {
+        let elsewhere = |reference: &&Reference| {
+            let there = world.by_uid(&reference.owner.uid);
+            there
+                .is_some_and(|(resource, owner)| resource.namespaced() && owner.meta.namespace != object.meta.namespace)
+        };
+        let note = |reference: &Reference| {
+            let Owner { api_version, kind, name, uid, .. } = reference.owner;
+            let namespace = &object.meta.namespace;
+            Note {
+                resource: resource.clone(),
+                key: object.key(),
+                uid: object.meta.uid.as_str().into(),
+                version: object.meta.resource_version.as_str().into(),
+                warning: true,
+                reason: "OwnerRefInvalidNamespace",
+                message: format!(
+                    "ownerRef [{api_version}/{kind}, namespace: {namespace}, name: {name}, uid: {uid}] does not exist in \
+                     namespace {namespace:?}"
+                ),
+            }
+        };
+        self.0.iter().filter(elsewhere).map(note).collect()
+    }
+}
+
+fn find<'a>(world: &World, resource: &Resource, object: &Object, owner: &'a Owner) -> Reference<'a> {
+    let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+    let Some(kind) = world.find_kind(group, &owner.kind) else {
+        return Reference { owner, found: Found::UnknownKind, place: None };
+    };
+    if kind.namespaced() && !resource.namespaced() {
+        return Reference { owner, found: Found::OtherScope, place: None };
+    }
+    let key = if kind.namespaced() { Key::new(&object.meta.namespace, &owner.name) } else { Key::cluster(&owner.name) };
+    let found = match world.object(kind, &key) {
+        Some(there) if there.meta.uid != owner.uid => Found::Absent,
+        Some(there) if is_deleting_dependents(&there.meta) => Found::Waiting,
+        Some(_) => Found::Solid,
+        None => Found::Absent,
+    };
+    Reference { owner, found, place: Some((kind.clone(), key)) }
+}

@@ -1,0 +1,182 @@
+//! What controllers are called, and which of them run: the option `--controllers` of Kubernetes' controller manager.
+
+/// One controller by its name, and the name that it had before 1.27, which is still taken; empty where it had none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Named {
+    pub name: &'static str,
+    pub alias: &'static str,
+    /// Whether `*` means it, too.
+    pub by_default: bool,
+}
+
+const fn named(name: &'static str, alias: &'static str) -> Named {
+    Named { name, alias, by_default: true }
+}
+
+const fn unless_asked(name: &'static str, alias: &'static str) -> Named {
+    Named { name, alias, by_default: false }
+}
+
+/// All that Kubernetes has, whether or not they are built here.
+pub const ALL: [Named; 52] = [
+    named("serviceaccount-token-controller", "serviceaccount-token"),
+    named("endpoints-controller", "endpoint"),
+    named("endpointslice-controller", "endpointslice"),
+    named("endpointslice-mirroring-controller", "endpointslicemirroring"),
+    named("replicationcontroller-controller", "replicationcontroller"),
+    named("pod-garbage-collector-controller", "podgc"),
+    named("resourcequota-controller", "resourcequota"),
+    named("namespace-controller", "namespace"),
+    named("serviceaccount-controller", "serviceaccount"),
+    named("garbage-collector-controller", "garbagecollector"),
+    named("daemonset-controller", "daemonset"),
+    named("job-controller", "job"),
+    named("deployment-controller", "deployment"),
+    named("replicaset-controller", "replicaset"),
+    named("horizontal-pod-autoscaler-controller", "horizontalpodautoscaling"),
+    named("disruption-controller", "disruption"),
+    named("statefulset-controller", "statefulset"),
+    named("cronjob-controller", "cronjob"),
+    named("certificatesigningrequest-signing-controller", "csrsigning"),
+    named("certificatesigningrequest-approving-controller", "csrapproving"),
+    named("certificatesigningrequest-cleaner-controller", "csrcleaner"),
+    named("podcertificaterequest-cleaner-controller", ""),
+    named("ttl-controller", "ttl"),
+    unless_asked("bootstrap-signer-controller", "bootstrapsigner"),
+    unless_asked("token-cleaner-controller", "tokencleaner"),
+    named("node-ipam-controller", "nodeipam"),
+    named("node-lifecycle-controller", "nodelifecycle"),
+    named("taint-eviction-controller", ""),
+    named("device-taint-eviction-controller", ""),
+    named("persistentvolume-binder-controller", "persistentvolume-binder"),
+    named("persistentvolume-attach-detach-controller", "attachdetach"),
+    named("persistentvolume-expander-controller", "persistentvolume-expander"),
+    named("clusterrole-aggregation-controller", "clusterrole-aggregation"),
+    named("persistentvolumeclaim-protection-controller", "pvc-protection"),
+    named("persistentvolume-protection-controller", "pv-protection"),
+    named("volumeattributesclass-protection-controller", ""),
+    named("ttl-after-finished-controller", "ttl-after-finished"),
+    named("root-ca-certificate-publisher-controller", "root-ca-cert-publisher"),
+    named("kube-apiserver-serving-clustertrustbundle-publisher-controller", ""),
+    named("ephemeral-volume-controller", "ephemeral-volume"),
+    named("storageversion-garbage-collector-controller", "storage-version-gc"),
+    named("resourceclaim-controller", "resource-claim-controller"),
+    named("legacy-serviceaccount-token-cleaner-controller", "legacy-service-account-token-cleaner"),
+    named("validatingadmissionpolicy-status-controller", ""),
+    named("service-cidr-controller", ""),
+    named("storage-version-migrator-controller", ""),
+    unless_asked("selinux-warning-controller", ""),
+    named("resourcepoolstatusrequest-controller", ""),
+    named("podgroup-protection-controller", ""),
+    named("service-lb-controller", "service"),
+    named("node-route-controller", "route"),
+    named("cloud-node-lifecycle-controller", "cloud-node-lifecycle"),
+];
+
+/// What an API server of Holdfast does itself, whether or not a controller is asked to.
+pub const OF_THE_SERVER: [&str; 2] = ["namespace-controller", "clusterrole-aggregation-controller"];
+
+/// Which controllers run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// The names as they were given, in order, aliases replaced.
+    entries: Vec<(bool, &'static str)>,
+    /// What becomes of those that are not named: true with `*`, false with `-*` or where neither is given.
+    others: bool,
+}
+
+impl Choice {
+    /// Reads the entries of the option: `*`, `name`, `-name`. The first one that names a controller decides.
+    pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Choice, String> {
+        let mut choice = Choice { entries: Vec::new(), others: false };
+        let mut unknown = Vec::new();
+        let mut is_open = true;
+        for entry in entries.into_iter().map(str::trim) {
+            let (wanted, name) = entry.strip_prefix('-').map_or((true, entry), |name| (false, name));
+            if name == "*" {
+                choice.others = wanted && is_open;
+                is_open = false;
+                continue;
+            }
+            match ALL.iter().find(|named| named.name == name || !name.is_empty() && named.alias == name) {
+                Some(named) => choice.entries.push((wanted, named.name)),
+                None => unknown.push(format!("{name:?} is not in the list of known controllers")),
+            }
+        }
+        if unknown.is_empty() { Ok(choice) } else { Err(unknown.join(", ")) }
+    }
+
+    /// Whether this controller runs.
+    pub fn runs(&self, name: &str) -> bool {
+        let by_default = ALL.iter().any(|named| named.name == name && named.by_default);
+        let entry = self.entries.iter().find(|(_, entry)| *entry == name);
+        entry.map_or(self.others && by_default, |(wanted, _)| *wanted)
+    }
+
+    /// Those that are wanted by name.
+    pub fn named(&self) -> impl Iterator<Item = &'static str> {
+        let first = |place: usize, name: &str| self.entries.iter().position(|(_, entry)| *entry == name) == Some(place);
+        let wanted: Vec<&'static str> = self
+            .entries
+            .iter()
+            .enumerate()
+            .filter(|(at, (wanted, name))| *wanted && first(*at, name))
+            .map(|(_, entry)| entry.1)
+            .collect();
+        wanted.into_iter()
+    }
+
+    /// Whether no controller runs.
+    pub fn is_nobody(&self) -> bool {
+        !ALL.iter().any(|named| self.runs(named.name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(entries: &str, name: &str) -> bool {
+        Choice::parse(entries.split(',')).expect("known names").runs(name)
+    }
+
+    #[test]
+    fn the_first_entry_that_names_a_controller_decides() {
+        let rows = [
+            ("*", "job-controller", true),
+            ("*", "bootstrap-signer-controller", false),
+            ("*,bootstrapsigner", "bootstrap-signer-controller", true),
+            ("-job,*", "job-controller", false),
+            ("*,-job-controller", "job-controller", false),
+            ("job,-job-controller", "job-controller", true),
+            ("-job,job", "job-controller", false),
+            ("job", "deployment-controller", false),
+            ("-*", "job-controller", false),
+            ("-*,job", "job-controller", true),
+        ];
+        for (entries, name, expected) in rows {
+            assert_eq!(runs(entries, name), expected, "{entries} {name}");
+        }
+    }
+
+    #[test]
+    fn unknown_names_are_refused_and_nobody_is_told_apart() {
+        let refused = Choice::parse(["*", "jobs", ""]).expect_err("unknown");
+        assert_eq!(
+            refused,
+            "\"jobs\" is not in the list of known controllers, \"\" is not in the list of known controllers"
+        );
+        assert!(Choice::parse(["-*"]).expect("known").is_nobody());
+        assert!(!Choice::parse(["-*", "job"]).expect("known").is_nobody());
+        let choice = Choice::parse(["-job", "job", "ttl", "*"]).expect("known");
+        assert_eq!(choice.named().collect::<Vec<_>>(), ["ttl-controller"]);
+    }
+
+    #[test]
+    fn every_controller_that_is_built_is_known() {
+        for controller in crate::all(&crate::Settings::default()) {
+            let is_known = ALL.iter().any(|named| named.name == controller.name());
+            assert!(is_known, "{}", controller.name());
+        }
+    }
+}

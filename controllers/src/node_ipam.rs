@@ -1,0 +1,204 @@
+//! Gives each node a range of addresses for its pods, of each family that the cluster has.
+
+use crate::Settings;
+use crate::addresses::Range;
+use crate::subject::Subject;
+use holdfast_world::views::Node;
+use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Stamp, View, World};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many ranges there may be in one, as a power of two: each that is taken is kept in memory.
+const DOUBLINGS_MAX: u32 = 16;
+
+/// Plans a node at a time.
+pub struct NodeRanges {
+    pools: Vec<Pool>,
+    /// What each node has, or will have as soon as it is written.
+    given: BTreeMap<Key, Vec<Range>>,
+}
+
+/// The cluster's range of one family.
+struct Pool {
+    range: Range,
+    /// Of a node's part.
+    bits: u32,
+    doublings: u32,
+    taken: BTreeSet<u128>,
+    /// The parts before this one were tried since it last went round.
+    next: u128,
+}
+
+impl NodeRanges {
+    /// `None` where nodes get no ranges from here; or why the settings are no good.
+    pub fn new(settings: &Settings) -> Result<Option<NodeRanges>, String> {
+        if !settings.allocate_node_ranges {
+            return Ok(None);
+        }
+        let mut pools = Vec::new();
+        for text in &settings.cluster_ranges {
+            let range = Range::parse(text).ok_or_else(|| format!("invalid CIDR address: {text}"))?;
+            let bits = if range.is_v6 { settings.node_bits_v6 } else { settings.node_bits_v4 };
+            let doublings = range.doublings(bits).filter(|doublings| *doublings <= DOUBLINGS_MAX);
+            let doublings =
+                doublings.ok_or_else(|| format!("a range of /{bits} for each node does not fit in {range}"))?;
+            let mut pool = Pool { range, bits, doublings, taken: BTreeSet::new(), next: 0 };
+            settings.service_ranges.iter().filter_map(|text| Range::parse(text)).for_each(|range| pool.take(&range));
+            pools.push(pool);
+        }
+        Ok(Some(NodeRanges { pools, given: BTreeMap::new() }))
+    }
+}
+
+impl Pool {
+    /// All parts that overlap a range are taken.
+    fn take(&mut self, range: &Range) {
+        if !self.range.overlaps(range) {
+            return;
+        }
+        if range.covers(&self.range) {
+            return self.taken.extend(0..1u128 << self.doublings);
+        }
+        let first = self.range.index_of(self.bits, range);
+        let count = range.doublings(self.bits).map_or(1, |doublings| 1u128 << doublings.min(DOUBLINGS_MAX));
+        self.taken.extend(first..first + count);
+    }
+
+    fn release(&mut self, range: &Range) {
+        if self.range.covers(range) {
+            self.taken.remove(&self.range.index_of(self.bits, range));
+        }
+    }
+
+    fn allocate(&mut self) -> Option<Range> {
+        let size = 1u128 << self.doublings;
+        let free = (0..size).map(|step| (self.next + step) % size).find(|index| !self.taken.contains(index))?;
+        self.taken.insert(free);
+        self.next = (free + 1) % size;
+        Some(self.range.nth(self.bits, free))
+    }
+}
+
+impl Controller for NodeRanges {
+    fn name(&self) -> &'static str {
+        "node-ipam-controller"
+    }
+
+    fn account(&self) -> &'static str {
+        "node-controller"
+    }
+
+    fn component(&self) -> &'static str {
+        "cidrAllocator"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![Node::resource().clone()]
+    }
+
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
+        if let Some(node) = change.after::<Node>() {
+            let ranges: Vec<Range> = node.spec.pod_cidrs.iter().filter_map(|text| Range::parse(text)).collect();
+            if !ranges.is_empty() {
+                for pool in &mut self.pools {
+                    ranges.iter().for_each(|range| pool.take(range));
+                }
+                self.given.insert(change.key.clone(), ranges);
+            }
+            return keys.add(change.key.clone());
+        }
+        for range in self.given.remove(&change.key).unwrap_or_default() {
+            self.pools.iter_mut().for_each(|pool| pool.release(&range));
+        }
+        // What is free again may be what another waits for.
+        let waiting = world.all::<Node>().filter(|node| node.spec.pod_cidrs.is_empty());
+        waiting.for_each(|node| keys.add(node.object.key()));
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, _: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        let Some(node) = world.get::<Node>(key) else { return plan };
+        if !node.spec.pod_cidrs.is_empty() || node.meta().is_deleting() {
+            return plan;
+        }
+        if !self.given.contains_key(key) {
+            let mut ranges = Vec::new();
+            for pool in &mut self.pools {
+                ranges.extend(pool.allocate());
+            }
+            if ranges.len() < self.pools.len() {
+                for range in ranges {
+                    self.pools.iter_mut().for_each(|pool| pool.release(&range));
+                }
+                let message = format!("Node {} status is now: CIDRNotAvailable", key.name);
+                plan.notes.push(Subject::from(node).normal("CIDRNotAvailable", message));
+                return plan;
+            }
+            self.given.insert(key.clone(), ranges);
+        }
+        let ranges: Vec<String> = self.given.get(key).into_iter().flatten().map(Range::to_string).collect();
+        if let Some(first) = ranges.first() {
+            let patch = json!({"spec": {"podCIDR": first, "podCIDRs": ranges}});
+            plan.then(Subject::from(node).strategic_patch(patch));
+        }
+        plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_world::Trial;
+    use serde_json::Value;
+
+    fn settings(ranges: &[&str]) -> Settings {
+        Settings {
+            allocate_node_ranges: true,
+            cluster_ranges: ranges.iter().map(|text| (*text).to_owned()).collect(),
+            service_ranges: vec!["10.1.1.0/24".into()],
+            ..Settings::default()
+        }
+    }
+
+    fn trial(ranges: &[&str]) -> Trial {
+        Trial::new().with(NodeRanges::new(&settings(ranges)).expect("good settings").expect("it runs"))
+    }
+
+    fn node(name: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    }
+
+    #[test]
+    fn each_node_gets_a_range_of_each_family() {
+        let mut trial = trial(&["10.1.0.0/22", "fd00::/56"]);
+        for name in ["a", "b"] {
+            trial.create(node(name));
+            trial.run();
+        }
+        assert_eq!(trial.get("nodes", "a")["spec"]["podCIDRs"], json!(["10.1.0.0/24", "fd00::/64"]));
+        assert_eq!(trial.get("nodes", "b")["spec"]["podCIDR"], "10.1.2.0/24", "services have the second");
+    }
+
+    #[test]
+    fn ranges_are_given_once_and_come_back() {
+        let mut trial = trial(&["10.1.0.0/23"]);
+        let mut first = node("a");
+        first["spec"] = json!({"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24"]});
+        trial.create(first);
+        trial.create(node("b"));
+        trial.run();
+        assert_eq!(trial.get("nodes", "b")["spec"]["podCIDR"], Value::Null);
+        assert_eq!(trial.take_notes(), ["Normal CIDRNotAvailable Node b status is now: CIDRNotAvailable"]);
+        trial.delete("nodes", "a");
+        trial.run();
+        assert_eq!(trial.get("nodes", "b")["spec"]["podCIDR"], "10.1.0.0/24");
+    }
+
+    #[test]
+    fn settings_that_do_not_fit() {
+        for ranges in ["10.1.0.0/25", "10.0.0.0/7", "x"] {
+            assert!(NodeRanges::new(&settings(&[ranges])).is_err(), "{ranges}");
+        }
+        assert!(NodeRanges::new(&Settings::default()).expect("nothing is asked for").is_none());
+    }
+}

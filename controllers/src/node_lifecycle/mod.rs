@@ -1,0 +1,211 @@
+//! Finds out which nodes no longer answer, and keeps the taints of nodes as their conditions say.
+//!
+//! A node lives while its lease is renewed or its Ready condition has a new heartbeat, by the time at which that was
+//! seen here. One that was silent for too long gets conditions Unknown, and its pods count as not ready. Taints that
+//! keep pods away follow conditions at once; those that drive pods out are given out slowly, zone by zone.
+
+mod conditions;
+mod taints;
+mod zones;
+
+#[cfg(test)]
+mod tests;
+
+use crate::Settings;
+use crate::pod_gc::{index_by_node, pods_on};
+use crate::settings::NodeSettings;
+use crate::subject::Subject;
+use holdfast_world::views::pod::Condition;
+use holdfast_world::views::{Lease, Node, Pod};
+use holdfast_world::{Action, Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Time, View, World};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use zones::Zones;
+
+const LEASES: &str = "kube-node-lease";
+/// Labels that nodes have under an older name as well.
+const MIRRORED: [(&str, &str); 2] =
+    [("kubernetes.io/arch", "beta.kubernetes.io/arch"), ("kubernetes.io/os", "beta.kubernetes.io/os")];
+
+/// Plans a node at a time.
+pub struct NodeLifecycle {
+    settings: NodeSettings,
+    health: BTreeMap<Key, Health>,
+    zones: Zones,
+}
+
+/// What is known of a node's life.
+struct Health {
+    uid: String,
+    /// When it was last seen alive.
+    seen: Time,
+    /// Whether people were told that it is there.
+    told: bool,
+}
+
+impl NodeLifecycle {
+    pub fn new(settings: &Settings) -> NodeLifecycle {
+        let settings = settings.nodes.clone();
+        NodeLifecycle { zones: Zones::new(settings.clone()), settings, health: BTreeMap::new() }
+    }
+}
+
+impl Controller for NodeLifecycle {
+    fn name(&self) -> &'static str {
+        "node-lifecycle-controller"
+    }
+
+    fn account(&self) -> &'static str {
+        "node-controller"
+    }
+
+    fn component(&self) -> &'static str {
+        "node-controller"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![Node::resource().clone(), Pod::resource().clone(), Lease::resource().clone()]
+    }
+
+    fn indexes(&self, world: &mut World) {
+        index_by_node(world);
+    }
+
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<Lease>() {
+            return self.see_lease(change);
+        }
+        if !change.is_of::<Node>() {
+            return;
+        }
+        keys.add(change.key.clone());
+        let before = change.before::<Node>();
+        if let Some(node) = change.after::<Node>() {
+            let alive = before.is_none_or(|before| before.meta().uid != node.meta().uid)
+                || before.and_then(heartbeat) != heartbeat(node);
+            let health = self.health.entry(change.key.clone()).or_insert_with(|| Health {
+                uid: node.meta().uid.clone(),
+                seen: node.object.seen,
+                told: false,
+            });
+            if alive {
+                health.seen = health.seen.max(node.object.seen);
+            }
+            if health.uid != node.meta().uid {
+                *health = Health { uid: node.meta().uid.clone(), seen: node.object.seen, told: false };
+            }
+        }
+        let effect = self.zones.see(&change.key.name, change.after::<Node>());
+        if let zones::Effect::Recovered = effect
+            && let Some(now) = change.newest().map(|node| node.seen)
+        {
+            // Nobody could tell which nodes were alive meanwhile.
+            self.health.values_mut().for_each(|health| health.seen = health.seen.max(now));
+        }
+        if effect != zones::Effect::None {
+            world.all::<Node>().for_each(|node| keys.add(node.object.key()));
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        let Some(node) = world.get::<Node>(key) else {
+            self.zones.forget(&key.name);
+            plan.notes.extend(self.health.remove(key).map(|health| removed(key, &health.uid)));
+            return plan;
+        };
+        let Some(health) = self.health.get_mut(key) else { return plan };
+        if !std::mem::replace(&mut health.told, true) {
+            let message = format!("Node {0} event: Registered Node {0} in Controller", key.name);
+            plan.notes.push(Subject::from(node).normal("RegisteredNode", message));
+        }
+        let deadline = self.deadline(node, key);
+        if deadline > stamp.time {
+            plan.again_at(deadline);
+        } else if let Some(action) = conditions::unknown(node, stamp.time) {
+            let was_ready = Condition::is_true(&node.status.conditions, "Ready");
+            let message = format!("Node {} status is now: NodeNotReady", key.name);
+            let note = was_ready.then(|| Subject::from(node).normal("NodeNotReady", message));
+            plan.then(Action { told: note, ..action });
+            if was_ready {
+                plan.together(pods_on(world, &key.name).filter_map(|pod| not_ready(pod, stamp.time)).collect());
+            }
+            return plan;
+        }
+        let mut patch = Map::new();
+        let labels = mirrored_labels(node);
+        if !labels.is_empty() {
+            patch.insert("metadata".into(), json!({"labels": labels}));
+        }
+        let desired = taints::desired(node, stamp.time, &mut self.zones, &mut plan);
+        if let Some(taints) = desired {
+            patch.insert("spec".into(), json!({"taints": taints}));
+            // The list is written whole, so it rests on the one that was seen.
+            patch.entry("metadata").or_insert_with(|| json!({}))["resourceVersion"] =
+                node.meta().resource_version.as_str().into();
+        }
+        if !patch.is_empty() {
+            plan.then(Subject::from(node).strategic_patch(Value::Object(patch)));
+        }
+        plan
+    }
+}
+
+impl NodeLifecycle {
+    fn see_lease(&mut self, change: &Change) {
+        let renewed = |side: Option<Seen<'_, Lease>>| side.and_then(|lease| lease.spec.renew_time);
+        if &*change.key.namespace != LEASES || renewed(change.before()) == renewed(change.after()) {
+            return;
+        }
+        if let Some(health) = self.health.get_mut(&Key::cluster(&change.key.name))
+            && let Some(lease) = &change.after
+        {
+            health.seen = health.seen.max(lease.seen);
+        }
+    }
+
+    /// When a node counts as silent, if nothing is heard of it until then.
+    fn deadline(&self, node: Seen<'_, Node>, key: &Key) -> Time {
+        let seen = self.health.get(key).map_or(node.object.seen, |health| health.seen);
+        match Condition::find(&node.status.conditions, "Ready") {
+            Some(_) => seen.plus_seconds(self.settings.monitor_grace_seconds),
+            None => node.meta().creation_timestamp.unwrap_or(seen).plus_seconds(self.settings.startup_grace_seconds),
+        }
+    }
+}
+
+/// What changes of the Ready condition while a node lives.
+fn heartbeat(node: Seen<'_, Node>) -> Option<(String, Option<Time>)> {
+    let ready = Condition::find(&node.view.status.conditions, "Ready")?;
+    // Unknown is what this controller says, and no sign of life.
+    (ready.status != "Unknown").then(|| (ready.status.clone(), ready.last_heartbeat_time))
+}
+
+fn removed(key: &Key, uid: &str) -> Note {
+    Note {
+        resource: Node::resource().clone(),
+        key: key.clone(),
+        uid: uid.into(),
+        version: "".into(),
+        warning: false,
+        reason: "RemovingNode",
+        message: format!("Node {0} event: Removing Node {0} from Controller", key.name),
+    }
+}
+
+fn not_ready(pod: Seen<'_, Pod>, now: Time) -> Option<Action> {
+    Condition::find(&pod.status.conditions, "Ready").filter(|ready| ready.status != "False")?;
+    let note = Subject::from(pod).warning("NodeNotReady", "Node is not ready".into());
+    let condition = json!({"type": "Ready", "status": "False", "lastTransitionTime": now});
+    let patch = json!({"status": {"conditions": [condition]}});
+    Some(Subject::from(pod).strategic_patch(patch).subresource("status").told(note))
+}
+
+fn mirrored_labels(node: Seen<'_, Node>) -> Map<String, Value> {
+    let meta = node.meta();
+    let mirrored = MIRRORED.iter().filter_map(|(label, older)| Some((older, meta.label(label)?)));
+    mirrored
+        .filter(|(older, value)| meta.label(older) != Some(value))
+        .map(|(older, value)| ((*older).to_owned(), value.into()))
+        .collect()
+}

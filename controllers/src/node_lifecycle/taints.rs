@@ -1,0 +1,85 @@
+//! Which taints a node has because of its conditions.
+
+use super::zones::{Turn, Zones};
+use crate::subject::part;
+use holdfast_world::views::Node;
+use holdfast_world::views::pod::Condition;
+use holdfast_world::{Plan, Seen, Time};
+use serde_json::{Value, json};
+
+const NO_SCHEDULE: &str = "NoSchedule";
+const NO_EXECUTE: &str = "NoExecute";
+pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
+pub const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+/// The taint that keeps pods away while a condition has a status.
+const BY_CONDITION: [(&str, &str, &str); 6] = [
+    ("Ready", "False", NOT_READY),
+    ("Ready", "Unknown", UNREACHABLE),
+    ("MemoryPressure", "True", "node.kubernetes.io/memory-pressure"),
+    ("DiskPressure", "True", "node.kubernetes.io/disk-pressure"),
+    ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
+    ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
+];
+
+/// The whole list as it should be; `None` where it is.
+pub fn desired(node: Seen<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Plan) -> Option<Vec<Value>> {
+    let mut wanted: Vec<(&str, &str)> = Vec::new();
+    for condition in &node.status.conditions {
+        let taint =
+            BY_CONDITION.iter().find(|(kind, status, _)| condition.kind == *kind && condition.status == *status);
+        wanted.extend(taint.map(|(_, _, key)| (*key, NO_SCHEDULE)));
+    }
+    if node.spec.unschedulable {
+        wanted.push((UNSCHEDULABLE, NO_SCHEDULE));
+    }
+    if let Some(key) = driving_out(node, now, zones, plan) {
+        wanted.push((key, NO_EXECUTE));
+    }
+    let is_ours = |key: &str, effect: &str| match effect {
+        NO_SCHEDULE => key == UNSCHEDULABLE || BY_CONDITION.iter().any(|(_, _, known)| *known == key),
+        NO_EXECUTE => key == NOT_READY || key == UNREACHABLE,
+        _ => false,
+    };
+    let has = |key: &str, effect: &str| node.spec.taints.iter().any(|taint| taint.key == key && taint.effect == effect);
+    let surplus = |taint: &&holdfast_world::views::node::Taint| {
+        is_ours(&taint.key, &taint.effect) && !wanted.contains(&(&*taint.key, &*taint.effect))
+    };
+    let missing: Vec<_> = wanted.iter().filter(|(key, effect)| !has(key, effect)).collect();
+    if missing.is_empty() && !node.spec.taints.iter().any(|taint| surplus(&taint)) {
+        return None;
+    }
+    let mut taints = part(node.object, &["spec", "taints"]).as_array().cloned().unwrap_or_default();
+    taints.retain(|taint| {
+        let (key, effect) = (taint["key"].as_str().unwrap_or_default(), taint["effect"].as_str().unwrap_or_default());
+        !is_ours(key, effect) || wanted.contains(&(key, effect))
+    });
+    taints.extend(missing.into_iter().map(|(key, effect)| json!({"key": key, "effect": effect, "timeAdded": now})));
+    Some(taints)
+}
+
+/// The taint that drives pods out, if the node is lost and its turn has come.
+fn driving_out(node: Seen<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Plan) -> Option<&'static str> {
+    let name = &node.meta().name;
+    let wanted = match Condition::find(&node.status.conditions, "Ready")?.status.as_str() {
+        "False" => NOT_READY,
+        "Unknown" => UNREACHABLE,
+        _ => {
+            zones.forget_turn(name);
+            return None;
+        }
+    };
+    let has_any = node
+        .spec
+        .taints
+        .iter()
+        .any(|taint| taint.effect == NO_EXECUTE && (taint.key == NOT_READY || taint.key == UNREACHABLE));
+    match zones.turn(name, has_any, now) {
+        Turn::Now => Some(wanted),
+        Turn::At(time) => {
+            plan.again_at(time);
+            None
+        }
+        Turn::Never => None,
+    }
+}

@@ -1,0 +1,175 @@
+//! Zones of nodes: how much of each is lost, and how fast pods are driven out of it.
+//!
+//! Where very many nodes are lost at once it is more likely that they cannot be reached than that they are dead, and
+//! driving pods out slows down or stops. Where all nodes of all zones are lost, it is this controller that is cut off.
+
+use crate::settings::NodeSettings;
+use holdfast_world::views::Node;
+use holdfast_world::views::pod::Condition;
+use holdfast_world::{Seen, Time};
+use std::collections::{BTreeMap, BTreeSet};
+
+const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
+
+pub struct Zones {
+    settings: NodeSettings,
+    zones: BTreeMap<String, Zone>,
+    /// The zone of each node that counts, and whether it is ready.
+    nodes: BTreeMap<String, (String, bool)>,
+    /// Nodes whose turn has come, until they are seen with their taint.
+    due: BTreeSet<String>,
+    is_cut_off: bool,
+}
+
+#[derive(Default)]
+struct Zone {
+    ready: usize,
+    lost: usize,
+    /// Before that no other node's turn comes.
+    next: Option<Time>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Normal,
+    Partial,
+    Full,
+}
+
+/// What a change of one node means to the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    None,
+    /// The rate at which turns come has changed.
+    Changed,
+    /// Nodes are seen again after all were lost.
+    Recovered,
+}
+
+/// When a node gets the taint that drives its pods out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    Now,
+    At(Time),
+    /// Not as things are.
+    Never,
+}
+
+impl Zones {
+    pub fn new(settings: NodeSettings) -> Zones {
+        Zones { settings, zones: BTreeMap::new(), nodes: BTreeMap::new(), due: BTreeSet::new(), is_cut_off: false }
+    }
+
+    /// Takes in a node as it is now.
+    pub fn see(&mut self, name: &str, node: Option<Seen<'_, Node>>) -> Effect {
+        let counts = node.filter(|node| node.meta().label(EXCLUDED).is_none());
+        let after = counts.and_then(|node| {
+            let ready = Condition::find(&node.view.status.conditions, "Ready");
+            // Who has not reported yet may be on its way.
+            ready.map(|ready| (zone_of(node), ready.status == "True"))
+        });
+        let before = match &after {
+            Some(after) => self.nodes.insert(name.to_owned(), after.clone()),
+            None => self.nodes.remove(name),
+        };
+        if before == after {
+            return Effect::None;
+        }
+        let states = [&before, &after].map(|side| side.as_ref().map(|(zone, _)| (zone.clone(), self.state(zone))));
+        self.count(before, false);
+        self.count(after, true);
+        let was_cut_off = self.is_cut_off;
+        self.is_cut_off = !self.zones.is_empty() && self.zones.keys().all(|zone| self.state(zone) == State::Full);
+        match (was_cut_off, self.is_cut_off) {
+            (true, false) => {
+                self.due.clear();
+                Effect::Recovered
+            }
+            (false, true) => {
+                self.due.clear();
+                Effect::Changed
+            }
+            _ if states.iter().flatten().any(|(zone, state)| self.state(zone) != *state) => Effect::Changed,
+            _ => Effect::None,
+        }
+    }
+
+    fn count(&mut self, side: Option<(String, bool)>, more: bool) {
+        let Some((name, ready)) = side else { return };
+        let zone = self.zones.entry(name.clone()).or_default();
+        let number = if ready { &mut zone.ready } else { &mut zone.lost };
+        *number = if more { *number + 1 } else { number.saturating_sub(1) };
+        if zone.ready + zone.lost == 0 {
+            self.zones.remove(&name);
+        }
+    }
+
+    fn state(&self, zone: &str) -> State {
+        let Some(Zone { ready, lost, .. }) = self.zones.get(zone) else { return State::Normal };
+        let part = *lost as f64 / (*lost + *ready) as f64;
+        match (ready, lost) {
+            (0, 1..) => State::Full,
+            (_, 3..) if part >= self.settings.unhealthy_zone => State::Partial,
+            _ => State::Normal,
+        }
+    }
+
+    /// How many nodes a second get the taint.
+    fn rate(&self, zone: &str) -> f64 {
+        let size = self.zones.get(zone).map_or(0, |zone| zone.ready + zone.lost);
+        match self.state(zone) {
+            State::Partial if size > self.settings.large_cluster => self.settings.secondary_eviction_rate,
+            State::Partial => 0.0,
+            State::Normal | State::Full => self.settings.eviction_rate,
+        }
+    }
+
+    /// Whether a lost node's turn has come. Which of the two taints it has may always change.
+    pub fn turn(&mut self, name: &str, has_any: bool, now: Time) -> Turn {
+        if self.is_cut_off {
+            return Turn::Never;
+        }
+        if has_any {
+            self.due.remove(name);
+            return Turn::Now;
+        }
+        if self.due.contains(name) {
+            return Turn::Now;
+        }
+        let zone = self.nodes.get(name).map(|(zone, _)| zone.clone()).unwrap_or_default();
+        let rate = self.rate(&zone);
+        if rate <= 0.0 {
+            return Turn::Never;
+        }
+        let known = self.zones.entry(zone).or_default();
+        match known.next.filter(|next| *next > now) {
+            Some(next) => Turn::At(next),
+            None => {
+                known.next = Some(now.plus_millis((1000.0 / rate) as i64));
+                self.due.insert(name.to_owned());
+                Turn::Now
+            }
+        }
+    }
+
+    pub fn forget_turn(&mut self, name: &str) {
+        self.due.remove(name);
+    }
+
+    pub fn forget(&mut self, name: &str) {
+        self.forget_turn(name);
+        let side = self.nodes.remove(name);
+        self.count(side, false);
+    }
+}
+
+/// Region and zone, or nothing where a node says neither.
+fn zone_of(node: Seen<'_, Node>) -> String {
+    let label = |stable: &str, older: &str| {
+        let meta = node.meta();
+        meta.label(stable).or_else(|| meta.label(older)).unwrap_or_default().to_owned()
+    };
+    let region = label("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region");
+    let zone = label("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone");
+    if region.is_empty() && zone.is_empty() { String::new() } else { format!("{region}:\0:{zone}") }
+}

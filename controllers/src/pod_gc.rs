@@ -1,0 +1,270 @@
+//! Deletes pods that nobody else would: of nodes that are gone, those that end without ever having had a node, and the
+//! oldest of very many that have ended.
+
+use crate::Settings;
+use crate::subject::Subject;
+use holdfast_world::views::{Node, Pod, pod::Condition};
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, Time, Verb, View, World,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// How long a node may be away before its pods are lost: one that registers anew keeps them.
+const QUARANTINE_SECONDS: i64 = 40;
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+/// An index of pods by their node.
+const BY_NODE: &str = "node";
+/// An index of pods that have ended, under one value.
+const ENDED: &str = "ended";
+
+/// Plans a pod at a time, and under the empty key those that have ended.
+pub struct PodCollector {
+    /// How many pods that have ended are kept; all, if it is not positive.
+    threshold: i64,
+    ended: i64,
+    /// Since when nodes that pods are bound to are away.
+    away: BTreeMap<String, Time>,
+}
+
+impl PodCollector {
+    pub fn new(settings: &Settings) -> PodCollector {
+        PodCollector { threshold: settings.terminated_pod_threshold, ended: 0, away: BTreeMap::new() }
+    }
+}
+
+impl Controller for PodCollector {
+    fn name(&self) -> &'static str {
+        "pod-garbage-collector-controller"
+    }
+
+    fn account(&self) -> &'static str {
+        "pod-garbage-collector"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![Pod::resource().clone(), Node::resource().clone()]
+    }
+
+    fn indexes(&self, world: &mut World) {
+        index_by_node(world);
+        world.index::<Pod>(ENDED, |object| {
+            let ended = object.view::<Pod>().is_some_and(Pod::is_finished);
+            if ended { vec![Text::from("")] } else { Vec::new() }
+        });
+    }
+
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<Node>() {
+            if change.after.is_some() {
+                self.away.remove(&*change.key.name);
+            }
+            return pods_on(world, &change.key.name).for_each(|pod| keys.add(pod.object.key()));
+        }
+        let [before, after] = [change.before::<Pod>(), change.after::<Pod>()];
+        let ended = |side: &Option<Seen<'_, Pod>>| i64::from(side.is_some_and(|pod| pod.is_finished()));
+        self.ended += ended(&after) - ended(&before);
+        if self.threshold > 0 && self.ended > self.threshold {
+            keys.add(Key::cluster(""));
+        }
+        keys.add(change.key.clone());
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        if key.name.is_empty() {
+            self.plan_ended(world, &mut plan);
+        } else if let Some(pod) = world.get::<Pod>(key) {
+            self.plan_pod(world, pod, stamp, &mut plan);
+        }
+        plan
+    }
+}
+
+impl PodCollector {
+    /// Those that were evicted go first, then the oldest.
+    fn plan_ended(&self, world: &World, plan: &mut Plan) {
+        let mut ended: Vec<Seen<'_, Pod>> = world.indexed::<Pod>(ENDED, "").collect();
+        let surplus = usize::try_from(self.threshold).map_or(0, |kept| ended.len().saturating_sub(kept));
+        if self.threshold <= 0 || surplus == 0 {
+            return;
+        }
+        ended.sort_by_key(|pod| {
+            let evicted = pod.status.phase == "Failed" && pod.status.reason == "Evicted";
+            (!evicted, pod.meta().creation_timestamp, pod.object.key())
+        });
+        plan.together(ended[..surplus].iter().map(|pod| remove(*pod)).collect());
+    }
+
+    fn plan_pod(&mut self, world: &World, pod: Seen<'_, Pod>, stamp: Stamp, plan: &mut Plan) {
+        let (meta, node) = (pod.meta(), &pod.spec.node_name);
+        if node.is_empty() {
+            if meta.is_deleting() {
+                fail_and_remove(pod, None, stamp, plan);
+            }
+            return;
+        }
+        match world.get::<Node>(&Key::cluster(node)) {
+            Some(node) if meta.is_deleting() && is_out_of_service(node) => fail_and_remove(pod, None, stamp, plan),
+            Some(_) => {}
+            None => {
+                let since = *self.away.entry(node.clone()).or_insert(stamp.time);
+                let until = since.plus_seconds(QUARANTINE_SECONDS);
+                if stamp.time < until {
+                    plan.again_at(until);
+                } else {
+                    fail_and_remove(pod, Some("PodGC: node no longer exists"), stamp, plan);
+                }
+            }
+        }
+    }
+}
+
+fn is_out_of_service(node: Seen<'_, Node>) -> bool {
+    node.spec.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE)
+        && !Condition::is_true(&node.status.conditions, "Ready")
+}
+
+/// Lets [`pods_on`] find pods.
+pub fn index_by_node(world: &mut World) {
+    world.index::<Pod>(BY_NODE, |object| {
+        let node = object.view::<Pod>().map(|pod| pod.spec.node_name.as_str());
+        node.filter(|node| !node.is_empty()).map(Text::from).into_iter().collect()
+    });
+}
+
+/// The pods that are bound to a node.
+pub fn pods_on<'a>(world: &'a World, node: &str) -> impl Iterator<Item = Seen<'a, Pod>> + use<'a> {
+    world.indexed::<Pod>(BY_NODE, node)
+}
+
+/// Whoever waits for the pod learns first that it has failed.
+fn fail_and_remove(pod: Seen<'_, Pod>, disruption: Option<&str>, stamp: Stamp, plan: &mut Plan) {
+    if !pod.is_finished() {
+        plan.together(pod_status(pod, stamp.time, Some("Failed"), disruption.map(|why| ("DeletionByPodGC", why))));
+    }
+    if !(pod.meta().is_deleting() && pod.meta().deletion_grace_period_seconds == Some(0)) {
+        plan.then(remove(pod));
+    }
+}
+
+/// A patch of a pod's status: its phase, and that it is disrupted, by whom and why.
+pub fn pod_status(pod: Seen<'_, Pod>, now: Time, phase: Option<&str>, disruption: Option<(&str, &str)>) -> Vec<Action> {
+    let mut status = json!({});
+    if let Some(phase) = phase {
+        status["phase"] = phase.into();
+    }
+    if let Some((reason, message)) = disruption {
+        let known = Condition::find(&pod.status.conditions, "DisruptionTarget");
+        let is_said =
+            known.is_some_and(|known| known.status == "True" && known.reason == reason && known.message == message);
+        if !is_said {
+            let since = known.filter(|known| known.status == "True").and_then(|known| known.last_transition_time);
+            status["conditions"] = json!([{"type": "DisruptionTarget", "status": "True", "reason": reason,
+                "message": message, "observedGeneration": pod.meta().generation,
+                "lastTransitionTime": since.unwrap_or(now)}]);
+        }
+    }
+    if status == json!({}) {
+        return Vec::new();
+    }
+    let patch: Value = json!({"metadata": {"uid": pod.meta().uid}, "status": status});
+    vec![Action::new(Pod::resource(), pod.object.key(), Verb::StrategicPatch(patch)).subresource("status")]
+}
+
+fn remove(pod: Seen<'_, Pod>) -> Action {
+    let mut action = Subject::from(pod).delete();
+    if let Verb::Delete { grace_seconds, .. } = &mut action.verb {
+        *grace_seconds = Some(0);
+    }
+    action
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_world::Trial;
+
+    fn pod(name: &str, node: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}})
+    }
+
+    fn node() -> Value {
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
+    }
+
+    fn trial() -> Trial {
+        Trial::new().with(PodCollector::new(&Settings { terminated_pod_threshold: 2, ..Settings::default() }))
+    }
+
+    #[test]
+    fn pods_of_a_node_that_is_gone_go_after_a_while() {
+        let mut trial = trial();
+        trial.create(node());
+        let mut held = pod("p", "n");
+        held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        trial.create(held);
+        trial.run();
+        trial.delete("nodes", "n");
+        trial.run_for(39);
+        assert_eq!(trial.get("pods", "p")["status"]["phase"], "Pending");
+        trial.run_for(1);
+        let pod = trial.get("pods", "p");
+        assert_eq!(
+            (&pod["status"]["phase"], &pod["metadata"]["deletionGracePeriodSeconds"]),
+            (&json!("Failed"), &json!(0))
+        );
+        let condition = pod["status"]["conditions"]
+            .as_array()
+            .expect("conditions")
+            .iter()
+            .find(|one| one["type"] == "DisruptionTarget");
+        assert_eq!(condition.expect("it says why")["reason"], "DeletionByPodGC");
+    }
+
+    #[test]
+    fn a_node_that_comes_back_in_time_keeps_its_pods() {
+        let mut trial = trial();
+        trial.create(pod("p", "n"));
+        trial.run_for(30);
+        trial.create(node());
+        trial.run_for(30);
+        trial.delete("nodes", "n");
+        trial.run_for(30);
+        assert_eq!(trial.names("pods"), ["p"]);
+        trial.run_for(10);
+        assert!(trial.list("pods").is_empty());
+    }
+
+    #[test]
+    fn pods_that_wait_for_a_node_that_is_out_of_service_go() {
+        let mut trial = trial();
+        trial.create(node());
+        trial.create(pod("p", "n"));
+        trial.delete("pods", "p");
+        trial.run();
+        assert_eq!(trial.names("pods"), ["p"]);
+        trial.patch("nodes", "n", json!({"spec": {"taints": [{"key": OUT_OF_SERVICE, "effect": "NoExecute"}]}}));
+        trial.run();
+        assert!(trial.list("pods").is_empty());
+    }
+
+    #[test]
+    fn of_many_that_have_ended_the_evicted_and_the_oldest_go() {
+        let mut trial = trial();
+        trial.create(node());
+        for (name, phase, reason) in
+            [("a", "Succeeded", ""), ("b", "Failed", ""), ("c", "Failed", "Evicted"), ("d", "Running", "")]
+        {
+            trial.create(pod(name, "n"));
+            trial.patch_status("pods", name, json!({"phase": phase, "reason": reason}));
+            trial.pass_millis(2_000);
+        }
+        trial.run();
+        assert_eq!(trial.names("pods"), ["a", "b", "d"]);
+        trial.patch_status("pods", "d", json!({"phase": "Failed"}));
+        trial.run();
+        assert_eq!(trial.names("pods"), ["b", "d"]);
+    }
+}

@@ -1,0 +1,355 @@
+//! Makes claims of devices from the templates that pods name, and lets go of claims that no pod uses any more.
+
+use crate::subject::{Subject, part};
+use holdfast_world::views::device::Consumer;
+use holdfast_world::views::pod::PodClaim;
+use holdfast_world::views::{Pod, ResourceClaim, ResourceClaimTemplate};
+use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Verb, View, World};
+use serde_json::{Value, json};
+
+const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+/// The field manager of what a pod's status says of its claims.
+const MANAGER: &str = "ResourceClaimController";
+/// Before the names of claims in keys: the others are pods.
+const CLAIM: &str = "claim:";
+/// What generated names may begin with, so that the whole is a label.
+const BASE_MAX: usize = 57;
+
+/// Plans a pod or a claim at a time.
+pub struct ResourceClaims;
+
+impl Controller for ResourceClaims {
+    fn name(&self) -> &'static str {
+        "resourceclaim-controller"
+    }
+
+    fn account(&self) -> &'static str {
+        "resource-claim-controller"
+    }
+
+    fn component(&self) -> &'static str {
+        "resource_claim"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![Pod::resource().clone(), ResourceClaim::resource().clone(), ResourceClaimTemplate::resource().clone()]
+    }
+
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
+        let namespace = &change.key.namespace;
+        if change.is_of::<Pod>() {
+            let sides = [change.before::<Pod>(), change.after::<Pod>()];
+            if sides.iter().flatten().all(|pod| pod.spec.resource_claims.is_empty()) {
+                return;
+            }
+            keys.add(change.key.clone());
+            for pod in sides.iter().flatten() {
+                let named = pod.spec.resource_claims.iter().filter_map(|claim| claim_name(pod, claim));
+                named.for_each(|name| keys.add(claim_key(namespace, &name)));
+                let owned = world.owned::<ResourceClaim>(&pod.meta().uid);
+                owned.for_each(|claim| keys.add(claim_key(namespace, &claim.meta().name)));
+            }
+        } else if change.is_of::<ResourceClaim>() {
+            keys.add(claim_key(namespace, &change.key.name));
+            let owner = change.newest().and_then(|claim| claim.meta.controller()).filter(|owner| owner.kind == "Pod");
+            owner.into_iter().for_each(|owner| keys.add(Key::new(namespace, &owner.name)));
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, _: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        match key.name.strip_prefix(CLAIM) {
+            Some(name) => {
+                if let Some(claim) = world.get::<ResourceClaim>(&Key::new(&key.namespace, name)) {
+                    plan_claim(world, claim, &mut plan);
+                }
+            }
+            None => {
+                if let Some(pod) = world.get::<Pod>(key).filter(|pod| !is_done(pod) && !pod.meta().is_deleting()) {
+                    plan_pod(world, pod, &mut plan);
+                }
+            }
+        }
+        plan
+    }
+}
+
+fn claim_key(namespace: &str, name: &str) -> Key {
+    Key::new(namespace, &format!("{CLAIM}{name}"))
+}
+
+/// The claim that a pod uses under a name, as far as it is said.
+fn claim_name(pod: &Pod, claim: &PodClaim) -> Option<String> {
+    let made = || pod.status.resource_claim_statuses.iter().find(|status| status.name == claim.name);
+    claim.resource_claim_name.clone().or_else(|| made()?.resource_claim_name.clone())
+}
+
+/// Whether a pod will use no device any more.
+fn is_done(pod: &Seen<'_, Pod>) -> bool {
+    pod.is_finished() || pod.meta().is_deleting() && pod.spec.node_name.is_empty()
+}
+
+fn plan_pod(world: &World, pod: Seen<'_, Pod>, plan: &mut Plan) {
+    let mut statuses = Vec::new();
+    let mut is_news = false;
+    for claim in &pod.spec.resource_claims {
+        let Some(template) = &claim.resource_claim_template_name else { continue };
+        if let Some(known) = pod.status.resource_claim_statuses.iter().find(|status| status.name == claim.name) {
+            let mut status = json!({"name": known.name});
+            if let Some(name) = &known.resource_claim_name {
+                status["resourceClaimName"] = name.as_str().into();
+            }
+            statuses.push(status);
+        } else if let Some(found) = made_for(world, pod, claim) {
+            statuses.push(json!({"name": claim.name, "resourceClaimName": found.meta().name}));
+            is_news = true;
+        } else {
+            match from_template(world, pod, claim, template) {
+                Ok(action) => plan.then(action),
+                Err(why) => {
+                    let message = format!("PodResourceClaim {}: {why}", claim.name);
+                    plan.notes.push(Subject::from(pod).warning("FailedResourceClaimCreation", message));
+                    plan.unready = true;
+                }
+            }
+        }
+    }
+    if is_news {
+        let body = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": pod.meta().name, "namespace": pod.meta().namespace, "uid": pod.meta().uid},
+            "status": {"resourceClaimStatuses": statuses},
+        });
+        let apply = Action::new(Pod::resource(), pod.object.key(), Verb::Apply(body));
+        plan.then(apply.subresource("status").manager(MANAGER));
+    }
+    if !pod.spec.node_name.is_empty() {
+        let named = pod.spec.resource_claims.iter().filter_map(|claim| claim_name(&pod, claim));
+        let claims = named.filter_map(|name| world.get::<ResourceClaim>(&Key::new(&pod.meta().namespace, &name)));
+        plan.together(claims.filter_map(|claim| reserve(claim, pod)).collect());
+    }
+}
+
+/// The claim that was made for a pod, though the pod does not say so yet.
+fn made_for<'a>(world: &'a World, pod: Seen<'_, Pod>, claim: &PodClaim) -> Option<Seen<'a, ResourceClaim>> {
+    let uid = pod.meta().uid.clone();
+    world
+        .owned::<ResourceClaim>(&pod.meta().uid)
+        .find(|found| found.meta().is_controlled_by(&uid) && found.meta().annotation(POD_CLAIM) == Some(&claim.name))
+}
+
+fn from_template(world: &World, pod: Seen<'_, Pod>, claim: &PodClaim, template: &str) -> Result<Action, String> {
+    let namespace = &pod.meta().namespace;
+    let found = world.get::<ResourceClaimTemplate>(&Key::new(namespace, template)).ok_or_else(|| {
+        format!("resource claim template {template:?}: resourceclaimtemplate.resource.k8s.io {template:?} not found")
+    })?;
+    let template = &found.view.spec;
+    let mut annotations = template["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+    annotations.insert(POD_CLAIM.into(), claim.name.as_str().into());
+    let mut metadata = json!({
+        "generateName": base_of(&pod.meta().name, &claim.name),
+        "annotations": annotations,
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": pod.meta().name, "uid": pod.meta().uid,
+            "controller": true}],
+    });
+    let labels = &template["metadata"]["labels"];
+    if !labels.is_null() {
+        metadata["labels"] = labels.clone();
+    }
+    let resource = ResourceClaim::resource();
+    let body = json!({"apiVersion": resource.api_version(), "kind": resource.kind(), "metadata": metadata,
+        "spec": template["spec"]});
+    Ok(Action::new(resource, Key::new(namespace, ""), Verb::Create(body)))
+}
+
+/// Both names shortened alike, so that something of each is left.
+fn base_of(pod: &str, claim: &str) -> String {
+    let whole = format!("{pod}-{claim}-");
+    if whole.len() <= BASE_MAX {
+        return whole;
+    }
+    let share = |name: &str| name[..name.len() * BASE_MAX / whole.len()].to_owned();
+    format!("{}-{}-", share(pod), share(claim))
+}
+
+/// A pod that was given its node by hand uses its claims all the same.
+fn reserve(claim: Seen<'_, ResourceClaim>, pod: Seen<'_, Pod>) -> Option<Action> {
+    let meta = pod.meta();
+    let is_reserved = claim.status.reserved_for.iter().any(|consumer| consumer.uid == meta.uid);
+    if claim.status.allocation.is_none() || is_reserved || claim.meta().is_deleting() {
+        return None;
+    }
+    Subject::from(claim).status(|status| {
+        let consumer = json!({"resource": "pods", "name": meta.name, "uid": meta.uid});
+        if let Some(list) = status.entry("reservedFor").or_insert_with(|| json!([])).as_array_mut() {
+            list.push(consumer);
+        }
+    })
+}
+
+fn plan_claim(world: &World, claim: Seen<'_, ResourceClaim>, plan: &mut Plan) {
+    let meta = claim.meta();
+    let uses = |consumer: &Consumer| {
+        let is_pod = consumer.api_group.is_empty() && consumer.resource == "pods";
+        let pod = world.get::<Pod>(&Key::new(&meta.namespace, &consumer.name));
+        !is_pod || pod.is_some_and(|pod| pod.meta().uid == consumer.uid && !is_done(&pod))
+    };
+    let reserved = &claim.status.reserved_for;
+    let kept: Vec<&Consumer> = reserved.iter().filter(|consumer| uses(consumer)).collect();
+    let is_free = kept.is_empty() && (!reserved.is_empty() || meta.is_deleting());
+    if kept.len() < reserved.len() || is_free && claim.status.allocation.is_some() {
+        let kept: Vec<&str> = kept.iter().map(|consumer| consumer.uid.as_str()).collect();
+        plan.together(released(claim, &kept, is_free).into_iter().collect());
+        return;
+    }
+    if reserved.is_empty() && claim.status.allocation.is_none() && meta.has_finalizer(FINALIZER) {
+        let mut document = claim.object.document();
+        if let Some(finalizers) = document["metadata"]["finalizers"].as_array_mut() {
+            finalizers.retain(|finalizer| finalizer != FINALIZER);
+        }
+        return plan.then(Subject::from(claim).update(document));
+    }
+    let owner = meta.controller().filter(|owner| owner.kind == "Pod" && owner.api_version == "v1");
+    let pod = owner.and_then(|owner| world.get::<Pod>(&Key::new(&meta.namespace, &owner.name)));
+    let is_pods = |pod: &Seen<'_, Pod>| owner.is_some_and(|owner| owner.uid == pod.meta().uid);
+    if pod.is_some_and(|pod| is_pods(&pod) && is_done(&pod)) && !meta.is_deleting() {
+        plan.then(Subject::from(claim).delete());
+    }
+}
+
+fn released(claim: Seen<'_, ResourceClaim>, kept: &[&str], is_free: bool) -> Option<Action> {
+    let reserved: Vec<Value> = part(claim.object, &["status", "reservedFor"])
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|consumer| kept.contains(&consumer["uid"].as_str().unwrap_or_default()))
+        .cloned()
+        .collect();
+    Subject::from(claim).status(|status| {
+        if reserved.is_empty() {
+            status.remove("reservedFor");
+        } else {
+            status.insert("reservedFor".into(), reserved.into());
+        }
+        if is_free {
+            status.remove("allocation");
+            status.remove("devices");
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_world::Trial;
+
+    fn trial() -> Trial {
+        Trial::new().with(ResourceClaims)
+    }
+
+    fn template() -> Value {
+        let spec =
+            json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "none.example.com"}}]}});
+        json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "t"},
+            "spec": {"metadata": {"labels": {"x": "y"}}, "spec": spec}})
+    }
+
+    fn pod(node: &str, claim: Value) -> Value {
+        let mut claim = claim;
+        claim["name"] = json!("r");
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"nodeName": node,
+            "containers": [{"name": "c", "image": "i"}], "resourceClaims": [claim]}})
+    }
+
+    fn from_t() -> Value {
+        json!({"resourceClaimTemplateName": "t"})
+    }
+
+    #[test]
+    fn a_claim_is_made_from_the_template_and_told_in_the_pod() {
+        let mut trial = trial();
+        trial.create(template());
+        trial.create(pod("", from_t()));
+        trial.run();
+        let claims = trial.list("resourceclaims");
+        assert_eq!(claims.len(), 1);
+        let (claim, pod) = (&claims[0], trial.get("pods", "p"));
+        assert!(claim["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("p-r-")));
+        assert_eq!(claim["metadata"]["labels"], json!({"x": "y"}));
+        assert_eq!(claim["metadata"]["annotations"], json!({POD_CLAIM: "r"}));
+        assert_eq!(claim["metadata"]["ownerReferences"][0]["uid"], pod["metadata"]["uid"]);
+        assert_eq!(
+            pod["status"]["resourceClaimStatuses"],
+            json!([{"name": "r", "resourceClaimName": claim["metadata"]["name"]}])
+        );
+        let managers = pod["metadata"]["managedFields"].as_array().expect("managers").clone();
+        assert!(
+            managers
+                .iter()
+                .any(|one| one["manager"] == MANAGER && one["operation"] == "Apply" && one["subresource"] == "status")
+        );
+    }
+
+    #[test]
+    fn a_template_that_is_absent_is_waited_for() {
+        let mut trial = trial();
+        trial.create(pod("", from_t()));
+        trial.run_for(1);
+        let notes = trial.take_notes();
+        assert_eq!(
+            notes[0],
+            "Warning FailedResourceClaimCreation PodResourceClaim r: resource claim template \"t\": resourceclaimtemplate.resource.k8s.io \"t\" not found"
+        );
+        assert!(notes.len() > 5);
+        trial.create(template());
+        trial.run_for(10);
+        assert_eq!(trial.list("resourceclaims").len(), 1);
+    }
+
+    fn allocate(trial: &mut Trial, name: &str, consumers: Value) {
+        let allocation =
+            json!({"devices": {"results": [{"request": "r", "driver": "d.example.com", "pool": "p", "device": "d"}]}});
+        trial.patch("resourceclaims", name, json!({"metadata": {"finalizers": [FINALIZER]}}));
+        trial.patch_status("resourceclaims", name, json!({"allocation": allocation, "reservedFor": consumers}));
+    }
+
+    #[test]
+    fn a_claim_is_let_go_when_its_pod_has_ended() {
+        let mut trial = trial();
+        trial.create(template());
+        let uid = trial.create(pod("n", from_t()))["metadata"]["uid"].clone();
+        trial.run();
+        let name = trial.names("resourceclaims").remove(0);
+        allocate(&mut trial, &name, json!([{"resource": "pods", "name": "p", "uid": uid}]));
+        trial.run();
+        assert!(trial.get("resourceclaims", &name)["status"]["allocation"].is_object());
+        trial.patch_status("pods", "p", json!({"phase": "Succeeded"}));
+        trial.run();
+        assert!(trial.list("resourceclaims").is_empty(), "it was made for this pod alone");
+    }
+
+    #[test]
+    fn a_claim_of_its_own_is_free_when_nobody_uses_it() {
+        let mut trial = trial();
+        trial.create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"},
+            "spec": template()["spec"]["spec"]}));
+        trial.create(pod("n", json!({"resourceClaimName": "c"})));
+        allocate(&mut trial, "c", json!([{"resource": "pods", "name": "other", "uid": "gone"}]));
+        trial.run();
+        let claim = trial.get("resourceclaims", "c");
+        let consumers = claim["status"]["reservedFor"].as_array().cloned().unwrap_or_default();
+        assert!(consumers.is_empty() || consumers[0]["name"] == "p");
+        trial.delete_as("pods", "p", None, Some(0));
+        trial.run();
+        let claim = trial.get("resourceclaims", "c");
+        assert!(claim["status"]["allocation"].is_null() && claim["metadata"]["finalizers"].is_null());
+    }
+
+    #[test]
+    fn generated_names_stay_short() {
+        assert_eq!(base_of("p", "r"), "p-r-");
+        assert!(base_of(&"p".repeat(100), &"r".repeat(60)).len() <= BASE_MAX + 2);
+    }
+}

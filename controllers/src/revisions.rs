@@ -1,0 +1,150 @@
+//! The templates that a StatefulSet or a DaemonSet has and had, as ControllerRevisions.
+//!
+//! `kubectl rollout history` and `undo` read them, so their form is fixed: the template, as a strategic merge patch that
+//! replaces it.
+
+use crate::claim;
+use crate::hash;
+use crate::subject::{self, Subject};
+use holdfast_world::views::ControllerRevision;
+use holdfast_world::{Action, Key, Plan, Seen, Selector, Text, Verb, View, World};
+use serde_json::{Value, json};
+
+/// The label of a pod with the revision it was made from.
+pub const POD_REVISION: &str = "controller-revision-hash";
+const NAME_MAX: usize = 253;
+/// What names longer than this are cut to, before the hash is added.
+const BASE_MAX: usize = 223;
+
+/// The revisions of one owner, oldest first, and the one of its present template.
+pub struct Revisions<'w> {
+    pub known: Vec<Seen<'w, ControllerRevision>>,
+    pub present: Present<'w>,
+    /// How often names were taken: more than the status says, if it says less.
+    pub collisions: i64,
+}
+
+/// The revision of the present template, there already or about to be made.
+pub enum Present<'w> {
+    Known(Seen<'w, ControllerRevision>),
+    New { name: Text },
+}
+
+impl Present<'_> {
+    pub fn name(&self) -> &str {
+        match self {
+            Present::Known(seen) => &seen.meta().name,
+            Present::New { name } => name,
+        }
+    }
+
+    /// Its hash: a label of it, and what its name ends with.
+    pub fn label(&self, hash_label: &str) -> &str {
+        let known = match self {
+            Present::Known(seen) => seen.meta().label(hash_label),
+            Present::New { .. } => None,
+        };
+        known.unwrap_or_else(|| self.name().rsplit_once('-').map_or("", |(_, hash)| hash))
+    }
+}
+
+/// Finds, or makes, the revision of the owner's template, and gives it the highest number. `hash_label` is the label of a
+/// revision with its hash.
+pub fn settle<'w>(
+    world: &'w World,
+    owner: Subject<'w>,
+    selector: &Selector,
+    hash_label: &str,
+    collisions: i64,
+    plan: &mut Plan,
+) -> Revisions<'w> {
+    let candidates = claim::candidates::<ControllerRevision>(world, owner);
+    let claims = claim::claim(owner, candidates, |meta| selector.matches(meta));
+    plan.together(claims.actions);
+    let mut known = claims.mine;
+    known.sort_by_key(|seen| (seen.revision, seen.meta().creation_timestamp, seen.meta().name.as_str()));
+    let template = subject::part(owner.object, &["spec", "template"]);
+    let data = data_of(&template);
+    let next = known.last().map_or(1, |newest| newest.revision.saturating_add(1));
+    let equal = known.iter().rposition(|seen| seen.data == data);
+    if let Some(index) = equal {
+        let seen = known[index];
+        if index + 1 < known.len() {
+            let mut document = seen.object.document();
+            document["revision"] = next.into();
+            plan.then(Subject::from(seen).update(document));
+        }
+        return Revisions { known, present: Present::Known(seen), collisions };
+    }
+    let (key, hash, collisions) = free_name(world, owner, &template, collisions);
+    let document = document(owner, hash_label, &template, data, (&key, &hash, next));
+    plan.then(Action::new(ControllerRevision::resource(), key.clone(), Verb::Create(document)));
+    Revisions { known, present: Present::New { name: key.name }, collisions }
+}
+
+/// A name that no other revision has: one that has it is of another template, or somebody else's.
+fn free_name(world: &World, owner: Subject<'_>, template: &Value, mut collisions: i64) -> (Key, String, i64) {
+    let meta = &owner.object.meta;
+    loop {
+        let hash = hash::of(template, collisions);
+        let base: String = meta.name.chars().take(BASE_MAX.min(NAME_MAX - hash.len() - 1)).collect();
+        let key = Key::new(&meta.namespace, &format!("{base}-{hash}"));
+        if world.get::<ControllerRevision>(&key).is_none() {
+            return (key, hash, collisions);
+        }
+        collisions = collisions.saturating_add(1);
+    }
+}
+
+fn document(
+    owner: Subject<'_>,
+    hash_label: &str,
+    template: &Value,
+    data: Value,
+    (key, hash, revision): (&Key, &str, i64),
+) -> Value {
+    let mut labels = template["metadata"]["labels"].clone();
+    labels[hash_label] = hash.into();
+    let mut metadata = json!({
+        "name": &*key.name,
+        "namespace": &*key.namespace,
+        "labels": labels,
+        "ownerReferences": [owner.reference()],
+    });
+    if !owner.object.meta.annotations.is_empty() {
+        metadata["annotations"] = json!(owner.object.meta.annotations);
+    }
+    json!({
+        "apiVersion": ControllerRevision::resource().api_version(),
+        "kind": ControllerRevision::resource().kind(),
+        "metadata": metadata,
+        "data": data,
+        "revision": revision,
+    })
+}
+
+fn data_of(template: &Value) -> Value {
+    let mut template = template.clone();
+    template["$patch"] = "replace".into();
+    json!({"spec": {"template": template}})
+}
+
+/// The template that a revision is of.
+pub fn template_of(revision: &ControllerRevision) -> Value {
+    let mut template = revision.data["spec"]["template"].clone();
+    if let Some(fields) = template.as_object_mut() {
+        fields.remove("$patch");
+    }
+    template
+}
+
+/// Deletes so many of the oldest of these.
+pub fn forget<'w>(unused: impl Iterator<Item = Seen<'w, ControllerRevision>>, surplus: usize, plan: &mut Plan) {
+    let oldest = unused.take(surplus).filter(|seen| !seen.meta().is_deleting());
+    plan.together(oldest.map(|seen| Subject::from(seen).delete()).collect());
+}
+
+/// How many revisions are kept that nobody uses.
+pub fn limit(limit: Option<i64>) -> usize {
+    usize::try_from(limit.unwrap_or(10)).unwrap_or(0)
+}

@@ -1,0 +1,197 @@
+//! The claims of storage that each pod of a StatefulSet has, and whose they are.
+
+use super::{Sync, identity};
+use crate::subject::{self, Subject};
+use holdfast_world::views::{PersistentVolumeClaim, Pod, StatefulSet};
+use holdfast_world::{Action, Change, Key, Keys, Owner, Seen, Verb, View, World};
+use serde_json::{Map, Value, json};
+
+/// The templates of a set's claims.
+pub fn templates(set: Seen<'_, StatefulSet>) -> Vec<Value> {
+    match subject::part(set.object, &["spec", "volumeClaimTemplates"]) {
+        Value::Array(templates) => templates,
+        _ => Vec::new(),
+    }
+}
+
+pub fn name(template: &str, set: &str, ordinal: i64) -> String {
+    format!("{template}-{}", identity::name(set, ordinal))
+}
+
+/// The pod that a claim of this name is of, if it may be one of the set's.
+pub fn pod_of(claim: &str, set: &str) -> Option<String> {
+    let (rest, ordinal) = claim.rsplit_once('-')?;
+    let pod = format!("{set}-{ordinal}");
+    identity::ordinal_of(&pod, set)?;
+    rest.strip_suffix(set)?.strip_suffix('-').map(|_| pod)
+}
+
+/// The sets whose claim a change concerns: it came, it went, or it has other owners.
+pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
+    let owners = |object: &Option<_>| {
+        object.as_ref().map(|object: &std::sync::Arc<holdfast_world::Object>| object.meta.owner_references.clone())
+    };
+    if owners(&change.before) == owners(&change.after) {
+        return;
+    }
+    for set in world.in_namespace::<StatefulSet>(&change.key.namespace) {
+        if pod_of(&change.key.name, &set.meta().name).is_some() {
+            keys.add(set.object.key());
+        }
+    }
+}
+
+/// Who is to own a claim.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    Nobody,
+    Set,
+    Pod,
+}
+
+impl<'w> Sync<'w> {
+    fn claim_keys(&self, ordinal: i64) -> impl Iterator<Item = (&Value, Key)> {
+        let set = self.set.meta();
+        self.claim_templates.iter().map(move |template| {
+            let template_name = template["metadata"]["name"].as_str().unwrap_or_default();
+            (template, Key::new(&set.namespace, &name(template_name, &set.name, ordinal)))
+        })
+    }
+
+    fn claim(&self, key: &Key) -> Option<Seen<'w, PersistentVolumeClaim>> {
+        self.world.get(key)
+    }
+
+    /// Creates the claims of a pod that are not there, and names one that is on its way out.
+    pub fn missing_claims(&self, ordinal: i64) -> (Vec<Action>, Option<String>) {
+        let (mut missing, mut leaving) = (Vec::new(), None);
+        for (template, key) in self.claim_keys(ordinal) {
+            match self.claim(&key) {
+                Some(claim) if claim.meta().is_deleting() => leaving = Some(claim.meta().name.clone()),
+                Some(_) => {}
+                None => missing.push(self.create_claim(template, key, ordinal)),
+            }
+        }
+        (missing, leaving)
+    }
+
+    fn create_claim(&self, template: &Value, key: Key, ordinal: i64) -> Action {
+        let mut claim = template.clone();
+        let mut labels: Map<String, Value> = claim["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+        let selected = subject::part(self.set.object, &["spec", "selector", "matchLabels"]);
+        labels.extend(selected.as_object().cloned().unwrap_or_default());
+        claim["apiVersion"] = PersistentVolumeClaim::resource().api_version().into();
+        claim["kind"] = PersistentVolumeClaim::resource().kind().into();
+        claim["metadata"]["name"] = (*key.name).into();
+        claim["metadata"]["namespace"] = (*key.namespace).into();
+        claim["metadata"]["labels"] = labels.into();
+        let (pod, set) = (self.pod_name(ordinal), &self.set.meta().name);
+        let message = format!("Create Claim {} Pod {pod} in StatefulSet {set} success", key.name);
+        let note = self.subject().normal("SuccessfulCreate", message);
+        Action::new(PersistentVolumeClaim::resource(), key, Verb::Create(claim)).told(note)
+    }
+
+    /// Whether a claim still belongs to a former pod of this ordinal, and goes with it. Nothing is known of the uid of the
+    /// pod that is to be made, so that whoever is named is another.
+    pub fn has_stale_claims(&self, ordinal: i64) -> bool {
+        let pod = self.pod_name(ordinal);
+        let is_stale = |claim: Seen<'_, PersistentVolumeClaim>| {
+            claim.meta().owner_references.iter().any(|owner| is_pod(owner, &pod))
+        };
+        self.set.spec.persistent_volume_claim_retention_policy.when_scaled == "Delete"
+            && self.claim_keys(ordinal).any(|(_, key)| self.claim(&key).is_some_and(is_stale))
+    }
+
+    /// Makes the claims of a pod belong to who they are to go with: to the set, to a pod that is not wanted any more, or
+    /// to nobody.
+    pub fn settle_claims(&mut self, ordinal: i64, pod: Seen<'w, Pod>) {
+        let holder = self.holder(ordinal);
+        let keys: Vec<Key> = self.claim_keys(ordinal).map(|(_, key)| key).collect();
+        for claim in keys.iter().filter_map(|key| self.world.get::<PersistentVolumeClaim>(key)) {
+            let (ours, others): (Vec<&Owner>, Vec<&Owner>) =
+                claim.meta().owner_references.iter().partition(|owner| self.is_ours(owner, pod));
+            let has_other_keeper = others.iter().any(|owner| {
+                owner.controller || is_pod(owner, &pod.meta().name) || self.has_the_name_of_the_set(owner)
+            });
+            if has_other_keeper && self.retains_nothing_always() {
+                let message = format!(
+                    "PersistentVolumeClaim {} has a conflicting OwnerReference that acts as a manging controller, \
+                     the retention policy is ignored for this claim",
+                    claim.meta().name
+                );
+                self.plan.notes.push(self.subject().warning("ConflictingController", message));
+            }
+            let wanted = match holder {
+                _ if has_other_keeper => None,
+                Holder::Nobody => None,
+                Holder::Set => Some(self.subject()),
+                Holder::Pod => Some(Subject::from(pod)),
+            };
+            let is_settled = match (&ours[..], wanted) {
+                ([], None) => true,
+                ([only], Some(wanted)) => only.controller && only.uid == wanted.object.meta.uid,
+                _ => false,
+            };
+            if !is_settled {
+                let update = self.with_owner(claim, pod, wanted);
+                self.plan.then(update);
+            }
+        }
+    }
+
+    fn with_owner(
+        &self,
+        claim: Seen<'w, PersistentVolumeClaim>,
+        pod: Seen<'w, Pod>,
+        wanted: Option<Subject<'_>>,
+    ) -> Action {
+        let mut document = claim.object.document();
+        let mut owners = document["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        owners.retain(|owner| owner["uid"] != self.set.meta().uid && owner["uid"] != pod.meta().uid);
+        owners.extend(wanted.map(|wanted| wanted.reference()));
+        document["metadata"]["ownerReferences"] = if owners.is_empty() { Value::Null } else { json!(owners) };
+        Subject::from(claim).update(document)
+    }
+
+    fn holder(&self, ordinal: i64) -> Holder {
+        let policy = &self.set.spec.persistent_volume_claim_retention_policy;
+        let is_condemned = !self.pods.ordinals().contains(&ordinal);
+        match (policy.when_scaled.as_str(), policy.when_deleted.as_str()) {
+            ("Delete", _) if is_condemned => Holder::Pod,
+            (_, "Delete") => Holder::Set,
+            _ => Holder::Nobody,
+        }
+    }
+
+    fn retains_nothing_always(&self) -> bool {
+        let policy = &self.set.spec.persistent_volume_claim_retention_policy;
+        policy.when_scaled == "Delete" || policy.when_deleted == "Delete"
+    }
+
+    fn is_ours(&self, owner: &Owner, pod: Seen<'_, Pod>) -> bool {
+        owner.uid == self.set.meta().uid || owner.uid == pod.meta().uid
+    }
+
+    fn has_the_name_of_the_set(&self, owner: &Owner) -> bool {
+        crate::claim::names_kind::<StatefulSet>(owner) && owner.name == self.set.meta().name
+    }
+}
+
+fn is_pod(owner: &Owner, name: &str) -> bool {
+    crate::claim::names_kind::<Pod>(owner) && owner.name == name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_named_after_its_pod() {
+        assert_eq!(name("data", "db", 3), "data-db-3");
+        assert_eq!(pod_of("data-db-3", "db").as_deref(), Some("db-3"));
+        assert_eq!(pod_of("data-db-03", "db"), None);
+        assert_eq!(pod_of("data-db-x", "db"), None);
+        assert_eq!(pod_of("db-3", "db"), None);
+        assert_eq!(pod_of("data-other-3", "db"), None);
+    }
+}

@@ -1,0 +1,83 @@
+//! What makes a pod that of one ordinal: its name, its labels, its claims.
+
+use super::{Sync, claims};
+use crate::pods;
+use crate::revisions::POD_REVISION;
+use crate::subject::Subject;
+use holdfast_world::Seen;
+use holdfast_world::views::Pod;
+use serde_json::{Value, json};
+
+const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
+const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
+
+pub fn name(set: &str, ordinal: i64) -> String {
+    format!("{set}-{ordinal}")
+}
+
+/// The ordinal of a pod of this name, if it is one of the set's.
+pub fn ordinal_of(pod: &str, set: &str) -> Option<i64> {
+    let ordinal = pod.strip_prefix(set)?.strip_prefix('-')?.parse::<i32>().ok()?;
+    (ordinal >= 0 && name(set, ordinal.into()) == pod).then_some(ordinal.into())
+}
+
+fn mark(pod: &mut Value, name: &str, ordinal: i64) {
+    pod["metadata"]["labels"][POD_NAME] = name.into();
+    pod["metadata"]["labels"][POD_INDEX] = ordinal.to_string().into();
+}
+
+/// The claims take the place of volumes of their names.
+fn mount_claims(pod: &mut Value, set: &str, templates: &[Value], ordinal: i64) {
+    if templates.is_empty() {
+        return;
+    }
+    let names: Vec<&str> = templates.iter().filter_map(|claim| claim["metadata"]["name"].as_str()).collect();
+    let claim = |template: &&str| {
+        let claim = claims::name(template, set, ordinal);
+        json!({"name": template, "persistentVolumeClaim": {"claimName": claim}})
+    };
+    let mut volumes: Vec<Value> = names.iter().map(claim).collect();
+    let others = pod["spec"]["volumes"].as_array().cloned().unwrap_or_default();
+    volumes.extend(others.into_iter().filter(|volume| !names.iter().any(|name| volume["name"] == *name)));
+    pod["spec"]["volumes"] = volumes.into();
+}
+
+impl<'w> Sync<'w> {
+    /// A new pod with this ordinal.
+    pub fn pod(&self, template: &Value, revision: &str, ordinal: i64) -> Value {
+        let mut pod = pods::from_template(self.set.into(), template);
+        let name = self.pod_name(ordinal);
+        pod["metadata"]["name"] = name.as_str().into();
+        pod["metadata"]["labels"][POD_REVISION] = revision.into();
+        mark(&mut pod, &name, ordinal);
+        mount_claims(&mut pod, &self.set.meta().name, &self.claim_templates, ordinal);
+        pod["spec"]["hostname"] = name.into();
+        if !self.set.spec.service_name.is_empty() {
+            pod["spec"]["subdomain"] = self.set.spec.service_name.as_str().into();
+        }
+        pod
+    }
+
+    /// Gives a pod back what makes it that of its ordinal.
+    pub fn correct(&mut self, ordinal: i64, pod: Seen<'w, Pod>) {
+        if self.is_itself(ordinal, pod) {
+            return;
+        }
+        let mut document = pod.object.document();
+        mark(&mut document, &pod.meta().name, ordinal);
+        mount_claims(&mut document, &self.set.meta().name, &self.claim_templates, ordinal);
+        let message = format!("Update Pod {} in StatefulSet {} successful", pod.meta().name, self.set.meta().name);
+        let update = Subject::from(pod).update(document);
+        self.plan.then(update.told(self.subject().normal("SuccessfulUpdate", message)));
+    }
+
+    fn is_itself(&self, ordinal: i64, pod: Seen<'w, Pod>) -> bool {
+        let mounts = |template: &Value| {
+            let template = template["metadata"]["name"].as_str().unwrap_or_default();
+            let volume = pod.spec.volumes.iter().find(|volume| volume.name == template);
+            let mounted = volume.and_then(|volume| volume.persistent_volume_claim.as_ref());
+            mounted.is_some_and(|of| of.claim_name == claims::name(template, &self.set.meta().name, ordinal))
+        };
+        pod.meta().label(POD_NAME) == Some(&pod.meta().name) && self.claim_templates.iter().all(mounts)
+    }
+}

@@ -1,0 +1,358 @@
+//! StatefulSets: pods with names and claims of their own, made and replaced in order.
+
+mod claims;
+mod identity;
+mod status;
+#[cfg(test)]
+mod tests;
+mod update;
+
+use crate::claim::{self, Managing};
+use crate::planted::{Bug, planted};
+use crate::revisions::{self, Revisions};
+use crate::subject::Subject;
+use crate::{pods, subject};
+use holdfast_world::views::{ControllerRevision, PersistentVolumeClaim, Pod, StatefulSet};
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Selector, Stamp, Verb, View, World,
+};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// How many pods one plan makes.
+const BURST: usize = 500;
+const HASH_LABEL: &str = "controller.kubernetes.io/hash";
+
+#[derive(Default)]
+pub struct StatefulSets;
+
+impl Managing for StatefulSet {
+    fn selector(&self) -> &Selector {
+        &self.spec.selector
+    }
+}
+
+impl Controller for StatefulSets {
+    fn name(&self) -> &'static str {
+        "statefulset-controller"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![
+            StatefulSet::resource().clone(),
+            Pod::resource().clone(),
+            ControllerRevision::resource().clone(),
+            PersistentVolumeClaim::resource().clone(),
+        ]
+    }
+
+    fn indexes(&self, world: &mut World) {
+        claim::index_orphans::<Pod>(world);
+        claim::index_orphans::<ControllerRevision>(world);
+    }
+
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<StatefulSet>() {
+            keys.add(change.key.clone());
+        } else if change.is_of::<PersistentVolumeClaim>() {
+            claims::concerned(world, change, keys);
+        } else {
+            claim::concerned::<StatefulSet>(world, change, keys);
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let Some(set) = world.get::<StatefulSet>(key) else { return Plan::default() };
+        let mut plan = Plan::default();
+        let pods = Members::of(world, set, &mut plan);
+        if set.meta().is_deleting() {
+            plan.together(status::leaving(set, &pods, stamp.time).into_iter().collect());
+            return plan;
+        }
+        let collisions = set.status.collision_count.unwrap_or(0);
+        let revisions = revisions::settle(world, set.into(), &set.spec.selector, HASH_LABEL, collisions, &mut plan);
+        let claim_templates = claims::templates(set);
+        let mut sync = Sync { world, set, stamp, pods, revisions, claim_templates, plan, made: Vec::new() };
+        let _ = sync.steps();
+        sync.finish()
+    }
+
+    fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
+        let Some(set) = world.get::<StatefulSet>(key) else { return Plan::default() };
+        Plan { notes: refused.iter().flat_map(|refused| tell(set, refused)).collect(), ..Plan::default() }
+    }
+}
+
+/// Tells what was refused.
+fn tell(set: Seen<'_, StatefulSet>, Refused { action, refusal }: &Refused) -> Vec<holdfast_world::Note> {
+    let (subject, message) = (Subject::from(set), &refusal.message);
+    let name = &*action.key.name;
+    let (reason, doing) = match action.verb {
+        Verb::Create(_) if refusal.is("AlreadyExists") => return Vec::new(),
+        Verb::Create(_) => ("FailedCreate", "Create"),
+        Verb::Delete { .. } if refusal.is_not_found() => return Vec::new(),
+        Verb::Delete { .. } => ("FailedDelete", "Delete"),
+        _ => ("FailedUpdate", "Update"),
+    };
+    let of_pod =
+        |pod: &str, why: String| format!("{doing} Pod {pod} in StatefulSet {} failed error: {why}", set.meta().name);
+    if action.resource == *Pod::resource() {
+        return vec![subject.warning(reason, of_pod(name, message.clone()))];
+    }
+    let pod = claims::pod_of(name, &set.meta().name).unwrap_or_default();
+    if action.resource != *PersistentVolumeClaim::resource() {
+        return Vec::new();
+    }
+    if doing == "Update" {
+        let why = format!("could not update claim {name} for delete policy ownerRefs: {message}");
+        return vec![subject.warning(reason, of_pod(&pod, why))];
+    }
+    let of_claim =
+        format!("Create Claim {name} for Pod {pod} in StatefulSet {} failed error: {message}", set.meta().name);
+    let why = format!("failed to create PVC {name}: {message}");
+    vec![subject.warning(reason, of_claim), subject.warning(reason, of_pod(&pod, why))]
+}
+
+/// The pods of a set by their ordinals.
+struct Members<'w> {
+    /// Those that are wanted.
+    wanted: BTreeMap<i64, Seen<'w, Pod>>,
+    /// All others.
+    condemned: BTreeMap<i64, Seen<'w, Pod>>,
+    /// The ordinals that are wanted: from here on, so many.
+    start: i64,
+    replicas: i64,
+}
+
+impl<'w> Members<'w> {
+    fn of(world: &'w World, set: Seen<'w, StatefulSet>, plan: &mut Plan) -> Members<'w> {
+        let name = &set.meta().name;
+        let candidates = claim::candidates::<Pod>(world, set.into());
+        let claims = claim::claim(set.into(), candidates, |meta| {
+            set.spec.selector.matches(meta) && identity::ordinal_of(&meta.name, name).is_some()
+        });
+        plan.together(claims.actions);
+        let start = set.spec.ordinals.as_ref().map_or(0, |ordinals| ordinals.start);
+        let replicas = set.spec.replicas.unwrap_or(1).max(0);
+        let ordinals = start..start.saturating_add(replicas);
+        let numbered =
+            claims.mine.into_iter().filter_map(|pod| Some((identity::ordinal_of(&pod.meta().name, name)?, pod)));
+        let (wanted, condemned) = numbered.partition(|(ordinal, _)| ordinals.contains(ordinal));
+        Members { wanted, condemned, start, replicas }
+    }
+
+    fn ordinals(&self) -> std::ops::Range<i64> {
+        self.start..self.start.saturating_add(self.replicas)
+    }
+
+    fn all(&self) -> impl Iterator<Item = Seen<'w, Pod>> {
+        self.wanted.values().chain(self.condemned.values()).copied()
+    }
+}
+
+/// One plan in the making.
+struct Sync<'w> {
+    world: &'w World,
+    set: Seen<'w, StatefulSet>,
+    stamp: Stamp,
+    pods: Members<'w>,
+    revisions: Revisions<'w>,
+    claim_templates: Vec<Value>,
+    plan: Plan,
+    /// The pods that are made, by the name of their revision.
+    made: Vec<String>,
+}
+
+/// Whether a plan goes on: not beyond what it must wait for.
+type Flow = std::ops::ControlFlow<()>;
+const GO_ON: Flow = Flow::Continue(());
+const STOP: Flow = Flow::Break(());
+
+impl<'w> Sync<'w> {
+    /// Makes what is missing, ends what is too much, replaces what is old.
+    fn steps(&mut self) -> Flow {
+        match self.is_ordered() {
+            true => self.make_in_order()?,
+            false => self.make_at_once()?,
+        }
+        self.end_condemned()?;
+        self.replace_old()
+    }
+
+    /// Whether a pod waits for the one before it.
+    fn is_ordered(&self) -> bool {
+        self.set.spec.pod_management_policy != "Parallel"
+    }
+
+    /// Goes through the ordinals up to the first pod that something is made of, or that is waited for.
+    fn make_in_order(&mut self) -> Flow {
+        for ordinal in self.pods.ordinals() {
+            let Some(pod) = self.pods.wanted.get(&ordinal).copied() else {
+                self.make(&[ordinal]);
+                return STOP;
+            };
+            self.keep(ordinal, pod)?;
+            if !self.is_healthy(pod) && !planted(Bug::OrderIgnored) {
+                return STOP;
+            }
+            self.correct(ordinal, pod);
+        }
+        GO_ON
+    }
+
+    fn make_at_once(&mut self) -> Flow {
+        let mut missing = Vec::new();
+        let mut flow = GO_ON;
+        for ordinal in self.pods.ordinals() {
+            let Some(pod) = self.pods.wanted.get(&ordinal).copied() else {
+                missing.push(ordinal);
+                if missing.len() == BURST {
+                    break;
+                }
+                continue;
+            };
+            if self.keep(ordinal, pod).is_break() {
+                flow = STOP;
+            } else {
+                self.correct(ordinal, pod);
+            }
+        }
+        self.make(&missing);
+        flow
+    }
+
+    /// Deletes a pod that has ended, so that it is made again when it is gone; else sees to its claims.
+    fn keep(&mut self, ordinal: i64, pod: Seen<'w, Pod>) -> Flow {
+        if pod.is_finished() {
+            if !pod.meta().is_deleting() {
+                self.delete(pod);
+            }
+            return STOP;
+        }
+        if pod.status.phase == "Pending" {
+            let (missing, _) = self.missing_claims(ordinal);
+            self.plan.together(missing);
+        }
+        self.settle_claims(ordinal, pod);
+        GO_ON
+    }
+
+    /// Makes pods with these ordinals, and before them their claims.
+    fn make(&mut self, ordinals: &[i64]) {
+        let ready: Vec<_> = ordinals.iter().filter_map(|ordinal| self.with_claims(*ordinal)).collect();
+        for group in pods::slow_start(ready) {
+            let (claims, pods): (Vec<_>, Vec<_>) = group.into_iter().unzip();
+            self.plan.together(claims.into_iter().flatten().collect());
+            self.plan.together(pods);
+        }
+    }
+
+    /// Creates a pod, and what it lacks of claims; nothing as long as a claim of its predecessor's is on its way out.
+    fn with_claims(&mut self, ordinal: i64) -> Option<(Vec<Action>, Action)> {
+        if self.has_stale_claims(ordinal) {
+            self.plan.left.push(format!("claims of the former pod {ordinal} are not gone yet"));
+            return None;
+        }
+        let (claims, leaving) = self.missing_claims(ordinal);
+        if let Some(claim) = leaving {
+            let (pod, set) = (self.pod_name(ordinal), &self.set.meta().name);
+            let message = format!("Create Pod {pod} in StatefulSet {set} failed error: pvc {claim} is being deleted");
+            self.plan.notes.push(self.subject().warning("FailedCreate", message));
+            return None;
+        }
+        let (revision, template) = self.revision_of(ordinal);
+        let pod = self.pod(&template, &revision, ordinal);
+        self.made.push(revision);
+        let key = Key::new(&self.set.meta().namespace, &self.pod_name(ordinal));
+        let message = format!("Create Pod {} in StatefulSet {} successful", key.name, self.set.meta().name);
+        let action = Action::new(Pod::resource(), key, Verb::Create(pod));
+        Some((claims, action.told(self.subject().normal("SuccessfulCreate", message))))
+    }
+
+    /// From which revision a new pod with this ordinal is made, and the template of that. Below the partition, pods stay
+    /// as they were.
+    fn revision_of(&self, ordinal: i64) -> (String, Value) {
+        let strategy = &self.set.spec.update_strategy;
+        let kept = match (strategy.kind.as_str(), &strategy.rolling_update) {
+            ("OnDelete", _) => 0,
+            (_, None) => self.set.status.current_replicas,
+            (_, Some(rolling)) => rolling.partition.unwrap_or(0),
+        };
+        match self.current().filter(|_| ordinal < self.pods.start.saturating_add(kept)) {
+            Some(current) => (current.meta().name.clone(), revisions::template_of(&current)),
+            None => {
+                let template = subject::part(self.set.object, &["spec", "template"]);
+                (self.revisions.present.name().to_owned(), template)
+            }
+        }
+    }
+
+    /// The revision from which an update in progress leads away, if it is still known.
+    fn current(&self) -> Option<Seen<'w, ControllerRevision>> {
+        self.revisions.known.iter().copied().find(|seen| seen.meta().name == self.set.status.current_revision)
+    }
+
+    /// Ends the pods that are not wanted, the highest ordinal first: one at a time, each when it is healthy, or the only
+    /// one that is not.
+    fn end_condemned(&mut self) -> Flow {
+        let condemned: Vec<_> = self.pods.condemned.iter().rev().map(|(ordinal, pod)| (*ordinal, *pod)).collect();
+        for (ordinal, pod) in &condemned {
+            self.settle_claims(*ordinal, *pod);
+        }
+        let first_unhealthy =
+            condemned.iter().rev().find(|(_, pod)| !self.is_running(*pod) || pod.meta().is_deleting());
+        let first_unhealthy = first_unhealthy.map(|(ordinal, _)| *ordinal);
+        let mut flow = GO_ON;
+        for (ordinal, pod) in condemned {
+            let waits = !self.is_available(pod) && first_unhealthy != Some(ordinal);
+            if self.is_ordered() && (pod.meta().is_deleting() || waits) {
+                return STOP;
+            }
+            if !pod.meta().is_deleting() {
+                self.delete(pod);
+                flow = STOP;
+            }
+            if self.is_ordered() {
+                return STOP;
+            }
+        }
+        flow
+    }
+
+    fn delete(&mut self, pod: Seen<'w, Pod>) {
+        let message = format!("Delete Pod {} in StatefulSet {} successful", pod.meta().name, self.set.meta().name);
+        let deletion = Subject::from(pod).delete();
+        self.plan.then(deletion.told(self.subject().normal("SuccessfulDelete", message)));
+    }
+
+    fn is_running(&self, pod: Seen<'w, Pod>) -> bool {
+        pod.status.phase == "Running" && pod.is_ready()
+    }
+
+    fn is_available(&self, pod: Seen<'w, Pod>) -> bool {
+        self.is_running(pod) && pod.is_available(self.set.spec.min_ready_seconds, self.stamp.time)
+    }
+
+    fn is_healthy(&self, pod: Seen<'w, Pod>) -> bool {
+        self.is_available(pod) && !pod.meta().is_deleting()
+    }
+
+    fn pod_name(&self, ordinal: i64) -> String {
+        identity::name(&self.set.meta().name, ordinal)
+    }
+
+    fn subject(&self) -> Subject<'w> {
+        Subject::from(self.set)
+    }
+
+    fn finish(mut self) -> Plan {
+        let status = self.status();
+        self.plan.together(status.into_iter().collect());
+        self.forget_revisions();
+        let min_ready_seconds = self.set.spec.min_ready_seconds;
+        if let Some(time) = pods::next_available(self.pods.all(), min_ready_seconds, self.stamp.time) {
+            self.plan.again_at(time);
+        }
+        self.plan
+    }
+}

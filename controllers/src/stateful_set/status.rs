@@ -1,0 +1,63 @@
+//! What the status of a StatefulSet tells.
+
+use super::{Members, Sync};
+use crate::revisions::POD_REVISION;
+use crate::subject::{Subject, count};
+use holdfast_world::views::{Pod, StatefulSet};
+use holdfast_world::{Action, Seen, Time};
+use serde_json::{Map, Value};
+
+/// The numbers of pods that need no revision to be counted.
+fn count_pods(
+    status: &mut Map<String, Value>,
+    set: Seen<'_, StatefulSet>,
+    pods: &Members<'_>,
+    made: i64,
+    now: Time,
+) -> (i64, i64) {
+    let number = |holds: &dyn Fn(&Seen<'_, Pod>) -> bool| {
+        i64::try_from(pods.all().filter(|pod| holds(pod)).count()).unwrap_or(i64::MAX)
+    };
+    let is_running = |pod: &Seen<'_, Pod>| pod.status.phase == "Running" && pod.is_ready();
+    let (replicas, ready) = (number(&|_| true) + made, number(&is_running));
+    let available = number(&|pod: &Seen<'_, Pod>| is_running(pod) && pod.is_available(set.spec.min_ready_seconds, now));
+    status.insert("replicas".into(), replicas.into());
+    status.insert("availableReplicas".into(), available.into());
+    count(status, "readyReplicas", ready);
+    count(status, "observedGeneration", set.meta().generation);
+    // This status has no conditions of its own, and Kubernetes drops those of others too.
+    status.remove("conditions");
+    (replicas, ready)
+}
+
+/// The status of a set that is being deleted.
+pub fn leaving(set: Seen<'_, StatefulSet>, pods: &Members<'_>, now: Time) -> Option<Action> {
+    Subject::from(set).status(|status| _ = count_pods(status, set, pods, 0, now))
+}
+
+impl Sync<'_> {
+    pub fn status(&self) -> Option<Action> {
+        let present = self.revisions.present.name();
+        let current = self.current().map_or(present, |seen| &seen.object.meta.name);
+        let of = |revision: &str| {
+            let is_of =
+                |pod: &Seen<'_, Pod>| pod.meta().label(POD_REVISION) == Some(revision) && !pod.meta().is_deleting();
+            let made = self.made.iter().filter(|made| *made == revision).count();
+            i64::try_from(self.pods.all().filter(is_of).count() + made).unwrap_or(i64::MAX)
+        };
+        let made = i64::try_from(self.made.len()).unwrap_or(i64::MAX);
+        self.subject().status(|status| {
+            let (replicas, ready) = count_pods(status, self.set, &self.pods, made, self.stamp.time);
+            let updated = of(present);
+            let all = self.pods.replicas;
+            let is_rolling = self.set.spec.update_strategy.kind != "OnDelete";
+            let is_complete = is_rolling && [replicas, ready, updated].iter().all(|number| *number == all);
+            let current = if is_complete { present } else { current };
+            count(status, "currentReplicas", of(current));
+            count(status, "updatedReplicas", updated);
+            status.insert("currentRevision".into(), current.into());
+            status.insert("updateRevision".into(), present.into());
+            status.insert("collisionCount".into(), self.revisions.collisions.into());
+        })
+    }
+}

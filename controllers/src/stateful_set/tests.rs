@@ -1,0 +1,302 @@
+use super::*;
+use crate::testing::{all, make_ready, template};
+use holdfast_world::Trial;
+use serde_json::json;
+
+const KIND: &str = "statefulsets.apps";
+const CLAIMS: &str = "persistentvolumeclaims";
+
+fn trial() -> Trial {
+    Trial::new().with(StatefulSets)
+}
+
+fn set(replicas: i64, more: Value) -> Value {
+    let mut set = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "s"},
+        "spec": {
+            "replicas": replicas, "serviceName": "h", "selector": {"matchLabels": {"app": "a"}},
+            "template": template("a", "one"),
+        },
+    });
+    for (field, value) in more.as_object().into_iter().flatten() {
+        set["spec"][field] = value.clone();
+    }
+    set
+}
+
+/// Lets controllers and nodes go on until nothing moves; answers the pods in the order in which they came and went.
+fn settle(trial: &mut Trial) -> String {
+    let mut seen = Vec::new();
+    loop {
+        trial.run();
+        for note in trial.take_notes() {
+            let words: Vec<&str> = note.split(' ').collect();
+            if words[3] == "Pod" {
+                seen.push(format!("{}{}", if words[2] == "Create" { "+" } else { "-" }, words[4]));
+            }
+        }
+        let pods = trial.list("pods");
+        let pending = pods.iter().find(|pod| pod["status"]["phase"] == "Pending");
+        let Some(pod) = pending.and_then(|pod| pod["metadata"]["name"].as_str()) else { break };
+        make_ready(trial, pod);
+    }
+    seen.join(" ")
+}
+
+fn update_to(trial: &mut Trial, image: &str) {
+    trial.patch(KIND, "s", json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}}));
+}
+
+fn images(trial: &Trial) -> Vec<Value> {
+    all(trial, "pods", "/spec/containers/0/image")
+}
+
+fn status(trial: &Trial) -> Value {
+    trial.get(KIND, "s")["status"].clone()
+}
+
+#[test]
+fn pods_come_and_go_in_order() {
+    let mut trial = trial();
+    trial.create(set(3, json!({})));
+    trial.run();
+    assert_eq!(trial.names("pods"), ["s-0"], "the next waits for the first");
+    assert_eq!(settle(&mut trial), "+s-0 +s-1 +s-2");
+    let pod = trial.get("pods", "s-1");
+    let revision = trial.names("controllerrevisions.apps")[0].clone();
+    assert_eq!(
+        pod["metadata"]["labels"],
+        json!({
+            "app": "a", "apps.kubernetes.io/pod-index": "1", "controller-revision-hash": revision,
+            "statefulset.kubernetes.io/pod-name": "s-1",
+        })
+    );
+    assert_eq!((&pod["spec"]["hostname"], &pod["spec"]["subdomain"]), (&json!("s-1"), &json!("h")));
+    assert_eq!(
+        status(&trial),
+        json!({
+            "replicas": 3, "readyReplicas": 3, "availableReplicas": 3, "currentReplicas": 3, "updatedReplicas": 3,
+            "currentRevision": revision, "updateRevision": revision, "collisionCount": 0, "observedGeneration": 1,
+        })
+    );
+    trial.patch(KIND, "s", json!({"spec": {"replicas": 1}}));
+    assert_eq!(settle(&mut trial), "-s-2 -s-1");
+}
+
+#[test]
+fn parallel_pods_wait_for_nobody() {
+    let mut trial = trial();
+    trial.create(set(4, json!({"podManagementPolicy": "Parallel", "ordinals": {"start": 5}})));
+    trial.run();
+    assert_eq!(trial.names("pods"), ["s-5", "s-6", "s-7", "s-8"]);
+    trial.patch(KIND, "s", json!({"spec": {"replicas": 1}}));
+    trial.run();
+    assert_eq!(trial.names("pods"), ["s-5"]);
+    trial.patch(KIND, "s", json!({"spec": {"replicas": 2_147_483_647_i64 - 10}}));
+    let mut controller = StatefulSets;
+    let stamp = Stamp { time: trial.now(), seed: 1 };
+    let plan = controller.plan(trial.world("statefulset-controller"), &Key::new("default", "s"), stamp);
+    assert_eq!(plan.steps.iter().map(Vec::len).sum::<usize>(), BURST + 1, "so many pods at once, and the status");
+}
+
+#[test]
+fn an_update_goes_from_the_highest_ordinal_down_to_the_partition() {
+    let mut trial = trial();
+    trial.create(set(3, json!({"updateStrategy": {"rollingUpdate": {"partition": 2}}})));
+    settle(&mut trial);
+    update_to(&mut trial, "two");
+    assert_eq!(settle(&mut trial), "-s-2 +s-2");
+    assert_eq!(images(&trial), ["one", "one", "two"]);
+    assert_eq!((&status(&trial)["currentReplicas"], &status(&trial)["updatedReplicas"]), (&json!(2), &json!(1)));
+    trial.delete_as("pods", "s-0", None, Some(0));
+    assert_eq!(settle(&mut trial), "+s-0");
+    assert_eq!(images(&trial), ["one", "one", "two"], "below the partition pods come back as they were");
+    trial.patch(KIND, "s", json!({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}}));
+    assert_eq!(settle(&mut trial), "-s-1 +s-1 -s-0 +s-0");
+    assert_eq!(status(&trial)["currentRevision"], status(&trial)["updateRevision"]);
+    assert_eq!(status(&trial)["currentReplicas"], 3);
+}
+
+/// Servers that have the field off drop it; what the others say is shown to the controller by hand.
+#[test]
+fn several_may_be_missing_at_once_where_that_is_allowed() {
+    let mut trial = trial();
+    trial.create(set(5, json!({"podManagementPolicy": "Parallel"})));
+    settle(&mut trial);
+    update_to(&mut trial, "two");
+    let leaving = |amount: Value, missing: usize| {
+        let mut world = World::default();
+        StatefulSets.resources().iter().for_each(|resource| world.show_resource(resource));
+        StatefulSets.indexes(&mut world);
+        let mut show = |resource: &Resource, object: &Value| {
+            let name = object["metadata"]["name"].as_str().expect("a name");
+            world.apply(resource, Key::new("default", name), Some(object.to_string().into()), 1, trial.now());
+        };
+        let mut set = trial.get(KIND, "s");
+        set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] = amount;
+        show(StatefulSet::resource(), &set);
+        for (index, mut pod) in trial.list("pods").into_iter().enumerate() {
+            if index < missing {
+                pod["status"]["conditions"][0]["status"] = "False".into();
+            }
+            show(Pod::resource(), &pod);
+        }
+        let stamp = Stamp { time: trial.now(), seed: 1 };
+        let plan = StatefulSets.plan(&world, &Key::new("default", "s"), stamp);
+        let actions = plan.steps.into_iter().flatten();
+        let deleted = actions.filter(|action| matches!(action.verb, Verb::Delete { .. }));
+        deleted.map(|action| action.key.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(leaving(json!(2), 0), ["s-4", "s-3"]);
+    assert_eq!(leaving(json!("50%"), 1), ["s-4"], "half of five are two, and one is missing");
+    assert_eq!(leaving(json!("10%"), 0), ["s-4"], "one at least");
+    assert_eq!(leaving(json!(2), 2), [""; 0]);
+}
+
+#[test]
+fn on_delete_leaves_old_pods_alone() {
+    let mut trial = trial();
+    trial.create(set(2, json!({"updateStrategy": {"type": "OnDelete"}})));
+    settle(&mut trial);
+    update_to(&mut trial, "two");
+    assert_eq!(settle(&mut trial), "");
+    trial.delete_as("pods", "s-0", None, Some(0));
+    settle(&mut trial);
+    assert_eq!(images(&trial), ["two", "one"]);
+}
+
+#[test]
+fn an_older_template_gets_the_highest_number_again() {
+    let mut trial = trial();
+    trial.create(set(0, json!({"revisionHistoryLimit": 1})));
+    settle(&mut trial);
+    for image in ["two", "three", "one", "four"] {
+        update_to(&mut trial, image);
+        settle(&mut trial);
+    }
+    let mut revisions = all(&trial, "controllerrevisions.apps", "/revision");
+    revisions.sort_by_key(Value::as_i64);
+    assert_eq!(revisions, [json!(4), json!(5)], "`one` came back as the fourth, `four` is the fifth");
+    assert_eq!(trial.list("controllerrevisions.apps")[0]["data"]["spec"]["template"]["$patch"], "replace");
+}
+
+#[test]
+fn a_pod_that_has_ended_is_made_again() {
+    let mut trial = trial();
+    trial.create(set(1, json!({})));
+    settle(&mut trial);
+    let uid = trial.get("pods", "s-0")["metadata"]["uid"].clone();
+    trial.patch_status("pods", "s-0", json!({"phase": "Failed"}));
+    assert_eq!(settle(&mut trial), "-s-0 +s-0");
+    assert_ne!(trial.get("pods", "s-0")["metadata"]["uid"], uid);
+}
+
+#[test]
+fn a_broken_update_stops_where_it_is() {
+    let mut trial = trial();
+    trial.create(set(2, json!({})));
+    settle(&mut trial);
+    update_to(&mut trial, "broken");
+    trial.run();
+    update_to(&mut trial, "one");
+    trial.run();
+    assert_eq!(images(&trial), ["one", "broken"], "the pod that never got ready is waited for");
+}
+
+#[test]
+fn the_next_pod_waits_until_the_one_before_is_available() {
+    let mut trial = trial();
+    trial.create(set(2, json!({"minReadySeconds": 5})));
+    trial.run();
+    make_ready(&mut trial, "s-0");
+    trial.run_for(4);
+    assert_eq!(trial.names("pods"), ["s-0"]);
+    assert_eq!((&status(&trial)["readyReplicas"], &status(&trial)["availableReplicas"]), (&json!(1), &json!(0)));
+    trial.run_for(1);
+    assert_eq!(trial.names("pods"), ["s-0", "s-1"]);
+}
+
+fn with_claims(replicas: i64, deleted: &str, scaled: &str) -> Value {
+    let claim = json!({
+        "metadata": {"name": "v"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    set(
+        replicas,
+        json!({
+            "podManagementPolicy": "Parallel", "volumeClaimTemplates": [claim],
+            "persistentVolumeClaimRetentionPolicy": {"whenDeleted": deleted, "whenScaled": scaled},
+        }),
+    )
+}
+
+fn holders(trial: &Trial) -> Vec<Value> {
+    all(trial, CLAIMS, "/metadata/ownerReferences/0/name")
+}
+
+#[test]
+fn each_pod_has_claims_of_its_own() {
+    let mut trial = trial();
+    trial.create(with_claims(2, "Retain", "Retain"));
+    settle(&mut trial);
+    assert_eq!(trial.names(CLAIMS), ["v-s-0", "v-s-1"]);
+    assert_eq!(trial.get(CLAIMS, "v-s-0")["metadata"]["labels"], json!({"app": "a"}));
+    let volume = json!({"name": "v", "persistentVolumeClaim": {"claimName": "v-s-1"}});
+    assert_eq!(trial.get("pods", "s-1")["spec"]["volumes"][0], volume);
+    trial.patch(KIND, "s", json!({"spec": {"replicas": 1}}));
+    settle(&mut trial);
+    assert_eq!(holders(&trial), [Value::Null, Value::Null]);
+}
+
+#[test]
+fn claims_belong_to_who_they_go_with() {
+    let mut trial = trial();
+    trial.create(with_claims(2, "Delete", "Delete"));
+    settle(&mut trial);
+    assert_eq!(holders(&trial), ["s", "s"]);
+    trial.patch("pods", "s-1", json!({"metadata": {"finalizers": ["example.com/hold"]}}));
+    trial.patch(KIND, "s", json!({"spec": {"replicas": 1}}));
+    settle(&mut trial);
+    assert_eq!(holders(&trial), ["s", "s-1"]);
+    trial.patch(KIND, "s", json!({"spec": {"replicas": 2}}));
+    settle(&mut trial);
+    assert_eq!(holders(&trial), ["s", "s"], "the pod is wanted again");
+    trial.patch(KIND, "s", json!({"spec": {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain"}}}));
+    settle(&mut trial);
+    assert_eq!(holders(&trial), [Value::Null, Value::Null]);
+}
+
+#[test]
+fn a_claim_of_the_former_pod_is_waited_for() {
+    let mut trial = trial();
+    trial.create(with_claims(1, "Retain", "Delete"));
+    settle(&mut trial);
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "s-1", "uid": "former"});
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "v-s-1", "ownerReferences": [owner]},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    trial.create(claim);
+    trial.patch(KIND, "s", json!({"spec": {"replicas": 2}}));
+    settle(&mut trial);
+    assert_eq!(trial.names("pods"), ["s-0"]);
+    trial.patch(CLAIMS, "v-s-1", json!({"metadata": {"finalizers": null}}));
+    trial.delete(CLAIMS, "v-s-1");
+    settle(&mut trial);
+    assert_eq!(trial.names("pods"), ["s-0", "s-1"]);
+}
+
+#[test]
+fn only_pods_of_the_right_name_are_adopted() {
+    let mut trial = trial();
+    for name in ["s-0", "s-x", "other-1"] {
+        let metadata = json!({"name": name, "labels": {"app": "a"}});
+        trial.create(json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template("a", "one")["spec"],
+        }));
+    }
+    trial.create(set(0, json!({})));
+    trial.run();
+    assert_eq!(trial.names("pods"), ["other-1", "s-x"], "the first is adopted, and one too many");
+}

@@ -1,0 +1,197 @@
+//! Deletes pods from nodes whose NoExecute taints they do not tolerate, or no longer.
+
+use crate::pod_gc::{index_by_node, pod_status, pods_on};
+use crate::subject::Subject;
+use holdfast_world::views::node::Taint;
+use holdfast_world::views::{Node, Pod};
+use holdfast_world::{Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Time, View, World};
+use std::collections::BTreeMap;
+
+const NO_EXECUTE: &str = "NoExecute";
+const REASON: &str = "TaintManagerEviction";
+const DISRUPTION: (&str, &str) = ("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint");
+
+/// Plans a pod at a time.
+#[derive(Default)]
+pub struct TaintEviction {
+    /// Since when pods put up with the taints of their node for a time, by their uid.
+    since: BTreeMap<Key, (String, Time)>,
+}
+
+/// How long a pod puts up with taints.
+#[derive(Debug, PartialEq, Eq)]
+enum Patience {
+    None,
+    Seconds(i64),
+    Endless,
+}
+
+impl Controller for TaintEviction {
+    fn name(&self) -> &'static str {
+        "taint-eviction-controller"
+    }
+
+    fn account(&self) -> &'static str {
+        "node-controller"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![Pod::resource().clone(), Node::resource().clone()]
+    }
+
+    fn indexes(&self, world: &mut World) {
+        index_by_node(world);
+    }
+
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<Pod>() {
+            return keys.add(change.key.clone());
+        }
+        let taints = |side: Option<Seen<'_, Node>>| -> Vec<Taint> {
+            side.map_or_else(Vec::new, |node| unbearable(&node).cloned().collect())
+        };
+        if taints(change.before()) != taints(change.after()) {
+            pods_on(world, &change.key.name).for_each(|pod| keys.add(pod.object.key()));
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        let Some(pod) = world.get::<Pod>(key) else {
+            plan.notes.extend(self.since.remove(key).map(|(uid, _)| cancelled(key, &uid, "")));
+            return plan;
+        };
+        let meta = pod.meta();
+        self.since.retain(|known, (uid, _)| known != key || *uid == meta.uid);
+        if meta.is_deleting() {
+            self.since.remove(key);
+            return plan;
+        }
+        let node = world.get::<Node>(&Key::cluster(&pod.spec.node_name)).filter(|_| !pod.spec.node_name.is_empty());
+        let patience = node.map_or(Patience::Endless, |node| patience(&pod, &node));
+        let until = match patience {
+            Patience::Endless => {
+                let was = self.since.remove(key);
+                plan.notes.extend(was.map(|(uid, _)| cancelled(key, &uid, &meta.resource_version)));
+                return plan;
+            }
+            Patience::None => stamp.time,
+            Patience::Seconds(seconds) => {
+                let since = self.since.entry(key.clone()).or_insert_with(|| (meta.uid.clone(), stamp.time)).1;
+                since.plus_seconds(seconds)
+            }
+        };
+        if until > stamp.time {
+            plan.again_at(until);
+            return plan;
+        }
+        plan.together(pod_status(pod, stamp.time, None, Some(DISRUPTION)));
+        let told = Subject::from(pod).normal(REASON, format!("Marking for deletion Pod {key}"));
+        plan.then(Subject::from(pod).delete().told(told));
+        plan
+    }
+}
+
+fn cancelled(key: &Key, uid: &str, version: &str) -> Note {
+    Note {
+        resource: Pod::resource().clone(),
+        key: key.clone(),
+        uid: uid.into(),
+        version: version.into(),
+        warning: false,
+        reason: REASON,
+        message: format!("Cancelling deletion of Pod {key}"),
+    }
+}
+
+fn unbearable(node: &Node) -> impl Iterator<Item = &Taint> {
+    node.spec.taints.iter().filter(|taint| taint.effect == NO_EXECUTE)
+}
+
+/// The shortest time of all tolerations that are needed.
+fn patience(pod: &Pod, node: &Node) -> Patience {
+    let mut shortest: Option<i64> = None;
+    for taint in unbearable(node) {
+        let Some(toleration) = pod.spec.tolerations.iter().find(|toleration| toleration.tolerates(taint)) else {
+            return Patience::None;
+        };
+        if let Some(seconds) = toleration.toleration_seconds {
+            shortest = Some(shortest.map_or(seconds, |known| known.min(seconds)));
+        }
+    }
+    match shortest {
+        None => Patience::Endless,
+        Some(seconds) if seconds <= 0 => Patience::None,
+        Some(seconds) => Patience::Seconds(seconds),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_world::Trial;
+    use serde_json::{Value, json};
+
+    fn trial(tolerations: Value) -> Trial {
+        let mut trial = Trial::new().with(TaintEviction::default());
+        trial.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}));
+        trial.create(json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "finalizers": ["example.com/hold"]},
+            "spec": {"nodeName": "n", "tolerations": tolerations, "containers": [{"name": "c", "image": "i"}]}}));
+        trial.run();
+        trial
+    }
+
+    fn taint(trial: &mut Trial, taints: &[(&str, &str)]) {
+        let taints: Vec<Value> =
+            taints.iter().map(|(key, effect)| json!({"key": key, "value": "v", "effect": effect})).collect();
+        trial.patch("nodes", "n", json!({"spec": {"taints": taints}}));
+        trial.run();
+    }
+
+    fn is_evicted(trial: &Trial) -> bool {
+        !trial.get("pods", "p")["metadata"]["deletionTimestamp"].is_null()
+    }
+
+    #[test]
+    fn a_pod_that_does_not_tolerate_goes_at_once() {
+        let mut trial = trial(json!([]));
+        taint(&mut trial, &[("k", "NoSchedule")]);
+        assert!(!is_evicted(&trial));
+        taint(&mut trial, &[("k", "NoExecute")]);
+        assert!(is_evicted(&trial));
+        let pod = trial.get("pods", "p");
+        let conditions = pod["status"]["conditions"].as_array().expect("conditions").clone();
+        let disrupted = conditions.iter().find(|one| one["type"] == "DisruptionTarget").expect("it is said why");
+        assert_eq!((&disrupted["reason"], &disrupted["message"]), (&json!(DISRUPTION.0), &json!(DISRUPTION.1)));
+        assert_eq!(trial.take_notes(), ["Normal TaintManagerEviction Marking for deletion Pod default/p"]);
+    }
+
+    #[test]
+    fn a_toleration_may_be_for_a_time() {
+        let seconds = |key: &str, seconds: i64| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds});
+        let mut trial = trial(json!([seconds("k", 40), seconds("l", 20), {"key": "m", "operator": "Exists"}]));
+        taint(&mut trial, &[("k", "NoExecute"), ("m", "NoExecute")]);
+        trial.run_for(30);
+        assert!(!is_evicted(&trial));
+        taint(&mut trial, &[("m", "NoExecute")]);
+        assert_eq!(trial.take_notes(), ["Normal TaintManagerEviction Cancelling deletion of Pod default/p"]);
+        trial.run_for(100);
+        assert!(!is_evicted(&trial));
+        taint(&mut trial, &[("k", "NoExecute"), ("l", "NoExecute")]);
+        trial.run_for(19);
+        assert!(!is_evicted(&trial));
+        trial.run_for(1);
+        assert!(is_evicted(&trial));
+    }
+
+    #[test]
+    fn a_pod_that_goes_by_itself_is_no_longer_waited_for() {
+        let mut trial = trial(json!([{"operator": "Exists", "tolerationSeconds": 5, "effect": "NoExecute"}]));
+        taint(&mut trial, &[("k", "NoExecute")]);
+        trial.patch("pods", "p", json!({"metadata": {"finalizers": null}}));
+        trial.delete_as("pods", "p", None, Some(0));
+        trial.run_for(10);
+        assert_eq!(trial.take_notes(), ["Normal TaintManagerEviction Cancelling deletion of Pod default/p"]);
+    }
+}

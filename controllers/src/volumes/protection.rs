@@ -1,0 +1,244 @@
+//! Keeps what is in use from being deleted: claims that pods use, volumes that are bound, classes of attributes that
+//! claims and volumes have.
+//!
+//! A finalizer stands on each from its creation on, and goes once it is being deleted and nobody uses it.
+
+use super::{claims_of, index_pods, pods_of};
+use crate::subject::Subject;
+use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttributesClass};
+use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, View, World};
+use serde_json::json;
+
+const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
+const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
+const CLASS_FINALIZER: &str = "kubernetes.io/vac-protection";
+/// An index of claims and volumes by the classes of attributes that they have or want.
+const BY_CLASS: &str = "attributes";
+
+/// Sets the finalizer, or takes it away.
+fn protect<V: View>(found: Seen<'_, V>, finalizer: &str, is_used: bool) -> Option<Action> {
+    let meta = found.meta();
+    let mut document = found.object.document();
+    let finalizers = &mut document["metadata"]["finalizers"];
+    match (meta.is_deleting(), meta.has_finalizer(finalizer)) {
+        (false, false) => match finalizers.as_array_mut() {
+            Some(list) => list.push(finalizer.into()),
+            None => *finalizers = json!([finalizer]),
+        },
+        (true, true) if !is_used => finalizers.as_array_mut()?.retain(|known| known != finalizer),
+        _ => return None,
+    }
+    Some(Subject::from(found).update(document))
+}
+
+fn plan_of(action: Option<Action>) -> Plan {
+    Plan { steps: action.into_iter().map(|action| vec![action]).collect(), ..Plan::default() }
+}
+
+/// Plans a claim at a time. Pods that have no node yet do not hold their claims; those that have ended do until they
+/// are gone.
+pub struct ClaimProtection;
+
+impl Controller for ClaimProtection {
+    fn name(&self) -> &'static str {
+        "persistentvolumeclaim-protection-controller"
+    }
+
+    fn account(&self) -> &'static str {
+        "pvc-protection-controller"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![PersistentVolumeClaim::resource().clone(), Pod::resource().clone()]
+    }
+
+    fn indexes(&self, world: &mut World) {
+        index_pods(world);
+    }
+
+    fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<PersistentVolumeClaim>() {
+            keys.add(change.key.clone());
+        } else if let Some(object) = change.newest()
+            && let Some(pod) = object.view::<Pod>()
+        {
+            claims_of(object, pod).for_each(|claim| keys.add(Key::new(&change.key.namespace, &claim)));
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, _: Stamp) -> Plan {
+        let Some(claim) = world.get::<PersistentVolumeClaim>(key) else { return Plan::default() };
+        let is_used = pods_of(world, key).any(|pod| !pod.spec.node_name.is_empty());
+        plan_of(protect(claim, CLAIM_FINALIZER, is_used))
+    }
+}
+
+/// Plans a volume at a time.
+pub struct VolumeProtection;
+
+impl Controller for VolumeProtection {
+    fn name(&self) -> &'static str {
+        "persistentvolume-protection-controller"
+    }
+
+    fn account(&self) -> &'static str {
+        "pv-protection-controller"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![PersistentVolume::resource().clone()]
+    }
+
+    fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+        keys.add(change.key.clone());
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, _: Stamp) -> Plan {
+        let Some(volume) = world.get::<PersistentVolume>(key) else { return Plan::default() };
+        plan_of(protect(volume, VOLUME_FINALIZER, volume.status.phase == "Bound"))
+    }
+}
+
+/// Plans a class at a time.
+pub struct AttributesClassProtection;
+
+impl Controller for AttributesClassProtection {
+    fn name(&self) -> &'static str {
+        "volumeattributesclass-protection-controller"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![
+            VolumeAttributesClass::resource().clone(),
+            PersistentVolume::resource().clone(),
+            PersistentVolumeClaim::resource().clone(),
+        ]
+    }
+
+    fn indexes(&self, world: &mut World) {
+        world.index::<PersistentVolume>(BY_CLASS, |object| {
+            let volume = object.view::<PersistentVolume>();
+            volume
+                .and_then(|volume| volume.spec.volume_attributes_class_name.as_deref())
+                .map(Text::from)
+                .into_iter()
+                .collect()
+        });
+        world.index::<PersistentVolumeClaim>(BY_CLASS, |object| {
+            object.view::<PersistentVolumeClaim>().map_or_else(Vec::new, classes_of)
+        });
+    }
+
+    fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<VolumeAttributesClass>() {
+            return keys.add(change.key.clone());
+        }
+        // Only who leaves a class may let it go.
+        if let Some(claim) = change.before::<PersistentVolumeClaim>() {
+            classes_of(&claim).iter().for_each(|class| keys.add(Key::cluster(class)));
+        }
+        if let Some(volume) = change.before::<PersistentVolume>() {
+            volume.spec.volume_attributes_class_name.iter().for_each(|class| keys.add(Key::cluster(class)));
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, _: Stamp) -> Plan {
+        let Some(class) = world.get::<VolumeAttributesClass>(key) else { return Plan::default() };
+        let is_used = world.indexed::<PersistentVolumeClaim>(BY_CLASS, &key.name).next().is_some()
+            || world.indexed::<PersistentVolume>(BY_CLASS, &key.name).next().is_some();
+        plan_of(protect(class, CLASS_FINALIZER, is_used))
+    }
+}
+
+fn classes_of(claim: &PersistentVolumeClaim) -> Vec<Text> {
+    let named = [&claim.spec.volume_attributes_class_name, &claim.status.current_volume_attributes_class_name];
+    named.into_iter().flatten().map(|class| class.as_str().into()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_world::Trial;
+    use serde_json::Value;
+
+    fn trial() -> Trial {
+        Trial::new().with(ClaimProtection).with(VolumeProtection).with(AttributesClassProtection)
+    }
+
+    fn claim(name: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}})
+    }
+
+    fn pod(name: &str, node: &str, volume: Value) -> Value {
+        let mut volume = volume;
+        volume["name"] = json!("v");
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"nodeName": node,
+            "containers": [{"name": "c", "image": "i"}], "volumes": [volume]}})
+    }
+
+    #[test]
+    fn a_claim_stays_until_no_scheduled_pod_uses_it() {
+        for (node, held) in [("", false), ("n", true)] {
+            let mut trial = trial();
+            trial.create(claim("c"));
+            trial.create(pod("p", node, json!({"persistentVolumeClaim": {"claimName": "c"}})));
+            trial.run();
+            trial.delete("persistentvolumeclaims", "c");
+            trial.run();
+            assert_eq!(!trial.get("persistentvolumeclaims", "c").is_null(), held);
+            trial.delete_as("pods", "p", None, Some(0));
+            trial.run();
+            assert!(trial.get("persistentvolumeclaims", "c").is_null());
+        }
+    }
+
+    #[test]
+    fn an_ephemeral_volume_holds_its_claim() {
+        let mut trial = trial();
+        trial.create(claim("p-v"));
+        let template =
+            json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+        trial.create(pod("p", "n", json!({"ephemeral": {"volumeClaimTemplate": template}})));
+        trial.run();
+        trial.delete("persistentvolumeclaims", "p-v");
+        trial.run();
+        assert!(!trial.get("persistentvolumeclaims", "p-v").is_null());
+    }
+
+    #[test]
+    fn a_volume_stays_while_it_is_bound_and_its_finalizer_comes_back() {
+        let mut trial = trial();
+        trial.create(json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/tmp/x"}}}));
+        trial.patch_status("persistentvolumes", "v", json!({"phase": "Bound"}));
+        trial.patch("persistentvolumes", "v", json!({"metadata": {"finalizers": null}}));
+        trial.run();
+        assert_eq!(trial.get("persistentvolumes", "v")["metadata"]["finalizers"], json!([VOLUME_FINALIZER]));
+        trial.delete("persistentvolumes", "v");
+        trial.run();
+        assert!(!trial.get("persistentvolumes", "v").is_null());
+        trial.patch_status("persistentvolumes", "v", json!({"phase": "Released"}));
+        trial.run();
+        assert!(trial.get("persistentvolumes", "v").is_null());
+    }
+
+    #[test]
+    fn a_class_of_attributes_stays_while_somebody_has_it() {
+        let mut trial = trial();
+        trial.create(
+            json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttributesClass", "metadata": {"name": "fast"},
+            "driverName": "example.com", "parameters": {"a": "b"}}),
+        );
+        let mut using = claim("c");
+        using["spec"]["volumeAttributesClassName"] = json!("fast");
+        trial.create(using);
+        trial.run();
+        trial.delete("volumeattributesclasses", "fast");
+        trial.run();
+        assert!(!trial.get("volumeattributesclasses", "fast").is_null());
+        trial.delete("persistentvolumeclaims", "c");
+        trial.run();
+        assert!(trial.get("volumeattributesclasses", "fast").is_null());
+    }
+}

@@ -1,0 +1,167 @@
+//! News of a cluster elsewhere: a watch for each resource.
+//!
+//! Where everything is looked at, discovery says what there is. It is asked again when a definition or an APIService has
+//! changed, and not by the clock.
+
+use super::discovery::discover;
+use super::follow::Follower;
+use crate::{Feed, News};
+use async_trait::async_trait;
+use holdfast_world::{Refusal, Resource};
+use kube::Client;
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+/// How much news may wait, and how much is taken at once.
+const WAITING_MAX: usize = 4096;
+/// How long the lists of resources that nobody names are waited for: one that fails must not stop everything.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long after a change of what there is discovery is asked: definitions take a moment to be served.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long after discovery failed.
+const AGAIN: Duration = Duration::from_secs(10);
+
+pub struct RemoteFeed {
+    client: Client,
+    named: BTreeSet<Resource>,
+    everything: bool,
+    sender: Sender<News>,
+    news: Receiver<News>,
+    followers: HashMap<Resource, AbortHandle>,
+    tasks: JoinSet<()>,
+    /// Those whose first list has not come.
+    awaited: BTreeSet<Resource>,
+    /// Until when those that nobody names are waited for; `None` when the beginning is over.
+    patience: Option<Instant>,
+    /// When discovery is to be asked; it has not been, or something has changed.
+    discover_at: Option<Instant>,
+    begun: bool,
+}
+
+impl RemoteFeed {
+    pub fn new(client: Client, named: Vec<Resource>, everything: bool) -> RemoteFeed {
+        let (sender, news) = mpsc::channel(WAITING_MAX);
+        RemoteFeed {
+            client,
+            named: named.into_iter().collect(),
+            everything,
+            sender,
+            news,
+            followers: HashMap::new(),
+            tasks: JoinSet::new(),
+            awaited: BTreeSet::new(),
+            patience: Some(Instant::now() + PATIENCE),
+            discover_at: everything.then(Instant::now),
+            begun: false,
+        }
+    }
+
+    fn follow(&mut self, resource: Resource) {
+        if self.followers.contains_key(&resource) {
+            return;
+        }
+        let metadata = !self.named.contains(&resource);
+        let (client, news) = (self.client.clone(), self.sender.clone());
+        let follower = Follower { client, resource: resource.clone(), metadata, news };
+        if self.patience.is_some() {
+            self.awaited.insert(resource.clone());
+        }
+        self.followers.insert(resource, self.tasks.spawn(follower.run()));
+    }
+
+    /// Follows what there is by now, and no longer what there is no more.
+    fn take_discovered(&mut self, found: Result<Vec<Resource>, Refusal>) -> Vec<News> {
+        self.discover_at = None;
+        let found = match found {
+            Ok(found) => found,
+            Err(refusal) => {
+                tracing::warn!(why = refusal.message, "the API server does not say what it has");
+                self.discover_at = Some(Instant::now() + AGAIN);
+                return Vec::new();
+            }
+        };
+        // What somebody names is followed in the version that they name.
+        let is_named = |resource: &Resource| {
+            self.named.iter().any(|named| (named.group(), named.plural()) == (resource.group(), resource.plural()))
+        };
+        let found: BTreeSet<Resource> = found.into_iter().filter(|resource| !is_named(resource)).collect();
+        let is_gone = |resource: &&Resource| !self.named.contains(*resource) && !found.contains(*resource);
+        let gone: Vec<Resource> = self.followers.keys().filter(is_gone).cloned().collect();
+        for resource in &gone {
+            if let Some(follower) = self.followers.remove(resource) {
+                follower.abort();
+            }
+            self.awaited.remove(resource);
+        }
+        found.into_iter().for_each(|resource| self.follow(resource));
+        gone.into_iter().map(News::Dropped).collect()
+    }
+
+    /// What is news to others, of what came.
+    fn take(&mut self, came: Vec<News>) -> Vec<News> {
+        let mut out = Vec::with_capacity(came.len() + 1);
+        for news in came {
+            let resource = match &news {
+                News::Replaced { resource, .. } => {
+                    self.awaited.remove(resource);
+                    resource
+                }
+                News::Changed { resource, .. } | News::Reached(resource, _) | News::Dropped(resource) => resource,
+                News::ReachedAll(_) | News::Complete => continue,
+            };
+            // What a follower had sent before it was ended is of a resource that is no more.
+            if !self.followers.contains_key(resource) {
+                continue;
+            }
+            let defines = matches!(resource.plural(), "customresourcedefinitions" | "apiservices");
+            if self.everything && defines && matches!(news, News::Changed { .. }) {
+                self.discover_at.get_or_insert_with(|| Instant::now() + PAUSE);
+            }
+            out.push(news);
+        }
+        if self.is_complete() {
+            self.patience = None;
+            out.push(News::Complete);
+        }
+        out
+    }
+
+    fn is_complete(&self) -> bool {
+        let Some(patience) = self.patience else { return false };
+        let discovered = self.discover_at.is_none();
+        let over = Instant::now() >= patience;
+        let named = self.awaited.iter().any(|resource| self.named.contains(resource));
+        !named && (over || discovered && self.awaited.is_empty())
+    }
+}
+
+#[async_trait]
+impl Feed for RemoteFeed {
+    async fn next(&mut self) -> Vec<News> {
+        if !self.begun {
+            self.begun = true;
+            self.named.clone().into_iter().for_each(|resource| self.follow(resource));
+            if self.named.is_empty() && !self.everything {
+                self.patience = None;
+                return vec![News::Complete];
+            }
+        }
+        let mut came = Vec::new();
+        let never = Instant::now() + Duration::from_secs(3600);
+        let patience = self.patience.unwrap_or(never);
+        tokio::select! {
+            biased;
+            count = self.news.recv_many(&mut came, WAITING_MAX) => debug_assert!(count > 0, "the feed has a sender"),
+            () = tokio::time::sleep_until(self.discover_at.unwrap_or(never)), if self.discover_at.is_some() => {
+                let known: Vec<Resource> = self.followers.keys().cloned().collect();
+                let found = discover(&self.client, &known).await;
+                return self.take_discovered(found);
+            }
+            () = tokio::time::sleep_until(patience), if self.patience.is_some() => {}
+        }
+        self.take(came)
+    }
+}

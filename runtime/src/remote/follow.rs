@@ -1,0 +1,279 @@
+//! All objects of one resource, listed once and watched from there on.
+
+use super::http::{JSON, Named, Object, Status, collection, fault, get, send};
+use crate::News;
+use ::http::Method;
+use bytes::{Buf, Bytes, BytesMut};
+use holdfast_world::{Key, Refusal, Resource};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::time::Duration;
+use tokio::sync::mpsc::Sender;
+
+/// How many objects a page of a list has.
+const PAGE: usize = 500;
+/// How long a watch goes on before the server ends it.
+const WATCH_SECONDS: u64 = 480;
+/// How long to wait after a failure, the first time and at most.
+const WAIT_MIN: Duration = Duration::from_millis(800);
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// How often it is looked whether somebody serves a resource that nobody did.
+const UNSERVED: Duration = Duration::from_secs(30);
+/// The longest event that is read.
+const LINE_BYTES_MAX: usize = 64 << 20;
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=1";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=1";
+
+/// Who follows a resource.
+pub(super) struct Follower {
+    pub client: Client,
+    pub resource: Resource,
+    /// Whether only the metadata of objects is looked at.
+    pub metadata: bool,
+    pub news: Sender<News>,
+}
+
+/// Why a watch ended.
+enum Ended {
+    /// The server ended it, or the connection did: it goes on from this version.
+    Here(u64),
+    /// What came meanwhile is no longer known: everything is listed again.
+    Expired,
+    /// Nobody wants news any more.
+    Unwanted,
+}
+
+impl Follower {
+    /// Goes on until nobody wants news.
+    pub async fn run(self) {
+        let mut wait = WAIT_MIN;
+        let mut from: Option<u64> = None;
+        loop {
+            let failed = match self.go_on(from).await {
+                Ok(Ended::Unwanted) => return,
+                Ok(Ended::Expired) => {
+                    from = None;
+                    continue;
+                }
+                Ok(Ended::Here(version)) => {
+                    // One that ends at once, again and again, is a failure, too.
+                    let moved = from != Some(version);
+                    from = Some(version);
+                    if moved {
+                        wait = WAIT_MIN;
+                        continue;
+                    }
+                    None
+                }
+                Err(refusal) => Some(refusal),
+            };
+            if let Some(refusal) = failed {
+                from = from.filter(|_| refusal.code != 410);
+                if refusal.code == 404 && from.is_none() {
+                    // Nobody serves it: there are none.
+                    let none = News::Replaced { resource: self.resource.clone(), objects: Vec::new(), version: 0 };
+                    if self.news.send(none).await.is_err() {
+                        return;
+                    }
+                    tokio::time::sleep(UNSERVED).await;
+                    continue;
+                }
+                tracing::warn!(resource = %self.resource, why = refusal.message, "failed to list or watch");
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(WAIT_MAX);
+        }
+    }
+
+    async fn go_on(&self, from: Option<u64>) -> Result<Ended, Refusal> {
+        let version = match from {
+            Some(version) => version,
+            None => match self.list().await? {
+                Some(version) => version,
+                None => return Ok(Ended::Unwanted),
+            },
+        };
+        self.watch(version).await
+    }
+
+    /// Lists everything, page by page; `None` where nobody wants it any more.
+    async fn list(&self) -> Result<Option<u64>, Refusal> {
+        let path = collection(&self.resource, "");
+        let (mut objects, mut token) = (Vec::new(), String::new());
+        loop {
+            let query = match token.is_empty() {
+                true => format!("{path}?limit={PAGE}"),
+                false => format!("{path}?limit={PAGE}&continue={}", escaped(&token)),
+            };
+            let accept = if self.metadata { METADATA_LIST } else { JSON };
+            let bytes = get(&self.client, &query, accept).await?;
+            let page: List = serde_json::from_slice(&bytes).map_err(fault)?;
+            for item in page.items.into_iter().flatten() {
+                let (key, version) = named(item.get().as_bytes())?;
+                objects.push((key, self.complete(item.get()), version));
+            }
+            token = page.metadata.token;
+            if token.is_empty() {
+                let version = page.metadata.resource_version.parse().unwrap_or_default();
+                let news = News::Replaced { resource: self.resource.clone(), objects, version };
+                return Ok(self.news.send(news).await.is_ok().then_some(version));
+            }
+        }
+    }
+
+    /// Items of lists leave out what they all have in common.
+    fn complete(&self, item: &str) -> Bytes {
+        if item.starts_with("{\"metadata\"") && !self.metadata {
+            let (version, kind) = (self.resource.api_version(), self.resource.kind());
+            return format!("{{\"apiVersion\":\"{version}\",\"kind\":\"{kind}\",{}", &item[1..]).into();
+        }
+        Bytes::copy_from_slice(item.as_bytes())
+    }
+
+    async fn watch(&self, from: u64) -> Result<Ended, Refusal> {
+        let path = collection(&self.resource, "");
+        // Watches that began together do not all end together.
+        let seconds = WATCH_SECONDS - u64::try_from(self.resource.plural().len() * 7).unwrap_or(0).min(180);
+        let query = format!("{path}?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={from}");
+        let accept = if self.metadata { METADATA } else { JSON };
+        let answer = send(&self.client, (Method::GET, &query), accept, None).await?;
+        let mut lines = Lines { body: answer.into_body(), read: BytesMut::new() };
+        let mut version = from;
+        loop {
+            let line = match lines.next().await {
+                Ok(Some(line)) => line,
+                // A connection that breaks is one that ends.
+                Ok(None) | Err(_) => return Ok(Ended::Here(version)),
+            };
+            let event: Event = serde_json::from_slice(&line).map_err(fault)?;
+            let object = event.object.get();
+            if event.kind == "ERROR" {
+                let status: Status = serde_json::from_str(object).unwrap_or_default();
+                return match status.code {
+                    410 => Ok(Ended::Expired),
+                    code => Err(Refusal { code, reason: status.reason, message: status.message, causes: Vec::new() }),
+                };
+            }
+            let (key, at) = named(object.as_bytes())?;
+            version = version.max(at);
+            let resource = self.resource.clone();
+            let news = match &*event.kind {
+                "BOOKMARK" => News::Reached(resource, at),
+                "DELETED" => News::Changed { resource, key, bytes: None, version: at },
+                _ => {
+                    News::Changed { resource, key, bytes: Some(Bytes::copy_from_slice(object.as_bytes())), version: at }
+                }
+            };
+            if self.news.send(news).await.is_err() {
+                return Ok(Ended::Unwanted);
+            }
+        }
+    }
+}
+
+fn named(json: &[u8]) -> Result<(Key, u64), Refusal> {
+    let Object { metadata, .. } = serde_json::from_slice::<Object>(json).map_err(fault)?;
+    let key = Named::key(&metadata);
+    Ok((key, metadata.version()))
+}
+
+/// As a value in a query; continue tokens are of letters, digits and a few signs.
+fn escaped(token: &str) -> String {
+    token.bytes().fold(String::new(), |mut out, byte| {
+        match byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            true => out.push(byte.into()),
+            false => out.push_str(&format!("%{byte:02X}")),
+        }
+        out
+    })
+}
+
+#[derive(Deserialize)]
+struct List<'a> {
+    #[serde(default)]
+    metadata: ListMeta,
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ListMeta {
+    resource_version: String,
+    #[serde(rename = "continue")]
+    token: String,
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(rename = "type")]
+    kind: std::borrow::Cow<'a, str>,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+/// The lines of a body.
+struct Lines {
+    body: Body,
+    read: BytesMut,
+}
+
+impl Lines {
+    async fn next(&mut self) -> Result<Option<Bytes>, Refusal> {
+        let mut searched = 0;
+        loop {
+            if let Some(end) = self.read[searched..].iter().position(|byte| *byte == b'\n') {
+                let line = self.read.split_to(searched + end).freeze();
+                self.read.advance(1);
+                return Ok(Some(line));
+            }
+            searched = self.read.len();
+            if searched > LINE_BYTES_MAX {
+                return Err(fault("an event is too long"));
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.read.extend_from_slice(&data);
+                    }
+                }
+                Some(Err(error)) => return Err(fault(error)),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_escaped() {
+        assert_eq!(escaped("aZ0-_.~"), "aZ0-_.~");
+        assert_eq!(escaped("a+b/c=="), "a%2Bb%2Fc%3D%3D");
+    }
+
+    #[tokio::test]
+    async fn lines_are_split_wherever_the_frames_end() {
+        let mut lines = Lines { body: Body::from(b"{\"a\":1}\n{\"b\":2}\n{\"c\"".to_vec()), read: BytesMut::new() };
+        assert_eq!(lines.next().await.expect("a line").as_deref(), Some(&b"{\"a\":1}"[..]));
+        assert_eq!(lines.next().await.expect("a line").as_deref(), Some(&b"{\"b\":2}"[..]));
+        assert_eq!(lines.next().await.expect("the end"), None);
+    }
+
+    #[test]
+    fn lists_and_events_are_read() {
+        let list: List = serde_json::from_str(r#"{"metadata":{"resourceVersion":"7","continue":"x"},"items":null}"#)
+            .expect("a list");
+        assert_eq!((list.metadata.token.as_str(), list.items.is_none()), ("x", true));
+        let event: Event = serde_json::from_str(
+            r#"{"type":"ADDED","object":{"metadata":{"name":"a","namespace":"b","resourceVersion":"9"}}}"#,
+        )
+        .expect("an event");
+        assert_eq!(named(event.object.get().as_bytes()).expect("a name"), (Key::new("b", "a"), 9));
+    }
+}

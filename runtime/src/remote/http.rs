@@ -1,0 +1,131 @@
+//! One request of an API server, and what its answer says.
+
+use ::http::{Method, Request, StatusCode, header};
+use bytes::Bytes;
+use holdfast_world::{Key, Refusal, Resource};
+use http_body_util::{BodyExt, Limited};
+use kube::Client;
+use kube::client::Body;
+use serde::Deserialize;
+
+/// The largest answer that is read at once.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+pub(super) const JSON: &str = "application/json";
+
+/// An answer that could not be had, as actions are refused. No answer at all has the code 0.
+pub(super) fn fault(error: impl std::fmt::Display) -> Refusal {
+    Refusal { message: error.to_string(), ..Refusal::default() }
+}
+
+/// The path of a resource's objects, of all namespaces or of one.
+pub(super) fn collection(resource: &Resource, namespace: &str) -> String {
+    let (group, version, plural) = (resource.group(), resource.version(), resource.plural());
+    let root = match group {
+        "" => format!("/api/{version}"),
+        group => format!("/apis/{group}/{version}"),
+    };
+    match resource.namespaced() && !namespace.is_empty() {
+        true => format!("{root}/namespaces/{namespace}/{plural}"),
+        false => format!("{root}/{plural}"),
+    }
+}
+
+pub(super) fn object(resource: &Resource, key: &Key) -> String {
+    format!("{}/{}", collection(resource, &key.namespace), key.name)
+}
+
+/// Sends a request; the answer's body is yet to be read.
+pub(super) async fn send(
+    client: &Client,
+    (method, path): (Method, &str),
+    accept: &str,
+    body: Option<(&str, Vec<u8>)>,
+) -> Result<::http::Response<Body>, Refusal> {
+    let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, accept);
+    let bytes = body.map(|(content_type, bytes)| {
+        let headers = request.headers_mut();
+        if let (Some(headers), Ok(value)) = (headers, content_type.parse()) {
+            headers.insert(header::CONTENT_TYPE, value);
+        }
+        bytes
+    });
+    let request = request.body(Body::from(bytes.unwrap_or_default())).map_err(fault)?;
+    let answer = client.send(request).await.map_err(fault)?;
+    match answer.status() {
+        status if status.is_success() => Ok(answer),
+        status => {
+            let bytes = read(answer).await.unwrap_or_default();
+            Err(refusal(status, &bytes))
+        }
+    }
+}
+
+/// The whole body.
+pub(super) async fn read(answer: ::http::Response<Body>) -> Result<Bytes, Refusal> {
+    let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+    Ok(body.map_err(fault)?.to_bytes())
+}
+
+pub(super) async fn get(client: &Client, path: &str, accept: &str) -> Result<Bytes, Refusal> {
+    read(send(client, (Method::GET, path), accept, None).await?).await
+}
+
+fn refusal(status: StatusCode, bytes: &[u8]) -> Refusal {
+    let said = serde_json::from_slice::<Status>(bytes).unwrap_or_default();
+    let message = match said.message.is_empty() {
+        true => format!("the server answered {status}"),
+        false => said.message,
+    };
+    let causes = said.details.unwrap_or_default().causes.into_iter().map(|cause| cause.reason).collect();
+    Refusal { code: status.as_u16(), reason: said.reason, message, causes }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Status {
+    pub code: u16,
+    pub reason: String,
+    pub message: String,
+    pub details: Option<Details>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Details {
+    pub uid: String,
+    causes: Vec<Cause>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Cause {
+    reason: String,
+}
+
+/// What an object says of itself.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Named {
+    pub name: String,
+    pub namespace: String,
+    pub uid: String,
+    pub resource_version: String,
+}
+
+impl Named {
+    pub fn key(&self) -> Key {
+        Key::new(&self.namespace, &self.name)
+    }
+
+    pub fn version(&self) -> u64 {
+        self.resource_version.parse().unwrap_or_default()
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Object {
+    pub kind: String,
+    pub metadata: Named,
+    pub details: Option<Details>,
+}

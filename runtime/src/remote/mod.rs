@@ -1,0 +1,10 @@
+//! A cluster behind an API server elsewhere, through the `kube` crate.
+
+mod act;
+mod discovery;
+mod feed;
+mod follow;
+mod http;
+
+pub use act::{Connect, RemoteAct};
+pub use feed::RemoteFeed;

@@ -1,0 +1,97 @@
+//! What a decision rests on, for people: why each node will not do, or how good it is and what plug-ins think of it.
+
+use crate::object::Text;
+use crate::object::pod::Pod;
+use crate::plan::{Outcome, Plan, Scores, plan};
+use crate::profile::Profile;
+use crate::snapshot::Snapshot;
+
+/// How a pod's place is found in a state of the cluster.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explained {
+    /// Those that will do before those that will not; better ones first.
+    pub nodes: Vec<Node>,
+    /// What the pod is told where no node will do.
+    pub message: Option<String>,
+    /// The node that the pod gets when others have gone, and their names.
+    pub preemption: Option<(Text, Vec<String>)>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    pub name: Text,
+    pub verdict: Verdict,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// It will do. The sum of its scores, and each plug-in's share: its score from 0 to 100, and the weight of that.
+    Fits { total: i64, scores: Vec<(&'static str, i64, i64)> },
+    /// It will not, by the word of this plug-in.
+    Refused { plugin: &'static str, reasons: Vec<String>, others_may_go: bool },
+}
+
+/// Explains where a pod that waits would go now.
+pub fn explain(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Explained {
+    let Plan { outcome, explanation } = plan(snapshot, profile, pod);
+    let mut fits: Vec<Node> = Vec::new();
+    for (at, name) in explanation.feasible.iter().enumerate() {
+        let total = explanation.totals.get(at).copied().unwrap_or(0);
+        let share = |scores: &Scores| Some((scores.plugin, *scores.normalized.get(at)?, scores.weight));
+        let scores = explanation.scores.iter().filter_map(share).collect();
+        fits.push(Node { name: name.clone(), verdict: Verdict::Fits { total, scores } });
+    }
+    fits.sort_by_key(|node| match &node.verdict {
+        Verdict::Fits { total, .. } => (-total, node.name.clone()),
+        Verdict::Refused { .. } => (0, node.name.clone()),
+    });
+    let refused = explanation.diagnosis.refused.iter().map(|(name, refusal)| Node {
+        name: name.clone(),
+        verdict: Verdict::Refused {
+            plugin: refusal.plugin,
+            reasons: refusal.reasons.iter().map(ToString::to_string).collect(),
+            others_may_go: refusal.code == crate::status::Code::Unschedulable,
+        },
+    });
+    let mut refused: Vec<Node> = refused.collect();
+    refused.sort_by(|one, other| one.name.cmp(&other.name));
+    let (message, victims) = match outcome {
+        Outcome::Bind { .. } => (None, None),
+        Outcome::Unschedulable(why) => (Some(why.message), why.victims),
+    };
+    let preemption = victims.map(|victims| {
+        let names = victims.pods.iter().map(|pod| pod.key.to_string()).collect();
+        (victims.node, names)
+    });
+    Explained { nodes: fits.into_iter().chain(refused).collect(), message, preemption }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Configuration, Key, Kind};
+    use serde_json::json;
+
+    #[test]
+    fn every_node_is_accounted_for() {
+        let mut snapshot = Snapshot::new();
+        for (name, cpu) in [("small", "1"), ("large", "8"), ("larger", "16")] {
+            let node = json!({"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "pods": "10"}}});
+            snapshot.apply(Kind::Node, &Key::cluster(name), Some(&node));
+        }
+        let pod = json!({"spec": {"containers": [{"resources": {"requests": {"cpu": "4"}}}]}});
+        snapshot.apply(Kind::Pod, &Key::new("default", "p"), Some(&pod));
+        let pod = snapshot.pod(&Key::new("default", "p")).unwrap().clone();
+        let explained = explain(&snapshot, &Configuration::default().profiles[0], &pod);
+        let names: Vec<_> = explained.nodes.iter().map(|node| &*node.name).collect();
+        assert_eq!(names, ["larger", "large", "small"]);
+        let Verdict::Fits { total, scores } = &explained.nodes[0].verdict else { panic!("it fits") };
+        assert_eq!(*total, scores.iter().map(|(_, score, weight)| score * weight).sum::<i64>());
+        let Verdict::Refused { plugin, reasons, others_may_go } = &explained.nodes[2].verdict else { panic!() };
+        assert_eq!(
+            (*plugin, &reasons[..], *others_may_go),
+            ("NodeResourcesFit", &["Insufficient cpu".into()][..], false)
+        );
+        assert_eq!(explained.message, None);
+    }
+}

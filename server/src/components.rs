@@ -1,0 +1,132 @@
+//! What runs beside the API server in its process: controllers, and whatever else a cluster needs. A line in
+//! [`Components::start`] each.
+
+use crate::apiserver::read;
+use crate::inside::{InsideAct, InsideClock, InsideFeed};
+use crate::scheduling;
+use anyhow::{Context, Result, anyhow, bail};
+use holdfast_controllers::Settings;
+use holdfast_controllers::names::{Choice, OF_THE_SERVER};
+use holdfast_core::authz::{PRIVILEGED_GROUP, User};
+use holdfast_runtime::{Act, Metrics, Runtime};
+use holdfast_scheduler::Configuration;
+use holdfast_service::Service;
+use holdfast_service::housekeeping::bootstrap;
+use holdfast_world::{Actor, Controller};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// How many keys of one controller are worked on at once: in one process nobody waits for a network.
+const WORKERS: usize = 64;
+
+/// Which components run.
+#[derive(clap::Args, Debug, Clone, Default)]
+pub struct Args {
+    /// Which controllers run: * for all that run by default, NAME for one, -NAME for all but that one. With -* the API
+    /// server is alone [default: *].
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", allow_hyphen_values = true)]
+    pub controllers: Vec<String>,
+    /// How many simulated nodes there are: they take pods through their lives, and run no container
+    /// [default: 1, or none where no controller runs].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(holdfast_nodes::node::NODES_MAX)))]
+    pub nodes: Option<u32>,
+    /// What simulated nodes are like: a file with capacity, labels, taints, zones; see docs/NODES.md.
+    #[arg(long, value_name = "FILE")]
+    pub node_template: Option<PathBuf>,
+}
+
+/// The components of a server, and of each fork of it.
+#[derive(Clone)]
+pub struct Components {
+    controllers: Choice,
+    settings: Settings,
+    nodes: u32,
+    node_template: holdfast_nodes::Template,
+}
+
+impl Components {
+    /// What the options say; `default` where they say nothing. What clients of the API trust is in the file `root_ca`.
+    pub fn new(args: &Args, default: &str, root_ca: &Path) -> Result<Components> {
+        let settings = Settings { root_ca: Some(read(root_ca)?), ..Settings::default() };
+        let entries: Vec<&str> = match args.controllers.is_empty() {
+            true => vec![default],
+            false => args.controllers.iter().map(String::as_str).collect(),
+        };
+        let controllers = Choice::parse(entries).map_err(|why| anyhow!("--controllers: {why}"))?;
+        let built: Vec<&str> =
+            holdfast_controllers::all(&settings).iter().map(|controller| controller.name()).collect();
+        for name in controllers.named() {
+            if !built.contains(&name) && !OF_THE_SERVER.contains(&name) {
+                bail!("--controllers: {name} is not built yet");
+            }
+        }
+        let nodes = args.nodes.unwrap_or(u32::from(!controllers.is_nobody()));
+        let node_template = args.node_template.as_deref().map_or_else(|| Ok(Default::default()), node_template)?;
+        Ok(Components { controllers, settings, nodes, node_template })
+    }
+
+    /// None at all.
+    pub fn none() -> Components {
+        let controllers = Choice::parse(["-*"]).unwrap_or_else(|why| unreachable!("{why}"));
+        Components { controllers, settings: Settings::default(), nodes: 0, node_template: Default::default() }
+    }
+
+    /// Whether each namespace gets the account that its pods run under.
+    pub fn make_accounts(&self) -> bool {
+        self.controllers.runs("serviceaccount-controller")
+    }
+
+    /// Starts them over a door; they end with the tasks.
+    pub fn start(&self, service: &Arc<Service>, tasks: &mut JoinSet<()>) {
+        if !self.controllers.is_nobody() {
+            tasks.spawn(scheduling::in_process(Configuration::default(), service.clone(), Arc::default()));
+        }
+        let controllers = holdfast_controllers::all(&self.settings);
+        let chosen = controllers.into_iter().filter(|controller| self.controllers.runs(controller.name()));
+        let nodes = match self.nodes {
+            0 => Vec::new(),
+            count => {
+                tasks.spawn(make_objects(InsideAct::new(service)));
+                holdfast_nodes::all(self.node_template.clone(), count)
+            }
+        };
+        start(service, tasks, chosen.chain(nodes));
+    }
+}
+
+/// Reads the file of `--node-template`.
+pub fn node_template(path: &Path) -> Result<holdfast_nodes::Template> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("--node-template {}", path.display()))?;
+    holdfast_nodes::Template::parse(&text).map_err(|why| anyhow!("--node-template {}: {why}", path.display()))
+}
+
+/// Makes what simulated nodes need, unless it is there.
+async fn make_objects(act: InsideAct) {
+    let user = Arc::new(User::new(bootstrap::USER, &[PRIVILEGED_GROUP]));
+    let actor = Actor { user, field_manager: "kube-apiserver" };
+    for action in holdfast_nodes::objects::actions() {
+        if let Err(refusal) = act.act(&actor, &action).await
+            && !refusal.is("AlreadyExists")
+        {
+            tracing::warn!("{} {} could not be made: {}", action.resource, action.key, refusal.message);
+        }
+    }
+}
+
+/// Starts controllers that share a world.
+fn start(service: &Arc<Service>, tasks: &mut JoinSet<()>, controllers: impl Iterator<Item = Box<dyn Controller>>) {
+    let engine = service.engine().clone();
+    let act = Arc::new(InsideAct::new(service));
+    let mut runtime = Runtime::new(act, Arc::new(InsideClock(engine.clone())), Arc::new(Metrics::default()));
+    for controller in controllers {
+        let actor = Actor::of(controller.as_ref());
+        runtime.add(controller, actor, WORKERS);
+    }
+    let driver = runtime.driver();
+    if driver.is_empty() {
+        return;
+    }
+    let feed = InsideFeed::new(engine, driver.resources().cloned().collect(), driver.sees_everything());
+    tasks.spawn(runtime.run(feed));
+}

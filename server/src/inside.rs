@@ -1,0 +1,263 @@
+//! What components in the server's own process see and do: news from the log's commits, actions through the door.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use holdfast_core::kinds::{Kind, KindId, Registry};
+use holdfast_core::object::meta;
+use holdfast_core::state::{Change, State};
+use holdfast_engine::{Drawn, Engine, Tap};
+use holdfast_runtime::{Act, Clock, Done, Feed, News};
+use holdfast_service::{Call, Reply, Service};
+use holdfast_world::request::{self, Actor};
+use holdfast_world::{Action, Came, Key, Refusal, Resource, Stamp, Time, Verb};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock, Weak};
+
+/// Everything that is committed, from a snapshot on. Objects are shared with the state and parsed once.
+pub struct InsideFeed {
+    engine: Arc<Engine>,
+    /// What is looked at by name.
+    named: Vec<Resource>,
+    everything: bool,
+    tap: Option<Tap>,
+    shown: BTreeMap<Resource, Shown>,
+    by_kind: HashMap<KindId, Resource>,
+    /// Of the registry that these were made of.
+    revision: u64,
+}
+
+/// How objects of a resource are shown.
+#[derive(Clone, Copy)]
+struct Shown {
+    kind: KindId,
+    /// `None`: as they are stored, because no more than their metadata is looked at.
+    version: Option<usize>,
+    /// Changes up to this version are in what was told.
+    since: u64,
+}
+
+impl InsideFeed {
+    pub fn new(engine: Arc<Engine>, named: Vec<Resource>, everything: bool) -> InsideFeed {
+        let (shown, by_kind) = (BTreeMap::new(), HashMap::new());
+        InsideFeed { engine, named, everything, tap: None, shown, by_kind, revision: 0 }
+    }
+
+    /// All that there is.
+    fn begin(&mut self) -> Vec<News> {
+        let tap = Tap::new(&self.engine);
+        let begin = tap.begin().clone();
+        self.tap = Some(tap);
+        let mut news = self.compare(&begin);
+        let known: Vec<Resource> = self.shown.keys().cloned().collect();
+        news.retain(|news| matches!(news, News::Dropped(_)));
+        news.extend(known.iter().filter_map(|resource| self.all_of(&begin, resource)));
+        news.extend([News::ReachedAll(begin.offset.0), News::Complete]);
+        news
+    }
+
+    /// Which resources came and went with the definitions of custom kinds.
+    fn compare(&mut self, state: &State) -> Vec<News> {
+        let registry = &state.registry;
+        self.revision = registry.revision();
+        let mut wanted = wanted(registry, &self.named, self.everything);
+        let mut news = Vec::new();
+        for (resource, shown) in std::mem::take(&mut self.shown) {
+            match wanted.get_mut(&resource) {
+                Some(wanted) => wanted.since = shown.since,
+                None => news.push(News::Dropped(resource)),
+            }
+        }
+        let is_new = |(resource, shown): (&Resource, &Shown)| (shown.since == 0).then(|| resource.clone());
+        let new: Vec<Resource> = wanted.iter().filter_map(is_new).collect();
+        self.by_kind = wanted.iter().map(|(resource, shown)| (shown.kind, resource.clone())).collect();
+        self.shown = wanted;
+        news.extend(new.iter().filter_map(|resource| self.all_of(state, resource)));
+        news
+    }
+
+    /// All objects of a resource.
+    fn all_of(&mut self, state: &State, resource: &Resource) -> Option<News> {
+        let shown = self.shown.get_mut(resource)?;
+        // Something has been committed before anybody looks, if only by the bootstrap; and one too many does no harm.
+        shown.since = state.offset.0.max(1);
+        let (kind, shown) = (state.kind(shown.kind), *shown);
+        let object = |(key, entry): (&Arc<str>, &Arc<holdfast_core::state::Entry>)| {
+            (key_of(key), bytes_of(entry, kind, shown.version), entry.offset.0)
+        };
+        let objects = state.scan(shown.kind, "", None).map(object).collect();
+        Some(News::Replaced { resource: resource.clone(), objects, version: state.offset.0 })
+    }
+
+    fn changed(&self, registry: &Registry, change: &Change) -> Option<News> {
+        let kind = registry.get(change.kind);
+        let resource = match self.by_kind.get(&change.kind) {
+            Some(resource) => resource,
+            // A shape of the kind that is no more: its objects are those of the shape that followed.
+            None if !registry.serves(change.kind) => self.shown.keys().find(|resource| is_of(resource, kind))?,
+            None => return None,
+        };
+        let shown = self.shown.get(resource)?;
+        let bytes = (!change.deleted).then(|| bytes_of(&change.entry, kind, shown.version));
+        let version = change.offset.0;
+        let news = News::Changed { resource: resource.clone(), key: key_of(&change.key), bytes, version };
+        (version > shown.since).then_some(news)
+    }
+}
+
+#[async_trait]
+impl Feed for InsideFeed {
+    async fn next(&mut self) -> Vec<News> {
+        let Some(tap) = &mut self.tap else { return self.begin() };
+        match tap.next().await {
+            Drawn::Behind => self.begin(),
+            Drawn::Changes { changes, through, registry } => {
+                let mut news = Vec::with_capacity(changes.len() + 1);
+                if registry.revision() != self.revision {
+                    // The objects of what came are read from a newer state, and what is older comes once more: it is
+                    // left out by its version.
+                    news.extend(self.compare(&self.engine.snapshot()));
+                }
+                news.extend(changes.iter().filter_map(|change| self.changed(&registry, change)));
+                news.push(News::ReachedAll(through.0));
+                news
+            }
+        }
+    }
+}
+
+/// What is to be shown of the kinds that there are.
+fn wanted(registry: &Registry, named: &[Resource], everything: bool) -> BTreeMap<Resource, Shown> {
+    let mut wanted = BTreeMap::new();
+    let mut taken = Vec::new();
+    for resource in named {
+        if let Some((kind, version)) = registry.find(resource.group(), resource.version(), resource.plural()) {
+            wanted.insert(resource.clone(), Shown { kind, version: Some(version), since: 0 });
+            taken.push(kind);
+        }
+    }
+    // Objects that go by themselves own nothing and are owned by nobody for long.
+    let is_seen = |kind: &Kind| kind.stored && !kind.expires;
+    let others = registry.iter().filter(|(id, kind)| everything && is_seen(kind) && !taken.contains(id));
+    wanted.extend(others.map(|(kind, of)| (request::resource_of(of), Shown { kind, version: None, since: 0 })));
+    wanted
+}
+
+fn is_of(resource: &Resource, kind: &Kind) -> bool {
+    resource.group() == kind.hub().group && resource.plural() == kind.resource
+}
+
+fn key_of(key: &str) -> Key {
+    let (namespace, name) = meta::split_key(key);
+    Key::new(namespace.unwrap_or_default(), name)
+}
+
+fn bytes_of(entry: &holdfast_core::state::Entry, kind: &Kind, version: Option<usize>) -> Bytes {
+    match version.filter(|version| *version < kind.versions.len()) {
+        Some(version) => entry.json_in(kind, version),
+        None => entry.json.clone(),
+    }
+}
+
+/// Carries out actions through the door, which judges the actor as it judges everybody.
+pub struct InsideAct {
+    service: Weak<Service>,
+}
+
+impl InsideAct {
+    pub fn new(service: &Arc<Service>) -> InsideAct {
+        InsideAct { service: Arc::downgrade(service) }
+    }
+
+    fn service(&self) -> Result<Arc<Service>, Refusal> {
+        let gone = || Refusal { code: 503, reason: "ServiceUnavailable".into(), ..Refusal::default() };
+        self.service.upgrade().ok_or_else(gone)
+    }
+}
+
+#[async_trait]
+impl Act for InsideAct {
+    async fn act(&self, actor: &Actor, action: &Action) -> Result<Done, Refusal> {
+        let service = self.service()?;
+        let engine = service.engine();
+        let snapshot = engine.snapshot();
+        for (resource, key, uid) in &action.absent {
+            let found = request::find(&snapshot, resource, key);
+            if found.is_some_and(|(_, entry)| named(&entry.json).uid == **uid) {
+                return Err(Refusal::stale(format!("{resource} {key} is there")));
+            }
+        }
+        let id = engine.stamp().uid(u64::MAX);
+        let request = request::of(action, &snapshot.registry, actor, id);
+        let request = request.ok_or_else(|| Refusal::from(&holdfast_core::Refusal::NoSuchPath))?;
+        drop(snapshot);
+        let reply = service.act(request).await.map_err(|refusal| Refusal::from(&refusal))?;
+        let came = match &reply {
+            Reply::Object(shown) => Came::Version(shown.entry.offset.0),
+            Reply::Deleted { uid, .. } => Came::Gone(uid.as_str().into()),
+            _ => Came::Nothing,
+        };
+        let name = match &reply {
+            Reply::Object(shown) if action.key.name.is_empty() => named(&shown.entry.json).name,
+            _ => action.key.name.to_string(),
+        };
+        Ok(Done { name, came })
+    }
+
+    async fn ask(&self, actor: &Actor, path: &str) -> Result<Value, Refusal> {
+        let service = self.service()?;
+        let snapshot = service.engine().snapshot();
+        let no_such_path = || Refusal::from(&holdfast_core::Refusal::NoSuchPath);
+        let request = request::get(&snapshot.registry, path, actor).ok_or_else(no_such_path)?;
+        match service.call(Call::own(request)).await.reply.map_err(|refusal| Refusal::from(&refusal))? {
+            Reply::Object(shown) => Ok(shown.entry.document_in(&shown.kind, shown.version)),
+            Reply::Document { document, .. } => Ok(Value::Object(document)),
+            _ => Err(no_such_path()),
+        }
+    }
+
+    async fn review(&self, actor: &Actor, review: &Value) -> Result<Value, Refusal> {
+        let service = self.service()?;
+        let engine = service.engine();
+        let action = Action::new(&REVIEWS, Key::cluster(""), Verb::Create(review.clone()));
+        let no_such_path = || Refusal::from(&holdfast_core::Refusal::NoSuchPath);
+        let id = engine.stamp().uid(u64::MAX);
+        let request = request::of(&action, &engine.snapshot().registry, actor, id).ok_or_else(no_such_path)?;
+        match service.call(Call::own(request)).await.reply.map_err(|refusal| Refusal::from(&refusal))? {
+            Reply::Document { document, .. } => Ok(Value::Object(document)),
+            _ => Err(no_such_path()),
+        }
+    }
+}
+
+/// Reviews of what somebody may do.
+static REVIEWS: LazyLock<Resource> =
+    LazyLock::new(|| Resource::new("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", false));
+
+/// How an object is named.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Named {
+    name: String,
+    uid: String,
+}
+
+fn named(json: &[u8]) -> Named {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Object {
+        metadata: Named,
+    }
+    serde_json::from_slice::<Object>(json).unwrap_or_default().metadata
+}
+
+/// The engine's clock.
+pub struct InsideClock(pub Arc<Engine>);
+
+impl Clock for InsideClock {
+    fn stamp(&self) -> Stamp {
+        let stamp = self.0.stamp();
+        Stamp { time: Time(stamp.time), seed: stamp.seed }
+    }
+}

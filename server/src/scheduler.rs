@@ -1,0 +1,373 @@
+//! `holdfast scheduler`: its options, the configuration that they and a file come to, and its work while it leads.
+
+use anyhow::{Context, Result, bail};
+use holdfast_component::component::{Component, Kind};
+use holdfast_component::election::Terms;
+use holdfast_component::files::{Readers, Writing, keep_others_out};
+use holdfast_component::options::{ComponentArgs, ElectionSettings, InsecureArgs, joined};
+use holdfast_component::throttle::Rate;
+use holdfast_component::values::parse_duration;
+use holdfast_component::{api::Api, logging};
+use holdfast_core::wire::yaml::yaml;
+use holdfast_scheduler::Configuration;
+use holdfast_scheduler::configuration::{LeaderElection, PolicySource};
+use holdfast_transport_http::paths::API_VERSION;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The key of a ConfigMap that holds a Policy.
+const POLICY_KEY: &str = "policy.cfg";
+const INSECURE_PORT: u16 = 10251;
+
+const KIND: Kind =
+    Kind { name: "kube-scheduler", version: API_VERSION, secure_port: 10259, tolerates_lookup_failure: true };
+
+#[derive(clap::Args, Debug)]
+#[group(skip)]
+pub struct Args {
+    /// Configuration file: a KubeSchedulerConfiguration of any version. Options that are given overrule it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Write the configuration that all comes to into this file, complete and in version v1, and end.
+    #[arg(long, value_name = "FILE")]
+    write_config_to: Option<PathBuf>,
+    /// Deprecated: DefaultProvider or ClusterAutoscalerProvider, the algorithms of old.
+    #[arg(long, value_name = "NAME", help_heading = "Algorithm")]
+    algorithm_provider: Option<String>,
+    /// Deprecated: a Policy, as JSON or YAML; used where no ConfigMap is named.
+    #[arg(long, value_name = "FILE", help_heading = "Algorithm")]
+    policy_config_file: Option<PathBuf>,
+    /// Deprecated: name of a ConfigMap with a Policy under the key policy.cfg.
+    #[arg(long, value_name = "NAME", help_heading = "Algorithm")]
+    policy_configmap: Option<String>,
+    /// Deprecated: namespace of that ConfigMap.
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system", help_heading = "Algorithm")]
+    policy_configmap_namespace: String,
+    /// Deprecated: take the Policy from its file whatever else is named.
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set, value_parser = holdfast_component::values::parse_bool, value_name = "BOOL", help_heading = "Algorithm")]
+    use_legacy_policy_config: bool,
+    /// Deprecated: what required affinity of placed pods is worth to a pod that does not ask for it, from 0 to 100.
+    #[arg(long, value_name = "WEIGHT", allow_negative_numbers = true, help_heading = "Algorithm")]
+    hard_pod_affinity_symmetric_weight: Option<i64>,
+    /// Deprecated: name of the pods' scheduler that this one is.
+    #[arg(long, value_name = "NAME", help_heading = "Algorithm")]
+    scheduler_name: Option<String>,
+    /// Deprecated: how long a pod may wait among those for which there is no node, before it is tried again anyhow.
+    #[arg(long, default_value = "5m0s", value_parser = parse_duration, value_name = "DURATION", help_heading = "Algorithm")]
+    pod_max_in_unschedulable_pods_duration: Duration,
+    /// Deprecated: the same as --leader-elect-resource-name.
+    #[arg(long, value_name = "NAME", help_heading = "Leader election")]
+    lock_object_name: Option<String>,
+    /// Deprecated: the same as --leader-elect-resource-namespace.
+    #[arg(long, value_name = "NAMESPACE", help_heading = "Leader election")]
+    lock_object_namespace: Option<String>,
+    #[command(flatten)]
+    component: ComponentArgs,
+    #[command(flatten)]
+    insecure: InsecureArgs,
+}
+
+/// `flags` are the options with their values, as `/flagz` shows them.
+pub fn run(args: Args, flags: Vec<(String, String)>) -> Result<()> {
+    if let Some(version) = KIND.version_text(&args.component) {
+        println!("{version}");
+        return Ok(());
+    }
+    let _log = logging::init(&args.component.logging).map_err(anyhow::Error::msg)?;
+    keep_others_out();
+    holdfast_chronicle::runtime()?.block_on(start(args, flags))
+}
+
+async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
+    let mut configuration = configure(&args).map_err(|faults| anyhow::Error::msg(joined(&faults)))?;
+    let profiling = configuration.enable_profiling;
+    let component = Component::new(KIND, args.component.clone(), flags, profiling)?;
+    let client = &configuration.client_connection;
+    let rate = Rate { qps: client.qps, burst: client.burst };
+    let kubeconfig = Some(PathBuf::from(&client.kubeconfig)).filter(|file| !file.as_os_str().is_empty());
+    if let Some(PolicySource::ConfigMap { namespace, name }) = configuration.policy.take() {
+        let api = component.api(kubeconfig.as_deref(), rate).await?;
+        let text = policy_of(&api, &namespace, &name).await?;
+        configuration.take_policy(&text).map_err(|faults| {
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            anyhow::Error::msg(joined(&faults)).context(format!("ConfigMap {namespace}/{name}"))
+        })?;
+    }
+    if let Some(file) = &args.write_config_to {
+        Writing::Synced.file(file, &yaml(&configuration.document()), Readers::Owner)?;
+        tracing::info!(file = %file.display(), "wrote configuration");
+        return Ok(());
+    }
+    component.show("componentconfig", configuration.document());
+    component.serve(insecure_place(&args, &configuration)).await?;
+    let settings = election(&configuration.leader_election);
+    let work = std::future::pending::<Result<()>>();
+    component.work(&settings, kubeconfig.as_deref(), rate, work).await.map(drop)
+}
+
+/// What file and options come to, or all that is wrong with them.
+fn configure(args: &Args) -> Result<Configuration, Vec<String>> {
+    let mut faults = args.component.faults();
+    let mut configuration = match read_file(args) {
+        Ok(configuration) => configuration,
+        Err(wrong) => {
+            faults.extend(wrong);
+            Configuration::default()
+        }
+    };
+    faults.extend(take_algorithm(args, &mut configuration));
+    faults.extend(take_options(args, &mut configuration));
+    if faults.is_empty() { Ok(configuration) } else { Err(faults) }
+}
+
+fn read_file(args: &Args) -> Result<Configuration, Vec<String>> {
+    let Some(file) = &args.config else { return Ok(Configuration::default()) };
+    let text = std::fs::read_to_string(file).map_err(|error| vec![format!("--config={}: {error}", file.display())])?;
+    Configuration::read(&text).map_err(|faults| faults.iter().map(ToString::to_string).collect())
+}
+
+/// The algorithm of old that options or the file name: a Policy, or a provider.
+fn take_algorithm(args: &Args, configuration: &mut Configuration) -> Vec<String> {
+    let file = args.policy_config_file.as_ref();
+    let map = args.policy_configmap.as_ref().filter(|name| !name.is_empty());
+    if args.use_legacy_policy_config && file.is_none() {
+        return vec!["policyConfigFile: Required value: required when --use-legacy-policy-config is true".into()];
+    }
+    if let Some(file) = file.filter(|_| args.use_legacy_policy_config || map.is_none()) {
+        configuration.policy = Some(PolicySource::File(file.display().to_string()));
+    } else if let Some(name) = map {
+        let namespace = args.policy_configmap_namespace.clone();
+        configuration.policy = Some(PolicySource::ConfigMap { namespace, name: name.clone() });
+    } else if let Some(provider) = &args.algorithm_provider
+        && let Err(fault) = configuration.take_provider(provider)
+    {
+        return vec![fault.to_string()];
+    }
+    let Some(PolicySource::File(file)) = configuration.policy.clone() else { return Vec::new() };
+    configuration.policy = None;
+    let text = match std::fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) => return vec![format!("missing policy config file {file}: {error}")],
+    };
+    let taken = configuration.take_policy(&text);
+    taken.err().into_iter().flatten().map(|fault| format!("{file}: {fault}")).collect()
+}
+
+/// Puts options over what the file says; gives back what is wrong then.
+fn take_options(args: &Args, configuration: &mut Configuration) -> Vec<String> {
+    let mut faults = Vec::new();
+    if let Some(name) = &args.scheduler_name {
+        configuration.rename(name);
+    }
+    match args.hard_pod_affinity_symmetric_weight {
+        Some(weight @ 0..=100) => configuration.weigh_hard_affinity(weight),
+        Some(weight) => {
+            faults.push(format!("hardPodAffinitySymmetricWeight: Invalid value: {weight}: not in valid range [0-100]"))
+        }
+        None => {}
+    }
+    configuration.pod_max_in_unschedulable_seconds = args.pod_max_in_unschedulable_pods_duration.as_secs_f64();
+    let ComponentArgs { client, debugging, election: asked, .. } = &args.component;
+    let connection = &mut configuration.client_connection;
+    if let Some(file) = &client.kubeconfig {
+        connection.kubeconfig = file.display().to_string();
+    }
+    connection.qps = client.kube_api_qps.unwrap_or(connection.qps);
+    connection.burst = client.kube_api_burst.unwrap_or(connection.burst);
+    if let Some(content_type) = &client.kube_api_content_type {
+        connection.content_type.clone_from(content_type);
+    }
+    if connection.burst < 0 {
+        faults.push(format!("clientConnection.burst: Invalid value: {}: must be non-negative", connection.burst));
+    }
+    configuration.enable_profiling = debugging.profiling.unwrap_or(configuration.enable_profiling);
+    configuration.enable_contention_profiling =
+        debugging.contention_profiling.unwrap_or(configuration.enable_contention_profiling);
+    let mut settings = election(&configuration.leader_election);
+    for (from, to) in [
+        (&args.lock_object_name, &mut settings.resource_name),
+        (&args.lock_object_namespace, &mut settings.resource_namespace),
+    ] {
+        if let Some(from) = from {
+            to.clone_from(from);
+        }
+    }
+    asked.apply(&mut settings);
+    faults.extend(settings.faults("leaderElection"));
+    configuration.leader_election = LeaderElection {
+        leader_elect: settings.leader_elect,
+        lease_duration_seconds: settings.terms.lease.as_secs_f64(),
+        renew_deadline_seconds: settings.terms.renew.as_secs_f64(),
+        retry_period_seconds: settings.terms.retry.as_secs_f64(),
+        resource_lock: settings.resource_lock,
+        resource_name: settings.resource_name,
+        resource_namespace: settings.resource_namespace,
+    };
+    faults
+}
+
+fn election(election: &LeaderElection) -> ElectionSettings {
+    let duration = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    ElectionSettings {
+        leader_elect: election.leader_elect,
+        terms: Terms {
+            lease: duration(election.lease_duration_seconds),
+            renew: duration(election.renew_deadline_seconds),
+            retry: duration(election.retry_period_seconds),
+        },
+        resource_lock: election.resource_lock.clone(),
+        resource_name: election.resource_name.clone(),
+        resource_namespace: election.resource_namespace.clone(),
+    }
+}
+
+/// Where to serve without TLS: options say so, or a configuration file of a version that did.
+fn insecure_place(args: &Args, configuration: &Configuration) -> Option<(IpAddr, u16)> {
+    if args.insecure.port.is_some() || args.insecure.address.is_some() {
+        return args.insecure.place(INSECURE_PORT);
+    }
+    let text = configuration.healthz_bind_address.as_deref().filter(|text| !text.is_empty())?;
+    let place: Option<SocketAddr> = match text.strip_prefix(':') {
+        Some(port) => port.parse().ok().map(|port| (Ipv4Addr::UNSPECIFIED, port).into()),
+        None => text.parse().ok(),
+    };
+    place.map(|place| (place.ip(), place.port())).filter(|(_, port)| *port != 0)
+}
+
+async fn policy_of(api: &Api, namespace: &str, name: &str) -> Result<String> {
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
+    let map = api.get(&path).await.with_context(|| format!("couldn't get policy config map {namespace}/{name}"))?;
+    match map["data"][POLICY_KEY].as_str() {
+        Some(text) => Ok(text.to_owned()),
+        None => bail!("missing policy config map value at key {POLICY_KEY:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser, Debug)]
+    #[command(args_override_self = true)]
+    struct Cli {
+        #[command(flatten)]
+        scheduler: Args,
+    }
+
+    fn outcome(options: &[&str]) -> Result<Configuration, String> {
+        let cli = Cli::try_parse_from(["holdfast"].iter().chain(options)).map_err(|error| error.to_string())?;
+        configure(&cli.scheduler).map_err(|faults| joined(&faults))
+    }
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), text).expect("it is written");
+        file
+    }
+
+    fn option(name: &str, file: &tempfile::NamedTempFile) -> String {
+        format!("--{name}={}", file.path().display())
+    }
+
+    #[test]
+    fn options_overrule_the_file() {
+        let text = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nparallelism: 3\n\
+                    clientConnection: {qps: 7, kubeconfig: /k}\nleaderElection: {resourceName: file, leaseDuration: 20s}\n\
+                    enableProfiling: false";
+        let config = file(text);
+        let config = option("config", &config);
+        let plain = outcome(&[&config]).unwrap();
+        assert_eq!((plain.parallelism, plain.client_connection.qps, plain.enable_profiling), (3, 7.0, false));
+        assert_eq!(plain.leader_election.resource_name, "file");
+        let given = outcome(&[
+            &config,
+            "--kube-api-qps=9",
+            "--lock-object-name=lock",
+            "--profiling",
+            "--leader-elect-lease-duration=30s",
+            "--hard-pod-affinity-symmetric-weight=4",
+            "--scheduler-name=mine",
+        ])
+        .unwrap();
+        assert_eq!((given.client_connection.qps, given.enable_profiling), (9.0, true));
+        assert_eq!(given.client_connection.kubeconfig, "/k");
+        assert_eq!(
+            (given.leader_election.resource_name.as_str(), given.leader_election.lease_duration_seconds),
+            ("lock", 30.0)
+        );
+        assert_eq!(&*given.profiles[0].scheduler_name, "mine");
+        let both = outcome(&["--lock-object-name=lock", "--leader-elect-resource-name=lease"]).unwrap();
+        assert_eq!(both.leader_election.resource_name, "lease", "the newer option counts");
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told_at_once() {
+        let config = file(
+            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nparallelism: 0\nfoo: 1",
+        );
+        let told = outcome(&[
+            &option("config", &config),
+            "--hard-pod-affinity-symmetric-weight=101",
+            "--leader-elect-lease-duration=1s",
+            "--requestheader-allowed-names=",
+            "--kube-api-burst=-1",
+        ]);
+        let told = told.expect_err("it is wrong");
+        for part in [
+            "parallelism: Invalid value: 0: must be at least 1",
+            "strict decoding error: unknown field \"foo\"",
+            "hardPodAffinitySymmetricWeight: Invalid value: 101: not in valid range [0-100]",
+            "leaderElection.leaseDuration: Invalid value: \"1s\": LeaseDuration must be greater than RenewDeadline",
+            "empty value in \"requestheader-allowed-names\"",
+            "clientConnection.burst: Invalid value: -1: must be non-negative",
+        ] {
+            assert!(told.contains(part), "{part} in {told}");
+        }
+        assert!(told.starts_with('[') && told.ends_with(']'));
+    }
+
+    #[test]
+    fn the_algorithm_comes_from_where_it_did_of_old() {
+        let policy = file("kind: Policy\npredicates: []\npriorities: [{name: ImageLocalityPriority, weight: 5}]");
+        let policy = option("policy-config-file", &policy);
+        let scores = |configuration: &Configuration| {
+            let scores = configuration.profiles[0].at(holdfast_scheduler::plugin::Point::Score);
+            scores.iter().map(|enabled| (enabled.plugin.name(), enabled.weight)).collect::<Vec<_>>()
+        };
+        assert_eq!(scores(&outcome(&[&policy]).unwrap()), [("ImageLocality", 5)]);
+        let provided = outcome(&["--algorithm-provider=ClusterAutoscalerProvider"]).unwrap();
+        assert!(scores(&provided).contains(&("NodeResourcesMostAllocated", 1)));
+        // A ConfigMap counts more than a file, unless the old way is asked for.
+        let mapped = outcome(&[&policy, "--policy-configmap=p"]).unwrap();
+        let expected = PolicySource::ConfigMap { namespace: "kube-system".into(), name: "p".into() };
+        assert_eq!(mapped.policy, Some(expected));
+        let legacy = outcome(&[&policy, "--policy-configmap=p", "--use-legacy-policy-config"]).unwrap();
+        assert_eq!((legacy.policy.clone(), scores(&legacy)), (None, vec![("ImageLocality", 5)]));
+        for (options, why) in [
+            (vec!["--use-legacy-policy-config"], "policyConfigFile: Required value"),
+            (vec!["--algorithm-provider=Nobody"], "algorithm provider \"Nobody\" is not registered"),
+            (vec!["--policy-config-file=/nowhere"], "missing policy config file /nowhere"),
+        ] {
+            let told = outcome(&options).expect_err("it is wrong");
+            assert!(told.contains(why), "{told}");
+        }
+    }
+
+    #[test]
+    fn the_port_without_tls_is_asked_for_by_options_or_old_files() {
+        let old = file(
+            "apiVersion: kubescheduler.config.k8s.io/v1alpha1\nkind: KubeSchedulerConfiguration\nhealthzBindAddress: ':7'",
+        );
+        let place = |options: &[&str]| {
+            let cli = Cli::parse_from(["holdfast"].iter().chain(options));
+            insecure_place(&cli.scheduler, &configure(&cli.scheduler).unwrap())
+        };
+        let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        assert_eq!(place(&[]), None);
+        assert_eq!(place(&[&option("config", &old)]), Some((any, 7)));
+        assert_eq!(place(&[&option("config", &old), "--port=0"]), None);
+        assert_eq!(place(&["--port=8", "--address=127.0.0.1"]), Some((Ipv4Addr::LOCALHOST.into(), 8)));
+    }
+}

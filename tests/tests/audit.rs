@@ -1,0 +1,295 @@
+//! The audit trail: what is told of requests, beside what Kubernetes 1.36.2 told of the same ones, and where it goes.
+
+use holdfast_tests::server::{fails, holdfast};
+use holdfast_tests::wire::Wire;
+use holdfast_tests::{Folder, Server, eventually, facts};
+use http::Method;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How many requests are told of as Kubernetes told of them, of 171: the number may only grow. What differs is of 1.36
+/// alone, or about pods whose admission the scenarios had on.
+const AGREED: usize = 138;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_are_told_of_as_kubernetes_tells_of_them() {
+    let mut lines = facts::lines("audit").into_iter();
+    let setups = lines.next().expect("the set-ups")["setups"].clone();
+    let scenarios: Vec<Value> = lines.collect();
+    let (mut agreed, mut differing) = (0, Vec::new());
+    for (name, setup) in setups.as_object().expect("set-ups") {
+        let folder = Folder::new();
+        let server = start(&folder, setup);
+        for scenario in scenarios.iter().filter(|scenario| scenario["setup"] == *name) {
+            play(&server, scenario).await;
+            let ids: Vec<String> = (0..array(&scenario["steps"]).len()).map(|index| id_of(scenario, index)).collect();
+            let (mut ours, mut theirs) = (HashMap::new(), HashMap::new());
+            for (step, id) in array(&scenario["steps"]).iter().zip(ids) {
+                if step["audit"].is_null() {
+                    continue;
+                }
+                let expected = normalised(&step["audit"], &mut theirs);
+                let patience = Duration::from_millis(500);
+                let count = array(&expected).len();
+                let told = || async {
+                    let told = told(&folder.join("audit.log"), &id);
+                    if told.len() >= count { Ok(told) } else { Err(told.len()) }
+                };
+                let told = match tokio::time::timeout(patience, eventually(patience * 4, told)).await {
+                    Ok(told) => told,
+                    Err(_) => self::told(&folder.join("audit.log"), &id),
+                };
+                if normalised(&told.into(), &mut ours) == expected {
+                    agreed += 1;
+                } else {
+                    differing.push(id);
+                }
+            }
+        }
+        server.stop();
+    }
+    println!("{agreed} agree; {differing:?} differ");
+    assert!(agreed >= AGREED, "{agreed} agree, not {AGREED}; {differing:?} differ");
+}
+
+fn array(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn id_of(scenario: &Value, index: usize) -> String {
+    format!("a-{}-{index}", scenario["id"].as_str().expect("an id"))
+}
+
+/// A server with a set-up's flags and files.
+fn start(folder: &Folder, setup: &Value) -> Server {
+    for (name, text) in setup["files"].as_object().expect("files") {
+        std::fs::write(folder.join(name), text.as_str().expect("text")).expect("write");
+    }
+    std::fs::write(folder.join("tokens.csv"), setup["tokens"].as_str().expect("tokens")).expect("write");
+    let place = folder.path().to_str().expect("UTF-8");
+    let mut options = vec![format!("--token-auth-file={place}/tokens.csv"), "--controllers=-*".to_owned()];
+    options.extend(array(&setup["flags"]).iter().map(|flag| flag.as_str().unwrap_or("").replace("<dir>", place)));
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    Server::start(&folder.join("data"), &options)
+}
+
+async fn play(server: &Server, scenario: &Value) {
+    for step in array(&scenario["prior"]) {
+        send(server, step, None).await;
+    }
+    for (index, step) in array(&scenario["steps"]).iter().enumerate() {
+        send(server, step, Some(&id_of(scenario, index))).await;
+    }
+}
+
+async fn send(server: &Server, step: &Value, id: Option<&str>) {
+    let Some(method) = step["method"].as_str() else { return };
+    let (user, mut headers) = (&step["user"], vec![("user-agent".to_owned(), "admf".to_owned())]);
+    let kind = step["ctype"].as_str().unwrap_or("application/json");
+    headers.push(("content-type".into(), kind.into()));
+    headers.extend(id.map(|id| ("audit-id".to_owned(), id.to_owned())));
+    if let Some(name) = user["as"].as_str() {
+        headers.push(("impersonate-user".into(), name.into()));
+        headers.extend(user["uid"].as_str().map(|uid| ("impersonate-uid".to_owned(), uid.to_owned())));
+        for group in array(&user["groups"]) {
+            headers.push(("impersonate-group".into(), group.as_str().unwrap_or("").into()));
+        }
+        for (key, values) in user["extra"].as_object().into_iter().flatten() {
+            for value in array(values) {
+                headers.push((format!("impersonate-extra-{key}"), value.as_str().unwrap_or("").into()));
+            }
+        }
+    }
+    for (name, value) in step["headers"].as_object().into_iter().flatten() {
+        headers.push((name.to_lowercase(), value.as_str().unwrap_or("").into()));
+    }
+    let body = match (&step["body"], step["raw"].as_str()) {
+        (Value::Null, raw) => raw.unwrap_or("").to_owned(),
+        (body, _) => body.to_string(),
+    };
+    let mut wire = Wire::anonymous(server);
+    if user["anonymous"] != json!(true) {
+        wire = wire.with_token(user["token"].as_str().unwrap_or("tok"));
+    }
+    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let method = Method::from_bytes(method.as_bytes()).expect("a method");
+    wire.send(method, step["path"].as_str().expect("a path"), &headers, body).await;
+}
+
+/// What was told of one request.
+fn told(file: &Path, id: &str) -> Vec<Value> {
+    let lines = BufReader::new(std::fs::File::open(file).expect("the audit log")).lines();
+    let events = lines.map(|line| serde_json::from_str::<Value>(&line.expect("text")).expect("a line of JSON"));
+    events.filter(|event| event["auditID"] == id).collect()
+}
+
+/// Without what differs from run to run. Uids are numbered in their order.
+fn normalised(value: &Value, uids: &mut HashMap<String, String>) -> Value {
+    match value {
+        Value::Array(items) => items.iter().map(|item| normalised(item, uids)).collect(),
+        Value::Object(fields) => {
+            let kept = fields.iter().filter(|(name, _)| *name != "managedFields").map(|(name, value)| {
+                let value = match (name.as_str(), value.as_str()) {
+                    ("resourceVersion", _) => "<rv>".into(),
+                    ("creationTimestamp" | "time" | "requestReceivedTimestamp" | "stageTimestamp", Some(_)) => {
+                        "<time>".into()
+                    }
+                    ("uid", Some(uid)) if uid.len() == 36 || uid.starts_with("<uid") => {
+                        let next = format!("<uid-{}>", uids.len() + 1);
+                        uids.entry(uid.to_owned()).or_insert(next).as_str().into()
+                    }
+                    ("annotations", _) => {
+                        let mut annotations = value.clone();
+                        if let Some(annotations) = annotations.as_object_mut() {
+                            annotations.retain(|name, _| !name.starts_with("apiserver.latency"));
+                        }
+                        annotations
+                    }
+                    _ => normalised(value, uids),
+                };
+                (name.clone(), value)
+            });
+            Value::Object(kept.collect())
+        }
+        other => other.clone(),
+    }
+}
+
+const EVERYTHING: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], rules: [{level: None, \
+                          users: ['system:apiserver']}, {level: Metadata, verbs: [create]}]}";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_go_to_a_webhook_in_batches_and_all_of_them_before_the_end() {
+    let folder = Folder::new();
+    std::fs::write(folder.join("policy.yaml"), EVERYTHING).expect("write");
+    let (port, lists) = receiver(2);
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "clusters": [{"name": "a", "cluster": {"server": format!("http://127.0.0.1:{port}/events?key=1")}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "users": [{"name": "a", "user": {}}],
+    });
+    std::fs::write(folder.join("webhook.yaml"), kubeconfig.to_string()).expect("write");
+    let option = |name: &str, file: &str| format!("--audit-{name}={}", folder.join(file).display());
+    let server = Server::start(
+        &folder.join("data"),
+        &[
+            &option("policy-file", "policy.yaml"),
+            &option("webhook-config-file", "webhook.yaml"),
+            "--audit-webhook-batch-max-size=10",
+            "--audit-webhook-batch-max-wait=1h",
+            "--audit-webhook-initial-backoff=10ms",
+            "--controllers=-*",
+        ],
+    );
+    let admin = Wire::admin(&server);
+    for number in 0..25 {
+        let body = json!({"metadata": {"name": format!("c-{number}")}});
+        admin.post("/api/v1/namespaces/default/configmaps", &body).await.expect(201);
+    }
+    server.stop();
+    let lists = lists.lock().expect("lists").clone();
+    assert!(lists.iter().all(|(path, list)| path == "/events?key=1" && list["kind"] == "EventList"), "{lists:?}");
+    let sizes: Vec<usize> = lists.iter().map(|(_, list)| array(&list["items"]).len()).collect();
+    assert!(sizes.iter().all(|size| *size <= 10), "{sizes:?}");
+    let mut names: Vec<&str> = lists
+        .iter()
+        .flat_map(|(_, list)| array(&list["items"]))
+        .filter_map(|event| event["objectRef"]["name"].as_str())
+        .filter(|name| name.starts_with("c-"))
+        .collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 25, "{names:?}");
+}
+
+type Lists = Arc<Mutex<Vec<(String, Value)>>>;
+
+/// Takes lists of events, after it has failed so many times.
+fn receiver(mut failures: usize) -> (u16, Lists) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let (port, lists) = (listener.local_addr().expect("an address").port(), Lists::default());
+    let kept = lists.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut reader = BufReader::new(stream.expect("a connection"));
+            let (mut first, mut length) = (String::new(), 0);
+            _ = reader.read_line(&mut first);
+            loop {
+                let mut header = String::new();
+                if reader.read_line(&mut header).unwrap_or(0) <= 2 {
+                    break;
+                }
+                if let Some(value) = header.to_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().expect("a length");
+                }
+            }
+            let mut body = vec![0; length];
+            _ = reader.read_exact(&mut body);
+            let code = if failures > 0 { "503 Service Unavailable" } else { "200 OK" };
+            if failures == 0 {
+                let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
+                kept.lock().expect("lists").push((path, serde_json::from_slice(&body).expect("JSON")));
+            }
+            failures = failures.saturating_sub(1);
+            let answer = format!("HTTP/1.1 {code}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            _ = reader.get_mut().write_all(answer.as_bytes());
+        }
+    });
+    (port, lists)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trail_that_must_be_whole_refuses_what_it_cannot_tell_of() {
+    let folder = Folder::new();
+    std::fs::write(folder.join("policy.yaml"), EVERYTHING.replace("[RequestReceived]", "[]")).expect("write");
+    // Nothing can be written there.
+    let options = [
+        format!("--audit-policy-file={}", folder.join("policy.yaml").display()),
+        "--audit-log-path=/dev/full".to_owned(),
+        "--audit-log-mode=blocking-strict".to_owned(),
+        "--controllers=-*".to_owned(),
+    ];
+    let server = Server::start(&folder.join("data"), &options.iter().map(String::as_str).collect::<Vec<_>>());
+    let admin = Wire::admin(&server);
+    let body = json!({"metadata": {"name": "c"}});
+    let refused = admin.post("/api/v1/namespaces/default/configmaps", &body).await.refused(500, "InternalError");
+    assert_eq!(refused["message"], "Internal error occurred: failed to store audit event");
+    admin.get("/api/v1/namespaces/default/configmaps/c").await.expect(404);
+    let metrics = admin.get("/metrics").await.text();
+    assert!(metrics.contains("apiserver_audit_requests_rejected_total 1\n"), "{metrics}");
+    server.stop();
+}
+
+#[test]
+fn what_is_wrong_with_the_options_is_told_at_once() {
+    let folder = Folder::new();
+    let policy = folder.join("policy.yaml");
+    std::fs::write(&policy, "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: Much}]}").expect("write");
+    let data = folder.join("data");
+    let arguments = [
+        "apiserver".to_owned(),
+        format!("--data-dir={}", data.display()),
+        format!("--cert-dir={}", folder.join("pki").display()),
+        "--bind-address=127.0.0.1".into(),
+        "--secure-port=0".into(),
+        format!("--audit-policy-file={}", policy.display()),
+        "--audit-log-path=-".into(),
+        "--audit-log-maxage=-1".into(),
+        "--audit-log-format=xml".into(),
+        "--audit-webhook-mode=later".into(),
+        "--audit-webhook-config-file=/nowhere".into(),
+    ];
+    let expected = [
+        "rules[0].level: Unsupported value: \"Much\"",
+        "--audit-log-maxage -1 can't be a negative number",
+        "invalid audit log format xml, allowed formats are \"legacy,json\"",
+        "invalid audit webhook mode later, allowed modes are \"batch,blocking,blocking-strict\"",
+    ];
+    fails(holdfast(arguments), &expected);
+}

@@ -1,0 +1,319 @@
+//! What a component has beside its work: who gets in, who leads, how it is configured. With the real binary, which works
+//! against a real API server.
+
+use holdfast_tests::server::{binary, fails, holdfast, succeeds};
+use holdfast_tests::wire::{Answer, Wire};
+use holdfast_tests::{Folder, Server};
+use http::Method;
+use serde_json::{Value, json};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+const SYSTEM: &str = "/api/v1/namespaces/kube-system";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
+/// How long anything may take that is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An API server that knows jane, who may do nothing yet.
+struct Cluster {
+    server: Server,
+    folder: Folder,
+}
+
+impl Cluster {
+    fn start() -> Cluster {
+        let folder = Folder::new();
+        let tokens = folder.join("tokens.csv");
+        std::fs::write(&tokens, "j,jane,1\n").unwrap();
+        let server = Server::start(&folder.join("data"), &["--token-auth-file", tokens.to_str().unwrap()]);
+        Cluster { server, folder }
+    }
+
+    /// A scheduler with more options, on a port of its own.
+    fn scheduler(&self, name: &str, options: &[&str]) -> Scheduler {
+        let kubeconfig = self.server.kubeconfig().to_str().unwrap();
+        let folder = self.folder.join(name);
+        let port = free_port();
+        let log = std::fs::File::create(self.folder.join(&format!("{name}.log"))).unwrap();
+        let mut command = Command::new(binary());
+        command.args(["scheduler", "--kubeconfig", kubeconfig, "--authentication-kubeconfig", kubeconfig]);
+        command.args(["--authorization-kubeconfig", kubeconfig, "--bind-address=127.0.0.1"]);
+        command.args([&format!("--secure-port={port}"), "--cert-dir"]).arg(&folder).args(options);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("it runs");
+        Scheduler { child, port, folder: folder.to_str().unwrap().to_owned() }
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+struct Scheduler {
+    child: Child,
+    port: u16,
+    folder: String,
+}
+
+impl Scheduler {
+    /// Waits until it serves; without credentials.
+    async fn anonymous(&self, cluster: &Cluster) -> Wire {
+        let certificate = Path::new(&self.folder).join("kube-scheduler.crt");
+        until("it serves", async || {
+            let authority = std::fs::read_to_string(&certificate).ok()?;
+            let address = format!("127.0.0.1:{}", self.port);
+            let wire = Wire { address, authority, ..Wire::anonymous(&cluster.server) };
+            let answer = wire.try_send(Method::GET, "/healthz", &[], Default::default()).await.ok()?;
+            (answer.code == 200).then_some(wire)
+        })
+        .await
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    async fn ended(&mut self) -> ExitStatus {
+        until("it ends", async || self.child.try_wait().unwrap()).await
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(seen) = look().await {
+            return seen;
+        }
+        assert!(began.elapsed() < PATIENCE, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn whom_the_api_server_lets_is_let_in() {
+    let cluster = Cluster::start();
+    let scheduler = cluster.scheduler("a", &["--authorization-webhook-cache-unauthorized-ttl=0"]);
+    let anonymous = scheduler.anonymous(&cluster).await;
+    for path in ["/healthz", "/livez", "/readyz"] {
+        anonymous.get(path).await.expect(200);
+    }
+    assert!(anonymous.get("/readyz?verbose").await.text().contains("[+]leaderElection ok"));
+    let refused = anonymous.get("/metrics").await.refused(403, "Forbidden");
+    assert_eq!(refused["message"], "forbidden: User \"system:anonymous\" cannot get path \"/metrics\"");
+    anonymous.clone().with_token("nobody's").get("/metrics").await.refused(401, "Unauthorized");
+    let pretended = anonymous.send(Method::GET, "/metrics", &[("x-remote-user", "admin")], "").await;
+    pretended.refused(403, "Forbidden");
+
+    let jane = anonymous.clone().with_token("j");
+    let refused = jane.get("/metrics").await.refused(403, "Forbidden");
+    assert_eq!(refused["message"], "forbidden: User \"jane\" cannot get path \"/metrics\"");
+    let admin = Wire::admin(&cluster.server);
+    let rule = json!({"nonResourceURLs": ["/metrics", "/configz"], "verbs": ["get"]});
+    let role = json!({"metadata": {"name": "watching"}, "rules": [rule]});
+    admin.post(&format!("{RBAC}/clusterroles"), &role).await.expect(201);
+    let binding = json!({"metadata": {"name": "watching"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "watching"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}]});
+    admin.post(&format!("{RBAC}/clusterrolebindings"), &binding).await.expect(201);
+    let metrics = jane.get("/metrics").await.expect(200).text();
+    for name in ["leader_election_master_status{", "rest_client_requests_total{", "process_resident_memory_bytes "] {
+        assert!(metrics.contains(name), "{name} in {metrics}");
+    }
+    let configz = jane.get("/configz").await.expect(200).json();
+    assert_eq!(configz["componentconfig"]["kind"], "KubeSchedulerConfiguration");
+    jane.get("/flagz").await.refused(403, "Forbidden");
+
+    // The administrator's certificate is good here too: the API server says who signs such.
+    let identity = Wire::admin(&cluster.server).identity;
+    let admin = Wire { identity, http2: false, ..anonymous };
+    assert!(admin.get("/flagz").await.expect(200).text().contains("\nbind-address=127.0.0.1\n"));
+    admin.get("/nowhere").await.expect(404);
+    let told = admin.get("/debug/pprof/heap").await.expect(501).text();
+    assert!(told.contains("no Go runtime"), "{told}");
+}
+
+/// Who leads, as the lock says.
+async fn record(admin: &Wire, form: &str) -> Option<(String, i64)> {
+    let holder = |record: &Value, transitions: &str| {
+        Some((record["holderIdentity"].as_str()?.to_owned(), record[transitions].as_i64()?))
+    };
+    let found = |answer: Answer| (answer.code == 200).then(|| answer.json());
+    let of_lease =
+        async || holder(&found(admin.get(&format!("{LEASES}/kube-scheduler")).await)?["spec"], "leaseTransitions");
+    let of_annotation = async |resource: &str| {
+        let object = found(admin.get(&format!("{SYSTEM}/{resource}/kube-scheduler")).await)?;
+        let text = object["metadata"]["annotations"][ANNOTATION].as_str()?.to_owned();
+        holder(&serde_json::from_str(&text).unwrap(), "leaderTransitions")
+    };
+    match form {
+        "leases" => of_lease().await,
+        "endpoints" | "configmaps" => of_annotation(form).await,
+        both => {
+            let old = of_annotation(both.trim_end_matches("leases")).await?;
+            (of_lease().await? == old).then_some(old)
+        }
+    }
+}
+
+const QUICK: [&str; 3] =
+    ["--leader-elect-lease-duration=2s", "--leader-elect-renew-deadline=1500ms", "--leader-elect-retry-period=200ms"];
+
+#[tokio::test]
+async fn one_leads_and_the_next_follows() {
+    let cluster = Cluster::start();
+    let admin = Wire::admin(&cluster.server);
+    for form in ["leases", "endpoints", "configmaps", "endpointsleases", "configmapsleases"] {
+        let lock = format!("--leader-elect-resource-lock={form}");
+        let options = [&QUICK[..], &[&lock]].concat();
+        let mut first = cluster.scheduler(&format!("{form}-1"), &options);
+        let begun = record(&admin, form).await;
+        let leads = async |not: &str| {
+            until("somebody leads", async || {
+                record(&admin, form).await.filter(|(who, _)| !who.is_empty() && who != not)
+            })
+            .await
+        };
+        let (one, transitions) = leads("").await;
+        assert!(begun.is_none() || begun.is_some_and(|(holder, _)| holder.is_empty()), "{form}");
+        let second = cluster.scheduler(&format!("{form}-2"), &options);
+        second.anonymous(&cluster).await;
+        assert_eq!(record(&admin, form).await.map(|(holder, _)| holder), Some(one.clone()), "{form}");
+        // Who is asked to end gives the lease back, and ends well.
+        first.signal("TERM");
+        assert_eq!(first.ended().await.code(), Some(0), "{form}");
+        let (two, next) = leads(&one).await;
+        assert_eq!(next, transitions + 1, "{form}");
+        // Who is killed is followed when its lease is over.
+        drop(second);
+        let third = cluster.scheduler(&format!("{form}-3"), &options);
+        let (_, last) = leads(&two).await;
+        assert_eq!(last, transitions + 2, "{form}");
+        third.signal("TERM");
+        until("it is given back", async || record(&admin, form).await.filter(|(who, _)| who.is_empty())).await;
+        // Each form begins anew.
+        for path in [
+            format!("{LEASES}/kube-scheduler"),
+            format!("{SYSTEM}/endpoints/kube-scheduler"),
+            format!("{SYSTEM}/configmaps/kube-scheduler"),
+        ] {
+            admin.send(Method::DELETE, &path, &[], "").await;
+        }
+    }
+    let events = admin.get(&format!("{SYSTEM}/events")).await.expect(200).json();
+    let told: Vec<&Value> =
+        events["items"].as_array().unwrap().iter().filter(|event| event["reason"] == "LeaderElection").collect();
+    let has = |kind: &str, end: &str| {
+        told.iter()
+            .any(|event| event["involvedObject"]["kind"] == kind && event["message"].as_str().unwrap().ends_with(end))
+    };
+    assert!(
+        has("Lease", " became leader") && has("Lease", " stopped leading") && has("Endpoints", " became leader"),
+        "{told:#?}"
+    );
+}
+
+#[tokio::test]
+async fn who_loses_the_lease_ends() {
+    let cluster = Cluster::start();
+    let admin = Wire::admin(&cluster.server);
+    let mut scheduler = cluster.scheduler("a", &QUICK);
+    until("it leads", async || record(&admin, "leases").await).await;
+    let patch = json!({"spec": {"holderIdentity": "somebody else"}}).to_string();
+    let path = format!("{LEASES}/kube-scheduler");
+    let patched = admin.send(Method::PATCH, &path, &[("content-type", "application/merge-patch+json")], patch).await;
+    patched.expect(200);
+    assert_eq!(scheduler.ended().await.code(), Some(1));
+    let log = std::fs::read_to_string(cluster.folder.join("a.log")).unwrap();
+    assert!(log.contains("leaderelection lost"), "{log}");
+}
+
+#[tokio::test]
+async fn a_policy_may_be_in_the_cluster() {
+    let cluster = Cluster::start();
+    let admin = Wire::admin(&cluster.server);
+    let kubeconfig = cluster.server.kubeconfig().to_str().unwrap();
+    let file = cluster.folder.join("written.yaml");
+    let write = |name: &str| {
+        let map = format!("--policy-configmap={name}");
+        holdfast(["scheduler", "--kubeconfig", kubeconfig, &map, "--write-config-to", file.to_str().unwrap()])
+    };
+    fails(write("absent"), &["couldn't get policy config map kube-system/absent", "not found"]);
+    let policy = r#"{"kind": "Policy", "priorities": [{"name": "ImageLocalityPriority", "weight": 7}]}"#;
+    for (name, data) in [("policy", json!({"policy.cfg": policy})), ("empty", json!({}))] {
+        let map = json!({"metadata": {"name": name}, "data": data});
+        admin.post(&format!("{SYSTEM}/configmaps"), &map).await.expect(201);
+    }
+    fails(write("empty"), &["missing policy config map value at key \"policy.cfg\""]);
+    succeeds(write("policy"));
+    let written = std::fs::read_to_string(&file).unwrap();
+    assert!(
+        written.contains("    score:\n      enabled:\n      - name: ImageLocality\n        weight: 7\n"),
+        "{written}"
+    );
+}
+
+#[test]
+fn configurations_of_every_version_are_written_as_one_of_today() {
+    let folder = Folder::new();
+    for version in ["v1alpha1", "v1alpha2", "v1beta1", "v1beta2", "v1beta3", "v1"] {
+        let (config, first, second) = (folder.join("config"), folder.join("first"), folder.join("second"));
+        let header = format!("apiVersion: kubescheduler.config.k8s.io/{version}\nkind: KubeSchedulerConfiguration\n");
+        std::fs::write(&config, format!("{header}parallelism: 3\nleaderElection:\n  leaseDuration: 1m\n")).unwrap();
+        let write = |from: &Path, to: &Path| {
+            succeeds(holdfast([
+                "scheduler".as_ref(),
+                "--config".as_ref(),
+                from.as_os_str(),
+                "--write-config-to".as_ref(),
+                to.as_os_str(),
+            ]));
+            std::fs::read_to_string(to).unwrap()
+        };
+        let written = write(&config, &first);
+        assert!(written.starts_with("apiVersion: kubescheduler.config.k8s.io/v1\n"), "{written}");
+        assert!(written.contains("\nparallelism: 3\n") && written.contains("  leaseDuration: 1m0s\n"), "{written}");
+        assert_eq!(write(&first, &second), written, "{version}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_at_once() {
+    let folder = Folder::new();
+    let config = folder.join("config.yaml");
+    let text = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nparalelism: 3\n\
+                profiles:\n- plugins:\n    score:\n      enabled: [{name: Nobody}, {name: NodeAffinity, weight: -1}]\n";
+    std::fs::write(&config, text).unwrap();
+    let config = format!("--config={}", config.display());
+    fails(
+        holdfast(["scheduler", &config, "--leader-elect-retry-period=9s"]),
+        &[
+            "unknown field \"paralelism\"",
+            "profiles[0].plugins.score.enabled[0].name: plugin \"Nobody\" does not exist",
+            "profiles[0].plugins.score.enabled[1].weight: Invalid value: -1",
+            "leaderElection.renewDeadline: Invalid value: \"10s\": RenewDeadline must be greater than RetryPeriod*JitterFactor",
+        ],
+    );
+    fails(holdfast(["scheduler", "--config=/nowhere"]), &["--config=/nowhere", "No such file"]);
+    fails(holdfast(["scheduler", "--authorization-always-allow-paths=/a*b"]), &["only trailing * allowed"]);
+    fails(holdfast(["scheduler", "--tls-curve-preferences=1"]), &["--tls-curve-preferences is not built yet"]);
+    let port = free_port();
+    let options = ["scheduler", "--leader-elect=false", &format!("--secure-port={port}"), "--bind-address=127.0.0.1"];
+    let refused = |option: &str, why: &str| fails(holdfast(options.iter().copied().chain([option])), &[why]);
+    refused("--authentication-kubeconfig=/nowhere", "--authentication-kubeconfig=/nowhere");
+    refused("--client-ca-file=/nowhere", "read /nowhere");
+    refused("--tls-cipher-suites=TLS_NONSENSE", "TLS_NONSENSE is not served");
+    refused("--tls-min-version=VersionTLS99", "VersionTLS99");
+    refused("--tls-sni-cert-key=one", "expected CERT,KEY[:DOMAINS]");
+    assert_eq!(succeeds(holdfast(["scheduler", "--version"])), "Kubernetes v1.35.0\n");
+}

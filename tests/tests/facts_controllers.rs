@@ -1,0 +1,97 @@
+//! What controllers make of scenarios, beside what those of Kubernetes 1.36.2 made of the same steps.
+
+use holdfast_tests::controllers::{Cluster, Difference, Scenario, compare, play};
+use holdfast_tests::facts;
+use holdfast_tests::wire::Wire;
+use holdfast_tests::{Folder, Server};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How many scenarios agree in everything: the number may only grow. Under load a few more or less may agree.
+const AGREED: usize = 0;
+
+/// How many scenarios play at a time: most of their time they wait.
+const PLAYERS: usize = 48;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scenarios_come_to_what_kubernetes_makes_of_them() {
+    let folder = Folder::new();
+    let tokens = folder.join("tokens.csv");
+    std::fs::write(&tokens, "tok,admin,admin,\"system:masters\"\n").expect("write the tokens");
+    let tokens = tokens.to_str().expect("UTF-8");
+    let options = ["--token-auth-file", tokens, "--service-cluster-ip-range", "10.0.0.0/16", "--nodes", "3"];
+    let server = Server::start(&folder.join("data"), &options);
+    let wire = Wire { http2: true, ..Wire::anonymous(&server).with_token("tok") };
+    let cluster = Cluster::watch(wire).await;
+
+    let played = play_all(&cluster, scenarios()).await;
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("facts-controllers.jsonl");
+    let mut file = std::io::BufWriter::new(std::fs::File::create(&path).expect("a file for differences"));
+    let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for (scenario, outcome) in &played {
+        let count = counts.entry(&scenario.controller).or_default();
+        count.1 += 1;
+        let line = match outcome {
+            Ok(differences) if differences.is_empty() => {
+                count.0 += 1;
+                continue;
+            }
+            Ok(differences) => {
+                json!({"id": scenario.id, "controller": scenario.controller, "differences": differences})
+            }
+            Err(failed) => json!({"id": scenario.id, "controller": scenario.controller, "failed": failed}),
+        };
+        writeln!(file, "{line}").expect("write a difference");
+    }
+    for (controller, (agreed, all)) in &counts {
+        println!("{controller:28} {agreed:3} of {all}");
+    }
+    let agreed: usize = counts.values().map(|(agreed, _)| agreed).sum();
+    println!("{agreed} of {} agree; differences: {}", played.len(), path.display());
+    assert!(agreed >= AGREED, "fewer agree than did, see {}: {agreed}, not {AGREED}", path.display());
+    server.stop();
+}
+
+/// Those whose name or controller matches `$SCENARIOS`, or all; long ones first, so that the last does not wait alone.
+fn scenarios() -> Vec<Scenario> {
+    let lines = facts::lines("controllers").into_iter().filter(|line| line["id"].is_string());
+    let mut scenarios: Vec<Scenario> = lines.map(|line| serde_json::from_value(line).expect("a scenario")).collect();
+    if let Ok(pattern) = std::env::var("SCENARIOS") {
+        let pattern = regex::Regex::new(&pattern).expect("a pattern");
+        scenarios.retain(|scenario| pattern.is_match(&scenario.id) || pattern.is_match(&scenario.controller));
+    }
+    scenarios.sort_by_key(|scenario| std::cmp::Reverse(scenario.seconds));
+    scenarios
+}
+
+type Played = (Arc<Scenario>, Result<Vec<Difference>, String>);
+
+async fn play_all(cluster: &Arc<Cluster>, scenarios: Vec<Scenario>) -> Vec<Played> {
+    let scenarios: Arc<Vec<Arc<Scenario>>> = Arc::new(scenarios.into_iter().map(Arc::new).collect());
+    let next = Arc::new(AtomicUsize::new(0));
+    let player = |_| {
+        let (cluster, scenarios, next) = (cluster.clone(), scenarios.clone(), next.clone());
+        tokio::spawn(async move {
+            let mut played: Vec<Played> = Vec::new();
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(scenario) = scenarios.get(number) else { return played };
+                let short: String =
+                    scenario.id.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(24).collect();
+                let namespace = format!("c{number:x}-{}", short.trim_matches('-'));
+                let got = play(&cluster, scenario, &namespace).await;
+                played.push((scenario.clone(), got.map(|got| compare(scenario, &got))));
+            }
+        })
+    };
+    let mut played = Vec::new();
+    for player in (0..PLAYERS).map(player).collect::<Vec<_>>() {
+        played.extend(player.await.expect("a player that ends"));
+    }
+    played.sort_by(|one, other| one.0.id.cmp(&other.0.id));
+    played
+}

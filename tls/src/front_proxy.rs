@@ -1,0 +1,112 @@
+//! A proxy in front of a server: it names the user in headers, which only its certificate makes worth anything.
+
+use crate::peer::AUTHENTICATED;
+use holdfast_core::authz::User;
+use http::HeaderMap;
+
+/// In which headers a proxy names the user.
+#[derive(Debug, Clone, Default)]
+pub struct RequestHeaders {
+    pub usernames: Vec<String>,
+    pub uids: Vec<String>,
+    pub groups: Vec<String>,
+    pub extra_prefixes: Vec<String>,
+}
+
+impl RequestHeaders {
+    /// Takes away what a client may have said about itself.
+    pub fn clear(&self, headers: &mut HeaderMap) {
+        for name in self.usernames.iter().chain(&self.uids).chain(&self.groups) {
+            headers.remove(name.as_str());
+        }
+        let said = headers.keys().filter(|name| {
+            self.extra_prefixes.iter().any(|prefix| name.as_str().starts_with(&prefix.to_ascii_lowercase()))
+        });
+        let said: Vec<http::HeaderName> = said.cloned().collect();
+        said.iter().for_each(|name| drop(headers.remove(name)));
+    }
+
+    /// Whom a proxy speaks for, if it names anybody.
+    pub fn user(&self, headers: &HeaderMap) -> Option<User> {
+        let values = |names: &[String]| {
+            let all = names.iter().flat_map(|name| headers.get_all(name.as_str()));
+            all.filter_map(|value| std::str::from_utf8(value.as_bytes()).ok()).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let first = |names: &[String]| values(names).into_iter().find(|value| !value.is_empty());
+        let mut user = User::new(first(&self.usernames)?, &[]);
+        user.uid = first(&self.uids).unwrap_or_default();
+        user.groups = values(&self.groups);
+        if !user.groups.iter().any(|group| group == AUTHENTICATED) {
+            user.groups.push(AUTHENTICATED.into());
+        }
+        for prefix in &self.extra_prefixes {
+            let prefix = prefix.to_ascii_lowercase();
+            for (name, value) in headers {
+                let key = name.as_str().strip_prefix(&prefix).filter(|key| !key.is_empty());
+                if let (Some(key), Ok(value)) = (key, std::str::from_utf8(value.as_bytes())) {
+                    user.extra.entry(decode(key)).or_default().push(value.to_owned());
+                }
+            }
+        }
+        Some(user)
+    }
+}
+
+/// Undoes percent-encoding; a malformed escape stays as it is.
+pub fn decode(text: &str) -> String {
+    if !text.contains('%') && !text.contains('+') {
+        return text.to_owned();
+    }
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let hex = |byte: u8| (byte as char).to_digit(16);
+        if bytes[at] == b'%'
+            && let (Some(high), Some(low)) =
+                (bytes.get(at + 1).copied().and_then(hex), bytes.get(at + 2).copied().and_then(hex))
+        {
+            out.push((high * 16 + low) as u8);
+            at += 3;
+        } else {
+            out.push(bytes[at]);
+            at += 1;
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proxy_names_the_user() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let known = RequestHeaders {
+            usernames: names(&["X-Remote-User", "X-Other-User"]),
+            uids: names(&["X-Remote-Uid"]),
+            groups: names(&["X-Remote-Group"]),
+            extra_prefixes: names(&["X-Remote-Extra-"]),
+        };
+        let mut headers = HeaderMap::new();
+        assert_eq!(known.user(&headers), None);
+        for (name, value) in [
+            ("x-remote-user", ""),
+            ("x-other-user", "jane"),
+            ("x-remote-uid", "7"),
+            ("x-remote-group", "a"),
+            ("x-remote-group", "b"),
+            ("x-remote-extra-example.com%2fscope", "s"),
+        ] {
+            headers.append(http::HeaderName::from_static(name), value.parse().unwrap());
+        }
+        let user = known.user(&headers).unwrap();
+        assert_eq!((user.name.as_str(), user.uid.as_str()), ("jane", "7"));
+        assert_eq!(user.groups, ["a", "b", "system:authenticated"]);
+        headers.insert("accept", "*/*".parse().unwrap());
+        known.clear(&mut headers);
+        assert_eq!(headers.keys().map(http::HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
+        assert_eq!(user.extra.into_iter().collect::<Vec<_>>(), [("example.com/scope".into(), vec!["s".into()])]);
+    }
+}

@@ -1,0 +1,384 @@
+//! The TLS side of a server: made of certificates, keys and options, and made again when a file changes.
+//!
+//! What cannot be read when it changes leaves the server as it was: a file is often written in two steps.
+
+use crate::keys;
+use crate::peer::PeerVerifier;
+use arc_swap::ArcSwap;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{CipherSuite, ServerConfig, SupportedProtocolVersion};
+use std::borrow::Cow;
+use std::fmt::{self, Display};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+/// Where a certificate or a key is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pem {
+    File(PathBuf),
+    Text(String),
+}
+
+/// What a server needs to speak TLS.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub certificate: Pem,
+    pub key: Pem,
+    /// `CERT,KEY[:DOMAINS]` each.
+    pub named: Vec<String>,
+    /// By their names in Go; empty means all that are safe.
+    pub cipher_suites: Vec<String>,
+    /// `VersionTLS12` or another; empty means the lowest that is spoken.
+    pub min_version: String,
+    pub http2: bool,
+    /// Who signs the certificates of users.
+    pub client_authorities: Vec<Pem>,
+    /// Who signs those of proxies in front of the server, and how these may be called; empty means any name.
+    pub front_proxy_authorities: Vec<Pem>,
+    pub front_proxy_names: Vec<String>,
+}
+
+/// The TLS side of a server, as it is for one connection.
+#[derive(Clone)]
+pub struct Tls {
+    pub config: Arc<ServerConfig>,
+    pub verifier: Arc<PeerVerifier>,
+}
+
+impl Tls {
+    pub fn new(options: &Options) -> Result<Tls, String> {
+        let provider = Arc::new(provider(&options.cipher_suites)?);
+        let default = load_pair(&provider, &options.certificate, &options.key)?;
+        let mut certificates = Certificates { default, named: Vec::new() };
+        for text in &options.named {
+            certificates.add(&provider, text).map_err(|why| format!("--tls-sni-cert-key={text}: {why}"))?;
+        }
+        let authorities = load_authorities(&options.client_authorities)?;
+        let proxies = load_authorities(&options.front_proxy_authorities)?;
+        let names = &options.front_proxy_names;
+        if names.is_empty() && proxies.iter().any(|authority| authorities.contains(authority)) {
+            return Err(
+                "--client-ca-file and --requestheader-client-ca-file share an authority, so that every user could \
+                        name another one: --requestheader-allowed-names must say who the proxies are"
+                    .into(),
+            );
+        }
+        let proxies = (!proxies.is_empty()).then(|| (proxies, names.clone()));
+        let verifier =
+            PeerVerifier::new(authorities, proxies).map_err(|error| format!("client authorities: {error}"))?;
+        let verifier = Arc::new(verifier);
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(versions(&options.min_version)?)
+            .map_err(|_| "no cipher suite is left for these TLS versions")?
+            .with_client_cert_verifier(verifier.clone())
+            .with_cert_resolver(Arc::new(certificates));
+        let http2 = options.http2.then(|| b"h2".to_vec());
+        config.alpn_protocols = http2.into_iter().chain([b"http/1.1".to_vec()]).collect();
+        Ok(Tls { config: Arc::new(config), verifier })
+    }
+}
+
+/// The TLS side of a server that follows its files.
+pub struct LiveTls {
+    current: ArcSwap<Tls>,
+    /// What it was made of; nothing where it never changes.
+    made_of: Mutex<Option<(Options, Vec<Option<Stamp>>)>>,
+}
+
+/// What tells one state of a file from another.
+type Stamp = (i64, i64, u64, u64);
+
+impl From<Tls> for LiveTls {
+    /// One that stays as it is.
+    fn from(tls: Tls) -> LiveTls {
+        LiveTls { current: ArcSwap::from_pointee(tls), made_of: Mutex::new(None) }
+    }
+}
+
+impl LiveTls {
+    pub fn new(options: Options) -> Result<LiveTls, String> {
+        let stamps = options.stamps();
+        let current = ArcSwap::from_pointee(Tls::new(&options)?);
+        Ok(LiveTls { current, made_of: Mutex::new(Some((options, stamps))) })
+    }
+
+    /// What the next connection is served with.
+    pub fn current(&self) -> Arc<Tls> {
+        self.current.load_full()
+    }
+
+    /// Looks whether a file has changed, and takes what it says now.
+    pub fn look(&self) {
+        let mut made_of = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((options, stamps)) = made_of.as_mut() else { return };
+        let now = options.stamps();
+        if now == *stamps {
+            return;
+        }
+        *stamps = now;
+        match Tls::new(options) {
+            Ok(tls) => {
+                self.current.store(Arc::new(tls));
+                tracing::info!("certificates have changed and are served from now on");
+            }
+            Err(why) => tracing::error!(why, "certificates have changed and cannot be read: the old ones stay"),
+        }
+    }
+
+    /// Changes what it is made of, unless nothing would come of that.
+    pub fn change(&self, change: impl FnOnce(&mut Options)) -> Result<(), String> {
+        let mut made_of = self.made_of.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((options, stamps)) = made_of.as_mut() else { return Ok(()) };
+        let mut changed = options.clone();
+        change(&mut changed);
+        let tls = Tls::new(&changed)?;
+        self.current.store(Arc::new(tls));
+        (*stamps, *options) = (changed.stamps(), changed);
+        Ok(())
+    }
+}
+
+impl Options {
+    /// The state of each file at this moment.
+    fn stamps(&self) -> Vec<Option<Stamp>> {
+        let own = [&self.certificate, &self.key].into_iter();
+        let all = own.chain(&self.client_authorities).chain(&self.front_proxy_authorities);
+        let named =
+            self.named.iter().filter_map(|text| named_files(text)).flat_map(|(certificate, key, _)| [certificate, key]);
+        let files = all.filter_map(|pem| match pem {
+            Pem::File(path) => Some(path.as_path()),
+            Pem::Text(_) => None,
+        });
+        files.chain(named.map(Path::new)).map(stamp).collect()
+    }
+}
+
+fn stamp(file: &Path) -> Option<Stamp> {
+    let metadata = std::fs::metadata(file).ok()?;
+    Some((metadata.mtime(), metadata.mtime_nsec(), metadata.size(), metadata.ino()))
+}
+
+impl Pem {
+    fn read(&self) -> Result<Cow<'_, str>, String> {
+        match self {
+            Pem::Text(text) => Ok(text.into()),
+            Pem::File(file) => match std::fs::read_to_string(file) {
+                Ok(text) => Ok(text.into()),
+                Err(error) => Err(format!("read {}: {error}", file.display())),
+            },
+        }
+    }
+
+    pub fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, String> {
+        let text = self.read()?;
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+        let certificates = certificates.map_err(|error| format!("{self} is no PEM of certificates: {error}"))?;
+        if certificates.is_empty() {
+            return Err(format!("{self} holds no certificate"));
+        }
+        Ok(certificates)
+    }
+}
+
+impl Display for Pem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pem::File(file) => write!(f, "{}", file.display()),
+            Pem::Text(_) => f.write_str("the text"),
+        }
+    }
+}
+
+fn load_authorities(all: &[Pem]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let certificates: Result<Vec<_>, _> = all.iter().map(Pem::certificates).collect();
+    Ok(certificates?.concat())
+}
+
+fn load_pair(provider: &CryptoProvider, certificate: &Pem, key: &Pem) -> Result<Arc<CertifiedKey>, String> {
+    let chain = certificate.certificates()?;
+    let private = keys::private_key(key.read()?.as_bytes()).map_err(|why| format!("{key}: {why}"))?;
+    let pair = keys::certified(provider, chain, private);
+    pair.map(Arc::new).map_err(|why| format!("{certificate} and {key}: {why}"))
+}
+
+/// The files and the domains of `CERT,KEY[:DOMAINS]`.
+fn named_files(text: &str) -> Option<(&str, &str, Option<&str>)> {
+    let (files, domains) = match text.split_once(':') {
+        Some((files, domains)) => (files, Some(domains)),
+        None => (text, None),
+    };
+    let (certificate, key) = files.split_once(',')?;
+    Some((certificate, key, domains))
+}
+
+/// TLS 1.3 and nothing else.
+static ONLY_TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
+
+fn versions(minimum: &str) -> Result<&'static [&'static SupportedProtocolVersion], String> {
+    match minimum {
+        "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => Ok(rustls::ALL_VERSIONS),
+        "VersionTLS13" => Ok(&ONLY_TLS13),
+        other => {
+            Err(format!("--tls-min-version={other}: use VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13"))
+        }
+    }
+}
+
+/// Go's names for suites are those of the standard, but for the two that end in a hash there.
+fn provider(names: &[String]) -> Result<CryptoProvider, String> {
+    let mut provider = rustls::crypto::ring::default_provider();
+    if names.is_empty() {
+        return Ok(provider);
+    }
+    let mut wanted: Vec<CipherSuite> = Vec::new();
+    for name in names {
+        let normal = |text: &str| text.trim_end_matches("_SHA256").replace("TLS13_", "TLS_");
+        let found = provider.cipher_suites.iter().map(|suite| suite.suite()).find(|suite| {
+            let known = format!("{suite:?}");
+            normal(&known) == normal(name) || known == *name || known.replace("TLS13_", "TLS_") == *name
+        });
+        match found {
+            Some(suite) => wanted.push(suite),
+            None => {
+                let known: Vec<String> = provider.cipher_suites.iter().map(|s| format!("{:?}", s.suite())).collect();
+                return Err(format!("--tls-cipher-suites: {name} is not served; there are {}", known.join(", ")));
+            }
+        }
+    }
+    // As in Go, the list rules TLS 1.2 alone: the suites of 1.3 are not configurable.
+    provider.cipher_suites.retain(|suite| suite.tls13().is_some() || wanted.contains(&suite.suite()));
+    Ok(provider)
+}
+
+/// Which certificate a client gets, by the name it asks for.
+#[derive(Debug)]
+struct Certificates {
+    default: Arc<CertifiedKey>,
+    named: Vec<Named>,
+}
+
+#[derive(Debug)]
+struct Named {
+    /// `example.com` or `*.example.com`.
+    pattern: String,
+    /// Given on the command line, not taken from the certificate.
+    explicit: bool,
+    pair: Arc<CertifiedKey>,
+}
+
+impl Certificates {
+    fn add(&mut self, provider: &CryptoProvider, text: &str) -> Result<(), String> {
+        let (certificate, key, domains) = named_files(text).ok_or("expected CERT,KEY[:DOMAINS]")?;
+        let file = |path: &str| Pem::File(path.into());
+        let pair = load_pair(provider, &file(certificate), &file(key))?;
+        let patterns = match domains {
+            Some(domains) => domains.split(',').map(str::to_ascii_lowercase).collect(),
+            None => names_in(&pair.cert[0])?,
+        };
+        for pattern in patterns {
+            self.named.push(Named { pattern, explicit: domains.is_some(), pair: pair.clone() });
+        }
+        Ok(())
+    }
+
+    fn find(&self, name: &str) -> Option<&Arc<CertifiedKey>> {
+        let name = name.to_ascii_lowercase();
+        let matches = |named: &&Named| match named.pattern.strip_prefix("*.") {
+            Some(suffix) => name.split_once('.').is_some_and(|(_, rest)| rest == suffix),
+            None => named.pattern == name,
+        };
+        // Exact names beat wildcards, names given here beat those in certificates.
+        let rank = |named: &&Named| (!named.pattern.starts_with("*."), named.explicit);
+        self.named.iter().rev().filter(matches).max_by_key(rank).map(|named| &named.pair)
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello) -> Option<Arc<CertifiedKey>> {
+        let named = hello.server_name().and_then(|name| self.find(name));
+        Some(named.unwrap_or(&self.default).clone())
+    }
+}
+
+fn names_in(certificate: &CertificateDer) -> Result<Vec<String>, String> {
+    let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
+    let common = parsed.subject().iter_common_name().filter_map(|name| name.as_str().ok()).map(str::to_owned);
+    let mut names: Vec<String> = common.collect();
+    if let Some(alternatives) = parsed.subject_alternative_name().map_err(|error| error.to_string())? {
+        names.extend(alternatives.value.general_names.iter().filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            _ => None,
+        }));
+    }
+    Ok(names.iter().map(|name| name.to_ascii_lowercase()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::made::self_signed;
+
+    fn options(folder: &Path) -> Options {
+        Options {
+            certificate: Pem::File(folder.join("tls.crt")),
+            key: Pem::File(folder.join("tls.key")),
+            named: Vec::new(),
+            cipher_suites: Vec::new(),
+            min_version: String::new(),
+            http2: true,
+            client_authorities: Vec::new(),
+            front_proxy_authorities: Vec::new(),
+            front_proxy_names: Vec::new(),
+        }
+    }
+
+    fn write(folder: &Path, name: &str) {
+        let made = self_signed(name, &[name.to_owned()], &[]).expect("a certificate");
+        std::fs::write(folder.join("tls.crt"), made.certificate).expect("it is written");
+        std::fs::write(folder.join("tls.key"), made.key).expect("it is written");
+    }
+
+    #[test]
+    fn new_files_are_served_and_broken_ones_are_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write(folder.path(), "first");
+        let live = LiveTls::new(options(folder.path())).expect("it is made");
+        let first = live.current();
+        live.look();
+        assert!(Arc::ptr_eq(&first, &live.current()), "nothing has changed");
+        write(folder.path(), "second.example.com");
+        live.look();
+        let second = live.current();
+        assert!(!Arc::ptr_eq(&first, &second));
+        std::fs::write(folder.path().join("tls.crt"), "nonsense").expect("it is written");
+        live.look();
+        assert!(Arc::ptr_eq(&second, &live.current()), "what cannot be read changes nothing");
+    }
+
+    #[test]
+    fn an_authority_of_users_is_none_of_proxies() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write(folder.path(), "first");
+        let authority = Pem::File(folder.path().join("tls.crt"));
+        let live = LiveTls::new(options(folder.path())).expect("it is made");
+        let before = live.current();
+        let refused = live.change(|options| {
+            options.client_authorities = vec![authority.clone()];
+            options.front_proxy_authorities = vec![authority.clone()];
+        });
+        assert!(refused.expect_err("refused").contains("share an authority"));
+        assert!(Arc::ptr_eq(&before, &live.current()));
+        let named = live.change(|options| {
+            options.client_authorities = vec![authority.clone()];
+            options.front_proxy_authorities = vec![authority];
+            options.front_proxy_names = vec!["front".into()];
+        });
+        assert_eq!(named, Ok(()));
+    }
+}
