@@ -23,7 +23,8 @@ async fn scenarios_end_as_in_kubernetes() {
         "--token-auth-file",
         tokens.to_str().expect("UTF-8"),
         "--service-cluster-ip-range=10.0.0.0/16",
-        // Scenarios make the accounts that they need.
+        // No controllers ran: scenarios make the accounts that they need.
+        "--controllers=-*",
         "--enable-admission-plugins=ServiceAccount,StorageObjectInUseProtection",
     ];
     let server = Server::start(&folder.join("data"), &options);

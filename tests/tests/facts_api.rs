@@ -27,7 +27,8 @@ async fn scripts_are_answered_as_kubernetes_answers_them() {
         tokens.to_str().expect("UTF-8"),
         "--service-cluster-ip-range=10.0.0.0/16",
         // What is recorded is the API's own doing.
-        "--disable-admission-plugins=LimitRanger,TaintNodesByCondition,PodSecurity,Priority,DefaultTolerationSeconds,\
+        "--controllers=-*",
+        "--disable-admission-plugins=ServiceAccount,LimitRanger,TaintNodesByCondition,PodSecurity,Priority,DefaultTolerationSeconds,\
          DefaultStorageClass,StorageObjectInUseProtection,PersistentVolumeClaimResize,RuntimeClass,DefaultIngressClass,\
          PodTopologyLabels,MutatingAdmissionWebhook,ValidatingAdmissionPolicy,ValidatingAdmissionWebhook,ResourceQuota",
     ];
