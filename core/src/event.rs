@@ -73,6 +73,20 @@ pub struct Actor {
     pub verb: String,
     #[prost(string, tag = "4")]
     pub request_id: String,
+    /// What others had a say in: replay asks none of them again.
+    #[prost(message, repeated, tag = "5")]
+    pub changes: Vec<ChangedBy>,
+}
+
+/// What somebody whom admission asked has changed of what was sent.
+#[derive(Clone, PartialEq, Message)]
+pub struct ChangedBy {
+    /// `webhook inject.example.com of sidecars`.
+    #[prost(string, tag = "1")]
+    pub by: String,
+    /// What was set, as JSON pointers into the object as it was shown.
+    #[prost(string, repeated, tag = "2")]
+    pub fields: Vec<String>,
 }
 
 /// Why a record cannot be read.
@@ -169,6 +183,7 @@ mod tests {
                 manager: "kubectl".into(),
                 verb: "update".into(),
                 request_id: "r".into(),
+                changes: vec![ChangedBy { by: "webhook a of b".into(), fields: vec!["/data/a".into()] }],
             },
             object: Bytes::from_static(b"{\"apiVersion\":\"v1\"}"),
         }

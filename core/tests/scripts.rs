@@ -152,7 +152,7 @@ impl World {
             Ok(decision) => decision,
             Err(refusal) => return self.renderer.refusal(&refusal),
         };
-        let Decision { writes, expects, answer, fixed, warnings } = decision;
+        let Decision { writes, expects, answer, fixed, warnings, .. } = decision;
         let mut out = String::new();
         for expectation in expects {
             let version = self.state.version_of(expectation.kind, &expectation.key);

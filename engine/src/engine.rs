@@ -2,6 +2,7 @@
 
 use crate::forked::{ForkedLog, Holds, Room};
 use crate::hub::Hub;
+use crate::limits::Limits;
 use crate::log::{Fault, Log, LogRead};
 use crate::past::{Memory, View};
 use crate::pins::Pins;
@@ -88,6 +89,7 @@ pub struct Engine {
     options: Options,
     outside: OnceLock<Arc<dyn Outside>>,
     turns: Turns,
+    limits: Limits,
     /// The versions that forks of it began at.
     holds: Holds,
 }
@@ -152,6 +154,7 @@ impl Engine {
             options,
             outside: OnceLock::new(),
             turns: Turns::default(),
+            limits: Limits::default(),
             holds: Holds::default(),
         };
         Ok((Arc::new(engine), writer, outputs))
@@ -246,6 +249,10 @@ impl Engine {
     pub fn set_outside(&self, outside: Arc<dyn Outside>) {
         // The first one stays; a server has one.
         let _ = self.outside.set(outside);
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     pub(crate) fn outside(&self) -> Option<&Arc<dyn Outside>> {

@@ -6,6 +6,7 @@
 mod engine;
 pub mod forked;
 pub mod hub;
+mod limits;
 pub mod log;
 pub mod memory;
 mod missed;

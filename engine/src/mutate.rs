@@ -7,7 +7,7 @@ use crate::turns::Turn;
 use crate::writer::{Contested, Rejection};
 use holdfast_core::Refusal;
 use holdfast_core::admission::{Call, Told};
-use holdfast_core::event::Offset;
+use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::{Page, Selection};
 use holdfast_core::object::meta::{Document, fields, metadata_mut};
@@ -226,6 +226,10 @@ impl Engine {
                     let converted = self.convert(kind, &conversion.to, vec![conversion.object.clone()]).await?;
                     answers.converted(*conversion, first(converted)?);
                 }
+                Judgement::Need(Effect::Limit(buckets)) => {
+                    let empty = self.limits().take(&buckets, stamp.time.as_millisecond());
+                    answers.counted(buckets, empty);
+                }
                 Judgement::Need(Effect::Review(calls)) => {
                     for (call, answer) in self.review(calls).await {
                         answers.reviewed(call, answer);
@@ -247,10 +251,13 @@ impl Engine {
         decision: Decision,
         stamp: Stamp,
     ) -> Result<Reply, Rejection> {
-        let Decision { writes, expects, answer, warnings, .. } = decision;
+        let Decision { writes, expects, answer, warnings, changes, .. } = decision;
         let entries = match writes.is_empty() {
             true => Vec::new(),
-            false => self.commit(writes, expects, pipeline::actor(request), stamp).await?,
+            false => {
+                let actor = Actor { changes, ..pipeline::actor(request) };
+                self.commit(writes, expects, actor, stamp).await?
+            }
         };
         Ok(reply(state, request, answer, &entries, warnings))
     }

@@ -181,7 +181,10 @@ impl Outbound {
             let body = collect(body, WEBHOOK_BYTES_MAX).await?;
             match parts.status.is_success() {
                 true => Ok(body),
-                false => Err(words::of_status(parts.status, &body)),
+                false => {
+                    let form = parts.headers.get(CONTENT_TYPE).map_or(&b"text/"[..], HeaderValue::as_bytes);
+                    Err(words::of_status(parts.status, form.starts_with(b"text/"), &body))
+                }
             }
         };
         match tokio::time::timeout(timeout, call).await {

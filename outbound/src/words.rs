@@ -89,12 +89,28 @@ fn of_certificate(error: &CertificateError) -> String {
             format!("certificate is not valid for any names, but wanted to match {}", expected.to_str())
         }
         CertificateError::NotValidForNameContext { expected, presented } => {
-            // They are shown as `DnsName("a.b")`.
-            let names: Vec<&str> = presented.iter().map(|name| name.split('"').nth(1).unwrap_or(name)).collect();
+            // They are shown as `DnsName("a.b")` and `IpAddress(10.0.0.1)`; Go tells only those of the sort that is
+            // looked for.
+            let address = |name: &'_ str| name.strip_prefix("IpAddress(")?.strip_suffix(')').map(str::to_owned);
+            let wants_address = expected.to_str().parse::<std::net::IpAddr>().is_ok();
+            let shown = presented.iter().filter_map(|name| match (address(name), wants_address) {
+                (Some(address), true) => Some(address),
+                (None, false) => Some(name.split('"').nth(1).unwrap_or(name).to_owned()),
+                _ => None,
+            });
+            let names: Vec<String> = shown.collect();
+            if names.is_empty() {
+                let expected = expected.to_str();
+                return format!("cannot validate certificate for {expected} because it doesn't contain any IP SANs");
+            }
             format!("certificate is valid for {}, not {}", names.join(", "), expected.to_str())
         }
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "certificate specifies an incompatible key usage".into()
+        }
+        // An authority's own certificate, which is nobody's whom the caller trusts.
+        CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
+            "certificate signed by unknown authority".into()
         }
         other => format!("{other:?}"),
     }
@@ -126,10 +142,16 @@ fn of_text(text: String) -> String {
     }
 }
 
-/// An answer that is no success, as Kubernetes' client tells of it.
-pub fn of_status(code: StatusCode, body: &[u8]) -> OutboundError {
+/// An answer that is no success, as Kubernetes' client tells of it: a `Status` speaks for itself, and a text is shown.
+pub fn of_status(code: StatusCode, is_text: bool, body: &[u8]) -> OutboundError {
+    let status: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    if status["kind"] == "Status"
+        && let Some(message) = status["message"].as_str().filter(|message| !message.is_empty())
+    {
+        return OutboundError::Refused { code, message: message.to_owned() };
+    }
     let text = String::from_utf8_lossy(body);
-    let text = text.trim();
+    let text = if is_text { text.trim() } else { "unknown" };
     let message = match code.as_u16() {
         401 => "the server has asked for the client to provide credentials".into(),
         403 => text.to_owned(),

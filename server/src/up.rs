@@ -11,8 +11,9 @@ use holdfast_core::authz::chain::Mode;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// Nothing makes the accounts that each namespace has by default, so pods may do without.
-const WITHOUT_CONTROLLERS: &[&str] = &["ServiceAccount"];
+/// Nothing makes the accounts that each namespace has by default, so pods may do without; and nothing would let go of
+/// storage that is protected while it is in use.
+const WITHOUT_CONTROLLERS: &[&str] = &["ServiceAccount", "StorageObjectInUseProtection"];
 /// How many forks in memory a cluster on one machine has room for.
 const FORKS_MAX: u32 = 1024;
 

@@ -56,6 +56,7 @@ fn event(offset: u64, resource: &str, key: &str, replaces: u64, operation: Opera
             manager: "kubectl".into(),
             verb: "update".into(),
             request_id: format!("request-{offset}"),
+            changes: Vec::new(),
         },
         object: Bytes::from(object),
     }

@@ -68,6 +68,7 @@ fn event(offset: u64, replaces: u64, resource: &str, key: String, object: &Value
             manager: "kubectl-create".into(),
             verb: if replaces == 0 { "create" } else { "update" }.into(),
             request_id: format!("00000000-0000-4000-9000-{offset:012}"),
+            changes: Vec::new(),
         },
         object: Draft::new(text("apiVersion"), text("kind"), document).seal(Offset(offset)),
     }

@@ -11,6 +11,7 @@ pub mod controllers;
 pub mod envtest;
 pub mod facts;
 pub mod fixture;
+pub mod hooks;
 pub mod large;
 pub mod memory;
 pub mod scripts;

@@ -63,6 +63,7 @@ fn record(offset: u64, resource: &str, key: &str, replaces: u64, operation: Oper
             manager: text("manager"),
             verb: "update".into(),
             request_id: text("request"),
+            changes: Vec::new(),
         },
         object: Bytes::from(object),
     }

@@ -22,7 +22,16 @@ async fn scripts_are_answered_as_kubernetes_answers_them() {
     let folder = Folder::new();
     let tokens = folder.join("tokens.csv");
     std::fs::write(&tokens, "tok,admin,admin,\"system:masters\"\n").expect("write the tokens");
-    let options = ["--token-auth-file", tokens.to_str().expect("UTF-8"), "--service-cluster-ip-range", "10.0.0.0/16"];
+    let options = [
+        "--token-auth-file",
+        tokens.to_str().expect("UTF-8"),
+        "--service-cluster-ip-range=10.0.0.0/16",
+        // What is recorded is the API's own doing.
+        "--controllers=-*",
+        "--disable-admission-plugins=ServiceAccount,LimitRanger,TaintNodesByCondition,PodSecurity,Priority,DefaultTolerationSeconds,\
+         DefaultStorageClass,StorageObjectInUseProtection,PersistentVolumeClaimResize,RuntimeClass,DefaultIngressClass,\
+         PodTopologyLabels,MutatingAdmissionWebhook,ValidatingAdmissionPolicy,ValidatingAdmissionWebhook,ResourceQuota",
+    ];
     let server = Server::start(&folder.join("data"), &options);
     let scripts: Vec<Script> =
         facts::lines("api").into_iter().map(|line| serde_json::from_value(line).expect("a script")).collect();

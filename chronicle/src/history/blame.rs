@@ -2,9 +2,9 @@
 
 use super::{Common, LogView, Named, Report, by, dash, shown_time, table};
 use anyhow::{Result, bail};
-use holdfast_core::event::Record;
+use holdfast_core::event::{ChangedBy, Record};
 use holdfast_core::history::render::{Colour, Paint, printable};
-use holdfast_core::history::{Blame, Set};
+use holdfast_core::history::{Blame, Set, is_at};
 use holdfast_core::object::meta::split_key;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -30,6 +30,14 @@ struct Blamed {
     /// The events that set something, by their place among the object's versions; without their objects.
     records: BTreeMap<usize, Record>,
     fields: Vec<Set>,
+    /// Who beside the user had a say, by the place of the field among the others.
+    admitted: BTreeMap<usize, String>,
+}
+
+/// What webhooks and policies have changed in one version, with the object that came of it.
+struct Changed {
+    changes: Vec<ChangedBy>,
+    document: Value,
 }
 
 fn look(view: &LogView, named: &Named) -> Result<Blamed> {
@@ -50,28 +58,42 @@ fn look(view: &LogView, named: &Named) -> Result<Blamed> {
     let shape = view.shape(&place.storage, &newest);
     let mut records = BTreeMap::new();
     let mut blame = None;
+    let mut changed = BTreeMap::new();
     for (version, offset) in offsets.iter().enumerate() {
         let mut record = view.record(*offset)?;
         let document = view.document(&record)?;
         let is_whole = record.replaces == 0;
         blame.get_or_insert_with(|| Blame::new(shape, is_whole)).next(Some(&document).filter(|_| !record.is_delete()));
+        let changes = std::mem::take(&mut record.actor.changes);
+        if !changes.is_empty() {
+            changed.insert(version, Changed { changes, document });
+        }
         record.object = Default::default();
         records.insert(version, record);
     }
     let fields = blame.map(Blame::fields).unwrap_or_default();
-    Ok(Blamed { title, key: place.key, records, fields })
+    let said = |set: &Set| {
+        let Changed { changes, document } = changed.get(&set.origin.version)?;
+        let mine = |change: &&ChangedBy| change.fields.iter().any(|pointer| is_at(&set.path, pointer, document));
+        changes.iter().rev().find(mine).map(|change| change.by.clone())
+    };
+    let admitted = fields.iter().enumerate().filter_map(|(at, set)| Some((at, said(set)?))).collect();
+    Ok(Blamed { title, key: place.key, records, fields, admitted })
 }
 
 impl Report for Blamed {
     fn text(&self, paint: Paint) -> String {
         let mut rows = vec![["VERSION", "TIME", "USER", "MANAGER", "VERB", "FIELD"].map(String::from).to_vec()];
-        for set in &self.fields {
+        for (at, set) in self.fields.iter().enumerate() {
             let record = &self.records[&set.origin.version];
             let sign = if set.origin.or_before { "<=" } else { "" };
             rows.push(vec![
                 format!("{sign}{}", record.offset),
                 shown_time(record.time_ms),
-                dash(&record.actor.user),
+                match self.admitted.get(&at) {
+                    Some(by) => format!("{} ({})", dash(&record.actor.user), printable(by)),
+                    None => dash(&record.actor.user),
+                },
                 dash(&record.actor.manager),
                 dash(&record.actor.verb),
                 format!("{}: {}", printable(&set.path.to_string()), short(&set.value)),
@@ -84,9 +106,9 @@ impl Report for Blamed {
 
     fn value(&self) -> Value {
         let (namespace, name) = split_key(&self.key);
-        let field = |set: &Set| {
+        let field = |(at, set): (usize, &Set)| {
             let record = &self.records[&set.origin.version];
-            json!({
+            let mut field = json!({
                 "path": set.path.to_string(),
                 "value": set.value,
                 "version": record.offset,
@@ -96,9 +118,13 @@ impl Report for Blamed {
                 "manager": record.actor.manager,
                 "verb": record.actor.verb,
                 "requestID": record.actor.request_id,
-            })
+            });
+            if let Some(by) = self.admitted.get(&at) {
+                field["changedBy"] = by.as_str().into();
+            }
+            field
         };
-        let fields: Vec<Value> = self.fields.iter().map(field).collect();
+        let fields: Vec<Value> = self.fields.iter().enumerate().map(field).collect();
         json!({"object": self.title, "namespace": namespace, "name": name, "fields": fields})
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use holdfast_core::event::{Actor, Offset, Operation, Record};
+use holdfast_core::event::{Actor, ChangedBy, Offset, Operation, Record};
 use holdfast_engine::log::{Identity, Origin};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -89,6 +89,16 @@ struct Who {
     manager: String,
     verb: String,
     request_id: String,
+    /// What others whom admission asked have changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    changes: Vec<Changed>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Changed {
+    by: String,
+    fields: Vec<String>,
 }
 
 impl From<Origin> for Forked {
@@ -128,6 +138,7 @@ pub fn event(record: &Record, line: &mut Vec<u8>) -> Result<()> {
         Err(_) => bail!("event {} has operation {}, which is unknown", record.offset, record.operation),
     };
     let object = record.object.strip_suffix(b"\n").filter(|object| is_line(object));
+    let changes = record.actor.changes.iter();
     let head = Head {
         offset: record.offset,
         time_ms: record.time_ms,
@@ -140,6 +151,7 @@ pub fn event(record: &Record, line: &mut Vec<u8>) -> Result<()> {
             manager: record.actor.manager.clone(),
             verb: record.actor.verb.clone(),
             request_id: record.actor.request_id.clone(),
+            changes: changes.map(|change| Changed { by: change.by.clone(), fields: change.fields.clone() }).collect(),
         },
         raw: object.is_none().then(|| STANDARD.encode(&record.object)),
     };
@@ -175,6 +187,7 @@ pub fn parse_event(line: &[u8]) -> Result<Record> {
     let named = |name: &str| !name.is_empty() && !name.contains('\0');
     ensure!(head.offset > 0 && named(&head.resource) && named(&head.key), "offset, resource or key is empty");
     ensure!(head.replaces < head.offset, "it replaces event {}, which comes later", head.replaces);
+    let changes = head.actor.changes.into_iter();
     Ok(Record {
         offset: head.offset,
         time_ms: head.time_ms,
@@ -190,6 +203,7 @@ pub fn parse_event(line: &[u8]) -> Result<Record> {
             manager: head.actor.manager,
             verb: head.actor.verb,
             request_id: head.actor.request_id,
+            changes: changes.map(|change| ChangedBy { by: change.by, fields: change.fields }).collect(),
         },
         object: object.into(),
     })

@@ -118,7 +118,7 @@ impl<'a> Attributes<'a> {
                 Ok(document)
             }
             Some(custom) => {
-                crate::kinds::default(crate::pipeline::layout(self.kind, version)?, &mut document);
+                crate::kinds::default(crate::kinds::layout(self.kind, version)?, &mut document);
                 match &custom.webhook {
                     _ if version == own => Ok(document),
                     Some(_) => self.by_webhook(document, self.kind.versions[own].api_version()),

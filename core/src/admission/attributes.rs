@@ -2,7 +2,7 @@
 
 use super::Admission;
 use crate::authz::{self, Authorizer, ResourceTarget, User};
-use crate::event::Offset;
+use crate::event::{ChangedBy, Offset};
 use crate::kinds::{Kind, KindId, Known, known};
 use crate::object::meta::{self, Document};
 use crate::object::{Draft, names};
@@ -74,16 +74,7 @@ pub struct Admitted {
     /// Writes of other objects that must happen together with this one: a quota's usage.
     pub besides: Vec<Write>,
     /// What others than the client and the server have changed.
-    pub changes: Vec<Change>,
-}
-
-/// A change of the object by somebody who was asked about it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Change {
-    /// `webhook inject.example.com of sidecars`.
-    pub by: String,
-    /// A JSON patch on the object as it was shown.
-    pub patch: Value,
+    pub changes: Vec<ChangedBy>,
 }
 
 /// Who is asked again, when what they saw is no longer what there is.
@@ -153,6 +144,12 @@ impl<'a> Attributes<'a> {
         &self.request.user
     }
 
+    /// The server's own upkeep: what is registered has no say in it, or a webhook that is down could keep a server from
+    /// starting.
+    pub fn is_upkeep(&self) -> bool {
+        self.request.user.name == crate::apiservices::USER
+    }
+
     /// Empty for the object itself.
     pub fn subresource(&self) -> &'a str {
         self.request.target.subresource.as_deref().unwrap_or("")
@@ -205,22 +202,22 @@ impl<'a> Attributes<'a> {
         Subject::new(&version.group, &self.kind.resource, self.name())
     }
 
-    pub fn forbidden(&self, why: impl Into<String>) -> Stop {
+    pub(crate) fn forbidden(&self, why: impl Into<String>) -> Stop {
         Refusal::Forbidden { subject: self.subject(), why: Forbidden::Admission(why.into()) }.into()
     }
 
     /// A fault of the plug-in's own, which Kubernetes hands on as it is.
-    pub fn fault(&self, why: impl Into<String>) -> Stop {
+    pub(crate) fn fault(&self, why: impl Into<String>) -> Stop {
         Refusal::Unreasoned(Unreasoned::Admission(why.into())).into()
     }
 
     /// Fits a document that somebody has changed to the version that it was shown in. Unknown fields go.
     pub(super) fn check(&self, document: &mut Value, version: usize) -> Result<(), String> {
         let layout = match self.body {
-            Body::Object { .. } => crate::pipeline::layout(self.kind, version),
+            Body::Object { .. } => crate::kinds::layout(self.kind, version),
             Body::Part(part) => {
                 let message = crate::kinds::body_message(part.group, part.version, part.kind);
-                message.ok_or(Refusal::NoSuchPath).and_then(crate::pipeline::layout_of)
+                message.ok_or(Refusal::NoSuchPath).and_then(crate::kinds::layout_of)
             }
         };
         let layout = layout.map_err(|refusal| refusal.message())?;
@@ -273,6 +270,15 @@ impl<'a> Attributes<'a> {
     pub fn makes(&self, known: Known) -> bool {
         let Some(kind) = self.id_of(known) else { return false };
         self.admitted.besides.iter().any(|write| write.kind == kind && write.expect.is_none())
+    }
+
+    /// Those of the objects of a kind of the cluster whose stored form has this text in it: few of many, of which the
+    /// others are not read.
+    pub fn all_with(&self, known: Known, text: &str) -> Vec<Value> {
+        let Some(id) = self.id_of(known) else { return Vec::new() };
+        let finder = memchr::memmem::Finder::new(text);
+        let entries = self.state.scan(id, "", None).map(|(_, entry)| entry);
+        entries.filter(|entry| finder.find(&entry.json).is_some()).map(|entry| entry.document()).collect()
     }
 
     /// Writes another object together with this one, as long as it is still the one that was seen.

@@ -7,6 +7,7 @@
 
 mod asked;
 mod attributes;
+pub mod call;
 mod expressions;
 pub mod plugins;
 mod policies;
@@ -15,10 +16,10 @@ mod rules;
 mod settings;
 mod webhooks;
 
-pub use attributes::{Admitted, Attributes, Body, Change, Operation, Told};
+pub use attributes::{Admitted, Attributes, Body, Operation, Told};
+pub use call::Call;
 pub use plugins::Plugin;
 pub use settings::{Admission, Choice, ConfigurationFault};
-pub use webhooks::Call;
 
 use crate::pipeline::effect::Stop;
 

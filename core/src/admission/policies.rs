@@ -48,7 +48,7 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
         .kind
         .registers
         .is_some_and(|registers| !matches!(registers, Registers::MutatingWebhooks | Registers::ValidatingWebhooks));
-    if registered.validating_policies.is_empty() || is_policy {
+    if registered.validating_policies.is_empty() || is_policy || attributes.is_upkeep() {
         return Ok(());
     }
     let mut denials = Vec::new();

@@ -82,7 +82,7 @@ impl<T: Concerns> Family<T> {
 }
 
 /// Which resources something may speak of.
-trait Concerns {
+pub trait Concerns {
     fn resources(&self) -> BTreeSet<String>;
 }
 

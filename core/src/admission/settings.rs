@@ -1,6 +1,6 @@
 //! Which plug-ins are on, and what the operator told them.
 
-use super::plugins::{Limited, PLUGINS, Plugin, PodSecurity};
+use super::plugins::{EventLimit, Limited, PLUGINS, Plugin, PodSecurity};
 use serde_json::{Map, Value};
 use std::fmt;
 
@@ -19,6 +19,7 @@ pub struct Admission {
 pub struct Configuration {
     pub toleration_seconds: TolerationSeconds,
     pub limited_resources: Vec<Limited>,
+    pub event_limits: Vec<EventLimit>,
     pub pod_security: PodSecurity,
     /// Node selectors by namespace, and the cluster's own.
     pub node_selectors: Map<String, Value>,

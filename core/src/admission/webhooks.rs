@@ -4,17 +4,19 @@
 
 mod review;
 
-pub use review::{Call, Failure};
+use review::Failure;
 
+use super::Attributes;
 use super::expressions::Known;
 use super::registered::{Condition, Webhook};
-use super::{Attributes, Change};
 use crate::cel::{Budget, Value as CelValue};
+use crate::event::ChangedBy;
 use crate::merge::json;
 use crate::pipeline::effect::{Effect, Stop};
 use crate::refusal::{Internal, Refusal, Ruling};
 use review::Verdict;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What all conditions of one webhook or policy may cost.
@@ -41,7 +43,7 @@ fn found(attributes: &Attributes, is_mutating: bool) -> Vec<Found> {
     let registered = &attributes.state.registered;
     let family = if is_mutating { &registered.mutating } else { &registered.validating };
     // Nobody may lock everybody out by a webhook on what makes webhooks.
-    if family.is_empty() || attributes.kind.registers.is_some() {
+    if family.is_empty() || attributes.kind.registers.is_some() || attributes.is_upkeep() {
         return Vec::new();
     }
     let concerning = family.concerning(&attributes.kind.resource);
@@ -156,6 +158,7 @@ fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize) -> 
         return Err(Refusal::Ruled(Box::new(ruling)).into());
     }
     let Some(patch) = verdict.patch else { return Ok(false) };
+    let fields = touched(&attributes.object, &patch);
     let is_changed = apply(attributes, webhook, &patch, version)?;
     attributes.annotate(&key, told(is_changed));
     let patched = json!({"configuration": *found.configuration, "webhook": webhook.name, "patch": patch,
@@ -163,9 +166,25 @@ fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize) -> 
     attributes.annotate(format!("patch.webhook.admission.k8s.io/{place}"), patched.to_string());
     if is_changed {
         let by = format!("webhook {} of {}", webhook.name, found.configuration);
-        attributes.admitted.changes.push(Change { by, patch });
+        attributes.admitted.changes.push(ChangedBy { by, fields });
     }
     Ok(is_changed)
+}
+
+/// What a patch sets. An item at the end of a list is told by its number.
+fn touched(object: &Value, patch: &Value) -> Vec<String> {
+    let mut added: BTreeMap<String, usize> = BTreeMap::new();
+    let operations = patch.as_array().into_iter().flatten();
+    let set = operations.filter(|operation| !matches!(operation["op"].as_str(), Some("remove" | "test")));
+    set.filter_map(|operation| {
+        let path = operation["path"].as_str()?;
+        let Some(list) = path.strip_suffix("/-") else { return Some(path.to_owned()) };
+        let before = object.pointer(list).and_then(Value::as_array).map_or(0, Vec::len);
+        let more = added.entry(list.to_owned()).or_default();
+        *more += 1;
+        Some(format!("{list}/{}", before + *more - 1))
+    })
+    .collect()
 }
 
 /// Puts a webhook's patch on the object as it was shown.

@@ -1,7 +1,7 @@
 //! Which version set each field of an object last.
 
 use super::difference::{Shape, leaves};
-use super::path::Path;
+use super::path::{Path, Step};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -55,6 +55,40 @@ impl<'s> Blame<'s> {
     }
 }
 
+/// Whether a field stands at, or below, a JSON pointer into its document.
+pub fn is_at(path: &Path, pointer: &str, document: &Value) -> bool {
+    let mut at = Some(document);
+    let mut steps = path.0.iter();
+    for token in pointer.split('/').skip(1) {
+        let token = token.replace("~1", "/").replace("~0", "~");
+        let next = at.and_then(|at| match at {
+            Value::Array(items) => items.get(token.parse::<usize>().ok()?),
+            at => at.get(&token),
+        });
+        let fits = match steps.next() {
+            Some(Step::Field(name)) => *name == token,
+            Some(Step::Index(index)) => index.to_string() == token,
+            Some(Step::Key(key)) => next.is_some_and(|item| has_key(item, key)),
+            None => false,
+        };
+        if !fits {
+            return false;
+        }
+        at = next;
+    }
+    true
+}
+
+/// Whether an element of a list is the one with this key, as `fieldsV1` writes keys.
+fn has_key(item: &Value, key: &str) -> bool {
+    let parsed = |text: &str| serde_json::from_str::<Value>(text).ok();
+    match (key.strip_prefix("k:").and_then(parsed), key.strip_prefix("v:").and_then(parsed)) {
+        (Some(Value::Object(fields)), _) => fields.iter().all(|(name, value)| item.get(name) == Some(value)),
+        (_, Some(value)) => *item == value,
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::difference::tests::with_kind;
@@ -73,6 +107,30 @@ mod tests {
             versions.iter().for_each(|version| blame.next(version.as_ref()));
             blame.fields().into_iter().map(line).collect()
         })
+    }
+
+    #[test]
+    fn pointers_lead_to_fields() {
+        let document = json!({"spec": {"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "y"}]}});
+        let path = |key: &str| {
+            let field = |name: &str| Step::Field(name.into());
+            Path(vec![
+                field("spec"),
+                field("containers"),
+                Step::Key(format!("k:{{\"name\":\"{key}\"}}")),
+                field("image"),
+            ])
+        };
+        for (pointer, of_a, of_b) in [
+            ("/spec/containers/1", false, true),
+            ("/spec/containers/0/image", true, false),
+            ("/spec/containers", true, true),
+            ("/spec/volumes", false, false),
+            ("/spec/containers/1/image/more", false, false),
+        ] {
+            let found = [path("a"), path("b")].map(|path| is_at(&path, pointer, &document));
+            assert_eq!(found, [of_a, of_b], "{pointer}");
+        }
     }
 
     #[test]

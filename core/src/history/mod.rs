@@ -12,7 +12,7 @@ mod path;
 pub mod render;
 mod revert;
 
-pub use blame::{Blame, Origin, Set};
+pub use blame::{Blame, Origin, Set, is_at};
 pub use difference::{FieldChange, Shape, What, difference, leaves, without_bookkeeping};
 pub use path::{Path, Step};
 pub use revert::{Conflict, Reverted, revert, settable};

@@ -1,15 +1,13 @@
 //! Expressions in documents of admission and of devices: what they may use, and what is wrong with one.
 //!
-//! Only compiled here; nothing evaluates them.
+//! Compiled here, so that whoever writes one learns what is wrong with it; admission evaluates them.
 
 use super::rules::At;
+use crate::cel::functions::kubernetes::authorizer::{AUTHORIZER, RESOURCE_CHECK};
 use crate::cel::types::{Field, ObjectType};
 use crate::cel::{Environment, Program, Type, compile, names};
 use crate::refusal::Cause;
 use std::sync::Arc;
-
-/// Functions of the authorizer are none that expressions are compiled with.
-const AUTHORIZER: &str = "authorizer";
 
 /// What expressions about a request see, and the variables that a policy gives names to.
 pub(super) struct Admission {
@@ -40,14 +38,15 @@ impl Admission {
 
     /// Those after it may use the variable.
     pub fn variable(&mut self, name: &str, expression: At, causes: &mut Vec<Cause>) {
-        let ty = self.compile(expression, causes).map_or(Type::Dyn, |program| program.result().clone());
+        let ty = self.compile(expression, true, causes).map_or(Type::Dyn, |program| program.result().clone());
         let Some(escaped) = names::escape(name) else { return };
         self.variables.push(Field { name: escaped, json: name.to_owned(), ty });
     }
 
     /// An expression that gives one of a few types.
     pub fn expression(&self, at: At, types: &[Type], causes: &mut Vec<Cause>) {
-        let Some(program) = self.compile(at, causes) else { return };
+        // What is told of a verdict does not ask who may do what: only verdicts do.
+        let Some(program) = self.compile(at, types == [Type::Bool], causes) else { return };
         let found = program.result();
         if types.contains(found) {
             return;
@@ -59,14 +58,14 @@ impl Admission {
         causes.push(at.invalid(&format!("must evaluate to {wanted} but got {found}")));
     }
 
-    fn compile(&self, at: At, causes: &mut Vec<Cause>) -> Option<Program> {
-        if at.text().trim().is_empty() || at.text().contains(AUTHORIZER) {
+    fn compile(&self, at: At, may_ask: bool, causes: &mut Vec<Cause>) -> Option<Program> {
+        if at.text().trim().is_empty() {
             return None;
         }
-        compiled(at, &self.environment(), causes)
+        compiled(at, &self.environment(may_ask), causes)
     }
 
-    fn environment(&self) -> Environment {
+    fn environment(&self, may_ask: bool) -> Environment {
         let environment = Environment::kubernetes()
             .variable("object", self.object.clone())
             .variable("oldObject", self.object.clone())
@@ -74,6 +73,12 @@ impl Admission {
             .variable("namespaceObject", namespace());
         let environment = match self.has_parameters {
             true => environment.variable("params", Type::Dyn),
+            false => environment,
+        };
+        let environment = match may_ask {
+            true => environment
+                .variable("authorizer", Type::Opaque(AUTHORIZER))
+                .variable("authorizer.requestResource", Type::Opaque(RESOURCE_CHECK)),
             false => environment,
         };
         let variables = ObjectType::new("kubernetes.variables", self.variables.clone());

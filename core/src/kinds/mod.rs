@@ -30,6 +30,7 @@ pub mod flowcontrol;
 mod groups;
 pub mod internal_apiserver;
 pub mod known;
+mod layouts;
 mod lookup;
 pub mod networking;
 pub mod node;
@@ -54,6 +55,7 @@ pub(crate) use groups::default_rules;
 pub(crate) use groups::priorities;
 pub use groups::{ApiGroup, apply_defaults, body_message, default, show_zeros};
 pub use known::Known;
+pub(crate) use layouts::{layout, layout_of};
 pub(crate) use registry::compare_versions;
 pub use registry::{GroupVersions, KindId, Registry, registry};
 

@@ -1,6 +1,6 @@
 //! What a request leads to: the writes it wants, what they count on, and the answer.
 
-use crate::event::Offset;
+use crate::event::{ChangedBy, Offset};
 use crate::kinds::KindId;
 use crate::object::Draft;
 use crate::object::meta::Document;
@@ -18,6 +18,8 @@ pub struct Decision {
     /// The client fixed the version, so a stale decision is its conflict and is not decided again.
     pub fixed: bool,
     pub warnings: Vec<String>,
+    /// What others have changed of what the client sent, for the event.
+    pub changes: Vec<ChangedBy>,
 }
 
 /// One event to be, but for its offset.

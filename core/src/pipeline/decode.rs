@@ -1,5 +1,7 @@
 //! The first stage: bytes become a document that is checked against its schema.
 
+pub(super) use crate::kinds::{layout, layout_of};
+
 use super::{Answers, Context, Settings, manage};
 use crate::kinds::{self, Kind};
 use crate::object::decode;
@@ -7,7 +9,6 @@ use crate::object::meta::{self, Document, text, type_name};
 use crate::refusal::{BadRequest, Internal, KindFault, Refusal, Unfit, Unmarshal, Unrecognized};
 use crate::request::{Body, FieldValidation, Format, Request};
 use crate::schema::layout::Layout;
-use crate::schema::schema;
 use crate::stamp::Stamp;
 use crate::state::State;
 use crate::wire::protobuf::codec;
@@ -152,20 +153,6 @@ impl Context<'_> {
         let to = group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
         KindFault::NoConversion { from: (found_short.into(), found_kind.into()), to: (to.into(), kind.into()) }
     }
-}
-
-/// How documents of a version look.
-pub(crate) fn layout(kind: &Kind, version: usize) -> Result<Layout<'_>, Refusal> {
-    match &kind.versions[version].custom {
-        Some(custom) => Ok(Layout::Custom(custom.layout())),
-        None => kind.message(version).map(Layout::of),
-    }
-}
-
-/// How documents of a message of the built-in API look.
-pub(crate) fn layout_of(message: &str) -> Result<Layout<'static>, Refusal> {
-    let id = schema().id(message).ok_or_else(|| Refusal::Internal(Internal::NoMessage { message: message.into() }))?;
-    Ok(Layout::of(id))
 }
 
 /// Unknown and duplicate fields as strict decoding words them.

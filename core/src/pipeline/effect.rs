@@ -4,7 +4,7 @@
 //! and judges again: the same request, stamp and snapshot come to the same effect, and go on behind it.
 
 use super::token::TokenClaims;
-use crate::admission::Call;
+use crate::admission::call::{Bucket, Call};
 use crate::kinds::custom::Conversion;
 use crate::object::meta::Document;
 use crate::refusal::Refusal;
@@ -16,6 +16,8 @@ pub enum Effect {
     Convert(Box<Conversion>),
     /// Webhooks are asked what they think of a write, all at once.
     Review(Vec<Call>),
+    /// Each of these buckets is asked for a token.
+    Limit(Vec<Bucket>),
     /// A key signs the claims of a token.
     Sign(Box<TokenClaims>),
 }
@@ -25,6 +27,7 @@ impl Effect {
     pub fn what(&self) -> &'static str {
         match self {
             Self::Convert(_) => "convert by webhook",
+            Self::Limit(_) => "count Events",
             Self::Review(_) => "call admission webhooks",
             Self::Sign(_) => "sign a token",
         }
@@ -45,6 +48,7 @@ pub struct Answers {
     conversions: Vec<(Conversion, Document)>,
     tokens: Vec<(TokenClaims, SignedToken)>,
     reviews: Vec<(Call, Result<Vec<u8>, String>)>,
+    limits: Vec<(Vec<Bucket>, Vec<usize>)>,
 }
 
 impl Answers {
@@ -54,6 +58,15 @@ impl Answers {
 
     pub fn signed(&mut self, claims: TokenClaims, token: SignedToken) {
         self.tokens.push((claims, token));
+    }
+
+    /// Which of the buckets had no token.
+    pub fn counted(&mut self, buckets: Vec<Bucket>, empty: Vec<usize>) {
+        self.limits.push((buckets, empty));
+    }
+
+    pub(crate) fn limited(&self, wanted: &[Bucket]) -> Option<&[usize]> {
+        self.limits.iter().find(|(known, _)| known == wanted).map(|(_, empty)| empty.as_slice())
     }
 
     /// What a webhook sent back, or why nothing came.

@@ -47,7 +47,8 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     writes.append(&mut context.admitted.borrow_mut().besides);
     let fixed = fixed && !writes.is_empty();
     let expects = if old.is_none() { lifecycle::expect_namespace(context).into_iter().collect() } else { Vec::new() };
-    Ok(Decision { writes, expects, answer, fixed, warnings })
+    let changes = std::mem::take(&mut context.admitted.borrow_mut().changes);
+    Ok(Decision { writes, expects, answer, fixed, warnings, changes })
 }
 
 /// What whoever writes the object is to know, though nothing is wrong with it.

@@ -37,7 +37,6 @@ mod validate;
 pub use body::named_version;
 pub use decision::{Answer, Decision, Expectation, Representation, Write};
 pub use decode::{decode_body, requested};
-pub(crate) use decode::{layout, layout_of};
 pub use definition::Clearing;
 pub use delete::validate_options as validate_delete_options;
 pub use effect::{Answers, Effect, SignedToken};
@@ -128,6 +127,7 @@ pub fn actor(request: &Request) -> Actor {
         manager: request.options.field_manager.clone().unwrap_or_default(),
         verb: request.verb.as_str().into(),
         request_id: request.id.clone(),
+        changes: Vec::new(),
     }
 }
 

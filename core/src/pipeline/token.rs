@@ -70,7 +70,8 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     };
     let document = answer(context, layout, body, seconds, signed);
     let answer = Answer::Document { document: meta::fields(&document).clone(), code: 201 };
-    let decision = Decision { writes: Vec::new(), expects: Vec::new(), answer, fixed: false, warnings };
+    let (writes, expects, changes) = Default::default();
+    let decision = Decision { writes, expects, answer, fixed: false, warnings, changes };
     Ok(Made::Answer(Box::new(decision)))
 }
 

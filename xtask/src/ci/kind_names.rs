@@ -106,16 +106,21 @@ const ALLOWED: &[Allowed] = &[
         why: "feature gates that are called so",
     },
     Allowed {
-        within: "server/src/settled/plugins.rs",
-        words: &[
-            "MutatingAdmissionPolicy",
-            "ResourceQuota",
-            "RuntimeClass",
-            "ServiceAccount",
-            "ValidatingAdmissionPolicy",
-        ],
-        why: "admission plug-ins that are called so in arguments",
+        within: "core/src/admission/plugins/mod.rs",
+        words: &["ResourceQuota", "RuntimeClass", "ServiceAccount", "ValidatingAdmissionPolicy"],
+        why: "admission plug-ins that are called so",
     },
+    Allowed {
+        within: "core/src/admission/plugins/limit_range.rs",
+        words: &["Pod"],
+        why: "what a limit is for, as a LimitRange says it",
+    },
+    Allowed {
+        within: "core/src/admission/plugins/service_account.rs",
+        words: &["secrets"],
+        why: "a field of an account",
+    },
+    Allowed { within: "server/src/up.rs", words: &["ServiceAccount"], why: "an admission plug-in that is called so" },
     Allowed { within: "chronicle/src/", words: &["events"], why: "a count of the log's events in a report" },
     Allowed {
         within: "storage-rocks/src/key.rs",

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 const CORE: &str = "core/src";
 
 /// From low to high. A file, and what it uses, belongs to the longest entry that its path begins with.
-const LAYERS: [&str; 27] = [
+const LAYERS: [&str; 34] = [
     "event",
     "stamp",
     "refusal",
@@ -29,6 +29,10 @@ const LAYERS: [&str; 27] = [
     // Answers kinds that are only asked.
     "authz/reviews",
     "request",
+    // Who is registered to look at writes is a projection of the log, as the state is.
+    "admission/rules",
+    "admission/expressions",
+    "admission/registered",
     "state",
     "apply",
     "digest",
@@ -39,6 +43,11 @@ const LAYERS: [&str; 27] = [
     "authz/upkeep",
     "apiservices",
     "history",
+    // What admission asks for and leads to are effects and writes like all others.
+    "admission/call",
+    "pipeline/decision",
+    "pipeline/effect",
+    "admission",
     "pipeline",
     "wire",
     "lib",

@@ -5,6 +5,7 @@
 
 mod certificates;
 mod configuration;
+mod event_rate;
 mod images;
 mod lifecycle;
 mod limit_range;
@@ -22,6 +23,7 @@ mod storage;
 mod tolerations;
 mod topology;
 
+pub use event_rate::EventLimit;
 pub use pod_security::PodSecurity;
 pub use quota::Limited;
 
@@ -83,6 +85,10 @@ impl Plugin {
         Plugin { validate: Some(step), ..self }
     }
 
+    const fn in_need(self) -> Plugin {
+        Plugin { needs_configuration: true, ..self }
+    }
+
     const fn configured(self, configure: Configure) -> Plugin {
         Plugin { configure: Some(configure), ..self }
     }
@@ -111,6 +117,7 @@ pub static PLUGINS: &[Plugin] = &[
         .mutate(placement::tolerate)
         .validate(placement::check_tolerations)
         .configured(placement::configure_tolerations),
+    Plugin::off("EventRateLimit").validate(event_rate::validate).configured(event_rate::configure).in_need(),
     Plugin::off("ExtendedResourceToleration").mutate(topology::extended_resources),
     Plugin::on("DefaultStorageClass").mutate(storage::default_class),
     Plugin::on("StorageObjectInUseProtection").mutate(storage::protect),

@@ -29,56 +29,27 @@ pub(super) fn containers(spec: &Value) -> impl Iterator<Item = &Value> {
 
 pub(super) const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// What of the API a pod counts on by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Referenced {
-    Secret,
-    ConfigMap,
-    Claim,
-}
-
-pub(super) struct Reference<'a> {
-    pub kind: Referenced,
-    pub name: &'a str,
-}
-
-/// Every Secret, ConfigMap and claim that a pod names.
-pub(super) fn references(pod: &Value) -> Vec<Reference<'_>> {
-    let mut found: Vec<Reference<'_>> = Vec::new();
+/// Whether a pod names a Secret anywhere.
+pub(super) fn names_secrets(pod: &Value) -> bool {
+    const SOURCES: [&str; 9] =
+        ["azureFile", "cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos", "csi"];
+    let is_named = |name: &Value| name.as_str().is_some_and(|name| !name.is_empty());
     let spec = &pod["spec"];
-    for secret in list(&spec["imagePullSecrets"]) {
-        push(&mut found, Referenced::Secret, &secret["name"]);
-    }
-    for container in containers(spec) {
-        for source in list(&container["envFrom"]) {
-            push(&mut found, Referenced::Secret, &source["secretRef"]["name"]);
-            push(&mut found, Referenced::ConfigMap, &source["configMapRef"]["name"]);
-        }
-        for variable in list(&container["env"]) {
-            push(&mut found, Referenced::Secret, &variable["valueFrom"]["secretKeyRef"]["name"]);
-            push(&mut found, Referenced::ConfigMap, &variable["valueFrom"]["configMapKeyRef"]["name"]);
-        }
-    }
-    for volume in volumes(pod) {
-        push(&mut found, Referenced::Secret, &volume["secret"]["secretName"]);
-        push(&mut found, Referenced::ConfigMap, &volume["configMap"]["name"]);
-        push(&mut found, Referenced::Claim, &volume["persistentVolumeClaim"]["claimName"]);
-        for source in list(&volume["projected"]["sources"]) {
-            push(&mut found, Referenced::Secret, &source["secret"]["name"]);
-            push(&mut found, Referenced::ConfigMap, &source["configMap"]["name"]);
-        }
-        for driver in ["azureFile", "cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos", "csi"] {
-            let source = &volume[driver];
-            push(&mut found, Referenced::Secret, &source["secretName"]);
-            push(&mut found, Referenced::Secret, &source["secretRef"]["name"]);
-            push(&mut found, Referenced::Secret, &source["nodePublishSecretRef"]["name"]);
-        }
-    }
-    found
-}
-
-fn push<'a>(found: &mut Vec<Reference<'a>>, kind: Referenced, name: &'a Value) {
-    if let Some(name) = name.as_str().filter(|name| !name.is_empty()) {
-        found.push(Reference { kind, name });
-    }
+    let in_container = |container: &Value| {
+        list(&container["envFrom"]).any(|source| is_named(&source["secretRef"]["name"]))
+            || list(&container["env"]).any(|variable| is_named(&variable["valueFrom"]["secretKeyRef"]["name"]))
+    };
+    let in_volume = |volume: &Value| {
+        let sources = SOURCES.iter().map(|source| &volume[*source]);
+        is_named(&volume["secret"]["secretName"])
+            || list(&volume["projected"]["sources"]).any(|source| is_named(&source["secret"]["name"]))
+            || sources.into_iter().any(|source| {
+                is_named(&source["secretName"])
+                    || is_named(&source["secretRef"]["name"])
+                    || is_named(&source["nodePublishSecretRef"]["name"])
+            })
+    };
+    list(&spec["imagePullSecrets"]).any(|secret| is_named(&secret["name"]))
+        || containers(spec).any(in_container)
+        || volumes(pod).any(in_volume)
 }

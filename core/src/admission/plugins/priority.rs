@@ -67,7 +67,10 @@ fn give(attributes: &mut Attributes) -> Result<(), Stop> {
 
 /// There may be several for a moment; the least important of them counts.
 fn default_class(attributes: &Attributes) -> Option<Value> {
-    let classes = attributes.all(PRIORITY_CLASS, "").into_iter().filter(|class| class["globalDefault"] == true);
+    let classes = attributes
+        .all_with(PRIORITY_CLASS, "\"globalDefault\":true")
+        .into_iter()
+        .filter(|class| class["globalDefault"] == true);
     classes.min_by_key(|class| class["value"].as_i64().unwrap_or(0))
 }
 

@@ -94,7 +94,7 @@ fn mirror(attributes: &Attributes) -> Result<(), Stop> {
     if !pod["spec"]["serviceAccountName"].as_str().unwrap_or("").is_empty() {
         return Err(attributes.forbidden("a mirror pod may not reference service accounts"));
     }
-    if pods::references(pod).iter().any(|reference| reference.kind == pods::Referenced::Secret) {
+    if pods::names_secrets(pod) {
         return Err(attributes.forbidden("a mirror pod may not reference secrets"));
     }
     let mut sources = pods::volumes(pod).flat_map(|volume| pods::list(&volume["projected"]["sources"]));

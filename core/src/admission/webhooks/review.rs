@@ -1,6 +1,7 @@
 //! The AdmissionReview: what a webhook gets, and what its answer comes to.
 
 use crate::admission::Attributes;
+use crate::admission::call::Call;
 use crate::admission::registered::Webhook;
 use crate::object::decode;
 use crate::object::meta::type_name;
@@ -10,17 +11,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::fmt;
-
-/// A call of a webhook: the effect that the outside carries out.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Call {
-    pub configuration: String,
-    pub webhook: String,
-    /// The webhook's `clientConfig`.
-    pub client: Value,
-    pub timeout_seconds: u64,
-    pub review: Value,
-}
 
 /// Why a webhook has no say in a write.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -77,7 +77,20 @@ pub fn validating(new: &Value, old: Option<&Value>) -> Vec<Cause> {
             causes.push(value.required(&format!("must not exceed {ANNOTATION_BYTES_MAX} bytes in length")));
         }
     }
+    in_order(&mut causes);
     causes
+}
+
+/// Rules and expressions are looked at one after the other, and told entry by entry.
+fn in_order(causes: &mut [Cause]) {
+    const SECTIONS: [&str; 3] = ["spec.variables[", "spec.validations[", "spec.auditAnnotations["];
+    causes.sort_by_key(|cause| {
+        let entry = SECTIONS.iter().enumerate().find_map(|(section, start)| {
+            let rest = cause.field.strip_prefix(start)?;
+            Some((section + 1, rest.split(']').next()?.parse::<usize>().ok()?))
+        });
+        entry.unwrap_or_default()
+    });
 }
 
 pub fn mutating(new: &Value, old: Option<&Value>) -> Vec<Cause> {
