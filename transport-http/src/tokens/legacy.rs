@@ -39,13 +39,13 @@ pub fn sign(pem: &str, claims: &Value) -> Result<String, String> {
 /// The user of such a token, if its Secret has it and its account is the one that it was made for.
 pub(super) fn verify(keys: &[Verifying], state: &State, token: &str) -> Option<User> {
     let header = jsonwebtoken::decode_header(token).ok()?;
-    let claims = keys.iter().filter(|(algorithm, ..)| *algorithm == header.alg).find_map(|(algorithm, _, key)| {
-        let mut validation = Validation::new(*algorithm);
+    let claims = keys.iter().filter(|key| key.algorithm == header.alg).find_map(|key| {
+        let mut validation = Validation::new(key.algorithm);
         validation.set_issuer(&[ISSUER]);
         validation.validate_aud = false;
         validation.validate_exp = false;
         validation.set_required_spec_claims(&["iss", "sub"]);
-        jsonwebtoken::decode::<Claims>(token, key, &validation).ok()
+        jsonwebtoken::decode::<Claims>(token, &key.key, &validation).ok()
     })?;
     let Claims { namespace, secret, account, uid } = claims.claims;
     let find = |known, name: &str| {
