@@ -67,9 +67,11 @@ impl Plugin for InterPodAffinity {
                     anti.iter().any(|term| terms.are_meant_by(term))
                 };
                 let arrives = after.is_some_and(near) && !before.is_some_and(near);
+                // When nobody is left whom it would lie with, a pod that its own terms mean may be the first of them.
+                let is_first = before.is_some_and(near) && after.is_none() && terms.all_required_match(cycle.pod);
                 let leaves =
                     before.is_some_and(|pod| far(pod) || (after.is_none() && repels(pod))) && !after.is_some_and(far);
-                arrives || leaves
+                arrives || leaves || is_first
             }
             Seen::Node(before, Some(after)) => {
                 let keys = own.required.iter().chain(&own.required_anti).map(|term| &term.topology_key);
