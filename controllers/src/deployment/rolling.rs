@@ -38,13 +38,13 @@ impl Sync<'_> {
     /// Takes pods off old sets as far as enough stay available: first such as are not available anyway.
     fn shrink_old_sets(&mut self) -> bool {
         let new_unavailable = self.new.as_ref().map_or(0, |set| set.replicas - set.available());
-        let new_unavailable = if planted(Bug::UnreadyCountsAsAvailable) { 0 } else { new_unavailable };
         let budget = self.asked() - self.min_available() - new_unavailable;
         if budget <= 0 || self.old.iter().all(|set| !set.is_active()) {
             return false;
         }
+        let available = if planted(Bug::UnreadyCountsAsAvailable) { self.asked() } else { self.available() };
         self.take_off(budget, |set| set.replicas - set.available())
-            || self.take_off(self.available() - self.min_available(), |set| set.replicas)
+            || self.take_off(available - self.min_available(), |set| set.replicas)
     }
 
     /// Takes so many pods off old sets, oldest first, of each at most what `most` says.
