@@ -6,7 +6,6 @@
 
 pub mod account_tokens;
 pub mod answers;
-pub mod autoscaler;
 pub mod certificates;
 pub mod claim;
 pub mod conditions;
@@ -55,7 +54,6 @@ pub fn all(settings: &Settings) -> Vec<Box<dyn Controller>> {
 /// Those that keep what people have asked for.
 fn workloads() -> Vec<Box<dyn Controller>> {
     vec![
-        Box::new(autoscaler::Autoscalers::default()),
         Box::new(cron_job::CronJobs),
         Box::new(daemon_set::DaemonSets::default()),
         Box::new(deployment::Deployments),
