@@ -99,7 +99,8 @@ pub fn port_of(pod: Seen<'_, Pod>, port: &ServicePort) -> Option<i64> {
     };
     let stays = |container: &&Container| container.restart_policy == "Always";
     let containers = pod.view.spec.containers.iter().chain(pod.view.spec.init_containers.iter().filter(stays));
-    let is_meant = |protocol: &str| if protocol.is_empty() { port.protocol == "TCP" } else { protocol == port.protocol };
+    let is_meant =
+        |protocol: &str| if protocol.is_empty() { port.protocol == "TCP" } else { protocol == port.protocol };
     let mut ports = containers.flat_map(|container| &container.ports);
     ports.find(|found| found.name == name && is_meant(&found.protocol)).map(|found| found.container_port)
 }

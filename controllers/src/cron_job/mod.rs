@@ -59,7 +59,10 @@ impl Controller for CronJobs {
             Verb::Delete { .. } => Some(owner.warning("FailedDelete", format!("Deleted job: {}", refusal.message))),
             _ => None,
         };
-        Plan { notes: refused.iter().filter(|refused| !refused.refusal.is_stale()).filter_map(note).collect(), ..Plan::default() }
+        Plan {
+            notes: refused.iter().filter(|refused| !refused.refusal.is_stale()).filter_map(note).collect(),
+            ..Plan::default()
+        }
     }
 }
 

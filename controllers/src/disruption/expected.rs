@@ -3,16 +3,18 @@
 use crate::answers::{Ask, Read, scale_path};
 use crate::claim::names_kind;
 use holdfast_world::views::workloads::Amount;
-use holdfast_world::views::{
-    Deployment, Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet,
-};
+use holdfast_world::views::{Deployment, Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet};
 use holdfast_world::{Key, Owner, Seen, View, World};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Expected {
-    Counted { expected: i64, desired: i64, unmanaged: bool },
+    Counted {
+        expected: i64,
+        desired: i64,
+        unmanaged: bool,
+    },
     /// Why nobody can say.
     Unknown(String),
 }
@@ -130,8 +132,7 @@ pub fn selector_text(selector: &Value) -> String {
         let (key, operator) = (text(&requirement["key"]), text(&requirement["operator"]));
         format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
     };
-    let expressions: String =
-        selector["matchExpressions"].as_array().into_iter().flatten().map(requirement).collect();
+    let expressions: String = selector["matchExpressions"].as_array().into_iter().flatten().map(requirement).collect();
     format!(
         "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
          MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"

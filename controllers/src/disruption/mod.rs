@@ -5,15 +5,13 @@ mod expected;
 #[cfg(test)]
 mod tests;
 
-use crate::answers::{Answers, Ask};
+use crate::answers::{self, Answers, Ask};
 use crate::subject::Subject;
 use expected::Expected;
 pub(crate) use expected::selector_text;
 use holdfast_world::selector::selected_places;
 use holdfast_world::views::pod::Condition;
-use holdfast_world::views::{
-    Deployment, Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet,
-};
+use holdfast_world::views::{Definition, Deployment, Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Plan, Refusal, Resource, Seen, Stamp, Time, Verb, View, World,
 };
@@ -51,11 +49,13 @@ impl Controller for Disruption {
             ReplicaSet::resource().clone(),
             Deployment::resource().clone(),
             StatefulSet::resource().clone(),
+            Definition::resource().clone(),
         ]
     }
 
     fn indexes(&self, world: &mut World) {
         world.index_labels::<Pod>();
+        answers::index(world);
         world.index::<PodDisruptionBudget>(SELECTORS, |object| match object.view::<PodDisruptionBudget>() {
             Some(budget) => selected_places(&object.meta.namespace, &budget.spec.selector),
             None => Vec::new(),
@@ -90,7 +90,7 @@ impl Controller for Disruption {
             return Plan::default();
         };
         let pods = world.select::<Pod>(&key.namespace, &budget.spec.selector);
-        match expected::expected(world, budget, &pods, self.answers.of(key)) {
+        match expected::expected(world, budget, &pods, self.answers.of(world, key)) {
             Err(Ask(path)) => Plan { asks: vec![path], ..Plan::default() },
             Ok(expected) => {
                 self.answers.forget(key);
@@ -149,9 +149,8 @@ fn plan_budget(budget: Seen<'_, PodDisruptionBudget>, pods: &[Seen<'_, Pod>], ex
         }
     };
     let disrupted = disrupted(budget, pods, now, &mut plan);
-    let is_healthy = |pod: &&Seen<'_, Pod>| {
-        pod.is_ready() && !pod.meta().is_deleting() && !disrupted.contains_key(&pod.meta().name)
-    };
+    let is_healthy =
+        |pod: &&Seen<'_, Pod>| pod.is_ready() && !pod.meta().is_deleting() && !disrupted.contains_key(&pod.meta().name);
     let healthy = pods.iter().filter(is_healthy).count() as i64;
     let allowed = if expected > 0 { (healthy - desired).max(0) } else { 0 };
     let action = subject.status(|status| {

@@ -19,7 +19,8 @@ fn started(budget: Value) -> Trial {
 
 fn add(trial: &mut Trial, name: &str, owner: &str) {
     let uid = trial.get("replicasets", owner)["metadata"]["uid"].clone();
-    let owners = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": uid, "controller": true}]);
+    let owners =
+        json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": uid, "controller": true}]);
     trial.create(json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "labels": {"app": "a"}, "ownerReferences": owners, "finalizers": ["x.y/z"]},
         "spec": {"containers": [{"name": "c", "image": "i"}]}}));
@@ -92,8 +93,12 @@ fn pods_that_nobody_manages() {
     let told = "Warning UnmanagedPods Pods selected by this PodDisruptionBudget (selector: \
                 &LabelSelector{MatchLabels:map[string]string{app: a,},MatchExpressions:[]LabelSelectorRequirement{},}) were";
     assert!(notes[0].starts_with(told), "{notes:?}");
-    trial.patch("pods", "q", json!({"metadata": {"ownerReferences": [
-        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "gone", "uid": "u", "controller": true}]}}));
+    trial.patch(
+        "pods",
+        "q",
+        json!({"metadata": {"ownerReferences": [
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "gone", "uid": "u", "controller": true}]}}),
+    );
     trial.run();
     assert_eq!(condition(&trial), r#""False" "SyncFailed" "found no controllers for pod \"q\"""#);
     assert_eq!(counts(&trial)[0], 0);
@@ -113,7 +118,10 @@ fn evicted_pods_count_as_gone_for_a_while() {
     trial.take_notes();
     trial.run_for(120);
     assert_eq!(counts(&trial), [2, 3, 1, 3]);
-    assert_eq!(trial.take_notes(), ["Warning NotDeleted Pod was expected by PDB default/b to be deleted but it wasn't"]);
+    assert_eq!(
+        trial.take_notes(),
+        ["Warning NotDeleted Pod was expected by PDB default/b to be deleted but it wasn't"]
+    );
 }
 
 #[test]

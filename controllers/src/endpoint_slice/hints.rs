@@ -1,7 +1,7 @@
 //! Who should rather use which endpoint: those of its own zone, or node.
 
-use super::packing::{Packed, Slice};
 use super::ZONE;
+use super::packing::{Packed, Slice};
 use crate::subject::Subject;
 use holdfast_core::schema::quantity;
 use holdfast_world::views::network::{Endpoint, Hints, Named};
@@ -96,7 +96,9 @@ fn share(world: &World, endpoints: &mut [&mut Endpoint]) -> Result<(), String> {
     let mut by_zone: BTreeMap<String, i128> = BTreeMap::new();
     for (zone, amount) in world.all::<Node>().filter_map(processors) {
         let Some(zone) = zone.filter(|_| amount > 0) else {
-            return Err("Insufficient Node information: allocatable CPU or zone not specified on one or more nodes".into());
+            return Err(
+                "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes".into()
+            );
         };
         *by_zone.entry(zone).or_default() += amount;
     }

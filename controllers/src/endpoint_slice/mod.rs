@@ -8,6 +8,7 @@ mod packing;
 mod tests;
 
 use crate::services::{self, Triggers};
+use crate::settings::Settings;
 use crate::subject::Subject;
 use holdfast_world::views::network::{Endpoint, EndpointConditions, EndpointPort};
 use holdfast_world::views::{EndpointSlice, Node, Pod, Service};
@@ -24,24 +25,15 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 const SLICES: &str = "slices";
 /// The index of pods by the node that they are on.
 const NODES: &str = "nodes";
-/// How many endpoints one slice holds.
-const ENDPOINTS_MAX: usize = 100;
 
 pub struct EndpointSlices {
     triggers: Triggers,
     max: usize,
 }
 
-impl Default for EndpointSlices {
-    fn default() -> EndpointSlices {
-        EndpointSlices { triggers: Triggers::default(), max: ENDPOINTS_MAX }
-    }
-}
-
 impl EndpointSlices {
-    /// With another bound of `--max-endpoints-per-slice`.
-    pub fn with_max(max: usize) -> EndpointSlices {
-        EndpointSlices { max: max.clamp(1, 1000), ..EndpointSlices::default() }
+    pub fn new(settings: &Settings) -> EndpointSlices {
+        EndpointSlices { triggers: Triggers::default(), max: settings.services.endpoints_per_slice.clamp(1, 1000) }
     }
 }
 
@@ -178,7 +170,8 @@ fn fault_note(service: Seen<'_, Service>, faults: &[String]) -> Option<Note> {
 fn families(service: Seen<'_, Service>) -> Vec<&'static str> {
     let spec = &service.view.spec;
     let known = ["IPv4", "IPv6"];
-    let named: Vec<_> = known.into_iter().filter(|known| spec.ip_families.iter().any(|family| family == known)).collect();
+    let named: Vec<_> =
+        known.into_iter().filter(|known| spec.ip_families.iter().any(|family| family == known)).collect();
     match named.is_empty() {
         false => named,
         true if service.is_headless() => known.to_vec(),
@@ -207,7 +200,8 @@ fn endpoints(
         let node = world.get::<Node>(&Key::cluster(name));
         if node.is_none() && !service.spec.publish_not_ready_addresses {
             let (meta, pod) = (service.meta(), &pod.meta().name);
-            let fault = format!("skipping Pod {pod} for Service {}/{}: Node {name} Not Found", meta.namespace, meta.name);
+            let fault =
+                format!("skipping Pod {pod} for Service {}/{}: Node {name} Not Found", meta.namespace, meta.name);
             faults.push(fault);
             continue;
         }
@@ -238,11 +232,7 @@ fn endpoint(service: Seen<'_, Service>, pod: Seen<'_, Pod>, node: Option<Seen<'_
     let zone = node.and_then(|node| node.meta().label(ZONE)).filter(|zone| !zone.is_empty());
     Endpoint {
         addresses: services::addresses(pod, family == "IPv6").map(str::to_owned).collect(),
-        conditions: EndpointConditions {
-            ready: Some(ready),
-            serving: Some(serving),
-            terminating: Some(terminating),
-        },
+        conditions: EndpointConditions { ready: Some(ready), serving: Some(serving), terminating: Some(terminating) },
         hostname: services::hostname(pod, service).map(str::to_owned),
         target_ref: Some(services::target(pod)),
         node_name: Some(pod.spec.node_name.clone()).filter(|name| !name.is_empty()),

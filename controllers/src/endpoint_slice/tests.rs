@@ -26,7 +26,9 @@ fn service(name: &str, mut spec: Value) -> Value {
 }
 
 fn started(max: usize) -> Trial {
-    let mut trial = Trial::new().with(EndpointSlices::with_max(max));
+    let mut settings = Settings::default();
+    settings.services.endpoints_per_slice = max;
+    let mut trial = Trial::new().with(EndpointSlices::new(&settings));
     for (name, zone) in [("n1", "z1"), ("n2", "z2")] {
         let object = node(name, zone, "4");
         let status = object["status"].clone();
@@ -109,8 +111,11 @@ fn slices_are_filled_and_left_alone() {
 fn each_family_has_its_slices() {
     let mut trial = started(100);
     add(&mut trial, "p1", "n1", &["10.9.0.1", "fd00::1"], true);
-    trial.create(service("s", json!({"clusterIP": "None", "ipFamilyPolicy": "PreferDualStack",
-        "ipFamilies": ["IPv4", "IPv6"]})));
+    trial.create(service(
+        "s",
+        json!({"clusterIP": "None", "ipFamilyPolicy": "PreferDualStack",
+        "ipFamilies": ["IPv4", "IPv6"]}),
+    ));
     trial.run();
     let types: Vec<Value> = trial.list("endpointslices").iter().map(|slice| slice["addressType"].clone()).collect();
     assert!(types.contains(&json!("IPv4")) && types.contains(&json!("IPv6")), "{types:?}");
@@ -143,7 +148,10 @@ fn who_should_use_which() {
     let zones = |trial: &Trial| -> Vec<String> {
         let slice = trial.list("endpointslices").remove(0);
         let endpoints = slice["endpoints"].as_array().into_iter().flatten().cloned().collect::<Vec<_>>();
-        endpoints.iter().map(|endpoint| endpoint["hints"]["forZones"][0]["name"].as_str().unwrap_or("").into()).collect()
+        endpoints
+            .iter()
+            .map(|endpoint| endpoint["hints"]["forZones"][0]["name"].as_str().unwrap_or("").into())
+            .collect()
     };
     assert_eq!(zones(&trial), ["z1", "z1", "z1"]);
     trial.patch("services", "s", json!({"spec": {"trafficDistribution": null}}));
@@ -160,7 +168,10 @@ fn who_should_use_which() {
     let mut found = zones(&trial);
     found.sort();
     assert_eq!(found, ["z1", "z1", "z2", "z2"]);
-    assert_eq!(trial.take_notes(), ["Normal TopologyAwareHintsEnabled Topology Aware Hints has been enabled, addressType: IPv4"]);
+    assert_eq!(
+        trial.take_notes(),
+        ["Normal TopologyAwareHintsEnabled Topology Aware Hints has been enabled, addressType: IPv4"]
+    );
 }
 
 #[test]
@@ -183,7 +194,7 @@ fn a_slice_that_somebody_changed_is_put_right() {
 
 #[test]
 fn endpoints_of_people_are_mirrored() {
-    let mut trial = Trial::new().with(Mirroring);
+    let mut trial = Trial::new().with(Mirroring::new(&Settings::default()));
     trial.create(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
         "spec": {"ports": [{"port": 80}]}}));
     trial.create(json!({
@@ -196,8 +207,11 @@ fn endpoints_of_people_are_mirrored() {
     let slices = trial.list("endpointslices");
     assert_eq!(slices.len(), 2);
     let ipv4 = slices.iter().find(|slice| slice["addressType"] == "IPv4").expect("a slice");
-    assert_eq!(ipv4["endpoints"], json!([{"addresses": ["10.9.0.1"], "conditions": {"ready": true}},
-        {"addresses": ["10.9.0.3"], "conditions": {"ready": false}}]));
+    assert_eq!(
+        ipv4["endpoints"],
+        json!([{"addresses": ["10.9.0.1"], "conditions": {"ready": true}},
+        {"addresses": ["10.9.0.3"], "conditions": {"ready": false}}])
+    );
     assert_eq!(ipv4["metadata"]["annotations"], json!({"note": "z"}));
     assert_eq!(ipv4["metadata"]["labels"]["x"], "y");
     trial.patch("endpoints", "s", json!({"subsets": [{"addresses": [{"ip": "10.9.0.7"}], "ports": [{"port": 81}]}]}));

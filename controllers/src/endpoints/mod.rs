@@ -82,7 +82,8 @@ impl Controller for EndpointsController {
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
         let Some(known) = world.get::<Endpoints>(key) else { return Plan::default() };
-        let is_told = |refused: &&Refused| matches!(refused.action.verb, Verb::Update(_)) && !refused.refusal.is_stale();
+        let is_told =
+            |refused: &&Refused| matches!(refused.action.verb, Verb::Update(_)) && !refused.refusal.is_stale();
         let updates = refused.iter().filter(is_told);
         let note = |refused: &Refused| {
             let message = format!("Failed to update endpoint {key}: {}", refused.refusal.message);
@@ -185,9 +186,7 @@ fn write(
     let mut labels = services::labels(service);
     labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
     let is_marked = known.is_some_and(|known| known.meta().annotation(OVER_CAPACITY).is_some());
-    if known.is_some_and(|known| {
-        known.subsets == subsets && known.meta().labels == labels && is_marked == truncated
-    }) {
+    if known.is_some_and(|known| known.subsets == subsets && known.meta().labels == labels && is_marked == truncated) {
         return None;
     }
     let mut document = match known {

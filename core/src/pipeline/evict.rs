@@ -2,10 +2,11 @@
 
 use super::candidate::{Made, Old};
 use super::decision::Write;
-use super::{Context, Endpoint, Stop, admit, delete};
+use super::{Context, Endpoint, Stop, admit, decode, delete};
 use crate::admission::Operation;
 use crate::kinds::known::EVICTION;
 use crate::kinds::{KindId, known};
+use crate::merge::managed::{self, Writer};
 use crate::object::Draft;
 use crate::object::meta::{self, Document, metadata_mut};
 use crate::refusal::{Forbidden, Internal, Refusal, Subject, Withheld};
@@ -14,6 +15,8 @@ use crate::state::{Entry, Index, prefix};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+/// Whose the status of a budget is that the server changes itself.
+const SERVER: &str = "kube-apiserver";
 /// How many evictions may be under way that the controller has not counted yet.
 const DISRUPTED_PODS_MAX: usize = 2000;
 /// When to ask again for a budget that is behind.
@@ -27,8 +30,27 @@ pub(super) fn evict(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let budget = if is_protected(pod.fields()) { take_disruption(context, &pod)? } else { None };
     let mut candidate = delete::deleting(context, pod)?;
     candidate.besides.extend(budget);
+    tell_pod(context, candidate.fields_mut());
     candidate.admitted = true;
     Ok(candidate.into())
+}
+
+/// Says on the pod why it goes: its owner may treat it otherwise than one that failed by itself.
+fn tell_pod(context: &Context, pod: &mut Document) {
+    let condition = json!({
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+        "lastTransitionTime": context.stamp.rfc3339(),
+    });
+    let conditions = meta::object_mut(pod, "status").entry("conditions").or_insert_with(|| json!([]));
+    let Some(conditions) = conditions.as_array_mut() else { return };
+    match conditions.iter_mut().find(|known| known["type"] == condition["type"]) {
+        Some(known) if known["status"] == "True" => {}
+        Some(known) => *known = condition,
+        None => conditions.push(condition),
+    }
 }
 
 /// Disruption budgets count pods that run; the others may always go.
@@ -43,7 +65,11 @@ fn take_disruption(context: &Context, pod: &Old) -> Result<Option<Write>, Refusa
         return Ok(None);
     };
     let Some(Budget { key, entry, mut document }) = covering(context, kind, pod)? else { return Ok(None) };
+    if !is_ready(pod.fields()) && lets_unhealthy_go(&document) {
+        return Ok(None);
+    }
     check_budget(meta::fields(&document))?;
+    let old = document.clone();
     let budget = meta::fields_mut(&mut document);
     metadata_mut(budget).remove("resourceVersion");
     let status = meta::object_mut(budget, "status");
@@ -52,9 +78,33 @@ fn take_disruption(context: &Context, pod: &Old) -> Result<Option<Write>, Refusa
     let disrupted = meta::object_mut(status, "disruptedPods");
     disrupted.insert(context.request.name().into(), context.stamp.rfc3339().into());
     let hub = context.state.kind(kind);
-    let draft = Draft::new(&hub.versions[0].api_version(), &hub.kind, budget);
+    let api_version = hub.versions[0].api_version();
+    let writer = Writer {
+        layout: decode::layout(hub, 0)?,
+        api_version: &api_version,
+        manager: SERVER,
+        subresource: "status",
+        now: &context.stamp.rfc3339(),
+        reset: &[],
+        convert: None,
+    };
+    managed::track_update(Some(&old), &mut document, &writer);
+    let draft = Draft::new(&api_version, &hub.kind, meta::fields_mut(&mut document));
     let index = Index::new(hub, &document);
     Ok(Some(Write { kind, key, expect: Some(entry.offset), draft, index, delete: false }))
+}
+
+fn is_ready(pod: &Document) -> bool {
+    let conditions = pod.get("status").and_then(|status| status["conditions"].as_array()).into_iter().flatten();
+    conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// Whether a budget does not hold back pods that do not work: always, or as long as enough others do.
+fn lets_unhealthy_go(budget: &Value) -> bool {
+    let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
+    let policy = &budget["spec"]["unhealthyPodEvictionPolicy"];
+    let is_met = number("desiredHealthy") > 0 && number("currentHealthy") >= number("desiredHealthy");
+    policy == "AlwaysAllow" || is_met
 }
 
 struct Budget {

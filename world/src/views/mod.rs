@@ -5,6 +5,7 @@ pub mod autoscaler;
 pub mod batch;
 pub mod budget;
 pub mod claim;
+pub mod definition;
 pub mod cluster;
 pub mod device;
 pub mod network;
@@ -18,6 +19,7 @@ pub use autoscaler::HorizontalPodAutoscaler;
 pub use batch::{CronJob, Job};
 pub use budget::PodDisruptionBudget;
 pub use claim::PersistentVolumeClaim;
+pub use definition::Definition;
 pub use cluster::{
     CertificateSigningRequest, IPAddress, Lease, ServiceCIDR, StorageVersion, ValidatingAdmissionPolicy,
 };

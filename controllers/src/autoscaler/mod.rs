@@ -1,0 +1,126 @@
+//! HorizontalPodAutoscalers: as many pods as what they use asks for.
+//!
+//! Each is looked at every fifteen seconds. The scale of its target and the metrics are asked for; what was recommended
+//! and done before is kept in memory, and a restart begins anew with the size that it finds.
+
+mod calculation;
+mod limits;
+mod metrics;
+mod sync;
+
+#[cfg(test)]
+mod tests;
+
+use crate::answers::{self, Answers, Ask};
+use crate::settings::{AutoscalingSettings, Settings};
+use crate::subject::Subject;
+use holdfast_world::views::{Definition, HorizontalPodAutoscaler, Pod};
+use holdfast_world::{
+    Change, Controller, Key, Keys, Plan, Refusal, Refused, Resource, Selector, Stamp, Time, View as _, World,
+};
+use limits::Memory;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use sync::{Rescale, View};
+
+#[derive(Default)]
+pub struct Autoscalers {
+    settings: AutoscalingSettings,
+    answers: Answers,
+    known: BTreeMap<Key, Known>,
+}
+
+impl Autoscalers {
+    pub fn new(settings: &Settings) -> Autoscalers {
+        Autoscalers { settings: settings.autoscaling, ..Autoscalers::default() }
+    }
+}
+
+/// What is remembered of an autoscaler.
+#[derive(Default)]
+struct Known {
+    next: Option<Time>,
+    memory: Memory,
+    selector: Option<Selector>,
+    /// The change of size that was asked for last.
+    rescale: Option<Rescale>,
+}
+
+impl Controller for Autoscalers {
+    fn name(&self) -> &'static str {
+        "horizontal-pod-autoscaler-controller"
+    }
+
+    fn account(&self) -> &'static str {
+        "horizontal-pod-autoscaler"
+    }
+
+    fn component(&self) -> &'static str {
+        "horizontal-pod-autoscaler"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        vec![
+            HorizontalPodAutoscaler::resource().clone(),
+            Pod::resource().clone(),
+            Definition::resource().clone(),
+        ]
+    }
+
+    fn indexes(&self, world: &mut World) {
+        world.index_labels::<Pod>();
+        answers::index(world);
+    }
+
+    fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+        if change.is_of::<HorizontalPodAutoscaler>() {
+            keys.add(change.key.clone());
+        }
+    }
+
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let Some(autoscaler) = world.get::<HorizontalPodAutoscaler>(key) else {
+            self.known.remove(key);
+            self.answers.forget(key);
+            return Plan::default();
+        };
+        let mut known = self.known.remove(key).unwrap_or_default();
+        let mut plan = Plan::default();
+        let view = View { world, read: self.answers.of(world, key), others: &self.known, settings: self.settings };
+        match known.next.filter(|next| stamp.time < *next) {
+            Some(next) => plan.again_at(next),
+            None => match sync::sync(&view, autoscaler, &mut known, stamp.time) {
+                Err(Ask(path)) => plan.asks.push(path),
+                Ok(made) => {
+                    plan = made;
+                    let next = stamp.time.plus_seconds(self.settings.period_seconds.max(1));
+                    known.next = Some(next);
+                    plan.again_at(next);
+                    self.answers.forget(key);
+                }
+            },
+        }
+        self.known.insert(key.clone(), known);
+        plan
+    }
+
+    fn answered(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
+        self.answers.take_in(key, path, answer);
+    }
+
+    fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
+        let mut plan = Plan::default();
+        let known = self.known.get_mut(key);
+        let (Some(autoscaler), Some(known)) = (world.get::<HorizontalPodAutoscaler>(key), known) else { return plan };
+        let scale = refused.iter().find(|refused| refused.action.subresource == "scale");
+        let (Some(Refused { refusal, .. }), Some(rescale)) = (scale, known.rescale.take()) else { return plan };
+        known.memory.take_back();
+        let Rescale { current, desired, reason } = rescale;
+        let message = format!("New size: {desired}; reason: {reason}; error: {}", refusal.message);
+        plan.notes.push(Subject::from(autoscaler).warning("FailedRescale", message));
+        let fault = format!("the HPA controller was unable to update the target scale: {}", refusal.message);
+        let action = sync::failed_status(autoscaler, current, &fault, stamp.time);
+        plan.steps.extend(action.map(|action| vec![action]));
+        plan
+    }
+}
