@@ -1,6 +1,7 @@
 //! What controllers read besides the world: the scale of any object, metrics.
 
-use holdfast_world::{Key, Refusal};
+use holdfast_world::views::Definition;
+use holdfast_world::{Key, Refusal, World};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -12,17 +13,31 @@ pub struct Ask(pub String);
 #[derive(Debug, Default)]
 pub struct Answers(HashMap<Key, HashMap<String, Result<Value, Refusal>>>);
 
-/// The answers for one key.
-#[derive(Debug, Clone, Copy)]
-pub struct Read<'a>(Option<&'a HashMap<String, Result<Value, Refusal>>>);
+/// What is known for one key: the world, and the answers.
+#[derive(Clone, Copy)]
+pub struct Read<'a> {
+    world: &'a World,
+    answers: Option<&'a HashMap<String, Result<Value, Refusal>>>,
+}
+
+/// The index of definitions by the kinds that they make.
+const KINDS: &str = "kinds";
+
+/// Lets definitions be found by their kinds.
+pub fn index(world: &mut World) {
+    world.index::<Definition>(KINDS, |object| match object.view::<Definition>() {
+        Some(Definition { spec }) => vec![format!("{}/{}", spec.group, spec.names.kind).into()],
+        None => Vec::new(),
+    });
+}
 
 impl Answers {
     pub fn take_in(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
         self.0.entry(key.clone()).or_default().insert(path.to_owned(), answer);
     }
 
-    pub fn of(&self, key: &Key) -> Read<'_> {
-        Read(self.0.get(key))
+    pub fn of<'a>(&'a self, world: &'a World, key: &Key) -> Read<'a> {
+        Read { world, answers: self.0.get(key) }
     }
 
     /// The next plan for this key reads everything anew.
@@ -47,7 +62,7 @@ pub struct Scalable {
 
 impl<'a> Read<'a> {
     pub fn get(self, path: &str) -> Result<Result<&'a Value, &'a Refusal>, Ask> {
-        match self.0.and_then(|answers| answers.get(path)) {
+        match self.answers.and_then(|answers| answers.get(path)) {
             Some(answer) => Ok(answer.as_ref()),
             None => Err(Ask(path.to_owned())),
         }
@@ -55,10 +70,15 @@ impl<'a> Read<'a> {
 
     /// `None` where the API has no such kind.
     pub fn scalable(self, api_version: &str, kind: &str) -> Result<Option<Scalable>, Ask> {
-        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         if let Some((_, _, plural)) = SCALABLE.iter().find(|(of, name, _)| *of == group && *name == kind) {
             return Ok(Some(Scalable { plural: (*plural).to_owned(), has_scale: true }));
         }
+        if let Some(definition) = self.world.indexed::<Definition>(KINDS, &format!("{group}/{kind}")).next() {
+            let plural = definition.spec.names.plural.clone();
+            return Ok(Some(Scalable { plural, has_scale: definition.has_scale(version) }));
+        }
+        // Another server's kind, or one that has no scale.
         let Ok(list) = self.get(&version_path(api_version))? else { return Ok(None) };
         let resources = || list["resources"].as_array().into_iter().flatten();
         let names = resources().filter_map(|resource| Some((resource["name"].as_str()?, &resource["kind"])));

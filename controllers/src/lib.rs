@@ -54,21 +54,21 @@ pub use settings::Settings;
 
 /// Every controller there is.
 pub fn all(settings: &Settings) -> Vec<Box<dyn Controller>> {
-    let mut all = workloads();
+    let mut all = workloads(settings);
     all.extend(keepers(settings));
     all
 }
 
 /// Those that keep what people have asked for.
-fn workloads() -> Vec<Box<dyn Controller>> {
+fn workloads(settings: &Settings) -> Vec<Box<dyn Controller>> {
     vec![
-        Box::new(autoscaler::Autoscalers::default()),
+        Box::new(autoscaler::Autoscalers::new(settings)),
         Box::new(cron_job::CronJobs),
         Box::new(daemon_set::DaemonSets::default()),
         Box::new(deployment::Deployments),
         Box::new(disruption::Disruption::default()),
-        Box::new(endpoint_slice::EndpointSlices::default()),
-        Box::new(endpoint_slice::mirroring::Mirroring),
+        Box::new(endpoint_slice::EndpointSlices::new(settings)),
+        Box::new(endpoint_slice::mirroring::Mirroring::new(settings)),
         Box::new(endpoints::EndpointsController::default()),
         Box::new(garbage::GarbageCollector),
         Box::new(job::Jobs),

@@ -31,6 +31,8 @@ pub struct Settings {
     /// The feature gate DRADeviceTaints.
     pub device_taints: bool,
     pub nodes: NodeSettings,
+    pub services: ServiceSettings,
+    pub autoscaling: AutoscalingSettings,
     /// `--terminated-pod-gc-threshold`
     pub terminated_pod_threshold: i64,
     /// `--pvclaimbinder-sync-period`
@@ -57,10 +59,54 @@ impl Default for Settings {
             node_bits_v6: 64,
             device_taints: false,
             nodes: NodeSettings::default(),
+            services: ServiceSettings::default(),
+            autoscaling: AutoscalingSettings::default(),
             terminated_pod_threshold: 12_500,
             claim_binder_period_seconds: 15,
             dynamic_provisioning: true,
             host_path_provisioner: false,
+        }
+    }
+}
+
+/// How many addresses objects hold.
+#[derive(Debug, Clone, Copy)]
+pub struct ServiceSettings {
+    /// `--max-endpoints-per-slice`
+    pub endpoints_per_slice: usize,
+    /// `--mirroring-max-endpoints-per-subset`
+    pub mirrored_per_subset: usize,
+}
+
+impl Default for ServiceSettings {
+    fn default() -> ServiceSettings {
+        ServiceSettings { endpoints_per_slice: 100, mirrored_per_subset: 1000 }
+    }
+}
+
+/// `--horizontal-pod-autoscaler-*`
+#[derive(Debug, Clone, Copy)]
+pub struct AutoscalingSettings {
+    /// `sync-period`
+    pub period_seconds: i64,
+    /// `downscale-stabilization`
+    pub down_window_seconds: i64,
+    /// `tolerance`
+    pub tolerance: f64,
+    /// `cpu-initialization-period`
+    pub cpu_start_seconds: i64,
+    /// `initial-readiness-delay`
+    pub readiness_seconds: i64,
+}
+
+impl Default for AutoscalingSettings {
+    fn default() -> AutoscalingSettings {
+        AutoscalingSettings {
+            period_seconds: 15,
+            down_window_seconds: 300,
+            tolerance: 0.1,
+            cpu_start_seconds: 300,
+            readiness_seconds: 30,
         }
     }
 }

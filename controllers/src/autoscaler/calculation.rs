@@ -1,16 +1,12 @@
 //! From usage to a number of pods.
 
 use super::limits::Tolerance;
+use crate::settings::AutoscalingSettings;
 use holdfast_core::schema::quantity;
 use holdfast_world::views::Pod;
 use holdfast_world::views::pod::{Condition, Container};
 use holdfast_world::{Seen, Time};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// `--horizontal-pod-autoscaler-cpu-initialization-period`
-const CPU_START_SECONDS: i64 = 300;
-/// `--horizontal-pod-autoscaler-initial-readiness-delay`
-const READINESS_SECONDS: i64 = 30;
 
 /// What a pod used, in thousandths, until when, and over how many milliseconds.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +33,7 @@ pub struct Usage<'a> {
     pub current: i64,
     pub tolerance: Tolerance,
     pub now: Time,
+    pub settings: AutoscalingSettings,
 }
 
 /// Those that count, those that do not work yet, and those of which nothing is known.
@@ -57,12 +54,25 @@ impl Usage<'_> {
                 ("Failed", _) => ignored.push(name),
                 ("Pending" | "", _) => _ = groups.unready.insert(name),
                 (_, None) => _ = groups.missing.insert(name),
-                (_, Some(sample)) if is_cpu && is_starting(*pod, *sample, self.now) => _ = groups.unready.insert(name),
+                (_, Some(sample)) if is_cpu && self.is_starting(*pod, *sample) => _ = groups.unready.insert(name),
                 _ => groups.ready += 1,
             }
         }
         ignored.iter().chain(&groups.unready).for_each(|name| _ = self.samples.remove(name));
         groups
+    }
+
+    /// Whether what a pod used until now says nothing, because it has only begun to work.
+    fn is_starting(&self, pod: Seen<'_, Pod>, sample: Sample) -> bool {
+        let ready = Condition::find(&pod.view.status.conditions, "Ready");
+        let (Some(ready), Some(start)) = (ready, pod.view.status.start_time) else { return true };
+        let moved = ready.last_transition_time.unwrap_or(start);
+        let is_unready = ready.status == "False";
+        if start.plus_seconds(self.settings.cpu_start_seconds) > self.now {
+            is_unready || sample.time < moved.plus_millis(sample.window_millis)
+        } else {
+            is_unready && start.plus_seconds(self.settings.readiness_seconds) > moved
+        }
     }
 
     /// For a target in percent of what pods request.
@@ -74,10 +84,9 @@ impl Usage<'_> {
         }
         let ratio = |samples: &Samples| -> Result<(f64, i64, i64), String> {
             let known = samples.iter().filter_map(|(name, sample)| Some((sample.milli, *requests.get(name)?)));
-            let (used, asked, count) =
-                known.fold((0i128, 0i128, 0i128), |(used, asked, count), (sample, request)| {
-                    (used + i128::from(sample), asked + i128::from(request), count + 1)
-                });
+            let (used, asked, count) = known.fold((0i128, 0i128, 0i128), |(used, asked, count), (sample, request)| {
+                (used + i128::from(sample), asked + i128::from(request), count + 1)
+            });
             if asked == 0 {
                 return Err("no metrics returned matched known pods".into());
             }
@@ -152,19 +161,6 @@ impl Usage<'_> {
         let size = (then * self.samples.len() as f64).ceil() as i64;
         let turns = then < 1.0 && size > self.current || then > 1.0 && size < self.current;
         Ok(if turns { self.current } else { size })
-    }
-}
-
-/// Whether what a pod used until now says nothing, because it has only begun to work.
-fn is_starting(pod: Seen<'_, Pod>, sample: Sample, now: Time) -> bool {
-    let ready = Condition::find(&pod.view.status.conditions, "Ready");
-    let (Some(ready), Some(start)) = (ready, pod.view.status.start_time) else { return true };
-    let moved = ready.last_transition_time.unwrap_or(start);
-    let is_unready = ready.status == "False";
-    if start.plus_seconds(CPU_START_SECONDS) > now {
-        is_unready || sample.time < moved.plus_millis(sample.window_millis)
-    } else {
-        is_unready && start.plus_seconds(READINESS_SECONDS) > moved
     }
 }
 

@@ -4,10 +4,8 @@ use holdfast_core::schema::quantity;
 use holdfast_world::Time;
 use holdfast_world::views::autoscaler::{AutoscalerSpec, Behavior, Policy, Rules};
 
-const DOWN_WINDOW_SECONDS: i64 = 300;
 /// Without rules a size may double at a time, or become this.
 const SMALL: i64 = 4;
-const TOLERANCE: f64 = 0.1;
 /// The longest window, and the longest period of a policy, that rules may have.
 const MEMORY_SECONDS: i64 = 3600;
 
@@ -75,8 +73,7 @@ const LOWER: (&str, &str) = (
     "recent recommendations were lower than current one, applying the lowest recent recommendation",
 );
 const WITHIN: (&str, &str) = ("DesiredWithinRange", "the desired count is within the acceptable range");
-const TOO_MANY: (&str, &str) =
-    ("TooManyReplicas", "the desired replica count is more than the maximum replica count");
+const TOO_MANY: (&str, &str) = ("TooManyReplicas", "the desired replica count is more than the maximum replica count");
 const TOO_FEW: (&str, &str) = ("TooFewReplicas", "the desired replica count is less than the minimum replica count");
 const TOO_FAST_UP: (&str, &str) =
     ("ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate");
@@ -84,8 +81,15 @@ const TOO_FAST_DOWN: (&str, &str) =
     ("ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate");
 
 /// What becomes of a recommended size.
-pub fn limit(spec: &AutoscalerSpec, memory: &mut Memory, current: i64, wanted: i64, now: Time) -> Limited {
-    let (stable, reason) = stabilize(spec.behavior.as_ref(), memory, current, wanted, now);
+pub fn limit(
+    spec: &AutoscalerSpec,
+    window_seconds: i64,
+    memory: &mut Memory,
+    current: i64,
+    wanted: i64,
+    now: Time,
+) -> Limited {
+    let (stable, reason) = stabilize(spec.behavior.as_ref(), window_seconds, memory, current, wanted, now);
     let min = spec.min_replicas.unwrap_or(1);
     let (size, limit) = match &spec.behavior {
         None => {
@@ -117,17 +121,18 @@ pub fn limit(spec: &AutoscalerSpec, memory: &mut Memory, current: i64, wanted: i
 /// Keeps a size from following every movement: down goes to the highest of what was recommended lately, up to the lowest.
 fn stabilize(
     behavior: Option<&Behavior>,
+    down_seconds: i64,
     memory: &mut Memory,
     current: i64,
     wanted: i64,
     now: Time,
 ) -> (i64, (&'static str, &'static str)) {
     let (stable, reason) = match behavior {
-        None => (memory.since(now, DOWN_WINDOW_SECONDS).fold(wanted, i64::max), HIGHER),
+        None => (memory.since(now, down_seconds).fold(wanted, i64::max), HIGHER),
         Some(behavior) => {
             let window = |rules: &Rules, default| rules.stabilization_window_seconds.unwrap_or(default);
             let lowest = memory.since(now, window(&up(behavior), 0)).fold(wanted, i64::min);
-            let highest = memory.since(now, window(&down(behavior), DOWN_WINDOW_SECONDS)).fold(wanted, i64::max);
+            let highest = memory.since(now, window(&down(behavior), down_seconds)).fold(wanted, i64::max);
             (current.max(lowest).min(highest), if wanted >= current { LOWER } else { HIGHER })
         }
     };
@@ -193,10 +198,10 @@ pub struct Tolerance {
 }
 
 impl Tolerance {
-    pub fn of(behavior: Option<&Behavior>) -> Tolerance {
+    pub fn of(behavior: Option<&Behavior>, default: f64) -> Tolerance {
         let read = |rules: Option<&Rules>| {
             let nanos = rules.and_then(|rules| quantity::nanos(rules.tolerance.as_deref()?));
-            nanos.map_or(TOLERANCE, |nanos| nanos as f64 / 1e9)
+            nanos.map_or(default, |nanos| nanos as f64 / 1e9)
         };
         Tolerance {
             down: read(behavior.and_then(|behavior| behavior.scale_down.as_ref())),

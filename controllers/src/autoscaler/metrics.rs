@@ -4,6 +4,7 @@ use super::calculation::{Proposal, Sample, Samples, Usage, by_ratio, milli, per_
 use super::limits::Tolerance;
 use crate::answers::{Ask, Read};
 use crate::disruption::selector_text;
+use crate::settings::AutoscalingSettings;
 use holdfast_core::schema::duration_nanos;
 use holdfast_world::views::Pod;
 use holdfast_world::views::autoscaler::{Metric, NamedMetric, ObjectRef, ResourceMetric, Target};
@@ -42,6 +43,7 @@ pub struct Scene<'a> {
     pub existing: i64,
     pub now: Time,
     pub read: Read<'a>,
+    pub settings: AutoscalingSettings,
 }
 
 pub fn evaluate(scene: &Scene<'_>, metric: &Metric) -> Result<Result<Found, Fault>, Ask> {
@@ -72,7 +74,14 @@ macro_rules! known {
 
 impl Scene<'_> {
     fn usage(&self, samples: Samples) -> Usage<'_> {
-        Usage { pods: self.pods, samples, current: self.wanted, tolerance: self.tolerance, now: self.now }
+        Usage {
+            pods: self.pods,
+            samples,
+            current: self.wanted,
+            tolerance: self.tolerance,
+            now: self.now,
+            settings: self.settings,
+        }
     }
 
     fn resource(&self, of: &ResourceMetric, of_container: bool) -> Result<Result<Found, Fault>, Ask> {
@@ -114,9 +123,11 @@ impl Scene<'_> {
         Ok(match (&target.average_value, target.average_utilization) {
             (Some(value), _) => usage.of_average(milli(value), &of.name).map_err(within),
             (None, Some(percent)) => usage.of_requests(percent, &of.name, &of.container).map_err(within),
-            (None, None) => Err("invalid resource metric source: neither an average utilization target nor an average \
+            (None, None) => {
+                Err("invalid resource metric source: neither an average utilization target nor an average \
                                  value target was set"
-                .into()),
+                    .into())
+            }
         })
     }
 
@@ -205,9 +216,11 @@ impl Scene<'_> {
                 let known = ["v1beta2", "v1beta1"].into_iter().find(|known| served.contains(known));
                 Ok(known.unwrap_or("v1beta1").to_owned())
             }
-            Err(refusal) if refusal.is_not_found() => Err("unable to fetch metrics from custom metrics API: no custom \
+            Err(refusal) if refusal.is_not_found() => {
+                Err("unable to fetch metrics from custom metrics API: no custom \
                                                            metrics API (custom.metrics.k8s.io) registered"
-                .to_owned()),
+                    .to_owned())
+            }
             Err(refusal) => Err(unable("custom", refusal, "")),
         })
     }

@@ -11,24 +11,29 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-use crate::answers::{Answers, Ask};
+use crate::answers::{self, Answers, Ask};
+use crate::settings::{AutoscalingSettings, Settings};
 use crate::subject::Subject;
-use holdfast_world::views::{HorizontalPodAutoscaler, Pod};
+use holdfast_world::views::{Definition, HorizontalPodAutoscaler, Pod};
 use holdfast_world::{
-    Change, Controller, Key, Keys, Plan, Refusal, Refused, Resource, Selector, Stamp, Time, View, World,
+    Change, Controller, Key, Keys, Plan, Refusal, Refused, Resource, Selector, Stamp, Time, View as _, World,
 };
 use limits::Memory;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use sync::Rescale;
-
-/// `--horizontal-pod-autoscaler-sync-period`
-const PERIOD_SECONDS: i64 = 15;
+use sync::{Rescale, View};
 
 #[derive(Default)]
 pub struct Autoscalers {
+    settings: AutoscalingSettings,
     answers: Answers,
     known: BTreeMap<Key, Known>,
+}
+
+impl Autoscalers {
+    pub fn new(settings: &Settings) -> Autoscalers {
+        Autoscalers { settings: settings.autoscaling, ..Autoscalers::default() }
+    }
 }
 
 /// What is remembered of an autoscaler.
@@ -55,11 +60,12 @@ impl Controller for Autoscalers {
     }
 
     fn resources(&self) -> Vec<Resource> {
-        vec![HorizontalPodAutoscaler::resource().clone(), Pod::resource().clone()]
+        vec![HorizontalPodAutoscaler::resource().clone(), Pod::resource().clone(), Definition::resource().clone()]
     }
 
     fn indexes(&self, world: &mut World) {
         world.index_labels::<Pod>();
+        answers::index(world);
     }
 
     fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
@@ -76,13 +82,14 @@ impl Controller for Autoscalers {
         };
         let mut known = self.known.remove(key).unwrap_or_default();
         let mut plan = Plan::default();
+        let view = View { world, read: self.answers.of(world, key), others: &self.known, settings: self.settings };
         match known.next.filter(|next| stamp.time < *next) {
             Some(next) => plan.again_at(next),
-            None => match sync::sync(world, autoscaler, self.answers.of(key), &self.known, &mut known, stamp.time) {
+            None => match sync::sync(&view, autoscaler, &mut known, stamp.time) {
                 Err(Ask(path)) => plan.asks.push(path),
                 Ok(made) => {
                     plan = made;
-                    let next = stamp.time.plus_seconds(PERIOD_SECONDS);
+                    let next = stamp.time.plus_seconds(self.settings.period_seconds.max(1));
                     known.next = Some(next);
                     plan.again_at(next);
                     self.answers.forget(key);

@@ -4,6 +4,7 @@ use super::Known;
 use super::limits::{Tolerance, limit};
 use super::metrics::{Fault, Scene, evaluate};
 use crate::answers::{Ask, Read, scale_path};
+use crate::settings::AutoscalingSettings;
 use crate::subject::{Subject, count};
 use holdfast_world::views::{HorizontalPodAutoscaler, Pod};
 use holdfast_world::{Action, Key, Note, Plan, Resource, Seen, Selector, Time, Verb, World};
@@ -38,17 +39,24 @@ struct Sizes {
     rescaled: bool,
 }
 
+/// What a look has before it.
+pub struct View<'a> {
+    pub world: &'a World,
+    pub read: Read<'a>,
+    /// The other autoscalers.
+    pub others: &'a BTreeMap<Key, Known>,
+    pub settings: AutoscalingSettings,
+}
+
 pub fn sync(
-    world: &World,
+    view: &View<'_>,
     autoscaler: Seen<'_, HorizontalPodAutoscaler>,
-    read: Read<'_>,
-    others: &BTreeMap<Key, Known>,
     known: &mut Known,
     now: Time,
 ) -> Result<Plan, Ask> {
     let owner = Subject::from(autoscaler);
     let mut sync = Sync { autoscaler, owner, now, conditions: Vec::new(), notes: Vec::new(), metrics: Value::Null };
-    let target = match target(autoscaler, read)? {
+    let target = match target(autoscaler, view.read)? {
         Ok(target) => target,
         Err(why) => return Ok(sync.without_scale(&why)),
     };
@@ -66,8 +74,8 @@ pub fn sync(
     } else if current < min {
         (min, "Current number of replicas below Spec.MinReplicas".to_owned())
     } else {
-        match sync.measure(world, &target, current, read, others, known)? {
-            Ok((size, name)) => sync.limit(known, current, size, &name),
+        match sync.measure(view, &target, current, known)? {
+            Ok((size, name)) => sync.limit(view.settings, known, current, size, &name),
             Err(why) => {
                 sync.notes.push(owner.warning("FailedComputeMetricsReplicas", why));
                 let desired = autoscaler.view.status.desired_replicas;
@@ -140,11 +148,9 @@ impl Sync<'_> {
     /// The largest size that a metric proposes, and its name.
     fn measure(
         &mut self,
-        world: &World,
+        view: &View<'_>,
         target: &Target,
         current: i64,
-        read: Read<'_>,
-        others: &BTreeMap<Key, Known>,
         known: &mut Known,
     ) -> Result<Result<(i64, String), String>, Ask> {
         let text = target.scale["status"]["selector"].as_str().unwrap_or_default();
@@ -159,11 +165,11 @@ impl Sync<'_> {
             self.set(ACTIVE, false, "InvalidSelector", &why);
             return Ok(Err(self.tell("InvalidSelector", why)));
         }
-        let pods = world.select::<Pod>(namespace, &selector);
+        let pods = view.world.select::<Pod>(namespace, &selector);
         let selects = |other: &Known| {
             other.selector.as_ref().is_some_and(|other| pods.iter().any(|pod| other.matches(pod.meta())))
         };
-        let rivals = others.iter().filter(|(key, other)| *key.namespace == **namespace && selects(other));
+        let rivals = view.others.iter().filter(|(key, other)| *key.namespace == **namespace && selects(other));
         let mut rivals: Vec<&str> = rivals.map(|(key, _)| &*key.name).collect();
         known.selector = Some(selector);
         if !rivals.is_empty() {
@@ -178,11 +184,12 @@ impl Sync<'_> {
             namespace,
             selector: text,
             pods: &pods,
-            tolerance: Tolerance::of(self.autoscaler.view.spec.behavior.as_ref()),
+            tolerance: Tolerance::of(self.autoscaler.view.spec.behavior.as_ref(), view.settings.tolerance),
             wanted: current,
             existing: target.scale["status"]["replicas"].as_i64().unwrap_or(0),
             now: self.now,
-            read,
+            read: view.read,
+            settings: view.settings,
         };
         self.evaluate(&scene)
     }
@@ -237,13 +244,21 @@ impl Sync<'_> {
     }
 
     /// The size within its limits, and why it changes.
-    fn limit(&mut self, known: &mut Known, current: i64, size: i64, metric: &str) -> (i64, String) {
+    fn limit(
+        &mut self,
+        settings: AutoscalingSettings,
+        known: &mut Known,
+        current: i64,
+        size: i64,
+        metric: &str,
+    ) -> (i64, String) {
         let reason = match size.cmp(&current) {
             std::cmp::Ordering::Greater => format!("{metric} above target"),
             std::cmp::Ordering::Less => "All metrics below target".to_owned(),
             std::cmp::Ordering::Equal => String::new(),
         };
-        let limited = limit(&self.autoscaler.view.spec, &mut known.memory, current, size, self.now);
+        let limited =
+            limit(&self.autoscaler.view.spec, settings.down_window_seconds, &mut known.memory, current, size, self.now);
         self.set(ABLE, true, limited.stable.0, limited.stable.1);
         self.set(LIMITED, limited.is_limited, limited.limit.0, limited.limit.1);
         (limited.size, reason)

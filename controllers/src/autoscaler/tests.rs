@@ -102,10 +102,13 @@ fn nobody_serves_metrics() {
     let inactive = format!("False FailedGetResourceMetric the HPA was unable to compute the replica count: {fault}");
     assert_eq!(condition(&trial, "ScalingActive"), inactive);
     let first = "invalid metrics (1 invalid out of 1), first error is: failed to get cpu resource metric value";
-    assert_eq!(trial.take_notes(), [
-        format!("Warning FailedGetResourceMetric {fault}"),
-        format!("Warning FailedComputeMetricsReplicas {first}: {fault}"),
-    ]);
+    assert_eq!(
+        trial.take_notes(),
+        [
+            format!("Warning FailedGetResourceMetric {fault}"),
+            format!("Warning FailedComputeMetricsReplicas {first}: {fault}"),
+        ]
+    );
     let status = trial.get("horizontalpodautoscalers", "h")["status"].clone();
     assert_eq!(status["currentMetrics"], json!([{"type": ""}]));
     assert_eq!((&status["currentReplicas"], &status["desiredReplicas"]), (&json!(1), &json!(0)));
@@ -118,10 +121,13 @@ fn nobody_serves_metrics() {
                  server could not find the requested resource (get q.external.metrics.k8s.io)";
     let first = "invalid metrics (1 invalid out of 1), first error is: failed to get q external metric value: failed to \
                  get external metric q";
-    assert_eq!(trial.take_notes(), [
-        format!("Warning FailedGetExternalMetric {fault}"),
-        format!("Warning FailedComputeMetricsReplicas {first}: {fault}"),
-    ]);
+    assert_eq!(
+        trial.take_notes(),
+        [
+            format!("Warning FailedGetExternalMetric {fault}"),
+            format!("Warning FailedComputeMetricsReplicas {first}: {fault}"),
+        ]
+    );
 }
 
 #[test]

@@ -5,13 +5,15 @@ mod expected;
 #[cfg(test)]
 mod tests;
 
-use crate::answers::{Answers, Ask};
+use crate::answers::{self, Answers, Ask};
 use crate::subject::Subject;
 use expected::Expected;
 pub(crate) use expected::selector_text;
 use holdfast_world::selector::selected_places;
 use holdfast_world::views::pod::Condition;
-use holdfast_world::views::{Deployment, Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet};
+use holdfast_world::views::{
+    Definition, Deployment, Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet,
+};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Plan, Refusal, Resource, Seen, Stamp, Time, Verb, View, World,
 };
@@ -49,11 +51,13 @@ impl Controller for Disruption {
             ReplicaSet::resource().clone(),
             Deployment::resource().clone(),
             StatefulSet::resource().clone(),
+            Definition::resource().clone(),
         ]
     }
 
     fn indexes(&self, world: &mut World) {
         world.index_labels::<Pod>();
+        answers::index(world);
         world.index::<PodDisruptionBudget>(SELECTORS, |object| match object.view::<PodDisruptionBudget>() {
             Some(budget) => selected_places(&object.meta.namespace, &budget.spec.selector),
             None => Vec::new(),
@@ -88,7 +92,7 @@ impl Controller for Disruption {
             return Plan::default();
         };
         let pods = world.select::<Pod>(&key.namespace, &budget.spec.selector);
-        match expected::expected(world, budget, &pods, self.answers.of(key)) {
+        match expected::expected(world, budget, &pods, self.answers.of(world, key)) {
             Err(Ask(path)) => Plan { asks: vec![path], ..Plan::default() },
             Ok(expected) => {
                 self.answers.forget(key);

@@ -3,6 +3,7 @@
 use super::packing::{ByPorts, Packing};
 use super::{MANAGED_BY, SERVICE, add_services_of_slice, index_slices, slices};
 use crate::services::TRIGGER;
+use crate::settings::Settings;
 use crate::subject::Subject;
 use holdfast_world::views::network::{Address, Endpoint, EndpointConditions, EndpointPort, Subset};
 use holdfast_world::views::{EndpointSlice, Endpoints, Service};
@@ -13,12 +14,18 @@ const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// How many addresses of a subset are copied.
-const ADDRESSES_MAX: usize = 1000;
 const ENDPOINTS_MAX: usize = 100;
 
-#[derive(Default)]
-pub struct Mirroring;
+pub struct Mirroring {
+    /// How many addresses of a subset are copied.
+    max: usize,
+}
+
+impl Mirroring {
+    pub fn new(settings: &Settings) -> Mirroring {
+        Mirroring { max: settings.services.mirrored_per_subset }
+    }
+}
 
 impl Controller for Mirroring {
     fn name(&self) -> &'static str {
@@ -66,7 +73,7 @@ impl Controller for Mirroring {
         annotations.remove(TRIGGER);
         annotations.remove(LAST_APPLIED);
         let mut mirrored = Mirrored::default();
-        endpoints.subsets.iter().for_each(|subset| mirrored.add(subset));
+        endpoints.subsets.iter().for_each(|subset| mirrored.add(subset, self.max));
         let mut actions = Vec::new();
         for (address_type, desired) in [("IPv4", mirrored.ipv4), ("IPv6", mirrored.ipv6)] {
             let packing = Packing {
@@ -81,7 +88,7 @@ impl Controller for Mirroring {
             actions.extend(packing.actions(packing.pack(of_type, desired)));
         }
         plan.together(actions);
-        plan.notes = notes(owner, &mirrored.invalid, mirrored.surplus);
+        plan.notes = notes(owner, &mirrored.invalid, mirrored.surplus, self.max);
         plan
     }
 }
@@ -101,7 +108,7 @@ struct Mirrored {
 }
 
 impl Mirrored {
-    fn add(&mut self, subset: &Subset) {
+    fn add(&mut self, subset: &Subset, max: usize) {
         let ports: Vec<EndpointPort> = subset
             .ports
             .iter()
@@ -116,7 +123,7 @@ impl Mirrored {
         let all = ready.chain(subset.not_ready_addresses.iter().map(|address| (address, false)));
         let mut count = 0;
         for (address, ready) in all {
-            if count >= ADDRESSES_MAX {
+            if count >= max {
                 self.surplus += 1;
                 continue;
             }
@@ -145,7 +152,7 @@ fn endpoint(address: &Address, ready: bool) -> Endpoint {
     }
 }
 
-fn notes(owner: Subject<'_>, invalid: &BTreeSet<String>, surplus: usize) -> Vec<Note> {
+fn notes(owner: Subject<'_>, invalid: &BTreeSet<String>, surplus: usize, max: usize) -> Vec<Note> {
     let mut notes = Vec::new();
     if !invalid.is_empty() {
         let message = format!("Skipped {} invalid IP addresses when mirroring to EndpointSlices", invalid.len());
@@ -153,7 +160,7 @@ fn notes(owner: Subject<'_>, invalid: &BTreeSet<String>, surplus: usize) -> Vec<
     }
     if surplus > 0 {
         let message = format!(
-            "A max of {ADDRESSES_MAX} addresses can be mirrored to EndpointSlices per Endpoints subset. {surplus} addresses \
+            "A max of {max} addresses can be mirrored to EndpointSlices per Endpoints subset. {surplus} addresses \
              were skipped"
         );
         notes.push(owner.warning("TooManyAddressesToMirror", message));

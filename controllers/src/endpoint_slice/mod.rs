@@ -8,6 +8,7 @@ mod packing;
 mod tests;
 
 use crate::services::{self, Triggers};
+use crate::settings::Settings;
 use crate::subject::Subject;
 use holdfast_world::views::network::{Endpoint, EndpointConditions, EndpointPort};
 use holdfast_world::views::{EndpointSlice, Node, Pod, Service};
@@ -24,24 +25,15 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 const SLICES: &str = "slices";
 /// The index of pods by the node that they are on.
 const NODES: &str = "nodes";
-/// How many endpoints one slice holds.
-const ENDPOINTS_MAX: usize = 100;
 
 pub struct EndpointSlices {
     triggers: Triggers,
     max: usize,
 }
 
-impl Default for EndpointSlices {
-    fn default() -> EndpointSlices {
-        EndpointSlices { triggers: Triggers::default(), max: ENDPOINTS_MAX }
-    }
-}
-
 impl EndpointSlices {
-    /// With another bound of `--max-endpoints-per-slice`.
-    pub fn with_max(max: usize) -> EndpointSlices {
-        EndpointSlices { max: max.clamp(1, 1000), ..EndpointSlices::default() }
+    pub fn new(settings: &Settings) -> EndpointSlices {
+        EndpointSlices { triggers: Triggers::default(), max: settings.services.endpoints_per_slice.clamp(1, 1000) }
     }
 }
 

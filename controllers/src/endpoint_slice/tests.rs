@@ -26,7 +26,9 @@ fn service(name: &str, mut spec: Value) -> Value {
 }
 
 fn started(max: usize) -> Trial {
-    let mut trial = Trial::new().with(EndpointSlices::with_max(max));
+    let mut settings = Settings::default();
+    settings.services.endpoints_per_slice = max;
+    let mut trial = Trial::new().with(EndpointSlices::new(&settings));
     for (name, zone) in [("n1", "z1"), ("n2", "z2")] {
         let object = node(name, zone, "4");
         let status = object["status"].clone();
@@ -192,7 +194,7 @@ fn a_slice_that_somebody_changed_is_put_right() {
 
 #[test]
 fn endpoints_of_people_are_mirrored() {
-    let mut trial = Trial::new().with(Mirroring);
+    let mut trial = Trial::new().with(Mirroring::new(&Settings::default()));
     trial.create(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
         "spec": {"ports": [{"port": 80}]}}));
     trial.create(json!({

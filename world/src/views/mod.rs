@@ -6,6 +6,7 @@ pub mod batch;
 pub mod budget;
 pub mod claim;
 pub mod cluster;
+pub mod definition;
 pub mod device;
 pub mod network;
 pub mod node;
@@ -21,6 +22,7 @@ pub use claim::PersistentVolumeClaim;
 pub use cluster::{
     CertificateSigningRequest, IPAddress, Lease, ServiceCIDR, StorageVersion, ValidatingAdmissionPolicy,
 };
+pub use definition::Definition;
 pub use device::{ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 pub use network::{EndpointSlice, Endpoints, Service};
 pub use node::Node;

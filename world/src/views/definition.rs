@@ -1,0 +1,57 @@
+//! Definitions of custom kinds, as controllers look at them.
+
+use crate::object::or_default;
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Definition {
+    pub spec: DefinitionSpec,
+}
+
+crate::resource!(
+    Definition,
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    cluster
+);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DefinitionSpec {
+    pub group: String,
+    pub names: DefinitionNames,
+    #[serde(deserialize_with = "or_default")]
+    pub versions: Vec<DefinitionVersion>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DefinitionNames {
+    pub kind: String,
+    pub plural: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DefinitionVersion {
+    pub name: String,
+    #[serde(deserialize_with = "or_default")]
+    pub subresources: Subresources,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Subresources {
+    pub scale: Option<Value>,
+}
+
+impl Definition {
+    /// Whether objects of a version have a scale.
+    pub fn has_scale(&self, version: &str) -> bool {
+        self.spec.versions.iter().any(|known| known.name == version && known.subresources.scale.is_some())
+    }
+}
