@@ -100,9 +100,9 @@ fn what_is_held_is_not_looked_at_after_every_commit() {
     assert_eq!(house.tidy(), 1);
     let message = &house.condition("NamespaceContentRemaining")["message"];
     assert_eq!(message, "Some resources are remaining: configmaps. has 1 resource instances");
-    // The last one takes the namespace with it at once.
+    // The last one takes the namespace with it at once, after its conditions have said so.
     house.world.merge(&format!("{SHOP}/configmaps/{last}"), &release).expect("a release");
-    assert_eq!(house.tidy(), 1);
+    assert_eq!(house.tidy(), 2);
     assert!(house.world.get(SHOP).is_err());
 }
 

@@ -117,9 +117,10 @@ impl World {
     }
 
     fn carry_out(&mut self, request: &Request, decision: Decision, stamp: Stamp) {
+        let seen = self.state.clone();
         for write in decision.writes {
             let kind = self.state.kind(write.kind);
-            assert_eq!(self.state.version_of(write.kind, &write.key), write.expect, "decided on the newest state");
+            assert_eq!(seen.version_of(write.kind, &write.key), write.expect, "decided on the newest state");
             let offset = self.state.offset.next();
             let json = write.draft.seal(offset);
             let operation = if write.delete { Operation::Delete } else { Operation::Put };
@@ -128,7 +129,7 @@ impl World {
                 time_ms: stamp.time.as_millisecond(),
                 resource: kind.storage.clone(),
                 key: write.key.to_string(),
-                replaces: write.expect.map_or(0, |offset| offset.0),
+                replaces: self.state.version_of(write.kind, &write.key).map_or(0, |offset| offset.0),
                 operation: operation as i32,
                 actor: actor(request),
                 object: json.clone(),

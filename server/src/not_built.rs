@@ -210,7 +210,6 @@ mod tests {
             ("--etcd-prefix", "etcd-prefix"),
             ("--etcd_prefix=x", "etcd_prefix"),
             ("--authorization-config=p", "authorization-config"),
-            ("--admission-control-config-file=f", "admission-control-config-file"),
             ("--peer-ca-file=ca", "peer-ca-file"),
             ("--kubelet-client-certificate=c", "kubelet-client-certificate"),
             ("--nodeagent-client-certificate=c", "nodeagent-client-certificate"),

@@ -244,7 +244,7 @@ async fn what_cannot_be_is_refused_by_name() {
     fails(server(other.path(), plane.port, other_etcd, &[]), &["listen on", "in use"]);
     fails(server(other.path(), port, plane.port, &[]), &["a log on etcd is not built yet"]);
     for (option, why) in [
-        ("--audit-policy-file=p", "not built yet"),
+        ("--authorization-config=p", "not built yet"),
         ("--enable-admission-plugins=NodeRestriction", "NodeRestriction is not built yet"),
         ("--disable-admission-plugins=NamespaceLifecycle", "cannot be turned off"),
         ("--runtime-config=batch/v1=false", "cannot be turned off"),

@@ -256,7 +256,7 @@ mod tests {
             node(5, "b", 2, "64"),
         ];
         let text = told(&records, None).unwrap().text(Paint(false));
-        let expected = "pods/default/p was bound to a by version 4, 2026-11-18T07:40:00.004Z. Decided on version 3:\n\
+        let expected = "pods/default/p was bound to a by version 4, 2026-11-18T08:20:00.004Z. Decided on version 3:\n\
             NODE   TOTAL   WHY\n\
             a      -       the only one that will do\n\
             b      -       Insufficient cpu (NodeResourcesFit)\n";

@@ -42,6 +42,7 @@ fn tell_pod(context: &Context, pod: &mut Document) {
         "status": "True",
         "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting",
+        "lastProbeTime": null,
         "lastTransitionTime": context.stamp.rfc3339(),
     });
     let conditions = meta::object_mut(pod, "status").entry("conditions").or_insert_with(|| json!([]));

@@ -177,15 +177,16 @@ impl World {
             assert_eq!(self.state.version_of(expected.kind, &expected.key), expected.version);
         }
         let mut entries = Vec::new();
+        let seen = self.state.clone();
         for write in writes {
-            assert_eq!(self.state.version_of(write.kind, &write.key), write.expect, "a write replaces what it saw");
+            assert_eq!(seen.version_of(write.kind, &write.key), write.expect, "a write replaces what it saw");
             let offset = self.state.offset.next();
             let record = Record {
                 offset: offset.0,
                 time_ms: self.stamp().time.as_millisecond(),
                 resource: self.state.kind(write.kind).storage.clone(),
                 key: write.key.to_string(),
-                replaces: write.expect.map_or(0, |offset| offset.0),
+                replaces: self.state.version_of(write.kind, &write.key).map_or(0, |offset| offset.0),
                 operation: if write.delete { Operation::Delete } else { Operation::Put } as i32,
                 actor: actor(request),
                 object: write.draft.seal(offset),

@@ -257,6 +257,8 @@ fn victims_go_before_the_pod_that_matters_more_is_tried_again() {
         assert_eq!(body(&event)["related"]["name"], "urgent");
         scene.see(Kind::Pod, Key::new("default", &name), Value::Null);
     }
+    // A pod has one write on its way at a time.
+    scene.done("patch pods/urgent/status");
     scene.now += 2 * SECONDS;
     scene.turn();
     scene.done("create pods/urgent/binding");

@@ -179,6 +179,7 @@ impl Snapshot {
 
     fn apply_pod(&mut self, key: &Key, object: Option<&Value>) -> Seen {
         let mut after = object.map(|object| Pod::decode(&mut self.pool, key.clone(), object));
+        let was_assumed = self.is_assumed(key);
         // A pod that is done holds nothing any more: as far as this goes, it is gone.
         after = after.filter(|pod| !pod.finished);
         if let Some(pod) = &mut after {
@@ -187,7 +188,12 @@ impl Snapshot {
         } else {
             self.drop_assumption(key);
         }
-        let before = self.put_pod(key, after.map(Arc::new));
+        let is_made = after.is_some() && was_assumed && !self.is_assumed(key);
+        let mut before = self.put_pod(key, after.map(Arc::new));
+        if is_made && let Some(placed) = &mut before {
+            // Pods that wait for this one learn of it when it is placed: nobody told them when that was assumed.
+            Arc::make_mut(placed).node_name = None;
+        }
         Seen::Pod(before, self.pods.get(key).cloned())
     }
 

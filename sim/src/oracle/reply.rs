@@ -250,7 +250,9 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
             _ => false,
         }),
         Refusal::Forbidden { .. } => match order.act {
-            Act::Delete { .. } => order.sort == Sort::Namespace && order.place.1 == "default",
+            Act::Delete { .. } if order.sort == Sort::Namespace => order.place.1 == "default",
+            // An eviction is made, and nothing is made in a namespace that goes.
+            Act::Delete { .. } if order.sort != Sort::Pod => false,
             _ => namespaces(twin, order, window).iter().flatten().any(|version| version.is_deleting()),
         },
         Refusal::Invalid { causes, .. } => {
