@@ -27,11 +27,23 @@ fn each_scope_gets_its_own_events() {
     let mut stage = Stage::new(Arc::new(MemoryLog::default()));
     stage.must(&create("namespaces", "", json!({"metadata": {"name": "n1"}})));
     let cases = [
-        ("pods", "", "", "", "ADDED default/a@3 ADDED n1/a@4 ADDED default/b@5 MODIFIED default/a@6 MODIFIED n1/a@7 DELETED n1/a@8"),
+        (
+            "pods",
+            "",
+            "",
+            "",
+            "ADDED default/a@3 ADDED n1/a@4 ADDED default/b@5 MODIFIED default/a@6 MODIFIED n1/a@7 DELETED n1/a@8",
+        ),
         ("pods", "default", "", "", "ADDED default/a@3 ADDED default/b@5 MODIFIED default/a@6"),
         ("pods", "n1", "", "", "ADDED n1/a@4 MODIFIED n1/a@7 DELETED n1/a@8"),
         ("pods", "default", "", "metadata.name=b", "ADDED default/b@5"),
-        ("pods", "", "", "metadata.name=a", "ADDED default/a@3 ADDED n1/a@4 MODIFIED default/a@6 MODIFIED n1/a@7 DELETED n1/a@8"),
+        (
+            "pods",
+            "",
+            "",
+            "metadata.name=a",
+            "ADDED default/a@3 ADDED n1/a@4 MODIFIED default/a@6 MODIFIED n1/a@7 DELETED n1/a@8",
+        ),
         ("pods", "", "", "spec.nodeName=node", "ADDED default/a@6"),
         (
             "pods",

@@ -43,7 +43,16 @@ const NEVER: [(&str, &[&str]); 16] = [
     // It is told of requests, and knows no server.
     (
         "holdfast-audit",
-        &["hyper", "rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE, OUTBOUND],
+        &[
+            "hyper",
+            "rocksdb",
+            "warp",
+            "holdfast-engine",
+            "holdfast-storage-*",
+            "holdfast-transport-*",
+            SERVICE,
+            OUTBOUND,
+        ],
     ),
     ("holdfast-chronicle", &["holdfast", "holdfast-bench", "holdfast-sim"]),
     // Whoever tests with it waits for its compilation.
