@@ -94,10 +94,7 @@ impl Metrics {
     }
 
     /// Adds what a component counts; a counter's name gets `_total` by itself.
-    pub fn register<M: Metric + Clone>(&self, name: &str, help: &str, metric: M) -> M
-    where
-        M: EncodeMetric,
-    {
+    pub fn register<M: Metric + EncodeMetric + Clone>(&self, name: &str, help: &str, metric: M) -> M {
         let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         registry.register(name, help.trim_end_matches('.'), metric.clone());
         metric

@@ -136,6 +136,7 @@ impl Engine {
     }
 
     /// Attempts within the time of a turn: those who were about to write when it began may still come first.
+    #[expect(clippy::too_many_arguments, reason = "what one mutation carries along, of which each attempt needs all")]
     async fn in_turn(
         &self,
         turn: Turn,

@@ -23,7 +23,8 @@ async fn scenarios_come_to_what_kubernetes_makes_of_them() {
     let tokens = folder.join("tokens.csv");
     std::fs::write(&tokens, "tok,admin,admin,\"system:masters\"\n").expect("write the tokens");
     let tokens = tokens.to_str().expect("UTF-8");
-    let options = ["--token-auth-file", tokens, "--service-cluster-ip-range", "10.0.0.0/16", "--nodes", "3"];
+    let options =
+        ["--token-auth-file", tokens, "--service-cluster-ip-range", "10.0.0.0/16", "--nodes", "3", "--controllers=*"];
     let server = Server::start(&folder.join("data"), &options);
     let wire = Wire { http2: true, ..Wire::anonymous(&server).with_token("tok") };
     let cluster = Cluster::watch(wire).await;

@@ -203,17 +203,17 @@ impl Driver {
         let count = self.members.len();
         let first = self.turn;
         for place in (0..count).map(|step| (first + step) % count) {
-            let member = &mut self.members[place];
-            if member.working >= member.workers {
-                continue;
-            }
-            let Some(key) = member.queue.take(now) else { continue };
-            self.turn = (place + 1) % count;
-            member.working += 1;
-            let planned = catch_unwind(AssertUnwindSafe(|| member.controller.plan(&self.world, &key, stamp())));
-            match planned {
-                Ok(plan) => return Some(Task { member: place, key, plan }),
-                Err(_) => self.done(place, key, Outcome { failed: true, ..Outcome::default() }, now),
+            while self.members[place].working < self.members[place].workers {
+                let member = &mut self.members[place];
+                let Some(key) = member.queue.take(now) else { break };
+                self.turn = (place + 1) % count;
+                member.working += 1;
+                let planned = catch_unwind(AssertUnwindSafe(|| member.controller.plan(&self.world, &key, stamp())));
+                match planned {
+                    Ok(plan) => return Some(Task { member: place, key, plan }),
+                    // The next key of the same controller does not wait for this one.
+                    Err(_) => self.done(place, key, Outcome { failed: true, ..Outcome::default() }, now),
+                }
             }
         }
         None

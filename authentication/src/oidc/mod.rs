@@ -108,7 +108,7 @@ impl Issuer {
             config.root_cert = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
         }
         let api = Api::new(kube::Client::try_from(config)?).patient(ANSWER_MAX);
-        Ok(api.get(&path).await.with_context(|| format!("Get {url:?}"))?)
+        api.get(&path).await.with_context(|| format!("Get {url:?}"))
     }
 
     /// Whose a token is, if it is one of this issuer's.

@@ -74,8 +74,11 @@ fn look(view: &LogView, args: &Args, configuration: &Configuration) -> Result<To
     Ok(Told { pod: title, at, bound, explained: explain(&snapshot, profile, pod) })
 }
 
+/// The node that a pod was bound to, in which version and when.
+type Bound = (String, Offset, i64);
+
 /// The version whose state decides about the pod: the one before it was bound, or the newest where it is not bound yet.
-fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset, Option<(String, Offset, i64)>)> {
+fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset, Option<Bound>)> {
     let mut before = None;
     let mut decision = None;
     for offset in versions.iter().filter(|offset| **offset <= until) {

@@ -161,6 +161,7 @@ impl<'w> Sync<'w> {
     }
 
     /// The schedule to follow; nothing while it is not to be followed; an error that people should know of.
+    #[expect(clippy::result_large_err, reason = "it is told, and then it is gone")]
     fn clock(&self) -> Result<Option<Clock>, Note> {
         let spec = &self.cron_job.view.spec;
         if self.cron_job.meta().is_deleting() {

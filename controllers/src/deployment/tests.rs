@@ -288,7 +288,7 @@ fn what_others_write_into_a_status_stays() {
     let mut trial = running(1, rolling(json!(1), json!(0)));
     let mut status = trial.get(KIND, "d")["status"].clone();
     let mine = json!({"type": "Mine", "status": "True", "lastUpdateTime": null, "lastTransitionTime": null});
-    status["conditions"].as_array_mut().map(|conditions| conditions.push(mine));
+    status["conditions"].as_array_mut().expect("conditions").push(mine);
     trial.patch_status(KIND, "d", status);
     let name = trial.names("pods")[0].clone();
     trial.delete_as("pods", &name, None, Some(0));

@@ -109,7 +109,7 @@ impl<'a> Attributes<'a> {
     }
 
     /// Back from the version that somebody was shown.
-    pub(super) fn from_shown(&self, document: Value, version: Seen) -> Result<Value, Stop> {
+    pub(super) fn brought_back(&self, document: Value, version: Seen) -> Result<Value, Stop> {
         let Body::Object { version: own } = self.body else { return Ok(document) };
         let mut document = document;
         match &self.kind.custom {

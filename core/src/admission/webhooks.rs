@@ -215,7 +215,7 @@ fn apply(attributes: &mut Attributes, webhook: &Webhook, patch: &Value, version:
         return Err(Refusal::BadRequest(crate::refusal::BadRequest::OtherNamespace).into());
     }
     let is_changed = patched != shown;
-    attributes.object = attributes.from_shown(patched, version)?;
+    attributes.object = attributes.brought_back(patched, version)?;
     Ok(is_changed)
 }
 

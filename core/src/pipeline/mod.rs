@@ -58,6 +58,7 @@ use std::cell::RefCell;
 
 /// What came of judging a request.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one a request, and most are done: a box would cost more")]
 pub enum Judgement {
     /// With what is told beside it: a refusal has warnings, too.
     Done(Result<Decision, Refusal>, Told),

@@ -158,6 +158,6 @@ mod tests {
     fn no_sum_overflows() {
         let most = amount(&format!("{}n", i128::MAX));
         assert_eq!(most.plus(most), most);
-        assert_eq!(most.rounded_up().plus(Amount::whole(1)).to_string().is_empty(), false);
+        assert!(!most.rounded_up().plus(Amount::whole(1)).to_string().is_empty());
     }
 }

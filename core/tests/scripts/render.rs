@@ -107,7 +107,6 @@ impl Renderer {
             Refusal::Internal(why) => format!("500 Internal: {why}\n"),
             Refusal::Unreasoned(why) => format!("500: {why}\n"),
             Refusal::Unavailable(why) => format!("503 Unavailable: {why}\n"),
-            Refusal::Ruled(ruling) => format!("{} {}: {}\n", ruling.code, ruling.reason, ruling.message),
             Refusal::Timeout(why) => format!("504 Timeout: {why}\n"),
             Refusal::InsufficientStorage(why) => format!("507 InsufficientStorage: {why}\n"),
         };

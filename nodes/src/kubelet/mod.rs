@@ -305,8 +305,8 @@ impl<'a> Kubelet<'a> {
         for container in &self.containers {
             let State::Waiting { reason, message } = &container.state else { continue };
             let lists = ["containerStatuses", "initContainerStatuses"];
-            let statuses = lists.iter().flat_map(|list| old[list].as_array().into_iter().flatten());
-            let before = statuses.filter(|status| status["name"] == container.spec["name"]).last();
+            let mut statuses = lists.iter().flat_map(|list| old[list].as_array().into_iter().flatten());
+            let before = statuses.rfind(|status| status["name"] == container.spec["name"]);
             if before.is_some_and(|before| before["state"]["waiting"]["reason"] == reason.as_str()) {
                 continue;
             }

@@ -88,6 +88,9 @@ struct Parser<'a> {
 /// What ended a block: `end`, or `else` with what stands after it.
 type End = (&'static str, Vec<Token>);
 
+/// What is written where a condition holds.
+type Arm = (Pipeline, Vec<Node>);
+
 impl Parser<'_> {
     /// Nodes up to what ends them.
     fn block(&mut self) -> Result<(Vec<Node>, Option<End>), String> {
@@ -141,7 +144,7 @@ impl Parser<'_> {
         Ok((nodes, None))
     }
 
-    fn arms(&mut self, word: &str, first: Vec<Token>) -> Result<(Vec<(Pipeline, Vec<Node>)>, Vec<Node>), String> {
+    fn arms(&mut self, word: &str, first: Vec<Token>) -> Result<(Vec<Arm>, Vec<Node>), String> {
         let mut arms = Vec::new();
         let mut condition = pipeline(first)?;
         loop {

@@ -385,7 +385,7 @@ impl Allocation {
             let about: Vec<&str> = items(&one["requests"]).map(text).collect();
             // What is said of an alternative that was not chosen is nobody's business.
             let chosen = |name: &&str| self.devices.iter().any(|device| is_for(&device.request, name));
-            if about.is_empty() || about.iter().any(|name| chosen(name)) {
+            if about.is_empty() || about.iter().any(chosen) {
                 config.push(told(one, "FromClaim", one["requests"].clone()));
             }
         }

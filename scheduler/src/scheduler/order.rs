@@ -15,6 +15,7 @@ pub struct Order {
 }
 
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are of the API server: a box would cost more")]
 pub enum Ask {
     /// Of the API server.
     Api(Action),

@@ -57,7 +57,7 @@ impl Words<'_> {
 
     /// Something that was set or removed.
     fn set(&mut self, path: &str, name: &str) {
-        let is_set = |object: &Value| !matches!(at(object, path), Value::Null) && *at(object, path) != Value::from("");
+        let is_set = |object: &Value| !matches!(at(object, path), Value::Null) && *at(object, path) != "";
         let (before, after) = (is_set(self.before), is_set(self.object));
         if before != after {
             self.words.push(format!("{name} {}", if after { "set" } else { "removed" }));

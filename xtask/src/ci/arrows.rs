@@ -60,13 +60,15 @@ const NEVER: [(&str, &[&str]); 16] = [
 ];
 
 /// The packages of the workspace that may reach HTTP: transports, clients of the API, and what wires all together.
-const MAY_REACH_HTTP: [&str; 12] = [
+const MAY_REACH_HTTP: [&str; 14] = [
     "holdfast-authentication",
     "holdfast",
     "holdfast-transport-*",
     "holdfast-outbound",
     "holdfast-chronicle",
     "holdfast-component",
+    "holdfast-controllers",
+    "holdfast-scheduler",
     "holdfast-bench",
     "holdfast-sim",
     "holdfast-tests",

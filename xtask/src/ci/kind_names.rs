@@ -96,12 +96,45 @@ const ALLOWED: &[Allowed] = &[
         why: "a part of every namespaced path, whatever its kind",
     },
     Allowed {
-        within: "server/src/gates.rs",
+        within: "core/src/admission/plugins/pod_security",
+        words: &["namespaces"],
+        why: "the field of its configuration that lists exemptions",
+    },
+    Allowed {
+        within: "core/src/admission/plugins/event_rate",
+        words: &["Namespace"],
+        why: "a type of limit in its configuration",
+    },
+    Allowed {
+        within: "chronicle/src/history/scheduling.rs",
+        words: &["pods", "nodes"],
+        why: "explains where pods lie on nodes",
+    },
+    Allowed {
+        within: "server/src/inside.rs",
+        words: &["subjectaccessreviews", "SubjectAccessReview"],
+        why: "asks the API as a client",
+    },
+    Allowed { within: "component/src/authentication.rs", words: &["TokenReview"], why: "asks the API as a client" },
+    Allowed {
+        within: "component/src/authorization.rs",
+        words: &["SubjectAccessReview"],
+        why: "asks the API as a client",
+    },
+    Allowed { within: "component/src/options.rs", words: &["leases"], why: "a value of an option" },
+    Allowed {
+        within: "component/src/election/lock.rs",
+        words: &["Lease", "leases", "Endpoints", "endpoints", "ConfigMap", "configmaps"],
+        why: "what a component locks through the API, as a client",
+    },
+    Allowed { within: "component/src/election/run.rs", words: &["Event"], why: "asks the API as a client" },
+    Allowed {
+        within: "component/src/gates.rs",
         words: &["EndpointSlice", "PodDisruptionBudget", "RuntimeClass"],
         why: "feature gates that are called so",
     },
     Allowed {
-        within: "server/src/gates/newer.rs",
+        within: "component/src/gates/newer.rs",
         words: &["ClusterTrustBundle", "PodCertificateRequest", "VolumeAttributesClass"],
         why: "feature gates that are called so",
     },

@@ -87,7 +87,7 @@ fn delete(volume: Volume<'_>, plan: &mut Plan) {
         let message = format!("error getting deleter volume plugin for volume {:?}: {why}", meta.name);
         return fail(volume, "VolumeFailedDelete", &message, plan);
     };
-    if !folder.path.split_once(FOLDERS).is_some_and(|(_, rest)| !rest.is_empty()) {
+    if folder.path.split_once(FOLDERS).is_none_or(|(_, rest)| rest.is_empty()) {
         let message = format!("host_path deleter only supports {FOLDERS}.+ but received provided {}", folder.path);
         return fail(volume, "VolumeFailedDelete", &message, plan);
     }

@@ -145,7 +145,7 @@ fn limits_secrets(account: &Value) -> bool {
     account["metadata"]["annotations"][ENFORCE_MOUNTABLE_SECRETS].as_str().is_some_and(|said| said == "true")
 }
 
-fn names<'a>(list: &'a Value) -> impl Iterator<Item = &'a str> {
+fn names(list: &Value) -> impl Iterator<Item = &str> {
     pods::list(list).filter_map(|item| item["name"].as_str())
 }
 

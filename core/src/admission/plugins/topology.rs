@@ -73,5 +73,5 @@ pub(super) fn extended_resources(attributes: &mut Attributes) -> Result<(), Stop
 /// A resource with a domain of its own, and none that quotas mean.
 fn is_extended(name: &str) -> bool {
     let Some((domain, _)) = name.split_once('/') else { return false };
-    !(domain == "kubernetes.io" || domain.ends_with(".kubernetes.io")) && !name.starts_with("requests.")
+    domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io") && !name.starts_with("requests.")
 }

@@ -131,7 +131,7 @@ impl<'a> Statuses<'a> {
         if part == "requests" {
             given.raise(&Usage::of(&status["allocatedResources"]));
         }
-        if !(self.infeasible && !given.0.is_empty()) {
+        if !self.infeasible || given.0.is_empty() {
             given.raise(&asked);
         }
         given
