@@ -257,8 +257,9 @@ fn victims_go_before_the_pod_that_matters_more_is_tried_again() {
         assert_eq!(body(&event)["related"]["name"], "urgent");
         scene.see(Kind::Pod, Key::new("default", &name), Value::Null);
     }
-    // A pod has one write on its way at a time.
+    // When the first was gone the pod was tried, and the one that was on its way was asked to go once more.
     scene.done("patch pods/urgent/status");
+    scene.refused("DisruptionTarget", 404, "NotFound");
     scene.now += 2 * SECONDS;
     scene.turn();
     scene.done("create pods/urgent/binding");
