@@ -246,12 +246,12 @@ async fn what_cannot_be_is_refused_by_name() {
     for (option, why) in [
         ("--authorization-config=p", "not built yet"),
         ("--enable-admission-plugins=NodeRestriction", "NodeRestriction is not built yet"),
-        ("--disable-admission-plugins=NamespaceLifecycle", "cannot be turned off"),
+        ("--disable-admission-plugins=Nonsense", "plugin \"Nonsense\" is unknown"),
         ("--runtime-config=batch/v1=false", "cannot be turned off"),
         ("--feature-gates=NoSuchGate=true", "unrecognized feature gate: NoSuchGate"),
         ("--etcd-servers=https://127.0.0.1:1,http://127.0.0.1:2", "a log on etcd is not built yet"),
     ] {
-        let name = option.split('=').next().expect("a name");
+        let name = option.split('=').next().expect("a name").trim_start_matches("--");
         fails(server(other.path(), port, other_etcd, &[option]), &[name, why]);
     }
     std::fs::remove_file(other.join("apiserver.key")).expect("removed");

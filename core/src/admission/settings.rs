@@ -1,6 +1,6 @@
 //! Which plug-ins are on, and what the operator told them.
 
-use super::plugins::{EventLimit, Limited, PLUGINS, Plugin, PodSecurity};
+use super::plugins::{EventLimit, Limited, NOT_BUILT, PLUGINS, Plugin, PodSecurity};
 use serde_json::{Map, Value};
 use std::fmt;
 
@@ -54,6 +54,10 @@ pub struct Choice {
 /// Why the chain cannot be as the operator wants it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfigurationFault {
+    NotBuilt {
+        option: &'static str,
+        plugin: String,
+    },
     Unknown {
         option: &'static str,
         plugin: String,
@@ -98,7 +102,13 @@ impl Admission {
             ("disable-admission-plugins", disabled),
             ("admission-control", only.as_ref().unwrap_or(&Vec::new())),
         ] {
-            let known = |name: &String| PLUGINS.iter().any(|plugin| plugin.name == name);
+            if let Some(plugin) = names.iter().find(|name| NOT_BUILT.contains(&name.as_str()))
+                && option != "disable-admission-plugins"
+            {
+                return Err(ConfigurationFault::NotBuilt { option, plugin: plugin.clone() });
+            }
+            let known =
+                |name: &String| PLUGINS.iter().any(|plugin| plugin.name == name) || NOT_BUILT.contains(&name.as_str());
             if let Some(plugin) = names.iter().find(|name| !known(name)) {
                 return Err(ConfigurationFault::Unknown { option, plugin: plugin.clone() });
             }
@@ -150,6 +160,7 @@ impl Admission {
 impl fmt::Display for ConfigurationFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NotBuilt { option, plugin } => write!(f, "--{option}: {plugin} is not built yet"),
             Self::Unknown { option, plugin } => write!(f, "{option} plugin \"{plugin}\" is unknown"),
             Self::Overlap { plugins } => write!(
                 f,

@@ -140,7 +140,13 @@ const ALLOWED: &[Allowed] = &[
     },
     Allowed {
         within: "core/src/admission/plugins/mod.rs",
-        words: &["ResourceQuota", "RuntimeClass", "ServiceAccount", "ValidatingAdmissionPolicy"],
+        words: &[
+            "MutatingAdmissionPolicy",
+            "ResourceQuota",
+            "RuntimeClass",
+            "ServiceAccount",
+            "ValidatingAdmissionPolicy",
+        ],
         why: "admission plug-ins that are called so",
     },
     Allowed {

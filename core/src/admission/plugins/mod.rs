@@ -94,6 +94,9 @@ impl Plugin {
     }
 }
 
+/// Plug-ins of Kubernetes that this release does not have: to turn one off is to leave things as they are.
+pub const NOT_BUILT: [&str; 3] = ["ImagePolicyWebhook", "MutatingAdmissionPolicy", "NodeRestriction"];
+
 /// All plug-ins, in the order in which they run. Those that have no step are known by name and have nothing to do here.
 pub static PLUGINS: &[Plugin] = &[
     Plugin::off("AlwaysAdmit"),
