@@ -122,9 +122,11 @@ fn stops_at_the_partition() -> bool {
     let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 1}});
     trial.create(object("StatefulSet", json!({"replicas": 2, "serviceName": "h", "updateStrategy": strategy})));
     settle(&mut trial);
+    let first = |trial: &Trial| trial.get("pods", "x-0")["metadata"]["uid"].clone();
+    let before = first(&trial);
     update(&mut trial, "statefulsets.apps");
     settle(&mut trial);
-    images(&trial) == ["one", "two"]
+    images(&trial) == ["one", "two"] && first(&trial) == before
 }
 
 fn keeps_daemons() -> bool {

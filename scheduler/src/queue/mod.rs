@@ -11,7 +11,6 @@ mod waiting;
 use crate::configuration::Configuration;
 use crate::object::Key;
 use crate::object::pod::Pod;
-use crate::planted::{Bug, planted};
 use crate::plugin::{Cycle, Hint, Point};
 use crate::profile::Profile;
 use crate::snapshot::{Event, Seen, Snapshot};
@@ -175,7 +174,7 @@ impl Queue {
         self.hope(world, &event, now);
         // Of the pods in flight, those that take long hear of nothing.
         let awaited = self.in_flight.first().is_some_and(|(from, _)| *from != u64::MAX);
-        if awaited && !planted(Bug::MissedEventsDropped) {
+        if awaited {
             self.missed.push_back((self.next_event, Arc::new(event)));
         }
         self.next_event += 1;
@@ -200,7 +199,7 @@ impl Queue {
     /// What an event means for the pod that it is about.
     fn own(&mut self, world: World<'_>, event: &Event, before: Option<&Arc<Pod>>, after: Option<&Arc<Pod>>, now: Time) {
         // A pod that was given a place waits here until its own events say that it lies there: it may still come back.
-        let assumed = |pod: &Pod| world.snapshot.is_assumed(&pod.key) && !planted(Bug::ChangedForgotten);
+        let assumed = |pod: &Pod| world.snapshot.is_assumed(&pod.key);
         let unplaced = |pod: &Pod| pod.node_name.is_none() || assumed(pod);
         let ours = |pod: &&Arc<Pod>| unplaced(pod) && world.profile(pod).is_some();
         let Some(pod) = after.filter(ours) else { return self.remove(&event.key) };
