@@ -116,5 +116,7 @@ pub fn prepare(folder: &Folder, base: &[&str], setup: &Value, names: &[(String, 
     let mut options: Vec<String> = base.chain(own.iter().copied()).map(fill).collect();
     // No controllers ran but where a set-up says which: scenarios make the accounts that they need.
     options.push(format!("--controllers={}", setup["controllers"].as_str().unwrap_or("-*")));
+    // On in Kubernetes, and here where controllers make the accounts that pods need.
+    options.push("--enable-admission-plugins=ServiceAccount,StorageObjectInUseProtection".to_owned());
     options
 }
