@@ -19,6 +19,7 @@ use holdfast_engine::planted::{Bug, planted};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// One a server, shared by every transport and everybody in the process.
 pub struct Service {
@@ -179,6 +180,11 @@ impl Service {
             text.insert_str(end, &auditor.metrics());
         }
         text
+    }
+
+    /// Counts how it was found out who asks, or not.
+    pub fn count_authentication(&self, found: &Result<Option<Arc<User>>, String>, time: Duration) {
+        self.metrics.authenticated(found, time);
     }
 
     /// How many watches are in progress.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// What is made for a scenario as it goes on: its token, what it has saved.
-type Variables = Vec<(String, String)>;
+pub(super) type Variables = Vec<(String, String)>;
 
 impl Stage {
     /// Plays a scenario; gives back its differences.
@@ -98,7 +98,7 @@ impl Stage {
         differing
     }
 
-    async fn ask(&mut self, step: &Value, variables: &Variables) -> Received {
+    pub(super) async fn ask(&mut self, step: &Value, variables: &Variables) -> Received {
         let user = &step["user"];
         let fill = |text: &str| filled(text, variables);
         let mut headers: BTreeMap<String, Option<String>> = BTreeMap::new();

@@ -8,7 +8,7 @@ use crate::scripts::Client;
 use crate::server::Refused;
 use crate::wire::Wire;
 use crate::{Folder, Server};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 
 /// Options of the recorded servers that say where they were, not what they did.
@@ -58,7 +58,27 @@ impl Stage {
         let server = Server::try_start(&folder.join("data"), &options)?;
         let wire = Wire::anonymous(&server);
         names.push(("<server>".to_owned(), wire.address.clone()));
-        Ok(Stage { server, hooks, issuer, authority, wire, clients: HashMap::new(), names, _folder: folder })
+        let clients = HashMap::new();
+        let mut stage = Stage { server, hooks, issuer, authority, wire, clients, names, _folder: folder };
+        stage.make_known_issuer().await;
+        Ok(stage)
+    }
+
+    /// The recorded servers let everybody read what stands below `/.well-known`, by objects of their distribution.
+    async fn make_known_issuer(&mut self) {
+        let name = json!({"name": "system:openshift:public-info-viewer"});
+        let rules = json!([{"verbs": ["get"], "nonResourceURLs": ["/.well-known", "/.well-known/*"]}]);
+        let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name["name"]});
+        let subjects: Vec<Value> = ["system:authenticated", "system:unauthenticated"]
+            .map(|group| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}))
+            .into();
+        for (resource, body) in [
+            ("clusterroles", json!({"metadata": name, "rules": rules})),
+            ("clusterrolebindings", json!({"metadata": name, "roleRef": role, "subjects": subjects})),
+        ] {
+            let path = format!("/apis/rbac.authorization.k8s.io/v1/{resource}");
+            self.ask(&json!({"method": "POST", "path": path, "body": body}), &Vec::new()).await;
+        }
     }
 
     /// Whoever shows this certificate: `{CN, O}`, or nothing for nobody.
