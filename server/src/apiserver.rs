@@ -138,6 +138,7 @@ impl Server {
     /// Starts it, has `work` done once `/readyz` is ok, and ends it when that is done.
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
         let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, plugins_left_out } = self;
+        authentication::check(&args)?;
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
         let settings = Settings {
             service_range: args.service_cluster_ip_range,
@@ -162,7 +163,7 @@ impl Server {
             let forks_max = args.forks_max.unwrap_or(default_forks_max);
             let auditor = args.audit.auditor().await?;
             let beside = Beside { forker, forks_max, auditor: auditor.clone(), components };
-            let transport = transport(&args, engine.clone(), address, beside).await?;
+            let transport = transport(&args, engine.clone(), address, &tls, beside).await?;
             let service = transport.service();
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
@@ -246,10 +247,12 @@ async fn transport(
     args: &Args,
     engine: Arc<Engine>,
     address: SocketAddr,
+    tls: &Arc<LiveTls>,
     Beside { forker, forks_max, auditor, components }: Beside,
 ) -> Result<Arc<Transport>> {
-    let anonymous = args.anonymous_auth && !everybody_may(&engine);
-    let authenticator = authentication::authenticator(args, anonymous).await?;
+    let anonymous = args.anonymous_auth.unwrap_or(true) && !everybody_may(&engine);
+    let (authenticator, counted) = authentication::authenticator(args, anonymous).await?;
+    authentication::look_up(args, tls, &authenticator).await?;
     let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
     let builder = Builder {
@@ -266,7 +269,9 @@ async fn transport(
         auditor,
         ..Builder::new(engine)
     };
-    Ok(builder.build())
+    let transport = builder.build();
+    transport.service().with_registry(|registry| counted.register(registry));
+    Ok(transport)
 }
 
 /// Whether everything is allowed to everybody: then nobody is let in without saying who it is, as in Kubernetes.
