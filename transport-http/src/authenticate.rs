@@ -113,6 +113,7 @@ impl Authenticator {
                 Err(why) => errors.push(why),
             }
         }
+        errors.retain(|why| why != UNKNOWN_TOKEN);
         Err(match errors.as_slice() {
             [] => UNKNOWN_TOKEN.into(),
             errors => format!("[{UNKNOWN_TOKEN}, {}]", errors.join(", ")),
