@@ -7,6 +7,8 @@ use crate::turns::Turn;
 use crate::writer::{Contested, Rejection};
 use holdfast_core::Refusal;
 use holdfast_core::admission::{Call, Told};
+use holdfast_core::authz::Consulted;
+use holdfast_core::authz::webhook::Question;
 use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::{Page, Selection};
@@ -236,6 +238,9 @@ impl Engine {
                         answers.reviewed(call, answer);
                     }
                 }
+                Judgement::Need(Effect::Authorize(questions)) => {
+                    self.consult(&answers.consulted, questions).await;
+                }
                 Judgement::Need(Effect::Sign(claims)) => {
                     let signed = self.sign(&claims).await?;
                     answers.signed(*claims, signed);
@@ -325,6 +330,17 @@ impl Engine {
             });
         }
         asked.join_all().await
+    }
+
+    /// Has authorization webhooks answer questions.
+    pub async fn consult(&self, consulted: &Consulted, questions: Vec<Question>) {
+        for question in questions {
+            let answer = match self.outside() {
+                Some(outside) => outside.authorize(&question).await,
+                None => Err("no webhook can be called from here".into()),
+            };
+            consulted.answered(question, answer);
+        }
     }
 
     async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal> {

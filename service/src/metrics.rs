@@ -4,7 +4,9 @@
 //! or the table could be made to grow.
 
 use crate::Reply;
+use crate::decisions::Decisions;
 use holdfast_core::Refusal;
+use holdfast_core::authz::Judged;
 use holdfast_core::event::Offset;
 use holdfast_core::state::State;
 use holdfast_engine::Size;
@@ -15,7 +17,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
@@ -55,6 +57,7 @@ pub struct Metrics {
     let_go_events: Gauge,
     let_go_bytes: Gauge,
     rejected: Counter,
+    decisions: Decisions,
 }
 
 /// One request as it is counted, when this is dropped. Without a code there was no answer to count.
@@ -88,6 +91,7 @@ impl Default for Metrics {
         registry.register("holdfast_log_let_go_events", "Events let go since the start", let_go_events.clone());
         registry.register("holdfast_log_let_go_bytes", "What they took", let_go_bytes.clone());
         registry.register("apiserver_rejected_requests", "Requests over the in-flight limits", rejected.clone());
+        let decisions = Decisions::new(&mut registry);
         Metrics {
             registry,
             requests,
@@ -101,6 +105,7 @@ impl Default for Metrics {
             let_go_events,
             let_go_bytes,
             rejected,
+            decisions,
         }
     }
 }
@@ -133,6 +138,11 @@ impl Metrics {
     /// Begins to count a request.
     pub fn begin(self: &Arc<Self>) -> Record {
         Record { counting: Some((self.clone(), Instant::now())), labels: RequestLabels::default() }
+    }
+
+    /// Counts what authorization came to.
+    pub fn authorized(&self, judged: &Judged, took: Duration) {
+        self.decisions.count(judged, took);
     }
 
     pub fn rejected(&self) {

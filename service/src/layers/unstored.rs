@@ -5,6 +5,7 @@ use crate::lookup::Found;
 use crate::{Reply, Reviewed, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
+use holdfast_core::authz::Authorizer;
 use holdfast_core::authz::reviews::{invalid, review, token_review};
 use holdfast_core::kinds::{Kind, Question, apply_defaults};
 use holdfast_core::object::meta::{Document, metadata_mut};
@@ -40,7 +41,7 @@ async fn answer(service: &Arc<Service>, found: &Found) -> Outcome {
     match (found.kind.question, request.verb) {
         (Some(Question::ComponentStatus), Verb::Get | Verb::List) => component_status(service, found).await,
         (Some(Question::TokenReview), Verb::Create) => review_token(service, &state, request, &found.kind).await,
-        (Some(_), Verb::Create) => review_access(service, &state, request, &found.kind),
+        (Some(_), Verb::Create) => review_access(service, &state, request, &found.kind).await,
         _ => Err(Refusal::MethodNotAllowed(MethodNotAllowed::OnResource)),
     }
 }
@@ -68,7 +69,7 @@ async fn review_token(service: &Service, state: &State, request: &Request, kind:
     created(kind, request, token_review(&body, reviewed.map_err(String::as_str))?)
 }
 
-fn review_access(service: &Service, state: &State, request: &Request, kind: &Kind) -> Outcome {
+async fn review_access(service: &Service, state: &State, request: &Request, kind: &Kind) -> Outcome {
     let mut body = decode_body(state, request, service.engine().stamp())?;
     if kind.question == Some(Question::SelfSubjectReview) {
         metadata_mut(&mut body).insert("creationTimestamp".into(), service.engine().stamp().rfc3339().into());
@@ -82,7 +83,9 @@ fn review_access(service: &Service, state: &State, request: &Request, kind: &Kin
         }
         metadata_mut(&mut body).insert("namespace".into(), namespace.into());
     }
-    created(kind, request, review(kind, &Value::Object(body), &request.user, &service.authorizer(state))?)
+    let body = Value::Object(body);
+    let judge = |authorizer: &Authorizer<'_>| review(kind, &body, &request.user, authorizer);
+    created(kind, request, service.judged(state, judge).await?)
 }
 
 /// The health of the parts that a cluster used to have: here it is the log's.
