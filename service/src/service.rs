@@ -20,6 +20,7 @@ use prometheus_client::registry::Registry;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// One a server, shared by every transport and everybody in the process.
 pub struct Service {
@@ -224,6 +225,11 @@ impl Service {
             text.insert_str(end, &more);
         }
         text
+    }
+
+    /// Counts how it was found out who asks, or not.
+    pub fn count_authentication(&self, found: &Result<Option<Arc<User>>, String>, time: Duration) {
+        self.metrics.authenticated(found, time);
     }
 
     /// How many watches are in progress.

@@ -124,7 +124,8 @@ fn may_create(context: &Context) -> Result<(), Refusal> {
     if verdict.is_allowed() {
         return Ok(());
     }
-    let why = Forbidden::Access(Box::new(denied(&request.user, &attributes, verdict.reason())));
+    // The request itself was allowed: it is its author who may not.
+    let why = Forbidden::Author(denied(&request.user, &attributes, verdict.reason()).to_string());
     Err(Refusal::Forbidden { subject: context.subject(request.name()), why })
 }
 

@@ -304,6 +304,8 @@ pub enum Conflict {
     VersionPrecondition(Box<Mismatch>),
     /// A token bound to an object that is not the one with this uid.
     BoundUid(String),
+    /// A token asked for the account with another uid.
+    AccountUid(Box<Mismatch>),
     /// A binding of a pod that is being deleted, or that has its node.
     PodDeleting,
     /// A pod that waits for its gates, and is bound.

@@ -240,6 +240,12 @@ impl Conflict {
             Self::BoundUid(uid) => {
                 format!("the UID in the bound object reference ({uid}) does not match the UID in record. {RECREATED}")
             }
+            Self::AccountUid(uids) => {
+                let Mismatch { wanted, found } = &**uids;
+                format!(
+                    "the UID in the token request ({wanted}) does not match the UID of the service account ({found})"
+                )
+            }
             Self::PodDeleting => format!("pod {name} is being deleted, cannot be assigned to a host"),
             Self::PodGated => format!("pod {name} has non-empty .spec.schedulingGates"),
             Self::PodAssigned { node } => format!("pod {name} is already assigned to node \"{node}\""),
