@@ -10,6 +10,7 @@ use crate::kinds::custom::{Conversion, relabelled};
 use crate::kinds::known::NAMESPACE;
 use crate::object::meta;
 use crate::pipeline::effect::{Effect, Stop};
+use crate::refusal::{BadRequest, Refusal};
 use crate::request::Verb;
 use serde_json::{Map, Value, json};
 use std::rc::Rc;
@@ -126,6 +127,15 @@ impl<'a> Attributes<'a> {
                 }
             }
         }
+    }
+
+    /// Takes what somebody made of the object as it was shown to them. It stays in its namespace.
+    pub(super) fn take_back(&mut self, changed: Value, shown: &Value, version: Seen) -> Result<(), Stop> {
+        if changed["metadata"]["namespace"] != shown["metadata"]["namespace"] {
+            return Err(Refusal::BadRequest(BadRequest::OtherNamespace).into());
+        }
+        self.object = self.brought_back(changed, version)?;
+        Ok(())
     }
 
     fn by_webhook(&self, object: Value, to: String) -> Result<Value, Stop> {

@@ -10,6 +10,7 @@ use crate::pipeline::decision::Write;
 use crate::pipeline::effect::{Answers, Stop};
 use crate::refusal::{Forbidden, Refusal, Subject, Unreasoned};
 use crate::request::Request;
+use crate::schema::layout::Layout;
 use crate::stamp::Stamp;
 use crate::state::{Entry, Index, State};
 use serde_json::Value;
@@ -211,8 +212,8 @@ impl<'a> Attributes<'a> {
         Refusal::Unreasoned(Unreasoned::Admission(why.into())).into()
     }
 
-    /// Fits a document that somebody has changed to the version that it was shown in. Unknown fields go.
-    pub(super) fn check(&self, document: &mut Value, version: usize) -> Result<(), String> {
+    /// How the document of the write looks in a version.
+    pub(super) fn layout(&self, version: usize) -> Result<Layout<'a>, String> {
         let layout = match self.body {
             Body::Object { .. } => crate::kinds::layout(self.kind, version),
             Body::Part(part) => {
@@ -220,8 +221,13 @@ impl<'a> Attributes<'a> {
                 message.ok_or(Refusal::NoSuchPath).and_then(crate::kinds::layout_of)
             }
         };
-        let layout = layout.map_err(|refusal| refusal.message())?;
-        layout.check(document).map(|_| ()).map_err(|error| error.to_string())
+        layout.map_err(|refusal| refusal.message())
+    }
+
+    /// Fits a document that somebody has changed to the version that it was shown in. Gives back which fields went
+    /// because they are unknown.
+    pub(super) fn check(&self, document: &mut Value, version: usize) -> Result<Vec<String>, String> {
+        self.layout(version)?.check(document).map_err(|error| error.to_string())
     }
 
     pub fn warn(&mut self, warning: impl Into<String>) {

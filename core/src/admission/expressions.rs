@@ -24,6 +24,8 @@ pub static ANY: Type = Type::Dyn;
 pub struct Known {
     pub has_parameters: bool,
     pub variables: Option<Vec<Field>>,
+    /// It may write out changes of the object.
+    pub makes_changes: bool,
 }
 
 impl Known {
@@ -40,6 +42,7 @@ impl Known {
             true => environment.variable("params", Type::Dyn),
             false => environment,
         };
+        let environment = if self.makes_changes { environment.with_changes() } else { environment };
         match self.variables {
             Some(fields) => {
                 let variables = ObjectType::new("kubernetes.variables", fields);
