@@ -14,7 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -43,7 +43,7 @@ struct ResourceLabels {
 }
 
 pub struct Metrics {
-    registry: Registry,
+    registry: Mutex<Registry>,
     requests: Family<RequestLabels, Counter>,
     durations: Family<VerbLabels, Histogram>,
     inflight: Family<KindLabels, Gauge>,
@@ -89,7 +89,7 @@ impl Default for Metrics {
         registry.register("holdfast_log_let_go_bytes", "What they took", let_go_bytes.clone());
         registry.register("apiserver_rejected_requests", "Requests over the in-flight limits", rejected.clone());
         Metrics {
-            registry,
+            registry: Mutex::new(registry),
             requests,
             durations,
             inflight,
@@ -130,6 +130,10 @@ impl Drop for Record {
 }
 
 impl Metrics {
+    pub fn with_registry(&self, put: impl FnOnce(&mut Registry)) {
+        put(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Begins to count a request.
     pub fn begin(self: &Arc<Self>) -> Record {
         Record { counting: Some((self.clone(), Instant::now())), labels: RequestLabels::default() }
@@ -169,7 +173,10 @@ impl Metrics {
         }
         let mut text = String::new();
         // Writing to a String cannot fail.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        let _ = prometheus_client::encoding::text::encode(
+            &mut text,
+            &self.registry.lock().unwrap_or_else(PoisonError::into_inner),
+        );
         text
     }
 }
