@@ -153,7 +153,14 @@ impl<'a> Attributes<'a> {
 
     /// Empty for the object itself.
     pub fn subresource(&self) -> &'a str {
-        self.request.target.subresource.as_deref().unwrap_or("")
+        let named = self.request.target.subresource.as_deref().unwrap_or("");
+        // What stands behind it is the path of a proxy.
+        named.split_once('/').map_or(named, |(first, _)| first)
+    }
+
+    /// As the request names the object: many are deleted at once without a name.
+    pub fn asked_name(&self) -> &'a str {
+        if self.request.options.delete.is_collective { "" } else { self.request.name() }
     }
 
     /// Empty for an object of the cluster.
@@ -194,7 +201,7 @@ impl<'a> Attributes<'a> {
     /// As refusals name the object: the name may not have been made yet.
     pub fn name(&self) -> &str {
         let metadata = meta::metadata(self.fields());
-        let told = [self.request.name(), meta::text(metadata, "name"), meta::text(metadata, "generateName")];
+        let told = [self.asked_name(), meta::text(metadata, "name"), meta::text(metadata, "generateName")];
         told.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown")
     }
 
@@ -216,10 +223,7 @@ impl<'a> Attributes<'a> {
     pub(super) fn layout(&self, version: usize) -> Result<Layout<'a>, String> {
         let layout = match self.body {
             Body::Object { .. } => crate::kinds::layout(self.kind, version),
-            Body::Part(part) => {
-                let message = crate::kinds::body_message(part.group, part.version, part.kind);
-                message.ok_or(Refusal::NoSuchPath).and_then(crate::kinds::layout_of)
-            }
+            Body::Part(part) => crate::kinds::part_layout(&self.state.registry, part),
         };
         layout.map_err(|refusal| refusal.message())
     }

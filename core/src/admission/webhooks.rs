@@ -6,9 +6,9 @@ mod review;
 
 use review::Failure;
 
-use super::{Attributes, changes, policies};
 use super::expressions::Known;
 use super::registered::{Condition, Policy, Webhook};
+use super::{Attributes, changes, policies};
 use crate::cel::{Budget, Value as CelValue};
 use crate::event::ChangedBy;
 use crate::merge::json;
@@ -97,7 +97,7 @@ pub(super) fn holds(
         match condition.expression.eval(known, &scope, &mut budget) {
             Ok(CelValue::Bool(false)) => return Ok(Ok(false)),
             Ok(_) => {}
-            Err(fault) => faults.push(fault),
+            Err(fault) => faults.push(fault.to_string()),
         }
     }
     Ok(match faults.as_slice() {
@@ -185,8 +185,9 @@ fn apply(attributes: &mut Attributes, webhook: &Webhook, patch: &Value, version:
     }
     let internal = |why: String| Stop::from(Refusal::Internal(Internal::Fault(why)));
     let shown = attributes.shown(&attributes.object, version)?;
-    let mut patched = json::json_patch(shown.clone(), patch)
-        .map_err(|refusal| internal(json::fault(&shown, patch).map_or_else(|| refusal.message(), |fault| fault.to_string())))?;
+    let mut patched = json::json_patch(shown.clone(), patch).map_err(|refusal| {
+        internal(json::fault(&shown, patch).map_or_else(|| refusal.message(), |fault| fault.to_string()))
+    })?;
     for field in ["apiVersion", "kind"] {
         if patched[field] != shown[field] {
             let text = |field: &str| patched[field].as_str().unwrap_or("").to_owned();

@@ -9,7 +9,8 @@ use super::unify::{FIRST_VARIABLE, Unifier};
 
 /// Checks the tree and completes it. What is wrong comes back in the order of the source.
 pub fn check(node: &mut Node, variables: &[(String, Type)], makes_changes: bool) -> Vec<Complaint> {
-    let mut checker = Checker { variables, makes_changes, scopes: Vec::new(), unifier: Unifier::default(), complaints: Vec::new() };
+    let mut checker =
+        Checker { variables, makes_changes, scopes: Vec::new(), unifier: Unifier::default(), complaints: Vec::new() };
     checker.node(node);
     if checker.complaints.is_empty() {
         checker.finish(node);

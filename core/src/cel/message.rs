@@ -74,7 +74,8 @@ impl Made {
 pub fn value_of<'a>(name: &str, fields: Vec<(&str, Value<'a>)>) -> Result<Value<'a>, EvalError> {
     let name = name.strip_prefix('.').unwrap_or(name);
     let Some(message) = MESSAGES.iter().find(|message| message.name == name) else {
-        let fields: BTreeMap<String, Value> = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let fields: BTreeMap<String, Value> =
+            fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         return Ok(Value::Made(Rc::new(super::value::Made { name: name.to_owned(), fields })));
     };
     let number = |wanted: &str| {

@@ -41,7 +41,9 @@ impl Admission {
 
     /// Those after it may use the variable.
     pub fn variable(&mut self, name: &str, expression: At, causes: &mut Vec<Cause>) {
-        let ty = self.compile(expression, &self.environment(true, false), causes).map_or(Type::Dyn, |program| program.result().clone());
+        let ty = self
+            .compile(expression, &self.environment(true, false), causes)
+            .map_or(Type::Dyn, |program| program.result().clone());
         let Some(escaped) = names::escape(name) else { return };
         self.variables.push(Field { name: escaped, json: name.to_owned(), ty });
     }

@@ -99,7 +99,8 @@ fn fault_of(document: &Value, item: &Value) -> Option<Fault> {
         return differs.then(|| Fault::Test(format!("testing value {path} failed: test failed")));
     }
     let holder = |path: &str| document.pointer(path.rsplit_once('/').map_or("", |(holder, _)| holder));
-    let no_path = |what: String| Some(Fault::Other(format!("{name} operation does not apply: doc is {what}: missing value")));
+    let no_path =
+        |what: String| Some(Fault::Other(format!("{name} operation does not apply: doc is {what}: missing value")));
     let why = match name {
         "add" => match holder(path) {
             None => return no_path(format!("missing path: \"{path}\"")),
@@ -155,7 +156,9 @@ fn no_place(items: &[Value], path: &str, may_append: bool) -> Option<String> {
     }
     let Ok(index) = step.parse::<i64>() else {
         return Some(match may_append {
-            true => format!("value was not a proper array index: '{step}': strconv.Atoi: parsing \"{step}\": invalid syntax"),
+            true => format!(
+                "value was not a proper array index: '{step}': strconv.Atoi: parsing \"{step}\": invalid syntax"
+            ),
             false => format!("strconv.Atoi: parsing \"{step}\": invalid syntax"),
         });
     };

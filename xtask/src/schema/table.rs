@@ -138,10 +138,10 @@ impl Alias {
                     *target = target.replace(self.from, self.to);
                 }
             }
-            message.resource = message.resource.zip(self.version).map(|(resource, version)| protobuf::Resource {
-                version: version.to_string(),
-                ..resource
-            });
+            message.resource = message
+                .resource
+                .zip(self.version)
+                .map(|(resource, version)| protobuf::Resource { version: version.to_string(), ..resource });
             table.insert(format!("{}{rest}", self.to), message);
         }
     }

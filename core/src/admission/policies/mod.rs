@@ -9,7 +9,7 @@ pub(super) use validating::validate;
 
 use super::Attributes;
 use super::asked::Documents;
-use super::expressions::{ANY, Expression, Known, Scope, variable};
+use super::expressions::{ANY, Expression, Fault, Known, Scope, variable};
 use super::registered::{Binding, Policy};
 use crate::cel::value::{Failure, Key};
 use crate::cel::{Budget, Type, Value as CelValue};
@@ -97,12 +97,12 @@ impl<'v> Evaluation<'v> {
         Evaluation { policy, scope, computed: BTreeMap::new(), budget: Budget::new(COST_MAX) }
     }
 
-    fn eval(&mut self, expression: &'v Expression) -> Result<CelValue<'v>, String> {
+    fn eval(&mut self, expression: &'v Expression) -> Result<CelValue<'v>, Fault> {
         self.eval_before(expression, self.policy.variables.len(), false)
     }
 
     /// An expression that may write out changes.
-    fn eval_change(&mut self, expression: &'v Expression) -> Result<CelValue<'v>, String> {
+    fn eval_change(&mut self, expression: &'v Expression) -> Result<CelValue<'v>, Fault> {
         self.eval_before(expression, self.policy.variables.len(), true)
     }
 
@@ -112,15 +112,18 @@ impl<'v> Evaluation<'v> {
         expression: &'v Expression,
         count: usize,
         makes_changes: bool,
-    ) -> Result<CelValue<'v>, String> {
+    ) -> Result<CelValue<'v>, Fault> {
         let policy = self.policy;
         for (at, (name, of)) in policy.variables[..count].iter().enumerate() {
             if !expression.text.contains(name.as_str()) || self.computed.contains_key(&key(name)) {
                 continue;
             }
-            let value = self.eval_before(of, at, false).unwrap_or_else(|why| {
+            let value = self.eval_before(of, at, false).unwrap_or_else(|fault| {
                 // Only whoever needs it fails by it.
-                CelValue::opaque(Failure(format!("composited variable \"{name}\" fails to evaluate: {why}")))
+                CelValue::opaque(Failure(format!(
+                    "composited variable \"{name}\" fails to evaluate: {}",
+                    fault.cause()
+                )))
             });
             self.computed.insert(key(name), value);
         }

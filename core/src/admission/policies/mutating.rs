@@ -122,7 +122,7 @@ fn change(attributes: &mut Attributes, due: &Due, mutation: &Mutation) -> Result
     let outcome = match evaluation.eval_change(&mutation.expression) {
         Ok(value) if mutation.is_apply => patches::apply(attributes, &value, shown, due.version)?,
         Ok(value) => patches::patch(attributes, &value, shown, due.version)?,
-        Err(why) => return Ok(Err(why)),
+        Err(fault) => return Ok(Err(fault.to_string())),
     };
     let (changed, change) = match outcome {
         Outcome::Changed(changed, change) => (changed, change),

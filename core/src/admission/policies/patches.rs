@@ -22,12 +22,7 @@ pub(super) enum Outcome {
 }
 
 /// Merges a configuration by the lists and maps that the schema knows; nobody owns what it sets.
-pub(super) fn apply(
-    attributes: &Attributes,
-    value: &CelValue,
-    shown: &Value,
-    version: usize,
-) -> Result<Outcome, Stop> {
+pub(super) fn apply(attributes: &Attributes, value: &CelValue, shown: &Value, version: usize) -> Result<Outcome, Stop> {
     let layout = attributes.layout(version).map_err(internal)?;
     Ok(match merged(layout, value, shown) {
         Ok((mut merged, configuration)) => {
@@ -69,12 +64,7 @@ fn merged(layout: Layout, value: &CelValue, shown: &Value) -> Result<(Value, Val
 }
 
 /// Puts the operations of a JSON patch on the object.
-pub(super) fn patch(
-    attributes: &Attributes,
-    value: &CelValue,
-    shown: &Value,
-    version: usize,
-) -> Result<Outcome, Stop> {
+pub(super) fn patch(attributes: &Attributes, value: &CelValue, shown: &Value, version: usize) -> Result<Outcome, Stop> {
     let operations = match operations(value) {
         Ok(operations) => operations,
         Err(why) => return Ok(Outcome::Fault(why)),
@@ -100,9 +90,9 @@ fn operations(value: &CelValue) -> Result<Value, String> {
         return Err(NO_LIST.into());
     }
     // Written as one, so that they are bounded as one.
-    let written = value.written().map_err(|why| {
-        format!("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {why}")
-    })?;
+    let written = value
+        .written()
+        .map_err(|why| format!("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {why}"))?;
     let Value::Array(mut operations) = written else { return Err(NO_LIST.into()) };
     for item in value.items() {
         let CelValue::Made(operation) = item.map_err(|error| error.to_string())? else {

@@ -170,7 +170,7 @@ fn evaluate(
                 found.failures.push((index, Verdict { message, reason }));
             }
             Err(_) if policy.is_ignored => {}
-            Err(why) => found.failures.push(fault(index, why)),
+            Err(why) => found.failures.push(fault(index, why.to_string())),
         }
     }
     for (index, (key, expression)) in policy.audit_annotations.iter().enumerate() {
@@ -181,7 +181,7 @@ fn evaluate(
             Ok(_) => {}
             Err(_) if policy.is_ignored => {}
             Err(why) => {
-                let why = why.replacen("expression '", "valueExpression '", 1);
+                let why = why.to_string().replacen("expression '", "valueExpression '", 1);
                 found.failures.push(fault(policy.validations.len() + index, why));
             }
         }
