@@ -4,8 +4,9 @@
 //! or the table could be made to grow.
 
 use crate::Reply;
+use crate::decisions::Decisions;
 use holdfast_core::Refusal;
-use holdfast_core::authz::User;
+use holdfast_core::authz::{Judged, User};
 use holdfast_core::event::Offset;
 use holdfast_core::state::State;
 use holdfast_engine::Size;
@@ -66,6 +67,7 @@ pub struct Metrics {
     let_go_events: Gauge,
     let_go_bytes: Gauge,
     rejected: Counter,
+    decisions: Decisions,
     // Kubernetes' names of these two do not end as those of counters must here.
     attempts: Family<ResultLabels, Gauge>,
     users: Family<UserLabels, Gauge>,
@@ -107,6 +109,7 @@ impl Default for Metrics {
         registry.register("holdfast_log_let_go_events", "Events let go since the start", let_go_events.clone());
         registry.register("holdfast_log_let_go_bytes", "What they took", let_go_bytes.clone());
         registry.register("apiserver_rejected_requests", "Requests over the in-flight limits", rejected.clone());
+        let decisions = Decisions::new(&mut registry);
         registry.register("authentication_attempts", "Requests whose user was looked for", attempts.clone());
         registry.register("authenticated_user_requests", "Requests whose user was found", users.clone());
         let what = "Time until the user was found, or not";
@@ -124,6 +127,7 @@ impl Default for Metrics {
             let_go_events,
             let_go_bytes,
             rejected,
+            decisions,
             attempts,
             users,
             authentications,
@@ -163,6 +167,11 @@ impl Metrics {
     /// Begins to count a request.
     pub fn begin(self: &Arc<Self>) -> Record {
         Record { counting: Some((self.clone(), Instant::now())), labels: RequestLabels::default() }
+    }
+
+    /// Counts what authorization came to.
+    pub fn authorized(&self, judged: &Judged, took: Duration) {
+        self.decisions.count(judged, took);
     }
 
     pub fn rejected(&self) {

@@ -5,6 +5,7 @@
 
 use crate::held::Held;
 use crate::status::Status;
+use crate::transport::Head;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -400,6 +401,14 @@ pub fn unsniffed(mut response: Response) -> Response {
 
 pub fn text(code: u16, body: impl Into<String>) -> Response {
     content(code, body.into().into(), "text/plain; charset=utf-8", false)
+}
+
+/// That nobody could say whether a request is allowed. What it asks for is escaped, as it may end up in a browser.
+pub fn unauthorizable(head: &Head, why: &str) -> Response {
+    let query = if head.query.is_empty() { String::new() } else { format!("?{}", head.query) };
+    let message = format!("Internal Server Error: {:?}: {why}", format!("{}{query}", head.path));
+    let escaped = message.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    plain_error(500, &escaped)
 }
 
 /// A failure that is told in words alone, as Go's `http.Error` does it.

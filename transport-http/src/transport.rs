@@ -22,7 +22,7 @@ use holdfast_audit::Ended;
 use holdfast_core::Refusal;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::authz::User;
-use holdfast_core::refusal::MethodNotAllowed;
+use holdfast_core::refusal::{Internal, MethodNotAllowed};
 use holdfast_engine::{Engine, WatchStart};
 use holdfast_service::housekeeping::{self, registrar};
 use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Record, Reply, RequestId, Service, Share, Source};
@@ -358,6 +358,7 @@ impl Transport {
                 Box::pin(self.granted(head, &understood, kept, granted, body)).await
             }
             Ok(reply) => render::reply(self, reply, &understood, reader.clone(), kept.socket).await,
+            Err(Refusal::Internal(Internal::NotAuthorizable { why })) => respond::unauthorizable(&head, &why),
             Err(refusal) => respond::refusal(&refusal, shape),
         };
         if let Some(trail) = trail {

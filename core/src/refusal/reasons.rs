@@ -410,6 +410,10 @@ pub enum Internal {
     /// What an allocator says that has nothing left.
     Exhausted(String),
     Panicked,
+    /// Whether the user may do this nobody could say.
+    NotAuthorizable {
+        why: String,
+    },
     /// The audit trail must have every request, and this one could not be told of.
     AuditNotStored,
     NoMessage {

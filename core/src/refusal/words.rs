@@ -323,6 +323,7 @@ impl Display for Internal {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fault(fault) | Self::Exhausted(fault) => write!(f, "{fault}"),
+            Self::NotAuthorizable { why } => f.write_str(why),
             Self::AuditNotStored => f.write_str("failed to store audit event"),
             Self::Panicked => f.write_str("this request caused the server to panic: look in its log for details"),
             Self::NoMessage { message } => write!(f, "the schema has no message {message}"),
