@@ -3,7 +3,7 @@
 use crate::forked::{ForkedLog, Holds, Room};
 use crate::hub::Hub;
 use crate::limits::Limits;
-use crate::log::{Fault, Log, LogRead};
+use crate::log::{Fault, Log, LogRead, Prepared};
 use crate::past::{Memory, View};
 use crate::pins::Pins;
 use crate::planted::{Bug, planted};
@@ -267,6 +267,7 @@ impl Engine {
         actor: Actor,
         stamp: Stamp,
     ) -> Result<Vec<Arc<Entry>>, Rejection> {
+        self.prepare_log(&writes).await?;
         let (sender, receiver) = oneshot::channel();
         let command = Command { writes, expects, actor, time_ms: stamp.time.as_millisecond(), answer: sender };
         self.queue.hand_over(Input::Commit(Box::new(command))).map_err(|unsent| match unsent {
@@ -275,6 +276,18 @@ impl Engine {
         })?;
         let stopped = |_| Err(Rejection::Failed("the writer stopped before it answered".into()));
         receiver.await.unwrap_or_else(stopped)
+    }
+
+    /// Has fetched what the log needs for the writes: the writer waits for nobody.
+    async fn prepare_log(&self, writes: &[Write]) -> Result<(), Rejection> {
+        let prepared: Vec<Prepared> = {
+            let state = self.snapshot();
+            writes.iter().filter_map(|write| self.log.prepare(&state.kind(write.kind).storage)).collect()
+        };
+        for prepared in prepared {
+            prepared.await.map_err(|fault| Rejection::Failed(fault.to_string()))?;
+        }
+        Ok(())
     }
 
     /// What seals continue tokens.

@@ -10,6 +10,7 @@ mod authentication;
 mod components;
 mod controller_manager;
 mod controllers;
+mod encryption;
 mod envtest;
 mod etcd;
 mod flags;

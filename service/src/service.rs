@@ -28,6 +28,7 @@ pub struct Service {
     flow: Arc<FlowControl>,
     tokens: Arc<dyn Tokens>,
     auditor: Option<Arc<Auditor>>,
+    meters: Vec<Meter>,
     /// The version up to which roles have been gathered.
     gathered: AtomicU64,
 }
@@ -39,7 +40,12 @@ pub struct Options {
     pub tokens: Arc<dyn Tokens>,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
+    /// What is counted elsewhere, and told with what is counted here.
+    pub meters: Vec<Meter>,
 }
+
+/// Metrics as text, without the line that ends it.
+pub type Meter = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// How many requests may be in progress at once; zero for any number. Watches do not count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,7 +56,7 @@ pub struct Limits {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { limits: Limits::default(), tokens: Arc::new(NoTokens), auditor: None }
+        Options { limits: Limits::default(), tokens: Arc::new(NoTokens), auditor: None, meters: Vec::new() }
     }
 }
 
@@ -58,7 +64,7 @@ impl Service {
     pub fn new(engine: Arc<Engine>, options: Options) -> Arc<Service> {
         let metrics = Arc::new(Metrics::default());
         let flow = FlowControl::new(options.limits, metrics.clone(), engine.stamp().seed);
-        Service::of(engine, metrics, flow, options.tokens, options.auditor)
+        Service::of(engine, metrics, flow, options.tokens, options.auditor, options.meters)
     }
 
     /// The door of a fork. Whoever comes to it takes places of this one.
@@ -66,7 +72,7 @@ impl Service {
         let metrics = Arc::new(Metrics::default());
         let flow = self.flow.beside(metrics.clone());
         let began = engine.snapshot().offset;
-        let service = Service::of(engine, metrics, flow, tokens, self.auditor.clone());
+        let service = Service::of(engine, metrics, flow, tokens, self.auditor.clone(), Vec::new());
         // What this one has gathered since is none of the fork's.
         service.note_gathered(Some(self.gathered()).filter(|gathered| *gathered <= began).unwrap_or_default());
         service
@@ -78,10 +84,11 @@ impl Service {
         flow: FlowControl,
         tokens: Arc<dyn Tokens>,
         auditor: Option<Arc<Auditor>>,
+        meters: Vec<Meter>,
     ) -> Arc<Service> {
         let flow = Arc::new(flow);
         let layers = layers::all(&metrics, &flow);
-        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, gathered: AtomicU64::default() })
+        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, meters, gathered: AtomicU64::default() })
     }
 
     /// The version up to which roles have been gathered.
@@ -174,9 +181,10 @@ impl Service {
         let log = self.engine.log().clone();
         let told = self.engine.reads().run(move || Some((log.oldest().ok()?, log.size().ok()?))).await;
         let mut text = self.metrics.render(&self.engine.snapshot(), told, reading, mutating);
-        if let Some(auditor) = &self.auditor {
-            let end = text.rfind("# EOF").unwrap_or(text.len());
-            text.insert_str(end, &auditor.metrics());
+        let end = text.rfind("# EOF").unwrap_or(text.len());
+        for more in self.meters.iter().map(|meter| meter()).chain(self.auditor.iter().map(|auditor| auditor.metrics()))
+        {
+            text.insert_str(end, &more);
         }
         text
     }

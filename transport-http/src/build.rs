@@ -7,11 +7,12 @@ use crate::forks::Forker;
 use crate::forks::live::{Live, Place};
 use crate::paths::Library;
 use crate::transport::{Features, Transport};
+use futures_util::future::BoxFuture;
 use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
-use holdfast_service::{Limits, Options, Service};
+use holdfast_service::{Limits, Meter, Options, Service};
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -38,6 +39,17 @@ pub struct Builder {
     pub components: Option<Components>,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
+    /// Health checks beside its own.
+    pub checks: Vec<Arc<dyn HealthCheck>>,
+    /// What is counted elsewhere.
+    pub meters: Vec<Meter>,
+}
+
+/// Something that the server's health depends on.
+pub trait HealthCheck: Send + Sync {
+    /// As paths name it.
+    fn name(&self) -> &str;
+    fn check(&self) -> BoxFuture<'_, Result<(), String>>;
 }
 
 /// Starts components over a door; they end with the tasks.
@@ -59,6 +71,8 @@ impl Builder {
             forks_max: 0,
             components: None,
             auditor: None,
+            checks: Vec::new(),
+            meters: Vec::new(),
         }
     }
 
@@ -70,7 +84,8 @@ impl Builder {
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
-        let service = Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor });
+        let service =
+            Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor, meters: self.meters });
         Arc::new(Transport {
             service,
             authenticator,
@@ -83,6 +98,7 @@ impl Builder {
             documents: Library::new(address),
             forker,
             components,
+            checks: self.checks.into(),
             live: Arc::new(Live::new(forks_max)),
             place: None,
             stopping: watch::Sender::new(false),
@@ -113,6 +129,7 @@ impl Transport {
             // It is in memory, and whoever rules in it writes nothing to the disk.
             forker: None,
             components: self.components.clone(),
+            checks: self.checks.clone(),
             live: self.live.clone(),
             place: Some(place),
             stopping: watch::Sender::new(false),

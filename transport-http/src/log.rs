@@ -103,6 +103,7 @@ fn about(log: &dyn LogRead) -> Result<Value, Fault> {
         "last": log.last()?.0,
         "oldest": log.oldest()?.0,
         "repaired": log.repaired()?.0,
+        "encrypted": log.encrypts(),
     }))
 }
 
