@@ -55,6 +55,10 @@ impl<L: LogRead + ?Sized> LogRead for SealedLog<L> {
         self.open_all(self.log.scan(resource, after, limit)?)
     }
 
+    fn next_time(&self, after: Offset) -> Result<Option<(Offset, i64)>, Fault> {
+        self.log.next_time(after)
+    }
+
     fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
         let (keyring, mut fault) = (self.live.keyring(), None);
         self.log.each(after, &mut |record| {

@@ -332,10 +332,10 @@ impl Engine {
         }
         if !token.past {
             let log = self.log.clone();
-            let since = self.reads.run(move || log.scan(None, offset, 1)).await;
+            let since = self.reads.run(move || log.next_time(offset)).await;
             let since = since.map_err(Refusal::fault)?;
             let limit_ms = self.stamp().time.as_millisecond() - crate::pins::LIFETIME.as_millis() as i64;
-            if since.first().is_some_and(|record| record.time_ms < limit_ms) {
+            if since.is_some_and(|(_, time_ms)| time_ms < limit_ms) {
                 return Err(expired());
             }
         }

@@ -31,6 +31,11 @@ pub trait LogRead: Send + Sync + 'static {
     /// Up to `limit` records after `after`, in order; of one resource, or of all.
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault>;
 
+    /// The first event after `after`, and its time. What the event was is not looked at.
+    fn next_time(&self, after: Offset) -> Result<Option<(Offset, i64)>, Fault> {
+        Ok(self.scan(None, after, 1)?.first().map(|record| (record.offset(), record.time_ms)))
+    }
+
     /// Visits every record after `after`, in order, until `visit` has enough: for who reads on and on, and holds no more
     /// than it keeps. What comes while it is under way may be visited or not.
     fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
