@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 #[derive(clap::Args, Clone, Debug, Default)]
+#[group(skip)]
 pub struct EncryptionArgs {
-    /// With a data folder that is encrypted: the EncryptionConfiguration of its server.
+    /// EncryptionConfiguration of the data folder: which resources are encrypted in it, and with which keys.
     #[arg(long, alias = "experimental-encryption-provider-config", value_name = "FILE")]
     pub encryption_provider_config: Option<PathBuf>,
 }

@@ -20,8 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Encryption at rest")]
+#[group(skip)]
 pub struct EncryptionArgs {
-    /// Which resources are kept encrypted, and with which keys: an EncryptionConfiguration.
     #[command(flatten)]
     config: Reading,
     /// Follow that file while the server runs.

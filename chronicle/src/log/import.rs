@@ -27,8 +27,7 @@ pub struct Args {
     /// The new data folder.
     #[command(flatten)]
     folder: Folder,
-    /// Encrypt all events as this EncryptionConfiguration says, whatever they were encrypted with [default: leave them as
-    /// they come].
+    // Everything is encrypted as it says, whatever it was encrypted with; without it values stay as they come.
     #[command(flatten)]
     encryption: EncryptionArgs,
     /// Go on with an import that was interrupted, after its last durable event.

@@ -23,7 +23,16 @@ const NEVER: [(&str, &[&str]); 16] = [
     // It stands between the engine and any store, and knows neither store nor server.
     (
         "holdfast-encryption",
-        &["hyper", "rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", "holdfast-component", SERVICE, OUTBOUND],
+        &[
+            "hyper",
+            "rocksdb",
+            "warp",
+            "holdfast-storage-*",
+            "holdfast-transport-*",
+            "holdfast-component",
+            SERVICE,
+            OUTBOUND,
+        ],
     ),
     ("holdfast-tls", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-engine", "holdfast-component"]),
     // Components know the API, and nothing of the server behind it.
