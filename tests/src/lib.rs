@@ -15,6 +15,7 @@ pub mod hooks;
 pub mod kms;
 pub mod large;
 pub mod memory;
+pub mod recorded;
 pub mod scripts;
 pub mod server;
 pub mod storage_suite;

@@ -12,7 +12,7 @@ use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
-use holdfast_service::{Limits, Meter, Options, Service};
+use holdfast_service::{Authorities, Limits, Meter, Options, Service};
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -43,6 +43,8 @@ pub struct Builder {
     pub checks: Vec<Arc<dyn HealthCheck>>,
     /// What is counted elsewhere.
     pub meters: Vec<Meter>,
+    /// Asks authorization webhooks, where the chain has any.
+    pub authorities: Option<Arc<dyn Authorities>>,
 }
 
 /// Something that the server's health depends on.
@@ -73,6 +75,7 @@ impl Builder {
             auditor: None,
             checks: Vec::new(),
             meters: Vec::new(),
+            authorities: None,
         }
     }
 
@@ -80,12 +83,14 @@ impl Builder {
     pub fn build(self) -> Arc<Transport> {
         let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, .. } = self;
         let (forks_max, auditor, components) = (self.forks_max, self.auditor, self.components);
-        let aggregator = aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator);
+        let authorities = self.authorities;
+        let aggregator =
+            aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator, authorities.clone());
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
-        let service =
-            Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor, meters: self.meters });
+        let (tokens, meters) = (authenticator.clone(), self.meters);
+        let service = Service::new(engine, Options { limits, tokens, auditor, meters, authorities });
         Arc::new(Transport {
             service,
             authenticator,
@@ -113,7 +118,8 @@ impl Transport {
     pub(crate) fn beside(&self, engine: Arc<Engine>, place: Place) -> Result<Arc<Transport>, Fault> {
         let cluster = engine.log().identity()?.id.unwrap_or_default();
         let authenticator = self.authenticator.beside(cluster);
-        let aggregator = aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator);
+        let aggregator =
+            aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator, self.service.authorities());
         let authenticator = Arc::new(authenticator);
         let revision = engine.snapshot().registry.revision();
         Ok(Arc::new(Transport {
@@ -140,10 +146,16 @@ impl Transport {
 }
 
 /// Has read what other servers there are, and what the engine needs from outside done.
-fn aggregator(aggregator: Aggregator, engine: &Arc<Engine>, authenticator: &Authenticator) -> Arc<Aggregator> {
+fn aggregator(
+    aggregator: Aggregator,
+    engine: &Arc<Engine>,
+    authenticator: &Authenticator,
+    authorities: Option<Arc<dyn Authorities>>,
+) -> Arc<Aggregator> {
     let aggregator = Arc::new(aggregator);
     aggregator.prime(engine);
     let webhooks = Webhooks::new(engine, aggregator.outbound());
-    engine.set_outside(Arc::new(Effects { webhooks, tokens: authenticator.service_accounts.clone() }));
+    let tokens = authenticator.service_accounts.clone();
+    engine.set_outside(Arc::new(Effects { webhooks, tokens, authorities }));
     aggregator
 }
