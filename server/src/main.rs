@@ -11,6 +11,7 @@ mod authorization;
 mod components;
 mod controller_manager;
 mod controllers;
+mod encryption;
 mod envtest;
 mod etcd;
 mod flags;

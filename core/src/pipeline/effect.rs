@@ -7,6 +7,7 @@ use super::token::TokenClaims;
 use crate::admission::call::{Bucket, Call};
 use crate::authz::Consulted;
 use crate::authz::webhook::Question;
+use crate::event::Offset;
 use crate::kinds::custom::Conversion;
 use crate::object::meta::Document;
 use crate::refusal::Refusal;
@@ -54,6 +55,7 @@ pub struct Answers {
     tokens: Vec<(TokenClaims, SignedToken)>,
     reviews: Vec<(Call, Result<Vec<u8>, String>)>,
     limits: Vec<(Vec<Bucket>, Vec<usize>)>,
+    outdated: Option<Offset>,
     /// What webhooks have said of what users may do.
     pub consulted: Consulted,
 }
@@ -65,6 +67,15 @@ impl Answers {
 
     pub fn signed(&mut self, claims: TokenClaims, token: SignedToken) {
         self.tokens.push((claims, token));
+    }
+
+    /// The log would keep the value of this version otherwise now: a write that changes nothing of it is made all the same.
+    pub fn outdated(&mut self, version: Offset) {
+        self.outdated = Some(version);
+    }
+
+    pub(crate) fn is_outdated(&self, version: Offset) -> bool {
+        self.outdated == Some(version)
     }
 
     /// Which of the buckets had no token.
