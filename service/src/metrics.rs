@@ -4,7 +4,9 @@
 //! or the table could be made to grow.
 
 use crate::Reply;
+use crate::admission_metrics::AdmissionMetrics;
 use holdfast_core::Refusal;
+use holdfast_core::admission::Told;
 use holdfast_core::event::Offset;
 use holdfast_core::state::State;
 use holdfast_engine::Size;
@@ -55,6 +57,7 @@ pub struct Metrics {
     let_go_events: Gauge,
     let_go_bytes: Gauge,
     rejected: Counter,
+    admission: AdmissionMetrics,
 }
 
 /// One request as it is counted, when this is dropped. Without a code there was no answer to count.
@@ -88,6 +91,7 @@ impl Default for Metrics {
         registry.register("holdfast_log_let_go_events", "Events let go since the start", let_go_events.clone());
         registry.register("holdfast_log_let_go_bytes", "What they took", let_go_bytes.clone());
         registry.register("apiserver_rejected_requests", "Requests over the in-flight limits", rejected.clone());
+        let admission = AdmissionMetrics::new(&mut registry);
         Metrics {
             registry: Mutex::new(registry),
             requests,
@@ -101,6 +105,7 @@ impl Default for Metrics {
             let_go_events,
             let_go_bytes,
             rejected,
+            admission,
         }
     }
 }
@@ -109,6 +114,13 @@ impl Record {
     /// Says what the request came to; whoever renders the answer may know better.
     pub fn code(&mut self, code: u16) {
         self.labels.code = code;
+    }
+
+    /// Counts what admission told of the request.
+    pub(crate) fn admitted(&self, told: &Told) {
+        if let Some((metrics, _)) = &self.counting {
+            metrics.admission.note(told, &self.labels);
+        }
     }
 
     pub(crate) fn outcome(&mut self, outcome: Result<&Reply, &Refusal>) {
