@@ -95,7 +95,7 @@ fn kubectl(server: &Server, token: &str, arguments: &[&str]) -> (bool, String) {
 
 /// A webhook decides about requests, about what they need besides their verb, and about reviews; whatever it does
 /// instead of answering, nobody is let in, and nobody else waits.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn webhooks_decide_whatever_they_answer() {
     let (folder, hooks) = (Folder::new(), Hooks::start().await);
     let file = folder.join("authorization.yaml");
