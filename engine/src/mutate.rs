@@ -209,6 +209,15 @@ impl Engine {
         Ok(rehearsed(state, request, decision))
     }
 
+    /// Has admission look at a request that nothing is written for. Gives back the document that it let through.
+    pub async fn admit(&self, state: &State, request: &Request, told: &mut Told) -> Result<Document, Refusal> {
+        let decision = self.judge(state, request, self.stamp(), &mut Answers::default(), told).await?;
+        match decision.answer {
+            Answer::Document { document, .. } => Ok(document),
+            _ => Err(Refusal::Internal(Internal::NoDecision { verb: request.verb.as_str() })),
+        }
+    }
+
     /// Judges a mutation, and has done outside what only the outside can do.
     async fn judge(
         &self,
@@ -291,6 +300,7 @@ impl Engine {
             let meta = &document["metadata"];
             let mut one = request.clone();
             one.verb = Verb::Delete;
+            one.options.delete.is_collective = true;
             one.target.name = meta["name"].as_str().map(str::to_owned);
             one.target.namespace = meta["namespace"].as_str().map(str::to_owned);
             let engine = self.clone();

@@ -252,6 +252,7 @@ fn parse(body: &Value, query: &DeleteOptions) -> Result<(DeleteOptions, bool), R
             &body["preconditions"]["resourceVersion"],
             "preconditions.resourceVersion",
         )?,
+        is_collective: false,
     };
     Ok((options, dry_run))
 }

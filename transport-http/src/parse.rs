@@ -10,7 +10,7 @@ use bytes::Buf;
 use futures_util::Stream;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
-use holdfast_core::kinds::Subresource;
+use holdfast_core::kinds::{Subresource, leads_to_node};
 use holdfast_core::refusal::{BadRequest, Internal};
 use holdfast_core::request::{Body, Format, Options, Verb};
 use holdfast_service::{ActingAs, Named, RequestId, ResourcePath};
@@ -72,6 +72,9 @@ impl Transport {
         self.fit_shape(named, head, understood)?;
         let verb = named.verb;
         named.options = understood.query.options(options_kind(verb))?;
+        if leads_to_node(&named.path.subresource) {
+            named.options.connect.parameters = understood.query.pairs().to_vec();
+        }
         named.body.format = format_of(&head.headers, verb)?;
         if named.options.field_manager.is_none() && named.body.format != Format::ApplyPatch && verb.is_mutating() {
             let agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or("");

@@ -10,6 +10,7 @@ use crate::kinds::custom::{Conversion, relabelled};
 use crate::kinds::known::NAMESPACE;
 use crate::object::meta;
 use crate::pipeline::effect::{Effect, Stop};
+use crate::refusal::{BadRequest, Refusal};
 use crate::request::Verb;
 use serde_json::{Map, Value, json};
 use std::rc::Rc;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 pub(super) type Seen = usize;
 
 impl<'a> Attributes<'a> {
-    fn asked(&self, version: usize) -> Asked<'a> {
+    fn asked(&self, version: usize) -> Asked<'_> {
         let shown = &self.kind.versions[version];
         Asked {
             operation: self.operation.as_str(),
@@ -29,7 +30,15 @@ impl<'a> Attributes<'a> {
             subresource: self.subresource(),
             // A namespace is where it is named, and still an object of the cluster.
             is_namespaced: !self.namespace().is_empty(),
-            name: self.request.name(),
+            name: self.shown_name(),
+        }
+    }
+
+    /// The object's name as far as it is known: a new one's may be made later.
+    fn shown_name(&self) -> &str {
+        match self.asked_name() {
+            "" if self.operation == Operation::Create => self.object["metadata"]["name"].as_str().unwrap_or(""),
+            name => name,
         }
     }
 
@@ -113,6 +122,11 @@ impl<'a> Attributes<'a> {
         let Body::Object { version: own } = self.body else { return Ok(document) };
         let mut document = document;
         match &self.kind.custom {
+            // It is answered in the version that it was asked in.
+            None if !self.kind.stored => {
+                crate::kinds::default(crate::kinds::layout(self.kind, version)?, &mut document);
+                Ok(document)
+            }
             None => {
                 self.kind.default_to_hub(version, &mut document)?;
                 Ok(document)
@@ -126,6 +140,15 @@ impl<'a> Attributes<'a> {
                 }
             }
         }
+    }
+
+    /// Takes what somebody made of the object as it was shown to them. It stays in its namespace.
+    pub(super) fn take_back(&mut self, changed: Value, shown: &Value, version: Seen) -> Result<(), Stop> {
+        if changed["metadata"]["namespace"] != shown["metadata"]["namespace"] {
+            return Err(Refusal::BadRequest(BadRequest::OtherNamespace).into());
+        }
+        self.object = self.brought_back(changed, version)?;
+        Ok(())
     }
 
     fn by_webhook(&self, object: Value, to: String) -> Result<Value, Stop> {
@@ -156,15 +179,11 @@ impl<'a> Attributes<'a> {
             "operation": self.operation.as_str(), "userInfo": user_document(self.user()),
             "dryRun": self.is_dry_run(), "options": self.options_document(),
         });
-        let name = match self.request.name() {
-            "" => self.object["metadata"]["name"].as_str().unwrap_or(""),
-            name => name,
-        };
         let namespace = if self.is_on(NAMESPACE) { self.request.name() } else { self.namespace() };
         for (field, value) in [
             ("subResource", self.subresource()),
             ("requestSubResource", self.subresource()),
-            ("name", name),
+            ("name", self.shown_name()),
             ("namespace", namespace),
         ] {
             if !value.is_empty() {
@@ -175,6 +194,9 @@ impl<'a> Attributes<'a> {
     }
 
     fn options_document(&self) -> Value {
+        if self.operation == Operation::Connect {
+            return Value::Null;
+        }
         let options = &self.request.options;
         let kind = match (self.operation, self.request.verb) {
             (Operation::Delete, _) => "DeleteOptions",
@@ -230,7 +252,7 @@ impl<'a> Attributes<'a> {
             resource: self.kind.resource.clone(),
             subresource: self.subresource().to_owned(),
             namespace: self.namespace().to_owned(),
-            name: self.request.name().to_owned(),
+            name: self.asked_name().to_owned(),
         });
         Scope {
             fixed: [

@@ -48,7 +48,8 @@ mod unified;
 mod versions;
 
 pub use allocate::{Allocate, Allocator, Claims};
-pub use connect::{CheckConnect, ConnectOptions};
+pub use connect::{CheckConnect, ConnectOptions, leads_to_node};
+pub(crate) use connect::{connect_document, part_layout};
 pub use deprecations::Deprecation;
 #[cfg(test)]
 pub(crate) use groups::default_rules;

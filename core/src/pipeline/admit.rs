@@ -54,7 +54,16 @@ pub(super) fn part(
     document: Value,
     old: &Value,
 ) -> Result<Value, Stop> {
-    let mut attributes = of(context, operation, Body::Part(body), document, old);
+    both(context, of(context, operation, Body::Part(body), document, old))
+}
+
+/// Both halves, for a document of the path's kind that is posted and never stored.
+pub(super) fn question(context: &Context, document: Value) -> Result<Value, Stop> {
+    let body = Body::Object { version: context.request.target.version };
+    both(context, of(context, Operation::Create, body, document, &Value::Null))
+}
+
+fn both(context: &Context, mut attributes: Attributes) -> Result<Value, Stop> {
     let outcome = admission::mutate(&mut attributes).and_then(|()| admission::validate(&mut attributes));
     let Attributes { object, admitted, .. } = attributes;
     context.admitted.borrow_mut().extend(admitted);

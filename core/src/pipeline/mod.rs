@@ -8,6 +8,7 @@
 
 mod admit;
 mod allocate;
+mod ask;
 mod bind;
 mod body;
 mod candidate;
@@ -47,7 +48,7 @@ pub use token::{BoundTo, TokenClaims};
 use crate::admission::{Admitted, Told};
 use crate::authz::{Authorizer, Chain};
 use crate::event::Actor;
-use crate::kinds::{Kind, Version};
+use crate::kinds::{Kind, Question, Version};
 use crate::refusal::{Internal, Refusal, Subject};
 use crate::request::Request;
 use crate::stamp::Stamp;
@@ -159,12 +160,13 @@ impl Context<'_> {
         self.state.authorizer(&self.chain, &self.answers.consulted)
     }
 
-    /// Targets are resolved against the snapshot's own registry before, and kinds that are only posted have no writes.
+    /// Targets are resolved against the snapshot's own registry before. Kinds that are only posted have no writes, but
+    /// questions.
     fn check_stored(&self) -> Result<(), Refusal> {
         if !self.state.registry.serves(self.request.target.kind) {
             return Err(Refusal::NoSuchPath);
         }
-        if !self.kind.stored {
+        if !self.kind.stored && !self.kind.question.is_some_and(|question| question != Question::Binding) {
             return Err(Refusal::Internal(Internal::NotStored { kind: self.kind.kind.clone() }));
         }
         Ok(())

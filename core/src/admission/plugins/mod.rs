@@ -96,7 +96,7 @@ impl Plugin {
 }
 
 /// Plug-ins of Kubernetes that this release does not have: to turn one off is to leave things as they are.
-pub const NOT_BUILT: [&str; 2] = ["ImagePolicyWebhook", "MutatingAdmissionPolicy"];
+pub const NOT_BUILT: [&str; 1] = ["ImagePolicyWebhook"];
 
 /// All plug-ins, in the order in which they run. Those that have no step are known by name and have nothing to do here.
 pub static PLUGINS: &[Plugin] = &[
@@ -136,6 +136,7 @@ pub static PLUGINS: &[Plugin] = &[
     Plugin::on("DefaultIngressClass").mutate(network::default_ingress_class),
     Plugin::off("DenyServiceExternalIPs").validate(network::deny_external_addresses),
     Plugin::on("PodTopologyLabels").mutate(topology::labels),
+    Plugin::on("MutatingAdmissionPolicy").mutate(policies::mutate),
     Plugin::on("MutatingAdmissionWebhook").mutate(webhooks::mutate),
     Plugin::on("ValidatingAdmissionPolicy").validate(policies::validate),
     Plugin::on("ValidatingAdmissionWebhook").validate(webhooks::validate),
