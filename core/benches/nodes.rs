@@ -30,7 +30,8 @@ fn main() {
                     {"name": "m", "persistentVolumeClaim": {"claimName": format!("claim-{number}")}},
                 ],
             }});
-            let (space, secret) = (format!("ns-{}", number % NAMESPACES), json!({"namespace": "storage", "name": "all"}));
+            let (space, secret) =
+                (format!("ns-{}", number % NAMESPACES), json!({"namespace": "storage", "name": "all"}));
             let volume = json!({"spec": {
                 "claimRef": {"namespace": space, "name": format!("claim-{number}")},
                 "csi": {"nodePublishSecretRef": secret},
@@ -41,7 +42,8 @@ fn main() {
             work += began.elapsed();
         }
         println!("  take in a pod with its volume {:>9.3} µs", work.as_secs_f64() * 1e6 / pods as f64);
-        let (chain, rbac, consulted) = (Arc::new(Chain::new(vec![Way::Node])), RbacIndex::default(), Consulted::default());
+        let (chain, rbac, consulted) =
+            (Arc::new(Chain::new(vec![Way::Node])), RbacIndex::default(), Consulted::default());
         let authorizer = Authorizer { chain: &chain, rbac: &rbac, nodes: Some(&graph), consulted: &consulted };
         let users: Vec<User> =
             (0..nodes).map(|node| User::new(format!("system:node:node-{node}"), &["system:nodes"])).collect();
@@ -58,7 +60,8 @@ fn main() {
             ("the secret of all volumes", "secrets", "storage", "all", 0, true),
             ("a secret of another node's pod", "secrets", "", "secret-#", 1, false),
         ] {
-            let asked: Vec<_> = numbers.iter().map(|number| (&users[(number + other) % nodes], of(*number, space, name))).collect();
+            let asked: Vec<_> =
+                numbers.iter().map(|number| (&users[(number + other) % nodes], of(*number, space, name))).collect();
             let began = Instant::now();
             for (user, (namespace, name)) in &asked {
                 let namespace = if *namespace == "-" { "" } else { namespace };

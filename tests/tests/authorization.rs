@@ -88,7 +88,8 @@ fn kubectl(server: &Server, token: &str, arguments: &[&str]) -> (bool, String) {
     });
     let kubeconfig = authority.with_file_name(format!("{token}.kubeconfig"));
     std::fs::write(&kubeconfig, document.to_string()).unwrap();
-    let output = Command::new("kubectl").arg("--kubeconfig").arg(kubeconfig).args(arguments).output().expect("kubectl runs");
+    let output =
+        Command::new("kubectl").arg("--kubeconfig").arg(kubeconfig).args(arguments).output().expect("kubectl runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     (output.status.success(), text)
 }
@@ -235,9 +236,18 @@ fn what_contradicts_itself_does_not_start() {
     let policies = write("policies", "{\"user\":\"jane\"}\n{\"user\":1}\n");
     let empty = write("authorization.yaml", &configuration(json!([{"type": "RBAC", "name": "x"}, {"type": "Y"}])));
     for (options, expected) in [
-        (vec!["--authorization-mode=ABAC,Webhook".into()], "[authorization-mode ABAC's authorization policy file not passed, authorization-mode Webhook's authorization config file not passed]"),
-        (vec![format!("--authorization-policy-file={policies}")], "cannot specify --authorization-policy-file without mode ABAC"),
-        (vec!["--authorization-webhook-config-file=x".into()], "cannot specify --authorization-webhook-config-file without mode Webhook"),
+        (
+            vec!["--authorization-mode=ABAC,Webhook".into()],
+            "[authorization-mode ABAC's authorization policy file not passed, authorization-mode Webhook's authorization config file not passed]",
+        ),
+        (
+            vec![format!("--authorization-policy-file={policies}")],
+            "cannot specify --authorization-policy-file without mode ABAC",
+        ),
+        (
+            vec!["--authorization-webhook-config-file=x".into()],
+            "cannot specify --authorization-webhook-config-file without mode Webhook",
+        ),
         (
             vec!["--authorization-mode=ABAC".into(), format!("--authorization-policy-file={policies}")],
             "line 2: {\"user\":1}: the field \"user\" must be a string",
@@ -246,7 +256,10 @@ fn what_contradicts_itself_does_not_start() {
             vec![format!("--authorization-config={empty}"), "--authorization-mode=RBAC".into()],
             "--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined",
         ),
-        (vec![format!("--authorization-config={empty}")], "authorizers[0].name: Invalid value: \"x\": must be \"rbac\" when type=RBAC, authorizers[1].type: Unsupported value: \"Y\""),
+        (
+            vec![format!("--authorization-config={empty}")],
+            "authorizers[0].name: Invalid value: \"x\": must be \"rbac\" when type=RBAC, authorizers[1].type: Unsupported value: \"Y\"",
+        ),
         (vec!["--authorization-mode=RBAC,RBAC".into()], "has mode specified more than once"),
         (vec!["--authorization-always-allow-paths=/a*b".into()], "only trailing * allowed in \"/a*b\""),
         (vec!["--authorization-webhook-version=v2".into()], "unsupported webhook authorizer version \"v2\""),
@@ -262,7 +275,8 @@ fn what_contradicts_itself_does_not_start() {
 async fn policies_of_a_file_decide() {
     let folder = Folder::new();
     let file = folder.join("policies");
-    let line = |spec: Value| json!({"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": spec});
+    let line =
+        |spec: Value| json!({"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": spec});
     let lines = [
         line(json!({"user": "alice", "namespace": "*", "resource": "*", "apiGroup": "*"})),
         line(json!({"user": "alice", "nonResourcePath": "*"})),
@@ -288,7 +302,8 @@ async fn policies_of_a_file_decide() {
 #[tokio::test]
 async fn nodes_see_what_their_pods_need() {
     let folder = Folder::new();
-    let options = ["--authorization-mode=Node,RBAC".to_owned(), "--enable-admission-plugins=NodeRestriction".to_owned()];
+    let options =
+        ["--authorization-mode=Node,RBAC".to_owned(), "--enable-admission-plugins=NodeRestriction".to_owned()];
     let server = start(&folder, &options);
     let admin = Wire::admin(&server);
     let core = "/api/v1/namespaces/default";

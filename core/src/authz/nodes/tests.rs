@@ -72,7 +72,12 @@ fn a_node_does_what_its_pods_need() {
         let words: Vec<&'static str> = row.split(' ').map(word).collect();
         let _ = (verb, group, resource, subresource, namespace, name);
         let target = ResourceTarget {
-            group: words[1], resource: words[2], subresource: words[3], namespace: words[4], name: words[5], selected,
+            group: words[1],
+            resource: words[2],
+            subresource: words[3],
+            namespace: words[4],
+            name: words[5],
+            selected,
             version: "v1",
         };
         let verdict = authorize(Some(&graph), &node, &Attributes::resource(words[0], target));
@@ -144,8 +149,14 @@ fn a_node_does_what_its_pods_need() {
         ("get - nodes - - two", "node 'one' cannot read 'two', only its own Node object"),
         ("list - nodes - - -", "node 'one' cannot read all nodes, only its own Node object"),
         ("delete - nodes - - one", ""),
-        ("list coordination.k8s.io leases - kube-node-lease -", "can only get, create, update, patch, or delete a node lease"),
-        ("get coordination.k8s.io leases - n one", "can only access leases in the \"kube-node-lease\" system namespace"),
+        (
+            "list coordination.k8s.io leases - kube-node-lease -",
+            "can only get, create, update, patch, or delete a node lease",
+        ),
+        (
+            "get coordination.k8s.io leases - n one",
+            "can only access leases in the \"kube-node-lease\" system namespace",
+        ),
         (
             "get coordination.k8s.io leases - kube-node-lease two",
             "can only access node lease with the same name as the requesting node",
@@ -201,7 +212,8 @@ impl Twin {
             references::of_pod(pod, |reference| found |= reference == wanted);
             found
         };
-        let named = |wanted: &dyn Fn() -> Reference<'static>| namespace == "n" && pods().any(|pod| names(pod, wanted()));
+        let named =
+            |wanted: &dyn Fn() -> Reference<'static>| namespace == "n" && pods().any(|pod| names(pod, wanted()));
         let has_claim = |namespace: &str, name: &str| {
             let wanted = || Reference::Claim(name.to_owned().into());
             namespace == "n" && pods().any(|pod| names(pod, wanted()))
@@ -257,7 +269,8 @@ fn some_volume() -> impl Strategy<Value = Value> {
     let letter = || prop::sample::select(vec!["", "a", "b", "c", "a-a"]);
     (letter(), letter(), letter()).prop_map(|(claim, secret, other)| {
         let claim = json!({"namespace": "n", "name": claim});
-        let csi = json!({"nodeStageSecretRef": {"name": secret, "namespace": "n"}, "nodePublishSecretRef": {"name": other}});
+        let csi =
+            json!({"nodeStageSecretRef": {"name": secret, "namespace": "n"}, "nodePublishSecretRef": {"name": other}});
         json!({"spec": {"claimRef": claim, "csi": csi}})
     })
 }
