@@ -121,7 +121,6 @@ pub const API_SERVER: &[&str] = &[
     "emulation-forward-compatible",
     "enable-garbage-collector",
     "enable-inflight-quota-handler",
-    "enable-priority-and-fairness",
     "enable-swagger-ui",
     "encryption-provider-config",
     "encryption-provider-config-automatic-reload",

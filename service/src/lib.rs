@@ -9,6 +9,7 @@
 //! itself is in [`housekeeping`], and comes through the door as well.
 
 mod call;
+pub mod fairness;
 pub mod housekeeping;
 mod layers;
 mod lookup;
@@ -20,7 +21,7 @@ mod shares;
 mod tokens;
 
 pub use call::{ActingAs, Asked, Call, Named, RequestId, ResourcePath, Source};
-pub use layers::{Layer, Next, Outcome, Passage};
+pub use layers::{Layer, Next, Outcome, Passage, Place};
 pub use metrics::{Record, Watching};
 pub use reply::{Answer, Draft, Granted, Listed, Reply, Shown, Watched};
 pub use scene::Scene;

@@ -4,6 +4,7 @@
 //! or the table could be made to grow.
 
 use crate::Reply;
+use crate::fairness::{Flow, Measures};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::state::State;
@@ -55,6 +56,7 @@ pub struct Metrics {
     let_go_events: Gauge,
     let_go_bytes: Gauge,
     rejected: Counter,
+    pub(crate) fairness: Measures,
 }
 
 /// One request as it is counted, when this is dropped. Without a code there was no answer to count.
@@ -62,6 +64,8 @@ pub struct Metrics {
 pub struct Record {
     counting: Option<(Arc<Metrics>, Instant)>,
     pub(crate) labels: RequestLabels,
+    /// Of flow control, where the request came that far.
+    pub(crate) flow: Option<Arc<Flow>>,
 }
 
 impl Default for Metrics {
@@ -88,6 +92,8 @@ impl Default for Metrics {
         registry.register("holdfast_log_let_go_events", "Events let go since the start", let_go_events.clone());
         registry.register("holdfast_log_let_go_bytes", "What they took", let_go_bytes.clone());
         registry.register("apiserver_rejected_requests", "Requests over the in-flight limits", rejected.clone());
+        let fairness = Measures::default();
+        fairness.register(&mut registry);
         Metrics {
             registry,
             requests,
@@ -101,11 +107,17 @@ impl Default for Metrics {
             let_go_events,
             let_go_bytes,
             rejected,
+            fairness,
         }
     }
 }
 
 impl Record {
+    /// What flow control made of the request.
+    pub fn flow(&self) -> Option<&Arc<Flow>> {
+        self.flow.as_ref()
+    }
+
     /// Says what the request came to; whoever renders the answer may know better.
     pub fn code(&mut self, code: u16) {
         self.labels.code = code;
@@ -120,7 +132,8 @@ impl Drop for Record {
     fn drop(&mut self) {
         let Some((metrics, began)) = self.counting.take().filter(|_| self.labels.code != 0) else { return };
         let RequestLabels { verb, resource, code, .. } = &self.labels;
-        tracing::debug!(verb, resource, code, "answered");
+        let (apf_pl, apf_fs) = self.flow.as_ref().map_or(("", ""), |flow| (flow.level(), &*flow.schema));
+        tracing::debug!(verb, resource, code, apf_pl, apf_fs, "answered");
         if verb != "watch" {
             let verb = VerbLabels { verb: verb.clone() };
             metrics.durations.get_or_create(&verb).observe(began.elapsed().as_secs_f64());
@@ -132,7 +145,7 @@ impl Drop for Record {
 impl Metrics {
     /// Begins to count a request.
     pub fn begin(self: &Arc<Self>) -> Record {
-        Record { counting: Some((self.clone(), Instant::now())), labels: RequestLabels::default() }
+        Record { counting: Some((self.clone(), Instant::now())), ..Record::default() }
     }
 
     pub fn rejected(&self) {

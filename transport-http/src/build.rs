@@ -13,6 +13,7 @@ use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
 use holdfast_service::{Limits, Options, Service};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -21,6 +22,8 @@ pub struct Builder {
     pub engine: Arc<Engine>,
     pub authenticator: Authenticator,
     pub limits: Limits,
+    /// How long requests wait for their turn at most; otherwise who is over the limits is refused.
+    pub fairness: Option<Duration>,
     pub features: Features,
     /// How servers are reached that answer for parts of the API.
     pub aggregation: aggregate::Settings,
@@ -50,6 +53,7 @@ impl Builder {
             engine,
             authenticator: Authenticator::default(),
             limits: Limits::default(),
+            fairness: None,
             features: Features::default(),
             aggregation: Default::default(),
             trust: None,
@@ -65,12 +69,13 @@ impl Builder {
     /// The transport, which is not ready before somebody [says so](Transport::be_ready).
     pub fn build(self) -> Arc<Transport> {
         let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, .. } = self;
-        let (forks_max, auditor, components) = (self.forks_max, self.auditor, self.components);
+        let (forks_max, auditor, components, fairness) =
+            (self.forks_max, self.auditor, self.components, self.fairness);
         let aggregator = aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator);
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
-        let service = Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor });
+        let service = Service::new(engine, Options { limits, fairness, tokens: authenticator.clone(), auditor });
         Arc::new(Transport {
             service,
             authenticator,

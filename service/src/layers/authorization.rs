@@ -14,6 +14,18 @@ use std::sync::Arc;
 
 pub struct Authorization;
 
+/// Comes before flow control: it is for whom a request is made that says whose turn it is.
+pub struct Impersonation;
+
+impl Layer for Impersonation {
+    fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
+        match act_as_another(next.service(), passage) {
+            Ok(()) => next.call(passage),
+            Err(refusal) => refused(refusal),
+        }
+    }
+}
+
 /// All kinds of all groups, or all objects.
 const ALL: &str = "*";
 /// What one must be allowed to do with all of them to see the log.
@@ -21,9 +33,6 @@ const READS: [&str; 3] = ["get", "list", "watch"];
 
 impl Layer for Authorization {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
-        if let Err(refusal) = act_as_another(next.service(), passage) {
-            return refused(refusal);
-        }
         let judged = judge(next.service(), passage);
         if let Some(trail) = &mut passage.trail {
             let (decision, reason) = match &judged {
@@ -95,7 +104,7 @@ fn named_attributes<'a>(verb: &'a str, path: &'a ResourcePath, name: &'a str) ->
 }
 
 /// The same for a request that knows its kind.
-fn of_request<'a>(state: &'a State, request: &'a Request) -> Result<Attributes<'a>, Refusal> {
+pub(crate) fn of_request<'a>(state: &'a State, request: &'a Request) -> Result<Attributes<'a>, Refusal> {
     let target = &request.target;
     // The kind has gone since the caller saw it, and so has what was to be done.
     if !state.registry.serves(target.kind) {
