@@ -195,9 +195,14 @@ fn a_schema_says_whether_its_level_is_there() {
 }
 
 #[test]
-fn without_any_objects_there_are_the_mandatory_ones() {
-    let world = World::new();
-    let configuration = Configuration::of(&world.state);
-    assert_eq!(configuration.levels.keys().collect::<Vec<_>>(), ["catch-all", "exempt"]);
-    assert_eq!(configuration.schemas.iter().count(), 2);
+fn what_a_server_cannot_do_without_is_there_in_any_case() {
+    let mut world = World::new();
+    let levels = |world: &World| Configuration::of(&world.state).levels.into_keys().collect::<Vec<_>>();
+    // Before there are any objects, it goes by those that it will make.
+    assert_eq!(levels(&world).len(), 8);
+    let schema = json!({"metadata": {"name": "mine"}, "spec": {"priorityLevelConfiguration": {"name": "later"}}});
+    world.send(Verb::Create, SCHEMAS, None, schema).unwrap();
+    assert_eq!(levels(&world), ["catch-all", "exempt"]);
+    let schemas = Configuration::of(&world.state).schemas;
+    assert_eq!(schemas.iter().map(|schema| &*schema.name).collect::<Vec<_>>(), ["exempt", "catch-all"]);
 }

@@ -150,6 +150,9 @@ impl Server {
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
             token_seconds_max: args.authentication.token_seconds_max()?,
             extend_tokens: args.authentication.service_account_extend_token_expiration,
+            deletions_max: args
+                .delete_collection_workers
+                .map_or(Settings::default().deletions_max, |workers| usize::try_from(workers).unwrap_or(0).max(1)),
             ..Settings::default()
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };

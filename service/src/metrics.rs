@@ -145,7 +145,8 @@ impl Drop for Record {
 impl Metrics {
     /// Begins to count a request.
     pub fn begin(self: &Arc<Self>) -> Record {
-        Record { counting: Some((self.clone(), Instant::now())), ..Record::default() }
+        let counting = Some((self.clone(), Instant::now()));
+        Record { counting, labels: RequestLabels::default(), flow: None }
     }
 
     pub fn rejected(&self) {

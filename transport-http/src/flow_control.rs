@@ -12,7 +12,10 @@ const LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel
 /// Says in the answer which schema and which level the request belonged to.
 pub fn tell(response: &mut Response, flow: &Flow) {
     for (name, uid) in [(SCHEMA, &flow.schema_uid), (LEVEL, &flow.level_uid)] {
-        if let Ok(uid) = HeaderValue::from_str(uid) {
+        // A server that is about to make the objects does not know their uids yet.
+        if let Ok(uid) = HeaderValue::from_str(uid)
+            && !uid.is_empty()
+        {
             response.headers_mut().insert(name, uid);
         }
     }

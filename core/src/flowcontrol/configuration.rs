@@ -3,7 +3,7 @@
 use super::queues::Queuing;
 use super::schemas::{Schema, Schemas};
 use crate::authz::bootstrap_objects::flow_control_objects;
-use crate::kinds::{Known, known};
+use crate::kinds::{KindId, Known, known};
 use crate::state::State;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -34,8 +34,13 @@ pub struct Level {
 }
 
 impl Configuration {
-    /// That of the objects in the state. Those that a server cannot do without are there in any case.
+    /// That of the objects in the state. Those that a server cannot do without are there in any case; and one that has
+    /// none yet goes by those that it is about to make.
     pub fn of(state: &State) -> Configuration {
+        let none = |(kind, _): (KindId, usize)| state.count(kind) == 0;
+        if state.registry.known(known::FLOW_SCHEMA).is_none_or(none) {
+            return Configuration::built_in();
+        }
         let mut levels: BTreeMap<String, Level> = stored::<LevelSpec>(state, known::PRIORITY_LEVEL_CONFIGURATION)
             .map(|object| (object.metadata.name.clone(), object.into()))
             .collect();

@@ -24,8 +24,12 @@ pub struct Settings {
     pub token_seconds_max: Option<i64>,
     /// Whether tokens that nodes get for pods are good for longer than they say, so that old clients go on.
     pub extend_tokens: bool,
+    /// How many objects of a collection are deleted at once.
+    pub deletions_max: usize,
 }
 
+/// So many that they share a few fsyncs.
+const DELETIONS_MAX: usize = 256;
 /// As in Kubernetes.
 const EVENT_TTL: Duration = Duration::from_secs(3600);
 
@@ -41,6 +45,7 @@ impl Default for Settings {
             namespace_grace: Duration::ZERO,
             token_seconds_max: None,
             extend_tokens: true,
+            deletions_max: DELETIONS_MAX,
         }
     }
 }

@@ -111,10 +111,13 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        match self.state {
-            State::Left => {}
-            State::Waiting if self.leave(Leave::Cancelled) => {}
-            State::Waiting | State::Running => self.end(),
+        let over = match self.state {
+            State::Left => true,
+            State::Waiting => self.leave(Leave::Cancelled),
+            State::Running => false,
+        };
+        if !over {
+            self.end();
         }
     }
 }

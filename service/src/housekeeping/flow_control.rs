@@ -41,8 +41,8 @@ async fn keep(service: &Arc<Service>, fairness: &Fairness) -> Result<(), Fault> 
     look(service, fairness).await;
     loop {
         tokio::select! {
-            event = schemas.next() => _ = event?,
-            event = levels.next() => _ = event?,
+            event = schemas.next() => drop(event?),
+            event = levels.next() => drop(event?),
             _ = looking.tick() => {}
             _ = adjusting.tick() => {
                 fairness.adjust();
