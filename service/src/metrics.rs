@@ -56,6 +56,7 @@ pub struct Metrics {
     let_go_events: Gauge,
     let_go_bytes: Gauge,
     rejected: Counter,
+    terminations: Family<RequestLabels, Counter>,
     pub(crate) fairness: Measures,
 }
 
@@ -81,6 +82,7 @@ impl Default for Metrics {
         let offset = Gauge::default();
         let [oldest, log_bytes, let_go_events, let_go_bytes]: [Gauge; 4] = Default::default();
         let rejected = Counter::default();
+        let terminations = Family::default();
         registry.register("apiserver_request", "Requests answered", requests.clone());
         registry.register("apiserver_request_duration_seconds", "Time until the answer began", durations.clone());
         registry.register("apiserver_current_inflight_requests", "Requests in progress", inflight.clone());
@@ -92,6 +94,8 @@ impl Default for Metrics {
         registry.register("holdfast_log_let_go_events", "Events let go since the start", let_go_events.clone());
         registry.register("holdfast_log_let_go_bytes", "What they took", let_go_bytes.clone());
         registry.register("apiserver_rejected_requests", "Requests over the in-flight limits", rejected.clone());
+        let help = "Requests ended to protect the server";
+        registry.register("apiserver_request_terminations", help, terminations.clone());
         let fairness = Measures::default();
         fairness.register(&mut registry);
         Metrics {
@@ -107,6 +111,7 @@ impl Default for Metrics {
             let_go_events,
             let_go_bytes,
             rejected,
+            terminations,
             fairness,
         }
     }
@@ -149,8 +154,10 @@ impl Metrics {
         Record { counting, labels: RequestLabels::default(), flow: None }
     }
 
-    pub fn rejected(&self) {
+    /// Counts a request that is refused because there are too many.
+    pub fn rejected(&self, record: &Record) {
         self.rejected.inc();
+        self.terminations.get_or_create(&RequestLabels { code: 429, ..record.labels.clone() }).inc();
     }
 
     /// Counts a watch for as long as the result lives.
