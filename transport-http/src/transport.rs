@@ -165,7 +165,14 @@ impl Transport {
         let service = &self.service;
         self.aggregator.prime(service.engine());
         tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::Now));
-        tasks.spawn(registrar::ensure(service).await?.run(service.clone()));
+        // At the same time, so that all of it shares a few fsyncs.
+        let flow_control = async {
+            if let Some(fairness) = service.fairness() {
+                housekeeping::flow_control::ensure(service, fairness).await;
+            }
+        };
+        let (registered, ()) = tokio::join!(registrar::ensure(service), flow_control);
+        tasks.spawn(registered?.run(service.clone()));
         if let Some(fairness) = service.fairness() {
             tasks.spawn(housekeeping::flow_control::run(service.clone(), fairness.clone()));
         }

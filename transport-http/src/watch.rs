@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
 /// How long a watch has its place among requests in progress, if its reader takes what there is slowly.
-const BEGINNING_MAX: Duration = Duration::from_secs(15);
+const BEGINNING_MAX: Duration = Duration::from_secs(1);
 /// How often a watcher that asked for it is told how far it has come.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 /// What stands before a Protobuf event in a stream.

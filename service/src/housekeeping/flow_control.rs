@@ -17,6 +17,14 @@ const UPKEEP_PERIOD: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_secs(1);
 
+/// Goes by the objects as they are, and has those brought back that are not as they should be.
+pub async fn ensure(service: &Arc<Service>, fairness: &Fairness) {
+    let engine = service.engine();
+    let state = engine.snapshot();
+    fairness.configure(&state);
+    super::make(service, upkeep::plan(&state, engine.stamp())).await;
+}
+
 /// Runs as long as the engine does.
 pub async fn run(service: Arc<Service>, fairness: Arc<Fairness>) {
     loop {
@@ -38,7 +46,7 @@ async fn keep(service: &Arc<Service>, fairness: &Fairness) -> Result<(), Fault> 
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         interval.tick().await;
     }
-    look(service, fairness).await;
+    ensure(service, fairness).await;
     loop {
         tokio::select! {
             event = schemas.next() => drop(event?),
@@ -51,14 +59,6 @@ async fn keep(service: &Arc<Service>, fairness: &Fairness) -> Result<(), Fault> 
         }
         tokio::time::sleep(PAUSE).await;
         while schemas.next_ready()?.is_some() || levels.next_ready()?.is_some() {}
-        look(service, fairness).await;
+        ensure(service, fairness).await;
     }
-}
-
-/// Goes by the objects as they are, and has those brought back that are not as they should be.
-async fn look(service: &Arc<Service>, fairness: &Fairness) {
-    let engine = service.engine();
-    let state = engine.snapshot();
-    fairness.configure(&state);
-    super::make(service, upkeep::plan(&state, engine.stamp())).await;
 }
