@@ -7,6 +7,7 @@ mod aggregation;
 mod apiserver;
 mod audit;
 mod authentication;
+mod authorization;
 mod components;
 mod controller_manager;
 mod controllers;

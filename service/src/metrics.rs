@@ -4,8 +4,10 @@
 //! or the table could be made to grow.
 
 use crate::Reply;
+use crate::decisions::Decisions;
 use crate::fairness::{Flow, Measures};
 use holdfast_core::Refusal;
+use holdfast_core::authz::{Judged, User};
 use holdfast_core::event::Offset;
 use holdfast_core::state::State;
 use holdfast_engine::Size;
@@ -15,8 +17,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
@@ -39,12 +41,22 @@ struct KindLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct UserLabels {
+    username: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResourceLabels {
     resource: String,
 }
 
 pub struct Metrics {
-    registry: Registry,
+    registry: Mutex<Registry>,
     requests: Family<RequestLabels, Counter>,
     durations: Family<VerbLabels, Histogram>,
     inflight: Family<KindLabels, Gauge>,
@@ -58,6 +70,11 @@ pub struct Metrics {
     rejected: Counter,
     terminations: Family<RequestLabels, Counter>,
     pub(crate) fairness: Measures,
+    decisions: Decisions,
+    // Kubernetes' names of these two do not end as those of counters must here.
+    attempts: Family<ResultLabels, Gauge>,
+    users: Family<UserLabels, Gauge>,
+    authentications: Family<ResultLabels, Histogram>,
 }
 
 /// One request as it is counted, when this is dropped. Without a code there was no answer to count.
@@ -83,6 +100,10 @@ impl Default for Metrics {
         let [oldest, log_bytes, let_go_events, let_go_bytes]: [Gauge; 4] = Default::default();
         let rejected = Counter::default();
         let terminations = Family::default();
+        let (attempts, users) = (Family::default(), Family::default());
+        let authentications = Family::<ResultLabels, Histogram>::new_with_constructor(|| {
+            Histogram::new(std::iter::successors(Some(0.001), |bound| Some(bound * 2.0)).take(15))
+        });
         registry.register("apiserver_request", "Requests answered", requests.clone());
         registry.register("apiserver_request_duration_seconds", "Time until the answer began", durations.clone());
         registry.register("apiserver_current_inflight_requests", "Requests in progress", inflight.clone());
@@ -98,8 +119,13 @@ impl Default for Metrics {
         registry.register("apiserver_request_terminations", help, terminations.clone());
         let fairness = Measures::default();
         fairness.register(&mut registry);
+        let decisions = Decisions::new(&mut registry);
+        registry.register("authentication_attempts", "Requests whose user was looked for", attempts.clone());
+        registry.register("authenticated_user_requests", "Requests whose user was found", users.clone());
+        let what = "Time until the user was found, or not";
+        registry.register("authentication_duration_seconds", what, authentications.clone());
         Metrics {
-            registry,
+            registry: Mutex::new(registry),
             requests,
             durations,
             inflight,
@@ -113,6 +139,10 @@ impl Default for Metrics {
             rejected,
             terminations,
             fairness,
+            decisions,
+            attempts,
+            users,
+            authentications,
         }
     }
 }
@@ -148,16 +178,40 @@ impl Drop for Record {
 }
 
 impl Metrics {
+    pub fn with_registry(&self, put: impl FnOnce(&mut Registry)) {
+        put(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Begins to count a request.
     pub fn begin(self: &Arc<Self>) -> Record {
         let counting = Some((self.clone(), Instant::now()));
         Record { counting, labels: RequestLabels::default(), flow: None }
     }
 
+    /// Counts what authorization came to.
+    pub fn authorized(&self, judged: &Judged, took: Duration) {
+        self.decisions.count(judged, took);
+    }
+
     /// Counts a request that is refused because there are too many.
     pub fn rejected(&self, record: &Record) {
         self.rejected.inc();
         self.terminations.get_or_create(&RequestLabels { code: 429, ..record.labels.clone() }).inc();
+    }
+
+    /// Counts how it was found out who asks, or not.
+    pub fn authenticated(&self, found: &Result<Option<Arc<User>>, String>, time: Duration) {
+        let result = match found {
+            Ok(Some(_)) => "success",
+            Ok(None) => "failure",
+            Err(_) => "error",
+        };
+        let labels = ResultLabels { result };
+        self.attempts.get_or_create(&labels).inc();
+        self.authentications.get_or_create(&labels).observe(time.as_secs_f64());
+        if let Ok(Some(user)) = found {
+            self.users.get_or_create(&UserLabels { username: counted_as(&user.name).to_owned() }).inc();
+        }
     }
 
     /// Counts a watch for as long as the result lives.
@@ -190,8 +244,20 @@ impl Metrics {
         }
         let mut text = String::new();
         // Writing to a String cannot fail.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        let _ = prometheus_client::encoding::text::encode(
+            &mut text,
+            &self.registry.lock().unwrap_or_else(PoisonError::into_inner),
+        );
         text
+    }
+}
+
+/// As whom a user is counted: few are by name, or the table could be made to grow.
+fn counted_as(name: &str) -> &str {
+    match name {
+        "admin" | "client" | "kube_proxy" | "kubelet" | "system:serviceaccount:kube-system:default" => name,
+        address if address.contains('@') => "email_id",
+        _ => "other",
     }
 }
 

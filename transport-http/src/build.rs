@@ -11,7 +11,7 @@ use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
-use holdfast_service::{Limits, Options, Service};
+use holdfast_service::{Authorities, Limits, Options, Service};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -41,6 +41,8 @@ pub struct Builder {
     pub components: Option<Components>,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
+    /// Asks authorization webhooks, where the chain has any.
+    pub authorities: Option<Arc<dyn Authorities>>,
 }
 
 /// Starts components over a door; they end with the tasks.
@@ -63,19 +65,21 @@ impl Builder {
             forks_max: 0,
             components: None,
             auditor: None,
+            authorities: None,
         }
     }
 
     /// The transport, which is not ready before somebody [says so](Transport::be_ready).
     pub fn build(self) -> Arc<Transport> {
         let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, .. } = self;
-        let (forks_max, auditor, components, fairness) =
-            (self.forks_max, self.auditor, self.components, self.fairness);
-        let aggregator = aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator);
+        let (forks_max, auditor, components) = (self.forks_max, self.auditor, self.components);
+        let (authorities, fairness) = (self.authorities, self.fairness);
+        let aggregator = aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator, authorities.clone());
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
-        let service = Service::new(engine, Options { limits, fairness, tokens: authenticator.clone(), auditor });
+        let options = Options { limits, fairness, tokens: authenticator.clone(), auditor, authorities };
+        let service = Service::new(engine, options);
         Arc::new(Transport {
             service,
             authenticator,
@@ -102,7 +106,7 @@ impl Transport {
     pub(crate) fn beside(&self, engine: Arc<Engine>, place: Place) -> Result<Arc<Transport>, Fault> {
         let cluster = engine.log().identity()?.id.unwrap_or_default();
         let authenticator = self.authenticator.beside(cluster);
-        let aggregator = aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator);
+        let aggregator = aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator, self.service.authorities());
         let authenticator = Arc::new(authenticator);
         let revision = engine.snapshot().registry.revision();
         Ok(Arc::new(Transport {
@@ -128,10 +132,16 @@ impl Transport {
 }
 
 /// Has read what other servers there are, and what the engine needs from outside done.
-fn aggregator(aggregator: Aggregator, engine: &Arc<Engine>, authenticator: &Authenticator) -> Arc<Aggregator> {
+fn aggregator(
+    aggregator: Aggregator,
+    engine: &Arc<Engine>,
+    authenticator: &Authenticator,
+    authorities: Option<Arc<dyn Authorities>>,
+) -> Arc<Aggregator> {
     let aggregator = Arc::new(aggregator);
     aggregator.prime(engine);
     let webhooks = Webhooks::new(engine, aggregator.outbound());
-    engine.set_outside(Arc::new(Effects { webhooks, tokens: authenticator.service_accounts.clone() }));
+    let tokens = authenticator.service_accounts.clone();
+    engine.set_outside(Arc::new(Effects { webhooks, tokens, authorities }));
     aggregator
 }

@@ -157,7 +157,7 @@ impl FlowControl {
 fn attributes_of<'a>(state: &'a State, asked: &'a Asked) -> Option<Attributes<'a>> {
     match asked {
         Asked::Named(named) => Some(attributes(named.verb.as_str(), &named.path)),
-        Asked::Found(request) => of_request(state, request).ok(),
+        Asked::Found(request) => of_request(state, request, None).ok(),
         Asked::Elsewhere { verb, path } => Some(attributes(verb, path)),
         Asked::Path { verb, path } | Asked::Everything { verb, path } => Some(Attributes::path(verb, path)),
     }
