@@ -7,6 +7,8 @@ use crate::turns::Turn;
 use crate::writer::{Contested, Rejection};
 use holdfast_core::Refusal;
 use holdfast_core::admission::{Call, Told};
+use holdfast_core::authz::Consulted;
+use holdfast_core::authz::webhook::Question;
 use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::{Page, Selection};
@@ -236,6 +238,13 @@ impl Engine {
                     let converted = self.convert(kind, &conversion.to, vec![conversion.object.clone()]).await?;
                     answers.converted(*conversion, first(converted)?);
                 }
+                Judgement::Need(Effect::Images(review)) => {
+                    let answer = match self.outside() {
+                        Some(outside) => outside.judge_images(&review).await,
+                        None => Err("nobody can be asked from here".into()),
+                    };
+                    answers.images_judged(*review, answer);
+                }
                 Judgement::Need(Effect::Limit(buckets)) => {
                     let empty = self.limits().take(&buckets, stamp.time.as_millisecond());
                     answers.counted(buckets, empty);
@@ -244,6 +253,9 @@ impl Engine {
                     for (call, reviewed) in self.review(calls).await {
                         answers.reviewed(call, reviewed);
                     }
+                }
+                Judgement::Need(Effect::Authorize(questions)) => {
+                    self.consult(&answers.consulted, questions).await;
                 }
                 Judgement::Need(Effect::Sign(claims)) => {
                     let signed = self.sign(&claims).await?;
@@ -338,6 +350,17 @@ impl Engine {
             });
         }
         asked.join_all().await
+    }
+
+    /// Has authorization webhooks answer questions.
+    pub async fn consult(&self, consulted: &Consulted, questions: Vec<Question>) {
+        for question in questions {
+            let answer = match self.outside() {
+                Some(outside) => outside.authorize(&question).await,
+                None => Err("no webhook can be called from here".into()),
+            };
+            consulted.answered(question, answer);
+        }
     }
 
     async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal> {

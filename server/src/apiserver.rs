@@ -1,11 +1,13 @@
 //! `holdfast apiserver`: opens the log, starts the engine, and serves until told to stop.
 
+use crate::authorization::Authorization;
 use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
-use crate::{admission, aggregation, authentication, tls};
+use crate::{admission, aggregation, authentication, image_policy, tls};
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_audit::Auditor;
+use holdfast_authorization::Webhooks;
 use holdfast_chronicle::clock::SystemClock;
 use holdfast_chronicle::fork::ForkHere;
 use holdfast_component::files::keep_others_out;
@@ -139,10 +141,11 @@ impl Server {
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
         let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, plugins_left_out } = self;
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
+        let Authorization { chain, webhooks, followed } = args.authorization.authorization(default_mode)?;
         let settings = Settings {
             service_range: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
-            modes: args.authorization_mode.clone().map_or_else(|| vec![default_mode], |modes| modes.0),
+            authorization: chain,
             admission: admission::chain(&args.admission, plugins_left_out)?,
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
@@ -162,7 +165,10 @@ impl Server {
             let address = listener.local_addr()?;
             let forks_max = args.forks_max.unwrap_or(default_forks_max);
             let auditor = args.audit.auditor().await?;
-            let beside = Beside { forker, forks_max, auditor: auditor.clone(), components };
+            let beside = Beside { forker, forks_max, auditor: auditor.clone(), components, webhooks };
+            if let Some(followed) = followed {
+                tokio::spawn(holdfast_authorization::follow(followed));
+            }
             let transport = transport(&args, engine.clone(), address, beside).await?;
             let service = transport.service();
             let streams = match args.http2_max_streams_per_connection {
@@ -241,17 +247,22 @@ struct Beside {
     forks_max: u32,
     auditor: Option<Arc<Auditor>>,
     components: Components,
+    webhooks: Arc<Webhooks>,
 }
 
 async fn transport(
     args: &Args,
     engine: Arc<Engine>,
     address: SocketAddr,
-    Beside { forker, forks_max, auditor, components }: Beside,
+    Beside { forker, forks_max, auditor, components, webhooks }: Beside,
 ) -> Result<Arc<Transport>> {
     let anonymous = args.anonymous_auth && !everybody_may(&engine);
     let authenticator = authentication::authenticator(args, anonymous).await?;
     let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
+    let images = match engine.settings().admission.configuration.image_policy.clone() {
+        Some(policy) => Some(image_policy::Webhook::new(policy).await?),
+        None => None,
+    };
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
     let builder = Builder {
         authenticator,
@@ -265,6 +276,8 @@ async fn transport(
         forker,
         components: Some(Arc::new(move |service, tasks| components.start(service, tasks))),
         auditor,
+        images,
+        authorities: Some(webhooks),
         ..Builder::new(engine)
     };
     Ok(builder.build())
@@ -272,7 +285,7 @@ async fn transport(
 
 /// Whether everything is allowed to everybody: then nobody is let in without saying who it is, as in Kubernetes.
 fn everybody_may(engine: &Engine) -> bool {
-    let allowed = engine.settings().modes.contains(&Mode::AlwaysAllow);
+    let allowed = engine.settings().authorization.now().has(Mode::AlwaysAllow);
     if allowed {
         tracing::warn!(
             "anonymous requests are refused whatever --anonymous-auth says, because --authorization-mode has AlwaysAllow: \

@@ -9,7 +9,9 @@
 //! itself is in [`housekeeping`], and comes through the door as well.
 
 mod admission_metrics;
+mod authorities;
 mod call;
+mod decisions;
 pub mod housekeeping;
 mod layers;
 mod lookup;
@@ -21,6 +23,7 @@ mod shares;
 mod tokens;
 
 pub use admission_metrics::ticks;
+pub use authorities::Authorities;
 pub use call::{ActingAs, Asked, Call, Named, RequestId, ResourcePath, Source};
 pub use layers::{Layer, Next, Outcome, Passage};
 pub use metrics::{Record, Watching};

@@ -5,8 +5,10 @@
 
 use crate::Reply;
 use crate::admission_metrics::AdmissionMetrics;
+use crate::decisions::Decisions;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
+use holdfast_core::authz::{Judged, User};
 use holdfast_core::event::Offset;
 use holdfast_core::state::State;
 use holdfast_engine::Size;
@@ -17,7 +19,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
@@ -40,6 +42,16 @@ struct KindLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct UserLabels {
+    username: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResourceLabels {
     resource: String,
 }
@@ -58,6 +70,11 @@ pub struct Metrics {
     let_go_bytes: Gauge,
     rejected: Counter,
     admission: AdmissionMetrics,
+    decisions: Decisions,
+    // Kubernetes' names of these two do not end as those of counters must here.
+    attempts: Family<ResultLabels, Gauge>,
+    users: Family<UserLabels, Gauge>,
+    authentications: Family<ResultLabels, Histogram>,
 }
 
 /// One request as it is counted, when this is dropped. Without a code there was no answer to count.
@@ -80,6 +97,10 @@ impl Default for Metrics {
         let offset = Gauge::default();
         let [oldest, log_bytes, let_go_events, let_go_bytes]: [Gauge; 4] = Default::default();
         let rejected = Counter::default();
+        let (attempts, users) = (Family::default(), Family::default());
+        let authentications = Family::<ResultLabels, Histogram>::new_with_constructor(|| {
+            Histogram::new(std::iter::successors(Some(0.001), |bound| Some(bound * 2.0)).take(15))
+        });
         registry.register("apiserver_request", "Requests answered", requests.clone());
         registry.register("apiserver_request_duration_seconds", "Time until the answer began", durations.clone());
         registry.register("apiserver_current_inflight_requests", "Requests in progress", inflight.clone());
@@ -92,6 +113,11 @@ impl Default for Metrics {
         registry.register("holdfast_log_let_go_bytes", "What they took", let_go_bytes.clone());
         registry.register("apiserver_rejected_requests", "Requests over the in-flight limits", rejected.clone());
         let admission = AdmissionMetrics::new(&mut registry);
+        let decisions = Decisions::new(&mut registry);
+        registry.register("authentication_attempts", "Requests whose user was looked for", attempts.clone());
+        registry.register("authenticated_user_requests", "Requests whose user was found", users.clone());
+        let what = "Time until the user was found, or not";
+        registry.register("authentication_duration_seconds", what, authentications.clone());
         Metrics {
             registry: Mutex::new(registry),
             requests,
@@ -106,6 +132,10 @@ impl Default for Metrics {
             let_go_bytes,
             rejected,
             admission,
+            decisions,
+            attempts,
+            users,
+            authentications,
         }
     }
 }
@@ -151,8 +181,28 @@ impl Metrics {
         Record { counting: Some((self.clone(), Instant::now())), labels: RequestLabels::default() }
     }
 
+    /// Counts what authorization came to.
+    pub fn authorized(&self, judged: &Judged, took: Duration) {
+        self.decisions.count(judged, took);
+    }
+
     pub fn rejected(&self) {
         self.rejected.inc();
+    }
+
+    /// Counts how it was found out who asks, or not.
+    pub fn authenticated(&self, found: &Result<Option<Arc<User>>, String>, time: Duration) {
+        let result = match found {
+            Ok(Some(_)) => "success",
+            Ok(None) => "failure",
+            Err(_) => "error",
+        };
+        let labels = ResultLabels { result };
+        self.attempts.get_or_create(&labels).inc();
+        self.authentications.get_or_create(&labels).observe(time.as_secs_f64());
+        if let Ok(Some(user)) = found {
+            self.users.get_or_create(&UserLabels { username: counted_as(&user.name).to_owned() }).inc();
+        }
     }
 
     /// Counts a watch for as long as the result lives.
@@ -190,6 +240,15 @@ impl Metrics {
             &self.registry.lock().unwrap_or_else(PoisonError::into_inner),
         );
         text
+    }
+}
+
+/// As whom a user is counted: few are by name, or the table could be made to grow.
+fn counted_as(name: &str) -> &str {
+    match name {
+        "admin" | "client" | "kube_proxy" | "kubelet" | "system:serviceaccount:kube-system:default" => name,
+        address if address.contains('@') => "email_id",
+        _ => "other",
     }
 }
 

@@ -4,12 +4,12 @@ use crate::layers::{self, FlowControl, Layer, Next, Outcome, Passage};
 use crate::metrics::{Metrics, Watching};
 use crate::reply::Answer;
 use crate::tokens::{NoTokens, Tokens};
-use crate::{Asked, Call, Reply, RequestId, Share, Source};
+use crate::{Asked, Authorities, Call, Reply, RequestId, Share, Source};
 use futures_util::FutureExt;
 use holdfast_audit::{Auditor, Ended};
 use holdfast_core::Refusal;
-use holdfast_core::authz::User;
-use holdfast_core::authz::chain::Authorizer;
+use holdfast_core::authz::webhook::Question;
+use holdfast_core::authz::{Authorizer, Consulted, User};
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Kind;
 use holdfast_core::refusal::Internal;
@@ -20,6 +20,7 @@ use prometheus_client::registry::Registry;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// One a server, shared by every transport and everybody in the process.
 pub struct Service {
@@ -29,6 +30,7 @@ pub struct Service {
     flow: Arc<FlowControl>,
     tokens: Arc<dyn Tokens>,
     auditor: Option<Arc<Auditor>>,
+    authorities: Option<Arc<dyn Authorities>>,
     /// The version up to which roles have been gathered.
     gathered: AtomicU64,
 }
@@ -40,6 +42,8 @@ pub struct Options {
     pub tokens: Arc<dyn Tokens>,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
+    /// Counts what authorization webhooks are asked, where there are any.
+    pub authorities: Option<Arc<dyn Authorities>>,
 }
 
 /// How many requests may be in progress at once; zero for any number. Watches do not count.
@@ -51,7 +55,7 @@ pub struct Limits {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { limits: Limits::default(), tokens: Arc::new(NoTokens), auditor: None }
+        Options { limits: Limits::default(), tokens: Arc::new(NoTokens), auditor: None, authorities: None }
     }
 }
 
@@ -59,7 +63,7 @@ impl Service {
     pub fn new(engine: Arc<Engine>, options: Options) -> Arc<Service> {
         let metrics = Arc::new(Metrics::default());
         let flow = FlowControl::new(options.limits, metrics.clone(), engine.stamp().seed);
-        Service::of(engine, metrics, flow, options.tokens, options.auditor)
+        Service::of(engine, metrics, flow, options)
     }
 
     /// The door of a fork. Whoever comes to it takes places of this one.
@@ -67,7 +71,9 @@ impl Service {
         let metrics = Arc::new(Metrics::default());
         let flow = self.flow.beside(metrics.clone());
         let began = engine.snapshot().offset;
-        let service = Service::of(engine, metrics, flow, tokens, self.auditor.clone());
+        let (auditor, authorities) = (self.auditor.clone(), self.authorities.clone());
+        let options = Options { tokens, auditor, authorities, ..Options::default() };
+        let service = Service::of(engine, metrics, flow, options);
         // What this one has gathered since is none of the fork's.
         service.note_gathered(Some(self.gathered()).filter(|gathered| *gathered <= began).unwrap_or_default());
         service
@@ -77,12 +83,12 @@ impl Service {
         engine: Arc<Engine>,
         metrics: Arc<Metrics>,
         flow: FlowControl,
-        tokens: Arc<dyn Tokens>,
-        auditor: Option<Arc<Auditor>>,
+        Options { tokens, auditor, authorities, .. }: Options,
     ) -> Arc<Service> {
         let flow = Arc::new(flow);
         let layers = layers::all(&metrics, &flow);
-        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, gathered: AtomicU64::default() })
+        let gathered = AtomicU64::default();
+        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, authorities, gathered })
     }
 
     /// The version up to which roles have been gathered.
@@ -155,13 +161,43 @@ impl Service {
         self.auditor.is_some()
     }
 
+    /// Whoever asks authorization webhooks.
+    pub fn authorities(&self) -> Option<Arc<dyn Authorities>> {
+        self.authorities.clone()
+    }
+
     pub(crate) fn auditor(&self) -> Option<&Arc<Auditor>> {
         self.auditor.as_ref()
     }
 
-    /// Judges by the roles of this state.
-    pub fn authorizer<'a>(&'a self, state: &'a State) -> Authorizer<'a> {
-        Authorizer { modes: &self.engine.settings().modes, rbac: &state.rbac }
+    /// Has `judge` ask what users may do, by the roles of this state, and webhooks answer what it cannot do without.
+    pub async fn judged<T>(&self, state: &State, judge: impl Fn(&Authorizer<'_>) -> T) -> T {
+        let consulted = Consulted::default();
+        loop {
+            match self.judged_so_far(state, &consulted, &judge) {
+                Ok(judged) => return judged,
+                Err(open) => self.engine.consult(&consulted, open).await,
+            }
+        }
+    }
+
+    /// The same without waiting: what is to be asked first, where anything is.
+    pub fn judged_so_far<T>(
+        &self,
+        state: &State,
+        consulted: &Consulted,
+        judge: impl Fn(&Authorizer<'_>) -> T,
+    ) -> Result<T, Vec<Question>> {
+        let chain = self.engine.settings().authorization.now();
+        let judged = judge(&state.authorizer(&chain, consulted));
+        match consulted.take_open() {
+            open if open.is_empty() => Ok(judged),
+            open => Err(open),
+        }
+    }
+
+    pub(crate) fn counts(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// A place among those who wait for what is yet to come, so that nobody waits a thousandfold.
@@ -180,11 +216,20 @@ impl Service {
         let log = self.engine.log().clone();
         let told = self.engine.reads().run(move || Some((log.oldest().ok()?, log.size().ok()?))).await;
         let mut text = self.metrics.render(&self.engine.snapshot(), told, reading, mutating);
-        if let Some(auditor) = &self.auditor {
+        let beside = [
+            self.auditor.as_ref().map(|auditor| auditor.metrics()),
+            self.authorities.as_ref().map(|authorities| authorities.metrics()),
+        ];
+        for more in beside.into_iter().flatten() {
             let end = text.rfind("# EOF").unwrap_or(text.len());
-            text.insert_str(end, &auditor.metrics());
+            text.insert_str(end, &more);
         }
         text
+    }
+
+    /// Counts how it was found out who asks, or not.
+    pub fn count_authentication(&self, found: &Result<Option<Arc<User>>, String>, time: Duration) {
+        self.metrics.authenticated(found, time);
     }
 
     /// How many watches are in progress.

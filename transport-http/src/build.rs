@@ -2,7 +2,7 @@
 
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::Authenticator;
-use crate::effects::Effects;
+use crate::effects::{Effects, Images};
 use crate::forks::Forker;
 use crate::forks::live::{Live, Place};
 use crate::paths::Library;
@@ -11,7 +11,7 @@ use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
-use holdfast_service::{Limits, Options, Service};
+use holdfast_service::{Authorities, Limits, Options, Service};
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -36,8 +36,12 @@ pub struct Builder {
     pub forks_max: u32,
     /// Starts what runs in this process beside the server, and beside each fork of it.
     pub components: Option<Components>,
+    /// Says whether images may run, where somebody is asked.
+    pub images: Option<Arc<dyn Images>>,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
+    /// Asks authorization webhooks, where the chain has any.
+    pub authorities: Option<Arc<dyn Authorities>>,
 }
 
 /// Starts components over a door; they end with the tasks.
@@ -58,7 +62,9 @@ impl Builder {
             forker: None,
             forks_max: 0,
             components: None,
+            images: None,
             auditor: None,
+            authorities: None,
         }
     }
 
@@ -66,11 +72,14 @@ impl Builder {
     pub fn build(self) -> Arc<Transport> {
         let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, .. } = self;
         let (forks_max, auditor, components) = (self.forks_max, self.auditor, self.components);
-        let aggregator = aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator);
+        let (authorities, images) = (self.authorities, self.images);
+        let aggregator = Aggregator::new(engine.clone(), aggregation);
+        let asked = (authorities.clone(), images.clone());
+        let aggregator = self::aggregator(aggregator, &engine, &authenticator, asked);
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
-        let service = Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor });
+        let service = Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor, authorities });
         Arc::new(Transport {
             service,
             authenticator,
@@ -83,6 +92,7 @@ impl Builder {
             documents: Library::new(address),
             forker,
             components,
+            images,
             live: Arc::new(Live::new(forks_max)),
             place: None,
             stopping: watch::Sender::new(false),
@@ -97,7 +107,8 @@ impl Transport {
     pub(crate) fn beside(&self, engine: Arc<Engine>, place: Place) -> Result<Arc<Transport>, Fault> {
         let cluster = engine.log().identity()?.id.unwrap_or_default();
         let authenticator = self.authenticator.beside(cluster);
-        let aggregator = aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator);
+        let asked = (self.service.authorities(), self.images.clone());
+        let aggregator = aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator, asked);
         let authenticator = Arc::new(authenticator);
         let revision = engine.snapshot().registry.revision();
         Ok(Arc::new(Transport {
@@ -113,6 +124,7 @@ impl Transport {
             // It is in memory, and whoever rules in it writes nothing to the disk.
             forker: None,
             components: self.components.clone(),
+            images: self.images.clone(),
             live: self.live.clone(),
             place: Some(place),
             stopping: watch::Sender::new(false),
@@ -123,10 +135,16 @@ impl Transport {
 }
 
 /// Has read what other servers there are, and what the engine needs from outside done.
-fn aggregator(aggregator: Aggregator, engine: &Arc<Engine>, authenticator: &Authenticator) -> Arc<Aggregator> {
+fn aggregator(
+    aggregator: Aggregator,
+    engine: &Arc<Engine>,
+    authenticator: &Authenticator,
+    (authorities, images): (Option<Arc<dyn Authorities>>, Option<Arc<dyn Images>>),
+) -> Arc<Aggregator> {
     let aggregator = Arc::new(aggregator);
     aggregator.prime(engine);
     let webhooks = Webhooks::new(engine, aggregator.outbound());
-    engine.set_outside(Arc::new(Effects { webhooks, tokens: authenticator.service_accounts.clone() }));
+    let tokens = authenticator.service_accounts.clone();
+    engine.set_outside(Arc::new(Effects { webhooks, tokens, authorities, images }));
     aggregator
 }

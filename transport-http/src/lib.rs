@@ -35,4 +35,5 @@ mod websocket;
 mod wire;
 
 pub use build::Builder;
+pub use effects::Images;
 pub use transport::{Features, Transport, WireRequest};

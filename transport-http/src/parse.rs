@@ -3,7 +3,7 @@
 use crate::body;
 use crate::query::Query;
 use crate::respond::{self, Form};
-use crate::route::decode;
+use crate::route::decode_key;
 use crate::transport::{Head, Kept, Transport, Understood};
 use crate::websocket::Socket;
 use bytes::Buf;
@@ -33,18 +33,20 @@ pub fn acting_as(headers: &HeaderMap) -> Result<Option<ActingAs>, Refusal> {
     let values = |name: &str| -> Vec<String> {
         headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
     };
-    let Some(name) = values("impersonate-user").into_iter().next() else {
+    let first = |name: &str| values(name).into_iter().next().filter(|value| !value.is_empty());
+    let Some(name) = first("impersonate-user") else {
         // To go on as the caller would be more than was asked for.
-        return match headers.keys().find(|name| name.as_str().starts_with("impersonate-")) {
+        let others = headers.keys().filter(|name| *name != "impersonate-user");
+        return match others.into_iter().find(|name| name.as_str().starts_with("impersonate-")) {
             None => Ok(None),
             Some(name) => Err(Refusal::Internal(Internal::ImpersonationWithoutUser { header: name.to_string() })),
         };
     };
     let mut other = ActingAs { name, groups: values("impersonate-group"), ..ActingAs::default() };
-    other.uid = values("impersonate-uid").into_iter().next();
+    other.uid = first("impersonate-uid");
     for key in headers.keys() {
         if let Some(extra) = key.as_str().strip_prefix("impersonate-extra-") {
-            other.extra.insert(decode(extra), values(key.as_str()));
+            other.extra.insert(decode_key(extra), values(key.as_str()));
         }
     }
     Ok(Some(other))

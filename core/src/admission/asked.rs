@@ -3,7 +3,7 @@
 use super::expressions::Scope;
 use super::rules::{Asked, Matching, Rule};
 use super::{Attributes, Body, Operation};
-use crate::authz::{self, Authorizer, Mode, RbacIndex, ResourceTarget, User};
+use crate::authz::{self, Authorizer, Chain, Consulted, NodeGraph, RbacIndex, ResourceTarget, User};
 use crate::cel::Value as CelValue;
 use crate::cel::functions::kubernetes::authorizer::{self as asking, Authority, Question};
 use crate::kinds::custom::{Conversion, relabelled};
@@ -239,8 +239,10 @@ impl<'a> Attributes<'a> {
     pub(super) fn scope<'v>(&self, documents: &'v Documents) -> Scope<'v> {
         let json = |document: &'v Value, ty| CelValue::json(document, ty).unwrap_or(CelValue::Null);
         let roles = Roles {
-            modes: self.authorizer.modes.to_vec(),
+            chain: self.authorizer.chain.clone(),
             rbac: self.authorizer.rbac.clone(),
+            nodes: self.authorizer.nodes.cloned(),
+            consulted: self.authorizer.consulted.clone(),
             user: self.request.user.clone(),
         };
         let authorizer = asking::Authorizer::new(Rc::new(roles));
@@ -314,14 +316,17 @@ fn user_document(user: &User) -> Value {
 
 /// The authorizer as expressions ask it.
 struct Roles {
-    modes: Vec<Mode>,
+    chain: Arc<Chain>,
     rbac: RbacIndex,
+    nodes: Option<NodeGraph>,
+    consulted: Consulted,
     user: Arc<User>,
 }
 
 impl Authority for Roles {
     fn judge(&self, account: Option<(&str, &str)>, question: &Question, verb: &str) -> (bool, String) {
-        let authorizer = Authorizer { modes: &self.modes, rbac: &self.rbac };
+        let Self { chain, rbac, consulted, .. } = self;
+        let authorizer = Authorizer { chain, rbac, nodes: self.nodes.as_ref(), consulted };
         let attributes = match question {
             Question::Path(path) => authz::Attributes::path(verb, path),
             Question::Resource(resource) => authz::Attributes::resource(
@@ -333,6 +338,7 @@ impl Authority for Roles {
                     subresource: &resource.subresource,
                     namespace: &resource.namespace,
                     name: &resource.name,
+                    selected: None,
                 },
             ),
         };

@@ -4,7 +4,6 @@ use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
 use super::{Context, Endpoint, Stop};
 use crate::admission::{self, Attributes, Body, Operation};
-use crate::authz::chain::Authorizer;
 use crate::authz::reviews;
 use crate::kinds::Known;
 use crate::refusal::Refusal;
@@ -100,7 +99,7 @@ fn of<'a>(context: &'a Context, operation: Operation, body: Body, object: Value,
     Attributes {
         state: context.state,
         admission: &context.settings.admission,
-        authorizer: Authorizer { modes: &context.settings.modes, rbac: &context.state.rbac },
+        authorizer: context.authorizer(),
         request: context.request,
         kind: context.kind,
         stamp: context.stamp,

@@ -20,7 +20,9 @@ pub fn decode_body(state: &State, request: &Request, stamp: Stamp) -> Result<Doc
     let settings = Settings::default();
     let kind = state.kind(request.target.kind);
     let answers = &Answers::default();
-    let context = Context { state, settings: &settings, request, stamp, kind, answers, admitted: Default::default() };
+    let chain = settings.authorization.now();
+    let settings = &settings;
+    let context = Context { state, settings, chain, request, stamp, kind, answers, admitted: Default::default() };
     match posted(&context)? {
         Value::Object(document) => Ok(document),
         _ => Err(Refusal::Internal(Internal::BodyIsNoObject)),

@@ -5,9 +5,12 @@
 
 use super::token::TokenClaims;
 use crate::admission::call::{Bucket, Call};
+use crate::authz::Consulted;
+use crate::authz::webhook::Question;
 use crate::kinds::custom::Conversion;
 use crate::object::meta::Document;
 use crate::refusal::Refusal;
+use serde_json::Value;
 
 /// What only the outside can do.
 #[derive(Debug, Clone)]
@@ -16,6 +19,10 @@ pub enum Effect {
     Convert(Box<Conversion>),
     /// Webhooks are asked what they think of a write, all at once.
     Review(Vec<Call>),
+    /// Webhooks are asked what a user may do.
+    Authorize(Vec<Question>),
+    /// Another server is asked whether images may run, in the words of an ImageReview.
+    Images(Box<Value>),
     /// Each of these buckets is asked for a token.
     Limit(Vec<Bucket>),
     /// A key signs the claims of a token.
@@ -26,7 +33,9 @@ impl Effect {
     /// As a fault names it: what nobody is there to do.
     pub fn what(&self) -> &'static str {
         match self {
+            Self::Authorize(_) => "call authorization webhooks",
             Self::Convert(_) => "convert by webhook",
+            Self::Images(_) => "ask about images",
             Self::Limit(_) => "count Events",
             Self::Review(_) => "call admission webhooks",
             Self::Sign(_) => "sign a token",
@@ -58,6 +67,9 @@ pub struct Answers {
     tokens: Vec<(TokenClaims, SignedToken)>,
     reviews: Vec<(Call, Reviewed)>,
     limits: Vec<(Vec<Bucket>, Vec<usize>)>,
+    images: Vec<(Value, Result<Value, String>)>,
+    /// What webhooks have said of what users may do.
+    pub consulted: Consulted,
 }
 
 impl Answers {
@@ -67,6 +79,15 @@ impl Answers {
 
     pub fn signed(&mut self, claims: TokenClaims, token: SignedToken) {
         self.tokens.push((claims, token));
+    }
+
+    /// The status of the answer about images, or why there is none.
+    pub fn images_judged(&mut self, review: Value, answer: Result<Value, String>) {
+        self.images.push((review, answer));
+    }
+
+    pub(crate) fn judged(&self, wanted: &Value) -> Option<&Result<Value, String>> {
+        self.images.iter().find(|(known, _)| known == wanted).map(|(_, answer)| answer)
     }
 
     /// Which of the buckets had no token.

@@ -6,6 +6,7 @@ use crate::{Reply, Reviewed, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
+use holdfast_core::authz::Authorizer;
 use holdfast_core::authz::reviews::{invalid, review, token_review};
 use holdfast_core::kinds::{Kind, Question, apply_defaults};
 use holdfast_core::object::meta::{Document, metadata_mut};
@@ -49,7 +50,7 @@ async fn answer(service: &Arc<Service>, found: &Found, told: &mut Told) -> Outco
     match (found.kind.question, request.verb) {
         (Some(Question::ComponentStatus), Verb::Get | Verb::List) => component_status(service, found).await,
         (Some(Question::TokenReview), Verb::Create) => review_token(service, posted, request, &found.kind).await,
-        (Some(_), Verb::Create) => review_access(service, &state, posted, request, &found.kind),
+        (Some(_), Verb::Create) => review_access(service, &state, posted, request, &found.kind).await,
         _ => Err(Refusal::MethodNotAllowed(MethodNotAllowed::OnResource)),
     }
 }
@@ -77,7 +78,7 @@ async fn review_token(service: &Service, posted: Document, request: &Request, ki
     created(kind, request, token_review(&body, reviewed.map_err(String::as_str))?)
 }
 
-fn review_access(service: &Service, state: &State, posted: Document, request: &Request, kind: &Kind) -> Outcome {
+async fn review_access(service: &Service, state: &State, posted: Document, request: &Request, kind: &Kind) -> Outcome {
     let mut body = posted;
     if kind.question == Some(Question::SelfSubjectReview) {
         metadata_mut(&mut body).insert("creationTimestamp".into(), service.engine().stamp().rfc3339().into());
@@ -91,7 +92,9 @@ fn review_access(service: &Service, state: &State, posted: Document, request: &R
         }
         metadata_mut(&mut body).insert("namespace".into(), namespace.into());
     }
-    created(kind, request, review(kind, &Value::Object(body), &request.user, &service.authorizer(state))?)
+    let body = Value::Object(body);
+    let judge = |authorizer: &Authorizer<'_>| review(kind, &body, &request.user, authorizer);
+    created(kind, request, service.judged(state, judge).await?)
 }
 
 /// The health of the parts that a cluster used to have: here it is the log's.
