@@ -182,9 +182,13 @@ impl Engine {
     ) -> Result<Attempt, Refusal> {
         let snapshot = self.snapshot();
         let request = &*request.retarget(&snapshot.registry, kind)?;
-        let decision = self.judge(&snapshot, request, stamp, answers, told).await?;
+        let mut decision = self.judge(&snapshot, request, stamp, answers, told).await?;
         if request.options.dry_run && !planted(Bug::DryRunWrites) {
             return Ok(Attempt::Done(rehearsed(&snapshot, request, decision)));
+        }
+        if let Some(version) = self.outdated(&decision).await? {
+            answers.outdated(version);
+            decision = self.judge(&snapshot, request, stamp, answers, told).await?;
         }
         // Who has its turn waits for no other: it loses where others have theirs, and then stands in line for both.
         if !in_turn && let Some(contested) = self.turns().contested(written(&decision)) {
@@ -201,6 +205,19 @@ impl Engine {
             Err(Rejection::Stale(contested)) => Ok(Attempt::Lost(contested)),
             Err(rejection) => Err(refusal(rejection)),
         }
+    }
+
+    /// The version that a decision leaves as it is, though the log would keep it otherwise now.
+    async fn outdated(&self, decision: &Decision) -> Result<Option<Offset>, Refusal> {
+        let (true, Answer::Entry { entry, .. }) = (decision.writes.is_empty(), &decision.answer) else {
+            return Ok(None);
+        };
+        let (log, version) = (self.log().clone(), entry.offset);
+        if !log.encrypts() {
+            return Ok(None);
+        }
+        let outdated = self.reads().run(move || log.is_outdated(version)).await.map_err(Refusal::fault)?;
+        Ok(outdated.then_some(version))
     }
 
     /// What a mutation would come to in this state.

@@ -29,6 +29,6 @@ pub use layers::{Layer, Next, Outcome, Passage};
 pub use metrics::{Record, Watching};
 pub use reply::{Answer, Draft, Granted, Listed, Reply, Shown, Watched};
 pub use scene::Scene;
-pub use service::{Limits, Options, Service, caught};
+pub use service::{Limits, Meter, Options, Service, caught};
 pub use shares::{Share, Shares};
 pub use tokens::{Elsewhere, Reviewed, Tokens, UNKNOWN_TOKEN};

@@ -69,12 +69,12 @@ pub struct Metrics {
     let_go_events: Gauge,
     let_go_bytes: Gauge,
     rejected: Counter,
-    admission: AdmissionMetrics,
     decisions: Decisions,
     // Kubernetes' names of these two do not end as those of counters must here.
     attempts: Family<ResultLabels, Gauge>,
     users: Family<UserLabels, Gauge>,
     authentications: Family<ResultLabels, Histogram>,
+    admission: AdmissionMetrics,
 }
 
 /// One request as it is counted, when this is dropped. Without a code there was no answer to count.
@@ -112,12 +112,12 @@ impl Default for Metrics {
         registry.register("holdfast_log_let_go_events", "Events let go since the start", let_go_events.clone());
         registry.register("holdfast_log_let_go_bytes", "What they took", let_go_bytes.clone());
         registry.register("apiserver_rejected_requests", "Requests over the in-flight limits", rejected.clone());
-        let admission = AdmissionMetrics::new(&mut registry);
         let decisions = Decisions::new(&mut registry);
         registry.register("authentication_attempts", "Requests whose user was looked for", attempts.clone());
         registry.register("authenticated_user_requests", "Requests whose user was found", users.clone());
         let what = "Time until the user was found, or not";
         registry.register("authentication_duration_seconds", what, authentications.clone());
+        let admission = AdmissionMetrics::new(&mut registry);
         Metrics {
             registry: Mutex::new(registry),
             requests,
@@ -131,11 +131,11 @@ impl Default for Metrics {
             let_go_events,
             let_go_bytes,
             rejected,
-            admission,
             decisions,
             attempts,
             users,
             authentications,
+            admission,
         }
     }
 }

@@ -34,6 +34,6 @@ mod watch;
 mod websocket;
 mod wire;
 
-pub use build::Builder;
+pub use build::{Builder, HealthCheck};
 pub use effects::Images;
 pub use transport::{Features, Transport, WireRequest};

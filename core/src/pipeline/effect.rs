@@ -7,6 +7,7 @@ use super::token::TokenClaims;
 use crate::admission::call::{Bucket, Call};
 use crate::authz::Consulted;
 use crate::authz::webhook::Question;
+use crate::event::Offset;
 use crate::kinds::custom::Conversion;
 use crate::object::meta::Document;
 use crate::refusal::Refusal;
@@ -68,6 +69,7 @@ pub struct Answers {
     reviews: Vec<(Call, Reviewed)>,
     limits: Vec<(Vec<Bucket>, Vec<usize>)>,
     images: Vec<(Value, Result<Value, String>)>,
+    outdated: Option<Offset>,
     /// What webhooks have said of what users may do.
     pub consulted: Consulted,
 }
@@ -88,6 +90,15 @@ impl Answers {
 
     pub(crate) fn judged(&self, wanted: &Value) -> Option<&Result<Value, String>> {
         self.images.iter().find(|(known, _)| known == wanted).map(|(_, answer)| answer)
+    }
+
+    /// The log would keep the value of this version otherwise now: a write that changes nothing of it is made all the same.
+    pub fn outdated(&mut self, version: Offset) {
+        self.outdated = Some(version);
+    }
+
+    pub(crate) fn is_outdated(&self, version: Offset) -> bool {
+        self.outdated == Some(version)
     }
 
     /// Which of the buckets had no token.
