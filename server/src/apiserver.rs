@@ -141,6 +141,7 @@ impl Server {
     /// Starts it, has `work` done once `/readyz` is ok, and ends it when that is done.
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
         let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, plugins_left_out } = self;
+        authentication::check(&args)?;
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
         let Authorization { chain, webhooks, followed } = args.authorization.authorization(default_mode)?;
         let settings = Settings {
@@ -175,7 +176,7 @@ impl Server {
             if let Some(followed) = followed {
                 tokio::spawn(holdfast_authorization::follow(followed));
             }
-            let transport = transport(&args, engine.clone(), address, beside).await?;
+            let transport = transport(&args, engine.clone(), address, &tls, beside).await?;
             let service = transport.service();
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
@@ -265,10 +266,12 @@ async fn transport(
     args: &Args,
     engine: Arc<Engine>,
     address: SocketAddr,
+    tls: &Arc<LiveTls>,
     Beside { forker, forks_max, auditor, components, webhooks, keys }: Beside,
 ) -> Result<Arc<Transport>> {
-    let anonymous = args.anonymous_auth && !everybody_may(&engine);
-    let authenticator = authentication::authenticator(args, anonymous).await?;
+    let anonymous = args.anonymous_auth.unwrap_or(true) && !everybody_may(&engine);
+    let (authenticator, counted) = authentication::authenticator(args, anonymous).await?;
+    authentication::look_up(args, tls, &authenticator).await?;
     let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
     let images = match engine.settings().admission.configuration.image_policy.clone() {
         Some(policy) => Some(image_policy::Webhook::new(policy).await?),
@@ -293,7 +296,9 @@ async fn transport(
         authorities: Some(webhooks),
         ..Builder::new(engine)
     };
-    Ok(builder.build())
+    let transport = builder.build();
+    transport.service().with_registry(|registry| counted.register(registry));
+    Ok(transport)
 }
 
 /// Whether everything is allowed to everybody: then nobody is let in without saying who it is, as in Kubernetes.
