@@ -4,7 +4,7 @@ use crate::authorization::Authorization;
 use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
-use crate::{admission, aggregation, authentication, encryption, tls};
+use crate::{admission, aggregation, authentication, encryption, image_policy, tls};
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_audit::Auditor;
 use holdfast_authorization::Webhooks;
@@ -278,6 +278,10 @@ async fn transport(
     let (authenticator, counted) = authentication::authenticator(args, anonymous).await?;
     authentication::look_up(args, tls, &authenticator).await?;
     let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
+    let images = match engine.settings().admission.configuration.image_policy.clone() {
+        Some(policy) => Some(image_policy::Webhook::new(policy).await?),
+        None => None,
+    };
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
     let builder = Builder {
         authenticator,
@@ -292,6 +296,7 @@ async fn transport(
         forker,
         components: Some(Arc::new(move |service, tasks| components.start(service, tasks))),
         auditor,
+        images,
         checks: encryption::checks(&keys),
         meters: vec![encryption::meter(&keys)],
         authorities: Some(webhooks),
