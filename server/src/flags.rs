@@ -3,11 +3,14 @@
 use crate::admission::AdmissionArgs;
 use crate::audit::AuditArgs;
 use crate::authentication::AuthenticationArgs;
+use crate::cluster::ClusterArgs;
+use crate::serving::ServingArgs;
 use crate::settled::{self, Settled};
 use clap::ArgAction;
 use holdfast_chronicle::log::HistoryArgs;
 use holdfast_component::gates::GateArgs;
 use holdfast_component::logging::LoggingArgs;
+use holdfast_component::options::{DebuggingArgs, MetricsArgs};
 use holdfast_component::values::parse_duration;
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::core::ServiceRange;
@@ -76,7 +79,7 @@ pub struct Args {
     #[arg(long, value_name = "URL")]
     pub service_account_issuer: Vec<String>,
     /// Audiences that tokens must be for [default: the issuer].
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, alias = "service-account-api-audiences", value_delimiter = ',')]
     pub api_audiences: Vec<String>,
     /// AlwaysAllow, AlwaysDeny and RBAC, asked in this order [default: AlwaysAllow, and RBAC with up].
     #[arg(long, value_parser = parse_modes, value_name = "MODES")]
@@ -121,6 +124,14 @@ pub struct Args {
     #[command(flatten)]
     pub front_proxy: FrontProxyArgs,
     #[command(flatten)]
+    pub serving: ServingArgs,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    #[command(flatten)]
+    pub debugging: DebuggingArgs,
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
+    #[command(flatten)]
     pub gates: GateArgs,
     #[command(flatten)]
     pub settled: Settled<settled::ApiServer>,
@@ -135,6 +146,16 @@ impl Args {
 
     pub fn port(&self) -> u16 {
         self.secure_port.unwrap_or(6443)
+    }
+
+    /// All that is wrong with the options that their own forms do not show.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = self.serving.manners().err().unwrap_or_default();
+        let (range, ports) = (self.service_cluster_ip_range, self.service_node_port_range);
+        faults.extend(self.cluster.faults(range, ports, self.advertise_address));
+        faults.extend(self.metrics.shown().err().into_iter().flatten());
+        faults.extend(self.gates.gates().err().map(|why| format!("--feature-gates: {why}")));
+        faults
     }
 }
 
@@ -210,11 +231,18 @@ pub fn normalized(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
             Some((name, value)) => (name, Some(value)),
             None => (text, None),
         };
-        let name = name.replace('_', "-");
+        let name = real(name);
         value.map_or_else(|| name.clone(), |value| format!("{name}={value}")).into()
     };
     arguments.map(normalize).collect()
 }
+
+/// Names that stand where others cannot print Kubernetes' own.
+fn real(name: &str) -> String {
+    PLACEHOLDERS.iter().fold(name.replace('_', "-"), |name, (placeholder, real)| name.replace(placeholder, real))
+}
+
+const PLACEHOLDERS: [(&str, &str); 2] = [("<vendor>-", "kubernetes-"), ("<cloud>", "gce")];
 
 #[cfg(test)]
 mod tests {
@@ -232,8 +260,10 @@ mod tests {
 
     #[test]
     fn names_may_be_written_with_underscores() {
-        let given = ["holdfast", "up", "--data_dir=/a_b", "--", "--x_y"].map(OsString::from);
-        let expected = ["holdfast", "up", "--data-dir=/a_b", "--", "--x_y"].map(OsString::from);
+        let vendor = "--<vendor>-service-node-port=1";
+        let given = ["holdfast", "up", "--data_dir=/a_b", vendor, "--", "--x_y"].map(OsString::from);
+        let real = "--kubernetes-service-node-port=1";
+        let expected = ["holdfast", "up", "--data-dir=/a_b", real, "--", "--x_y"].map(OsString::from);
         assert_eq!(normalized(given.into_iter()), expected);
     }
 }

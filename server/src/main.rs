@@ -7,6 +7,7 @@ mod aggregation;
 mod apiserver;
 mod audit;
 mod authentication;
+mod cluster;
 mod components;
 mod controller_manager;
 mod controllers;
@@ -16,10 +17,12 @@ mod flags;
 mod inside;
 mod nodes;
 mod not_built;
+mod pages;
 mod pki;
 mod run;
 mod scheduler;
 mod scheduling;
+mod serving;
 mod settled;
 mod signing;
 mod tls;
@@ -108,8 +111,8 @@ fn main() -> std::process::ExitCode {
     let matches = command.try_get_matches_from_mut(arguments).unwrap_or_else(|error| error.exit());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
     let outcome = match cli.command {
-        Command::Up(args) => up::run(*args),
-        Command::Apiserver(args) => apiserver::run(*args),
+        Command::Up(args) => up::run(*args, options(&command, &matches)),
+        Command::Apiserver(args) => apiserver::run(*args, options(&command, &matches)),
         Command::ControllerManager(args) => controller_manager::run(*args, options(&command, &matches)),
         Command::Scheduler(args) => scheduler::run(*args, options(&command, &matches)),
         Command::Nodes(args) => nodes::run(*args),
@@ -117,7 +120,7 @@ fn main() -> std::process::ExitCode {
         Command::Etcd(args) => etcd::run(args),
         Command::Fork(args) => fork::run(&args),
         // What the command ended with is what this ends with.
-        Command::Run(args) => return run::run(*args),
+        Command::Run(args) => return run::run(*args, options(&command, &matches)),
         Command::Log(command) => log::run(command),
         Command::History(args) => history::versions::run(&args),
         Command::Blame(args) => history::blame::run(&args),

@@ -21,9 +21,9 @@ mod tokens;
 
 pub use call::{ActingAs, Asked, Call, Named, RequestId, ResourcePath, Source};
 pub use layers::{Layer, Next, Outcome, Passage};
-pub use metrics::{Record, Watching};
+pub use metrics::{Metrics, Record, Watching};
 pub use reply::{Answer, Draft, Granted, Listed, Reply, Shown, Watched};
 pub use scene::Scene;
-pub use service::{Limits, Options, Service, caught};
+pub use service::{Limits, Options, Service, WATCH_MIN, caught};
 pub use shares::{Share, Shares};
 pub use tokens::{Elsewhere, Reviewed, Tokens, UNKNOWN_TOKEN};

@@ -19,6 +19,7 @@ use holdfast_engine::planted::{Bug, planted};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// One a server, shared by every transport and everybody in the process.
 pub struct Service {
@@ -28,6 +29,7 @@ pub struct Service {
     flow: Arc<FlowControl>,
     tokens: Arc<dyn Tokens>,
     auditor: Option<Arc<Auditor>>,
+    watch_min: Duration,
     /// The version up to which roles have been gathered.
     gathered: AtomicU64,
 }
@@ -39,7 +41,12 @@ pub struct Options {
     pub tokens: Arc<dyn Tokens>,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
+    /// How long a watch lasts at least that says nothing of it, and half of the longest that it lasts.
+    pub watch_min: Duration,
 }
+
+/// Half an hour: clients do not all come back at once.
+pub const WATCH_MIN: Duration = Duration::from_secs(1800);
 
 /// How many requests may be in progress at once; zero for any number. Watches do not count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,15 +57,22 @@ pub struct Limits {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { limits: Limits::default(), tokens: Arc::new(NoTokens), auditor: None }
+        Options { limits: Limits::default(), tokens: Arc::new(NoTokens), auditor: None, watch_min: WATCH_MIN }
     }
+}
+
+/// What the door of a fork has of the one that it was made of.
+struct Kept {
+    tokens: Arc<dyn Tokens>,
+    auditor: Option<Arc<Auditor>>,
+    watch_min: Duration,
 }
 
 impl Service {
     pub fn new(engine: Arc<Engine>, options: Options) -> Arc<Service> {
         let metrics = Arc::new(Metrics::default());
         let flow = FlowControl::new(options.limits, metrics.clone(), engine.stamp().seed);
-        Service::of(engine, metrics, flow, options.tokens, options.auditor)
+        Service::of(engine, metrics, flow, Kept { tokens: options.tokens, auditor: options.auditor, watch_min: options.watch_min })
     }
 
     /// The door of a fork. Whoever comes to it takes places of this one.
@@ -66,22 +80,18 @@ impl Service {
         let metrics = Arc::new(Metrics::default());
         let flow = self.flow.beside(metrics.clone());
         let began = engine.snapshot().offset;
-        let service = Service::of(engine, metrics, flow, tokens, self.auditor.clone());
+        let kept = Kept { tokens, auditor: self.auditor.clone(), watch_min: self.watch_min };
+        let service = Service::of(engine, metrics, flow, kept);
         // What this one has gathered since is none of the fork's.
         service.note_gathered(Some(self.gathered()).filter(|gathered| *gathered <= began).unwrap_or_default());
         service
     }
 
-    fn of(
-        engine: Arc<Engine>,
-        metrics: Arc<Metrics>,
-        flow: FlowControl,
-        tokens: Arc<dyn Tokens>,
-        auditor: Option<Arc<Auditor>>,
-    ) -> Arc<Service> {
+    fn of(engine: Arc<Engine>, metrics: Arc<Metrics>, flow: FlowControl, kept: Kept) -> Arc<Service> {
+        let Kept { tokens, auditor, watch_min } = kept;
         let flow = Arc::new(flow);
         let layers = layers::all(&metrics, &flow);
-        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, gathered: AtomicU64::default() })
+        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, watch_min, gathered: AtomicU64::default() })
     }
 
     /// The version up to which roles have been gathered.
@@ -179,6 +189,21 @@ impl Service {
             text.insert_str(end, &auditor.metrics());
         }
         text
+    }
+
+    /// How long a watch lasts that says nothing of it, spread so that clients do not all come back at once.
+    pub(crate) fn watch_time(&self) -> Duration {
+        let least = self.watch_min.as_secs();
+        Duration::from_secs(least + self.engine.stamp().seed % least.max(1))
+    }
+
+    pub fn counters(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// Counts a request that the transport ended before it had an answer.
+    pub fn cut_off(&self, refusal: &Refusal) {
+        self.metrics.terminated(refusal.code());
     }
 
     /// How many watches are in progress.

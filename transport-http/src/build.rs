@@ -4,15 +4,19 @@ use crate::aggregate::{self, Aggregator};
 use crate::authenticate::Authenticator;
 use crate::effects::Effects;
 use crate::forks::Forker;
+use crate::health::Check;
+use crate::manners::Manners;
+use crate::pages::Pages;
 use crate::forks::live::{Live, Place};
 use crate::paths::Library;
-use crate::transport::{Features, Transport};
+use crate::transport::{Features, ShownMetrics, Transport};
 use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
 use holdfast_service::{Limits, Options, Service};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -38,6 +42,14 @@ pub struct Builder {
     pub components: Option<Components>,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
+    pub manners: Manners,
+    /// How long a watch lasts at least that says nothing of it.
+    pub watch_min: Duration,
+    /// What the program tells of itself to people.
+    pub pages: Option<Pages>,
+    pub shown_metrics: Option<ShownMetrics>,
+    /// What health is made of besides what every server has.
+    pub checks: Vec<Check>,
 }
 
 /// Starts components over a door; they end with the tasks.
@@ -59,6 +71,11 @@ impl Builder {
             forks_max: 0,
             components: None,
             auditor: None,
+            manners: Manners::default(),
+            watch_min: holdfast_service::WATCH_MIN,
+            pages: None,
+            shown_metrics: None,
+            checks: Vec::new(),
         }
     }
 
@@ -70,7 +87,7 @@ impl Builder {
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
-        let service = Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor });
+        let service = Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor, watch_min: self.watch_min });
         Arc::new(Transport {
             service,
             authenticator,
@@ -85,7 +102,17 @@ impl Builder {
             components,
             live: Arc::new(Live::new(forks_max)),
             place: None,
+            manners: Arc::new(self.manners),
+            pages: self.pages,
+            shown_metrics: self.shown_metrics,
+            more_checks: self.checks,
+            started: Instant::now(),
+            leaving: Default::default(),
+            refusing: Default::default(),
             stopping: watch::Sender::new(false),
+            closing: watch::Sender::new(false),
+            watches_begun: Default::default(),
+            requests: Default::default(),
             sockets: Default::default(),
             ready: watch::Sender::new(false),
         })
@@ -115,7 +142,17 @@ impl Transport {
             components: self.components.clone(),
             live: self.live.clone(),
             place: Some(place),
+            manners: self.manners.clone(),
+            pages: self.pages.clone(),
+            shown_metrics: self.shown_metrics.clone(),
+            more_checks: self.more_checks.clone(),
+            started: Instant::now(),
+            leaving: Default::default(),
+            refusing: Default::default(),
             stopping: watch::Sender::new(false),
+            closing: watch::Sender::new(false),
+            watches_begun: Default::default(),
+            requests: Default::default(),
             sockets: Default::default(),
             ready: watch::Sender::new(false),
         }))

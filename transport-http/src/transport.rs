@@ -7,7 +7,10 @@ use crate::authenticate::Authenticator;
 use crate::body::{self, Bodies, Received, Unread};
 use crate::build::Components;
 use crate::held::Answers;
+use crate::health::Check;
 use crate::log::Waiter;
+use crate::manners::{self, Manners};
+use crate::pages::{self, Pages};
 use crate::query::Query;
 use crate::respond::{self, Response, Shape};
 use crate::route::{Route, decode, method_verb, take_moment};
@@ -22,7 +25,7 @@ use holdfast_audit::Ended;
 use holdfast_core::Refusal;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::authz::User;
-use holdfast_core::refusal::MethodNotAllowed;
+use holdfast_core::refusal::{MethodNotAllowed, Timeout};
 use holdfast_engine::{Engine, WatchStart};
 use holdfast_service::housekeeping::{self, registrar};
 use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Record, Reply, RequestId, Service, Share, Source};
@@ -32,6 +35,8 @@ use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use tokio::sync::watch as signal;
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
@@ -57,13 +62,32 @@ pub struct Transport {
     pub(crate) live: Arc<forks::live::Live>,
     /// Which of them this is.
     pub(crate) place: Option<forks::live::Place>,
+    pub(crate) manners: Arc<Manners>,
+    pub(crate) pages: Option<Pages>,
+    /// What becomes of the text of `/metrics` before it is shown.
+    pub(crate) shown_metrics: Option<ShownMetrics>,
+    pub(crate) more_checks: Vec<Check>,
+    pub(crate) started: Instant,
+    /// The server will stop, and goes on until then as before.
+    pub(crate) leaving: AtomicBool,
+    /// Whoever comes is sent away.
+    pub(crate) refusing: AtomicBool,
     /// Turns true when the server stops: watches end.
     pub(crate) stopping: signal::Sender<bool>,
+    /// Turns true when nobody more may connect.
+    pub(crate) closing: signal::Sender<bool>,
+    /// How many watches there have been.
+    pub(crate) watches_begun: AtomicU64,
+    /// Requests in progress that do not last by their nature.
+    pub(crate) requests: TaskTracker,
     /// What goes on with connections that are no longer HTTP: the server waits for it when it stops.
     pub(crate) sockets: TaskTracker,
     /// Turns true when everything that a fresh server makes is there.
     pub(crate) ready: signal::Sender<bool>,
 }
+
+/// Makes of all that is counted what is shown.
+pub type ShownMetrics = Arc<dyn Fn(String) -> String + Send + Sync>;
 
 /// What feature gates turn off.
 #[derive(Debug, Clone, Copy)]
@@ -151,11 +175,56 @@ impl Transport {
         self.ready.send_replace(true);
     }
 
+    /// Says that the server will stop: it is no longer ready, so that nobody new is led to it.
+    pub fn leave(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends in the order that the operator wants, and says when nobody need be waited for any more but connections.
+    pub async fn end(&self) {
+        self.leave();
+        if self.manners.send_retry_after {
+            self.refusing.store(true, Ordering::Relaxed);
+            self.stopping.send_replace(true);
+            self.wait_for_requests().await;
+            let watches = async {
+                while self.service.watches() > 0 {
+                    tokio::time::sleep(WATCHES_PERIOD).await;
+                }
+            };
+            let _ = tokio::time::timeout(self.manners.watch_grace, watches).await;
+        }
+        self.stop();
+    }
+
+    /// Waits until requests in progress have their answers, as long as a request may take.
+    pub(crate) async fn wait_for_requests(&self) {
+        self.requests.close();
+        match self.manners.request_timeout {
+            Duration::ZERO => self.requests.wait().await,
+            longest => _ = tokio::time::timeout(longest, self.requests.wait()).await,
+        }
+    }
+
     /// Ends watches, and then the server, with all its forks.
     pub fn stop(&self) {
+        self.leave();
         self.stopping.send_replace(true);
+        self.closing.send_replace(true);
         if self.place.is_none() {
             self.live.end_all();
+        }
+    }
+
+    /// When the server stops: one watch after the other, spread evenly over the time that they are given.
+    pub(crate) fn watch_ends(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stopping = self.stopping.subscribe();
+        // Multiples of the golden ratio lie evenly between whole numbers, however many there are.
+        let nth = self.watches_begun.fetch_add(1, Ordering::Relaxed) as f64;
+        let wait = self.manners.watch_grace.mul_f64((nth * 0.618_033_988_749_895).fract());
+        async move {
+            drop(stopping.wait_for(|stopping| *stopping).await);
+            tokio::time::sleep(wait).await;
         }
     }
 
@@ -211,6 +280,26 @@ impl Transport {
         D: Buf,
         E: std::fmt::Display,
     {
+        if self.refusing.load(Ordering::Relaxed)
+            && let Some(response) = manners::going(&wire.path)
+        {
+            return response;
+        }
+        let origin = self.manners.origin(&wire.headers);
+        let mut response = match Manners::preflight(&wire.method, origin.as_ref()) {
+            Some(response) => response,
+            None => self.clone().serve_request(wire).await,
+        };
+        self.manners.mark(&mut response, origin, || self.engine().stamp().seed);
+        response
+    }
+
+    async fn serve_request<B, D, E>(self: Arc<Self>, wire: WireRequest<B>) -> Response
+    where
+        B: Stream<Item = Result<D, E>> + Send + 'static,
+        D: Buf,
+        E: std::fmt::Display,
+    {
         let WireRequest { method, path, query, headers, peer, client, upgrade, body } = wire;
         let (body, progress) = body::followed(&headers, body);
         let source = self.service.is_audited().then(|| Box::new(audit::source(&path, &query, &headers, client)));
@@ -218,12 +307,21 @@ impl Transport {
         let understood = self.understand(&mut head);
         let without_body = head.method == Method::HEAD;
         let shape = understood.shape;
+        let patience = match self.manners.patience(&understood.route, &understood.query) {
+            Ok(patience) => patience,
+            Err(refusal) => return respond::refusal(&refusal, shape),
+        };
+        let _waited_for = (!manners::lasts(&understood.route)).then(|| self.requests.token());
         let (mut response, id, mut record) = match self.identify(&mut head, &peer).await {
             Ok((user, acting_as)) => {
+                let answer = self.answer(head, understood, (user, acting_as), source, body);
                 // The door has caught what happens behind it; this is for what goes wrong in reading and writing.
-                match holdfast_service::caught(self.answer(head, understood, (user, acting_as), source, body)).await {
+                match within(patience, holdfast_service::caught(answer)).await.and_then(|answered| answered) {
                     Ok(answered) => answered,
-                    Err(refusal) => return respond::refusal(&refusal, shape),
+                    Err(refusal) => {
+                        self.service.cut_off(&refusal);
+                        return respond::refusal(&refusal, shape);
+                    }
                 }
             }
             Err(refusal) => {
@@ -322,6 +420,13 @@ impl Transport {
                 };
                 (Asked::Everything { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
             }
+            (Route::Page(_), _) if head.method != Method::GET => {
+                let flaw = match body.take() {
+                    Some(body) => self.bodies.read(&user, body).await.map(|received| kept.body = received).err(),
+                    None => None,
+                };
+                (Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
+            }
             _ => {
                 let flaw = paths::flaw(&understood.route, &head.headers, &understood.negotiated);
                 (Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
@@ -377,6 +482,7 @@ impl Transport {
             (Route::Log(path), _) if !granted.scene.is_past() => {
                 log::answer(self, &head.method, path, query, *shape, Waiter { user: &granted.user, place }).await
             }
+            (Route::Page(path), _) if !granted.scene.is_past() => pages::answer(self, &head, path, &kept.body.bytes),
             (Route::Resource { .. }, _) => {
                 respond::refusal(&Refusal::MethodNotAllowed(MethodNotAllowed::OnResource), *shape)
             }
@@ -389,6 +495,19 @@ impl Transport {
                 paths::answer(self, &granted.scene, &head.method, route, &head.headers, query, *shape).await
             }
         }
+    }
+}
+
+/// How often it is looked whether watches have ended.
+const WATCHES_PERIOD: Duration = Duration::from_millis(20);
+
+/// Does what belongs to one request, unless it takes longer than that.
+async fn within<T>(patience: Option<Duration>, work: impl Future<Output = T>) -> Result<T, Refusal> {
+    match patience {
+        Some(patience) => {
+            tokio::time::timeout(patience, work).await.map_err(|_| Refusal::Timeout(Timeout::Backend))
+        }
+        None => Ok(work.await),
     }
 }
 

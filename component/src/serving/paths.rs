@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     fn paths() -> Paths {
-        let metrics = Arc::new(Metrics::new([]));
+        let metrics = Arc::new(Metrics::new(Default::default()));
         Paths {
             name: "kube-scheduler",
             version: "v1.35.0".into(),

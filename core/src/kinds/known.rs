@@ -47,6 +47,8 @@ pub const CUSTOM_RESOURCE_DEFINITION: Known = Known {
 };
 pub const ENDPOINT_SLICE: Known =
     Known { group: super::discovery::GROUP, version: "v1", kind: "EndpointSlice", resource: "endpointslices" };
+pub const LEASE: Known =
+    Known { group: super::coordination::GROUP, version: "v1", kind: "Lease", resource: "leases" };
 pub const CERTIFICATE_SIGNING_REQUEST: Known = Known {
     group: super::certificates::GROUP,
     version: "v1",
@@ -111,6 +113,7 @@ mod tests {
             CLUSTER_ROLE,
             CUSTOM_RESOURCE_DEFINITION,
             ENDPOINT_SLICE,
+            LEASE,
             POD_DISRUPTION_BUDGET,
             CERTIFICATE_SIGNING_REQUEST,
             CLUSTER_TRUST_BUNDLE,
