@@ -78,6 +78,7 @@ impl Component {
         let paths = Paths {
             name: kind.name,
             version: kind.version.to_owned(),
+            emulated: None,
             started: jiff::Timestamp::now(),
             health,
             metrics,

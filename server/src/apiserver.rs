@@ -3,6 +3,7 @@
 use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
+use crate::offered::Releases;
 use crate::{admission, aggregation, authentication, pages, tls};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_audit::Auditor;
@@ -158,6 +159,7 @@ impl Server {
         let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, .. } = self;
         let (plugins_left_out, flags, has_identity) = (self.plugins_left_out, self.flags, self.has_identity);
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
+        let (offer, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
         let settings = pipeline::Settings {
             service_range: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
@@ -171,7 +173,7 @@ impl Server {
             ..pipeline::Settings::default()
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };
-        let engine = Engine::open(log, Arc::new(registry().clone()), options)?;
+        let engine = Engine::open(log, Arc::new(offer.registry(registry())), options)?;
         let runtime = holdfast_chronicle::runtime()?;
         let served = async {
             let mut signals = Signals::catch()?;
@@ -179,14 +181,14 @@ impl Server {
             let address = listener.local_addr()?;
             let forks_max = args.forks_max.unwrap_or(default_forks_max);
             let auditor = args.audit.auditor().await?;
-            let pages = pages::pages(flags, args.debugging.profiling.unwrap_or(true));
+            let pages = pages::pages(flags, releases, args.debugging.profiling.unwrap_or(true));
             if let Some(path) = &args.serving.debug_socket_path {
                 pages::serve_socket(path, pages.clone())?;
             }
-            let beside = Beside { forker, forks_max, auditor: auditor.clone(), components, pages };
+            let beside = Beside { forker, forks_max, auditor: auditor.clone(), components, pages, releases };
             let transport = transport(&args, engine.clone(), address, beside).await?;
             let service = transport.service();
-            pages::describe_process(service, &args.gates.gates().map_err(|why| anyhow!(why))?);
+            pages::describe_process(service, &args.gates()?);
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
                 streams => streams,
@@ -277,13 +279,14 @@ struct Beside {
     auditor: Option<Arc<Auditor>>,
     components: Components,
     pages: Pages,
+    releases: Releases,
 }
 
 async fn transport(
     args: &Args,
     engine: Arc<Engine>,
     address: SocketAddr,
-    Beside { forker, forks_max, auditor, components, pages }: Beside,
+    Beside { forker, forks_max, auditor, components, pages, releases }: Beside,
 ) -> Result<Arc<Transport>> {
     let anonymous = args.anonymous_auth && !everybody_may(&engine);
     let authenticator = authentication::authenticator(args, anonymous).await?;
@@ -304,6 +307,7 @@ async fn transport(
         manners: args.serving.manners().map_err(|faults| anyhow!(joined(&faults)))?,
         watch_min: args.serving.watch_min(),
         pages: Some(pages),
+        releases: (releases.emulated, releases.min_compatible),
         shown_metrics: shown_metrics(args)?,
         ..Builder::new(engine)
     };
@@ -323,8 +327,7 @@ fn everybody_may(engine: &Engine) -> bool {
 }
 
 fn features(args: &Args) -> Result<Features> {
-    let gates = args.gates.gates().map_err(|why| anyhow!("--feature-gates: {why}"))?;
-    let gates = ApiGates::from(&gates);
+    let gates = ApiGates::from(&args.gates()?);
     Ok(Features {
         list_chunking: gates.list_chunking,
         response_compression: gates.response_compression,

@@ -4,16 +4,19 @@ use crate::admission::AdmissionArgs;
 use crate::audit::AuditArgs;
 use crate::authentication::AuthenticationArgs;
 use crate::cluster::ClusterArgs;
+use crate::offered::OfferArgs;
 use crate::serving::ServingArgs;
 use crate::settled::{self, Settled};
+use anyhow::{Result, anyhow};
 use clap::ArgAction;
 use holdfast_chronicle::log::HistoryArgs;
-use holdfast_component::gates::GateArgs;
+use holdfast_component::gates::{GateArgs, Gates};
 use holdfast_component::logging::LoggingArgs;
 use holdfast_component::options::{DebuggingArgs, MetricsArgs};
 use holdfast_component::values::parse_duration;
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::core::ServiceRange;
+use holdfast_core::kinds::offered::NEWEST;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -124,6 +127,8 @@ pub struct Args {
     #[command(flatten)]
     pub front_proxy: FrontProxyArgs,
     #[command(flatten)]
+    pub offered: OfferArgs,
+    #[command(flatten)]
     pub serving: ServingArgs,
     #[command(flatten)]
     pub cluster: ClusterArgs,
@@ -148,13 +153,20 @@ impl Args {
         self.secure_port.unwrap_or(6443)
     }
 
+    /// Every gate with its value, by the release for which the server stands.
+    pub fn gates(&self) -> Result<Gates> {
+        let release = self.offered.offer().map_or(NEWEST, |(offer, _)| offer.release);
+        self.gates.gates_of(release).map_err(|why| anyhow!("--feature-gates: {why}"))
+    }
+
     /// All that is wrong with the options that their own forms do not show.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = self.serving.manners().err().unwrap_or_default();
         let (range, ports) = (self.service_cluster_ip_range, self.service_node_port_range);
         faults.extend(self.cluster.faults(range, ports, self.advertise_address));
         faults.extend(self.metrics.shown().err().into_iter().flatten());
-        faults.extend(self.gates.gates().err().map(|why| format!("--feature-gates: {why}")));
+        faults.extend(self.offered.offer().err().into_iter().flatten());
+        faults.extend(self.gates().err().map(|why| why.to_string()));
         faults
     }
 }

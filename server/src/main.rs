@@ -17,6 +17,7 @@ mod flags;
 mod inside;
 mod nodes;
 mod not_built;
+mod offered;
 mod pages;
 mod pki;
 mod run;

@@ -1,6 +1,7 @@
 //! What the API server tells of itself to people: `/flagz`, `/statusz`, `/configz`, `/debug`; the pages are those that
 //! every component has.
 
+use crate::offered::Releases;
 use anyhow::{Context, Result, anyhow};
 use holdfast_component::gates::Gates;
 use holdfast_component::metrics::{Metrics, Shown, describe};
@@ -23,10 +24,11 @@ use tokio::net::UnixListener;
 const BODY_BYTES_MAX: usize = 1 << 10;
 
 /// The pages of a server with these options; those below `/debug` are there where it lets people look for faults.
-pub fn pages(flags: Vec<(String, String)>, profiling: bool) -> Pages {
+pub fn pages(flags: Vec<(String, String)>, releases: Releases, profiling: bool) -> Pages {
     let paths = Paths {
         name: "kube-apiserver",
         version: API_VERSION.into(),
+        emulated: Some(format!("1.{}", releases.emulated)),
         started: jiff::Timestamp::now(),
         health: Arc::default(),
         metrics: Arc::new(Metrics::new(Shown::default())),

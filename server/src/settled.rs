@@ -4,8 +4,6 @@
 //! other: nobody is promised what does not happen. Those that are neither built nor settled are
 //! [`not_built`](crate::not_built).
 
-mod runtime_config;
-
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use holdfast_component::values::{parse_bool, parse_duration};
@@ -158,12 +156,6 @@ impl Options for ApiServer {
         gone("insecure-port", Form::Value, no_port, NO_PLAIN_PORT),
         gone("master-service-namespace", Form::Value, any, "Any: the service kubernetes is in default"),
         gone("repair-malformed-updates", Form::Switch, yes, "True: an update without uid has that of the object"),
-        row(
-            "runtime-config",
-            Form::Value,
-            runtime_config::takes,
-            "APIs to turn on; all are on, and none can be turned off",
-        ),
         row("service-account-lookup", Form::Switch, yes, "True: accounts of tokens are always looked up"),
         row("storage-backend", Form::Value, etcd3, "etcd3: it says nothing about the embedded log"),
         row(
@@ -316,8 +308,6 @@ mod tests {
         for options in [
             &["--allow-privileged"][..],
             &["--allow-privileged=true", "--watch-cache=false", "--watch-cache"],
-            &["--runtime-config=api/all=true", "--runtime-config=api/v1,batch/v1=true"],
-            &["--runtime-config=resource.k8s.io/v1beta1=true,apps/v1/deployments=true", "--runtime-config="],
             &["--storage-backend=etcd3", "--storage-media-type=", "--insecure-port=0", "--address=127.0.0.1"],
             &["--cloud-provider=external", "--cloud-config=", "--cloud-provider-gce-lb-src-cidrs=10.0.0.0/8,::/0"],
             &["--listen-peer-urls=http://localhost:0", "--data-dir", "/tmp/x", "--quota-backend-bytes=1"],
@@ -343,12 +333,6 @@ mod tests {
             ("--cloud-config=/etc/cloud.conf", "nothing here would read it"),
             ("--cloud-provider-gce-l7lb-src-cidrs=10.0.0.0/33", "invalid CIDR address"),
             ("--audit-dynamic-configuration", "always false here"),
-            ("--runtime-config=api/all=false", "cannot be turned off"),
-            ("--runtime-config=batch/v1=false", "cannot be turned off"),
-            ("--runtime-config=batch/v9=true", "batch/v9 is not served"),
-            ("--runtime-config=apps/v1/nonsense=true", "apps/v1/nonsense is not served"),
-            ("--runtime-config=nonsense.io/v1", "nonsense.io/v1 is not served"),
-            ("--runtime-config=batch/v1=perhaps", "invalid syntax"),
             ("--storage-backend=etcd2", "etcd2"),
             ("--watch-cache=perhaps", "invalid syntax"),
             ("--default-watch-cache-size=x", "invalid digit"),

@@ -226,7 +226,8 @@ impl Service {
         self.engine.prepare(kind, version, std::slice::from_ref(entry)).await
     }
 
-    pub(crate) fn new_id(&self) -> RequestId {
+    /// A name for a request that has none.
+    pub fn new_id(&self) -> RequestId {
         RequestId::made(self.engine.stamp().uid(u64::MAX))
     }
 }

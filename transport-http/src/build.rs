@@ -12,6 +12,7 @@ use crate::paths::Library;
 use crate::transport::{Features, ShownMetrics, Transport};
 use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
+use holdfast_core::kinds::offered::NEWEST;
 use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
 use holdfast_service::{Limits, Options, Service};
@@ -43,6 +44,8 @@ pub struct Builder {
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
     pub manners: Manners,
+    /// The minor release for which the server stands, and the oldest whose servers it gets on with.
+    pub releases: (u32, u32),
     /// How long a watch lasts at least that says nothing of it.
     pub watch_min: Duration,
     /// What the program tells of itself to people.
@@ -72,6 +75,7 @@ impl Builder {
             components: None,
             auditor: None,
             manners: Manners::default(),
+            releases: (NEWEST, NEWEST - 1),
             watch_min: holdfast_service::WATCH_MIN,
             pages: None,
             shown_metrics: None,
@@ -103,6 +107,7 @@ impl Builder {
             live: Arc::new(Live::new(forks_max)),
             place: None,
             manners: Arc::new(self.manners),
+            releases: self.releases,
             pages: self.pages,
             shown_metrics: self.shown_metrics,
             more_checks: self.checks,
@@ -143,6 +148,7 @@ impl Transport {
             live: self.live.clone(),
             place: Some(place),
             manners: self.manners.clone(),
+            releases: self.releases,
             pages: self.pages.clone(),
             shown_metrics: self.shown_metrics.clone(),
             more_checks: self.more_checks.clone(),

@@ -227,7 +227,7 @@ pub async fn answer(
         Route::Root => Some(json_answer(root(transport, &state.registry).into(), shape)),
         Route::Issuer(document) => crate::issuer::answer(transport.issuer.as_deref(), *document, headers),
         Route::Version => Some(match shape.encoding {
-            Encoding::Json => json_answer(version(), shape),
+            Encoding::Json => json_answer(version(transport.releases), shape),
             _ => respond::refusal(&Refusal::NotAcceptable { offered: respond::JSON, is_offered: false }, shape),
         }),
         Route::Health { kind, check } => Some(health::answer(transport, kind, check, query).await),
@@ -412,10 +412,10 @@ pub fn git_version() -> String {
     format!("{API_VERSION}+holdfast.{}", env!("CARGO_PKG_VERSION"))
 }
 
-fn version() -> Bytes {
+fn version((emulated, oldest): (u32, u32)) -> Bytes {
     let mut numbers = API_VERSION.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
-    let oldest = minor.parse::<u32>().map(|minor| minor.saturating_sub(1).to_string()).unwrap_or_default();
+    let (emulated, oldest) = (emulated.to_string(), oldest.to_string());
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -425,7 +425,7 @@ fn version() -> Bytes {
         major,
         minor,
         emulation_major: major,
-        emulation_minor: minor,
+        emulation_minor: &emulated,
         min_compatibility_major: major,
         min_compatibility_minor: &oldest,
         git_version: &git_version(),

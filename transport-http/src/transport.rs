@@ -63,6 +63,8 @@ pub struct Transport {
     /// Which of them this is.
     pub(crate) place: Option<forks::live::Place>,
     pub(crate) manners: Arc<Manners>,
+    /// The minor release for which the server stands, and the oldest whose servers it gets on with.
+    pub(crate) releases: (u32, u32),
     pub(crate) pages: Option<Pages>,
     /// What becomes of the text of `/metrics` before it is shown.
     pub(crate) shown_metrics: Option<ShownMetrics>,
@@ -290,6 +292,11 @@ impl Transport {
             Some(response) => response,
             None => self.clone().serve_request(wire).await,
         };
+        if !response.headers().contains_key(AUDIT_ID)
+            && let Ok(id) = HeaderValue::from_str(self.service.new_id().as_str())
+        {
+            response.headers_mut().insert(AUDIT_ID, id);
+        }
         self.manners.mark(&mut response, origin, || self.engine().stamp().seed);
         response
     }
@@ -330,7 +337,7 @@ impl Transport {
             }
         };
         if let Ok(id) = HeaderValue::from_str(id.as_str()) {
-            response.headers_mut().insert("audit-id", id);
+            response.headers_mut().insert(AUDIT_ID, id);
         }
         record.code(response.status().as_u16());
         if progress.is_unread() {
@@ -498,6 +505,8 @@ impl Transport {
     }
 }
 
+/// Names the request in its answer.
+const AUDIT_ID: &str = "audit-id";
 /// How often it is looked whether watches have ended.
 const WATCHES_PERIOD: Duration = Duration::from_millis(20);
 
