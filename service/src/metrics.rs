@@ -3,6 +3,7 @@
 //! Labels are verbs, and kinds and subresources that are served: what a stranger makes up is counted without a name,
 //! or the table could be made to grow.
 
+mod queues;
 mod requests;
 
 use crate::Reply;
@@ -16,6 +17,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use queues::Queues;
+pub use queues::Queued;
 pub use requests::RequestLabels;
 use requests::Requests;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,6 +54,7 @@ struct ReasonLabels {
 pub struct Metrics {
     registry: Mutex<Registry>,
     requests: Requests,
+    queues: Queues,
     terminations: Family<EndLabels, Counter>,
     certificates: Histogram,
     unavailable: Family<NameLabels, Gauge>,
@@ -93,6 +97,8 @@ impl Default for Metrics {
         let [oldest, log_bytes, let_go_events, let_go_bytes]: [Gauge; 4] = Default::default();
         let rejected = Counter::default();
         registry.register_collector(Box::new(requests.clone()));
+        let queues = Queues::default();
+        queues.register(&mut registry);
         let ended = "Requests that ended without the answer that they asked for";
         registry.register("apiserver_request_terminations", ended, Family::clone(&terminations));
         let good_for = "For how long certificates of clients were still good";
@@ -113,6 +119,7 @@ impl Default for Metrics {
         Metrics {
             registry: Mutex::new(registry),
             requests,
+            queues,
             terminations,
             certificates,
             unavailable,
@@ -162,6 +169,11 @@ impl Metrics {
     /// Counts a request that did not get what it asked for because the server had no more time or place for it.
     pub fn terminated(&self, code: u16) {
         self.terminations.get_or_create(&EndLabels { component: "apiserver", code }).inc();
+    }
+
+    /// Counts what waits to be done by the server itself, in a queue of this name.
+    pub fn queued(&self, name: &'static str) -> Queued {
+        self.queues.add(name)
     }
 
     /// Counts a request by the holder of a certificate.
