@@ -303,9 +303,7 @@ impl Log for ForkedLog {
                 }
             }
         }
-        let before = self.own.size()?.bytes;
-        self.own.forget(through)?;
-        self.room.give_back(before - self.own.size()?.bytes);
+        self.room.give_back(self.own.let_go(through));
         Ok(())
     }
 

@@ -72,6 +72,25 @@ impl VolatileLog {
         resource.asked(asked).filter_map(newest).collect()
     }
 
+    /// [Forgets](Log::forget), and tells how many bytes went. Appends that come meanwhile do not count against them.
+    pub(crate) fn let_go(&self, through: Offset) -> u64 {
+        let _alone = self.forgetting.lock().unwrap_or_else(PoisonError::into_inner);
+        let (begin, through, gone_before) = {
+            let mut inner = self.write_inner();
+            let through = through.min(Offset(inner.last));
+            let begin = inner.oldest;
+            // First of all, so that nobody counts on what is about to go.
+            inner.oldest = begin.max(through);
+            (begin, through, inner.size.let_go_bytes)
+        };
+        // The event that the log began with is looked at again: if it is a deletion, it goes now.
+        let mut from = Some(begin.0).filter(|begin| *begin <= through.0);
+        while let Some(next) = from {
+            from = self.write_inner().forget_piece(next, through.0);
+        }
+        self.read_inner().size.let_go_bytes - gone_before
+    }
+
     fn read_inner(&self) -> RwLockReadGuard<'_, Inner> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -219,20 +238,7 @@ impl Log for VolatileLog {
     }
 
     fn forget(&self, through: Offset) -> Result<(), Fault> {
-        let _alone = self.forgetting.lock().unwrap_or_else(PoisonError::into_inner);
-        let (begin, through) = {
-            let mut inner = self.write_inner();
-            let through = through.min(Offset(inner.last));
-            let begin = inner.oldest;
-            // First of all, so that nobody counts on what is about to go.
-            inner.oldest = begin.max(through);
-            (begin, through)
-        };
-        // The event that the log began with is looked at again: if it is a deletion, it goes now.
-        let mut from = Some(begin.0).filter(|begin| *begin <= through.0);
-        while let Some(next) = from {
-            from = self.write_inner().forget_piece(next, through.0);
-        }
+        self.let_go(through);
         Ok(())
     }
 

@@ -1,5 +1,6 @@
-//! Runs controllers: hands news to a [`Driver`](holdfast_world::Driver), has its plans carried out, and writes the Events
-//! that they tell.
+//! Runs controllers and the scheduler. Controllers: it hands news to a [`Driver`](holdfast_world::Driver), has its plans
+//! carried out, and writes the Events that they tell. [`scheduling`] does the same for the scheduler, which plans for
+//! itself.
 //!
 //! What is to be done and when is decided in `holdfast_world`, which knows no clock. Here are tokio, the time, and two
 //! traits: a [`Feed`] brings news of the cluster, [`Act`] carries out actions. A server in the same process has them over
@@ -13,6 +14,7 @@ pub mod metrics;
 mod recorder;
 pub mod remote;
 mod run;
+pub mod scheduling;
 mod writer;
 
 pub use act::{Act, Done};

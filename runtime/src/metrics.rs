@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Metric;
+use prometheus_client::registry::{Metric, Registry};
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -24,6 +24,12 @@ pub struct Metrics {
 /// Where metrics are shown.
 pub trait Register {
     fn register<M: Metric + EncodeMetric + Clone>(&mut self, name: &str, help: &str, metric: M);
+}
+
+impl Register for Registry {
+    fn register<M: Metric + EncodeMetric + Clone>(&mut self, name: &str, help: &str, metric: M) {
+        Registry::register(self, name, help.trim_end_matches('.'), metric);
+    }
 }
 
 impl Default for Metrics {

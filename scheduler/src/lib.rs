@@ -8,7 +8,6 @@
 //! - [`Planner::plan`], or the plain [`plan`]: a [`Plan`] for a pod: bind it, or why not, and who must go for it.
 //! - [`Snapshot::assume`], after a decision to bind, and [`Snapshot::forget`], when it could not be carried out.
 //!
-//!
 //! [`Scheduler`] has these together: told of changes, answers and the time, it says what is to be asked of others, until
 //! every pod lies somewhere that can. What is left to the caller: reading and writing objects, leader election, the time.
 
@@ -22,7 +21,6 @@ pub mod plugin;
 pub mod plugins;
 pub mod profile;
 pub mod queue;
-pub mod run;
 pub mod scheduler;
 pub mod snapshot;
 pub mod status;

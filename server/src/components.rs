@@ -82,7 +82,7 @@ impl Components {
     /// Starts them over a door; they end with the tasks.
     pub fn start(&self, service: &Arc<Service>, tasks: &mut JoinSet<()>) {
         if !self.controllers.is_nobody() {
-            tasks.spawn(scheduling::in_process(Configuration::default(), service.clone(), Arc::default()));
+            tasks.spawn(scheduling::in_process(Configuration::default(), service.clone()));
         }
         let controllers = holdfast_controllers::all(&self.settings);
         let chosen = controllers.into_iter().filter(|controller| self.controllers.runs(controller.name()));
@@ -121,7 +121,9 @@ async fn make_objects(act: InsideAct) {
 fn start(service: &Arc<Service>, tasks: &mut JoinSet<()>, controllers: impl Iterator<Item = Box<dyn Controller>>) {
     let engine = service.engine().clone();
     let act = Arc::new(InsideAct::new(service));
-    let mut runtime = Runtime::new(act, Arc::new(InsideClock(engine.clone())), Arc::new(Metrics::default()));
+    let metrics = Arc::new(Metrics::default());
+    service.with_registry(|registry| metrics.register(registry));
+    let mut runtime = Runtime::new(act, Arc::new(InsideClock(engine.clone())), metrics);
     for controller in controllers {
         let actor = Actor::of(controller.as_ref());
         runtime.add(controller, actor, WORKERS);

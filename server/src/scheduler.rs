@@ -1,8 +1,7 @@
 //! `holdfast scheduler`: its options, the configuration that they and a file come to, and its work while it leads.
 
-mod remote;
-
 use anyhow::{Context, Result, bail};
+use async_trait::async_trait;
 use holdfast_component::component::{Component, Kind};
 use holdfast_component::election::Terms;
 use holdfast_component::files::{Readers, Writing, keep_others_out};
@@ -11,9 +10,11 @@ use holdfast_component::throttle::Rate;
 use holdfast_component::values::parse_duration;
 use holdfast_component::{api::Api, logging};
 use holdfast_core::wire::yaml::yaml;
+use holdfast_runtime::remote::{Connect, RemoteAct, RemoteFeed};
+use holdfast_runtime::scheduling::metrics::Metrics;
+use holdfast_runtime::scheduling::{Work, resources, run as run_scheduler};
 use holdfast_scheduler::Configuration;
 use holdfast_scheduler::configuration::{LeaderElection, PolicySource};
-use holdfast_scheduler::run::metrics::Metrics;
 use holdfast_transport_http::paths::API_VERSION;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -127,9 +128,9 @@ fn work(configuration: Configuration, component: &Component, client: kube::Clien
     let (lead, leads) = watch::channel(false);
     let waits = configuration.delay_cache_until_active && configuration.leader_election.leader_elect;
     let begin = move || {
-        let cluster = Arc::new(remote::There::new(client.clone()));
-        let feed = remote::feed(client, synced);
-        tokio::spawn(holdfast_scheduler::run::run(Arc::new(configuration), feed, cluster, metrics, leads))
+        let act = Arc::new(RemoteAct::new(Arc::new(One(client.clone())), client.clone(), false));
+        let feed = RemoteFeed::new(client, resources(), false);
+        tokio::spawn(run_scheduler(Work { configuration: Arc::new(configuration), act, metrics, leads, synced }, feed))
     };
     let mut begin = Some(begin);
     let mut running = if waits { None } else { begin.take().map(|begin| begin()) };
@@ -142,6 +143,16 @@ fn work(configuration: Configuration, component: &Component, client: kube::Clien
             Some(running) => running.await.context("the scheduler has ended"),
             None => Ok(()),
         }
+    }
+}
+
+/// One client for everything: the API server says who the scheduler is.
+struct One(kube::Client);
+
+#[async_trait]
+impl Connect for One {
+    async fn client(&self, _: &str, _: Option<&str>) -> Result<kube::Client, String> {
+        Ok(self.0.clone())
     }
 }
 

@@ -3,6 +3,7 @@
 //! Labels are verbs, and kinds and subresources that are served: what a stranger makes up is counted without a name,
 //! or the table could be made to grow.
 
+mod joined;
 mod queues;
 mod requests;
 
@@ -229,8 +230,9 @@ impl Metrics {
         }
         let mut text = String::new();
         // Writing to a String cannot fail.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry.lock().unwrap_or_else(PoisonError::into_inner));
-        text
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
+        joined::joined(&text)
     }
 }
 

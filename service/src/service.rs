@@ -16,6 +16,7 @@ use holdfast_core::refusal::Internal;
 use holdfast_core::state::State;
 use holdfast_engine::Engine;
 use holdfast_engine::planted::{Bug, planted};
+use prometheus_client::registry::Registry;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -176,6 +177,11 @@ impl Service {
     /// A place among those who wait for what is yet to come, so that nobody waits a thousandfold.
     pub fn wait(&self, user: &User) -> Result<Option<Share>, Refusal> {
         self.flow.wait(user)
+    }
+
+    /// Has somebody who works for this server put what they count beside what it counts itself.
+    pub fn with_registry(&self, put: impl FnOnce(&mut Registry)) {
+        self.metrics.with_registry(put);
     }
 
     /// What is counted, as text.

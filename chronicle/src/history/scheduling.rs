@@ -106,9 +106,11 @@ fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset
 /// What the scheduler would have seen at a version.
 fn state(view: &LogView, at: Offset) -> Result<Snapshot> {
     let mut snapshot = Snapshot::new();
-    for (kind, group, plural, _) in KINDS {
-        let served = view.registry.iter().find(|(_, one)| one.resource == plural && one.versions[0].group == group);
-        let Some((_, served)) = served else { continue };
+    for wanted in KINDS {
+        let is_it = |one: &holdfast_core::kinds::Kind| {
+            (&*one.resource, &*one.versions[0].group) == (wanted.plural, wanted.group)
+        };
+        let Some((_, served)) = view.registry.iter().find(|(_, one)| is_it(one)) else { continue };
         let mut found: Vec<Offset> = Vec::new();
         view.log.as_of(&AsOf::all(&served.storage, at), &mut |_, offset| {
             found.push(offset);
@@ -117,7 +119,7 @@ fn state(view: &LogView, at: Offset) -> Result<Snapshot> {
         found.sort_unstable();
         for offset in found {
             let record = view.record(offset)?;
-            apply(&mut snapshot, kind, &record.key, &view.document(&record)?);
+            apply(&mut snapshot, wanted.kind, &record.key, &view.document(&record)?);
         }
     }
     Ok(snapshot)

@@ -18,6 +18,7 @@ use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use holdfast_world::Resource;
 pub use holdfast_world::{Key, Text};
 
 /// The kinds that decisions rest on.
@@ -44,33 +45,62 @@ pub enum Kind {
     Workload,
 }
 
-/// Each kind with its API group, its plural and its name, for whoever lists and watches.
-pub const KINDS: [(Kind, &str, &str, &str); 19] = [
-    (Kind::Pod, "", "pods", "Pod"),
-    (Kind::Node, "", "nodes", "Node"),
-    (Kind::Namespace, "", "namespaces", "Namespace"),
-    (Kind::Service, "", "services", "Service"),
-    (Kind::ReplicationController, "", "replicationcontrollers", "ReplicationController"),
-    (Kind::ReplicaSet, "apps", "replicasets", "ReplicaSet"),
-    (Kind::StatefulSet, "apps", "statefulsets", "StatefulSet"),
-    (Kind::PodDisruptionBudget, "policy", "poddisruptionbudgets", "PodDisruptionBudget"),
-    (Kind::PersistentVolume, "", "persistentvolumes", "PersistentVolume"),
-    (Kind::PersistentVolumeClaim, "", "persistentvolumeclaims", "PersistentVolumeClaim"),
-    (Kind::StorageClass, "storage.k8s.io", "storageclasses", "StorageClass"),
-    (Kind::CsiNode, "storage.k8s.io", "csinodes", "CSINode"),
-    (Kind::CsiDriver, "storage.k8s.io", "csidrivers", "CSIDriver"),
-    (Kind::CsiStorageCapacity, "storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity"),
-    (Kind::VolumeAttachment, "storage.k8s.io", "volumeattachments", "VolumeAttachment"),
-    (Kind::ResourceClaim, "resource.k8s.io", "resourceclaims", "ResourceClaim"),
-    (Kind::ResourceSlice, "resource.k8s.io", "resourceslices", "ResourceSlice"),
-    (Kind::DeviceClass, "resource.k8s.io", "deviceclasses", "DeviceClass"),
-    (Kind::Workload, "scheduling.k8s.io", "workloads", "Workload"),
+/// How a kind is served, for whoever lists and watches.
+#[derive(Debug, Clone, Copy)]
+pub struct Served {
+    pub kind: Kind,
+    pub group: &'static str,
+    /// The version in which objects are looked at.
+    pub version: &'static str,
+    pub plural: &'static str,
+    pub name: &'static str,
+    pub namespaced: bool,
+}
+
+const fn served(
+    kind: Kind,
+    group: &'static str,
+    version: &'static str,
+    plural: &'static str,
+    name: &'static str,
+    namespaced: bool,
+) -> Served {
+    Served { kind, group, version, plural, name, namespaced }
+}
+
+#[rustfmt::skip]
+pub const KINDS: [Served; 19] = [
+    served(Kind::Pod, "", "v1", "pods", "Pod", true),
+    served(Kind::Node, "", "v1", "nodes", "Node", false),
+    served(Kind::Namespace, "", "v1", "namespaces", "Namespace", false),
+    served(Kind::Service, "", "v1", "services", "Service", true),
+    served(Kind::ReplicationController, "", "v1", "replicationcontrollers", "ReplicationController", true),
+    served(Kind::ReplicaSet, "apps", "v1", "replicasets", "ReplicaSet", true),
+    served(Kind::StatefulSet, "apps", "v1", "statefulsets", "StatefulSet", true),
+    served(Kind::PodDisruptionBudget, "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", true),
+    served(Kind::PersistentVolume, "", "v1", "persistentvolumes", "PersistentVolume", false),
+    served(Kind::PersistentVolumeClaim, "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", true),
+    served(Kind::StorageClass, "storage.k8s.io", "v1", "storageclasses", "StorageClass", false),
+    served(Kind::CsiNode, "storage.k8s.io", "v1", "csinodes", "CSINode", false),
+    served(Kind::CsiDriver, "storage.k8s.io", "v1", "csidrivers", "CSIDriver", false),
+    served(Kind::CsiStorageCapacity, "storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity", true),
+    served(Kind::VolumeAttachment, "storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", false),
+    served(Kind::ResourceClaim, "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", true),
+    served(Kind::ResourceSlice, "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", false),
+    served(Kind::DeviceClass, "resource.k8s.io", "v1", "deviceclasses", "DeviceClass", false),
+    served(Kind::Workload, "scheduling.k8s.io", "v1alpha1", "workloads", "Workload", true),
 ];
+
+impl Served {
+    pub fn resource(&self) -> Resource {
+        Resource::new(self.group, self.version, self.plural, self.name, self.namespaced)
+    }
+}
 
 impl Kind {
     /// The kind of this name; `None` for kinds that the scheduler does not look at.
     pub fn named(name: &str) -> Option<Kind> {
-        KINDS.iter().find(|row| row.3 == name).map(|row| row.0)
+        KINDS.iter().find(|kind| kind.name == name).map(|kind| kind.kind)
     }
 }
 

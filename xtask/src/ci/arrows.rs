@@ -28,16 +28,11 @@ const NEVER: [(&str, &[&str]); 16] = [
     ),
     // Plans are pure, and know nothing of who carries them out.
     ("holdfast-world", &PURE),
-    // They ask the scheduler where the pods of a daemon fit.
-    ("holdfast-controllers", &["rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", SERVICE]),
+    ("holdfast-scheduler", &PURE),
+    ("holdfast-controllers", &PURE),
     ("holdfast-nodes", &PURE),
     (
         "holdfast-runtime",
-        &["rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE, OUTBOUND],
-    ),
-    // What carries out the scheduler's decisions stands beside them, in its module `run`.
-    (
-        "holdfast-scheduler",
         &["rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE, OUTBOUND],
     ),
     // It is told of requests, and knows no server.
@@ -60,15 +55,13 @@ const NEVER: [(&str, &[&str]); 16] = [
 ];
 
 /// The packages of the workspace that may reach HTTP: transports, clients of the API, and what wires all together.
-const MAY_REACH_HTTP: [&str; 14] = [
+const MAY_REACH_HTTP: [&str; 12] = [
     "holdfast-authentication",
     "holdfast",
     "holdfast-transport-*",
     "holdfast-outbound",
     "holdfast-chronicle",
     "holdfast-component",
-    "holdfast-controllers",
-    "holdfast-scheduler",
     "holdfast-bench",
     "holdfast-sim",
     "holdfast-tests",

@@ -1,7 +1,7 @@
 //! What a scheduler counts and measures, under the names that kube-scheduler gives it.
 
-use crate::object::Kind;
-use crate::scheduler::{Observed, Scheduler};
+use holdfast_scheduler::object::Kind;
+use holdfast_scheduler::scheduler::{Observed, Scheduler};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

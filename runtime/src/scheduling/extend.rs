@@ -1,8 +1,8 @@
 //! Calls extenders over HTTP: a document is posted to the path of a verb, and the answer is a document.
 
-use crate::configuration::extender::{Extender, Tls};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use holdfast_scheduler::configuration::extender::{Extender, Tls};
 use http::{Method, Request, Uri};
 use kube::{Client, Config};
 use rustls_pki_types::CertificateDer;

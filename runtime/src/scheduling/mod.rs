@@ -1,0 +1,302 @@
+//! Runs a [`Scheduler`]: brings it news, answers and the time, and carries its orders out, many at a time.
+//!
+//! It lives on the same two traits as controllers: a [`Feed`] and [`Act`], in the API server's own process or over HTTPS
+//! anywhere else.
+
+pub mod extend;
+pub mod metrics;
+
+use crate::{Act, Feed, News};
+use bytes::Bytes;
+use extend::Extenders;
+use futures_util::FutureExt;
+use holdfast_core::authz::User;
+use holdfast_scheduler::object::{KINDS, Kind};
+use holdfast_scheduler::queue::Time;
+use holdfast_scheduler::scheduler::{Answer, Ask, Order};
+use holdfast_scheduler::{Configuration, Scheduler};
+use holdfast_world::{Actor, Key, Resource};
+use jiff::Timestamp;
+use metrics::Metrics;
+use serde_json::Value;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+
+/// Who the scheduler is to the API server.
+const USER: &str = "system:kube-scheduler";
+const FIELD_MANAGER: &str = "kube-scheduler";
+
+/// How many orders may be without an answer before no more pods are tried: enough for a full batch of the API server's
+/// log and the next one behind it.
+const UNANSWERED_MAX: usize = 1024;
+/// How many changes are taken in at a time.
+const CHANGES_MAX: usize = 256;
+/// How many may wait here before the feed is asked for more.
+const NEWS_MAX: usize = 4096;
+/// How long pods are tried before others get their turn on this thread.
+const TURN: Duration = Duration::from_millis(1);
+
+/// What a scheduler looks at.
+pub fn resources() -> Vec<Resource> {
+    KINDS.iter().map(|kind| kind.resource()).collect()
+}
+
+/// What a scheduler is run with.
+pub struct Work {
+    pub configuration: Arc<Configuration>,
+    pub act: Arc<dyn Act>,
+    pub metrics: Arc<Metrics>,
+    /// While it is false, the scheduler only keeps its picture of the cluster up to date.
+    pub leads: watch::Receiver<bool>,
+    /// Turns true when all that there was at the beginning has been told.
+    pub synced: Arc<AtomicBool>,
+}
+
+/// Schedules pods for as long as it is polled.
+pub async fn run(work: Work, feed: impl Feed) {
+    let (answer, answers) = unbounded_channel();
+    let user = Arc::new(User::new(USER, &["system:authenticated"]));
+    let mut runner = Runner {
+        scheduler: Scheduler::new(work.configuration.clone()),
+        kinds: KINDS.iter().map(|kind| (kind.resource(), Known { kind: kind.kind, keys: HashSet::new() })).collect(),
+        news: VecDeque::new(),
+        feed,
+        answers,
+        hands: Hands {
+            act: work.act,
+            actor: Actor { user, field_manager: FIELD_MANAGER },
+            extenders: Extenders::default(),
+            configuration: work.configuration,
+            answer,
+        }
+        .into(),
+        metrics: work.metrics,
+        leads: work.leads,
+        synced: work.synced,
+    };
+    loop {
+        runner.step().await;
+    }
+}
+
+struct Runner<F> {
+    scheduler: Scheduler,
+    feed: F,
+    kinds: HashMap<Resource, Known>,
+    /// What has come and has not been taken in.
+    news: VecDeque<Change>,
+    answers: UnboundedReceiver<(u64, Answer)>,
+    hands: Arc<Hands>,
+    metrics: Arc<Metrics>,
+    leads: watch::Receiver<bool>,
+    /// Whether all that there was at the beginning is known: before, every place looks free.
+    synced: Arc<AtomicBool>,
+}
+
+/// The objects of a kind, so that a list that takes their place tells which are gone.
+struct Known {
+    kind: Kind,
+    keys: HashSet<Key>,
+}
+
+/// What an object is now; without bytes it is gone.
+struct Change {
+    kind: Kind,
+    key: Key,
+    bytes: Option<Bytes>,
+}
+
+impl<F: Feed> Runner<F> {
+    /// Takes in what has come, tries pods for a while, and waits where there is nothing to do.
+    async fn step(&mut self) {
+        let taken = self.take_in();
+        let more = self.try_pods();
+        self.send_out();
+        if taken || more {
+            // What is there is taken without waiting, so that pods are tried on the newest picture. As long as much
+            // waits here already, it is left where the feed bounds it.
+            if self.news.len() < NEWS_MAX
+                && let Some(news) = self.feed.next().now_or_never()
+            {
+                self.hear(news);
+            }
+            return tokio::task::yield_now().await;
+        }
+        self.metrics.lengths(&self.scheduler);
+        let sleep = self.until_due();
+        tokio::select! {
+            news = self.feed.next() => self.hear(news),
+            Some((number, answer)) = self.answers.recv() => self.scheduler.answer(number, answer, now()),
+            Ok(()) = self.leads.changed() => {}
+            () = sleep => {}
+        }
+    }
+
+    fn hear(&mut self, news: Vec<News>) {
+        for news in news {
+            match news {
+                News::Changed { resource, key, bytes, .. } => {
+                    let Some(Known { kind, keys }) = self.kinds.get_mut(&resource) else { continue };
+                    match bytes {
+                        Some(_) => _ = keys.replace(key.clone()),
+                        None => _ = keys.remove(&key),
+                    }
+                    self.news.push_back(Change { kind: *kind, key, bytes });
+                }
+                News::Replaced { resource, objects, .. } => {
+                    let Some(known) = self.kinds.get_mut(&resource) else { continue };
+                    self.news.extend(known.replace(objects));
+                }
+                News::Dropped(resource) => {
+                    let Some(known) = self.kinds.get_mut(&resource) else { continue };
+                    self.news.extend(known.replace(Vec::new()));
+                }
+                News::Complete => {
+                    // What came before it is all that there was.
+                    while self.take_in() {}
+                    self.synced.store(true, Ordering::Relaxed);
+                }
+                News::Reached(..) | News::ReachedAll(_) => {}
+            }
+        }
+    }
+
+    fn take_in(&mut self) -> bool {
+        let mut any = false;
+        for _ in 0..CHANGES_MAX {
+            let Some(change) = self.news.pop_front() else { break };
+            self.see(change);
+            any = true;
+        }
+        while let Ok((number, answer)) = self.answers.try_recv() {
+            self.scheduler.answer(number, answer, now());
+            any = true;
+        }
+        any
+    }
+
+    fn see(&mut self, Change { kind, key, bytes }: Change) {
+        let began = Instant::now();
+        let object = bytes.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+        self.scheduler.see(kind, &key, object.as_ref(), now());
+        self.metrics.handled(kind, began.elapsed());
+    }
+
+    fn may_try(&self) -> bool {
+        self.synced.load(Ordering::Relaxed) && *self.leads.borrow()
+    }
+
+    /// Whether there are more pods to be tried.
+    fn try_pods(&mut self) -> bool {
+        if !self.may_try() {
+            return false;
+        }
+        let began = Instant::now();
+        while began.elapsed() < TURN {
+            if self.scheduler.unanswered() >= UNANSWERED_MAX {
+                return false;
+            }
+            let start = Instant::now();
+            if !self.scheduler.turn(now()) {
+                return false;
+            }
+            self.metrics.planned(start.elapsed());
+        }
+        true
+    }
+
+    fn send_out(&mut self) {
+        for observed in self.scheduler.observed() {
+            self.metrics.observe(&observed);
+        }
+        for Order { number, ask } in self.scheduler.orders() {
+            let hands = self.hands.clone();
+            tokio::spawn(async move {
+                let told = hands.carry_out(ask).await;
+                // Nobody waits for it any more when the scheduler has ended.
+                let _ = hands.answer.send((number, told));
+            });
+        }
+    }
+
+    fn until_due(&self) -> impl Future<Output = ()> + use<F> {
+        let due = self.scheduler.wakes_at().filter(|_| self.may_try());
+        async move {
+            match due {
+                Some(at) => tokio::time::sleep(until(at)).await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+impl Known {
+    /// Takes a list in their place; what is news then.
+    fn replace(&mut self, objects: Vec<(Key, Bytes, u64)>) -> Vec<Change> {
+        let kind = self.kind;
+        let keys = objects.iter().map(|(key, ..)| key.clone()).collect();
+        let before = std::mem::replace(&mut self.keys, keys);
+        let gone = before.into_iter().filter(|key| !self.keys.contains(key));
+        let mut news: Vec<Change> = gone.map(|key| Change { kind, key, bytes: None }).collect();
+        news.extend(objects.into_iter().map(|(key, bytes, _)| Change { kind, key, bytes: Some(bytes) }));
+        news
+    }
+}
+
+/// Carries out what the scheduler asks for.
+struct Hands {
+    act: Arc<dyn Act>,
+    actor: Actor,
+    extenders: Extenders,
+    configuration: Arc<Configuration>,
+    answer: UnboundedSender<(u64, Answer)>,
+}
+
+impl Hands {
+    async fn carry_out(&self, ask: Ask) -> Answer {
+        match ask {
+            Ask::Api(action) => match self.act.act(&self.actor, &action).await {
+                Ok(_) => Answer::Done(Value::Null),
+                Err(refusal) => Answer::Refused(refusal),
+            },
+            Ask::Extender { extender, verb, body } => {
+                match self.extenders.call(&self.configuration.extenders[extender], &verb, &body).await {
+                    Ok(said) => Answer::Done(said),
+                    Err(why) => Answer::Failed(why),
+                }
+            }
+        }
+    }
+}
+
+fn now() -> Time {
+    Timestamp::now().as_nanosecond()
+}
+
+/// How long it is until then; a moment that has passed is due at once.
+fn until(at: Time) -> Duration {
+    Duration::from_nanos(u64::try_from(at.saturating_sub(now())).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_list_tells_what_is_gone() {
+        let mut known = Known { kind: Kind::Node, keys: HashSet::new() };
+        let list =
+            |names: &[&str]| names.iter().map(|name| (Key::cluster(name), Bytes::from_static(b"{}"), 1)).collect();
+        let shown = |news: Vec<Change>| {
+            let one = |news: &Change| format!("{}{}", if news.bytes.is_some() { '+' } else { '-' }, news.key.name);
+            news.iter().map(one).collect::<Vec<String>>()
+        };
+        assert_eq!(shown(known.replace(list(&["a", "b"]))), ["+a", "+b"]);
+        assert_eq!(shown(known.replace(list(&["b", "c"]))), ["-a", "+b", "+c"]);
+        assert_eq!(shown(known.replace(Vec::new())).len(), 2);
+    }
+}
