@@ -4,7 +4,7 @@ use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::offered::Releases;
-use crate::{admission, aggregation, authentication, pages, tls};
+use crate::{admission, aggregation, authentication, otlp, pages, tls};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_audit::Auditor;
 use holdfast_chronicle::clock::SystemClock;
@@ -52,6 +52,10 @@ pub fn check(args: &Args) -> Result<()> {
 }
 
 pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
+    if let Some(text) = args.version_text() {
+        println!("{text}");
+        return Ok(());
+    }
     let _log = logging::init(&args.logging).map_err(|why| anyhow!(why))?;
     keep_others_out();
     check(&args)?;
@@ -307,6 +311,7 @@ async fn transport(
         manners: args.serving.manners().map_err(|faults| anyhow!(joined(&faults)))?,
         watch_min: args.serving.watch_min(),
         pages: Some(pages),
+        tracer: args.serving.tracing()?.as_ref().map(otlp::tracer),
         releases: (releases.emulated, releases.min_compatible),
         shown_metrics: shown_metrics(args)?,
         ..Builder::new(engine)

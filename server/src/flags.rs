@@ -17,6 +17,8 @@ use holdfast_component::values::parse_duration;
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::core::ServiceRange;
 use holdfast_core::kinds::offered::NEWEST;
+use holdfast_component::serving::paths::version;
+use holdfast_transport_http::paths::API_VERSION;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -25,6 +27,9 @@ use std::time::Duration;
 /// Options of `holdfast apiserver`; `holdfast up` takes them too.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Args {
+    /// Print the version and end: of what it is compatible with, or, with =raw, all that is known of it.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = ["true", "false", "raw"], value_name = "FORM")]
+    pub version: Option<String>,
     /// Folder of the event log and, with `up`, of keys and certificates [default: ./holdfast-data].
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
@@ -149,6 +154,15 @@ impl Args {
         self.data_dir.as_deref().unwrap_or(Path::new("./holdfast-data"))
     }
 
+    /// The text that `--version` asks for, if it asks for any.
+    pub fn version_text(&self) -> Option<String> {
+        match self.version.as_deref()? {
+            "true" => Some(format!("Kubernetes {API_VERSION}")),
+            "raw" => Some(version(API_VERSION).to_string()),
+            _ => None,
+        }
+    }
+
     pub fn port(&self) -> u16 {
         self.secure_port.unwrap_or(6443)
     }
@@ -165,6 +179,7 @@ impl Args {
         let (range, ports) = (self.service_cluster_ip_range, self.service_node_port_range);
         faults.extend(self.cluster.faults(range, ports, self.advertise_address));
         faults.extend(self.metrics.shown().err().into_iter().flatten());
+        faults.extend(self.serving.tracing().err().map(|why| why.to_string()));
         faults.extend(self.offered.offer().err().into_iter().flatten());
         faults.extend(self.gates().err().map(|why| why.to_string()));
         faults

@@ -18,6 +18,7 @@ mod inside;
 mod nodes;
 mod not_built;
 mod offered;
+mod otlp;
 mod pages;
 mod pki;
 mod run;
@@ -26,7 +27,9 @@ mod scheduling;
 mod serving;
 mod settled;
 mod signing;
+mod table;
 mod tls;
+mod tracing_config;
 mod up;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -91,6 +94,9 @@ enum Command {
     Bench(Box<holdfast_bench::Args>),
     /// Simulate racing clients, crashes and failing disks, and check what comes of it.
     Sim(Box<holdfast_sim::Args>),
+    /// Print the table of all options.
+    #[command(hide = true)]
+    Options,
     /// Print the version.
     Version,
 }
@@ -137,6 +143,10 @@ fn main() -> std::process::ExitCode {
         Command::Undo(args) => history::undo::run(&args),
         Command::Bench(args) => bench(*args),
         Command::Sim(args) => holdfast_sim::run(*args),
+        Command::Options => {
+            print!("{}", table::page(&command));
+            Ok(())
+        }
         Command::Version => {
             println!(
                 "holdfast {} (Kubernetes {})",

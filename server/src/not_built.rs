@@ -124,7 +124,6 @@ pub const API_SERVER: &[&str] = &[
     "ssh-keyfile",
     "ssh-user",
     "target-ram-mb",
-    "tracing-config-file",
 ];
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The options of serving beyond TLS, and what is made of them: how requests are dealt with, where the server listens,
 //! and how it starts and ends.
 
+use crate::tracing_config::{self, TracingConfig};
 use anyhow::{Context, Result};
 use clap::ArgAction;
 use holdfast_component::values::{parse_bool, parse_duration};
@@ -56,12 +57,21 @@ pub struct ServingArgs {
     /// Over which time watches are ended, one after the other, when the server ends.
     #[arg(long, default_value = "0s", value_parser = parse_duration, value_name = "DURATION")]
     pub shutdown_watch_termination_grace_period: Duration,
+    /// Which requests are followed, and to which collector of OpenTelemetry their spans are sent: a TracingConfiguration.
+    #[arg(long, value_name = "FILE")]
+    pub tracing_config_file: Option<PathBuf>,
     /// A Unix socket on which the pages below /debug are served to whoever may open it.
     #[arg(long, value_name = "FILE")]
     pub debug_socket_path: Option<PathBuf>,
 }
 
 impl ServingArgs {
+    /// What is said of following requests, if anything is.
+    pub fn tracing(&self) -> Result<Option<TracingConfig>> {
+        let file = self.tracing_config_file.as_ref().filter(|file| !file.as_os_str().is_empty());
+        file.map(|file| tracing_config::read(file)).transpose()
+    }
+
     /// How requests are dealt with, or all that is wrong with what the options say of it.
     pub fn manners(&self) -> Result<Manners, Vec<String>> {
         let mut faults = Vec::new();

@@ -33,6 +33,10 @@ pub struct Args {
 }
 
 pub fn run(args: Args, flags: Vec<(String, String)>) -> Result<()> {
+    if let Some(text) = args.server.version_text() {
+        println!("{text}");
+        return Ok(());
+    }
     let _log = logging::init(&args.server.logging).map_err(|why| anyhow!(why))?;
     keep_others_out();
     let (server, admin) = prepare(args, flags, Lasting::Kept, "*")?;

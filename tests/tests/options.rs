@@ -1,14 +1,21 @@
 //! Options: the sets that common set-ups pass start the server, and each of those about serving does what it says.
 
 use holdfast_tests::authority::{Authority, Pair};
-use holdfast_tests::server::binary;
+use holdfast_tests::server::{binary, holdfast, succeeds};
 use holdfast_tests::wire::{Answer, Wire};
 use holdfast_tests::{Folder, Server, eventually};
-use http::Method;
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -119,6 +126,46 @@ async fn flag_sets_of_common_set_ups_start_the_server() {
         assert_eq!(told, usize::from(set == "old-envtest"), "{set}: {}", server.log());
     }
 }
+
+/// The table is that of the code; with UPDATE_OPTIONS=1 it is written anew.
+#[test]
+fn the_table_says_what_the_commands_say() {
+    let file = holdfast_tests::folder().join("../docs/OPTIONS.md");
+    let table = succeeds(holdfast(["options"]));
+    if std::env::var_os("UPDATE_OPTIONS").is_some() {
+        std::fs::write(&file, &table).expect("write the table");
+    }
+    let kept = std::fs::read_to_string(&file).expect("docs/OPTIONS.md");
+    assert!(kept == table, "docs/OPTIONS.md is old: run `holdfast options > docs/OPTIONS.md`");
+    let api_server = table.split("\n## ").nth(1).expect("the API server's table");
+    let all = std::fs::read_to_string(holdfast_tests::folder().join("data/options-1.18.txt")).expect("the list");
+    for name in all.lines() {
+        let row = api_server.lines().find(|line| line.starts_with(&format!("| `--{name}` |")));
+        let row = row.unwrap_or_else(|| panic!("--{name} is in no row"));
+        assert!(!row.ends_with("|  |"), "--{name} says nothing of what it does");
+        let may_be_refused = ["etcd-", "kubelet-", "egress-"].iter().any(|left_out| name.starts_with(left_out));
+        let is_others = OTHERS.contains(&name);
+        assert!(!row.contains("not built") || may_be_refused || is_others, "--{name} is refused");
+    }
+}
+
+/// Options of the first release that are not taken yet.
+const OTHERS: &[&str] = &[
+    "authentication-kubeconfig",
+    "authentication-skip-lookup",
+    "authentication-tolerate-lookup-failure",
+    "authorization-always-allow-paths",
+    "authorization-kubeconfig",
+    "authorization-policy-file",
+    "authorization-webhook-cache-authorized-ttl",
+    "authorization-webhook-cache-unauthorized-ttl",
+    "authorization-webhook-config-file",
+    "authorization-webhook-version",
+    "delete-collection-workers",
+    "enable-priority-and-fairness",
+    "encryption-provider-config",
+    "max-connection-bytes-per-sec",
+];
 
 #[tokio::test]
 async fn what_is_wrong_is_refused_at_once_and_by_name() {
@@ -310,6 +357,64 @@ async fn the_server_tells_of_itself() {
     let server = Server::start(&folder.join("data"), &["--profiling=false"]);
     Wire::admin(&server).get("/debug/pprof/heap").await.expect(404);
     server.stop();
+}
+
+/// A collector of spans: it keeps the messages that it gets.
+async fn collector() -> (String, Arc<Mutex<Vec<u8>>>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("its address").to_string();
+    let kept: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let seen = kept.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let seen = seen.clone();
+            let service = service_fn(move |request: Request<Incoming>| {
+                let seen = seen.clone();
+                async move {
+                    assert_eq!(request.uri().path(), "/opentelemetry.proto.collector.trace.v1.TraceService/Export");
+                    let body = request.into_body().collect().await?.to_bytes();
+                    seen.lock().unwrap().extend(&body[5..]);
+                    let answer = Full::new(Bytes::from_static(b"\0\0\0\0\0"));
+                    Ok::<_, hyper::Error>(Response::builder().header("grpc-status", "0").body(answer).unwrap())
+                }
+            });
+            let connection = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
+            tokio::spawn(connection);
+        }
+    });
+    (address, kept)
+}
+
+#[tokio::test]
+async fn requests_are_followed_to_a_collector() {
+    let (address, kept) = collector().await;
+    let folder = Folder::new();
+    let file = folder.join("tracing.yaml");
+    let text = format!("apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: {address}\n");
+    std::fs::write(&file, text).expect("write");
+    let server = Server::start(&folder.join("data"), &["--tracing-config-file", text_of(&file)]);
+    let admin = Wire::admin(&server);
+    let parent = [("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")];
+    admin.get(&format!("{MAPS}/unfollowed")).await.expect(404);
+    admin.send(Method::GET, &format!("{MAPS}/followed"), &parent, "").await.expect(404);
+    let sent = eventually(Duration::from_secs(20), || async {
+        let sent = kept.lock().unwrap().clone();
+        if sent.is_empty() { Err("nothing has come") } else { Ok(sent) }
+    })
+    .await;
+    let has = |bytes: &[u8]| sent.windows(bytes.len()).any(|window| window == bytes);
+    assert!(has(b"GET /api/v1/namespaces/{:namespace}/configmaps/{:name}"));
+    assert!(has(&0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c_u128.to_be_bytes()) && has(&0xb7ad_6b71_6920_3331_u64.to_be_bytes()));
+    assert!(has(b"/configmaps/followed") && !has(b"/configmaps/unfollowed"));
+    server.stop();
+
+    std::fs::write(&file, "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nsamplingRatePerMillion: -1\n")
+        .expect("write");
+    let refused = Server::try_start(&folder.join("data"), &["--tracing-config-file", text_of(&file)]).err();
+    let refused = refused.expect("a refusal").stderr;
+    assert!(refused.contains("--tracing-config-file") && refused.contains("samplingRatePerMillion"), "{refused}");
+    let missing = Server::try_start(&folder.join("data"), &["--tracing-config-file=/nowhere.yaml"]).err();
+    assert!(missing.expect("a refusal").stderr.contains("/nowhere.yaml"));
 }
 
 /// Names that the rules, alerts and dashboards of kubernetes-mixin ask an API server for.

@@ -9,6 +9,7 @@ use crate::manners::Manners;
 use crate::pages::Pages;
 use crate::forks::live::{Live, Place};
 use crate::paths::Library;
+use crate::spans::Tracer;
 use crate::transport::{Features, ShownMetrics, Transport};
 use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
@@ -50,6 +51,8 @@ pub struct Builder {
     pub watch_min: Duration,
     /// What the program tells of itself to people.
     pub pages: Option<Pages>,
+    /// Follows requests, where they are followed.
+    pub tracer: Option<Tracer>,
     pub shown_metrics: Option<ShownMetrics>,
     /// What health is made of besides what every server has.
     pub checks: Vec<Check>,
@@ -78,6 +81,7 @@ impl Builder {
             releases: (NEWEST, NEWEST - 1),
             watch_min: holdfast_service::WATCH_MIN,
             pages: None,
+            tracer: None,
             shown_metrics: None,
             checks: Vec::new(),
         }
@@ -109,6 +113,7 @@ impl Builder {
             manners: Arc::new(self.manners),
             releases: self.releases,
             pages: self.pages,
+            tracer: self.tracer,
             shown_metrics: self.shown_metrics,
             more_checks: self.checks,
             started: Instant::now(),
@@ -150,6 +155,7 @@ impl Transport {
             manners: self.manners.clone(),
             releases: self.releases,
             pages: self.pages.clone(),
+            tracer: self.tracer.clone(),
             shown_metrics: self.shown_metrics.clone(),
             more_checks: self.more_checks.clone(),
             started: Instant::now(),

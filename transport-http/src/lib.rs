@@ -27,6 +27,7 @@ mod render;
 mod respond;
 mod route;
 pub mod serve;
+pub mod spans;
 mod status;
 #[cfg(test)]
 mod strangers;

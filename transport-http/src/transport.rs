@@ -14,6 +14,7 @@ use crate::pages::{self, Pages};
 use crate::query::Query;
 use crate::respond::{self, Response, Shape};
 use crate::route::{Route, decode, method_verb, take_moment};
+use crate::spans::{Following, Tracer};
 use crate::status::Status;
 use crate::tokens::Published;
 use crate::warnings::warn;
@@ -66,6 +67,7 @@ pub struct Transport {
     /// The minor release for which the server stands, and the oldest whose servers it gets on with.
     pub(crate) releases: (u32, u32),
     pub(crate) pages: Option<Pages>,
+    pub(crate) tracer: Option<Tracer>,
     /// What becomes of the text of `/metrics` before it is shown.
     pub(crate) shown_metrics: Option<ShownMetrics>,
     pub(crate) more_checks: Vec<Check>,
@@ -319,14 +321,19 @@ impl Transport {
             Err(refusal) => return respond::refusal(&refusal, shape),
         };
         let _waited_for = (!manners::lasts(&understood.route)).then(|| self.requests.token());
+        let mut following = None;
         let (mut response, id, mut record) = match self.identify(&mut head, &peer).await {
             Ok((user, acting_as)) => {
+                following = self.follow(&head, &understood.route, &user);
                 let answer = self.answer(head, understood, (user, acting_as), source, body);
                 // The door has caught what happens behind it; this is for what goes wrong in reading and writing.
                 match within(patience, holdfast_service::caught(answer)).await.and_then(|answered| answered) {
                     Ok(answered) => answered,
                     Err(refusal) => {
                         self.service.cut_off(&refusal);
+                        if let Some(following) = following {
+                            following.end(refusal.code(), "");
+                        }
                         return respond::refusal(&refusal, shape);
                     }
                 }
@@ -340,6 +347,9 @@ impl Transport {
             response.headers_mut().insert(AUDIT_ID, id);
         }
         record.code(response.status().as_u16());
+        if let Some(following) = following {
+            following.end(response.status().as_u16(), id.as_str());
+        }
         if progress.is_unread() {
             response.extensions_mut().insert(Unread);
         }
@@ -348,6 +358,12 @@ impl Transport {
             response = Response::from_parts(parts, Bytes::new().into());
         }
         response
+    }
+
+    /// Begins to follow a request, if it is one of those that are.
+    fn follow(&self, head: &Head, route: &Route, user: &User) -> Option<Following> {
+        let tracer = self.tracer.as_ref()?;
+        tracer.begin((&head.method, &head.path, route), &head.headers, user, || self.engine().stamp().seed)
     }
 
     /// Reads what stands in the request line and in the headers.
