@@ -56,6 +56,7 @@ pub struct ServingArgs {
     /// Certificate of the server, with its authorities behind it.
     #[arg(long, requires = "tls_private_key_file", value_name = "FILE")]
     pub tls_cert_file: Option<PathBuf>,
+    /// Private key of that certificate.
     #[arg(long, requires = "tls_cert_file", value_name = "FILE")]
     pub tls_private_key_file: Option<PathBuf>,
     /// Cipher suites by their names in Go [default: all that are safe].

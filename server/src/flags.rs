@@ -8,7 +8,7 @@ use crate::offered::OfferArgs;
 use crate::serving::ServingArgs;
 use crate::settled::{self, Settled};
 use anyhow::{Result, anyhow};
-use clap::ArgAction;
+use clap::{ArgAction, Command};
 use holdfast_chronicle::log::HistoryArgs;
 use holdfast_component::gates::{GateArgs, Gates};
 use holdfast_component::logging::LoggingArgs;
@@ -19,6 +19,7 @@ use holdfast_core::kinds::core::ServiceRange;
 use holdfast_core::kinds::offered::NEWEST;
 use holdfast_component::serving::paths::version;
 use holdfast_transport_http::paths::API_VERSION;
+use std::any::TypeId;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -53,6 +54,7 @@ pub struct Args {
     /// Certificate of the server, with its authorities behind it.
     #[arg(long, requires = "tls_private_key_file", value_name = "FILE")]
     pub tls_cert_file: Option<PathBuf>,
+    /// Private key of that certificate.
     #[arg(long, requires = "tls_cert_file", value_name = "FILE")]
     pub tls_private_key_file: Option<PathBuf>,
     /// Cipher suites by their names in Go [default: all that are safe].
@@ -192,6 +194,7 @@ pub struct FrontProxyArgs {
     /// Certificate by which this server proves to others that it may speak for its users.
     #[arg(long, requires = "proxy_client_key_file", value_name = "FILE")]
     pub proxy_client_cert_file: Option<PathBuf>,
+    /// Private key of that certificate.
     #[arg(long, requires = "proxy_client_cert_file", value_name = "FILE")]
     pub proxy_client_key_file: Option<PathBuf>,
     /// Requests for other servers go to the endpoints of their services, not to the services' addresses.
@@ -264,6 +267,35 @@ pub fn normalized(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     arguments.map(normalize).collect()
 }
 
+/// Arguments without those options of files and texts whose value is empty: scripts give them so, and mean the default.
+pub fn without_empty(arguments: Vec<OsString>, command: &Command) -> Vec<OsString> {
+    let is_optional = |name: &str| {
+        let arg = command.get_arguments().find(|arg| arg.get_long() == Some(name));
+        arg.is_some_and(|arg| {
+            let kind = arg.get_value_parser().type_id();
+            let is_text = kind == TypeId::of::<String>() || kind == TypeId::of::<PathBuf>();
+            let is_one_or_list = matches!(arg.get_action(), ArgAction::Set) || arg.get_value_delimiter().is_some();
+            is_text && is_one_or_list && arg.get_default_values().is_empty()
+        })
+    };
+    let mut kept = Vec::with_capacity(arguments.len());
+    let mut arguments = arguments.into_iter().peekable();
+    while let Some(argument) = arguments.next() {
+        if argument == "--" {
+            kept.push(argument);
+            kept.extend(arguments);
+            break;
+        }
+        let option = argument.to_str().and_then(|text| text.strip_prefix("--")).unwrap_or_default();
+        match option.split_once('=') {
+            Some((name, "")) if is_optional(name) => {}
+            None if arguments.peek().is_some_and(|next| next.is_empty()) && is_optional(option) => _ = arguments.next(),
+            _ => kept.push(argument),
+        }
+    }
+    kept
+}
+
 /// Names that stand where others cannot print Kubernetes' own.
 fn real(name: &str) -> String {
     PLACEHOLDERS.iter().fold(name.replace('_', "-"), |name, (placeholder, real)| name.replace(placeholder, real))
@@ -283,6 +315,28 @@ mod tests {
         assert!(parse_ports("0-8").is_err());
         assert!(parse_ports("x").is_err());
         assert!(parse_ports("65000+1000").is_err());
+    }
+
+    #[test]
+    fn what_is_given_as_empty_is_not_given() {
+        use clap::{CommandFactory, Parser};
+        #[derive(Parser)]
+        struct Cli {
+            #[command(flatten)]
+            args: Args,
+        }
+        let given = [
+            "--token-auth-file=",
+            "--authorization-mode=",
+            "--runtime-config",
+            "",
+            "--v=",
+            "--service-account-issuer=",
+            "--",
+            "--token-auth-file=",
+        ];
+        let kept = without_empty(given.map(OsString::from).into(), &Cli::command());
+        assert_eq!(kept, ["--authorization-mode=", "--v=", "--service-account-issuer=", "--", "--token-auth-file="]);
     }
 
     #[test]

@@ -115,6 +115,11 @@ fn main() -> std::process::ExitCode {
         return std::process::ExitCode::FAILURE;
     }
     let mut command = Cli::command();
+    let called = arguments.get(1).and_then(|name| command.find_subcommand(name.to_str()?)).cloned();
+    let arguments = match called {
+        Some(called) => flags::without_empty(arguments, &called),
+        None => arguments,
+    };
     let matches = command.try_get_matches_from_mut(arguments).unwrap_or_else(|error| error.exit());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
     let outcome = match cli.command {
