@@ -7,10 +7,11 @@ use crate::api::{Api, ApiError};
 use crate::cache::Cache;
 use arc_swap::ArcSwap;
 use holdfast_core::authz::User;
+use holdfast_tls::bearer::Bearer;
 use holdfast_tls::front_proxy::RequestHeaders;
-use holdfast_tls::peer::{AUTHENTICATED, Peer};
+use holdfast_tls::peer::{Peer, anonymous, authenticated};
 use holdfast_tls::server::{LiveTls, Pem};
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Weak};
@@ -47,12 +48,12 @@ impl Authenticator {
         if let Peer::Certificate(user) | Peer::Internal(user) = peer {
             return Some(user.clone());
         }
-        if let (Some(token), Some(api)) = (bearer(headers), &self.api) {
+        if let (Some(token), Some(api)) = (Bearer::of(headers).token(), &self.api) {
             return self.review(api, token).await;
         }
         match peer {
             Peer::Untrusted(_) => None,
-            _ => Some(Arc::new(User::new("system:anonymous", &["system:unauthenticated"]))),
+            _ => Some(Arc::new(anonymous())),
         }
     }
 
@@ -79,24 +80,15 @@ impl Authenticator {
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
-}
-
 /// The user that a review tells of.
 pub fn user_of(told: &Value) -> User {
     let text = |field: &str| told[field].as_str().unwrap_or("").to_owned();
     let mut user = User::new(text("username"), &[]);
     user.uid = text("uid");
     user.groups = texts(&told["groups"]);
-    if !user.groups.iter().any(|group| group == AUTHENTICATED) {
-        user.groups.push(AUTHENTICATED.into());
-    }
     let extra = told["extra"].as_object().into_iter().flatten();
     user.extra = extra.map(|(key, values)| (key.clone(), texts(values))).collect();
-    user
+    authenticated(user)
 }
 
 fn texts(list: &Value) -> Vec<String> {
@@ -227,7 +219,7 @@ mod tests {
         let told = json!({"username": "u", "uid": "1", "groups": ["a"], "extra": {"k": ["v", "w"]}});
         let user = user_of(&told);
         assert_eq!((user.name.as_str(), user.uid.as_str()), ("u", "1"));
-        assert_eq!(user.groups, ["a", AUTHENTICATED]);
+        assert_eq!(user.groups, ["a", "system:authenticated"]);
         assert_eq!(user.extra["k"], ["v", "w"]);
     }
 }

@@ -1,6 +1,9 @@
 //! The fold: an accepted event becomes state. It cannot fail, and replay is the same function.
 
+use crate::authz::nodes::Relation;
+use crate::authz::nodes::references::CHANGING;
 use crate::event::Record;
+use crate::kinds::Kind;
 use crate::kinds::custom::{self, Custom};
 use crate::object::meta;
 use crate::state::{Change, Entry, State, UnknownResource};
@@ -22,6 +25,7 @@ pub fn hold(state: &mut State, change: &Change) -> Option<Arc<Entry>> {
         false => state.put(change.kind, change.key.clone(), change.entry.clone()),
     };
     index_roles(state, change);
+    index_nodes(state, change, before.as_deref());
     index_registered(state, change);
     note_terminating(state, change);
     note_expiring(state, change, before.as_deref());
@@ -100,6 +104,30 @@ fn index_registered(state: &mut State, change: &Change) {
     let Some(registers) = state.registry.get(change.kind).registers else { return };
     let document = (!change.deleted).then(|| change.entry.document());
     state.registered.note(registers, &change.key, document.as_ref());
+}
+
+/// Keeps what leads to which node next to the pods and volumes that say so.
+fn index_nodes(state: &mut State, change: &Change, before: Option<&Entry>) {
+    let Some(graph) = &mut state.nodes else { return };
+    let kind = state.registry.get(change.kind);
+    let Some(relation) = kind.relation else { return };
+    let after = (!change.deleted).then_some(&*change.entry);
+    if before.zip(after).is_some_and(|(before, after)| leads_alike(kind, relation, before, after)) {
+        return;
+    }
+    let document = |entry: Option<&Entry>| entry.map(Entry::document);
+    graph.note(relation, &change.key, document(before).as_ref(), document(after).as_ref());
+}
+
+/// Whether a pod names for the same node what it did. Most events on pods change their status alone, and are not read
+/// for this.
+fn leads_alike(kind: &Kind, relation: Relation, before: &Entry, after: &Entry) -> bool {
+    let node = |entry: &Entry| {
+        let at = kind.selectable.iter().position(|field| field.field == "spec.nodeName");
+        at.and_then(|at| entry.index.fields.get(at).cloned())
+    };
+    let may_change = |entry: &Entry| CHANGING.iter().any(|text| memchr::memmem::find(&entry.json, text.as_bytes()).is_some());
+    relation == Relation::Pod && node(before) == node(after) && !may_change(before) && !may_change(after)
 }
 
 /// Keeps the authorizer's view of roles and bindings next to the objects themselves.

@@ -18,6 +18,8 @@ use crossbeam::channel::Receiver;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Call;
 use holdfast_core::apply::hold;
+use holdfast_core::authz::Mode;
+use holdfast_core::authz::webhook::{self, Question};
 use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::custom::is_storage;
 use holdfast_core::kinds::{Kind, Registry};
@@ -72,6 +74,9 @@ pub trait Outside: Send + Sync + 'static {
 
     /// Asks a webhook what it thinks of a write: the body of its answer, or why there is none.
     async fn review(&self, call: &Call) -> Result<Vec<u8>, String>;
+
+    /// Asks a webhook what a user may do.
+    async fn authorize(&self, question: &Question) -> webhook::Answer;
 
     /// A token that says this.
     async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal>;
@@ -130,12 +135,15 @@ impl Engine {
     /// Over a log whose state is known.
     fn over(
         log: Arc<dyn Log>,
-        (state, built_in): (State, Arc<Registry>),
+        (mut state, built_in): (State, Arc<Registry>),
         mut options: Options,
         hub: Hub,
         (commands_max, reads): (usize, Reads),
     ) -> Result<(Arc<Engine>, Writer, Receiver<Input>), Fault> {
         options.settings.token_key = TokenKey(log.secret()?);
+        if state.nodes.is_none() && options.settings.authorization.now().has(Mode::Node) {
+            state.follow_nodes();
+        }
         let hub = Arc::new(hub);
         hub.start_at(state.offset);
         let published = Arc::new(ArcSwap::from_pointee(state.clone()));

@@ -7,6 +7,8 @@ use crate::turns::Turn;
 use crate::writer::{Contested, Rejection};
 use holdfast_core::Refusal;
 use holdfast_core::admission::{Call, Told};
+use holdfast_core::authz::Consulted;
+use holdfast_core::authz::webhook::Question;
 use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::{Page, Selection};
@@ -207,6 +209,15 @@ impl Engine {
         Ok(rehearsed(state, request, decision))
     }
 
+    /// Has admission look at a request that nothing is written for. Gives back the document that it let through.
+    pub async fn admit(&self, state: &State, request: &Request, told: &mut Told) -> Result<Document, Refusal> {
+        let decision = self.judge(state, request, self.stamp(), &mut Answers::default(), told).await?;
+        match decision.answer {
+            Answer::Document { document, .. } => Ok(document),
+            _ => Err(Refusal::Internal(Internal::NoDecision { verb: request.verb.as_str() })),
+        }
+    }
+
     /// Judges a mutation, and has done outside what only the outside can do.
     async fn judge(
         &self,
@@ -235,6 +246,9 @@ impl Engine {
                     for (call, answer) in self.review(calls).await {
                         answers.reviewed(call, answer);
                     }
+                }
+                Judgement::Need(Effect::Authorize(questions)) => {
+                    self.consult(&answers.consulted, questions).await;
                 }
                 Judgement::Need(Effect::Sign(claims)) => {
                     let signed = self.sign(&claims).await?;
@@ -286,6 +300,7 @@ impl Engine {
             let meta = &document["metadata"];
             let mut one = request.clone();
             one.verb = Verb::Delete;
+            one.options.delete.is_collective = true;
             one.target.name = meta["name"].as_str().map(str::to_owned);
             one.target.namespace = meta["namespace"].as_str().map(str::to_owned);
             let engine = self.clone();
@@ -325,6 +340,17 @@ impl Engine {
             });
         }
         asked.join_all().await
+    }
+
+    /// Has authorization webhooks answer questions.
+    pub async fn consult(&self, consulted: &Consulted, questions: Vec<Question>) {
+        for question in questions {
+            let answer = match self.outside() {
+                Some(outside) => outside.authorize(&question).await,
+                None => Err("no webhook can be called from here".into()),
+            };
+            consulted.answered(question, answer);
+        }
     }
 
     async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal> {

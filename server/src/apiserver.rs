@@ -1,5 +1,6 @@
 //! `holdfast apiserver`: opens the log, starts the engine, and serves until told to stop.
 
+use crate::authorization::Authorization;
 use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
@@ -7,6 +8,7 @@ use crate::offered::Releases;
 use crate::{admission, aggregation, authentication, otlp, pages, tls};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_audit::Auditor;
+use holdfast_authorization::Webhooks;
 use holdfast_chronicle::clock::SystemClock;
 use holdfast_chronicle::fork::ForkHere;
 use holdfast_component::files::keep_others_out;
@@ -164,10 +166,11 @@ impl Server {
         let (plugins_left_out, flags, has_identity) = (self.plugins_left_out, self.flags, self.has_identity);
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
         let (offer, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
+        let Authorization { chain, webhooks, followed } = args.authorization.authorization(default_mode)?;
         let settings = pipeline::Settings {
             service_range: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
-            modes: args.authorization_mode.clone().map_or_else(|| vec![default_mode], |modes| modes.0),
+            authorization: chain,
             admission: admission::chain(&args.admission, plugins_left_out)?,
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
@@ -189,7 +192,10 @@ impl Server {
             if let Some(path) = &args.serving.debug_socket_path {
                 pages::serve_socket(path, pages.clone())?;
             }
-            let beside = Beside { forker, forks_max, auditor: auditor.clone(), components, pages, releases };
+            let beside = Beside { forker, forks_max, auditor: auditor.clone(), components, pages, releases, webhooks };
+            if let Some(followed) = followed {
+                tokio::spawn(holdfast_authorization::follow(followed));
+            }
             let transport = transport(&args, engine.clone(), address, beside).await?;
             let service = transport.service();
             pages::describe_process(service, &args.gates()?);
@@ -284,13 +290,14 @@ struct Beside {
     components: Components,
     pages: Pages,
     releases: Releases,
+    webhooks: Arc<Webhooks>,
 }
 
 async fn transport(
     args: &Args,
     engine: Arc<Engine>,
     address: SocketAddr,
-    Beside { forker, forks_max, auditor, components, pages, releases }: Beside,
+    Beside { forker, forks_max, auditor, components, pages, releases, webhooks }: Beside,
 ) -> Result<Arc<Transport>> {
     let anonymous = args.anonymous_auth && !everybody_may(&engine);
     let authenticator = authentication::authenticator(args, anonymous).await?;
@@ -314,6 +321,7 @@ async fn transport(
         tracer: args.serving.tracing()?.as_ref().map(otlp::tracer),
         releases: (releases.emulated, releases.min_compatible),
         shown_metrics: shown_metrics(args)?,
+        authorities: Some(webhooks),
         ..Builder::new(engine)
     };
     Ok(builder.build())
@@ -321,7 +329,7 @@ async fn transport(
 
 /// Whether everything is allowed to everybody: then nobody is let in without saying who it is, as in Kubernetes.
 fn everybody_may(engine: &Engine) -> bool {
-    let allowed = engine.settings().modes.contains(&Mode::AlwaysAllow);
+    let allowed = engine.settings().authorization.now().has(Mode::AlwaysAllow);
     if allowed {
         tracing::warn!(
             "anonymous requests are refused whatever --anonymous-auth says, because --authorization-mode has AlwaysAllow: \

@@ -3,6 +3,7 @@
 use crate::admission::AdmissionArgs;
 use crate::audit::AuditArgs;
 use crate::authentication::AuthenticationArgs;
+use crate::authorization::AuthorizationArgs;
 use crate::cluster::ClusterArgs;
 use crate::offered::OfferArgs;
 use crate::serving::ServingArgs;
@@ -14,7 +15,6 @@ use holdfast_component::gates::{GateArgs, Gates};
 use holdfast_component::logging::LoggingArgs;
 use holdfast_component::options::{DebuggingArgs, MetricsArgs};
 use holdfast_component::values::parse_duration;
-use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::core::ServiceRange;
 use holdfast_core::kinds::offered::NEWEST;
 use holdfast_component::serving::paths::version;
@@ -91,10 +91,8 @@ pub struct Args {
     /// Audiences that tokens must be for [default: the issuer].
     #[arg(long, alias = "service-account-api-audiences", value_delimiter = ',')]
     pub api_audiences: Vec<String>,
-    /// AlwaysAllow, AlwaysDeny and RBAC, asked in this order [default: AlwaysAllow, and RBAC with up].
-    #[arg(long, value_parser = parse_modes, value_name = "MODES")]
-    pub authorization_mode: Option<Modes>,
-
+    #[command(flatten)]
+    pub authorization: AuthorizationArgs,
     #[command(flatten)]
     pub admission: AdmissionArgs,
 
@@ -222,14 +220,6 @@ pub struct FrontProxyArgs {
     /// Beginnings of headers with more about the user: X-Remote-Extra-.
     #[arg(long, value_delimiter = ',', value_name = "PREFIXES")]
     pub requestheader_extra_headers_prefix: Vec<String>,
-}
-
-/// Authorization modes in their order.
-#[derive(Debug, Clone)]
-pub struct Modes(pub Vec<Mode>);
-
-fn parse_modes(text: &str) -> Result<Modes, String> {
-    Mode::parse_list(text).map(Modes)
 }
 
 fn parse_ports(text: &str) -> Result<(u16, u16), String> {

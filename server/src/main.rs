@@ -7,6 +7,7 @@ mod aggregation;
 mod apiserver;
 mod audit;
 mod authentication;
+mod authorization;
 mod cluster;
 mod components;
 mod controller_manager;

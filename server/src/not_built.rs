@@ -83,14 +83,6 @@ pub const API_SERVER: &[&str] = &[
     "authentication-kubeconfig",
     "authentication-skip-lookup",
     "authentication-tolerate-lookup-failure",
-    "authorization-always-allow-paths",
-    "authorization-config",
-    "authorization-kubeconfig",
-    "authorization-policy-file",
-    "authorization-webhook-cache-authorized-ttl",
-    "authorization-webhook-cache-unauthorized-ttl",
-    "authorization-webhook-config-file",
-    "authorization-webhook-version",
     "basic-auth-file",
     "delete-collection-workers",
     "egress-selector-config-file",
@@ -147,12 +139,10 @@ mod tests {
             ("--etcd-prefix=/registry", "etcd-prefix"),
             ("--etcd-prefix", "etcd-prefix"),
             ("--etcd_prefix=x", "etcd_prefix"),
-            ("--authorization-config=p", "authorization-config"),
             ("--kubelet-client-certificate=c", "kubelet-client-certificate"),
             ("--nodeagent-client-certificate=c", "nodeagent-client-certificate"),
             ("--nodeagent_timeout=5s", "nodeagent_timeout"),
             ("--authentication-coreconfig=c", "authentication-coreconfig"),
-            ("--authorization-kubeconfig=c", "authorization-kubeconfig"),
         ] {
             let expected = format!("the option --{name} is not built yet");
             assert_eq!(refusal(&["holdfast", "apiserver", "--secure-port=0", option]), Some(expected), "{option}");

@@ -8,7 +8,9 @@
 //! There is no HTTP in here: refusals are data, and a `Status` document is the transport's. What the server does by
 //! itself is in [`housekeeping`], and comes through the door as well.
 
+mod authorities;
 mod call;
+mod decisions;
 pub mod housekeeping;
 mod layers;
 mod lookup;
@@ -19,6 +21,7 @@ mod service;
 mod shares;
 mod tokens;
 
+pub use authorities::Authorities;
 pub use call::{ActingAs, Asked, Call, Named, RequestId, ResourcePath, Source};
 pub use layers::{Layer, Next, Outcome, Passage};
 pub use metrics::{Metrics, Record, Watching};

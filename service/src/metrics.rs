@@ -8,7 +8,9 @@ mod queues;
 mod requests;
 
 use crate::Reply;
+use crate::decisions::Decisions;
 use holdfast_core::Refusal;
+use holdfast_core::authz::{Judged, User};
 use holdfast_core::event::Offset;
 use holdfast_core::state::State;
 use holdfast_engine::Size;
@@ -28,6 +30,16 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabels {
     request_kind: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct UserLabels {
+    username: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -69,6 +81,11 @@ pub struct Metrics {
     let_go_events: Gauge,
     let_go_bytes: Gauge,
     rejected: Counter,
+    decisions: Decisions,
+    // Kubernetes' names of these two do not end as those of counters must here.
+    attempts: Family<ResultLabels, Gauge>,
+    users: Family<UserLabels, Gauge>,
+    authentications: Family<ResultLabels, Histogram>,
 }
 
 /// For how many seconds the certificates of clients are still good: half an hour to a year.
@@ -108,6 +125,10 @@ impl Default for Metrics {
         registry.register("aggregator_unavailable_apiservice", not_there, Family::clone(&unavailable));
         let gone = "How often an APIService was found not to be available";
         registry.register("aggregator_unavailable_apiservice", gone, Family::clone(&became_unavailable));
+        let (attempts, users) = (Family::default(), Family::default());
+        let authentications = Family::<ResultLabels, Histogram>::new_with_constructor(|| {
+            Histogram::new(std::iter::successors(Some(0.001), |bound| Some(bound * 2.0)).take(15))
+        });
         registry.register("apiserver_current_inflight_requests", "Requests in progress", inflight.clone());
         registry.register("apiserver_longrunning_requests", "Watches in progress", watches.clone());
         registry.register("apiserver_storage_objects", "Objects by resource", objects.clone());
@@ -117,6 +138,11 @@ impl Default for Metrics {
         registry.register("holdfast_log_let_go_events", "Events let go since the start", let_go_events.clone());
         registry.register("holdfast_log_let_go_bytes", "What they took", let_go_bytes.clone());
         registry.register("apiserver_rejected_requests", "Requests over the in-flight limits", rejected.clone());
+        let decisions = Decisions::new(&mut registry);
+        registry.register("authentication_attempts", "Requests whose user was looked for", attempts.clone());
+        registry.register("authenticated_user_requests", "Requests whose user was found", users.clone());
+        let what = "Time until the user was found, or not";
+        registry.register("authentication_duration_seconds", what, authentications.clone());
         Metrics {
             registry: Mutex::new(registry),
             requests,
@@ -134,6 +160,10 @@ impl Default for Metrics {
             let_go_events,
             let_go_bytes,
             rejected,
+            decisions,
+            attempts,
+            users,
+            authentications,
         }
     }
 }
@@ -196,8 +226,28 @@ impl Metrics {
         put(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
+    /// Counts what authorization came to.
+    pub fn authorized(&self, judged: &Judged, took: Duration) {
+        self.decisions.count(judged, took);
+    }
+
     pub fn rejected(&self) {
         self.rejected.inc();
+    }
+
+    /// Counts how it was found out who asks, or not.
+    pub fn authenticated(&self, found: &Result<Option<Arc<User>>, String>, time: Duration) {
+        let result = match found {
+            Ok(Some(_)) => "success",
+            Ok(None) => "failure",
+            Err(_) => "error",
+        };
+        let labels = ResultLabels { result };
+        self.attempts.get_or_create(&labels).inc();
+        self.authentications.get_or_create(&labels).observe(time.as_secs_f64());
+        if let Ok(Some(user)) = found {
+            self.users.get_or_create(&UserLabels { username: counted_as(&user.name).to_owned() }).inc();
+        }
     }
 
     /// Counts a watch for as long as the result lives.
@@ -233,6 +283,15 @@ impl Metrics {
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
         joined::joined(&text)
+    }
+}
+
+/// As whom a user is counted: few are by name, or the table could be made to grow.
+fn counted_as(name: &str) -> &str {
+    match name {
+        "admin" | "client" | "kube_proxy" | "kubelet" | "system:serviceaccount:kube-system:default" => name,
+        address if address.contains('@') => "email_id",
+        _ => "other",
     }
 }
 

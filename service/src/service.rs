@@ -4,12 +4,12 @@ use crate::layers::{self, FlowControl, Layer, Next, Outcome, Passage};
 use crate::metrics::{Metrics, Watching};
 use crate::reply::Answer;
 use crate::tokens::{NoTokens, Tokens};
-use crate::{Asked, Call, Reply, RequestId, Share, Source};
+use crate::{Asked, Authorities, Call, Reply, RequestId, Share, Source};
 use futures_util::FutureExt;
 use holdfast_audit::{Auditor, Ended};
 use holdfast_core::Refusal;
-use holdfast_core::authz::User;
-use holdfast_core::authz::chain::Authorizer;
+use holdfast_core::authz::webhook::Question;
+use holdfast_core::authz::{Authorizer, Consulted, User};
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Kind;
 use holdfast_core::refusal::Internal;
@@ -31,6 +31,7 @@ pub struct Service {
     tokens: Arc<dyn Tokens>,
     auditor: Option<Arc<Auditor>>,
     watch_min: Duration,
+    authorities: Option<Arc<dyn Authorities>>,
     /// The version up to which roles have been gathered.
     gathered: AtomicU64,
 }
@@ -44,6 +45,8 @@ pub struct Options {
     pub auditor: Option<Arc<Auditor>>,
     /// How long a watch lasts at least that says nothing of it, and half of the longest that it lasts.
     pub watch_min: Duration,
+    /// Counts what authorization webhooks are asked, where there are any.
+    pub authorities: Option<Arc<dyn Authorities>>,
 }
 
 /// Half an hour: clients do not all come back at once.
@@ -58,22 +61,15 @@ pub struct Limits {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { limits: Limits::default(), tokens: Arc::new(NoTokens), auditor: None, watch_min: WATCH_MIN }
+        Options { limits: Limits::default(), tokens: Arc::new(NoTokens), auditor: None, authorities: None, watch_min: WATCH_MIN }
     }
-}
-
-/// What the door of a fork has of the one that it was made of.
-struct Kept {
-    tokens: Arc<dyn Tokens>,
-    auditor: Option<Arc<Auditor>>,
-    watch_min: Duration,
 }
 
 impl Service {
     pub fn new(engine: Arc<Engine>, options: Options) -> Arc<Service> {
         let metrics = Arc::new(Metrics::default());
         let flow = FlowControl::new(options.limits, metrics.clone(), engine.stamp().seed);
-        Service::of(engine, metrics, flow, Kept { tokens: options.tokens, auditor: options.auditor, watch_min: options.watch_min })
+        Service::of(engine, metrics, flow, options)
     }
 
     /// The door of a fork. Whoever comes to it takes places of this one.
@@ -81,18 +77,25 @@ impl Service {
         let metrics = Arc::new(Metrics::default());
         let flow = self.flow.beside(metrics.clone());
         let began = engine.snapshot().offset;
-        let kept = Kept { tokens, auditor: self.auditor.clone(), watch_min: self.watch_min };
-        let service = Service::of(engine, metrics, flow, kept);
+        let (auditor, authorities) = (self.auditor.clone(), self.authorities.clone());
+        let watch_min = self.watch_min;
+        let options = Options { tokens, auditor, authorities, watch_min, ..Options::default() };
+        let service = Service::of(engine, metrics, flow, options);
         // What this one has gathered since is none of the fork's.
         service.note_gathered(Some(self.gathered()).filter(|gathered| *gathered <= began).unwrap_or_default());
         service
     }
 
-    fn of(engine: Arc<Engine>, metrics: Arc<Metrics>, flow: FlowControl, kept: Kept) -> Arc<Service> {
-        let Kept { tokens, auditor, watch_min } = kept;
+    fn of(
+        engine: Arc<Engine>,
+        metrics: Arc<Metrics>,
+        flow: FlowControl,
+        Options { tokens, auditor, authorities, watch_min, .. }: Options,
+    ) -> Arc<Service> {
         let flow = Arc::new(flow);
         let layers = layers::all(&metrics, &flow);
-        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, watch_min, gathered: AtomicU64::default() })
+        let gathered = AtomicU64::default();
+        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, authorities, watch_min, gathered })
     }
 
     /// The version up to which roles have been gathered.
@@ -165,13 +168,43 @@ impl Service {
         self.auditor.is_some()
     }
 
+    /// Whoever asks authorization webhooks.
+    pub fn authorities(&self) -> Option<Arc<dyn Authorities>> {
+        self.authorities.clone()
+    }
+
     pub(crate) fn auditor(&self) -> Option<&Arc<Auditor>> {
         self.auditor.as_ref()
     }
 
-    /// Judges by the roles of this state.
-    pub fn authorizer<'a>(&'a self, state: &'a State) -> Authorizer<'a> {
-        Authorizer { modes: &self.engine.settings().modes, rbac: &state.rbac }
+    /// Has `judge` ask what users may do, by the roles of this state, and webhooks answer what it cannot do without.
+    pub async fn judged<T>(&self, state: &State, judge: impl Fn(&Authorizer<'_>) -> T) -> T {
+        let consulted = Consulted::default();
+        loop {
+            match self.judged_so_far(state, &consulted, &judge) {
+                Ok(judged) => return judged,
+                Err(open) => self.engine.consult(&consulted, open).await,
+            }
+        }
+    }
+
+    /// The same without waiting: what is to be asked first, where anything is.
+    pub fn judged_so_far<T>(
+        &self,
+        state: &State,
+        consulted: &Consulted,
+        judge: impl Fn(&Authorizer<'_>) -> T,
+    ) -> Result<T, Vec<Question>> {
+        let chain = self.engine.settings().authorization.now();
+        let judged = judge(&state.authorizer(&chain, consulted));
+        match consulted.take_open() {
+            open if open.is_empty() => Ok(judged),
+            open => Err(open),
+        }
+    }
+
+    pub(crate) fn counts(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// A place among those who wait for what is yet to come, so that nobody waits a thousandfold.
@@ -190,9 +223,13 @@ impl Service {
         let log = self.engine.log().clone();
         let told = self.engine.reads().run(move || Some((log.oldest().ok()?, log.size().ok()?))).await;
         let mut text = self.metrics.render(&self.engine.snapshot(), told, reading, mutating);
-        if let Some(auditor) = &self.auditor {
+        let beside = [
+            self.auditor.as_ref().map(|auditor| auditor.metrics()),
+            self.authorities.as_ref().map(|authorities| authorities.metrics()),
+        ];
+        for more in beside.into_iter().flatten() {
             let end = text.rfind("# EOF").unwrap_or(text.len());
-            text.insert_str(end, &auditor.metrics());
+            text.insert_str(end, &more);
         }
         text
     }
@@ -210,6 +247,11 @@ impl Service {
     /// Counts a request that the transport ended before it had an answer.
     pub fn cut_off(&self, refusal: &Refusal) {
         self.metrics.terminated(refusal.code());
+    }
+
+    /// Counts how it was found out who asks, or not.
+    pub fn count_authentication(&self, found: &Result<Option<Arc<User>>, String>, time: Duration) {
+        self.metrics.authenticated(found, time);
     }
 
     /// How many watches are in progress.

@@ -14,6 +14,7 @@ pub mod fixture;
 pub mod hooks;
 pub mod large;
 pub mod memory;
+pub mod recorded;
 pub mod scripts;
 pub mod server;
 pub mod storage_suite;

@@ -4,12 +4,12 @@ mod bootstrap;
 
 use crate::tokens::ServiceAccountTokens;
 use futures_util::future::BoxFuture;
-use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::state::State;
 use holdfast_service::{Elsewhere, Reviewed, Tokens, UNKNOWN_TOKEN};
+use holdfast_tls::bearer::Bearer;
 use holdfast_tls::front_proxy::RequestHeaders;
-use holdfast_tls::peer::{AUTHENTICATED, Peer};
+use holdfast_tls::peer::{Peer, anonymous, authenticated};
 use http::HeaderMap;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -61,33 +61,29 @@ impl Authenticator {
         }
     }
 
-    /// Who asks for a path.
+    /// Who asks for a path; `None` where nobody says who it is and must, an error where a credential is wrong.
     pub async fn authenticate(
         &self,
         state: &State,
         mut peer: &Peer,
         headers: &HeaderMap,
         path: &str,
-    ) -> Result<Arc<User>, Refusal> {
+    ) -> Result<Option<Arc<User>>, String> {
         while let Peer::FrontProxy(proxy) = peer {
             if let Some(user) = self.request_headers.user(headers) {
-                return Ok(Arc::new(user));
+                return Ok(Some(Arc::new(user)));
             }
             peer = proxy;
         }
         if let Peer::Certificate(user) | Peer::Internal(user) = peer {
-            return Ok(user.clone());
+            return Ok(Some(user.clone()));
         }
-        if let Some(token) = bearer(headers) {
-            let reviewed = self.find(state, token, &[]).await;
-            return reviewed.map(|reviewed| reviewed.user).map_err(|_| Refusal::Unauthorized);
+        if let Bearer::Token(token) = Bearer::of(headers) {
+            return self.find(state, token, &[]).await.map(|reviewed| Some(reviewed.user));
         }
         match peer {
-            Peer::Untrusted(_) => Err(Refusal::Unauthorized),
-            _ if self.anonymous.allows(path) => {
-                Ok(Arc::new(User::new("system:anonymous", &["system:unauthenticated"])))
-            }
-            _ => Err(Refusal::Unauthorized),
+            Peer::Untrusted(why) => Err(why.to_string()),
+            _ => Ok(self.anonymous.allows(path).then(|| Arc::new(anonymous()))),
         }
     }
 
@@ -151,13 +147,6 @@ impl Tokens for Authenticator {
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
-}
-
 /// Reads the lines `token,user,uid[,"group,group"]` of a static token file.
 pub fn static_tokens(text: &str) -> Result<HashMap<String, Arc<User>>, String> {
     let mut tokens = HashMap::new();
@@ -169,19 +158,22 @@ pub fn static_tokens(text: &str) -> Result<HashMap<String, Arc<User>>, String> {
         let fields = split_csv(line);
         let [token, name, uid, rest @ ..] = fields.as_slice() else {
             let found = fields.len();
-            return Err(format!("line {}: a token needs token, user name and uid, found {found} fields", index + 1));
+            return Err(format!(
+                "line {}: must have at least 3 columns (token, user name, user uid), found {found}",
+                index + 1
+            ));
         };
         if token.is_empty() {
-            return Err(format!("line {}: the token is empty", index + 1));
+            tracing::warn!("a token is empty, and passed over: line {}", index + 1);
+            continue;
         }
         let mut user = User::new(name.as_str(), &[]);
         user.uid = uid.clone();
         if let Some(groups) = rest.first() {
             user.groups = groups.split(',').map(|group| group.trim().to_owned()).filter(|g| !g.is_empty()).collect();
         }
-        user.groups.push(AUTHENTICATED.into());
-        if tokens.insert(token.clone(), Arc::new(user)).is_some() {
-            return Err(format!("line {}: the token is there twice", index + 1));
+        if tokens.insert(token.clone(), Arc::new(authenticated(user))).is_some() {
+            tracing::warn!("a token is there twice, and the last one counts: line {}", index + 1);
         }
     }
     Ok(tokens)
@@ -191,8 +183,13 @@ pub fn static_tokens(text: &str) -> Result<HashMap<String, Arc<User>>, String> {
 fn split_csv(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut quoted = false;
-    for character in line.chars() {
+    let mut characters = line.chars().peekable();
+    while let Some(character) = characters.next() {
         match character {
+            // Two of them within quotes are one.
+            '"' if quoted && characters.next_if_eq(&'"').is_some() => {
+                fields.last_mut().unwrap_or_else(|| unreachable!("starts with one field")).push('"');
+            }
             '"' => quoted = !quoted,
             ',' if !quoted => fields.push(String::new()),
             other => fields.last_mut().unwrap_or_else(|| unreachable!("starts with one field")).push(other),
@@ -211,6 +208,8 @@ mod tests {
         assert_eq!(tokens["t1"].groups, ["system:authenticated"]);
         assert_eq!(tokens["t2"].groups, ["a", "b", "system:authenticated"]);
         assert!(static_tokens("ok,a,1\nbad,b").unwrap_err().starts_with("line 2"));
-        assert!(static_tokens("a,b,c\na,d,e").unwrap_err().contains("twice"));
+        let tokens = static_tokens("a,b,c\n,d,e\na,d,e,,more").unwrap();
+        assert_eq!((tokens.len(), tokens["a"].name.as_str()), (1, "d"));
+        assert_eq!(static_tokens("\"a\"\"b\",\"c,d\",1").unwrap()["a\"b"].name, "c,d");
     }
 }

@@ -16,7 +16,7 @@ use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::kinds::offered::NEWEST;
 use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
-use holdfast_service::{Limits, Options, Service};
+use holdfast_service::{Authorities, Limits, Options, Service};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -56,6 +56,8 @@ pub struct Builder {
     pub shown_metrics: Option<ShownMetrics>,
     /// What health is made of besides what every server has.
     pub checks: Vec<Check>,
+    /// Asks authorization webhooks, where the chain has any.
+    pub authorities: Option<Arc<dyn Authorities>>,
 }
 
 /// Starts components over a door; they end with the tasks.
@@ -84,6 +86,7 @@ impl Builder {
             tracer: None,
             shown_metrics: None,
             checks: Vec::new(),
+            authorities: None,
         }
     }
 
@@ -91,11 +94,12 @@ impl Builder {
     pub fn build(self) -> Arc<Transport> {
         let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, .. } = self;
         let (forks_max, auditor, components) = (self.forks_max, self.auditor, self.components);
-        let aggregator = aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator);
+        let authorities = self.authorities;
+        let aggregator = aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator, authorities.clone());
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
-        let service = Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor, watch_min: self.watch_min });
+        let service = Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor, authorities, watch_min: self.watch_min });
         Arc::new(Transport {
             service,
             authenticator,
@@ -134,7 +138,7 @@ impl Transport {
     pub(crate) fn beside(&self, engine: Arc<Engine>, place: Place) -> Result<Arc<Transport>, Fault> {
         let cluster = engine.log().identity()?.id.unwrap_or_default();
         let authenticator = self.authenticator.beside(cluster);
-        let aggregator = aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator);
+        let aggregator = aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator, self.service.authorities());
         let authenticator = Arc::new(authenticator);
         let revision = engine.snapshot().registry.revision();
         Ok(Arc::new(Transport {
@@ -172,10 +176,16 @@ impl Transport {
 }
 
 /// Has read what other servers there are, and what the engine needs from outside done.
-fn aggregator(aggregator: Aggregator, engine: &Arc<Engine>, authenticator: &Authenticator) -> Arc<Aggregator> {
+fn aggregator(
+    aggregator: Aggregator,
+    engine: &Arc<Engine>,
+    authenticator: &Authenticator,
+    authorities: Option<Arc<dyn Authorities>>,
+) -> Arc<Aggregator> {
     let aggregator = Arc::new(aggregator);
     aggregator.prime(engine);
     let webhooks = Webhooks::new(engine, aggregator.outbound());
-    engine.set_outside(Arc::new(Effects { webhooks, tokens: authenticator.service_accounts.clone() }));
+    let tokens = authenticator.service_accounts.clone();
+    engine.set_outside(Arc::new(Effects { webhooks, tokens, authorities }));
     aggregator
 }

@@ -103,7 +103,7 @@ pub async fn answer(transport: &Transport, path: &str, wanted: &str, query: &Que
     let check = |name: &str| transport.check(path, &log, name);
     if !wanted.is_empty() {
         if !transport.checks(path).any(|name| name == wanted) {
-            return respond::text(404, "404 page not found\n");
+            return respond::plain_error(404, "404 page not found");
         }
         return match check(wanted) {
             Ok(()) => respond::text(200, "ok"),

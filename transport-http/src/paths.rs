@@ -225,12 +225,12 @@ pub async fn answer(
     let described = Described { documents: &documents, registry: &state.registry };
     let found = match route {
         Route::Root => Some(json_answer(root(transport, &state.registry).into(), shape)),
-        Route::Issuer(document) => crate::issuer::answer(transport.issuer.as_deref(), *document, headers),
+        Route::Issuer(document) => crate::issuer::answer(transport.issuer.as_deref(), *document, headers, shape),
         Route::Version => Some(match shape.encoding {
             Encoding::Json => json_answer(version(transport.releases), shape),
             _ => respond::refusal(&Refusal::NotAcceptable { offered: respond::JSON, is_offered: false }, shape),
         }),
-        Route::Health { kind, check } => Some(health::answer(transport, kind, check, query).await),
+        Route::Health { kind, check } => Some(respond::unsniffed(health::answer(transport, kind, check, query).await)),
         Route::Metrics => Some(metrics(transport).await),
         Route::HealthMetrics => Some(open_metrics(health::metrics(transport).await)),
         Route::Discovery(Discovery::Core) => Some(groups(&described, headers, true, shape)),
@@ -250,7 +250,7 @@ pub async fn answer(
         Route::Resource { .. } | Route::Log(_) | Route::Forks(_) | Route::Page(_) | Route::Unknown => None,
     };
     found.unwrap_or_else(|| match route {
-        Route::Unknown | Route::Discovery(_) | Route::Issuer(_) | Route::Page(_) => respond::text(404, "404 page not found\n"),
+        Route::Unknown | Route::Discovery(_) | Route::Issuer(_) | Route::Page(_) => respond::plain_error(404, "404 page not found"),
         _ => respond::refusal(&Refusal::NoSuchPath, shape),
     })
 }

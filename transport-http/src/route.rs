@@ -6,7 +6,7 @@
 use crate::issuer::Document;
 use holdfast_core::request::Verb;
 use holdfast_service::ResourcePath;
-pub use holdfast_tls::front_proxy::decode;
+pub use holdfast_tls::front_proxy::{decode, decode_key};
 use http::Method;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

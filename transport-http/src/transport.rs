@@ -26,10 +26,11 @@ use holdfast_audit::Ended;
 use holdfast_core::Refusal;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::authz::User;
-use holdfast_core::refusal::{MethodNotAllowed, Timeout};
+use holdfast_core::refusal::{Internal, MethodNotAllowed, Timeout};
 use holdfast_engine::{Engine, WatchStart};
 use holdfast_service::housekeeping::{self, registrar};
 use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Record, Reply, RequestId, Service, Share, Source};
+use holdfast_tls::bearer::{Bearer, MISPLACED};
 use holdfast_tls::peer::Peer;
 use http::header::HeaderValue;
 use http::{HeaderMap, Method};
@@ -315,6 +316,9 @@ impl Transport {
         let mut head = Head { method, path, query, headers, client, upgrade };
         let understood = self.understand(&mut head);
         let without_body = head.method == Method::HEAD;
+        // Who is known by a certificate needs no token.
+        let by_token = matches!(peer, Peer::Unknown | Peer::Untrusted(_));
+        let misplaced = by_token && Bearer::of(&head.headers) == Bearer::Misplaced;
         let shape = understood.shape;
         let patience = match self.manners.patience(&understood.route, &understood.query) {
             Ok(patience) => patience,
@@ -340,9 +344,13 @@ impl Transport {
             }
             Err(refusal) => {
                 let Answer { id, record, .. } = self.turned_away(&head, &understood, source, &refusal).await;
+                body::pass_over(body).await;
                 (respond::refusal(&refusal, shape), id, record)
             }
         };
+        if misplaced {
+            warn(&mut response, &[MISPLACED.to_owned()]);
+        }
         if let Ok(id) = HeaderValue::from_str(id.as_str()) {
             response.headers_mut().insert(AUDIT_ID, id);
         }
@@ -383,8 +391,14 @@ impl Transport {
     /// Who asks, and in whose name.
     async fn identify(&self, head: &mut Head, peer: &Peer) -> Result<(Arc<User>, Option<ActingAs>), Refusal> {
         websocket::take_token(&mut head.headers)?;
-        let user = self.authenticator.authenticate(&self.engine().snapshot(), peer, &head.headers, &head.path).await?;
-        Ok((user, parse::acting_as(&head.headers)?))
+        let began = Instant::now();
+        let found = self.authenticator.authenticate(&self.engine().snapshot(), peer, &head.headers, &head.path).await;
+        self.service.count_authentication(&found, began.elapsed());
+        let user = found.unwrap_or_else(|why| {
+            tracing::warn!(why, "unable to authenticate the request");
+            None
+        });
+        Ok((user.ok_or(Refusal::Unauthorized)?, parse::acting_as(&head.headers)?))
     }
 
     async fn turned_away(
@@ -471,6 +485,7 @@ impl Transport {
                 Box::pin(self.granted(head, &understood, kept, granted, body)).await
             }
             Ok(reply) => render::reply(self, reply, &understood, reader.clone(), kept.socket).await,
+            Err(Refusal::Internal(Internal::NotAuthorizable { why })) => respond::unauthorizable(&head, &why),
             Err(refusal) => respond::refusal(&refusal, shape),
         };
         if let Some(trail) = trail {

@@ -6,7 +6,7 @@
 use super::client::Client;
 use crate::clock::SystemClock;
 use anyhow::{Result, anyhow};
-use holdfast_core::authz::chain::Mode;
+use holdfast_core::authz::chain::Way;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_core::kinds::registry;
 use holdfast_core::pipeline::Settings;
@@ -30,7 +30,7 @@ impl Local {
             }
             fault => fault.into(),
         })?;
-        let settings = Settings { modes: vec![Mode::Rbac], ..Settings::default() };
+        let settings = Settings { authorization: Way::Rbac.into(), ..Settings::default() };
         let options = Options { settings, clock: Arc::new(SystemClock) };
         let engine = Engine::open(Arc::new(log), Arc::new(registry().clone()), options)?;
         let runtime = crate::runtime()?;

@@ -8,6 +8,7 @@
 mod asked;
 mod attributes;
 pub mod call;
+mod changes;
 mod expressions;
 pub mod plugins;
 mod policies;

@@ -6,9 +6,9 @@ mod review;
 
 use review::Failure;
 
-use super::Attributes;
 use super::expressions::Known;
-use super::registered::{Condition, Webhook};
+use super::registered::{Condition, Policy, Webhook};
+use super::{Attributes, changes, policies};
 use crate::cel::{Budget, Value as CelValue};
 use crate::event::ChangedBy;
 use crate::merge::json;
@@ -16,7 +16,6 @@ use crate::pipeline::effect::{Effect, Stop};
 use crate::refusal::{Internal, Refusal, Ruling};
 use review::Verdict;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What all conditions of one webhook or policy may cost.
@@ -69,32 +68,36 @@ fn found(attributes: &Attributes, is_mutating: bool) -> Vec<Found> {
 /// Which version of the kind a webhook is to be shown, if it wants to see the write at all.
 fn wanted(attributes: &Attributes, webhook: &Webhook) -> Result<Option<usize>, Stop> {
     let Some(version) = attributes.matches(&webhook.matching) else { return Ok(None) };
-    match holds(attributes, &webhook.conditions, version)? {
+    match holds(attributes, &webhook.conditions, version, None)? {
         Ok(holds) => Ok(holds.then_some(version)),
         Err(_) if webhook.is_ignored => Ok(None),
         Err(why) => Err(attributes.forbidden(why)),
     }
 }
 
-/// Whether all conditions hold. One that does not makes up for those that cannot be told.
+/// Whether all conditions hold, those of a policy with its parameter. One that does not makes up for those that cannot
+/// be told.
 pub(super) fn holds(
     attributes: &Attributes,
     conditions: &[Condition],
     version: usize,
+    of: Option<(&Policy, Option<&Value>)>,
 ) -> Result<Result<bool, String>, Stop> {
     if conditions.is_empty() {
         return Ok(Ok(true));
     }
     let mut documents = attributes.documents(version)?;
     documents.namespace = Value::Null;
-    let scope = attributes.scope(&documents);
+    let mut scope = attributes.scope(&documents);
+    scope.parameters = of.and_then(|(policy, parameter)| policies::shown_parameter(policy, parameter));
+    let known = || Known { has_parameters: scope.parameters.is_some(), ..Known::default() };
     let mut budget = Budget::new(CONDITIONS_COST_MAX);
     let mut faults = Vec::new();
     for condition in conditions {
-        match condition.expression.eval(Known::default, &scope, &mut budget) {
+        match condition.expression.eval(known, &scope, &mut budget) {
             Ok(CelValue::Bool(false)) => return Ok(Ok(false)),
             Ok(_) => {}
-            Err(fault) => faults.push(fault),
+            Err(fault) => faults.push(fault.to_string()),
         }
     }
     Ok(match faults.as_slice() {
@@ -158,7 +161,7 @@ fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize) -> 
         return Err(Refusal::Ruled(Box::new(ruling)).into());
     }
     let Some(patch) = verdict.patch else { return Ok(false) };
-    let fields = touched(&attributes.object, &patch);
+    let fields = changes::of_patch(&attributes.object, &patch);
     let is_changed = apply(attributes, webhook, &patch, version)?;
     attributes.annotate(&key, told(is_changed));
     let patched = json!({"configuration": *found.configuration, "webhook": webhook.name, "patch": patch,
@@ -169,22 +172,6 @@ fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize) -> 
         attributes.admitted.changes.push(ChangedBy { by, fields });
     }
     Ok(is_changed)
-}
-
-/// What a patch sets. An item at the end of a list is told by its number.
-fn touched(object: &Value, patch: &Value) -> Vec<String> {
-    let mut added: BTreeMap<String, usize> = BTreeMap::new();
-    let operations = patch.as_array().into_iter().flatten();
-    let set = operations.filter(|operation| !matches!(operation["op"].as_str(), Some("remove" | "test")));
-    set.filter_map(|operation| {
-        let path = operation["path"].as_str()?;
-        let Some(list) = path.strip_suffix("/-") else { return Some(path.to_owned()) };
-        let before = object.pointer(list).and_then(Value::as_array).map_or(0, Vec::len);
-        let more = added.entry(list.to_owned()).or_default();
-        *more += 1;
-        Some(format!("{list}/{}", before + *more - 1))
-    })
-    .collect()
 }
 
 /// Puts a webhook's patch on the object as it was shown.
@@ -198,8 +185,9 @@ fn apply(attributes: &mut Attributes, webhook: &Webhook, patch: &Value, version:
     }
     let internal = |why: String| Stop::from(Refusal::Internal(Internal::Fault(why)));
     let shown = attributes.shown(&attributes.object, version)?;
-    let mut patched = json::json_patch(shown.clone(), patch)
-        .map_err(|refusal| internal(json::fault(&shown, patch).unwrap_or_else(|| refusal.message())))?;
+    let mut patched = json::json_patch(shown.clone(), patch).map_err(|refusal| {
+        internal(json::fault(&shown, patch).map_or_else(|| refusal.message(), |fault| fault.to_string()))
+    })?;
     for field in ["apiVersion", "kind"] {
         if patched[field] != shown[field] {
             let text = |field: &str| patched[field].as_str().unwrap_or("").to_owned();
@@ -211,11 +199,8 @@ fn apply(attributes: &mut Attributes, webhook: &Webhook, patch: &Value, version:
         }
     }
     attributes.check(&mut patched, version).map_err(internal)?;
-    if patched["metadata"]["namespace"] != shown["metadata"]["namespace"] {
-        return Err(Refusal::BadRequest(crate::refusal::BadRequest::OtherNamespace).into());
-    }
     let is_changed = patched != shown;
-    attributes.object = attributes.brought_back(patched, version)?;
+    attributes.take_back(patched, &shown, version)?;
     Ok(is_changed)
 }
 

@@ -2,7 +2,7 @@
 
 use super::chain::Authorizer;
 use super::rbac::joined_errors;
-use super::{Attributes, ResourceTarget, User, Verdict};
+use super::{Attributes, Requirement, ResourceTarget, Selected, User, Verdict};
 use crate::kinds::{Kind, Question, structures};
 use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject};
 use crate::schema::schema;
@@ -161,28 +161,44 @@ fn metadata_cause(local: bool, body: &Value) -> Option<Cause> {
 }
 
 fn access_status(spec: &Value, user: &User, authorizer: &Authorizer<'_>) -> Value {
-    let verdict = authorizer.authorize(user, &attributes_of(spec));
-    let mut status = json!({"allowed": verdict.is_allowed()});
-    if matches!(verdict, Verdict::Deny { .. }) {
+    let selected = selected_of(&spec["resourceAttributes"]);
+    let judged = authorizer.authorize(user, &attributes_of(spec, &selected));
+    let mut status = json!({"allowed": judged.is_allowed()});
+    if matches!(judged.verdict, Verdict::Deny { .. }) {
         status["denied"] = true.into();
     }
-    if !verdict.reason().is_empty() {
-        status["reason"] = verdict.reason().into();
+    if !judged.reason().is_empty() {
+        status["reason"] = judged.reason().into();
+    }
+    if let Some(error) = judged.error() {
+        status["evaluationError"] = error.into();
     }
     status
 }
 
-fn attributes_of(spec: &Value) -> Attributes<'_> {
+/// What of the objects is asked about, be it written as a selector or taken apart.
+fn selected_of(resource: &Value) -> Selected {
+    let raw = |selector: &str| text(&resource[selector], "rawSelector");
+    let mut selected = Selected::parse(raw("fieldSelector"), raw("labelSelector"));
+    for (selector, own) in [("fieldSelector", &mut selected.fields), ("labelSelector", &mut selected.labels)] {
+        let requirements = resource[selector]["requirements"].as_array().into_iter().flatten();
+        own.extend(requirements.filter_map(Requirement::from_value));
+    }
+    selected
+}
+
+fn attributes_of<'a>(spec: &'a Value, selected: &'a Selected) -> Attributes<'a> {
     match (present(spec, "resourceAttributes"), present(spec, "nonResourceAttributes")) {
         (Some(resource), _) => Attributes::resource(
             text(resource, "verb"),
             ResourceTarget {
                 group: text(resource, "group"),
-                version: text(resource, "version"),
+                version: Some(text(resource, "version")).filter(|version| !version.is_empty()).unwrap_or("*"),
                 resource: text(resource, "resource"),
                 subresource: text(resource, "subresource"),
                 namespace: text(resource, "namespace"),
                 name: text(resource, "name"),
+                selected: (!selected.is_everything()).then_some(selected),
             },
         ),
         (None, path) => {
@@ -205,7 +221,7 @@ fn rules_status(user: &User, namespace: &str, authorizer: &Authorizer<'_>) -> Va
             resources.push(rule.to_value());
         }
     }
-    let mut status = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
+    let mut status = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": known.is_incomplete});
     if !known.errors.is_empty() {
         status["evaluationError"] = joined_errors(known.errors).into();
     }

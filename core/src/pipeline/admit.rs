@@ -4,7 +4,6 @@ use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
 use super::{Context, Endpoint, Stop};
 use crate::admission::{self, Attributes, Body, Operation};
-use crate::authz::chain::Authorizer;
 use crate::kinds::Known;
 use serde_json::Value;
 
@@ -55,7 +54,16 @@ pub(super) fn part(
     document: Value,
     old: &Value,
 ) -> Result<Value, Stop> {
-    let mut attributes = of(context, operation, Body::Part(body), document, old);
+    both(context, of(context, operation, Body::Part(body), document, old))
+}
+
+/// Both halves, for a document of the path's kind that is posted and never stored.
+pub(super) fn question(context: &Context, document: Value) -> Result<Value, Stop> {
+    let body = Body::Object { version: context.request.target.version };
+    both(context, of(context, Operation::Create, body, document, &Value::Null))
+}
+
+fn both(context: &Context, mut attributes: Attributes) -> Result<Value, Stop> {
     let outcome = admission::mutate(&mut attributes).and_then(|()| admission::validate(&mut attributes));
     let Attributes { object, admitted, .. } = attributes;
     context.admitted.borrow_mut().extend(admitted);
@@ -81,7 +89,7 @@ fn of<'a>(context: &'a Context, operation: Operation, body: Body, object: Value,
     Attributes {
         state: context.state,
         admission: &context.settings.admission,
-        authorizer: Authorizer { modes: &context.settings.modes, rbac: &context.state.rbac },
+        authorizer: context.authorizer(),
         request: context.request,
         kind: context.kind,
         stamp: context.stamp,

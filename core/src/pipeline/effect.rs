@@ -5,6 +5,8 @@
 
 use super::token::TokenClaims;
 use crate::admission::call::{Bucket, Call};
+use crate::authz::Consulted;
+use crate::authz::webhook::Question;
 use crate::kinds::custom::Conversion;
 use crate::object::meta::Document;
 use crate::refusal::Refusal;
@@ -16,6 +18,8 @@ pub enum Effect {
     Convert(Box<Conversion>),
     /// Webhooks are asked what they think of a write, all at once.
     Review(Vec<Call>),
+    /// Webhooks are asked what a user may do.
+    Authorize(Vec<Question>),
     /// Each of these buckets is asked for a token.
     Limit(Vec<Bucket>),
     /// A key signs the claims of a token.
@@ -26,6 +30,7 @@ impl Effect {
     /// As a fault names it: what nobody is there to do.
     pub fn what(&self) -> &'static str {
         match self {
+            Self::Authorize(_) => "call authorization webhooks",
             Self::Convert(_) => "convert by webhook",
             Self::Limit(_) => "count Events",
             Self::Review(_) => "call admission webhooks",
@@ -49,6 +54,8 @@ pub struct Answers {
     tokens: Vec<(TokenClaims, SignedToken)>,
     reviews: Vec<(Call, Result<Vec<u8>, String>)>,
     limits: Vec<(Vec<Bucket>, Vec<usize>)>,
+    /// What webhooks have said of what users may do.
+    pub consulted: Consulted,
 }
 
 impl Answers {

@@ -1,7 +1,7 @@
 //! What the operator set and decisions depend on.
 
 use crate::admission::Admission;
-use crate::authz::chain::Mode;
+use crate::authz::chain::{Configured, Way};
 use crate::kinds::core::ServiceRange;
 use crate::list::TokenKey;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub struct Settings {
     /// First and last node port.
     pub node_ports: (u16, u16),
     /// How requests are authorized: nobody may grant more than that allows them.
-    pub modes: Vec<Mode>,
+    pub authorization: Configured,
     pub admission: Admission,
     /// Seals continue tokens.
     pub token_key: TokenKey,
@@ -36,7 +36,7 @@ impl Default for Settings {
         Self {
             service_range: ServiceRange::default(),
             node_ports: (30000, 32767),
-            modes: vec![Mode::AlwaysAllow],
+            authorization: Way::AlwaysAllow.into(),
             admission: Admission::default(),
             token_key: TokenKey::default(),
             event_ttl: Some(EVENT_TTL),

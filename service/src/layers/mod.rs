@@ -5,6 +5,7 @@
 
 mod audit;
 mod authorization;
+mod connect;
 mod flow_control;
 mod moment;
 mod mutations;
@@ -37,6 +38,8 @@ pub(crate) fn all(metrics: &Arc<Metrics>, flow: &Arc<FlowControl>) -> Vec<Box<dy
         Box::new(authorization::Authorization),
         // Finds the state that it is about, and the kind; what the transport answers itself is granted here.
         Box::new(moment::PastOrPresent::default()),
+        // Has admission look at ways to a node.
+        Box::new(connect::Connect),
         // Answers gets, lists and watches of what is stored.
         Box::new(reads::Reads),
         // Answers questions that are posted and never stored.

@@ -4,7 +4,7 @@ use holdfast_core::authz::User;
 use holdfast_core::kinds::known;
 use holdfast_core::object::meta;
 use holdfast_core::state::State;
-use holdfast_tls::peer::AUTHENTICATED;
+use holdfast_tls::peer::authenticated;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -35,10 +35,9 @@ pub fn user(state: &State, token: &str) -> Option<Arc<User>> {
     groups.push(GROUP.into());
     groups.sort();
     groups.dedup();
-    groups.push(AUTHENTICATED.into());
     let mut user = User::new(format!("system:bootstrap:{id}"), &[]);
     user.groups = groups;
-    Some(Arc::new(user))
+    Some(Arc::new(authenticated(user)))
 }
 
 /// The id and the secret of a token.

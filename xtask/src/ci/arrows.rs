@@ -55,8 +55,9 @@ const NEVER: [(&str, &[&str]); 16] = [
 ];
 
 /// The packages of the workspace that may reach HTTP: transports, clients of the API, and what wires all together.
-const MAY_REACH_HTTP: [&str; 12] = [
+const MAY_REACH_HTTP: [&str; 13] = [
     "holdfast-authentication",
+    "holdfast-authorization",
     "holdfast",
     "holdfast-transport-*",
     "holdfast-outbound",
