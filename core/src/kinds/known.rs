@@ -67,8 +67,6 @@ pub const CUSTOM_RESOURCE_DEFINITION: Known = Known {
 };
 pub const ENDPOINT_SLICE: Known =
     Known { group: super::discovery::GROUP, version: "v1", kind: "EndpointSlice", resource: "endpointslices" };
-pub const LEASE: Known =
-    Known { group: super::coordination::GROUP, version: "v1", kind: "Lease", resource: "leases" };
 pub const CERTIFICATE_SIGNING_REQUEST: Known = Known {
     group: super::certificates::GROUP,
     version: "v1",
