@@ -213,9 +213,9 @@ pub fn collect(state: &State, stamp: Stamp) -> Vec<Step> {
         let seconds = document["spec"]["leaseDurationSeconds"].as_i64().unwrap_or_default();
         renewed.is_none_or(|renewed| renewed.as_second().saturating_add(seconds) < stamp.seconds())
     };
-    let over = leases.map(|(_, entry)| entry.document()).filter(|document| {
-        document["metadata"]["labels"][IDENTITY_LABEL] == IDENTITY && is_over(document)
-    });
+    let over = leases
+        .map(|(_, entry)| entry.document())
+        .filter(|document| document["metadata"]["labels"][IDENTITY_LABEL] == IDENTITY && is_over(document));
     over.filter_map(|document| {
         let name = Some(document["metadata"]["name"].as_str()?.to_owned());
         let target = Target { kind, version, namespace: Some(LEASES_NAMESPACE.into()), name, subresource: None };

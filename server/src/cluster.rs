@@ -76,10 +76,7 @@ impl ClusterArgs {
         );
         let (first, last) = node_ports;
         let is_outside = (1..=65535).contains(&port) && !(i64::from(first)..=i64::from(last)).contains(&port);
-        fault(
-            is_outside,
-            format!("kubernetes service node port range {first}-{last} doesn't contain {port}"),
-        );
+        fault(is_outside, format!("kubernetes service node port range {first}-{last} doesn't contain {port}"));
         let (lease, renewal) = self.identity_seconds();
         fault(lease <= 0, "--identity-lease-duration-seconds should be a positive number".into());
         fault(renewal <= 0, "--identity-lease-renew-interval-seconds should be a positive number".into());
@@ -91,13 +88,27 @@ impl ClusterArgs {
             let is_other_family = advertised.is_ipv4() != range.address(1).is_ipv4();
             fault(
                 is_other_family && self.reconciler() != Some(Reconciler::Nobody),
-                format!("service IP family {:?} must match public address family {:?}", range.to_string(), advertised.to_string()),
+                format!(
+                    "service IP family {:?} must match public address family {:?}",
+                    range.to_string(),
+                    advertised.to_string()
+                ),
             );
         }
         faults.extend(self.peer_faults());
         let order = [
-            ("lease-duration", self.coordinated_leadership_lease_duration, "renew-deadline", self.coordinated_leadership_renew_deadline),
-            ("renew-deadline", self.coordinated_leadership_renew_deadline, "retry-period", self.coordinated_leadership_retry_period),
+            (
+                "lease-duration",
+                self.coordinated_leadership_lease_duration,
+                "renew-deadline",
+                self.coordinated_leadership_renew_deadline,
+            ),
+            (
+                "renew-deadline",
+                self.coordinated_leadership_renew_deadline,
+                "retry-period",
+                self.coordinated_leadership_retry_period,
+            ),
         ];
         for (longer, long, shorter, short) in order {
             if long <= short {
@@ -140,10 +151,7 @@ impl ClusterArgs {
     }
 
     fn identity_seconds(&self) -> (i64, i64) {
-        (
-            self.identity_lease_duration_seconds.unwrap_or(3600),
-            self.identity_lease_renew_interval_seconds.unwrap_or(10),
-        )
+        (self.identity_lease_duration_seconds.unwrap_or(3600), self.identity_lease_renew_interval_seconds.unwrap_or(10))
     }
 
     /// How clients within the cluster reach the server.
@@ -159,7 +167,8 @@ impl ClusterArgs {
 
     /// Which server this is, and how often it says so; a cluster on one machine says it where it is told to.
     pub fn identity(&self, usually: bool, host: String, stamp: Stamp) -> Option<(Identity, Duration)> {
-        let asked = self.identity_lease_duration_seconds.is_some() || self.identity_lease_renew_interval_seconds.is_some();
+        let asked =
+            self.identity_lease_duration_seconds.is_some() || self.identity_lease_renew_interval_seconds.is_some();
         let (lease, renewal) = self.identity_seconds();
         let identity =
             Identity { host, lease_seconds: u32::try_from(lease).unwrap_or(u32::MAX), holder: stamp.uid(u64::MAX) };

@@ -34,12 +34,8 @@ const PLACEHOLDERS: &[(&str, &str)] = &[
 ];
 
 /// Of the scheduler and of controller managers. Sorted. Who builds one takes it out.
-pub const COMPONENT: &[&str] = &[
-    "emulated-version",
-    "emulation-forward-compatible",
-    "min-compatibility-version",
-    "tls-curve-preferences",
-];
+pub const COMPONENT: &[&str] =
+    &["emulated-version", "emulation-forward-compatible", "min-compatibility-version", "tls-curve-preferences"];
 
 /// Of the controller manager beside those of every component. Sorted. Who builds one takes it out.
 pub const CONTROLLER_MANAGER: &[&str] = &[

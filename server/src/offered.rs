@@ -63,7 +63,8 @@ impl OfferArgs {
             ("runtime-config-emulation-forward-compatible", self.runtime_config_emulation_forward_compatible),
         ];
         for (option, _) in forwards.into_iter().filter(|(_, forward)| *forward && emulated >= NEWEST) {
-            faults.push(format!("--{option} can only be set to true if the emulation version is lower than 1.{NEWEST}"));
+            faults
+                .push(format!("--{option} can only be set to true if the emulation version is lower than 1.{NEWEST}"));
         }
         let asked = read_switches(&self.runtime_config, &mut faults);
         let offer = Offer {

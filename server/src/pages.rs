@@ -80,7 +80,8 @@ pub fn serve_socket(path: &Path, pages: Pages) -> Result<()> {
             let pages = pages.clone();
             tokio::spawn(async move {
                 let service = service_fn(move |request| answer(request, pages.clone()));
-                let served = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+                let served =
+                    http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
                 if let Err(error) = served.await {
                     tracing::debug!(%error, "a connection to the socket for debugging ended");
                 }
@@ -96,7 +97,9 @@ async fn answer(request: Request<Incoming>, pages: Pages) -> Result<Response<Ful
     let path = head.uri.path();
     let accept = head.headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     let page = match path.starts_with("/debug/") {
-        true => pages(&Asked { method: &head.method, path, query: head.uri.query().unwrap_or(""), accept, body: &body }),
+        true => {
+            pages(&Asked { method: &head.method, path, query: head.uri.query().unwrap_or(""), accept, body: &body })
+        }
         false => Page { code: 404, content_type: "text/plain; charset=utf-8", text: "404 page not found\n".into() },
     };
     Ok(Response::builder()

@@ -119,7 +119,8 @@ fn origins(texts: &[String], faults: &mut Vec<String>) -> Vec<Regex> {
     let mut origins = Vec::new();
     for text in texts.iter().filter(|text| !text.is_empty()) {
         let pins = (text.contains('^') || text.contains("//")) && (text.contains('$') || text.contains(':'));
-        let anchored = [("start", text.contains('^') || text.contains("//")), ("end", text.contains('$') || text.contains(':'))];
+        let anchored =
+            [("start", text.contains('^') || text.contains("//")), ("end", text.contains('$') || text.contains(':'))];
         for (end, _) in anchored.iter().filter(|(_, pins)| !pins) {
             faults.push(format!(
                 "--cors-allowed-origins has an invalid regular expression: regular expression does not pin to {end} of \
@@ -140,7 +141,8 @@ fn origins(texts: &[String], faults: &mut Vec<String>) -> Vec<Regex> {
 fn strict_transport(directives: &[String], faults: &mut Vec<String>) -> Option<HeaderValue> {
     let is_known = |directive: &&String| {
         let age = directive.strip_prefix("max-age=");
-        matches!(directive.as_str(), "includeSubDomains" | "preload") || age.is_some_and(|age| age.parse::<u64>().is_ok())
+        matches!(directive.as_str(), "includeSubDomains" | "preload")
+            || age.is_some_and(|age| age.parse::<u64>().is_ok())
     };
     let directives: Vec<&String> = directives.iter().filter(|directive| !directive.is_empty()).collect();
     if !directives.iter().all(is_known) {

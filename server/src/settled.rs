@@ -5,9 +5,9 @@
 //! [`not_built`](crate::not_built).
 
 use clap::builder::ValueParser;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use holdfast_component::values::{parse_bool, parse_duration};
-use clap::parser::ValueSource;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 

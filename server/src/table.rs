@@ -41,7 +41,8 @@ pub fn page(command: &Command) -> String {
 
 fn rows<'a>(command: &'a Command, unbuilt: &'a [&'a [&'a str]]) -> BTreeMap<&'a str, [String; 2]> {
     let taken = command.get_arguments().filter_map(|arg| Some((arg.get_long()?, [default(arg), effect(arg)])));
-    let refused = unbuilt.iter().copied().flatten().map(|name| (*name, [String::new(), "not built: it is refused".into()]));
+    let refused =
+        unbuilt.iter().copied().flatten().map(|name| (*name, [String::new(), "not built: it is refused".into()]));
     refused.chain(taken).collect()
 }
 

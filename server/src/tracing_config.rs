@@ -23,8 +23,9 @@ pub struct TracingConfig {
 
 pub fn read(file: &Path) -> Result<TracingConfig> {
     let shown = file.display();
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| anyhow!("--tracing-config-file: unable to read tracing configuration from {shown:?}: {error}"))?;
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        anyhow!("--tracing-config-file: unable to read tracing configuration from {shown:?}: {error}")
+    })?;
     ensure!(!text.trim().is_empty(), "--tracing-config-file={shown}: tracing config file was empty");
     parse(&text).map_err(|faults| anyhow!("--tracing-config-file={shown}: {}", joined(&faults)))
 }

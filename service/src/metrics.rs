@@ -20,8 +20,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use queues::Queues;
 pub use queues::Queued;
+use queues::Queues;
 pub use requests::RequestLabels;
 use requests::Requests;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -90,8 +90,21 @@ pub struct Metrics {
 
 /// For how many seconds the certificates of clients are still good: half an hour to a year.
 const CERTIFICATE_BUCKETS: [f64; 15] = [
-    0.0, 1_800.0, 3_600.0, 7_200.0, 21_600.0, 43_200.0, 86_400.0, 172_800.0, 345_600.0, 604_800.0, 2_592_000.0,
-    7_776_000.0, 15_552_000.0, 31_104_000.0, 62_208_000.0,
+    0.0,
+    1_800.0,
+    3_600.0,
+    7_200.0,
+    21_600.0,
+    43_200.0,
+    86_400.0,
+    172_800.0,
+    345_600.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
+    62_208_000.0,
 ];
 
 /// One request as it is counted, when this is dropped. Without a code there was no answer to count.

@@ -61,7 +61,13 @@ pub struct Limits {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { limits: Limits::default(), tokens: Arc::new(NoTokens), auditor: None, authorities: None, watch_min: WATCH_MIN }
+        Options {
+            limits: Limits::default(),
+            tokens: Arc::new(NoTokens),
+            auditor: None,
+            authorities: None,
+            watch_min: WATCH_MIN,
+        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! Options: the sets that common set-ups pass start the server, and each of those about serving does what it says.
 
+use bytes::Bytes;
 use holdfast_tests::authority::{Authority, Pair};
 use holdfast_tests::server::{binary, holdfast, succeeds};
 use holdfast_tests::wire::{Answer, Wire};
 use holdfast_tests::{Folder, Server, eventually};
-use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -183,14 +183,23 @@ async fn what_is_wrong_is_refused_at_once_and_by_name() {
     ];
     let refused = Server::try_start(folder.path(), &options).err().expect("a refusal");
     assert_eq!(refused.status.code(), Some(1));
-    for option in ["--cors-allowed-origins", "--goaway-chance", "ring", "1.2", "nonsense.io", "--allow-metric-labels", "/nowhere/ca.crt"] {
+    for option in [
+        "--cors-allowed-origins",
+        "--goaway-chance",
+        "ring",
+        "1.2",
+        "nonsense.io",
+        "--allow-metric-labels",
+        "/nowhere/ca.crt",
+    ] {
         assert!(refused.stderr.contains(option), "{option} in {}", refused.stderr);
     }
 }
 
 #[tokio::test]
 async fn browsers_are_told_who_may_read() {
-    let options = ["--cors-allowed-origins=^https://.*\\.example\\.com$", "--strict-transport-security-directives=max-age=9"];
+    let options =
+        ["--cors-allowed-origins=^https://.*\\.example\\.com$", "--strict-transport-security-directives=max-age=9"];
     let (_folder, server) = start(&options);
     let (admin, anonymous) = (Wire::admin(&server), Wire::anonymous(&server));
     let origin = |origin: &'static str| [("origin", origin)];
@@ -211,7 +220,8 @@ async fn browsers_are_told_who_may_read() {
 
 #[tokio::test]
 async fn the_end_comes_in_steps() {
-    let options = ["--shutdown-delay-duration=1s", "--shutdown-send-retry-after", "--shutdown-watch-termination-grace-period=2s"];
+    let options =
+        ["--shutdown-delay-duration=1s", "--shutdown-send-retry-after", "--shutdown-watch-termination-grace-period=2s"];
     let (_folder, mut server) = start(&options);
     let admin = Wire::admin(&server);
     let mut watches = Vec::new();
@@ -302,7 +312,10 @@ async fn the_cluster_is_told_of_the_server() {
     let addresses = |endpoints: &Value| endpoints["subsets"][0]["addresses"].clone();
     assert_eq!(addresses(&admin.get(endpoints).await.json()), json!([{"ip": "192.0.2.7"}]));
     let service = admin.get("/api/v1/namespaces/default/services/kubernetes").await.expect(200).json();
-    assert_eq!((&service["spec"]["type"], &service["spec"]["ports"][0]["nodePort"]), (&json!("NodePort"), &json!(30443)));
+    assert_eq!(
+        (&service["spec"]["type"], &service["spec"]["ports"][0]["nodePort"]),
+        (&json!("NodePort"), &json!(30443))
+    );
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
     let leases = admin.get(&format!("{leases}?labelSelector=apiserver.kubernetes.io/identity=kube-apiserver")).await;
     let leases = leases.expect(200).json();
@@ -330,6 +343,19 @@ async fn the_cluster_is_told_of_the_server() {
     let admin = Wire::admin(&server);
     assert_eq!(addresses(&admin.get(endpoints).await.json()), json!([{"ip": "192.0.2.8"}]));
     server.stop();
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_garbage_collector_that_is_off() {
+    for (option, code) in [("--enable-garbage-collector=false", 404), ("--enable-garbage-collector=true", 200)] {
+        let (_folder, server) = start(&[option]);
+        let admin = Wire::admin(&server);
+        admin.post(MAPS, &json!({"metadata": {"name": "owner"}})).await.expect(201);
+        let owner = format!("{MAPS}/owner");
+        admin.send(Method::DELETE, &format!("{owner}?propagationPolicy=Foreground"), &[], "").await.expect(200);
+        assert_eq!(admin.get(&owner).await.code, code, "{option}");
+        server.stop();
+    }
 }
 
 #[tokio::test]
@@ -392,7 +418,8 @@ async fn requests_are_followed_to_a_collector() {
     let (address, kept) = collector().await;
     let folder = Folder::new();
     let file = folder.join("tracing.yaml");
-    let text = format!("apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: {address}\n");
+    let text =
+        format!("apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: {address}\n");
     std::fs::write(&file, text).expect("write");
     let server = Server::start(&folder.join("data"), &["--tracing-config-file", text_of(&file)]);
     let admin = Wire::admin(&server);
@@ -406,12 +433,18 @@ async fn requests_are_followed_to_a_collector() {
     .await;
     let has = |bytes: &[u8]| sent.windows(bytes.len()).any(|window| window == bytes);
     assert!(has(b"GET /api/v1/namespaces/{:namespace}/configmaps/{:name}"));
-    assert!(has(&0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c_u128.to_be_bytes()) && has(&0xb7ad_6b71_6920_3331_u64.to_be_bytes()));
+    assert!(
+        has(&0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c_u128.to_be_bytes())
+            && has(&0xb7ad_6b71_6920_3331_u64.to_be_bytes())
+    );
     assert!(has(b"/configmaps/followed") && !has(b"/configmaps/unfollowed"));
     server.stop();
 
-    std::fs::write(&file, "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nsamplingRatePerMillion: -1\n")
-        .expect("write");
+    std::fs::write(
+        &file,
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nsamplingRatePerMillion: -1\n",
+    )
+    .expect("write");
     let refused = Server::try_start(&folder.join("data"), &["--tracing-config-file", text_of(&file)]).err();
     let refused = refused.expect("a refusal").stderr;
     assert!(refused.contains("--tracing-config-file") && refused.contains("samplingRatePerMillion"), "{refused}");
@@ -460,7 +493,11 @@ async fn dashboards_find_what_they_ask_for() {
         let metrics = admin.get("/metrics").await.expect(200).text();
         let missing: Vec<&str> = MIXIN
             .into_iter()
-            .filter(|name| !metrics.lines().any(|line| line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} "))))
+            .filter(|name| {
+                !metrics
+                    .lines()
+                    .any(|line| line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} ")))
+            })
             .collect();
         if missing.is_empty() { Ok(metrics) } else { Err(format!("{missing:?} missing in {metrics}")) }
     })
@@ -476,7 +513,8 @@ async fn dashboards_find_what_they_ask_for() {
 
 #[tokio::test]
 async fn metrics_are_shown_as_the_operator_wants() {
-    let options = ["--disabled-metrics=holdfast_log_offset", "--allow-metric-labels=apiserver_request_total,verb='GET'"];
+    let options =
+        ["--disabled-metrics=holdfast_log_offset", "--allow-metric-labels=apiserver_request_total,verb='GET'"];
     let (_folder, server) = start(&options);
     let metrics = Wire::admin(&server).get("/metrics").await.expect(200).text();
     assert!(!metrics.contains("holdfast_log_offset"));

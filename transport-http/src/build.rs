@@ -4,10 +4,10 @@ use crate::aggregate::{self, Aggregator};
 use crate::authenticate::Authenticator;
 use crate::effects::Effects;
 use crate::forks::Forker;
+use crate::forks::live::{Live, Place};
 use crate::health::Check;
 use crate::manners::Manners;
 use crate::pages::Pages;
-use crate::forks::live::{Live, Place};
 use crate::paths::Library;
 use crate::spans::Tracer;
 use crate::transport::{Features, ShownMetrics, Transport};
@@ -95,11 +95,15 @@ impl Builder {
         let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, .. } = self;
         let (forks_max, auditor, components) = (self.forks_max, self.auditor, self.components);
         let authorities = self.authorities;
-        let aggregator = aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator, authorities.clone());
+        let aggregator =
+            aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator, authorities.clone());
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
-        let service = Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor, authorities, watch_min: self.watch_min });
+        let service = Service::new(
+            engine,
+            Options { limits, tokens: authenticator.clone(), auditor, authorities, watch_min: self.watch_min },
+        );
         Arc::new(Transport {
             service,
             authenticator,
@@ -138,7 +142,8 @@ impl Transport {
     pub(crate) fn beside(&self, engine: Arc<Engine>, place: Place) -> Result<Arc<Transport>, Fault> {
         let cluster = engine.log().identity()?.id.unwrap_or_default();
         let authenticator = self.authenticator.beside(cluster);
-        let aggregator = aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator, self.service.authorities());
+        let aggregator =
+            aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator, self.service.authorities());
         let authenticator = Arc::new(authenticator);
         let revision = engine.snapshot().registry.revision();
         Ok(Arc::new(Transport {

@@ -10,6 +10,7 @@ mod body;
 mod build;
 mod connection;
 mod effects;
+mod ending;
 pub mod forks;
 pub mod health;
 mod held;

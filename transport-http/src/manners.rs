@@ -186,7 +186,8 @@ mod tests {
 
     #[test]
     fn pages_of_origins_that_match_may_read() {
-        let manners = Manners { origins: vec![Regex::new(r"^https://.*\.example\.com$").unwrap()], ..Manners::default() };
+        let manners =
+            Manners { origins: vec![Regex::new(r"^https://.*\.example\.com$").unwrap()], ..Manners::default() };
         let origin = |text: &'static str| {
             let headers = HeaderMap::from_iter([(ORIGIN, HeaderValue::from_static(text))]);
             manners.origin(&headers)

@@ -250,7 +250,9 @@ pub async fn answer(
         Route::Resource { .. } | Route::Log(_) | Route::Forks(_) | Route::Page(_) | Route::Unknown => None,
     };
     found.unwrap_or_else(|| match route {
-        Route::Unknown | Route::Discovery(_) | Route::Issuer(_) | Route::Page(_) => respond::plain_error(404, "404 page not found"),
+        Route::Unknown | Route::Discovery(_) | Route::Issuer(_) | Route::Page(_) => {
+            respond::plain_error(404, "404 page not found")
+        }
         _ => respond::refusal(&Refusal::NoSuchPath, shape),
     })
 }

@@ -159,8 +159,10 @@ mod tests {
         let take = Arc::new(move |span| kept.lock().unwrap().push(span));
         let follow = |per_million: u32, group: &str, parent: Option<&'static str>| {
             let tracer = Tracer { per_million, take: take.clone() };
-            let headers: HeaderMap =
-                parent.into_iter().map(|text| (http::HeaderName::from_static("traceparent"), HeaderValue::from_static(text))).collect();
+            let headers: HeaderMap = parent
+                .into_iter()
+                .map(|text| (http::HeaderName::from_static("traceparent"), HeaderValue::from_static(text)))
+                .collect();
             let path = "/apis/apps/v1/namespaces/a/deployments/b/scale";
             let route = Route::new(&Method::GET, path, false);
             let following = tracer.begin((&Method::GET, path, &route), &headers, &User::new("jane", &[group]), || 7);

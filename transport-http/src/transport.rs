@@ -6,8 +6,8 @@ use crate::aggregate::{self, Aggregator};
 use crate::authenticate::Authenticator;
 use crate::body::{self, Bodies, Received, Unread};
 use crate::build::Components;
-use crate::held::Answers;
 use crate::health::Check;
+use crate::held::Answers;
 use crate::log::Waiter;
 use crate::manners::{self, Manners};
 use crate::pages::{self, Pages};
@@ -178,59 +178,6 @@ impl Transport {
     /// Says that everything is there that clients count on.
     pub fn be_ready(&self) {
         self.ready.send_replace(true);
-    }
-
-    /// Says that the server will stop: it is no longer ready, so that nobody new is led to it.
-    pub fn leave(&self) {
-        self.leaving.store(true, Ordering::Relaxed);
-    }
-
-    /// Ends in the order that the operator wants, and says when nobody need be waited for any more but connections.
-    pub async fn end(&self) {
-        self.leave();
-        if self.manners.send_retry_after {
-            self.refusing.store(true, Ordering::Relaxed);
-            self.stopping.send_replace(true);
-            self.wait_for_requests().await;
-            let watches = async {
-                while self.service.watches() > 0 {
-                    tokio::time::sleep(WATCHES_PERIOD).await;
-                }
-            };
-            let _ = tokio::time::timeout(self.manners.watch_grace, watches).await;
-        }
-        self.stop();
-    }
-
-    /// Waits until requests in progress have their answers, as long as a request may take.
-    pub(crate) async fn wait_for_requests(&self) {
-        self.requests.close();
-        match self.manners.request_timeout {
-            Duration::ZERO => self.requests.wait().await,
-            longest => _ = tokio::time::timeout(longest, self.requests.wait()).await,
-        }
-    }
-
-    /// Ends watches, and then the server, with all its forks.
-    pub fn stop(&self) {
-        self.leave();
-        self.stopping.send_replace(true);
-        self.closing.send_replace(true);
-        if self.place.is_none() {
-            self.live.end_all();
-        }
-    }
-
-    /// When the server stops: one watch after the other, spread evenly over the time that they are given.
-    pub(crate) fn watch_ends(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut stopping = self.stopping.subscribe();
-        // Multiples of the golden ratio lie evenly between whole numbers, however many there are.
-        let nth = self.watches_begun.fetch_add(1, Ordering::Relaxed) as f64;
-        let wait = self.manners.watch_grace.mul_f64((nth * 0.618_033_988_749_895).fract());
-        async move {
-            drop(stopping.wait_for(|stopping| *stopping).await);
-            tokio::time::sleep(wait).await;
-        }
     }
 
     /// Makes the APIServices of what is served here, and has them kept as long as the tasks are, with all that concerns
@@ -538,15 +485,11 @@ impl Transport {
 
 /// Names the request in its answer.
 const AUDIT_ID: &str = "audit-id";
-/// How often it is looked whether watches have ended.
-const WATCHES_PERIOD: Duration = Duration::from_millis(20);
 
 /// Does what belongs to one request, unless it takes longer than that.
 async fn within<T>(patience: Option<Duration>, work: impl Future<Output = T>) -> Result<T, Refusal> {
     match patience {
-        Some(patience) => {
-            tokio::time::timeout(patience, work).await.map_err(|_| Refusal::Timeout(Timeout::Backend))
-        }
+        Some(patience) => tokio::time::timeout(patience, work).await.map_err(|_| Refusal::Timeout(Timeout::Backend)),
         None => Ok(work.await),
     }
 }

@@ -119,10 +119,8 @@ impl Offer {
         if self.asked.len() == 1 && self.asked.get("api/all") == Some(&false) {
             faults.push("invalid key with only api/all=false".into());
         }
-        let groups: BTreeSet<&str> = built_in
-            .iter()
-            .flat_map(|(_, kind)| kind.versions.iter().map(|version| version.group.as_str()))
-            .collect();
+        let groups: BTreeSet<&str> =
+            built_in.iter().flat_map(|(_, kind)| kind.versions.iter().map(|version| version.group.as_str())).collect();
         for (name, on) in &self.asked {
             if matches!(name.as_str(), "api/all" | "api/ga" | "api/beta" | "api/alpha") {
                 continue;
@@ -169,7 +167,10 @@ impl Offer {
         let stage = Stage::of(&version.version);
         let grew = |other: &Version| {
             let before = Stage::of(&other.version);
-            other.group == version.group && before >= Stage::Beta && stage > before && since(kind, other) <= self.release
+            other.group == version.group
+                && before >= Stage::Beta
+                && stage > before
+                && since(kind, other) <= self.release
         };
         since(kind, version) <= self.release || self.forward && kind.versions.iter().any(grew)
     }
@@ -231,7 +232,8 @@ mod tests {
         for there in ["v1", "apps/v1", "batch/v1", "batch/v1beta1", "policy/v1beta1", "extensions/v1beta1"] {
             assert!(at_18.iter().any(|one| one == there), "{there} in {at_18:?}");
         }
-        for missing in ["policy/v1", "autoscaling/v2", "resource.k8s.io/v1", "events.k8s.io/v1", "discovery.k8s.io/v1"] {
+        for missing in ["policy/v1", "autoscaling/v2", "resource.k8s.io/v1", "events.k8s.io/v1", "discovery.k8s.io/v1"]
+        {
             assert!(!at_18.iter().any(|one| one == missing), "{missing} in {at_18:?}");
         }
         let registry = Offer { release: 18, ..Offer::default() }.registry(registry());
