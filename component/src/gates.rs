@@ -68,7 +68,8 @@ impl FromStr for Request {
         let mut asked = Vec::new();
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            let (name, value) = (name.trim(), value.trim());
+            // Newer releases name the component whose gate it is.
+            let (name, value) = (name.trim().trim_start_matches("kube:"), value.trim());
             if !part.contains('=') {
                 return Err(format!("missing bool value for {name}"));
             }
@@ -397,6 +398,7 @@ mod tests {
             (vec!["DryRun=false", "WinDSR=true,"], vec!["WinDSR"], vec!["DryRun"]),
             (vec!["DryRun=false,DryRun=1"], vec!["DryRun"], vec![]),
             (vec!["DryRun=false", "DryRun=T"], vec!["DryRun"], vec![]),
+            (vec!["kube:DryRun=false"], vec![], vec!["DryRun"]),
             (vec!["", ","], vec!["DryRun"], vec!["WinDSR"]),
             (vec!["EphemeralContainers=true"], vec!["EphemeralContainers"], vec![]),
             (vec!["DynamicResourceAllocation=true"], vec!["DryRun"], vec!["WinDSR"]),
