@@ -5,7 +5,7 @@ use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::offered::Releases;
-use crate::{admission, aggregation, authentication, otlp, pages, tls};
+use crate::{admission, aggregation, authentication, encryption, otlp, pages, tls};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_audit::Auditor;
 use holdfast_authorization::Webhooks;
@@ -21,6 +21,7 @@ use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::{known, registry};
 use holdfast_core::pipeline;
 use holdfast_core::presence::Settings;
+use holdfast_encryption::{Live, SealedLog};
 use holdfast_engine::retention::{self, Retention};
 use holdfast_engine::volatile::VolatileLog;
 use holdfast_engine::{Engine, Log, Options};
@@ -176,11 +177,15 @@ impl Server {
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
             token_seconds_max: args.authentication.token_seconds_max()?,
             extend_tokens: args.authentication.service_account_extend_token_expiration,
+            ticks: holdfast_service::ticks,
             garbage_collection: args.cluster.enable_garbage_collector,
             ..pipeline::Settings::default()
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };
-        let engine = Engine::open(log, Arc::new(offer.registry(registry())), options)?;
+        let (keys, follow) = args.encryption.live(&args.gates()?)?;
+        let log: Arc<dyn Log> = Arc::new(SealedLog::new(log, keys.clone()));
+        let registry = Arc::new(offer.registry(registry()));
+        let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
         let runtime = holdfast_chronicle::runtime()?;
         let served = async {
             let mut signals = Signals::catch()?;
@@ -192,7 +197,17 @@ impl Server {
             if let Some(path) = &args.serving.debug_socket_path {
                 pages::serve_socket(path, pages.clone())?;
             }
-            let beside = Beside { forker, forks_max, auditor: auditor.clone(), components, pages, releases, webhooks };
+            let (auditor_of_door, keys_of_door) = (auditor.clone(), keys.clone());
+            let beside = Beside {
+                forker,
+                forks_max,
+                auditor: auditor_of_door,
+                components,
+                pages,
+                releases,
+                webhooks,
+                keys: keys_of_door,
+            };
             if let Some(followed) = followed {
                 tokio::spawn(holdfast_authorization::follow(followed));
             }
@@ -206,6 +221,10 @@ impl Server {
             tokio::spawn(serving::follow(Arc::downgrade(&tls)));
             let serving = tokio::spawn(serve(transport.clone(), listener, tls, streams));
             tokio::spawn(housekeeping::run(service.clone()));
+            keys.start();
+            if let Some(follow) = follow {
+                tokio::spawn(keys.follow(follow));
+            }
             tokio::spawn(retention::run(Arc::downgrade(&engine), retention));
             let presence = presence_of(&args, address);
             make_objects(service, &presence).await?;
@@ -290,6 +309,7 @@ struct Beside {
     components: Components,
     pages: Pages,
     releases: Releases,
+    keys: Arc<Live>,
     webhooks: Arc<Webhooks>,
 }
 
@@ -297,7 +317,7 @@ async fn transport(
     args: &Args,
     engine: Arc<Engine>,
     address: SocketAddr,
-    Beside { forker, forks_max, auditor, components, pages, releases, webhooks }: Beside,
+    Beside { forker, forks_max, auditor, components, pages, releases, webhooks, keys }: Beside,
 ) -> Result<Arc<Transport>> {
     let anonymous = args.anonymous_auth && !everybody_may(&engine);
     let authenticator = authentication::authenticator(args, anonymous).await?;
@@ -321,6 +341,8 @@ async fn transport(
         tracer: args.serving.tracing()?.as_ref().map(otlp::tracer),
         releases: (releases.emulated, releases.min_compatible),
         shown_metrics: shown_metrics(args)?,
+        checks: encryption::checks(&keys),
+        meters: vec![encryption::meter(&keys)],
         authorities: Some(webhooks),
         ..Builder::new(engine)
     };

@@ -5,6 +5,7 @@ use crate::audit::AuditArgs;
 use crate::authentication::AuthenticationArgs;
 use crate::authorization::AuthorizationArgs;
 use crate::cluster::ClusterArgs;
+use crate::encryption::EncryptionArgs;
 use crate::offered::OfferArgs;
 use crate::serving::ServingArgs;
 use crate::settled::{self, Settled};
@@ -127,6 +128,8 @@ pub struct Args {
     pub audit: AuditArgs,
     #[command(flatten)]
     pub history: HistoryArgs,
+    #[command(flatten)]
+    pub encryption: EncryptionArgs,
     #[command(flatten)]
     pub authentication: AuthenticationArgs,
     #[command(flatten)]

@@ -31,6 +31,7 @@ pub struct Service {
     tokens: Arc<dyn Tokens>,
     auditor: Option<Arc<Auditor>>,
     watch_min: Duration,
+    meters: Vec<Meter>,
     authorities: Option<Arc<dyn Authorities>>,
     /// The version up to which roles have been gathered.
     gathered: AtomicU64,
@@ -45,12 +46,17 @@ pub struct Options {
     pub auditor: Option<Arc<Auditor>>,
     /// How long a watch lasts at least that says nothing of it, and half of the longest that it lasts.
     pub watch_min: Duration,
+    /// What is counted elsewhere, and told with what is counted here.
+    pub meters: Vec<Meter>,
     /// Counts what authorization webhooks are asked, where there are any.
     pub authorities: Option<Arc<dyn Authorities>>,
 }
 
 /// Half an hour: clients do not all come back at once.
 pub const WATCH_MIN: Duration = Duration::from_secs(1800);
+
+/// Metrics as text, without the line that ends it.
+pub type Meter = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// How many requests may be in progress at once; zero for any number. Watches do not count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -65,6 +71,7 @@ impl Default for Options {
             limits: Limits::default(),
             tokens: Arc::new(NoTokens),
             auditor: None,
+            meters: Vec::new(),
             authorities: None,
             watch_min: WATCH_MIN,
         }
@@ -96,12 +103,12 @@ impl Service {
         engine: Arc<Engine>,
         metrics: Arc<Metrics>,
         flow: FlowControl,
-        Options { tokens, auditor, authorities, watch_min, .. }: Options,
+        Options { tokens, auditor, meters, authorities, watch_min, .. }: Options,
     ) -> Arc<Service> {
         let flow = Arc::new(flow);
         let layers = layers::all(&metrics, &flow);
         let gathered = AtomicU64::default();
-        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, authorities, watch_min, gathered })
+        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, meters, authorities, watch_min, gathered })
     }
 
     /// The version up to which roles have been gathered.
@@ -233,7 +240,8 @@ impl Service {
             self.auditor.as_ref().map(|auditor| auditor.metrics()),
             self.authorities.as_ref().map(|authorities| authorities.metrics()),
         ];
-        for more in beside.into_iter().flatten() {
+        let meters = self.meters.iter().map(|meter| meter());
+        for more in beside.into_iter().flatten().chain(meters) {
             let end = text.rfind("# EOF").unwrap_or(text.len());
             text.insert_str(end, &more);
         }

@@ -5,18 +5,18 @@ use crate::authenticate::Authenticator;
 use crate::effects::Effects;
 use crate::forks::Forker;
 use crate::forks::live::{Live, Place};
-use crate::health::Check;
 use crate::manners::Manners;
 use crate::pages::Pages;
 use crate::paths::Library;
 use crate::spans::Tracer;
 use crate::transport::{Features, ShownMetrics, Transport};
+use futures_util::future::BoxFuture;
 use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::kinds::offered::NEWEST;
 use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
-use holdfast_service::{Authorities, Limits, Options, Service};
+use holdfast_service::{Authorities, Limits, Meter, Options, Service};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -54,10 +54,19 @@ pub struct Builder {
     /// Follows requests, where they are followed.
     pub tracer: Option<Tracer>,
     pub shown_metrics: Option<ShownMetrics>,
-    /// What health is made of besides what every server has.
-    pub checks: Vec<Check>,
+    /// Health checks beside its own.
+    pub checks: Vec<Arc<dyn HealthCheck>>,
+    /// What is counted elsewhere.
+    pub meters: Vec<Meter>,
     /// Asks authorization webhooks, where the chain has any.
     pub authorities: Option<Arc<dyn Authorities>>,
+}
+
+/// Something that the server's health depends on.
+pub trait HealthCheck: Send + Sync {
+    /// As paths name it.
+    fn name(&self) -> &str;
+    fn check(&self) -> BoxFuture<'_, Result<(), String>>;
 }
 
 /// Starts components over a door; they end with the tasks.
@@ -86,6 +95,7 @@ impl Builder {
             tracer: None,
             shown_metrics: None,
             checks: Vec::new(),
+            meters: Vec::new(),
             authorities: None,
         }
     }
@@ -100,10 +110,8 @@ impl Builder {
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
-        let service = Service::new(
-            engine,
-            Options { limits, tokens: authenticator.clone(), auditor, authorities, watch_min: self.watch_min },
-        );
+        let (tokens, meters, watch_min) = (authenticator.clone(), self.meters, self.watch_min);
+        let service = Service::new(engine, Options { limits, tokens, auditor, meters, authorities, watch_min });
         Arc::new(Transport {
             service,
             authenticator,
@@ -116,6 +124,7 @@ impl Builder {
             documents: Library::new(address),
             forker,
             components,
+            checks: self.checks.into(),
             live: Arc::new(Live::new(forks_max)),
             place: None,
             manners: Arc::new(self.manners),
@@ -123,7 +132,6 @@ impl Builder {
             pages: self.pages,
             tracer: self.tracer,
             shown_metrics: self.shown_metrics,
-            more_checks: self.checks,
             started: Instant::now(),
             leaving: Default::default(),
             refusing: Default::default(),
@@ -159,6 +167,7 @@ impl Transport {
             // It is in memory, and whoever rules in it writes nothing to the disk.
             forker: None,
             components: self.components.clone(),
+            checks: self.checks.clone(),
             live: self.live.clone(),
             place: Some(place),
             manners: self.manners.clone(),
@@ -166,7 +175,6 @@ impl Transport {
             pages: self.pages.clone(),
             tracer: self.tracer.clone(),
             shown_metrics: self.shown_metrics.clone(),
-            more_checks: self.more_checks.clone(),
             started: Instant::now(),
             leaving: Default::default(),
             refusing: Default::default(),

@@ -5,21 +5,11 @@ use crate::respond::{self, Response};
 use crate::transport::Transport;
 use holdfast_engine::Health;
 use std::fmt::Write;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Paths of health.
 pub const PATHS: [&str; 3] = ["healthz", "livez", "readyz"];
-
-/// What is looked at besides what every server has. It says why not, where something is not as it should be.
-#[derive(Clone)]
-pub struct Check {
-    pub name: String,
-    /// Of [`PATHS`].
-    pub paths: &'static [&'static str],
-    pub check: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
-}
 
 /// The checks of every server. `etcd` is asked for by those who know where other API servers keep their objects.
 const CHECKS: &[&str] = &["etcd", "log", "ping", "writer"];
@@ -33,14 +23,17 @@ const HOOKS: &[&str] = &[
 /// How long the writer may take to answer before it counts as dead.
 const WRITER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How the log is, and who writes it.
-struct LogHealth {
+/// How the log is, who writes it, and what else is not as it should be.
+struct Looked {
     writer: Health,
     readable: Result<(), String>,
+    /// By the names of their checks.
+    failed: Vec<(String, String)>,
 }
 
-impl LogHealth {
-    async fn look(transport: &Transport, path: &str) -> LogHealth {
+impl Looked {
+    /// Looks at what the checks of a path need that are wanted.
+    async fn look(transport: &Transport, path: &str, wanted: impl Fn(&str) -> bool) -> Looked {
         let readable = match path {
             // Many who read, or a slow disk, are nothing that a restart would cure.
             "livez" => Ok(()),
@@ -49,7 +42,14 @@ impl LogHealth {
                 transport.engine().reads().run(move || log.last().map(drop).map_err(|fault| fault.to_string())).await
             }
         };
-        LogHealth { writer: transport.engine().health(WRITER_PATIENCE).await, readable }
+        let mut failed = Vec::new();
+        // What other processes lack is nothing that a restart would cure, either.
+        for check in transport.checks.iter().filter(|check| path != "livez" && wanted(check.name())) {
+            if let Err(why) = check.check().await {
+                failed.push((check.name().to_owned(), why));
+            }
+        }
+        Looked { writer: transport.engine().health(WRITER_PATIENCE).await, readable, failed }
     }
 
     fn writer(&self) -> Result<(), String> {
@@ -70,14 +70,13 @@ impl LogHealth {
 
 impl Transport {
     /// The names of the checks of a path.
-    pub(crate) fn checks(&self, path: &str) -> impl Iterator<Item = &str> {
+    pub(crate) fn check_names(&self, path: &str) -> impl Iterator<Item = &str> {
         let own = CHECKS.iter().chain(HOOKS).copied();
         let stopping = (path == "readyz").then_some("shutdown");
-        let more = self.more_checks.iter().filter(move |check| check.paths.contains(&path));
-        own.chain(stopping).chain(more.map(|check| check.name.as_str()))
+        own.chain(self.checks.iter().map(|check| check.name())).chain(stopping)
     }
 
-    fn check(&self, path: &str, log: &LogHealth, name: &str) -> Result<(), String> {
+    fn check(&self, path: &str, log: &Looked, name: &str) -> Result<(), String> {
         match name {
             "writer" => log.writer(),
             "log" => log.log(path),
@@ -89,8 +88,8 @@ impl Transport {
                 false if path == "livez" && self.started.elapsed() < self.manners.livez_grace => Ok(()),
                 false => Err("not finished".into()),
             },
-            _ => match self.more_checks.iter().find(|check| check.name == name) {
-                Some(more) => (more.check)(),
+            _ => match log.failed.iter().find(|(failed, _)| failed == name) {
+                Some((_, why)) => Err(why.clone()),
                 None => Ok(()),
             },
         }
@@ -99,10 +98,14 @@ impl Transport {
 
 /// Answers a path, or one check of it.
 pub async fn answer(transport: &Transport, path: &str, wanted: &str, query: &Query) -> Response {
-    let log = LogHealth::look(transport, path).await;
+    let is_wanted = |name: &str| match wanted {
+        "" => query.all("exclude").all(|excluded| excluded != name),
+        wanted => wanted == name,
+    };
+    let log = Looked::look(transport, path, is_wanted).await;
     let check = |name: &str| transport.check(path, &log, name);
     if !wanted.is_empty() {
-        if !transport.checks(path).any(|name| name == wanted) {
+        if !transport.check_names(path).any(|name| name == wanted) {
             return respond::plain_error(404, "404 page not found");
         }
         return match check(wanted) {
@@ -112,7 +115,7 @@ pub async fn answer(transport: &Transport, path: &str, wanted: &str, query: &Que
     }
     let (mut lines, mut failed) = (String::new(), false);
     let mut unknown: Vec<&str> = query.all("exclude").filter(|name| !name.is_empty()).collect();
-    for name in transport.checks(path) {
+    for name in transport.check_names(path) {
         if query.all("exclude").any(|excluded| excluded == name) {
             unknown.retain(|excluded| *excluded != name);
             _ = writeln!(lines, "[+]{name} excluded: ok");
@@ -143,8 +146,8 @@ pub async fn metrics(transport: &Transport) -> String {
         "# HELP kubernetes_healthcheck Whether a check of health is well\n# TYPE kubernetes_healthcheck gauge\n",
     );
     for path in PATHS {
-        let log = LogHealth::look(transport, path).await;
-        for name in transport.checks(path) {
+        let log = Looked::look(transport, path, |_| true).await;
+        for name in transport.check_names(path) {
             let well = u8::from(transport.check(path, &log, name).is_ok());
             _ = writeln!(text, "kubernetes_healthcheck{{name=\"{name}\",type=\"{path}\"}} {well}");
         }

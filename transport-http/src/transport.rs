@@ -5,8 +5,7 @@
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::Authenticator;
 use crate::body::{self, Bodies, Received, Unread};
-use crate::build::Components;
-use crate::health::Check;
+use crate::build::{Components, HealthCheck};
 use crate::held::Answers;
 use crate::log::Waiter;
 use crate::manners::{self, Manners};
@@ -60,6 +59,7 @@ pub struct Transport {
     /// Makes forks of the log, where it is on a disk.
     pub(crate) forker: Option<Arc<dyn forks::Forker>>,
     pub(crate) components: Option<Components>,
+    pub(crate) checks: Arc<[Arc<dyn HealthCheck>]>,
     /// The forks in memory, of this server and of them.
     pub(crate) live: Arc<forks::live::Live>,
     /// Which of them this is.
@@ -71,7 +71,6 @@ pub struct Transport {
     pub(crate) tracer: Option<Tracer>,
     /// What becomes of the text of `/metrics` before it is shown.
     pub(crate) shown_metrics: Option<ShownMetrics>,
-    pub(crate) more_checks: Vec<Check>,
     pub(crate) started: Instant,
     /// The server will stop, and goes on until then as before.
     pub(crate) leaving: AtomicBool,

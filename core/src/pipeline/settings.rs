@@ -1,6 +1,6 @@
 //! What the operator set and decisions depend on.
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Ticks};
 use crate::authz::chain::{Configured, Way};
 use crate::kinds::core::ServiceRange;
 use crate::list::TokenKey;
@@ -26,6 +26,8 @@ pub struct Settings {
     pub extend_tokens: bool,
     /// Whether a deletion says what becomes of what the object owns: somebody does it.
     pub garbage_collection: bool,
+    /// The clock that admission is measured by; without one everything takes no time.
+    pub ticks: Ticks,
 }
 
 /// As in Kubernetes.
@@ -44,6 +46,7 @@ impl Default for Settings {
             token_seconds_max: None,
             extend_tokens: true,
             garbage_collection: true,
+            ticks: || 0,
         }
     }
 }
