@@ -105,6 +105,8 @@ fn read_switches(texts: &[String], faults: &mut Vec<String>) -> BTreeMap<String,
     let mut switches = BTreeMap::new();
     for text in texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty()) {
         let (name, value) = text.split_once('=').unwrap_or((text, "true"));
+        // The group without a name may be given by the path that leads to it.
+        let name = name.strip_prefix("api/").filter(|version| version.starts_with('v')).unwrap_or(name);
         match parse_bool(if value.is_empty() { "true" } else { value }) {
             Ok(on) => _ = switches.insert(name.to_owned(), on),
             Err(why) => faults.push(format!("--runtime-config: invalid value of {name}={value}, err: {why}")),

@@ -125,11 +125,6 @@ impl Offer {
             if matches!(name.as_str(), "api/all" | "api/ga" | "api/beta" | "api/alpha") {
                 continue;
             }
-            let group = if name.contains('/') { name.split('/').next().unwrap_or("") } else { "" };
-            if !groups.contains(group) {
-                faults.push(format!("unknown api groups {group}: {name} is not served"));
-                continue;
-            }
             let named: Vec<u32> = built_in
                 .iter()
                 .flat_map(|(_, kind)| kind.versions.iter().map(move |version| (kind, version)))
@@ -137,7 +132,11 @@ impl Offer {
                 .map(|(kind, version)| since(kind, version))
                 .collect();
             match named.iter().min() {
-                None => faults.push(format!("{name} is not served")),
+                None => {
+                    let group = name.split('/').next().unwrap_or_default();
+                    let unknown = if groups.contains(group) { "" } else { &format!("unknown api groups {group}: ") };
+                    faults.push(format!("{unknown}{name} is not served"));
+                }
                 Some(since) if *on && *since > self.release && !self.asked_forward => faults.push(format!(
                     "cannot enable {name}: it was introduced in 1.{since}, after the emulation version 1.{}; use \
                      --runtime-config-emulation-forward-compatible",
@@ -186,13 +185,9 @@ impl Offer {
 }
 
 /// The names by which a version of a kind is turned on and off, the narrowest first.
-fn names(kind: &Kind, version: &Version) -> Vec<String> {
+fn names(kind: &Kind, version: &Version) -> [String; 2] {
     let api_version = version.api_version();
-    let mut names = vec![format!("{api_version}/{}", kind.resource), api_version];
-    if version.group.is_empty() {
-        names.extend(["api/v1".to_owned()]);
-    }
-    names
+    [format!("{api_version}/{}", kind.resource), api_version]
 }
 
 #[cfg(test)]
@@ -246,7 +241,14 @@ mod tests {
 
     #[test]
     fn what_says_more_counts_more() {
-        let offer = asking(&[("api/all", false), ("v1", true), ("apps/v1", true), ("apps/v1/daemonsets", false)]);
+        let offer = asking(&[
+            ("api/all", false),
+            ("v1", true),
+            ("v1/pods", false),
+            ("apps/v1", true),
+            ("apps/v1/daemonsets", false),
+        ]);
+        assert_eq!(offer.faults(registry()), Vec::<String>::new());
         assert_eq!(offered(&offer), ["v1", "apps/v1"]);
         let registry = offer.registry(registry());
         let resources: Vec<&str> =
