@@ -134,7 +134,10 @@ impl Offer {
             match named.iter().min() {
                 None => {
                     let group = name.split('/').next().unwrap_or_default();
-                    let unknown = if groups.contains(group) { "" } else { &format!("unknown api groups {group}: ") };
+                    let unknown = match groups.contains(group) {
+                        true => String::new(),
+                        false => format!("unknown api groups {group}: "),
+                    };
                     faults.push(format!("{unknown}{name} is not served"));
                 }
                 Some(since) if *on && *since > self.release && !self.asked_forward => faults.push(format!(
