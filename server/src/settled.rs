@@ -151,7 +151,7 @@ impl Options for ApiServer {
         row("deserialization-cache-size", Form::Value, number, "Any: there is no such cache"),
         row("enable-logs-handler", Form::Switch, no, "False: logs are not served"),
         gone("enable-swagger-ui", Form::Switch, boolean, "Any: there is no such page, as in Kubernetes since 1.14"),
-        gone("experimental-logging-sanitization", Form::Switch, boolean, "Any: lines show no tokens and no bodies"),
+        gone("experimental-logging-sanitization", Form::Switch, no, "False: from -v=8 on, lines tell what passes"),
         gone("insecure-bind-address", Form::Value, address, NO_PLAIN_PORT),
         gone("insecure-port", Form::Value, no_port, NO_PLAIN_PORT),
         gone("master-service-namespace", Form::Value, any, "Any: the service kubernetes is in default"),
