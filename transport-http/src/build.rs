@@ -5,16 +5,20 @@ use crate::authenticate::Authenticator;
 use crate::effects::{Effects, Images};
 use crate::forks::Forker;
 use crate::forks::live::{Live, Place};
+use crate::manners::Manners;
+use crate::pages::Pages;
 use crate::paths::Library;
-use crate::transport::{Features, Transport};
+use crate::spans::Tracer;
+use crate::transport::{Features, ShownMetrics, Transport};
 use futures_util::future::BoxFuture;
 use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
+use holdfast_core::kinds::offered::NEWEST;
 use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
 use holdfast_service::{Authorities, Limits, Meter, Options, Service};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -44,6 +48,16 @@ pub struct Builder {
     pub images: Option<Arc<dyn Images>>,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
+    pub manners: Manners,
+    /// The minor release for which the server stands, and the oldest whose servers it gets on with.
+    pub releases: (u32, u32),
+    /// How long a watch lasts at least that says nothing of it.
+    pub watch_min: Duration,
+    /// What the program tells of itself to people.
+    pub pages: Option<Pages>,
+    /// Follows requests, where they are followed.
+    pub tracer: Option<Tracer>,
+    pub shown_metrics: Option<ShownMetrics>,
     /// Health checks beside its own.
     pub checks: Vec<Arc<dyn HealthCheck>>,
     /// What is counted elsewhere.
@@ -80,6 +94,12 @@ impl Builder {
             components: None,
             images: None,
             auditor: None,
+            manners: Manners::default(),
+            releases: (NEWEST, NEWEST - 1),
+            watch_min: holdfast_service::WATCH_MIN,
+            pages: None,
+            tracer: None,
+            shown_metrics: None,
             checks: Vec::new(),
             meters: Vec::new(),
             authorities: None,
@@ -97,8 +117,10 @@ impl Builder {
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
-        let (tokens, meters, fairness) = (authenticator.clone(), self.meters, self.fairness);
-        let service = Service::new(engine, Options { limits, fairness, tokens, auditor, meters, authorities });
+        let (tokens, meters, watch_min) = (authenticator.clone(), self.meters, self.watch_min);
+        let fairness = self.fairness;
+        let service =
+            Service::new(engine, Options { limits, fairness, tokens, auditor, meters, authorities, watch_min });
         Arc::new(Transport {
             service,
             authenticator,
@@ -115,7 +137,18 @@ impl Builder {
             checks: self.checks.into(),
             live: Arc::new(Live::new(forks_max)),
             place: None,
+            manners: Arc::new(self.manners),
+            releases: self.releases,
+            pages: self.pages,
+            tracer: self.tracer,
+            shown_metrics: self.shown_metrics,
+            started: Instant::now(),
+            leaving: Default::default(),
+            refusing: Default::default(),
             stopping: watch::Sender::new(false),
+            closing: watch::Sender::new(false),
+            watches_begun: Default::default(),
+            requests: Default::default(),
             sockets: Default::default(),
             ready: watch::Sender::new(false),
         })
@@ -148,7 +181,18 @@ impl Transport {
             checks: self.checks.clone(),
             live: self.live.clone(),
             place: Some(place),
+            manners: self.manners.clone(),
+            releases: self.releases,
+            pages: self.pages.clone(),
+            tracer: self.tracer.clone(),
+            shown_metrics: self.shown_metrics.clone(),
+            started: Instant::now(),
+            leaving: Default::default(),
+            refusing: Default::default(),
             stopping: watch::Sender::new(false),
+            closing: watch::Sender::new(false),
+            watches_begun: Default::default(),
+            requests: Default::default(),
             sockets: Default::default(),
             ready: watch::Sender::new(false),
         }))

@@ -154,6 +154,7 @@ mod tests {
             CLUSTER_ROLE,
             CUSTOM_RESOURCE_DEFINITION,
             ENDPOINT_SLICE,
+            LEASE,
             POD_DISRUPTION_BUDGET,
             CERTIFICATE_SIGNING_REQUEST,
             CLUSTER_TRUST_BUNDLE,

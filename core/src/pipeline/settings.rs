@@ -24,6 +24,8 @@ pub struct Settings {
     pub token_seconds_max: Option<i64>,
     /// Whether tokens that nodes get for pods are good for longer than they say, so that old clients go on.
     pub extend_tokens: bool,
+    /// Whether a deletion says what becomes of what the object owns: somebody does it.
+    pub garbage_collection: bool,
     /// The clock that admission is measured by; without one everything takes no time.
     pub ticks: Ticks,
     /// How many objects of a collection are deleted at once.
@@ -47,6 +49,7 @@ impl Default for Settings {
             namespace_grace: Duration::ZERO,
             token_seconds_max: None,
             extend_tokens: true,
+            garbage_collection: true,
             ticks: || 0,
             deletions_max: DELETIONS_MAX,
         }
