@@ -126,6 +126,24 @@ fn no(text: &str) -> Result<(), String> {
     }
 }
 
+fn no_signer(text: &str) -> Result<(), String> {
+    match text {
+        "" => Ok(()),
+        _ => {
+            Err("no other process is asked to sign tokens: they are signed with --service-account-signing-key-file"
+                .into())
+        }
+    }
+}
+
+fn unthrottled(text: &str) -> Result<(), String> {
+    match text.parse::<i64>() {
+        Ok(0) => Ok(()),
+        Ok(_) => Err("streams to nodes, which it would slow down, are not built yet".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 fn etcd3(text: &str) -> Result<(), String> {
     match text {
         "" | "etcd3" => Ok(()),
@@ -155,8 +173,20 @@ impl Options for ApiServer {
         gone("insecure-bind-address", Form::Value, address, NO_PLAIN_PORT),
         gone("insecure-port", Form::Value, no_port, NO_PLAIN_PORT),
         gone("master-service-namespace", Form::Value, any, "Any: the service kubernetes is in default"),
+        row(
+            "max-connection-bytes-per-sec",
+            Form::Value,
+            unthrottled,
+            "0: no throttle. It is for streams to nodes, and none is piped to a node yet",
+        ),
         gone("repair-malformed-updates", Form::Switch, yes, "True: an update without uid has that of the object"),
         row("service-account-lookup", Form::Switch, yes, "True: accounts of tokens are always looked up"),
+        row(
+            "service-account-signing-endpoint",
+            Form::Value,
+            no_signer,
+            "Empty: tokens are signed with --service-account-signing-key-file",
+        ),
         row("storage-backend", Form::Value, etcd3, "etcd3: it says nothing about the embedded log"),
         row(
             "storage-initialization-timeout",
@@ -166,6 +196,7 @@ impl Options for ApiServer {
         ),
         row("storage-media-type", Form::Value, any, "Any: the log has a format of its own"),
         gone("storage-versions", Form::Value, any, "Any: the log has a format of its own"),
+        row("target-ram-mb", Form::Value, number, "Any: it sized watch caches, and there are none"),
         row("watch-cache", Form::Switch, boolean, "Any: reads and watches are always served from memory"),
         row("watch-cache-sizes", Form::Value, any, "Any: watches are served from the log"),
     ];

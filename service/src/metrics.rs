@@ -10,6 +10,7 @@ mod requests;
 use crate::Reply;
 use crate::admission_metrics::AdmissionMetrics;
 use crate::decisions::Decisions;
+use crate::fairness::{Flow, Measures};
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
 use holdfast_core::authz::{Judged, User};
@@ -83,6 +84,7 @@ pub struct Metrics {
     let_go_events: Gauge,
     let_go_bytes: Gauge,
     rejected: Counter,
+    pub(crate) fairness: Measures,
     decisions: Decisions,
     // Kubernetes' names of these two do not end as those of counters must here.
     attempts: Family<ResultLabels, Gauge>,
@@ -116,6 +118,8 @@ pub struct Record {
     counting: Option<(Arc<Metrics>, Instant)>,
     pub(crate) labels: RequestLabels,
     code: u16,
+    /// Of flow control, where the request came that far.
+    pub(crate) flow: Option<Arc<Flow>>,
 }
 
 impl Default for Metrics {
@@ -154,6 +158,8 @@ impl Default for Metrics {
         registry.register("holdfast_log_let_go_events", "Events let go since the start", let_go_events.clone());
         registry.register("holdfast_log_let_go_bytes", "What they took", let_go_bytes.clone());
         registry.register("apiserver_rejected_requests", "Requests over the in-flight limits", rejected.clone());
+        let fairness = Measures::default();
+        fairness.register(&mut registry);
         let decisions = Decisions::new(&mut registry);
         registry.register("authentication_attempts", "Requests whose user was looked for", attempts.clone());
         registry.register("authenticated_user_requests", "Requests whose user was found", users.clone());
@@ -177,6 +183,7 @@ impl Default for Metrics {
             let_go_events,
             let_go_bytes,
             rejected,
+            fairness,
             decisions,
             attempts,
             users,
@@ -187,6 +194,11 @@ impl Default for Metrics {
 }
 
 impl Record {
+    /// What flow control made of the request.
+    pub fn flow(&self) -> Option<&Arc<Flow>> {
+        self.flow.as_ref()
+    }
+
     /// Says what the request came to; whoever renders the answer may know better.
     pub fn code(&mut self, code: u16) {
         self.code = code;
@@ -208,18 +220,17 @@ impl Drop for Record {
     fn drop(&mut self) {
         let Some((metrics, began)) = self.counting.take().filter(|_| self.code != 0) else { return };
         let RequestLabels { verb, resource, .. } = &self.labels;
-        tracing::debug!(verb, resource, code = self.code, "answered");
+        let (apf_pl, apf_fs) = self.flow.as_ref().map_or(("", ""), |flow| (flow.level(), &*flow.schema));
+        tracing::debug!(verb, resource, code = self.code, apf_pl, apf_fs, "answered");
         metrics.requests.count(&self.labels, self.code, began.elapsed());
-        if self.code == 429 {
-            metrics.terminated(self.code);
-        }
     }
 }
 
 impl Metrics {
     /// Begins to count a request.
     pub fn begin(self: &Arc<Self>) -> Record {
-        Record { counting: Some((self.clone(), Instant::now())), labels: RequestLabels::default(), code: 0 }
+        let counting = Some((self.clone(), Instant::now()));
+        Record { counting, labels: RequestLabels::default(), code: 0, flow: None }
     }
 
     /// Counts a request that did not get what it asked for because the server had no more time or place for it.
@@ -256,8 +267,10 @@ impl Metrics {
         self.decisions.count(judged, took);
     }
 
+    /// Counts a request that is refused because there are too many.
     pub fn rejected(&self) {
         self.rejected.inc();
+        self.terminated(429);
     }
 
     /// Counts how it was found out who asks, or not.

@@ -27,6 +27,8 @@ pub struct Builder {
     pub engine: Arc<Engine>,
     pub authenticator: Authenticator,
     pub limits: Limits,
+    /// How long requests wait for their turn at most; otherwise who is over the limits is refused.
+    pub fairness: Option<Duration>,
     pub features: Features,
     /// How servers are reached that answer for parts of the API.
     pub aggregation: aggregate::Settings,
@@ -79,6 +81,7 @@ impl Builder {
             engine,
             authenticator: Authenticator::default(),
             limits: Limits::default(),
+            fairness: None,
             features: Features::default(),
             aggregation: Default::default(),
             trust: None,
@@ -110,8 +113,10 @@ impl Builder {
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
-        let (tokens, meters, watch_min) = (authenticator.clone(), self.meters, self.watch_min);
-        let service = Service::new(engine, Options { limits, tokens, auditor, meters, authorities, watch_min });
+        let (tokens, meters, fairness, watch_min) =
+            (authenticator.clone(), self.meters, self.fairness, self.watch_min);
+        let options = Options { limits, fairness, tokens, auditor, meters, authorities, watch_min };
+        let service = Service::new(engine, options);
         Arc::new(Transport {
             service,
             authenticator,

@@ -35,6 +35,8 @@ pub enum Route {
     OpenApiV2,
     /// The index, or the document of one group version.
     OpenApiV3(String),
+    /// What is in progress, by the name of a table.
+    FlowControl(String),
     /// The event log, and what follows [`LOG`].
     Log(String),
     /// Forks, and the name of one that follows [`FORKS`].
@@ -94,6 +96,7 @@ impl Route {
             ["openid", "v1", "jwks"] => Route::Issuer(Document::Keys),
             ["metrics"] => Route::Metrics,
             ["metrics", "slis"] => Route::HealthMetrics,
+            ["debug", "api_priority_and_fairness", table] => Route::FlowControl((*table).to_owned()),
             ["configz" | "flagz" | "statusz"] | ["debug", ..] => Route::Page(format!("/{}", parts.join("/"))),
             ["healthz", rest @ ..] => Route::Health { kind: "healthz", check: rest.join("/") },
             ["livez", rest @ ..] => Route::Health { kind: "livez", check: rest.join("/") },
