@@ -5,7 +5,7 @@ use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::offered::Releases;
-use crate::{admission, aggregation, authentication, encryption, image_policy, otlp, pages, tls};
+use crate::{admission, aggregation, authentication, encryption, otlp, pages, tls};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_audit::Auditor;
 use holdfast_authorization::Webhooks;
@@ -166,8 +166,8 @@ impl Server {
     /// Starts it, has `work` done once `/readyz` is ok, and ends it when that is done.
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
         let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, .. } = self;
-        authentication::check(&args)?;
         let (plugins_left_out, flags, has_identity) = (self.plugins_left_out, self.flags, self.has_identity);
+        authentication::check(&args)?;
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
         let (offer, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
         let Authorization { chain, webhooks, followed } = args.authorization.authorization(default_mode)?;
@@ -183,9 +183,7 @@ impl Server {
             ticks: holdfast_service::ticks,
             deletions_max: args
                 .delete_collection_workers
-                .map_or(pipeline::Settings::default().deletions_max, |workers| {
-                    usize::try_from(workers).unwrap_or(0).max(1)
-                }),
+                .map_or(pipeline::Settings::default().deletions_max, |workers| usize::try_from(workers).unwrap_or(0).max(1)),
             garbage_collection: args.cluster.enable_garbage_collector,
             ..pipeline::Settings::default()
         };
@@ -332,10 +330,6 @@ async fn transport(
     let (authenticator, counted) = authentication::authenticator(args, anonymous).await?;
     authentication::look_up(args, tls, &authenticator).await?;
     let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
-    let images = match engine.settings().admission.configuration.image_policy.clone() {
-        Some(policy) => Some(image_policy::Webhook::new(policy).await?),
-        None => None,
-    };
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
     let builder = Builder {
         authenticator,
@@ -350,7 +344,6 @@ async fn transport(
         forker,
         components: Some(Arc::new(move |service, tasks| components.start(service, tasks))),
         auditor,
-        images,
         manners: args.serving.manners().map_err(|faults| anyhow!(joined(&faults)))?,
         watch_min: args.serving.watch_min(),
         pages: Some(pages),

@@ -117,9 +117,9 @@ const CERTIFICATE_BUCKETS: [f64; 15] = [
 pub struct Record {
     counting: Option<(Arc<Metrics>, Instant)>,
     pub(crate) labels: RequestLabels,
+    code: u16,
     /// Of flow control, where the request came that far.
     pub(crate) flow: Option<Arc<Flow>>,
-    code: u16,
 }
 
 impl Default for Metrics {
@@ -223,16 +223,14 @@ impl Drop for Record {
         let (apf_pl, apf_fs) = self.flow.as_ref().map_or(("", ""), |flow| (flow.level(), &*flow.schema));
         tracing::debug!(verb, resource, code = self.code, apf_pl, apf_fs, "answered");
         metrics.requests.count(&self.labels, self.code, began.elapsed());
-        if self.code == 429 {
-            metrics.terminated(self.code);
-        }
     }
 }
 
 impl Metrics {
     /// Begins to count a request.
     pub fn begin(self: &Arc<Self>) -> Record {
-        Record { counting: Some((self.clone(), Instant::now())), labels: RequestLabels::default(), flow: None, code: 0 }
+        let counting = Some((self.clone(), Instant::now()));
+        Record { counting, labels: RequestLabels::default(), code: 0, flow: None }
     }
 
     /// Counts a request that did not get what it asked for because the server had no more time or place for it.
@@ -272,6 +270,7 @@ impl Metrics {
     /// Counts a request that is refused because there are too many.
     pub fn rejected(&self) {
         self.rejected.inc();
+        self.terminated(429);
     }
 
     /// Counts how it was found out who asks, or not.

@@ -56,8 +56,6 @@ impl ApiServer {
         let text = std::fs::read_to_string(holdfast_tests::folder().join("data/flag-sets").join(set)).expect("a set");
         let text = text.replace("$PKI", text_of(&pki)).replace("$DIR", text_of(folder.path()));
         let text = text.replace("$PORT", &port.to_string());
-        let has_node_authorizer = holdfast(["apiserver", "--authorization-mode=Node", "--version"]).status.success();
-        let text = if has_node_authorizer { text } else { text.replace("Node,RBAC", "RBAC") };
         let options = text.lines().filter(|line| !LEFT_OUT.iter().any(|left_out| line.starts_with(left_out)));
         let log = folder.join("log");
         let child = Command::new(binary())
@@ -146,28 +144,9 @@ fn the_table_says_what_the_commands_say() {
         let row = row.unwrap_or_else(|| panic!("--{name} is in no row"));
         assert!(!row.ends_with("|  |"), "--{name} says nothing of what it does");
         let may_be_refused = ["etcd-", "kubelet-", "egress-"].iter().any(|left_out| name.starts_with(left_out));
-        let is_others = OTHERS.contains(&name);
-        assert!(!row.contains("not built") || may_be_refused || is_others, "--{name} is refused");
+        assert!(!row.contains("not built") || may_be_refused, "--{name} is refused");
     }
 }
-
-/// Options of the first release that are not taken yet.
-const OTHERS: &[&str] = &[
-    "authentication-kubeconfig",
-    "authentication-skip-lookup",
-    "authentication-tolerate-lookup-failure",
-    "authorization-always-allow-paths",
-    "authorization-kubeconfig",
-    "authorization-policy-file",
-    "authorization-webhook-cache-authorized-ttl",
-    "authorization-webhook-cache-unauthorized-ttl",
-    "authorization-webhook-config-file",
-    "authorization-webhook-version",
-    "delete-collection-workers",
-    "enable-priority-and-fairness",
-    "encryption-provider-config",
-    "max-connection-bytes-per-sec",
-];
 
 #[tokio::test]
 async fn what_is_wrong_is_refused_at_once_and_by_name() {
