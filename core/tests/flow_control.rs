@@ -106,19 +106,27 @@ fn a_fresh_server_makes_all_and_says_that_they_are_there() {
     // Levels and schemas, and the status of the schemas.
     assert_eq!(world.settle(), 8 + 11 + 11);
     let condition = world.dangling("probes");
-    assert_eq!((&condition["type"], &condition["status"], &condition["reason"]), (&json!("Dangling"), &json!("False"), &json!("Found")));
+    assert_eq!(
+        (&condition["type"], &condition["status"], &condition["reason"]),
+        (&json!("Dangling"), &json!("False"), &json!("Found"))
+    );
     let message = "This FlowSchema references the PriorityLevelConfiguration object named \"exempt\" and it exists";
     assert_eq!(condition["message"], message);
     let managers = world.find(SCHEMAS, "probes").unwrap()["metadata"]["managedFields"].clone();
     let managers: Vec<&str> = managers.as_array().unwrap().iter().filter_map(|one| one["manager"].as_str()).collect();
-    assert_eq!(managers, ["api-priority-and-fairness-config-consumer-v1", "api-priority-and-fairness-config-producer-v1"]);
+    assert_eq!(
+        managers,
+        ["api-priority-and-fairness-config-consumer-v1", "api-priority-and-fairness-config-producer-v1"]
+    );
     // What is stored comes to what the server comes with, but for uids.
     let (stored, built_in) = (Configuration::of(&world.state), Configuration::built_in());
     for (level, known) in stored.levels.values().zip(built_in.levels.values()) {
         assert_eq!((&level.name, level.shares, level.queuing), (&known.name, known.shares, known.queuing));
         assert!(!level.uid.is_empty());
     }
-    let names = |configuration: &Configuration| configuration.schemas.iter().map(|schema| schema.name.clone()).collect::<Vec<_>>();
+    let names = |configuration: &Configuration| {
+        configuration.schemas.iter().map(|schema| schema.name.clone()).collect::<Vec<_>>()
+    };
     assert_eq!(names(&stored), names(&built_in));
 }
 
@@ -136,7 +144,9 @@ fn who_keeps_an_object_up_to_date() {
     world.patch(LEVELS, "workload-low", mine);
     assert_eq!(world.settle(), 0);
     // Without one, whoever changed it last, and that is written down.
-    for (name, shares) in [("workload-high", json!({})), ("system", json!({"limited": {"nominalConcurrencyShares": 7}}))] {
+    for (name, shares) in
+        [("workload-high", json!({})), ("system", json!({"limited": {"nominalConcurrencyShares": 7}}))]
+    {
         let object = world.find(LEVELS, name).unwrap();
         assert_eq!(object["metadata"]["generation"], 1);
         world.patch(LEVELS, name, json!({"metadata": {"annotations": null}, "spec": shares}));
@@ -152,7 +162,10 @@ fn who_keeps_an_object_up_to_date() {
     world.patch(LEVELS, "exempt", mine);
     assert_eq!(world.settle(), 1);
     let exempt = world.find(LEVELS, "exempt").unwrap();
-    assert_eq!((&exempt["spec"]["exempt"]["lendablePercent"], exempt.pointer(ANNOTATION)), (&json!(40), Some(&json!("true"))));
+    assert_eq!(
+        (&exempt["spec"]["exempt"]["lendablePercent"], exempt.pointer(ANNOTATION)),
+        (&json!(40), Some(&json!("true")))
+    );
     // What is deleted comes back, and what only the server could have made goes.
     world.send(Verb::Delete, SCHEMAS, Some("catch-all"), Value::Null).unwrap();
     world.send(Verb::Delete, SCHEMAS, Some("probes"), Value::Null).unwrap();
@@ -176,7 +189,8 @@ fn a_schema_says_whether_its_level_is_there() {
     assert_eq!(world.settle(), 1);
     let condition = world.dangling("mine");
     assert_eq!((&condition["status"], &condition["reason"]), (&json!("True"), &json!("NotFound")));
-    let message = "This FlowSchema references the PriorityLevelConfiguration object named \"later\" but there is no such object";
+    let message =
+        "This FlowSchema references the PriorityLevelConfiguration object named \"later\" but there is no such object";
     assert_eq!(condition["message"], message);
     // Meanwhile nothing belongs to it.
     let has = |world: &World| Configuration::of(&world.state).schemas.iter().any(|schema| schema.name == "mine");

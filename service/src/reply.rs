@@ -1,9 +1,9 @@
 //! What comes back through the door. How it is written for a client is the transport's.
 
 use crate::RequestId;
+use crate::layers::Place;
 use crate::metrics::Record;
 use crate::scene::Scene;
-use crate::layers::Place;
 use holdfast_audit::Trail;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;

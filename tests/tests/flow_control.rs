@@ -196,7 +196,9 @@ async fn who_floods_hurts_nobody_else() {
     let level = cluster.settle(("0", "0")).await;
     assert_eq!((&*level["IsIdle"], &*level["ActiveQueues"]), ("true", "0"));
     let metrics = cluster.admin.get("/metrics").await.expect(200).text();
-    for (metric, value) in [("current_executing_seats", "0"), ("current_inqueue_requests", "0"), ("nominal_limit_seats", "1")] {
+    for (metric, value) in
+        [("current_executing_seats", "0"), ("current_inqueue_requests", "0"), ("nominal_limit_seats", "1")]
+    {
         let line = metrics.lines().find(|line| {
             line.starts_with(&format!("apiserver_flowcontrol_{metric}{{")) && line.contains("priority_level=\"people\"")
         });
@@ -336,7 +338,8 @@ async fn levels_and_schemas_come_and_go() {
     let merge = [("content-type", "application/merge-patch+json")];
     cluster.admin.send(Method::PATCH, &low, &merge, patch).await.expect(200);
     eventually(PATIENCE, || async {
-        let shares = cluster.admin.get(&low).await.expect(200).json()["spec"]["limited"]["nominalConcurrencyShares"].clone();
+        let shares =
+            cluster.admin.get(&low).await.expect(200).json()["spec"]["limited"]["nominalConcurrencyShares"].clone();
         if shares == 100 { Ok(()) } else { Err(shares) }
     })
     .await;
@@ -355,7 +358,8 @@ async fn kubectl_shows_what_is_in_progress() {
     };
     let levels = kubectl(&format!("{DUMP}/dump_priority_levels"));
     let names: Vec<&str> = levels.lines().map(|line| line.split(',').next().unwrap()).collect();
-    let expected = ["PriorityLevelName", "catch-all", "exempt", "global-default", "leader-election", "node-high", "people"];
+    let expected =
+        ["PriorityLevelName", "catch-all", "exempt", "global-default", "leader-election", "node-high", "people"];
     assert_eq!(names[..7], expected);
     assert_eq!(kubectl(&format!("{DUMP}/dump_requests")).lines().count(), 2);
     cluster.jane.get(&format!("{DUMP}/dump_queues")).await.refused(403, "Forbidden");

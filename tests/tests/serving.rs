@@ -259,11 +259,8 @@ async fn requests_over_the_limit_are_put_off() {
     let folder = Folder::new();
     let file = folder.join("tokens.csv");
     std::fs::write(&file, "secret,joe,2\n").unwrap();
-    let limits = [
-        "--enable-priority-and-fairness=false",
-        "--max-mutating-requests-inflight=1",
-        "--max-requests-inflight=2",
-    ];
+    let limits =
+        ["--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=1", "--max-requests-inflight=2"];
     let server = Server::start(&folder.join("data"), &[&["--token-auth-file", text(&file)], &limits[..]].concat());
     let admin = Wire::admin(&server);
     let joe = Wire::anonymous(&server).with_token("secret");

@@ -7,11 +7,12 @@ use crate::forks::Forker;
 use crate::forks::live::{Live, Place};
 use crate::paths::Library;
 use crate::transport::{Features, Transport};
+use futures_util::future::BoxFuture;
 use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
-use holdfast_service::{Authorities, Limits, Options, Service};
+use holdfast_service::{Authorities, Limits, Meter, Options, Service};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -41,8 +42,19 @@ pub struct Builder {
     pub components: Option<Components>,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
+    /// Health checks beside its own.
+    pub checks: Vec<Arc<dyn HealthCheck>>,
+    /// What is counted elsewhere.
+    pub meters: Vec<Meter>,
     /// Asks authorization webhooks, where the chain has any.
     pub authorities: Option<Arc<dyn Authorities>>,
+}
+
+/// Something that the server's health depends on.
+pub trait HealthCheck: Send + Sync {
+    /// As paths name it.
+    fn name(&self) -> &str;
+    fn check(&self) -> BoxFuture<'_, Result<(), String>>;
 }
 
 /// Starts components over a door; they end with the tasks.
@@ -65,6 +77,8 @@ impl Builder {
             forks_max: 0,
             components: None,
             auditor: None,
+            checks: Vec::new(),
+            meters: Vec::new(),
             authorities: None,
         }
     }
@@ -74,11 +88,13 @@ impl Builder {
         let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, .. } = self;
         let (forks_max, auditor, components) = (self.forks_max, self.auditor, self.components);
         let (authorities, fairness) = (self.authorities, self.fairness);
-        let aggregator = aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator, authorities.clone());
+        let aggregator =
+            aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator, authorities.clone());
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
-        let options = Options { limits, fairness, tokens: authenticator.clone(), auditor, authorities };
+        let (tokens, meters) = (authenticator.clone(), self.meters);
+        let options = Options { limits, fairness, tokens, auditor, meters, authorities };
         let service = Service::new(engine, options);
         Arc::new(Transport {
             service,
@@ -92,6 +108,7 @@ impl Builder {
             documents: Library::new(address),
             forker,
             components,
+            checks: self.checks.into(),
             live: Arc::new(Live::new(forks_max)),
             place: None,
             stopping: watch::Sender::new(false),
@@ -106,7 +123,8 @@ impl Transport {
     pub(crate) fn beside(&self, engine: Arc<Engine>, place: Place) -> Result<Arc<Transport>, Fault> {
         let cluster = engine.log().identity()?.id.unwrap_or_default();
         let authenticator = self.authenticator.beside(cluster);
-        let aggregator = aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator, self.service.authorities());
+        let aggregator =
+            aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator, self.service.authorities());
         let authenticator = Arc::new(authenticator);
         let revision = engine.snapshot().registry.revision();
         Ok(Arc::new(Transport {
@@ -122,6 +140,7 @@ impl Transport {
             // It is in memory, and whoever rules in it writes nothing to the disk.
             forker: None,
             components: self.components.clone(),
+            checks: self.checks.clone(),
             live: self.live.clone(),
             place: Some(place),
             stopping: watch::Sender::new(false),

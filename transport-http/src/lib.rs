@@ -35,5 +35,5 @@ mod watch;
 mod websocket;
 mod wire;
 
-pub use build::Builder;
+pub use build::{Builder, HealthCheck};
 pub use transport::{Features, Transport, WireRequest};

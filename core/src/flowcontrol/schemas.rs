@@ -64,7 +64,8 @@ impl Distinguisher {
 impl Schemas {
     pub fn new(mut ordered: Vec<Schema>) -> Schemas {
         ordered.sort_by(|one, other| (one.precedence, &one.name).cmp(&(other.precedence, &other.name)));
-        let rest = ordered.iter().position(|schema| schema.name == CATCH_ALL).unwrap_or(ordered.len().saturating_sub(1));
+        let rest =
+            ordered.iter().position(|schema| schema.name == CATCH_ALL).unwrap_or(ordered.len().saturating_sub(1));
         let mut schemas = Schemas {
             ordered: Vec::new(),
             by_user: Places::new(),

@@ -16,7 +16,11 @@ fn queued(seats: u32, queues: u32, hand_size: u32, length_max: u32) -> Shape {
 /// What may happen to a level.
 #[derive(Debug, Clone)]
 enum Event {
-    Arrive { flow: u64, initial: u32, last: u32 },
+    Arrive {
+        flow: u64,
+        initial: u32,
+        last: u32,
+    },
     /// Of those that run, wait or linger, this one.
     End(usize),
     Leave(usize),
@@ -52,7 +56,17 @@ struct World {
 impl World {
     fn new(shape: Shape) -> World {
         let (waiting, running, lingering) = Default::default();
-        World { level: Queues::new(0, shape), now: 0, shape, waiting, running, lingering, came: 0, ended: 0, refused: 0 }
+        World {
+            level: Queues::new(0, shape),
+            now: 0,
+            shape,
+            waiting,
+            running,
+            lingering,
+            came: 0,
+            ended: 0,
+            refused: 0,
+        }
     }
 
     fn happen(&mut self, event: Event) {
@@ -221,7 +235,8 @@ fn user(name: &str, outstanding: usize, duration: Moment, width: u32) -> User {
 fn who_floods_hurts_nobody_else() {
     let shape = queued(10, 128, 6, 50);
     let alone = overload(shape, &[user("quiet", 1, 10 * MS, 1)], 10_000 * MS)[0];
-    let [quiet, flood] = overload(shape, &[user("quiet", 1, 10 * MS, 1), user("flood", 1000, 10 * MS, 1)], 10_000 * MS)[..]
+    let [quiet, flood] =
+        overload(shape, &[user("quiet", 1, 10 * MS, 1), user("flood", 1000, 10 * MS, 1)], 10_000 * MS)[..]
     else {
         panic!("two users")
     };

@@ -8,7 +8,7 @@ use super::configuration::{CATCH_ALL, EXEMPT};
 use crate::authz::bootstrap_objects::{AUTO_UPDATE, flow_control_objects};
 use crate::authz::{PRIVILEGED_GROUP, User};
 use crate::kinds::rules::same;
-use crate::kinds::{Known, KindId, known};
+use crate::kinds::{KindId, Known, known};
 use crate::namespace::Step;
 use crate::object::encode;
 use crate::request::{Body, Format, Options, Request, Target, Verb};

@@ -79,9 +79,16 @@ mod tests {
 
     #[test]
     fn lists() {
-        for (objects, seats_max, seats) in
-            [(0, 10, 1), (1, 10, 1), (100, 10, 1), (101, 10, 2), (950, 10, 10), (100_000, 10, 10), (900, 3, 3), (900, 0, 1)]
-        {
+        for (objects, seats_max, seats) in [
+            (0, 10, 1),
+            (1, 10, 1),
+            (100, 10, 1),
+            (101, 10, 2),
+            (950, 10, 10),
+            (100_000, 10, 10),
+            (900, 3, 3),
+            (900, 0, 1),
+        ] {
             assert_eq!(Work::list(objects, seats_max).initial_seats, seats, "{objects} {seats_max}");
         }
         assert_eq!(Work::list(usize::MAX, u32::MAX).initial_seats, SEATS_MAX);
@@ -90,9 +97,15 @@ mod tests {
     #[test]
     fn writes() {
         const MS: u64 = 1_000_000;
-        for (watchers, seats_max, final_seats, lingering) in
-            [(0, 10, 0, 0), (9, 10, 0, 0), (10, 10, 1, 5), (11, 10, 2, 5), (100, 10, 10, 5), (400, 10, 10, 20), (100, 1, 1, 50)]
-        {
+        for (watchers, seats_max, final_seats, lingering) in [
+            (0, 10, 0, 0),
+            (9, 10, 0, 0),
+            (10, 10, 1, 5),
+            (11, 10, 2, 5),
+            (100, 10, 10, 5),
+            (400, 10, 10, 20),
+            (100, 1, 1, 50),
+        ] {
             let work = Work::write(watchers, seats_max);
             let seen = (work.initial_seats, work.final_seats, work.lingering);
             assert_eq!(seen, (1, final_seats, lingering * MS), "{watchers} {seats_max}");
@@ -101,9 +114,15 @@ mod tests {
 
     #[test]
     fn one_request_takes_a_part_of_its_level() {
-        for (nominal, hand, seats) in
-            [(0, None, 1), (100, None, 15), (101, None, 16), (245, Some(6), 37), (24, Some(6), 4), (5, Some(6), 1), (10, Some(0), 2)]
-        {
+        for (nominal, hand, seats) in [
+            (0, None, 1),
+            (100, None, 15),
+            (101, None, 16),
+            (245, Some(6), 37),
+            (24, Some(6), 4),
+            (5, Some(6), 1),
+            (10, Some(0), 2),
+        ] {
             assert_eq!(seats_max(nominal, hand), seats, "{nominal} {hand:?}");
         }
     }

@@ -1,6 +1,6 @@
 //! What the operator set and decisions depend on.
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Ticks};
 use crate::authz::chain::{Configured, Way};
 use crate::kinds::core::ServiceRange;
 use crate::list::TokenKey;
@@ -26,6 +26,8 @@ pub struct Settings {
     pub extend_tokens: bool,
     /// How many objects of a collection are deleted at once.
     pub deletions_max: usize,
+    /// The clock that admission is measured by; without one everything takes no time.
+    pub ticks: Ticks,
 }
 
 /// So many that they share a few fsyncs.
@@ -46,6 +48,7 @@ impl Default for Settings {
             token_seconds_max: None,
             extend_tokens: true,
             deletions_max: DELETIONS_MAX,
+            ticks: || 0,
         }
     }
 }

@@ -183,7 +183,8 @@ impl Level {
         let mut shown = 0;
         for (index, queue) in inside.queues.in_use() {
             rows.extend((shown..index.min(count)).map(|index| row(index, [0; 5], 0.0, 0.0)));
-            let sum = |seats: fn(&Request<About>) -> u32| queue.waiting().map(|request| u64::from(seats(request))).sum();
+            let sum =
+                |seats: fn(&Request<About>) -> u32| queue.waiting().map(|request| u64::from(seats(request))).sum();
             let numbers = [
                 queue.waiting().len() as u64,
                 queue.executing().count() as u64,
@@ -217,7 +218,8 @@ fn table(names: &[&[&str]], rows: impl Iterator<Item = Row>) -> String {
     let names: Row = names.concat().into_iter().map(str::to_owned).collect();
     let rows: Vec<Row> = std::iter::once(names).chain(rows).collect();
     // A comma follows what stands in a column, and at least a space.
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count() + 2).max().unwrap_or(0).max(WIDTH_MIN);
+    let width =
+        |column: usize| rows.iter().map(|row| row[column].chars().count() + 2).max().unwrap_or(0).max(WIDTH_MIN);
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
     let mut text = String::new();
     for row in &rows {
@@ -239,7 +241,8 @@ mod tests {
     #[test]
     fn columns_stand_below_each_other() {
         let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
-        let text = table(&[&["Name", "ActiveQueues"], &["X"]], [row(["catch-all", "0", ""]), row(["x", "", "y"])].into_iter());
+        let text =
+            table(&[&["Name", "ActiveQueues"], &["X"]], [row(["catch-all", "0", ""]), row(["x", "", "y"])].into_iter());
         assert_eq!(text, "Name,      ActiveQueues, X\ncatch-all, 0,            \nx,         ,             y\n");
     }
 
@@ -264,7 +267,10 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(written(&namespace), "/api/v1/namespaces/a");
-        assert_eq!((milliseconds(0), milliseconds(5_000_000), milliseconds(7_500_000)), ("0s".into(), "5ms".into(), "7.5ms".into()));
+        assert_eq!(
+            (milliseconds(0), milliseconds(5_000_000), milliseconds(7_500_000)),
+            ("0s".into(), "5ms".into(), "7.5ms".into())
+        );
         assert_eq!(seat_seconds(0.003), "0.00300000ss");
     }
 }

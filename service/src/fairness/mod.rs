@@ -9,11 +9,12 @@ mod measures;
 mod seat;
 
 pub use dump::Dump;
-pub use measures::Measures;
 pub(crate) use measures::FlowMeasures;
+pub use measures::Measures;
 pub use seat::Seat;
 pub(crate) use seat::Waiting;
 
+use holdfast_core::Refusal;
 use holdfast_core::authz::{Attributes, User};
 use holdfast_core::flowcontrol::queues::{Full, Queues};
 use holdfast_core::flowcontrol::retry::RetryAfter;
@@ -21,7 +22,6 @@ use holdfast_core::flowcontrol::seats::{self, Bounds, Wish};
 use holdfast_core::flowcontrol::{self, Arrival, Configuration, Distinguisher, Moment, Shape, Work, deal, work};
 use holdfast_core::refusal::Plenty;
 use holdfast_core::state::State;
-use holdfast_core::Refusal;
 use jiff::Timestamp;
 use measures::Reason;
 use std::collections::BTreeMap;

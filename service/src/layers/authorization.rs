@@ -116,7 +116,8 @@ fn judge(
     judged: &mut Option<Judged>,
 ) -> Result<(), Refusal> {
     let reads_selectors = authorizer.chain.reads_selectors();
-    let mut may = |attributes: &Attributes<'_>| may(user, attributes, judged.insert(authorizer.authorize(user, attributes)));
+    let mut may =
+        |attributes: &Attributes<'_>| may(user, attributes, judged.insert(authorizer.authorize(user, attributes)));
     match asked {
         Asked::Named(named) => {
             let name = named.name();

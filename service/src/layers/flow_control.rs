@@ -126,9 +126,8 @@ impl FlowControl {
         let Some(attributes) = attributes_of(&state, &passage.asked) else { return next.call(passage) };
         let flow = fairness.flow(&passage.user, &attributes);
         let caller = caller(passage);
-        let estimate = |seats_max, measures: &FlowMeasures| {
-            estimate(next.service(), &state, &passage.asked, seats_max, measures)
-        };
+        let estimate =
+            |seats_max, measures: &FlowMeasures| estimate(next.service(), &state, &passage.asked, seats_max, measures);
         let entered = fairness.enter(flow.clone(), &attributes, caller, estimate);
         passage.record.flow = Some(flow);
         match entered {

@@ -20,7 +20,8 @@ async fn one_seat(wait_max: Duration) -> Arc<Service> {
     service.fairness().expect("it is fair").configure(&service.engine().snapshot());
     must(&service, Verb::Create, MAPS, map("a")).await;
     for user in [jane(), joe()] {
-        allow(&service, &user, "default", json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]})).await;
+        allow(&service, &user, "default", json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}))
+            .await;
     }
     service
 }
@@ -70,7 +71,11 @@ async fn who_waits_too_long_is_refused() {
     let service = one_seat(Duration::from_millis(10)).await;
     let held = get(&service, &jane()).await;
     let over = get(&service, &joe()).await;
-    assert!(matches!(over.reply, Err(Refusal::TooManyRequests { retry_after_seconds: 1, .. })), "{:?}", over.reply.err());
+    assert!(
+        matches!(over.reply, Err(Refusal::TooManyRequests { retry_after_seconds: 1, .. })),
+        "{:?}",
+        over.reply.err()
+    );
     assert!(over.record.flow().is_some());
     assert_eq!(level(&service)[7..], ["1", "1", "0"]);
     drop(held);

@@ -130,9 +130,16 @@ fn rule() -> impl Strategy<Value = Rule> {
     });
     let path = (words(&["get", "*"]), prop::collection::vec(word(&["/a", "/a/*", "*"]), 1..3));
     let path = path.prop_map(|(verbs, paths)| PathRule { verbs, paths });
-    let parts =
-        (prop::collection::vec(subject(), 1..4), prop::collection::vec(resource, 0..3), prop::collection::vec(path, 0..2));
-    parts.prop_map(|(subjects, resource_rules, non_resource_rules)| Rule { subjects, resource_rules, non_resource_rules })
+    let parts = (
+        prop::collection::vec(subject(), 1..4),
+        prop::collection::vec(resource, 0..3),
+        prop::collection::vec(path, 0..2),
+    );
+    parts.prop_map(|(subjects, resource_rules, non_resource_rules)| Rule {
+        subjects,
+        resource_rules,
+        non_resource_rules,
+    })
 }
 
 fn schemas() -> impl Strategy<Value = Schemas> {
@@ -147,7 +154,8 @@ fn schemas() -> impl Strategy<Value = Schemas> {
             rules,
         };
         let mut all: Vec<Schema> = all.into_iter().enumerate().map(made).collect();
-        let rest = Schema { name: CATCH_ALL.into(), precedence: 10_000, rules: Vec::new(), ..made((0, (0, Vec::new()))) };
+        let rest =
+            Schema { name: CATCH_ALL.into(), precedence: 10_000, rules: Vec::new(), ..made((0, (0, Vec::new()))) };
         all.push(rest);
         Schemas::new(all)
     })
