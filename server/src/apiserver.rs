@@ -4,7 +4,7 @@ use crate::authorization::Authorization;
 use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
-use crate::{admission, aggregation, authentication, tls};
+use crate::{admission, aggregation, authentication, encryption, tls};
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_audit::Auditor;
 use holdfast_authorization::Webhooks;
@@ -18,6 +18,7 @@ use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_serv
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::{known, registry};
 use holdfast_core::pipeline::Settings;
+use holdfast_encryption::{Live, SealedLog};
 use holdfast_engine::retention::{self, Retention};
 use holdfast_engine::volatile::VolatileLog;
 use holdfast_engine::{Engine, Log, Options};
@@ -151,10 +152,15 @@ impl Server {
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
             token_seconds_max: args.authentication.token_seconds_max()?,
             extend_tokens: args.authentication.service_account_extend_token_expiration,
+            ticks: holdfast_service::ticks,
             ..Settings::default()
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };
-        let engine = Engine::open(log, Arc::new(registry().clone()), options)?;
+        let gates = args.gates.gates().map_err(|why| anyhow!("--feature-gates: {why}"))?;
+        let (keys, follow) = args.encryption.live(&gates)?;
+        let log: Arc<dyn Log> = Arc::new(SealedLog::new(log, keys.clone()));
+        let registry = Arc::new(registry().clone());
+        let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
         let runtime = holdfast_chronicle::runtime()?;
         let served = async {
             let mut signals = Signals::catch()?;
@@ -164,7 +170,8 @@ impl Server {
             let address = listener.local_addr()?;
             let forks_max = args.forks_max.unwrap_or(default_forks_max);
             let auditor = args.audit.auditor().await?;
-            let beside = Beside { forker, forks_max, auditor: auditor.clone(), components, webhooks };
+            let beside =
+                Beside { forker, forks_max, auditor: auditor.clone(), components, webhooks, keys: keys.clone() };
             if let Some(followed) = followed {
                 tokio::spawn(holdfast_authorization::follow(followed));
             }
@@ -177,6 +184,10 @@ impl Server {
             tokio::spawn(serving::follow(Arc::downgrade(&tls)));
             let serving = tokio::spawn(serve(transport.clone(), listener, tls, streams));
             tokio::spawn(housekeeping::run(service.clone()));
+            keys.start();
+            if let Some(follow) = follow {
+                tokio::spawn(keys.follow(follow));
+            }
             tokio::spawn(retention::run(Arc::downgrade(&engine), retention));
             make_objects(&args, service, address).await?;
             let mut kept = JoinSet::new();
@@ -246,6 +257,7 @@ struct Beside {
     forks_max: u32,
     auditor: Option<Arc<Auditor>>,
     components: Components,
+    keys: Arc<Live>,
     webhooks: Arc<Webhooks>,
 }
 
@@ -253,7 +265,7 @@ async fn transport(
     args: &Args,
     engine: Arc<Engine>,
     address: SocketAddr,
-    Beside { forker, forks_max, auditor, components, webhooks }: Beside,
+    Beside { forker, forks_max, auditor, components, webhooks, keys }: Beside,
 ) -> Result<Arc<Transport>> {
     let anonymous = args.anonymous_auth && !everybody_may(&engine);
     let authenticator = authentication::authenticator(args, anonymous).await?;
@@ -271,6 +283,8 @@ async fn transport(
         forker,
         components: Some(Arc::new(move |service, tasks| components.start(service, tasks))),
         auditor,
+        checks: encryption::checks(&keys),
+        meters: vec![encryption::meter(&keys)],
         authorities: Some(webhooks),
         ..Builder::new(engine)
     };

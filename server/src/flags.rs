@@ -4,6 +4,7 @@ use crate::admission::AdmissionArgs;
 use crate::audit::AuditArgs;
 use crate::authentication::AuthenticationArgs;
 use crate::authorization::AuthorizationArgs;
+use crate::encryption::EncryptionArgs;
 use crate::settled::{self, Settled};
 use clap::ArgAction;
 use holdfast_chronicle::log::HistoryArgs;
@@ -114,6 +115,8 @@ pub struct Args {
     pub audit: AuditArgs,
     #[command(flatten)]
     pub history: HistoryArgs,
+    #[command(flatten)]
+    pub encryption: EncryptionArgs,
     #[command(flatten)]
     pub authentication: AuthenticationArgs,
     #[command(flatten)]

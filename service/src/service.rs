@@ -30,6 +30,7 @@ pub struct Service {
     flow: Arc<FlowControl>,
     tokens: Arc<dyn Tokens>,
     auditor: Option<Arc<Auditor>>,
+    meters: Vec<Meter>,
     authorities: Option<Arc<dyn Authorities>>,
     /// The version up to which roles have been gathered.
     gathered: AtomicU64,
@@ -42,9 +43,14 @@ pub struct Options {
     pub tokens: Arc<dyn Tokens>,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
+    /// What is counted elsewhere, and told with what is counted here.
+    pub meters: Vec<Meter>,
     /// Counts what authorization webhooks are asked, where there are any.
     pub authorities: Option<Arc<dyn Authorities>>,
 }
+
+/// Metrics as text, without the line that ends it.
+pub type Meter = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// How many requests may be in progress at once; zero for any number. Watches do not count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -55,7 +61,8 @@ pub struct Limits {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { limits: Limits::default(), tokens: Arc::new(NoTokens), auditor: None, authorities: None }
+        let (limits, tokens) = (Limits::default(), Arc::new(NoTokens));
+        Options { limits, tokens, auditor: None, meters: Vec::new(), authorities: None }
     }
 }
 
@@ -83,12 +90,12 @@ impl Service {
         engine: Arc<Engine>,
         metrics: Arc<Metrics>,
         flow: FlowControl,
-        Options { tokens, auditor, authorities, .. }: Options,
+        Options { tokens, auditor, meters, authorities, .. }: Options,
     ) -> Arc<Service> {
         let flow = Arc::new(flow);
         let layers = layers::all(&metrics, &flow);
         let gathered = AtomicU64::default();
-        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, authorities, gathered })
+        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, meters, authorities, gathered })
     }
 
     /// The version up to which roles have been gathered.
@@ -220,7 +227,8 @@ impl Service {
             self.auditor.as_ref().map(|auditor| auditor.metrics()),
             self.authorities.as_ref().map(|authorities| authorities.metrics()),
         ];
-        for more in beside.into_iter().flatten() {
+        let meters = self.meters.iter().map(|meter| meter());
+        for more in beside.into_iter().flatten().chain(meters) {
             let end = text.rfind("# EOF").unwrap_or(text.len());
             text.insert_str(end, &more);
         }

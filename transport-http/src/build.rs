@@ -7,11 +7,12 @@ use crate::forks::Forker;
 use crate::forks::live::{Live, Place};
 use crate::paths::Library;
 use crate::transport::{Features, Transport};
+use futures_util::future::BoxFuture;
 use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
-use holdfast_service::{Authorities, Limits, Options, Service};
+use holdfast_service::{Authorities, Limits, Meter, Options, Service};
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -38,8 +39,19 @@ pub struct Builder {
     pub components: Option<Components>,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
+    /// Health checks beside its own.
+    pub checks: Vec<Arc<dyn HealthCheck>>,
+    /// What is counted elsewhere.
+    pub meters: Vec<Meter>,
     /// Asks authorization webhooks, where the chain has any.
     pub authorities: Option<Arc<dyn Authorities>>,
+}
+
+/// Something that the server's health depends on.
+pub trait HealthCheck: Send + Sync {
+    /// As paths name it.
+    fn name(&self) -> &str;
+    fn check(&self) -> BoxFuture<'_, Result<(), String>>;
 }
 
 /// Starts components over a door; they end with the tasks.
@@ -61,6 +73,8 @@ impl Builder {
             forks_max: 0,
             components: None,
             auditor: None,
+            checks: Vec::new(),
+            meters: Vec::new(),
             authorities: None,
         }
     }
@@ -75,7 +89,8 @@ impl Builder {
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
-        let service = Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor, authorities });
+        let (tokens, meters) = (authenticator.clone(), self.meters);
+        let service = Service::new(engine, Options { limits, tokens, auditor, meters, authorities });
         Arc::new(Transport {
             service,
             authenticator,
@@ -88,6 +103,7 @@ impl Builder {
             documents: Library::new(address),
             forker,
             components,
+            checks: self.checks.into(),
             live: Arc::new(Live::new(forks_max)),
             place: None,
             stopping: watch::Sender::new(false),
@@ -119,6 +135,7 @@ impl Transport {
             // It is in memory, and whoever rules in it writes nothing to the disk.
             forker: None,
             components: self.components.clone(),
+            checks: self.checks.clone(),
             live: self.live.clone(),
             place: Some(place),
             stopping: watch::Sender::new(false),

@@ -34,5 +34,5 @@ mod watch;
 mod websocket;
 mod wire;
 
-pub use build::Builder;
+pub use build::{Builder, HealthCheck};
 pub use transport::{Features, Transport, WireRequest};

@@ -456,8 +456,22 @@ async fn health(transport: &Transport, kind: &str, wanted: &str, query: &Query) 
             }
         },
     };
-    let check = |name: &str| check(transport, kind, &log, name);
     let mut checks: Vec<&str> = CHECKS.to_vec();
+    checks.extend(transport.checks.iter().map(|check| check.name()));
+    checks.sort_unstable();
+    // What other processes lack is nothing that a restart would cure, either.
+    let mut failed_checks = Vec::new();
+    for check in transport.checks.iter().filter(|check| kind != "livez" && !excluded.contains(&check.name())) {
+        if (wanted.is_empty() || wanted == check.name())
+            && let Err(why) = check.check().await
+        {
+            failed_checks.push((check.name(), why));
+        }
+    }
+    let check = |name: &str| match failed_checks.iter().find(|(failed, _)| *failed == name) {
+        Some((_, why)) => Err(why.clone()),
+        None => check(transport, kind, &log, name),
+    };
     if kind == "readyz" {
         checks.push("shutdown");
     }

@@ -5,7 +5,7 @@
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::Authenticator;
 use crate::body::{self, Bodies, Received, Unread};
-use crate::build::Components;
+use crate::build::{Components, HealthCheck};
 use crate::held::Answers;
 use crate::log::Waiter;
 use crate::query::Query;
@@ -55,6 +55,7 @@ pub struct Transport {
     /// Makes forks of the log, where it is on a disk.
     pub(crate) forker: Option<Arc<dyn forks::Forker>>,
     pub(crate) components: Option<Components>,
+    pub(crate) checks: Arc<[Arc<dyn HealthCheck>]>,
     /// The forks in memory, of this server and of them.
     pub(crate) live: Arc<forks::live::Live>,
     /// Which of them this is.
