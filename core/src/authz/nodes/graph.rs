@@ -57,7 +57,7 @@ pub enum Relation {
 /// Kept beside the state, of which it is a projection.
 ///
 /// Keys are texts with the byte zero between their parts, which is in no name.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeGraph {
     /// `node, object's letter, namespace, name`: how many ways lead from the object to the node.
     ways: OrdMap<Arc<str>, u32>,
