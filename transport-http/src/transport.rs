@@ -517,5 +517,7 @@ struct Permitted<'a> {
 /// A path as authorization knows it: whatever way it is written, it is judged as what it leads to.
 fn canonical(path: &str) -> String {
     let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
-    format!("/{}", parts.join("/"))
+    // What rights say of a path they do not say of what is below it.
+    let end = if path.ends_with('/') && !parts.is_empty() { "/" } else { "" };
+    format!("/{}{end}", parts.join("/"))
 }

@@ -256,6 +256,6 @@ mod tests {
             "{refused}"
         );
         let missing = check(&bind, "ClusterRole", "none").expect("a refusal");
-        assert!(missing.starts_with("NotFound") && missing.contains("clusterrole"), "{missing}");
+        assert!(missing.starts_with("NotFound") && missing.contains("\"none\""), "{missing}");
     }
 }
