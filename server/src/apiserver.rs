@@ -156,7 +156,7 @@ impl Server {
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };
         let gates = args.gates.gates().map_err(|why| anyhow!("--feature-gates: {why}"))?;
-        let (keys, follow) = args.encryption.live(&gates)?;
+        let (keys, follow) = args.encryption.live(ApiGates::from(&gates))?;
         let log: Arc<dyn Log> = Arc::new(SealedLog::new(log, keys.clone()));
         let registry = Arc::new(registry().clone());
         let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
