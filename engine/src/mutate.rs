@@ -14,7 +14,7 @@ use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::{Page, Selection};
 use holdfast_core::object::meta::{Document, fields, metadata_mut};
 use holdfast_core::pipeline::{
-    self, Answer, Answers, Decision, Effect, Judgement, Representation, SignedToken, TokenClaims,
+    self, Answer, Answers, Decision, Effect, Judgement, Representation, Reviewed, SignedToken, TokenClaims,
 };
 use holdfast_core::refusal::{Internal, Subject, Unavailable, Unreasoned, WebhookFault};
 use holdfast_core::request::{Request, Verb};
@@ -260,8 +260,8 @@ impl Engine {
                     answers.counted(buckets, empty);
                 }
                 Judgement::Need(Effect::Review(calls)) => {
-                    for (call, answer) in self.review(calls).await {
-                        answers.reviewed(call, answer);
+                    for (call, reviewed) in self.review(calls).await {
+                        answers.reviewed(call, reviewed);
                     }
                 }
                 Judgement::Need(Effect::Authorize(questions)) => {
@@ -344,16 +344,19 @@ impl Engine {
     }
 
     /// Asks webhooks, all at once; what each sends back, or why it does not.
-    async fn review(&self, calls: Vec<Call>) -> Vec<(Call, Result<Vec<u8>, String>)> {
+    async fn review(&self, calls: Vec<Call>) -> Vec<(Call, Reviewed)> {
         let Some(outside) = self.outside() else {
-            return calls.into_iter().map(|call| (call, Err("no webhook can be called from here".into()))).collect();
+            let none = || Reviewed { answer: Err("no webhook can be called from here".into()), nanos: 0 };
+            return calls.into_iter().map(|call| (call, none())).collect();
         };
+        let ticks = self.settings().ticks;
         let mut asked = tokio::task::JoinSet::new();
         for call in calls {
             let outside = outside.clone();
             asked.spawn(async move {
+                let began = ticks();
                 let answer = outside.review(&call).await;
-                (call, answer)
+                (call, Reviewed { answer, nanos: ticks().saturating_sub(began) })
             });
         }
         asked.join_all().await

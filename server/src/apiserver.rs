@@ -152,6 +152,7 @@ impl Server {
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
             token_seconds_max: args.authentication.token_seconds_max()?,
             extend_tokens: args.authentication.service_account_extend_token_expiration,
+            ticks: holdfast_service::ticks,
             ..Settings::default()
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };

@@ -8,6 +8,7 @@
 //! There is no HTTP in here: refusals are data, and a `Status` document is the transport's. What the server does by
 //! itself is in [`housekeeping`], and comes through the door as well.
 
+mod admission_metrics;
 mod authorities;
 mod call;
 mod decisions;
@@ -21,6 +22,7 @@ mod service;
 mod shares;
 mod tokens;
 
+pub use admission_metrics::ticks;
 pub use authorities::Authorities;
 pub use call::{ActingAs, Asked, Call, Named, RequestId, ResourcePath, Source};
 pub use layers::{Layer, Next, Outcome, Passage};

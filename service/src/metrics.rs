@@ -4,8 +4,10 @@
 //! or the table could be made to grow.
 
 use crate::Reply;
+use crate::admission_metrics::AdmissionMetrics;
 use crate::decisions::Decisions;
 use holdfast_core::Refusal;
+use holdfast_core::admission::Told;
 use holdfast_core::authz::{Judged, User};
 use holdfast_core::event::Offset;
 use holdfast_core::state::State;
@@ -72,6 +74,7 @@ pub struct Metrics {
     attempts: Family<ResultLabels, Gauge>,
     users: Family<UserLabels, Gauge>,
     authentications: Family<ResultLabels, Histogram>,
+    admission: AdmissionMetrics,
 }
 
 /// One request as it is counted, when this is dropped. Without a code there was no answer to count.
@@ -114,6 +117,7 @@ impl Default for Metrics {
         registry.register("authenticated_user_requests", "Requests whose user was found", users.clone());
         let what = "Time until the user was found, or not";
         registry.register("authentication_duration_seconds", what, authentications.clone());
+        let admission = AdmissionMetrics::new(&mut registry);
         Metrics {
             registry: Mutex::new(registry),
             requests,
@@ -131,6 +135,7 @@ impl Default for Metrics {
             attempts,
             users,
             authentications,
+            admission,
         }
     }
 }
@@ -139,6 +144,13 @@ impl Record {
     /// Says what the request came to; whoever renders the answer may know better.
     pub fn code(&mut self, code: u16) {
         self.labels.code = code;
+    }
+
+    /// Counts what admission told of the request.
+    pub(crate) fn admitted(&self, told: &Told) {
+        if let Some((metrics, _)) = &self.counting {
+            metrics.admission.note(told, &self.labels);
+        }
     }
 
     pub(crate) fn outcome(&mut self, outcome: Result<&Reply, &Refusal>) {

@@ -48,12 +48,21 @@ pub struct SignedToken {
     pub audiences: Vec<String>,
 }
 
+/// What came of the call of a webhook.
+#[derive(Debug, Clone)]
+pub struct Reviewed {
+    /// What it sent back, or why nothing came.
+    pub answer: Result<Vec<u8>, String>,
+    /// How long that took.
+    pub nanos: u64,
+}
+
 /// What the outside has done, for one request.
 #[derive(Debug, Clone, Default)]
 pub struct Answers {
     conversions: Vec<(Conversion, Document)>,
     tokens: Vec<(TokenClaims, SignedToken)>,
-    reviews: Vec<(Call, Result<Vec<u8>, String>)>,
+    reviews: Vec<(Call, Reviewed)>,
     limits: Vec<(Vec<Bucket>, Vec<usize>)>,
     outdated: Option<Offset>,
     /// What webhooks have said of what users may do.
@@ -87,12 +96,11 @@ impl Answers {
         self.limits.iter().find(|(known, _)| known == wanted).map(|(_, empty)| empty.as_slice())
     }
 
-    /// What a webhook sent back, or why nothing came.
-    pub fn reviewed(&mut self, call: Call, answer: Result<Vec<u8>, String>) {
-        self.reviews.push((call, answer));
+    pub fn reviewed(&mut self, call: Call, reviewed: Reviewed) {
+        self.reviews.push((call, reviewed));
     }
 
-    pub(crate) fn review(&self, wanted: &Call) -> Option<&Result<Vec<u8>, String>> {
+    pub(crate) fn review(&self, wanted: &Call) -> Option<&Reviewed> {
         self.reviews.iter().find(|(known, _)| known == wanted).map(|(_, answer)| answer)
     }
 

@@ -1,6 +1,6 @@
 //! What the operator set and decisions depend on.
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Ticks};
 use crate::authz::chain::{Configured, Way};
 use crate::kinds::core::ServiceRange;
 use crate::list::TokenKey;
@@ -24,6 +24,8 @@ pub struct Settings {
     pub token_seconds_max: Option<i64>,
     /// Whether tokens that nodes get for pods are good for longer than they say, so that old clients go on.
     pub extend_tokens: bool,
+    /// The clock that admission is measured by; without one everything takes no time.
+    pub ticks: Ticks,
 }
 
 /// As in Kubernetes.
@@ -41,6 +43,7 @@ impl Default for Settings {
             namespace_grace: Duration::ZERO,
             token_seconds_max: None,
             extend_tokens: true,
+            ticks: || 0,
         }
     }
 }

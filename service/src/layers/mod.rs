@@ -23,6 +23,7 @@ use crate::{ActingAs, Asked, Call, Reply, RequestId, Service, Share, Source};
 use futures_util::future::BoxFuture;
 use holdfast_audit::Trail;
 use holdfast_core::Refusal;
+use holdfast_core::admission::Told;
 use holdfast_core::authz::User;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -102,6 +103,13 @@ impl Passage {
             place: None,
             found: None,
         }
+    }
+
+    /// Passes on what admission told: to the client, to auditors, to whoever counts.
+    pub(crate) fn tell(&mut self, told: Told) {
+        self.record.admitted(&told);
+        self.annotations.extend(told.annotations);
+        self.warnings.extend(told.warnings);
     }
 }
 
