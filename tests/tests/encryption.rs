@@ -294,7 +294,7 @@ async fn a_plain_log_is_rewritten_by_an_import() {
     // Another key for all of it, with no plain file between.
     let sealed = place.folder.join("sealed").display().to_string();
     succeeds(holdfast(["log", "export", "--data-dir", &new, "--output", &sealed]));
-    assert_eq!(std::fs::read_to_string(&sealed).expect("an export").contains(&in_secret(&needle)), false);
+    assert!(!std::fs::read_to_string(&sealed).expect("an export").contains(&in_secret(&needle)));
     let both = place.configured(&[("secrets", &provider("secretbox", &[2, 1]))]);
     let again = place.folder.join("again");
     succeeds(holdfast(["log", "import", &sealed, "--data-dir", &again.display().to_string(), &both]));
