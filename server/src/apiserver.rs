@@ -39,6 +39,8 @@ use tokio::task::JoinSet;
 
 /// What a log in memory may take, history and all, when no option says so.
 const MEMORY_MAX: u64 = 64 << 20;
+/// How long a request may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long suites that finish a deletion themselves have for it.
 const ENVTEST_NAMESPACE_GRACE: Duration = Duration::from_secs(2);
 
@@ -155,6 +157,9 @@ impl Server {
             token_seconds_max: args.authentication.token_seconds_max()?,
             extend_tokens: args.authentication.service_account_extend_token_expiration,
             ticks: holdfast_service::ticks,
+            deletions_max: args
+                .delete_collection_workers
+                .map_or(Settings::default().deletions_max, |workers| usize::try_from(workers).unwrap_or(0).max(1)),
             ..Settings::default()
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };
@@ -278,6 +283,7 @@ async fn transport(
     let builder = Builder {
         authenticator,
         limits,
+        fairness: fairness(args)?,
         features: features(args)?,
         aggregation: aggregation::settings(args)?,
         trust: Some(aggregation::trust(args)?),
@@ -295,6 +301,22 @@ async fn transport(
     let transport = builder.build();
     transport.service().with_registry(|registry| counted.register(registry));
     Ok(transport)
+}
+
+/// How long a request waits for its turn at most, where requests wait: a quarter of its time.
+fn fairness(args: &Args) -> Result<Option<Duration>> {
+    let (reading, mutating) = (args.max_requests_inflight, args.max_mutating_requests_inflight);
+    if !args.enable_priority_and_fairness {
+        return Ok(None);
+    }
+    if (reading, mutating) == (0, 0) {
+        bail!(
+            "--enable-priority-and-fairness: --max-requests-inflight={reading} and \
+             --max-mutating-requests-inflight={mutating} are the seats of the server, and they must add up to \
+             something positive"
+        );
+    }
+    Ok(Some(REQUEST_TIMEOUT / 4))
 }
 
 /// Whether everything is allowed to everybody: then nobody is let in without saying who it is, as in Kubernetes.

@@ -99,10 +99,18 @@ pub struct Args {
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub namespace_grace_period: Option<Duration>,
 
-    /// Reading requests in progress at most; 0 for no limit. Watches do not count.
+    /// Objects of a collection that are deleted at once; below 1 means 1 [default: 256].
+    #[arg(long, allow_hyphen_values = true, value_name = "COUNT")]
+    pub delete_collection_workers: Option<i64>,
+
+    /// Requests wait for their turn by flow schemas and priority levels, and both limits together are the seats that
+    /// levels share; false: a request over its limit is refused.
+    #[arg(long, alias = "enable-inflight-quota-handler", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub enable_priority_and_fairness: bool,
+    /// Reading requests in progress at most; without priority and fairness 0 means no limit. Watches do not count.
     #[arg(long, default_value_t = 400)]
     pub max_requests_inflight: u32,
-    /// Writing requests in progress at most; 0 for no limit.
+    /// Writing requests in progress at most; without priority and fairness 0 means no limit.
     #[arg(long, default_value_t = 200)]
     pub max_mutating_requests_inflight: u32,
 

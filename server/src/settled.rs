@@ -112,6 +112,14 @@ fn no_signer(text: &str) -> Result<(), String> {
     }
 }
 
+fn unthrottled(text: &str) -> Result<(), String> {
+    match text.parse::<i64>() {
+        Ok(0) => Ok(()),
+        Ok(_) => Err("streams to nodes, which it would slow down, are not built yet".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 fn etcd3(text: &str) -> Result<(), String> {
     match text {
         "" | "etcd3" => Ok(()),
@@ -130,6 +138,12 @@ impl Options for ApiServer {
         row("default-watch-cache-size", Form::Value, number, "Any: watches are served from the log"),
         row("deserialization-cache-size", Form::Value, number, "Any: there is no such cache"),
         row("enable-logs-handler", Form::Switch, no, "False: logs are not served"),
+        row(
+            "max-connection-bytes-per-sec",
+            Form::Value,
+            unthrottled,
+            "0: no throttle. It is for streams to nodes, and none is piped to a node yet",
+        ),
         row("profiling", Form::Switch, no, "False: there are no profiles"),
         row(
             "runtime-config",
@@ -146,6 +160,7 @@ impl Options for ApiServer {
         ),
         row("storage-backend", Form::Value, etcd3, "etcd3: it says nothing about the embedded log"),
         row("storage-media-type", Form::Value, any, "Any: the log has a format of its own"),
+        row("target-ram-mb", Form::Value, number, "Any: it sized watch caches, and there are none"),
         row("watch-cache", Form::Switch, boolean, "Any: reads and watches are always served from memory"),
         row("watch-cache-sizes", Form::Value, any, "Any: watches are served from the log"),
     ];

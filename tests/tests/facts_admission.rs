@@ -20,7 +20,7 @@ const AGREED: &[(&str, usize)] = &[
     ("authn-structured", 9),
     ("authn-webhook-oidc", 18),
     ("authz-webhook-flags", 1),
-    ("authz-webhooks", 9),
+    ("authz-webhooks", 10),
     ("default", 436),
     ("default2", 2),
     ("default3", 1),

@@ -10,6 +10,7 @@ mod body;
 mod build;
 mod connection;
 mod effects;
+pub mod flow_control;
 pub mod forks;
 mod held;
 mod issuer;
