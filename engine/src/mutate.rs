@@ -38,8 +38,6 @@ const TURN_DOUBLINGS_MAX: u32 = 5;
 const CONTESTED_MAX: usize = 16;
 /// How many objects a webhook is given at a time.
 const CONVERSIONS_MAX: usize = 500;
-/// How many deletions of a mass deletion are under way at a time.
-const DELETIONS_MAX: usize = 256;
 
 /// What a mutation came to.
 pub enum Reply {
@@ -322,7 +320,7 @@ impl Engine {
             one.target.namespace = meta["namespace"].as_str().map(str::to_owned);
             let engine = self.clone();
             deletions.spawn(async move { engine.mutate(&one).await });
-            if deletions.len() >= DELETIONS_MAX {
+            if deletions.len() >= self.settings().deletions_max.max(1) {
                 check_deletion(deletions.join_next().await)?;
             }
         }

@@ -6,6 +6,7 @@
 use crate::Reply;
 use crate::admission_metrics::AdmissionMetrics;
 use crate::decisions::Decisions;
+use crate::fairness::{Flow, Measures};
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
 use holdfast_core::authz::{Judged, User};
@@ -69,6 +70,8 @@ pub struct Metrics {
     let_go_events: Gauge,
     let_go_bytes: Gauge,
     rejected: Counter,
+    terminations: Family<RequestLabels, Counter>,
+    pub(crate) fairness: Measures,
     decisions: Decisions,
     // Kubernetes' names of these two do not end as those of counters must here.
     attempts: Family<ResultLabels, Gauge>,
@@ -82,6 +85,8 @@ pub struct Metrics {
 pub struct Record {
     counting: Option<(Arc<Metrics>, Instant)>,
     pub(crate) labels: RequestLabels,
+    /// Of flow control, where the request came that far.
+    pub(crate) flow: Option<Arc<Flow>>,
 }
 
 impl Default for Metrics {
@@ -97,6 +102,7 @@ impl Default for Metrics {
         let offset = Gauge::default();
         let [oldest, log_bytes, let_go_events, let_go_bytes]: [Gauge; 4] = Default::default();
         let rejected = Counter::default();
+        let terminations = Family::default();
         let (attempts, users) = (Family::default(), Family::default());
         let authentications = Family::<ResultLabels, Histogram>::new_with_constructor(|| {
             Histogram::new(std::iter::successors(Some(0.001), |bound| Some(bound * 2.0)).take(15))
@@ -112,6 +118,10 @@ impl Default for Metrics {
         registry.register("holdfast_log_let_go_events", "Events let go since the start", let_go_events.clone());
         registry.register("holdfast_log_let_go_bytes", "What they took", let_go_bytes.clone());
         registry.register("apiserver_rejected_requests", "Requests over the in-flight limits", rejected.clone());
+        let help = "Requests ended to protect the server";
+        registry.register("apiserver_request_terminations", help, terminations.clone());
+        let fairness = Measures::default();
+        fairness.register(&mut registry);
         let decisions = Decisions::new(&mut registry);
         registry.register("authentication_attempts", "Requests whose user was looked for", attempts.clone());
         registry.register("authenticated_user_requests", "Requests whose user was found", users.clone());
@@ -131,6 +141,8 @@ impl Default for Metrics {
             let_go_events,
             let_go_bytes,
             rejected,
+            terminations,
+            fairness,
             decisions,
             attempts,
             users,
@@ -141,6 +153,11 @@ impl Default for Metrics {
 }
 
 impl Record {
+    /// What flow control made of the request.
+    pub fn flow(&self) -> Option<&Arc<Flow>> {
+        self.flow.as_ref()
+    }
+
     /// Says what the request came to; whoever renders the answer may know better.
     pub fn code(&mut self, code: u16) {
         self.labels.code = code;
@@ -162,7 +179,8 @@ impl Drop for Record {
     fn drop(&mut self) {
         let Some((metrics, began)) = self.counting.take().filter(|_| self.labels.code != 0) else { return };
         let RequestLabels { verb, resource, code, .. } = &self.labels;
-        tracing::debug!(verb, resource, code, "answered");
+        let (apf_pl, apf_fs) = self.flow.as_ref().map_or(("", ""), |flow| (flow.level(), &*flow.schema));
+        tracing::debug!(verb, resource, code, apf_pl, apf_fs, "answered");
         if verb != "watch" {
             let verb = VerbLabels { verb: verb.clone() };
             metrics.durations.get_or_create(&verb).observe(began.elapsed().as_secs_f64());
@@ -178,7 +196,8 @@ impl Metrics {
 
     /// Begins to count a request.
     pub fn begin(self: &Arc<Self>) -> Record {
-        Record { counting: Some((self.clone(), Instant::now())), labels: RequestLabels::default() }
+        let counting = Some((self.clone(), Instant::now()));
+        Record { counting, labels: RequestLabels::default(), flow: None }
     }
 
     /// Counts what authorization came to.
@@ -186,8 +205,10 @@ impl Metrics {
         self.decisions.count(judged, took);
     }
 
-    pub fn rejected(&self) {
+    /// Counts a request that is refused because there are too many.
+    pub fn rejected(&self, record: &Record) {
         self.rejected.inc();
+        self.terminations.get_or_create(&RequestLabels { code: 429, ..record.labels.clone() }).inc();
     }
 
     /// Counts how it was found out who asks, or not.

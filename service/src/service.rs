@@ -1,5 +1,6 @@
 //! The door itself: every call passes the layers, and no call can take the server with it.
 
+use crate::fairness::Fairness;
 use crate::layers::{self, FlowControl, Layer, Next, Outcome, Passage};
 use crate::metrics::{Metrics, Watching};
 use crate::reply::Answer;
@@ -39,6 +40,8 @@ pub struct Service {
 /// What the operator says about the door.
 pub struct Options {
     pub limits: Limits,
+    /// Requests wait for their turn, at most as long as this says; otherwise who is over the limits is refused.
+    pub fairness: Option<Duration>,
     /// Knows whose a token is; without it no token is anybody's.
     pub tokens: Arc<dyn Tokens>,
     /// Tells of requests, where they are told of.
@@ -62,14 +65,19 @@ pub struct Limits {
 impl Default for Options {
     fn default() -> Options {
         let (limits, tokens) = (Limits::default(), Arc::new(NoTokens));
-        Options { limits, tokens, auditor: None, meters: Vec::new(), authorities: None }
+        Options { limits, fairness: None, tokens, auditor: None, meters: Vec::new(), authorities: None }
     }
 }
 
 impl Service {
     pub fn new(engine: Arc<Engine>, options: Options) -> Arc<Service> {
         let metrics = Arc::new(Metrics::default());
-        let flow = FlowControl::new(options.limits, metrics.clone(), engine.stamp().seed);
+        let Limits { reading_max, mutating_max } = options.limits;
+        let fairness = options.fairness.map(|wait_max| {
+            let seats = reading_max.saturating_add(mutating_max);
+            Fairness::new(seats, wait_max, &engine.snapshot(), metrics.fairness.clone())
+        });
+        let flow = FlowControl::new(options.limits, fairness, metrics.clone(), engine.stamp().seed);
         Service::of(engine, metrics, flow, options)
     }
 
@@ -205,6 +213,11 @@ impl Service {
 
     pub(crate) fn counts(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Who decides whose turn it is, where requests wait for it.
+    pub fn fairness(&self) -> Option<&Arc<Fairness>> {
+        self.flow.fairness()
     }
 
     /// A place among those who wait for what is yet to come, so that nobody waits a thousandfold.

@@ -14,6 +14,7 @@ use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
 use holdfast_service::{Authorities, Limits, Meter, Options, Service};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -22,6 +23,8 @@ pub struct Builder {
     pub engine: Arc<Engine>,
     pub authenticator: Authenticator,
     pub limits: Limits,
+    /// How long requests wait for their turn at most; otherwise who is over the limits is refused.
+    pub fairness: Option<Duration>,
     pub features: Features,
     /// How servers are reached that answer for parts of the API.
     pub aggregation: aggregate::Settings,
@@ -64,6 +67,7 @@ impl Builder {
             engine,
             authenticator: Authenticator::default(),
             limits: Limits::default(),
+            fairness: None,
             features: Features::default(),
             aggregation: Default::default(),
             trust: None,
@@ -89,8 +93,8 @@ impl Builder {
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
-        let (tokens, meters) = (authenticator.clone(), self.meters);
-        let service = Service::new(engine, Options { limits, tokens, auditor, meters, authorities });
+        let (tokens, meters, fairness) = (authenticator.clone(), self.meters, self.fairness);
+        let service = Service::new(engine, Options { limits, fairness, tokens, auditor, meters, authorities });
         Arc::new(Transport {
             service,
             authenticator,

@@ -27,7 +27,7 @@ use holdfast_core::refusal::{BadRequest, MethodNotAllowed};
 use holdfast_engine::log::Identity;
 use holdfast_engine::moment::at_time;
 use holdfast_engine::{Fault, LogRead};
-use holdfast_service::Share;
+use holdfast_service::Place;
 use http::Method;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -53,7 +53,7 @@ const FRAME_BYTES_MAX: u32 = 256 << 20;
 /// Who asks, and the place that this one has among requests in progress: who waits needs none.
 pub(crate) struct Waiter<'a> {
     pub user: &'a User,
-    pub place: Option<Share>,
+    pub place: Option<Place>,
 }
 
 /// Answers a path below [`PATH`], without it.

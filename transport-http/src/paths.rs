@@ -216,7 +216,10 @@ pub async fn answer(
 ) -> Response {
     let any_method = matches!(
         route,
-        Route::Unknown | Route::Health { .. } | Route::Discovery(Discovery::Groups | Discovery::Group(_))
+        Route::Unknown
+            | Route::FlowControl(_)
+            | Route::Health { .. }
+            | Route::Discovery(Discovery::Groups | Discovery::Group(_))
     );
     if !any_method && !matches!(*method, Method::GET | Method::HEAD) {
         return respond::refusal(&Refusal::MethodNotAllowed(MethodNotAllowed::OnResource), shape);
@@ -247,10 +250,13 @@ pub async fn answer(
             };
             transport.answers.aside(answer).await
         }
+        Route::FlowControl(table) => crate::flow_control::answer(transport, table, query),
         Route::Resource { .. } | Route::Log(_) | Route::Forks(_) | Route::Unknown => None,
     };
     found.unwrap_or_else(|| match route {
-        Route::Unknown | Route::Discovery(_) | Route::Issuer(_) => respond::plain_error(404, "404 page not found"),
+        Route::Unknown | Route::Discovery(_) | Route::Issuer(_) | Route::FlowControl(_) => {
+            respond::plain_error(404, "404 page not found")
+        }
         _ => respond::refusal(&Refusal::NoSuchPath, shape),
     })
 }

@@ -15,7 +15,7 @@ use crate::status::Status;
 use crate::tokens::Published;
 use crate::warnings::warn;
 use crate::websocket::{self, Socket};
-use crate::{audit, forks, log, parse, paths, render};
+use crate::{audit, flow_control, forks, log, parse, paths, render};
 use bytes::{Buf, Bytes};
 use futures_util::Stream;
 use holdfast_audit::Ended;
@@ -25,7 +25,7 @@ use holdfast_core::authz::User;
 use holdfast_core::refusal::{Internal, MethodNotAllowed};
 use holdfast_engine::{Engine, WatchStart};
 use holdfast_service::housekeeping::{self, registrar};
-use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Record, Reply, RequestId, Service, Share, Source};
+use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Place, Record, Reply, RequestId, Service, Source};
 use holdfast_tls::bearer::{Bearer, MISPLACED};
 use holdfast_tls::peer::Peer;
 use http::header::HeaderValue;
@@ -168,7 +168,17 @@ impl Transport {
         let service = &self.service;
         self.aggregator.prime(service.engine());
         tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::Now));
-        tasks.spawn(registrar::ensure(service).await?.run(service.clone()));
+        // At the same time, so that all of it shares a few fsyncs.
+        let flow_control = async {
+            if let Some(fairness) = service.fairness() {
+                housekeeping::flow_control::ensure(service, fairness).await;
+            }
+        };
+        let (registered, ()) = tokio::join!(registrar::ensure(service), flow_control);
+        tasks.spawn(registered?.run(service.clone()));
+        if let Some(fairness) = service.fairness() {
+            tasks.spawn(housekeeping::flow_control::run(service.clone(), fairness.clone()));
+        }
         self.keep_trust(tasks);
         Ok(())
     }
@@ -358,7 +368,7 @@ impl Transport {
                 // What few requests need is not moved along with every request.
                 Box::pin(self.granted(head, &understood, kept, granted, body)).await
             }
-            Ok(reply) => render::reply(self, reply, &understood, reader.clone(), kept.socket).await,
+            Ok(reply) => render::reply(self, reply, &understood, reader.clone(), kept.socket, place).await,
             Err(Refusal::Internal(Internal::NotAuthorizable { why })) => respond::unauthorizable(&head, &why),
             Err(refusal) => respond::refusal(&refusal, shape),
         };
@@ -367,6 +377,9 @@ impl Transport {
         }
         response = self.answers.hold(&reader, response, shape);
         warn(&mut response, &warnings);
+        if let Some(flow) = record.flow() {
+            flow_control::tell(&mut response, flow);
+        }
         (response, id, record)
     }
 
@@ -413,7 +426,7 @@ impl Transport {
 struct Permitted<'a> {
     granted: Granted,
     id: &'a str,
-    place: Option<Share>,
+    place: Option<Place>,
 }
 
 /// A path as authorization knows it: whatever way it is written, it is judged as what it leads to.

@@ -91,6 +91,14 @@ pub const INGRESS: Known =
     Known { group: super::networking::GROUP, version: "v1", kind: "Ingress", resource: "ingresses" };
 pub const INGRESS_CLASS: Known =
     Known { group: super::networking::GROUP, version: "v1", kind: "IngressClass", resource: "ingressclasses" };
+pub const FLOW_SCHEMA: Known =
+    Known { group: super::flowcontrol::GROUP, version: "v1", kind: "FlowSchema", resource: "flowschemas" };
+pub const PRIORITY_LEVEL_CONFIGURATION: Known = Known {
+    group: super::flowcontrol::GROUP,
+    version: "v1",
+    kind: "PriorityLevelConfiguration",
+    resource: "prioritylevelconfigurations",
+};
 pub const PRIORITY_CLASS: Known =
     Known { group: super::scheduling::GROUP, version: "v1", kind: "PriorityClass", resource: "priorityclasses" };
 pub const RUNTIME_CLASS: Known =
@@ -156,6 +164,8 @@ mod tests {
             VOLUME_ATTRIBUTES_CLASS,
             INGRESS,
             INGRESS_CLASS,
+            FLOW_SCHEMA,
+            PRIORITY_LEVEL_CONFIGURATION,
             PRIORITY_CLASS,
             RUNTIME_CLASS,
         ];

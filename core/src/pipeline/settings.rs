@@ -26,8 +26,12 @@ pub struct Settings {
     pub extend_tokens: bool,
     /// The clock that admission is measured by; without one everything takes no time.
     pub ticks: Ticks,
+    /// How many objects of a collection are deleted at once.
+    pub deletions_max: usize,
 }
 
+/// So many that they share a few fsyncs.
+const DELETIONS_MAX: usize = 256;
 /// As in Kubernetes.
 const EVENT_TTL: Duration = Duration::from_secs(3600);
 
@@ -44,6 +48,7 @@ impl Default for Settings {
             token_seconds_max: None,
             extend_tokens: true,
             ticks: || 0,
+            deletions_max: DELETIONS_MAX,
         }
     }
 }
