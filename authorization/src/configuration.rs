@@ -188,7 +188,11 @@ fn time(own: &Reader<'_>, field: &str, default: Option<Duration>) -> Option<Dura
     let seconds = own.seconds(field)?;
     let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero());
     if time.is_none() {
-        own.invalid(field, shown(own, field), if default.is_none() { "must be > 0s and <= 30s" } else { "must be > 0s" });
+        own.invalid(
+            field,
+            shown(own, field),
+            if default.is_none() { "must be > 0s and <= 30s" } else { "must be > 0s" },
+        );
     }
     time
 }

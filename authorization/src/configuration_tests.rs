@@ -58,10 +58,13 @@ fn a_file_names_authorizers_in_their_order() {
 #[test]
 fn all_faults_come_at_once_with_their_paths() {
     let faults = |document: Value| read(document).expect_err("faults");
-    assert_eq!(faults(json!({"kind": "X", "apiVersion": "v1"})), [
-        "no kind \"X\" is registered for version \"v1\"",
-        "authorizers: Required value: at least one authorization mode must be defined",
-    ]);
+    assert_eq!(
+        faults(json!({"kind": "X", "apiVersion": "v1"})),
+        [
+            "no kind \"X\" is registered for version \"v1\"",
+            "authorizers: Required value: at least one authorization mode must be defined",
+        ]
+    );
     let many = json!([
         {"name": "x"}, {"type": "X", "name": "x"}, {"type": "RBAC", "name": "rbac"}, {"type": "RBAC", "name": "rbac"},
         {"type": "Node", "name": "N_"}, {"type": "ABAC", "name": "other"}, {"type": "Webhook", "name": "w"},
@@ -80,7 +83,10 @@ fn all_faults_come_at_once_with_their_paths() {
     ] {
         assert!(told.iter().any(|fault| fault == expected), "{expected}: {told:#?}");
     }
-    assert!(told.iter().any(|fault| fault.starts_with("authorizers[4].name: Invalid value: \"N_\": authorizer name is invalid: ")));
+    assert!(
+        told.iter()
+            .any(|fault| fault.starts_with("authorizers[4].name: Invalid value: \"N_\": authorizer name is invalid: "))
+    );
     assert!(told.iter().any(|fault| fault.contains("more")), "{told:#?}");
     let told = faults(webhook(|own| {
         *own = json!({
@@ -107,9 +113,15 @@ fn all_faults_come_at_once_with_their_paths() {
     assert!(told.iter().any(|fault| fault.contains("strange")), "{told:#?}");
     for (connection, expected) in [
         (json!({}), "type: Required value"),
-        (json!({"type": "X"}), "type: Unsupported value: \"X\": supported values: \"InClusterConfig\", \"KubeConfigFile\""),
+        (
+            json!({"type": "X"}),
+            "type: Unsupported value: \"X\": supported values: \"InClusterConfig\", \"KubeConfigFile\"",
+        ),
         (json!({"type": "KubeConfigFile"}), "kubeConfigFile: Required value"),
-        (json!({"type": "KubeConfigFile", "kubeConfigFile": "/"}), "kubeConfigFile: Invalid value: \"/\": must be a regular file"),
+        (
+            json!({"type": "KubeConfigFile", "kubeConfigFile": "/"}),
+            "kubeConfigFile: Invalid value: \"/\": must be a regular file",
+        ),
     ] {
         let told = faults(webhook(|own| own["connectionInfo"] = connection.clone()));
         assert_eq!(told, [format!("authorizers[0].webhook.connectionInfo.{expected}")]);

@@ -72,7 +72,9 @@ impl Followed {
         let lasting = [Mode::Abac, Mode::Node, Mode::Rbac];
         let is_wanted = |mode: &Mode| wanted.iter().any(|authorizer| authorizer.mode() == *mode);
         if let Some(new) = lasting.iter().find(|mode| is_wanted(mode) && !now.has(**mode)) {
-            return Err(format!("authorizer type {new} is not allowed if it was not enabled at initial server startup"));
+            return Err(format!(
+                "authorizer type {new} is not allowed if it was not enabled at initial server startup"
+            ));
         }
         let missing: Vec<&str> =
             lasting.iter().filter(|mode| now.has(**mode) && !is_wanted(mode)).map(|mode| mode.name()).collect();

@@ -150,9 +150,7 @@ impl Webhook {
 /// Whether the server may answer when it is asked again.
 fn may_pass(fault: &PostFault) -> bool {
     match &fault.error {
-        OutboundError::Refused { code, .. } => {
-            fault.retry_after.is_some() || matches!(code.as_u16(), 429 | 500 | 504)
-        }
+        OutboundError::Refused { code, .. } => fault.retry_after.is_some() || matches!(code.as_u16(), 429 | 500 | 504),
         OutboundError::Unanswered(why) => why.ends_with("connection reset by peer"),
         _ => false,
     }

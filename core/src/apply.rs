@@ -126,7 +126,8 @@ fn leads_alike(kind: &Kind, relation: Relation, before: &Entry, after: &Entry) -
         let at = kind.selectable.iter().position(|field| field.field == "spec.nodeName");
         at.and_then(|at| entry.index.fields.get(at).cloned())
     };
-    let may_change = |entry: &Entry| CHANGING.iter().any(|text| memchr::memmem::find(&entry.json, text.as_bytes()).is_some());
+    let may_change =
+        |entry: &Entry| CHANGING.iter().any(|text| memchr::memmem::find(&entry.json, text.as_bytes()).is_some());
     relation == Relation::Pod && node(before) == node(after) && !may_change(before) && !may_change(after)
 }
 

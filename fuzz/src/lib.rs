@@ -12,10 +12,10 @@ mod world;
 pub use expressions::{cel, cel_made, structural, structural_made};
 
 use base64::Engine as _;
+use holdfast_core::authz::chain::Way;
 use holdfast_core::authz::escalation::{self, Authorize, Grant};
 use holdfast_core::authz::rbac::RbacIndex;
 use holdfast_core::authz::role::RoleKind;
-use holdfast_core::authz::chain::Way;
 use holdfast_core::authz::{Attributes, Authorizer, Chain, Consulted, User};
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::kinds::apply_defaults;

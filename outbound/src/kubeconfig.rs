@@ -36,9 +36,9 @@ impl Posting {
     /// Reads what the current context of a kubeconfig names; `path` goes behind its URL.
     pub fn from_file(file: &Path, path: &str) -> Result<Posting, String> {
         let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let document: Value =
-            serde_yaml_ng::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))?;
-        Posting::of(&document, path, file.parent().unwrap_or(Path::new(""))).map_err(|why| format!("{}: {why}", file.display()))
+        let document: Value = serde_yaml_ng::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))?;
+        Posting::of(&document, path, file.parent().unwrap_or(Path::new("")))
+            .map_err(|why| format!("{}: {why}", file.display()))
     }
 
     fn of(document: &Value, path: &str, folder: &Path) -> Result<Posting, String> {
@@ -154,7 +154,8 @@ fn bearer(token: &str) -> Result<HeaderValue, String> {
 }
 
 fn secret(text: &str) -> Result<HeaderValue, String> {
-    let mut value = HeaderValue::from_str(text).map_err(|_| "the token has characters that no header has".to_owned())?;
+    let mut value =
+        HeaderValue::from_str(text).map_err(|_| "the token has characters that no header has".to_owned())?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -85,7 +85,8 @@ impl AuthorizationArgs {
             Some(file) => {
                 let text = read(file)?;
                 let configuration = Configuration::read(&text);
-                let configuration = configuration.map_err(|faults| anyhow!("{}: {}", file.display(), joined(&faults)))?;
+                let configuration =
+                    configuration.map_err(|faults| anyhow!("{}: {}", file.display(), joined(&faults)))?;
                 (configuration.authorizers, Some((file.clone(), text)))
             }
             None => (self.by_options(default), None),

@@ -66,7 +66,8 @@ impl Policies {
     /// The lines about a user, in the order of the file.
     fn about(&self, user: &User) -> Vec<&Policy> {
         let by_group = user.groups.iter().filter_map(|group| self.by_group.get(group));
-        let mut found: Vec<usize> = self.by_user.get(&user.name).into_iter().chain(by_group).flatten().copied().collect();
+        let mut found: Vec<usize> =
+            self.by_user.get(&user.name).into_iter().chain(by_group).flatten().copied().collect();
         found.sort_unstable();
         found.dedup();
         let is_in = |policy: &&Policy| policy.group.is_empty() || user.groups.contains(&policy.group);

@@ -81,14 +81,19 @@ fn rules_are_told_in_the_order_of_the_file() {
     let bob = User::new("bob", &["system:authenticated", "devs"]);
     let told = |namespace: &str| {
         let rules = policies.rules_for(&bob, namespace).into_iter();
-        rules.map(|rule| (rule.verbs.join(","), rule.resources.join(","), rule.non_resource_urls.join(","))).collect::<Vec<_>>()
+        rules
+            .map(|rule| (rule.verbs.join(","), rule.resources.join(","), rule.non_resource_urls.join(",")))
+            .collect::<Vec<_>>()
     };
     let row = |verbs: &str, resource: &str, path: &str| (verbs.to_owned(), resource.to_owned(), path.to_owned());
     assert_eq!(
         told("team"),
         [row("get,list,watch", "pods", ""), row("*", "configmaps", ""), row("get,list,watch", "endpoints", "")]
     );
-    assert_eq!(told(""), [row("get,list,watch", "", "/api*"), row("*", "", "/version"), row("get,list,watch", "endpoints", "")]);
+    assert_eq!(
+        told(""),
+        [row("get,list,watch", "", "/api*"), row("*", "", "/version"), row("get,list,watch", "endpoints", "")]
+    );
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The default policy as data (shape, counts, what must never be granted), and its reconciliation.
 
 use super::*;
-use crate::authz::role::RoleKind;
 use crate::authz::chain::{Chain, Way};
+use crate::authz::role::RoleKind;
 use crate::authz::{Attributes, Authorizer, Consulted, RbacIndex, ResourceTarget, User};
 use std::collections::BTreeSet;
 

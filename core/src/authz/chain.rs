@@ -21,8 +21,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    pub const ALL: [Mode; 6] =
-        [Mode::AlwaysAllow, Mode::AlwaysDeny, Mode::Abac, Mode::Webhook, Mode::Rbac, Mode::Node];
+    pub const ALL: [Mode; 6] = [Mode::AlwaysAllow, Mode::AlwaysDeny, Mode::Abac, Mode::Webhook, Mode::Rbac, Mode::Node];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -42,9 +41,9 @@ impl Mode {
     /// Parses `Node,RBAC`. An empty list, and a mode named twice, are mistakes of the operator.
     pub fn parse_list(names: &str) -> Result<Vec<Self>, String> {
         let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
-        let modes = names.iter().map(|name| {
-            Self::named(name).ok_or_else(|| format!("authorization-mode \"{name}\" is not a valid mode"))
-        });
+        let modes = names
+            .iter()
+            .map(|name| Self::named(name).ok_or_else(|| format!("authorization-mode \"{name}\" is not a valid mode")));
         let modes: Vec<Self> = modes.collect::<Result<_, _>>()?;
         if modes.iter().enumerate().any(|(at, mode)| modes[..at].contains(mode)) {
             let shown: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();

@@ -21,7 +21,11 @@ fn webhook(name: &str, on_failure: OnFailure, conditions: &[&str]) -> Way {
 }
 
 /// Asks for `/metrics`, and has webhooks answer; gives back whom they were asked about, too.
-fn ask(ways: Vec<Way>, user: &User, answer: impl Fn(&Question) -> crate::authz::webhook::Answer) -> (Judged, Vec<String>) {
+fn ask(
+    ways: Vec<Way>,
+    user: &User,
+    answer: impl Fn(&Question) -> crate::authz::webhook::Answer,
+) -> (Judged, Vec<String>) {
     let (chain, rbac, consulted) = (Arc::new(Chain::new(ways)), rbac(), Consulted::default());
     let authorizer = Authorizer { chain: &chain, rbac: &rbac, nodes: None, consulted: &consulted };
     let mut asked = Vec::new();
@@ -106,7 +110,10 @@ fn webhooks_allow_deny_fail_or_have_no_opinion() {
         let user = User::new(user, &[]);
         let (judged, who) = ask(chain(on_failure), &user, |_| answer.clone());
         assert_eq!((judged.is_allowed(), judged.reason()), (allowed, reason), "{answer:?}");
-        assert_eq!((judged.errors.clone(), who), (errors.iter().map(|e| e.to_string()).collect(), asked.iter().map(|w| w.to_string()).collect::<Vec<_>>()));
+        assert_eq!(
+            (judged.errors.clone(), who),
+            (errors.iter().map(|e| e.to_string()).collect(), asked.iter().map(|w| w.to_string()).collect::<Vec<_>>())
+        );
     }
     // An error of one that has no opinion is forgotten when another allows.
     let (judged, _) = ask(chain(OnFailure::NoOpinion), &jane, |_| Err("down".into()));

@@ -151,8 +151,8 @@ mod tests {
     use super::*;
     use crate::authz::chain::{Chain, Way};
     use crate::authz::{Consulted, RbacIndex};
-    use std::sync::Arc;
     use serde_json::json;
+    use std::sync::Arc;
 
     /// `jane` holds `rules` in the namespace `work`, and `joe` everything everywhere.
     fn index(rules: Value) -> RbacIndex {

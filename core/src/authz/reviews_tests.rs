@@ -1,8 +1,8 @@
 //! Tables for the review kinds.
 
 use super::*;
-use crate::authz::role::RoleKind;
 use crate::authz::chain::{Chain, Way};
+use crate::authz::role::RoleKind;
 use crate::authz::{Consulted, Mode, RbacIndex};
 use crate::kinds::registry;
 use crate::refusal::BadRequest;

@@ -116,7 +116,12 @@ impl Webhook {
             }
         }
         let may_be_kept = asked_bytes(attributes) < KEPT_BYTES_MAX;
-        Concern::Asked(Question { webhook: self.name.clone(), user: user.name.clone(), spec: spec.to_string(), may_be_kept })
+        Concern::Asked(Question {
+            webhook: self.name.clone(),
+            user: user.name.clone(),
+            spec: spec.to_string(),
+            may_be_kept,
+        })
     }
 
     pub(super) fn understand(&self, answer: &Answer) -> (Verdict, Option<String>) {
@@ -173,7 +178,8 @@ fn spec(user: &User, attributes: &Attributes<'_>) -> Value {
             if let Some(Selected { fields, labels }) = target.selected {
                 for (field, requirements) in [("fieldSelector", fields), ("labelSelector", labels)] {
                     if !requirements.is_empty() {
-                        asked[field] = json!({"requirements": requirements.iter().map(requirement).collect::<Vec<_>>()});
+                        asked[field] =
+                            json!({"requirements": requirements.iter().map(requirement).collect::<Vec<_>>()});
                     }
                 }
             }
@@ -233,8 +239,7 @@ static REQUEST: LazyLock<Type> = LazyLock::new(|| {
             ("labelSelector", selector("Label")),
         ],
     );
-    let path =
-        Type::object("kubernetes.NonResourceAttributes", [("path", Type::String), ("verb", Type::String)]);
+    let path = Type::object("kubernetes.NonResourceAttributes", [("path", Type::String), ("verb", Type::String)]);
     Type::object(
         "kubernetes.SubjectAccessReviewSpec",
         [

@@ -18,7 +18,12 @@ fn questions_have_the_form_of_reviews() {
     check(&Attributes::path("get", "/x"), json!({"nonResourceAttributes": {"path": "/x", "verb": "get"}}));
     let selected = Selected::parse("spec.nodeName=n,metadata.name!=x", "a=b,c,!d,e notin (f,g),h>1");
     let target = ResourceTarget {
-        group: "g", version: "v1", resource: "pods", subresource: "status", namespace: "n", name: "web",
+        group: "g",
+        version: "v1",
+        resource: "pods",
+        subresource: "status",
+        namespace: "n",
+        name: "web",
         selected: Some(&selected),
     };
     let fields = json!([
@@ -60,7 +65,10 @@ fn long_questions_are_asked_each_time() {
 fn conditions_are_checked_when_they_are_read() {
     for (text, expected) in [
         ("request.user == 'a'", None),
-        ("has(request.resourceAttributes) && request.resourceAttributes.fieldSelector.requirements.exists(r, r.key == 'a')", None),
+        (
+            "has(request.resourceAttributes) && request.resourceAttributes.fieldSelector.requirements.exists(r, r.key == 'a')",
+            None,
+        ),
         ("request.user", Some("must evaluate to bool")),
         ("request.nobody == 'a'", Some("compilation failed: ")),
         ("request.user ==", Some("compilation failed: ")),

@@ -95,11 +95,11 @@ pub const PRIORITY_CLASS: Known =
     Known { group: super::scheduling::GROUP, version: "v1", kind: "PriorityClass", resource: "priorityclasses" };
 pub const RUNTIME_CLASS: Known =
     Known { group: super::node::GROUP, version: "v1", kind: "RuntimeClass", resource: "runtimeclasses" };
-pub const LEASE: Known =
-    Known { group: super::coordination::GROUP, version: "v1", kind: "Lease", resource: "leases" };
+pub const LEASE: Known = Known { group: super::coordination::GROUP, version: "v1", kind: "Lease", resource: "leases" };
 pub const CSI_DRIVER: Known =
     Known { group: super::storage::GROUP, version: "v1", kind: "CSIDriver", resource: "csidrivers" };
-pub const CSI_NODE: Known = Known { group: super::storage::GROUP, version: "v1", kind: "CSINode", resource: "csinodes" };
+pub const CSI_NODE: Known =
+    Known { group: super::storage::GROUP, version: "v1", kind: "CSINode", resource: "csinodes" };
 pub const RESOURCE_SLICE: Known =
     Known { group: super::resource::GROUP, version: "v1", kind: "ResourceSlice", resource: "resourceslices" };
 pub const POD_CERTIFICATE_REQUEST: Known = Known {

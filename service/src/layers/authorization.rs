@@ -56,7 +56,8 @@ struct Judgement {
 
 impl Judgement {
     fn of(authorizer: &Authorizer<'_>, state: &State, passage: &Passage) -> Judgement {
-        let acting_as = passage.acting_as.clone().map(|other| impersonate(authorizer, &passage.user, other)).transpose();
+        let acting_as =
+            passage.acting_as.clone().map(|other| impersonate(authorizer, &passage.user, other)).transpose();
         let mut judged = None;
         let granted = match &acting_as {
             Ok(other) => {
@@ -117,7 +118,8 @@ fn judge(
     judged: &mut Option<Judged>,
 ) -> Result<(), Refusal> {
     let reads_selectors = authorizer.chain.reads_selectors();
-    let mut may = |attributes: &Attributes<'_>| may(user, attributes, judged.insert(authorizer.authorize(user, attributes)));
+    let mut may =
+        |attributes: &Attributes<'_>| may(user, attributes, judged.insert(authorizer.authorize(user, attributes)));
     match asked {
         Asked::Named(named) => {
             let name = named.name();

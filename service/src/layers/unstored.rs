@@ -79,13 +79,7 @@ async fn review_token(service: &Service, posted: Document, request: &Request, ki
     created(kind, request, token_review(&body, reviewed.map_err(String::as_str))?)
 }
 
-async fn review_access(
-    service: &Service,
-    state: &State,
-    posted: Document,
-    request: &Request,
-    kind: &Kind,
-) -> Outcome {
+async fn review_access(service: &Service, state: &State, posted: Document, request: &Request, kind: &Kind) -> Outcome {
     let mut body = posted;
     if kind.question == Some(Question::SelfSubjectReview) {
         metadata_mut(&mut body).insert("creationTimestamp".into(), service.engine().stamp().rfc3339().into());

@@ -59,7 +59,8 @@ fn pod(attributes: &Attributes, node: &str) -> Result<(), Stop> {
             refused(format!("node {own} can only update pod status for pods with spec.nodeName set to itself"))
         }
         ("status", Operation::Update) => {
-            let differs = |pointer: &str| said(attributes.old.pointer(pointer)) != said(attributes.object.pointer(pointer));
+            let differs =
+                |pointer: &str| said(attributes.old.pointer(pointer)) != said(attributes.object.pointer(pointer));
             if differs("/metadata/labels") {
                 return refused(format!("node {own} cannot update labels through pod status"));
             }
@@ -230,8 +231,10 @@ fn claim(attributes: &Attributes, node: &str) -> Result<(), Stop> {
         claim
     };
     let (old, new) = (rest(attributes.old), rest(&attributes.object));
-    let differ: Vec<&str> =
-        ["metadata", "spec", "status"].into_iter().filter(|part| said(old.get(*part)) != said(new.get(*part))).collect();
+    let differ: Vec<&str> = ["metadata", "spec", "status"]
+        .into_iter()
+        .filter(|part| said(old.get(*part)) != said(new.get(*part)))
+        .collect();
     if differ.is_empty() {
         return Ok(());
     }
@@ -315,10 +318,12 @@ fn audience(attributes: &Attributes, pod: &Value) -> Result<(), Stop> {
 fn driver_has(attributes: &Attributes, pod: &Value, volume: &Value, audience: &str) -> Result<bool, String> {
     let find = |known: Known, namespace: &str, name: &str| {
         let found = attributes.find(known, namespace, name);
-        found.ok_or_else(|| Subject::new(known.group, known.kind.to_lowercase(), name).to_string())
+        found
+            .ok_or_else(|| Subject::new(known.group, known.kind.to_lowercase(), name).to_string())
             .map_err(|subject| format!("{subject} not found"))
     };
-    let claim = match (text(&volume["persistentVolumeClaim"]["claimName"]), &volume["ephemeral"]["volumeClaimTemplate"]) {
+    let claim = match (text(&volume["persistentVolumeClaim"]["claimName"]), &volume["ephemeral"]["volumeClaimTemplate"])
+    {
         ("", Value::Null) => None,
         ("", _) => Some(format!("{}-{}", text(&pod["metadata"]["name"]), text(&volume["name"]))),
         (name, _) => Some(name.to_owned()),
