@@ -296,7 +296,12 @@ mod tests {
 
     #[test]
     fn what_can_be_run_is() {
-        for line in ["--seeds 5 --steps 100", "--seeds 1..4 --jobs 2 --steps 50", "meta --seeds 1..2 --steps 50"] {
+        for line in [
+            "--seeds 5 --steps 100",
+            "--seeds 1..4 --jobs 2 --steps 50",
+            "meta --seeds 1..2 --steps 50",
+            "controllers --seeds 1 --steps 50",
+        ] {
             run(parse(line).expect(line)).expect(line);
         }
         run(parse("--minutes 0.001 --steps 50").expect("an end")).expect("an end");

@@ -44,9 +44,9 @@ enum Step {
 
 const STEPS: [(usize, Step); 7] = [
     (300, Step::Hear),
-    (250, Step::Turn),
-    (300, Step::CarryOut),
-    (200, Step::Run),
+    (300, Step::Turn),
+    (350, Step::CarryOut),
+    (300, Step::Run),
     (50, Step::People),
     (40, Step::Wait),
     (4, Step::Die),
@@ -131,7 +131,7 @@ impl Site {
                 }
             }
             Step::CarryOut => {
-                for _ in 0..1 + self.dice.below(2) {
+                for _ in 0..1 + self.dice.below(3) {
                     self.carry_out(true)?;
                 }
             }
@@ -221,7 +221,7 @@ impl Site {
     }
 
     fn people(&mut self) -> Verdict {
-        match people::draw(&self.cluster, &mut self.dice, self.step, self.calm) {
+        match people::draw(&self.cluster, &mut self.dice, self.seed, self.step, self.calm) {
             None => Ok(()),
             Some(Deed::Create(object)) => self.create(object),
             Some(Deed::Act(action)) if action.subresource == "eviction" => self.evict(&action),

@@ -77,20 +77,24 @@ impl Watch {
         if !self.calm || is_leaving(owner) || name(owner) == KEPT {
             return Ok(());
         }
-        let (available, wanted) = match text(&owner["kind"]) {
+        let (pods, wanted, in_step): (Vec<&Value>, i64, bool) = match text(&owner["kind"]) {
             "DaemonSet" => {
                 let nodes = cluster.all("nodes").filter(|node| items(&node["spec"]["taints"]).next().is_none()).count();
-                let pods = cluster.controlled("pods", uid(owner)).filter(|pod| is_available(pod)).count();
-                (pods as i64, nodes as i64 - 1)
+                (cluster.controlled("pods", uid(owner)).collect(), nodes as i64 - 1, true)
             }
             _ => {
-                let sets = cluster.controlled("replicasets", uid(owner));
-                let pods = sets.flat_map(|set| cluster.controlled("pods", uid(set)));
-                (pods.filter(|pod| is_available(pod)).count() as i64, bounds(owner).0)
+                let sets: Vec<&Value> = cluster.controlled("replicasets", uid(owner)).collect();
+                let pods = sets.iter().flat_map(|set| cluster.controlled("pods", uid(set))).collect();
+                (pods, bounds(owner).0, sets.iter().all(|set| is_in_step(cluster, set)))
             }
         };
+        let available = pods.into_iter().filter(|pod| is_available(pod)).count() as i64;
         let least = self.least.entry(uid(owner).to_owned()).or_insert(0);
-        *least = if is_observed(owner) { (*least).max(available.min(wanted)) } else { (*least).min(wanted) };
+        if !is_observed(owner) {
+            *least = (*least).min(wanted);
+        } else if in_step {
+            *least = (*least).max(available.min(wanted));
+        }
         let least = *least;
         ensure(available >= least, || {
             format!("fewer pods are available than a rollout must leave: {available} of {least} of {}", name(owner))
@@ -255,6 +259,12 @@ impl Watch {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a set has the pods that it asks for: of too many, some are still to go, ready or not.
+fn is_in_step(cluster: &Cluster, set: &Value) -> bool {
+    let active = cluster.controlled("pods", uid(set)).filter(|pod| is_active(pod)).count();
+    active as i64 == number(&set["spec"]["replicas"], 1)
 }
 
 /// How many pods of a Deployment must be available, and how many there may be.

@@ -56,9 +56,17 @@ pub enum Deed {
     Act(Action),
 }
 
+/// What people of one seed do most: the deeds of these numbers.
+const THEMES: [std::ops::Range<usize>; 6] = [0..7, 7..11, 11..13, 13..17, 17..20, 20..24];
+
 /// Draws what somebody does; `calm` people only say what they want.
-pub fn draw(cluster: &Cluster, dice: &mut Dice, number: usize, calm: bool) -> Option<Deed> {
-    match dice.below(if calm { 24 } else { 32 }) {
+pub fn draw(cluster: &Cluster, dice: &mut Dice, seed: u64, number: usize, calm: bool) -> Option<Deed> {
+    let theme = THEMES[(seed / 2) as usize % THEMES.len()].clone();
+    let deed = match dice.chance(50) {
+        true => theme.start + dice.below(theme.len()),
+        false => dice.below(if calm { 24 } else { 32 }),
+    };
+    match deed {
         0..=4 => deployment(cluster, dice),
         5 | 6 => replica_set(cluster, dice),
         7..=10 => stateful_set(cluster, dice),
