@@ -183,7 +183,9 @@ impl Server {
             ticks: holdfast_service::ticks,
             deletions_max: args
                 .delete_collection_workers
-                .map_or(pipeline::Settings::default().deletions_max, |workers| usize::try_from(workers).unwrap_or(0).max(1)),
+                .map_or(pipeline::Settings::default().deletions_max, |workers| {
+                    usize::try_from(workers).unwrap_or(0).max(1)
+                }),
             garbage_collection: args.cluster.enable_garbage_collector,
             ..pipeline::Settings::default()
         };

@@ -121,9 +121,10 @@ fn origins(texts: &[String], faults: &mut Vec<String>) -> Vec<Regex> {
     for text in texts.iter().filter(|text| !text.is_empty()) {
         let has = |signs: [&str; 2]| signs.iter().any(|sign| text.contains(sign));
         let loose = [("start", has(["^", "//"])), ("end", has(["$", ":"]))];
-        let unpinned = loose.iter().filter(|(_, pins)| !pins).map(|(end, _)| {
-            format!("regular expression does not pin to {end} of host in the origin header: {text:?}")
-        });
+        let unpinned = loose
+            .iter()
+            .filter(|(_, pins)| !pins)
+            .map(|(end, _)| format!("regular expression does not pin to {end} of host in the origin header: {text:?}"));
         let mut wrong: Vec<String> = unpinned.collect();
         match Regex::new(text) {
             Ok(origin) => origins.push(origin),

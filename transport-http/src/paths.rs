@@ -404,7 +404,8 @@ fn root(transport: &Transport, registry: &Registry) -> Vec<u8> {
         }
         paths.push(path);
     }
-    paths.extend(PATHS.iter().flat_map(|kind| transport.check_names(kind).map(move |check| format!("/{kind}/{check}"))));
+    paths
+        .extend(PATHS.iter().flat_map(|kind| transport.check_names(kind).map(move |check| format!("/{kind}/{check}"))));
     if transport.pages.is_some() {
         paths.extend(["/configz", "/flagz", "/statusz"].map(str::to_owned));
     }
