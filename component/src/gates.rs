@@ -22,6 +22,7 @@ pub struct ApiGates {
     pub remaining_item_count: bool,
     pub remove_self_link: bool,
     pub server_side_apply: bool,
+    pub kms_v1: bool,
 }
 
 impl From<&Gates> for ApiGates {
@@ -33,6 +34,7 @@ impl From<&Gates> for ApiGates {
             remaining_item_count: gates.enabled("RemainingItemCount"),
             remove_self_link: gates.enabled("RemoveSelfLink"),
             server_side_apply: gates.enabled("ServerSideApply"),
+            kms_v1: gates.enabled("KMSv1"),
         }
     }
 }
@@ -358,6 +360,7 @@ mod tests {
             remaining_item_count: true,
             remove_self_link: true,
             server_side_apply: true,
+            kms_v1: false,
         };
         assert_eq!(ApiGates::from(&gates), all);
     }
@@ -376,10 +379,11 @@ mod tests {
     #[test]
     fn each_switch_turns_one_thing() {
         type Read = fn(&ApiGates) -> bool;
-        let read: [(&str, Read); 6] = [
+        let read: [(&str, Read); 7] = [
             ("APIListChunking", |gates| gates.list_chunking),
             ("APIResponseCompression", |gates| gates.response_compression),
             ("DryRun", |gates| gates.dry_run),
+            ("KMSv1", |gates| gates.kms_v1),
             ("RemainingItemCount", |gates| gates.remaining_item_count),
             ("RemoveSelfLink", |gates| gates.remove_self_link),
             ("ServerSideApply", |gates| gates.server_side_apply),
@@ -387,10 +391,12 @@ mod tests {
         let switches: Vec<&str> =
             GATES.iter().filter(|gate| matches!(gate.effect, Switch | Grown(_))).map(|gate| gate.name).collect();
         assert_eq!(switches, read.map(|(name, _)| name));
-        for (name, _) in read {
-            let off = ApiGates::from(&gates(&[&format!("{name}=false")]).unwrap());
+        let usual = ApiGates::from(&Gates::default());
+        for (name, own) in read {
+            let turned = format!("{name}={}", !own(&usual));
+            let gates = ApiGates::from(&gates(&[&turned]).unwrap());
             for (other, value) in read {
-                assert_eq!(value(&off), other != name, "{other} under {name}=false");
+                assert_eq!(value(&gates) != value(&usual), other == name, "{other} under {turned}");
             }
         }
     }

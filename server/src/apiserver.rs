@@ -5,7 +5,7 @@ use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::offered::Releases;
-use crate::{admission, aggregation, authentication, encryption, otlp, pages, tls};
+use crate::{admission, aggregation, authentication, encryption, image_policy, otlp, pages, tls};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_audit::Auditor;
 use holdfast_authorization::Webhooks;
@@ -178,6 +178,7 @@ impl Server {
             admission: admission::chain(&args.admission, plugins_left_out)?,
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
+            api_audiences: authentication::api_audiences(&args),
             token_seconds_max: args.authentication.token_seconds_max()?,
             extend_tokens: args.authentication.service_account_extend_token_expiration,
             ticks: holdfast_service::ticks,
@@ -190,7 +191,7 @@ impl Server {
             ..pipeline::Settings::default()
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };
-        let (keys, follow) = args.encryption.live(&args.gates()?)?;
+        let (keys, follow) = args.encryption.live(ApiGates::from(&args.gates()?))?;
         let log: Arc<dyn Log> = Arc::new(SealedLog::new(log, keys.clone()));
         let registry = Arc::new(offer.registry(registry()));
         let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
@@ -332,6 +333,10 @@ async fn transport(
     let (authenticator, counted) = authentication::authenticator(args, anonymous).await?;
     authentication::look_up(args, tls, &authenticator).await?;
     let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
+    let images = match engine.settings().admission.configuration.image_policy.clone() {
+        Some(policy) => Some(image_policy::Webhook::new(policy).await?),
+        None => None,
+    };
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
     let builder = Builder {
         authenticator,
@@ -346,6 +351,7 @@ async fn transport(
         forker,
         components: Some(Arc::new(move |service, tasks| components.start(service, tasks))),
         auditor,
+        images,
         manners: args.serving.manners().map_err(|faults| anyhow!(joined(&faults)))?,
         watch_min: args.serving.watch_min(),
         pages: Some(pages),

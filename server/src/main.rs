@@ -16,6 +16,7 @@ mod encryption;
 mod envtest;
 mod etcd;
 mod flags;
+mod image_policy;
 mod inside;
 mod nodes;
 mod not_built;

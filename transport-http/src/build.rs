@@ -2,7 +2,7 @@
 
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::Authenticator;
-use crate::effects::Effects;
+use crate::effects::{Effects, Images};
 use crate::forks::Forker;
 use crate::forks::live::{Live, Place};
 use crate::manners::Manners;
@@ -44,6 +44,8 @@ pub struct Builder {
     pub forks_max: u32,
     /// Starts what runs in this process beside the server, and beside each fork of it.
     pub components: Option<Components>,
+    /// Says whether images may run, where somebody is asked.
+    pub images: Option<Arc<dyn Images>>,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
     pub manners: Manners,
@@ -90,6 +92,7 @@ impl Builder {
             forker: None,
             forks_max: 0,
             components: None,
+            images: None,
             auditor: None,
             manners: Manners::default(),
             releases: (NEWEST, NEWEST - 1),
@@ -107,9 +110,10 @@ impl Builder {
     pub fn build(self) -> Arc<Transport> {
         let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, .. } = self;
         let (forks_max, auditor, components) = (self.forks_max, self.auditor, self.components);
-        let authorities = self.authorities;
-        let aggregator =
-            aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator, authorities.clone());
+        let (authorities, images) = (self.authorities, self.images);
+        let aggregator = Aggregator::new(engine.clone(), aggregation);
+        let asked = (authorities.clone(), images.clone());
+        let aggregator = self::aggregator(aggregator, &engine, &authenticator, asked);
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
@@ -128,6 +132,7 @@ impl Builder {
             documents: Library::new(address),
             forker,
             components,
+            images,
             checks: self.checks.into(),
             live: Arc::new(Live::new(forks_max)),
             place: None,
@@ -154,8 +159,8 @@ impl Transport {
     pub(crate) fn beside(&self, engine: Arc<Engine>, place: Place) -> Result<Arc<Transport>, Fault> {
         let cluster = engine.log().identity()?.id.unwrap_or_default();
         let authenticator = self.authenticator.beside(cluster);
-        let aggregator =
-            aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator, self.service.authorities());
+        let asked = (self.service.authorities(), self.images.clone());
+        let aggregator = aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator, asked);
         let authenticator = Arc::new(authenticator);
         let revision = engine.snapshot().registry.revision();
         Ok(Arc::new(Transport {
@@ -171,6 +176,7 @@ impl Transport {
             // It is in memory, and whoever rules in it writes nothing to the disk.
             forker: None,
             components: self.components.clone(),
+            images: self.images.clone(),
             checks: self.checks.clone(),
             live: self.live.clone(),
             place: Some(place),
@@ -197,12 +203,12 @@ fn aggregator(
     aggregator: Aggregator,
     engine: &Arc<Engine>,
     authenticator: &Authenticator,
-    authorities: Option<Arc<dyn Authorities>>,
+    (authorities, images): (Option<Arc<dyn Authorities>>, Option<Arc<dyn Images>>),
 ) -> Arc<Aggregator> {
     let aggregator = Arc::new(aggregator);
     aggregator.prime(engine);
     let webhooks = Webhooks::new(engine, aggregator.outbound());
     let tokens = authenticator.service_accounts.clone();
-    engine.set_outside(Arc::new(Effects { webhooks, tokens, authorities }));
+    engine.set_outside(Arc::new(Effects { webhooks, tokens, authorities, images }));
     aggregator
 }

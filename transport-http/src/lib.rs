@@ -42,4 +42,5 @@ mod websocket;
 mod wire;
 
 pub use build::{Builder, HealthCheck};
+pub use effects::Images;
 pub use transport::{Features, Transport, WireRequest};

@@ -59,6 +59,7 @@ pub struct Transport {
     /// Makes forks of the log, where it is on a disk.
     pub(crate) forker: Option<Arc<dyn forks::Forker>>,
     pub(crate) components: Option<Components>,
+    pub(crate) images: Option<Arc<dyn crate::effects::Images>>,
     pub(crate) checks: Arc<[Arc<dyn HealthCheck>]>,
     /// The forks in memory, of this server and of them.
     pub(crate) live: Arc<forks::live::Live>,
@@ -516,5 +517,7 @@ struct Permitted<'a> {
 /// A path as authorization knows it: whatever way it is written, it is judged as what it leads to.
 fn canonical(path: &str) -> String {
     let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
-    format!("/{}", parts.join("/"))
+    // What rights say of a path they do not say of what is below it.
+    let end = if path.ends_with('/') && !parts.is_empty() { "/" } else { "" };
+    format!("/{}{end}", parts.join("/"))
 }
