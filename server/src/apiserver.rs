@@ -143,6 +143,7 @@ impl Server {
     /// Starts it, has `work` done once `/readyz` is ok, and ends it when that is done.
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
         let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, plugins_left_out } = self;
+        authentication::check(&args)?;
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
         let Authorization { chain, webhooks, followed } = args.authorization.authorization(default_mode)?;
         let settings = Settings {
@@ -154,10 +155,10 @@ impl Server {
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
             token_seconds_max: args.authentication.token_seconds_max()?,
             extend_tokens: args.authentication.service_account_extend_token_expiration,
+            ticks: holdfast_service::ticks,
             deletions_max: args
                 .delete_collection_workers
                 .map_or(Settings::default().deletions_max, |workers| usize::try_from(workers).unwrap_or(0).max(1)),
-            ticks: holdfast_service::ticks,
             ..Settings::default()
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };
@@ -180,7 +181,7 @@ impl Server {
             if let Some(followed) = followed {
                 tokio::spawn(holdfast_authorization::follow(followed));
             }
-            let transport = transport(&args, engine.clone(), address, beside).await?;
+            let transport = transport(&args, engine.clone(), address, &tls, beside).await?;
             let service = transport.service();
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
@@ -270,10 +271,12 @@ async fn transport(
     args: &Args,
     engine: Arc<Engine>,
     address: SocketAddr,
+    tls: &Arc<LiveTls>,
     Beside { forker, forks_max, auditor, components, webhooks, keys }: Beside,
 ) -> Result<Arc<Transport>> {
-    let anonymous = args.anonymous_auth && !everybody_may(&engine);
-    let authenticator = authentication::authenticator(args, anonymous).await?;
+    let anonymous = args.anonymous_auth.unwrap_or(true) && !everybody_may(&engine);
+    let (authenticator, counted) = authentication::authenticator(args, anonymous).await?;
+    authentication::look_up(args, tls, &authenticator).await?;
     let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
     let builder = Builder {
@@ -294,7 +297,9 @@ async fn transport(
         authorities: Some(webhooks),
         ..Builder::new(engine)
     };
-    Ok(builder.build())
+    let transport = builder.build();
+    transport.service().with_registry(|registry| counted.register(registry));
+    Ok(transport)
 }
 
 /// How long a request waits for its turn at most, where requests wait: a quarter of its time.

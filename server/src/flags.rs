@@ -10,7 +10,7 @@ use clap::ArgAction;
 use holdfast_chronicle::log::HistoryArgs;
 use holdfast_component::gates::GateArgs;
 use holdfast_component::logging::LoggingArgs;
-use holdfast_component::values::parse_duration;
+use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_core::kinds::core::ServiceRange;
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -61,9 +61,9 @@ pub struct Args {
     /// Client certificates that these authorities signed are users: the common name, organizations as groups.
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
-    /// Requests without credentials are system:anonymous.
-    #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
-    pub anonymous_auth: bool,
+    /// Requests without credentials are system:anonymous [default: true].
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub anonymous_auth: Option<bool>,
     /// Lines of `token,user,uid,"group,group"`.
     #[arg(long, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
@@ -77,7 +77,7 @@ pub struct Args {
     #[arg(long, value_name = "URL")]
     pub service_account_issuer: Vec<String>,
     /// Audiences that tokens must be for [default: the issuer].
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, alias = "service-account-api-audiences", value_delimiter = ',')]
     pub api_audiences: Vec<String>,
     #[command(flatten)]
     pub authorization: AuthorizationArgs,

@@ -102,6 +102,16 @@ fn no(text: &str) -> Result<(), String> {
     }
 }
 
+fn no_signer(text: &str) -> Result<(), String> {
+    match text {
+        "" => Ok(()),
+        _ => {
+            Err("no other process is asked to sign tokens: they are signed with --service-account-signing-key-file"
+                .into())
+        }
+    }
+}
+
 fn unthrottled(text: &str) -> Result<(), String> {
     match text.parse::<i64>() {
         Ok(0) => Ok(()),
@@ -142,6 +152,12 @@ impl Options for ApiServer {
             "APIs to turn on; all are on, and none can be turned off",
         ),
         row("service-account-lookup", Form::Switch, yes, "True: accounts of tokens are always looked up"),
+        row(
+            "service-account-signing-endpoint",
+            Form::Value,
+            no_signer,
+            "Empty: tokens are signed with --service-account-signing-key-file",
+        ),
         row("storage-backend", Form::Value, etcd3, "etcd3: it says nothing about the embedded log"),
         row("storage-media-type", Form::Value, any, "Any: the log has a format of its own"),
         row("target-ram-mb", Form::Value, number, "Any: it sized watch caches, and there are none"),

@@ -87,15 +87,14 @@ impl Builder {
     pub fn build(self) -> Arc<Transport> {
         let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, .. } = self;
         let (forks_max, auditor, components) = (self.forks_max, self.auditor, self.components);
-        let (authorities, fairness) = (self.authorities, self.fairness);
+        let authorities = self.authorities;
         let aggregator =
             aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator, authorities.clone());
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
-        let (tokens, meters) = (authenticator.clone(), self.meters);
-        let options = Options { limits, fairness, tokens, auditor, meters, authorities };
-        let service = Service::new(engine, options);
+        let (tokens, meters, fairness) = (authenticator.clone(), self.meters, self.fairness);
+        let service = Service::new(engine, Options { limits, fairness, tokens, auditor, meters, authorities });
         Arc::new(Transport {
             service,
             authenticator,

@@ -24,6 +24,7 @@ mod query;
 mod render;
 mod respond;
 mod route;
+mod secrets;
 pub mod serve;
 mod status;
 #[cfg(test)]

@@ -24,10 +24,10 @@ pub struct Settings {
     pub token_seconds_max: Option<i64>,
     /// Whether tokens that nodes get for pods are good for longer than they say, so that old clients go on.
     pub extend_tokens: bool,
-    /// How many objects of a collection are deleted at once.
-    pub deletions_max: usize,
     /// The clock that admission is measured by; without one everything takes no time.
     pub ticks: Ticks,
+    /// How many objects of a collection are deleted at once.
+    pub deletions_max: usize,
 }
 
 /// So many that they share a few fsyncs.
@@ -47,8 +47,8 @@ impl Default for Settings {
             namespace_grace: Duration::ZERO,
             token_seconds_max: None,
             extend_tokens: true,
-            deletions_max: DELETIONS_MAX,
             ticks: || 0,
+            deletions_max: DELETIONS_MAX,
         }
     }
 }

@@ -186,7 +186,8 @@ impl NodeGraph {
 
     /// Whether nothing leads anywhere.
     pub fn is_empty(&self) -> bool {
-        self.ways.is_empty() && self.claims.is_empty() && self.claims_by_secret.is_empty()
+        let sets = [&self.claims_by_secret, &self.secrets_by_claim];
+        self.ways.is_empty() && self.claims.is_empty() && sets.iter().all(|set| set.is_empty())
     }
 }
 
