@@ -62,7 +62,7 @@ impl Components {
             true => vec![default],
             false => args.controllers.iter().map(String::as_str).collect(),
         };
-        let controllers = controllers::choose(entries.into_iter(), &settings)?;
+        let controllers = controllers::choose(entries.into_iter())?;
         let nodes = args.nodes.unwrap_or(u32::from(!controllers.is_nobody()));
         let node_template = args.node_template.as_deref().map_or_else(|| Ok(Default::default()), node_template)?;
         Ok(Components { controllers, settings, nodes, node_template })

@@ -7,13 +7,31 @@
 mod runtime_config;
 
 use clap::builder::ValueParser;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use holdfast_component::values::{parse_bool, parse_duration};
 use std::marker::PhantomData;
 
 /// Options of one command, as clap takes them.
 #[derive(Debug, Clone)]
-pub struct Settled<T>(PhantomData<T>);
+pub struct Settled<T> {
+    given: Vec<&'static str>,
+    of: PhantomData<T>,
+}
+
+impl<T: Options> Settled<T> {
+    /// Says once which options were given to no effect.
+    pub fn warn(&self) {
+        if !self.given.is_empty() {
+            tracing::warn!("without effect here, see --help: --{}", self.given.join(", --"));
+        }
+    }
+
+    fn read(matches: &ArgMatches) -> Settled<T> {
+        let given = |row: &&Row| matches.value_source(row.name) == Some(ValueSource::CommandLine);
+        Settled { given: T::OPTIONS.iter().filter(given).map(|row| row.name).collect(), of: PhantomData }
+    }
+}
 
 /// Whose options they are.
 pub trait Options: Send + Sync + 'static {
@@ -53,11 +71,12 @@ impl Row {
 }
 
 impl<T: Options> clap::FromArgMatches for Settled<T> {
-    fn from_arg_matches(_: &ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Settled(PhantomData))
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Settled::read(matches))
     }
 
-    fn update_from_arg_matches(&mut self, _: &ArgMatches) -> Result<(), clap::Error> {
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Settled::read(matches);
         Ok(())
     }
 }
@@ -142,20 +161,55 @@ pub enum ControllerManager {}
 impl Options for ControllerManager {
     const OPTIONS: &'static [Row] = &[
         row("allow-untagged-cloud", Form::Switch, no, NO_CLOUD),
+        row(
+            "attach-detach-reconcile-sync-period",
+            Form::Value,
+            duration,
+            "Any: what is attached is looked at with every change",
+        ),
+        row("cidr-allocator-type", Form::Value, range_allocator, "RangeAllocator: the others are clouds' own"),
+        row("cloud-config", Form::Value, nothing, NO_CLOUD),
         row("cloud-provider", Form::Value, no_cloud, NO_CLOUD),
         row("cluster-name", Form::Value, any, NO_CLOUD),
         row("configure-cloud-routes", Form::Switch, boolean, NO_CLOUD),
         row("controller-start-interval", Form::Value, zero, "0s: controllers start together"),
+        row("disable-attach-detach-reconcile-sync", Form::Switch, boolean, "Any: there is nothing to reconcile"),
+        row("enable-leader-migration", Form::Switch, no, NO_MIGRATION),
+        row("external-cloud-volume-plugin", Form::Value, nothing, NO_CLOUD),
+        row("flex-volume-plugin-dir", Form::Value, any, "Any: no Flexvolume driver runs in this process"),
+        row("leader-migration-config", Form::Value, nothing, NO_MIGRATION),
         row("min-resync-period", Form::Value, duration, "Any: nothing is looked at again only because time passes"),
         row("namespace-sync-period", Form::Value, duration, "Any: the API server empties namespaces itself"),
         row("node-monitor-period", Form::Value, duration, "Any: a node is looked at when its time is over"),
         row("node-sync-period", Form::Value, duration, NO_CLOUD),
+        row("pv-recycler-increment-timeout-nfs", Form::Value, number, NO_RECYCLER),
+        row("pv-recycler-minimum-timeout-hostpath", Form::Value, number, NO_RECYCLER),
+        row("pv-recycler-minimum-timeout-nfs", Form::Value, number, NO_RECYCLER),
+        row("pv-recycler-pod-template-filepath-hostpath", Form::Value, nothing, NO_RECYCLER),
+        row("pv-recycler-pod-template-filepath-nfs", Form::Value, nothing, NO_RECYCLER),
+        row("pv-recycler-timeout-increment-hostpath", Form::Value, number, NO_RECYCLER),
         row("resource-quota-sync-period", Form::Value, duration, "Any: what is used is counted with every change"),
         row("route-reconciliation-period", Form::Value, duration, NO_CLOUD),
     ];
 }
 
 const NO_CLOUD: &str = "It is about a cloud, and this process has none";
+const NO_MIGRATION: &str = "No controller of this process moves to a cloud controller manager";
+const NO_RECYCLER: &str = "No volume is recycled: the policy Recycle is for NFS and folders of hosts, and long deprecated";
+
+fn nothing(text: &str) -> Result<(), String> {
+    match text {
+        "" => Ok(()),
+        _ => Err("it can only be empty here".into()),
+    }
+}
+
+fn range_allocator(text: &str) -> Result<(), String> {
+    match text {
+        "RangeAllocator" => Ok(()),
+        other => Err(format!("{other:?}: no cloud gives ranges to nodes here")),
+    }
+}
 
 fn no_cloud(text: &str) -> Result<(), String> {
     match text {
@@ -218,6 +272,28 @@ mod tests {
         api_server: Settled<ApiServer>,
         #[command(flatten)]
         etcd: Settled<Etcd>,
+    }
+
+    #[derive(Parser)]
+    struct Manager {
+        #[command(flatten)]
+        settled: Settled<ControllerManager>,
+    }
+
+    #[test]
+    fn what_was_given_to_no_effect_is_known() {
+        let manager = Manager::try_parse_from(["holdfast", "--cluster-name=c", "--pv-recycler-minimum-timeout-nfs", "9"]);
+        let manager = manager.expect("options that are settled");
+        assert_eq!(manager.settled.given, ["cluster-name", "pv-recycler-minimum-timeout-nfs"]);
+        for refused in [
+            "--enable-leader-migration",
+            "--leader-migration-config=f",
+            "--cidr-allocator-type=CloudAllocator",
+            "--cloud-config=f",
+            "--pv-recycler-pod-template-filepath-nfs=f",
+        ] {
+            assert!(Manager::try_parse_from(["holdfast", refused]).is_err(), "{refused}");
+        }
     }
 
     fn verdict(options: &[&str]) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! Endpoints: the addresses behind each Service, in one object of its name.
 
 use crate::services::{self, TRIGGER, Triggers};
+use crate::settings::Settings;
 use crate::subject::Subject;
 use holdfast_world::views::network::{Address, Subset, SubsetPort};
 use holdfast_world::views::{Endpoints, Pod, Service};
@@ -18,9 +19,16 @@ const ADDRESSES_MAX: usize = 1000;
 
 #[derive(Default)]
 pub struct EndpointsController {
+    batch_millis: i64,
     triggers: Triggers,
     /// Services that are gone, until their Endpoints are too.
     gone: BTreeSet<Key>,
+}
+
+impl EndpointsController {
+    pub fn new(settings: &Settings) -> EndpointsController {
+        EndpointsController { batch_millis: settings.services.endpoints_batch_millis, ..EndpointsController::default() }
+    }
 }
 
 impl Controller for EndpointsController {
@@ -48,7 +56,7 @@ impl Controller for EndpointsController {
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<Pod>() {
-            return services::concerned(world, change, keys);
+            return services::concerned(world, change, keys, self.batch_millis);
         }
         if change.is_of::<Service>() {
             match change.after {
