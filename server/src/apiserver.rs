@@ -256,13 +256,13 @@ async fn transport(
         authenticator,
         limits,
         features: features(args)?,
-        aggregation: aggregation::settings(args)?,
+        aggregation: aggregation::settings(args, components.inside())?,
         trust: Some(aggregation::trust(args)?),
         forks_max,
         keys_url: Some(args.authentication.keys_url(&address)?),
         address,
         forker,
-        components: Some(Arc::new(move |service, tasks| components.start(service, tasks))),
+        components: Some(Arc::new(move |transport, tasks| components.start(transport, tasks))),
         auditor,
         ..Builder::new(engine)
     };

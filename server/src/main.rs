@@ -22,6 +22,7 @@ mod scheduler;
 mod scheduling;
 mod settled;
 mod signing;
+mod simulated_metrics;
 mod tls;
 mod up;
 

@@ -24,6 +24,16 @@ fn shop_with_kubectl_1_20() {
 }
 
 #[test]
+fn metrics_with_kubectl_1_37() {
+    script("metrics.sh", Some("kubectl-1.37"));
+}
+
+#[test]
+fn metrics_with_kubectl_1_20() {
+    script("metrics.sh", Some("kubectl-1.20"));
+}
+
+#[test]
 fn past_with_kubectl_1_37() {
     script("past.sh", Some("kubectl-1.37"));
 }

@@ -40,8 +40,8 @@ pub struct Builder {
     pub auditor: Option<Arc<Auditor>>,
 }
 
-/// Starts components over a door; they end with the tasks.
-pub type Components = Arc<dyn Fn(&Arc<Service>, &mut JoinSet<()>) + Send + Sync>;
+/// Starts components beside a server; they end with the tasks.
+pub type Components = Arc<dyn Fn(&Arc<Transport>, &mut JoinSet<()>) + Send + Sync>;
 
 impl Builder {
     /// A server that knows nobody but callers within the process.

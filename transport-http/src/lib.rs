@@ -19,7 +19,7 @@ pub mod log;
 pub mod memory;
 mod parse;
 pub mod paths;
-mod query;
+pub mod query;
 mod render;
 mod respond;
 mod route;
