@@ -160,7 +160,7 @@ async fn what_makes_no_sense_is_told_and_stops_nobody() {
     let past = json!({"status": {"lastScheduleTime": "0001-01-01T00:00:00Z"}}).to_string();
     let merge = [("content-type", "application/merge-patch+json")];
     let status = "/apis/batch/v1/namespaces/default/cronjobs/past/status";
-    admin.send(Method::PATCH, status, &merge, &past).await.expect(200);
+    admin.send(Method::PATCH, status, &merge, past).await.expect(200);
     let mut uids = Vec::new();
     for name in ["ring-a", "ring-b"] {
         let made = admin.post(MAPS, &json!({"metadata": {"name": name}})).await.expect(201).json();
@@ -169,11 +169,11 @@ async fn what_makes_no_sense_is_told_and_stops_nobody() {
     for (name, owner, uid) in [("ring-a", "ring-b", &uids[1]), ("ring-b", "ring-a", &uids[0])] {
         let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid, "blockOwnerDeletion": true});
         let patch = json!({"metadata": {"ownerReferences": [owner]}}).to_string();
-        admin.send(Method::PATCH, &format!("{MAPS}/{name}"), &merge, &patch).await.expect(200);
+        admin.send(Method::PATCH, &format!("{MAPS}/{name}"), &merge, patch).await.expect(200);
     }
     let foreground = json!({"propagationPolicy": "Foreground"}).to_string();
-    let json = [("content-type", "application/json")];
-    admin.send(Method::DELETE, &format!("{MAPS}/ring-a"), &json, &foreground).await.expect(200);
+    let plain = [("content-type", "application/json")];
+    admin.send(Method::DELETE, &format!("{MAPS}/ring-a"), &plain, foreground).await.expect(200);
     cluster.await_count(MAPS, "ring-", 0).await;
     cluster.await_count(MAPS, "of-nobody", 0).await;
     cluster.await_count(MAPS, "of-nothing", 1).await;
