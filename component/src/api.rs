@@ -106,6 +106,16 @@ impl Api {
         self.call(Method::GET, path, None).await
     }
 
+    /// A body as it is.
+    pub async fn text(&self, path: &str) -> Result<String, ApiError> {
+        let answered = tokio::time::timeout(self.answer_max, self.send(&Method::GET, path, None)).await;
+        let (code, bytes) = answered.map_err(|_| ApiError::local("context deadline exceeded"))??;
+        match code.is_success() {
+            true => String::from_utf8(bytes).map_err(|error| ApiError::local(error.to_string())),
+            false => Err(ApiError { code: Some(code.as_u16()), message: format!("the server answered {code}") }),
+        }
+    }
+
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
         self.call(Method::POST, path, Some(body)).await
     }

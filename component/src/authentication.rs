@@ -7,10 +7,11 @@ use crate::api::{Api, ApiError};
 use crate::cache::Cache;
 use arc_swap::ArcSwap;
 use holdfast_core::authz::User;
+use holdfast_tls::bearer::Bearer;
 use holdfast_tls::front_proxy::RequestHeaders;
-use holdfast_tls::peer::{AUTHENTICATED, Peer};
+use holdfast_tls::peer::{Peer, anonymous, authenticated};
 use holdfast_tls::server::{LiveTls, Pem};
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Weak};
@@ -26,13 +27,14 @@ pub struct Authenticator {
     /// Reviews tokens; without it, nobody has any.
     pub api: Option<Arc<Api>>,
     pub cache_time: Duration,
-    pub headers: ArcSwap<RequestHeaders>,
+    pub headers: Arc<ArcSwap<RequestHeaders>>,
     reviews: Cache<[u8; 32], Option<Arc<User>>>,
 }
 
 impl Authenticator {
     pub fn new(api: Option<Arc<Api>>, cache_time: Duration, headers: RequestHeaders) -> Authenticator {
-        Authenticator { api, cache_time, headers: ArcSwap::from_pointee(headers), reviews: Cache::default() }
+        let headers = Arc::new(ArcSwap::from_pointee(headers));
+        Authenticator { api, cache_time, headers, reviews: Cache::default() }
     }
 
     /// The user; none where a credential is there and wrong.
@@ -47,12 +49,12 @@ impl Authenticator {
         if let Peer::Certificate(user) | Peer::Internal(user) = peer {
             return Some(user.clone());
         }
-        if let (Some(token), Some(api)) = (bearer(headers), &self.api) {
+        if let (Some(token), Some(api)) = (Bearer::of(headers).token(), &self.api) {
             return self.review(api, token).await;
         }
         match peer {
             Peer::Untrusted(_) => None,
-            _ => Some(Arc::new(User::new("system:anonymous", &["system:unauthenticated"]))),
+            _ => Some(Arc::new(anonymous())),
         }
     }
 
@@ -79,24 +81,15 @@ impl Authenticator {
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
-}
-
 /// The user that a review tells of.
 pub fn user_of(told: &Value) -> User {
     let text = |field: &str| told[field].as_str().unwrap_or("").to_owned();
     let mut user = User::new(text("username"), &[]);
     user.uid = text("uid");
     user.groups = texts(&told["groups"]);
-    if !user.groups.iter().any(|group| group == AUTHENTICATED) {
-        user.groups.push(AUTHENTICATED.into());
-    }
     let extra = told["extra"].as_object().into_iter().flatten();
     user.extra = extra.map(|(key, values)| (key.clone(), texts(values))).collect();
-    user
+    authenticated(user)
 }
 
 fn texts(list: &Value) -> Vec<String> {
@@ -136,6 +129,29 @@ impl Trust {
     }
 }
 
+/// Asks the API server whom to trust, for what options do not say, and keeps up with it. Where it does not tell, that is
+/// tolerated or not.
+pub async fn look_up(
+    api: Arc<Api>,
+    wanted: Wanted,
+    tls: &Arc<LiveTls>,
+    headers: &Arc<ArcSwap<RequestHeaders>>,
+    tolerates: bool,
+) -> Result<(), String> {
+    let read = Trust::read(&api).await.map_err(|error| error.to_string());
+    let taken = read.and_then(|trust| wanted.take(&trust, tls, headers).map(|()| trust));
+    let first = match taken {
+        Ok(trust) => Some(trust),
+        Err(why) if tolerates => {
+            tracing::warn!(why, "whom to trust could not be looked up: client certificates may not work");
+            None
+        }
+        Err(why) => return Err(format!("unable to load configmap based request-header-client-ca-file: {why}")),
+    };
+    tokio::spawn(follow(api, wanted, Arc::downgrade(tls), headers.clone(), first));
+    Ok(())
+}
+
 /// What of the published trust a component takes: that which its own options do not say.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
@@ -144,7 +160,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    pub fn take(self, trust: &Trust, tls: &LiveTls, authenticator: &Authenticator) -> Result<(), String> {
+    pub fn take(self, trust: &Trust, tls: &LiveTls, headers: &ArcSwap<RequestHeaders>) -> Result<(), String> {
         tls.change(|options| {
             let pems = |text: &Option<String>| text.iter().cloned().map(Pem::Text).collect();
             if self.client_authorities {
@@ -156,7 +172,7 @@ impl Wanted {
             }
         })?;
         if self.front_proxies {
-            authenticator.headers.store(Arc::new(RequestHeaders {
+            headers.store(Arc::new(RequestHeaders {
                 usernames: trust.usernames.clone(),
                 uids: trust.uids.clone(),
                 groups: trust.groups.clone(),
@@ -168,11 +184,11 @@ impl Wanted {
 }
 
 /// Keeps up with what the API server says, for as long as somebody serves with it.
-pub async fn follow(
+async fn follow(
     api: Arc<Api>,
     wanted: Wanted,
     tls: Weak<LiveTls>,
-    authenticator: Arc<Authenticator>,
+    headers: Arc<ArcSwap<RequestHeaders>>,
     first: Option<Trust>,
 ) {
     let mut known = first;
@@ -182,7 +198,7 @@ pub async fn follow(
         match Trust::read(&api).await {
             Ok(trust) if known.as_ref() == Some(&trust) => {}
             Ok(trust) => {
-                if let Err(why) = wanted.take(&trust, &tls, &authenticator) {
+                if let Err(why) = wanted.take(&trust, &tls, &headers) {
                     tracing::error!(why, "the published authorities cannot be used: the old ones stay");
                 }
                 known = Some(trust);
@@ -227,7 +243,7 @@ mod tests {
         let told = json!({"username": "u", "uid": "1", "groups": ["a"], "extra": {"k": ["v", "w"]}});
         let user = user_of(&told);
         assert_eq!((user.name.as_str(), user.uid.as_str()), ("u", "1"));
-        assert_eq!(user.groups, ["a", AUTHENTICATED]);
+        assert_eq!(user.groups, ["a", "system:authenticated"]);
         assert_eq!(user.extra["k"], ["v", "w"]);
     }
 }

@@ -1,7 +1,7 @@
 //! A component: what it serves, and its work while it leads.
 
 use crate::api::{Api, Place};
-use crate::authentication::{self, Authenticator, Trust, Wanted};
+use crate::authentication::{self, Authenticator, Wanted};
 use crate::authorization::Authorizer;
 use crate::certificates::kept_pair;
 use crate::election::run::identity;
@@ -12,7 +12,7 @@ use crate::options::{AuthenticationArgs, ComponentArgs, ElectionSettings, Servin
 use crate::serving::paths::{Page, Paths, version};
 use crate::serving::{self, Guard, Socket};
 use crate::throttle::Rate;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use holdfast_tls::bounds::Bounds;
 use holdfast_tls::made;
 use holdfast_tls::server::{LiveTls, Options, Pem};
@@ -247,19 +247,8 @@ impl Component {
         if args.authentication_skip_lookup || !(wanted.client_authorities || wanted.front_proxies) {
             return Ok(());
         }
-        let read = Trust::read(&api).await.map_err(|error| error.to_string());
-        let taken = read.and_then(|trust| wanted.take(&trust, tls, authenticator).map(|()| trust));
         let tolerates = args.authentication_tolerate_lookup_failure.unwrap_or(self.kind.tolerates_lookup_failure);
-        let first = match taken {
-            Ok(trust) => Some(trust),
-            Err(why) if tolerates => {
-                tracing::warn!(why, "whom to trust could not be looked up: client certificates may not work");
-                None
-            }
-            Err(why) => bail!("unable to load configmap based request-header-client-ca-file: {why}"),
-        };
-        tokio::spawn(authentication::follow(api, wanted, Arc::downgrade(tls), authenticator.clone(), first));
-        Ok(())
+        authentication::look_up(api, wanted, tls, &authenticator.headers, tolerates).await.map_err(anyhow::Error::msg)
     }
 
     /// Waits until the process is told to end.

@@ -9,7 +9,7 @@ mod newer;
 
 use crate::values::parse_bool;
 use Effect::{Elsewhere, Fixed, Grown, Switch};
-use Stage::{Alpha, Beta};
+use Stage::{Alpha, Beta, Deprecated};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
@@ -165,6 +165,7 @@ pub fn help() -> String {
 enum Stage {
     Alpha,
     Beta,
+    Deprecated,
 }
 
 impl Stage {
@@ -172,6 +173,7 @@ impl Stage {
         match self {
             Alpha => "ALPHA",
             Beta => "BETA",
+            Deprecated => "DEPRECATED",
         }
     }
 }
@@ -266,6 +268,8 @@ const GATES: &[Gate] = &[
     gate("HyperVContainer", Alpha, false, Elsewhere),
     gate("IPv6DualStack", Alpha, false, Fixed(false, "services get addresses of one family")),
     gate("ImmutableEphemeralVolumes", Alpha, false, Fixed(true, "secrets and config maps may be immutable")),
+    // Encryption at rest by plug-ins of version 1: off by default since 1.29.
+    gate("KMSv1", Deprecated, false, Switch),
     gate("KubeletPodResources", Beta, true, Elsewhere),
     gate("LegacyNodeRoleBehavior", Alpha, true, Elsewhere),
     gate("LocalStorageCapacityIsolation", Beta, true, Fixed(true, "limits of local storage are kept")),

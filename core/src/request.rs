@@ -99,6 +99,8 @@ pub struct DeleteOptions {
     pub propagation_policy: Option<String>,
     pub precondition_uid: Option<String>,
     pub precondition_resource_version: Option<String>,
+    /// One of many that are deleted at once, which admission is told of by no name.
+    pub is_collective: bool,
 }
 
 #[derive(Debug, Clone, Default)]

@@ -2,6 +2,7 @@
 
 use crate::admission::registered::Registered;
 use crate::authz::rbac::RbacIndex;
+use crate::authz::{Authorizer, Chain, Consulted, NodeGraph};
 use crate::event::{Offset, Record};
 use crate::kinds::custom::{self, Conversion};
 use crate::kinds::{Claims, Kind, KindId, Registry};
@@ -26,6 +27,8 @@ pub struct State {
     pub registered: Registered,
     /// The last event on a role or binding.
     pub rbac_offset: Offset,
+    /// What leads to which node, where the Node authorizer asks for it.
+    pub nodes: Option<NodeGraph>,
     pub definitions: Definitions,
     /// The namespaces that are going away.
     pub terminating: OrdSet<Arc<str>>,
@@ -101,6 +104,7 @@ impl State {
             rbac: RbacIndex::default(),
             registered: Registered::default(),
             rbac_offset: Offset::ZERO,
+            nodes: None,
             definitions: Definitions::default(),
             terminating: OrdSet::new(),
             expiring: OrdMap::new(),
@@ -108,6 +112,23 @@ impl State {
             orphans: OrdMap::new(),
             claims: OrdMap::new(),
         }
+    }
+
+    /// Keeps the graph of nodes from here on.
+    pub fn follow_nodes(&mut self) {
+        let mut graph = NodeGraph::default();
+        for (id, objects) in &self.collections {
+            let Some(relation) = self.kind(*id).relation else { continue };
+            for (key, entry) in objects.iter() {
+                graph.note(relation, key, None, Some(&entry.document()));
+            }
+        }
+        self.nodes = Some(graph);
+    }
+
+    /// The chain over the roles and nodes of this state.
+    pub fn authorizer<'a>(&'a self, chain: &'a Arc<Chain>, consulted: &'a Consulted) -> Authorizer<'a> {
+        Authorizer { chain, rbac: &self.rbac, nodes: self.nodes.as_ref(), consulted }
     }
 
     pub fn kind(&self, id: KindId) -> &Kind {

@@ -7,7 +7,8 @@ mod world;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_core::Refusal;
-use holdfast_core::authz::{Mode, User};
+use holdfast_core::authz::User;
+use holdfast_core::authz::chain::Way;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use world::{DEFINITIONS, World};
@@ -20,7 +21,7 @@ const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 /// A cluster in which `jane` holds `rules` everywhere, and an admin everything.
 fn cluster(rules: Value) -> World {
     let mut world = World::new();
-    world.settings.modes = vec![Mode::Rbac];
+    world.settings.authorization = Way::Rbac.into();
     world.user = Arc::new(User::new("root", &["system:masters"]));
     let everything = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]);
     let gathering = json!({"clusterRoleSelectors": [{"matchLabels": {"to-admin": "true"}}]});

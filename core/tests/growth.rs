@@ -5,7 +5,8 @@
 mod world;
 
 use holdfast_core::Refusal;
-use holdfast_core::authz::{Mode, User};
+use holdfast_core::authz::User;
+use holdfast_core::authz::chain::Way;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use world::World;
@@ -27,7 +28,7 @@ fn variable(name: &str) -> Value {
 #[test]
 fn patches_cannot_grow_an_object_without_end() {
     let mut world = World::new();
-    world.settings.modes = vec![Mode::AlwaysAllow];
+    world.settings.authorization = Way::AlwaysAllow.into();
     world.user = Arc::new(User::new("jane", &[]));
     let mut apply = |name: &str| world.apply(PATH, &variable(name), name);
     for number in 0..7 {

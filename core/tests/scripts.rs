@@ -14,7 +14,8 @@ mod words;
 
 use holdfast_core::Refusal;
 use holdfast_core::apply::apply;
-use holdfast_core::authz::{Mode, User};
+use holdfast_core::authz::User;
+use holdfast_core::authz::chain::Way;
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::{KindId, registry};
 use holdfast_core::list::{self, Continue, Selection};
@@ -146,7 +147,7 @@ impl World {
     fn judge(&mut self, line: &Line, request: &Request) -> String {
         let mut settings = self.settings.clone();
         if line.option("user").is_some() {
-            settings.modes = vec![Mode::Rbac];
+            settings.authorization = Way::Rbac.into();
         }
         let decision = match pipeline::decide(&self.state, &settings, request, self.stamp()) {
             Ok(decision) => decision,

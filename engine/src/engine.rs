@@ -3,7 +3,7 @@
 use crate::forked::{ForkedLog, Holds, Room};
 use crate::hub::Hub;
 use crate::limits::Limits;
-use crate::log::{Fault, Log, LogRead};
+use crate::log::{Fault, Log, LogRead, Prepared};
 use crate::past::{Memory, View};
 use crate::pins::Pins;
 use crate::planted::{Bug, planted};
@@ -18,6 +18,8 @@ use crossbeam::channel::Receiver;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Call;
 use holdfast_core::apply::hold;
+use holdfast_core::authz::Mode;
+use holdfast_core::authz::webhook::{self, Question};
 use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::custom::is_storage;
 use holdfast_core::kinds::{Kind, Registry};
@@ -72,6 +74,9 @@ pub trait Outside: Send + Sync + 'static {
 
     /// Asks a webhook what it thinks of a write: the body of its answer, or why there is none.
     async fn review(&self, call: &Call) -> Result<Vec<u8>, String>;
+
+    /// Asks a webhook what a user may do.
+    async fn authorize(&self, question: &Question) -> webhook::Answer;
 
     /// A token that says this.
     async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal>;
@@ -130,12 +135,15 @@ impl Engine {
     /// Over a log whose state is known.
     fn over(
         log: Arc<dyn Log>,
-        (state, built_in): (State, Arc<Registry>),
+        (mut state, built_in): (State, Arc<Registry>),
         mut options: Options,
         hub: Hub,
         (commands_max, reads): (usize, Reads),
     ) -> Result<(Arc<Engine>, Writer, Receiver<Input>), Fault> {
         options.settings.token_key = TokenKey(log.secret()?);
+        if state.nodes.is_none() && options.settings.authorization.now().has(Mode::Node) {
+            state.follow_nodes();
+        }
         let hub = Arc::new(hub);
         hub.start_at(state.offset);
         let published = Arc::new(ArcSwap::from_pointee(state.clone()));
@@ -267,6 +275,7 @@ impl Engine {
         actor: Actor,
         stamp: Stamp,
     ) -> Result<Vec<Arc<Entry>>, Rejection> {
+        self.prepare_log(&writes).await?;
         let (sender, receiver) = oneshot::channel();
         let command = Command { writes, expects, actor, time_ms: stamp.time.as_millisecond(), answer: sender };
         self.queue.hand_over(Input::Commit(Box::new(command))).map_err(|unsent| match unsent {
@@ -275,6 +284,18 @@ impl Engine {
         })?;
         let stopped = |_| Err(Rejection::Failed("the writer stopped before it answered".into()));
         receiver.await.unwrap_or_else(stopped)
+    }
+
+    /// Has fetched what the log needs for the writes: the writer waits for nobody.
+    async fn prepare_log(&self, writes: &[Write]) -> Result<(), Rejection> {
+        let prepared: Vec<Prepared> = {
+            let state = self.snapshot();
+            writes.iter().filter_map(|write| self.log.prepare(&state.kind(write.kind).storage)).collect()
+        };
+        for prepared in prepared {
+            prepared.await.map_err(|fault| Rejection::Failed(fault.to_string()))?;
+        }
+        Ok(())
     }
 
     /// What seals continue tokens.
@@ -319,10 +340,10 @@ impl Engine {
         }
         if !token.past {
             let log = self.log.clone();
-            let since = self.reads.run(move || log.scan(None, offset, 1)).await;
+            let since = self.reads.run(move || log.next_time(offset)).await;
             let since = since.map_err(Refusal::fault)?;
             let limit_ms = self.stamp().time.as_millisecond() - crate::pins::LIFETIME.as_millis() as i64;
-            if since.first().is_some_and(|record| record.time_ms < limit_ms) {
+            if since.is_some_and(|(_, time_ms)| time_ms < limit_ms) {
                 return Err(expired());
             }
         }

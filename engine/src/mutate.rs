@@ -7,12 +7,14 @@ use crate::turns::Turn;
 use crate::writer::{Contested, Rejection};
 use holdfast_core::Refusal;
 use holdfast_core::admission::{Call, Told};
+use holdfast_core::authz::Consulted;
+use holdfast_core::authz::webhook::Question;
 use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::{Page, Selection};
 use holdfast_core::object::meta::{Document, fields, metadata_mut};
 use holdfast_core::pipeline::{
-    self, Answer, Answers, Decision, Effect, Judgement, Representation, SignedToken, TokenClaims,
+    self, Answer, Answers, Decision, Effect, Judgement, Representation, Reviewed, SignedToken, TokenClaims,
 };
 use holdfast_core::refusal::{Internal, Subject, Unavailable, Unreasoned, WebhookFault};
 use holdfast_core::request::{Request, Verb};
@@ -36,8 +38,6 @@ const TURN_DOUBLINGS_MAX: u32 = 5;
 const CONTESTED_MAX: usize = 16;
 /// How many objects a webhook is given at a time.
 const CONVERSIONS_MAX: usize = 500;
-/// How many deletions of a mass deletion are under way at a time.
-const DELETIONS_MAX: usize = 256;
 
 /// What a mutation came to.
 pub enum Reply {
@@ -180,9 +180,13 @@ impl Engine {
     ) -> Result<Attempt, Refusal> {
         let snapshot = self.snapshot();
         let request = &*request.retarget(&snapshot.registry, kind)?;
-        let decision = self.judge(&snapshot, request, stamp, answers, told).await?;
+        let mut decision = self.judge(&snapshot, request, stamp, answers, told).await?;
         if request.options.dry_run && !planted(Bug::DryRunWrites) {
             return Ok(Attempt::Done(rehearsed(&snapshot, request, decision)));
+        }
+        if let Some(version) = self.outdated(&decision).await? {
+            answers.outdated(version);
+            decision = self.judge(&snapshot, request, stamp, answers, told).await?;
         }
         // Who has its turn waits for no other: it loses where others have theirs, and then stands in line for both.
         if !in_turn && let Some(contested) = self.turns().contested(written(&decision)) {
@@ -201,10 +205,32 @@ impl Engine {
         }
     }
 
+    /// The version that a decision leaves as it is, though the log would keep it otherwise now.
+    async fn outdated(&self, decision: &Decision) -> Result<Option<Offset>, Refusal> {
+        let (true, Answer::Entry { entry, .. }) = (decision.writes.is_empty(), &decision.answer) else {
+            return Ok(None);
+        };
+        let (log, version) = (self.log().clone(), entry.offset);
+        if !log.encrypts() {
+            return Ok(None);
+        }
+        let outdated = self.reads().run(move || log.is_outdated(version)).await.map_err(Refusal::fault)?;
+        Ok(outdated.then_some(version))
+    }
+
     /// What a mutation would come to in this state.
     pub async fn rehearse(&self, state: &State, request: &Request, told: &mut Told) -> Result<Reply, Refusal> {
         let decision = self.judge(state, request, self.stamp(), &mut Answers::default(), told).await?;
         Ok(rehearsed(state, request, decision))
+    }
+
+    /// Has admission look at a request that nothing is written for. Gives back the document that it let through.
+    pub async fn admit(&self, state: &State, request: &Request, told: &mut Told) -> Result<Document, Refusal> {
+        let decision = self.judge(state, request, self.stamp(), &mut Answers::default(), told).await?;
+        match decision.answer {
+            Answer::Document { document, .. } => Ok(document),
+            _ => Err(Refusal::Internal(Internal::NoDecision { verb: request.verb.as_str() })),
+        }
     }
 
     /// Judges a mutation, and has done outside what only the outside can do.
@@ -232,9 +258,12 @@ impl Engine {
                     answers.counted(buckets, empty);
                 }
                 Judgement::Need(Effect::Review(calls)) => {
-                    for (call, answer) in self.review(calls).await {
-                        answers.reviewed(call, answer);
+                    for (call, reviewed) in self.review(calls).await {
+                        answers.reviewed(call, reviewed);
                     }
+                }
+                Judgement::Need(Effect::Authorize(questions)) => {
+                    self.consult(&answers.consulted, questions).await;
                 }
                 Judgement::Need(Effect::Sign(claims)) => {
                     let signed = self.sign(&claims).await?;
@@ -286,11 +315,12 @@ impl Engine {
             let meta = &document["metadata"];
             let mut one = request.clone();
             one.verb = Verb::Delete;
+            one.options.delete.is_collective = true;
             one.target.name = meta["name"].as_str().map(str::to_owned);
             one.target.namespace = meta["namespace"].as_str().map(str::to_owned);
             let engine = self.clone();
             deletions.spawn(async move { engine.mutate(&one).await });
-            if deletions.len() >= DELETIONS_MAX {
+            if deletions.len() >= self.settings().deletions_max.max(1) {
                 check_deletion(deletions.join_next().await)?;
             }
         }
@@ -312,19 +342,33 @@ impl Engine {
     }
 
     /// Asks webhooks, all at once; what each sends back, or why it does not.
-    async fn review(&self, calls: Vec<Call>) -> Vec<(Call, Result<Vec<u8>, String>)> {
+    async fn review(&self, calls: Vec<Call>) -> Vec<(Call, Reviewed)> {
         let Some(outside) = self.outside() else {
-            return calls.into_iter().map(|call| (call, Err("no webhook can be called from here".into()))).collect();
+            let none = || Reviewed { answer: Err("no webhook can be called from here".into()), nanos: 0 };
+            return calls.into_iter().map(|call| (call, none())).collect();
         };
+        let ticks = self.settings().ticks;
         let mut asked = tokio::task::JoinSet::new();
         for call in calls {
             let outside = outside.clone();
             asked.spawn(async move {
+                let began = ticks();
                 let answer = outside.review(&call).await;
-                (call, answer)
+                (call, Reviewed { answer, nanos: ticks().saturating_sub(began) })
             });
         }
         asked.join_all().await
+    }
+
+    /// Has authorization webhooks answer questions.
+    pub async fn consult(&self, consulted: &Consulted, questions: Vec<Question>) {
+        for question in questions {
+            let answer = match self.outside() {
+                Some(outside) => outside.authorize(&question).await,
+                None => Err("no webhook can be called from here".into()),
+            };
+            consulted.answered(question, answer);
+        }
     }
 
     async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal> {

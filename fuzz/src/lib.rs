@@ -12,10 +12,11 @@ mod world;
 pub use expressions::{cel, cel_made, structural, structural_made};
 
 use base64::Engine as _;
+use holdfast_core::authz::chain::Way;
 use holdfast_core::authz::escalation::{self, Authorize, Grant};
 use holdfast_core::authz::rbac::RbacIndex;
 use holdfast_core::authz::role::RoleKind;
-use holdfast_core::authz::{Attributes, Authorizer, Mode, User};
+use holdfast_core::authz::{Attributes, Authorizer, Chain, Consulted, User};
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::kinds::apply_defaults;
 use holdfast_core::kinds::registry;
@@ -372,7 +373,8 @@ pub fn rbac(bytes: &[u8]) {
     index.aggregate("web");
     index.stale_aggregates();
     let user = User::new("jane", &["system:authenticated"]);
-    let authorizer = Authorizer { modes: &[Mode::Rbac], rbac: &index };
+    let (chain, consulted) = (std::sync::Arc::new(Chain::new(vec![Way::Rbac])), Consulted::default());
+    let authorizer = Authorizer { chain: &chain, rbac: &index, nodes: None, consulted: &consulted };
     authorizer.authorize(&user, &Attributes::path("get", "/healthz"));
     authorizer.rules_for(&user, "default");
     let hooks: [Authorize; 3] = [escalation::cluster_role, escalation::namespaced_role, escalation::binding];

@@ -49,8 +49,10 @@ pub struct Connector {
     server_name: ServerName<'static>,
     config: Arc<ClientConfig>,
     service: Option<(String, String, u16)>,
-    resolver: Arc<Resolver>,
-    inside: Option<Inside>,
+    /// Finds the Service; there wherever one is named.
+    resolver: Option<Arc<Resolver>>,
+    /// The server in this process that answers instead, and what it answers from.
+    inside: Option<(Inside, Arc<Engine>)>,
 }
 
 /// Why there is no connection, in Go's words.
@@ -67,6 +69,13 @@ impl Connector {
         resolver: Arc<Resolver>,
         inside: Option<Inside>,
     ) -> Result<Connector, String> {
+        let direct = Connector::direct(server_name, trust, identity)?;
+        let inside = inside.map(|inside| (inside, resolver.engine.clone()));
+        Ok(Connector { service, resolver: Some(resolver), inside, ..direct })
+    }
+
+    /// Connections to where URLs say.
+    pub fn direct(server_name: &str, trust: &TlsTrust, identity: Option<&Identity>) -> Result<Connector, String> {
         let name =
             ServerName::try_from(server_name.to_owned()).map_err(|_| format!("{server_name:?} is no host name"))?;
         let verifier = Arc::new(ServerVerifier::new(trust)?);
@@ -81,23 +90,23 @@ impl Connector {
             Some(Identity(certified)) => builder.with_client_cert_resolver(certified.clone()),
         };
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Connector { server_name: name, config: Arc::new(config), service, resolver, inside })
+        Ok(Connector { server_name: name, config: Arc::new(config), service: None, resolver: None, inside: None })
     }
 
     /// A connection to where the URL says, or to the Service. HTTP/1.1 alone, unless told otherwise.
     pub async fn connect(&self, url: &http::Uri, http2: bool) -> Result<Link, DialError> {
-        if let Some(inside) = &self.inside {
+        if let Some((inside, engine)) = &self.inside {
             let (ours, theirs) = tokio::io::duplex(INSIDE_BYTES);
-            inside(&self.resolver.engine, theirs);
+            inside(engine, theirs);
             return Ok(Link::Inside(ours));
         }
-        let (host, port) = match &self.service {
-            Some((namespace, name, port)) => {
-                let address = self.resolver.address(namespace, name, *port);
+        let (host, port) = match self.service.as_ref().zip(self.resolver.as_ref()) {
+            Some(((namespace, name, port), resolver)) => {
+                let address = resolver.address(namespace, name, *port);
                 let address = address.map_err(|error| DialError(error.to_string()))?;
                 (address.host, address.port)
             }
-            None => {
+            _ => {
                 let host = url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
                 (host, url.port_u16().unwrap_or(443))
             }

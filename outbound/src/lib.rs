@@ -1,10 +1,12 @@
 //! Calls that the server makes: to servers that answer for parts of the API, and to webhooks.
 //!
-//! [`Outbound`] keeps connections for the next call. Errors read as Go's client words them, because they end up in
+//! [`Outbound`] keeps connections for the next call; [`kubeconfig::Posting`] is about one server that a kubeconfig
+//! names. Errors read as Go's client words them, because they end up in
 //! messages that people know from Kubernetes.
 
 mod connect;
 pub mod conversion;
+pub mod kubeconfig;
 pub mod trust;
 mod words;
 

@@ -153,6 +153,7 @@ pub fn of_status(code: StatusCode, is_text: bool, body: &[u8]) -> OutboundError 
     let text = String::from_utf8_lossy(body);
     let text = if is_text { text.trim() } else { "unknown" };
     let message = match code.as_u16() {
+        400 => "the server rejected our request for an unknown reason".into(),
         401 => "the server has asked for the client to provide credentials".into(),
         403 => text.to_owned(),
         404 => "the server could not find the requested resource".into(),

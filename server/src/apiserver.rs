@@ -1,11 +1,13 @@
 //! `holdfast apiserver`: opens the log, starts the engine, and serves until told to stop.
 
+use crate::authorization::Authorization;
 use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
-use crate::{admission, aggregation, authentication, tls};
+use crate::{admission, aggregation, authentication, encryption, tls};
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_audit::Auditor;
+use holdfast_authorization::Webhooks;
 use holdfast_chronicle::clock::SystemClock;
 use holdfast_chronicle::fork::ForkHere;
 use holdfast_component::files::keep_others_out;
@@ -16,6 +18,7 @@ use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_serv
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::{known, registry};
 use holdfast_core::pipeline::Settings;
+use holdfast_encryption::{Live, SealedLog};
 use holdfast_engine::retention::{self, Retention};
 use holdfast_engine::volatile::VolatileLog;
 use holdfast_engine::{Engine, Log, Options};
@@ -36,6 +39,8 @@ use tokio::task::JoinSet;
 
 /// What a log in memory may take, history and all, when no option says so.
 const MEMORY_MAX: u64 = 64 << 20;
+/// How long a request may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long suites that finish a deletion themselves have for it.
 const ENVTEST_NAMESPACE_GRACE: Duration = Duration::from_secs(2);
 
@@ -138,20 +143,30 @@ impl Server {
     /// Starts it, has `work` done once `/readyz` is ok, and ends it when that is done.
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
         let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, plugins_left_out } = self;
+        authentication::check(&args)?;
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
+        let Authorization { chain, webhooks, followed } = args.authorization.authorization(default_mode)?;
         let settings = Settings {
             service_range: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
-            modes: args.authorization_mode.clone().map_or_else(|| vec![default_mode], |modes| modes.0),
+            authorization: chain,
             admission: admission::chain(&args.admission, plugins_left_out)?,
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
             token_seconds_max: args.authentication.token_seconds_max()?,
             extend_tokens: args.authentication.service_account_extend_token_expiration,
+            ticks: holdfast_service::ticks,
+            deletions_max: args
+                .delete_collection_workers
+                .map_or(Settings::default().deletions_max, |workers| usize::try_from(workers).unwrap_or(0).max(1)),
             ..Settings::default()
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };
-        let engine = Engine::open(log, Arc::new(registry().clone()), options)?;
+        let gates = args.gates.gates().map_err(|why| anyhow!("--feature-gates: {why}"))?;
+        let (keys, follow) = args.encryption.live(&gates)?;
+        let log: Arc<dyn Log> = Arc::new(SealedLog::new(log, keys.clone()));
+        let registry = Arc::new(registry().clone());
+        let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
         let runtime = holdfast_chronicle::runtime()?;
         let served = async {
             let mut signals = Signals::catch()?;
@@ -161,8 +176,12 @@ impl Server {
             let address = listener.local_addr()?;
             let forks_max = args.forks_max.unwrap_or(default_forks_max);
             let auditor = args.audit.auditor().await?;
-            let beside = Beside { forker, forks_max, auditor: auditor.clone(), components };
-            let transport = transport(&args, engine.clone(), address, beside).await?;
+            let beside =
+                Beside { forker, forks_max, auditor: auditor.clone(), components, webhooks, keys: keys.clone() };
+            if let Some(followed) = followed {
+                tokio::spawn(holdfast_authorization::follow(followed));
+            }
+            let transport = transport(&args, engine.clone(), address, &tls, beside).await?;
             let service = transport.service();
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
@@ -171,6 +190,10 @@ impl Server {
             tokio::spawn(serving::follow(Arc::downgrade(&tls)));
             let serving = tokio::spawn(serve(transport.clone(), listener, tls, streams));
             tokio::spawn(housekeeping::run(service.clone()));
+            keys.start();
+            if let Some(follow) = follow {
+                tokio::spawn(keys.follow(follow));
+            }
             tokio::spawn(retention::run(Arc::downgrade(&engine), retention));
             make_objects(&args, service, address).await?;
             let mut kept = JoinSet::new();
@@ -240,21 +263,26 @@ struct Beside {
     forks_max: u32,
     auditor: Option<Arc<Auditor>>,
     components: Components,
+    keys: Arc<Live>,
+    webhooks: Arc<Webhooks>,
 }
 
 async fn transport(
     args: &Args,
     engine: Arc<Engine>,
     address: SocketAddr,
-    Beside { forker, forks_max, auditor, components }: Beside,
+    tls: &Arc<LiveTls>,
+    Beside { forker, forks_max, auditor, components, webhooks, keys }: Beside,
 ) -> Result<Arc<Transport>> {
-    let anonymous = args.anonymous_auth && !everybody_may(&engine);
-    let authenticator = authentication::authenticator(args, anonymous).await?;
+    let anonymous = args.anonymous_auth.unwrap_or(true) && !everybody_may(&engine);
+    let (authenticator, counted) = authentication::authenticator(args, anonymous).await?;
+    authentication::look_up(args, tls, &authenticator).await?;
     let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
     let builder = Builder {
         authenticator,
         limits,
+        fairness: fairness(args)?,
         features: features(args)?,
         aggregation: aggregation::settings(args, components.inside())?,
         trust: Some(aggregation::trust(args)?),
@@ -264,14 +292,35 @@ async fn transport(
         forker,
         components: Some(Arc::new(move |transport, tasks| components.start(transport, tasks))),
         auditor,
+        checks: encryption::checks(&keys),
+        meters: vec![encryption::meter(&keys)],
+        authorities: Some(webhooks),
         ..Builder::new(engine)
     };
-    Ok(builder.build())
+    let transport = builder.build();
+    transport.service().with_registry(|registry| counted.register(registry));
+    Ok(transport)
+}
+
+/// How long a request waits for its turn at most, where requests wait: a quarter of its time.
+fn fairness(args: &Args) -> Result<Option<Duration>> {
+    let (reading, mutating) = (args.max_requests_inflight, args.max_mutating_requests_inflight);
+    if !args.enable_priority_and_fairness {
+        return Ok(None);
+    }
+    if (reading, mutating) == (0, 0) {
+        bail!(
+            "--enable-priority-and-fairness: --max-requests-inflight={reading} and \
+             --max-mutating-requests-inflight={mutating} are the seats of the server, and they must add up to \
+             something positive"
+        );
+    }
+    Ok(Some(REQUEST_TIMEOUT / 4))
 }
 
 /// Whether everything is allowed to everybody: then nobody is let in without saying who it is, as in Kubernetes.
 fn everybody_may(engine: &Engine) -> bool {
-    let allowed = engine.settings().modes.contains(&Mode::AlwaysAllow);
+    let allowed = engine.settings().authorization.now().has(Mode::AlwaysAllow);
     if allowed {
         tracing::warn!(
             "anonymous requests are refused whatever --anonymous-auth says, because --authorization-mode has AlwaysAllow: \

@@ -3,13 +3,14 @@
 use crate::admission::AdmissionArgs;
 use crate::audit::AuditArgs;
 use crate::authentication::AuthenticationArgs;
+use crate::authorization::AuthorizationArgs;
+use crate::encryption::EncryptionArgs;
 use crate::settled::{self, Settled};
 use clap::ArgAction;
 use holdfast_chronicle::log::HistoryArgs;
 use holdfast_component::gates::GateArgs;
 use holdfast_component::logging::LoggingArgs;
-use holdfast_component::values::parse_duration;
-use holdfast_core::authz::chain::Mode;
+use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_core::kinds::core::ServiceRange;
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -60,9 +61,9 @@ pub struct Args {
     /// Client certificates that these authorities signed are users: the common name, organizations as groups.
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
-    /// Requests without credentials are system:anonymous.
-    #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
-    pub anonymous_auth: bool,
+    /// Requests without credentials are system:anonymous [default: true].
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub anonymous_auth: Option<bool>,
     /// Lines of `token,user,uid,"group,group"`.
     #[arg(long, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
@@ -76,12 +77,10 @@ pub struct Args {
     #[arg(long, value_name = "URL")]
     pub service_account_issuer: Vec<String>,
     /// Audiences that tokens must be for [default: the issuer].
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, alias = "service-account-api-audiences", value_delimiter = ',')]
     pub api_audiences: Vec<String>,
-    /// AlwaysAllow, AlwaysDeny and RBAC, asked in this order [default: AlwaysAllow, and RBAC with up].
-    #[arg(long, value_parser = parse_modes, value_name = "MODES")]
-    pub authorization_mode: Option<Modes>,
-
+    #[command(flatten)]
+    pub authorization: AuthorizationArgs,
     #[command(flatten)]
     pub admission: AdmissionArgs,
 
@@ -100,10 +99,18 @@ pub struct Args {
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub namespace_grace_period: Option<Duration>,
 
-    /// Reading requests in progress at most; 0 for no limit. Watches do not count.
+    /// Objects of a collection that are deleted at once; below 1 means 1 [default: 256].
+    #[arg(long, allow_hyphen_values = true, value_name = "COUNT")]
+    pub delete_collection_workers: Option<i64>,
+
+    /// Requests wait for their turn by flow schemas and priority levels, and both limits together are the seats that
+    /// levels share; false: a request over its limit is refused.
+    #[arg(long, alias = "enable-inflight-quota-handler", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub enable_priority_and_fairness: bool,
+    /// Reading requests in progress at most; without priority and fairness 0 means no limit. Watches do not count.
     #[arg(long, default_value_t = 400)]
     pub max_requests_inflight: u32,
-    /// Writing requests in progress at most; 0 for no limit.
+    /// Writing requests in progress at most; without priority and fairness 0 means no limit.
     #[arg(long, default_value_t = 200)]
     pub max_mutating_requests_inflight: u32,
 
@@ -116,6 +123,8 @@ pub struct Args {
     pub audit: AuditArgs,
     #[command(flatten)]
     pub history: HistoryArgs,
+    #[command(flatten)]
+    pub encryption: EncryptionArgs,
     #[command(flatten)]
     pub authentication: AuthenticationArgs,
     #[command(flatten)]
@@ -171,14 +180,6 @@ pub struct FrontProxyArgs {
     /// Beginnings of headers with more about the user: X-Remote-Extra-.
     #[arg(long, value_delimiter = ',', value_name = "PREFIXES")]
     pub requestheader_extra_headers_prefix: Vec<String>,
-}
-
-/// Authorization modes in their order.
-#[derive(Debug, Clone)]
-pub struct Modes(pub Vec<Mode>);
-
-fn parse_modes(text: &str) -> Result<Modes, String> {
-    Mode::parse_list(text).map(Modes)
 }
 
 fn parse_ports(text: &str) -> Result<(u16, u16), String> {

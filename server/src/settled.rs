@@ -121,6 +121,24 @@ fn no(text: &str) -> Result<(), String> {
     }
 }
 
+fn no_signer(text: &str) -> Result<(), String> {
+    match text {
+        "" => Ok(()),
+        _ => {
+            Err("no other process is asked to sign tokens: they are signed with --service-account-signing-key-file"
+                .into())
+        }
+    }
+}
+
+fn unthrottled(text: &str) -> Result<(), String> {
+    match text.parse::<i64>() {
+        Ok(0) => Ok(()),
+        Ok(_) => Err("streams to nodes, which it would slow down, are not built yet".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 fn etcd3(text: &str) -> Result<(), String> {
     match text {
         "" | "etcd3" => Ok(()),
@@ -139,6 +157,12 @@ impl Options for ApiServer {
         row("default-watch-cache-size", Form::Value, number, "Any: watches are served from the log"),
         row("deserialization-cache-size", Form::Value, number, "Any: there is no such cache"),
         row("enable-logs-handler", Form::Switch, no, "False: logs are not served"),
+        row(
+            "max-connection-bytes-per-sec",
+            Form::Value,
+            unthrottled,
+            "0: no throttle. It is for streams to nodes, and none is piped to a node yet",
+        ),
         row("profiling", Form::Switch, no, "False: there are no profiles"),
         row(
             "runtime-config",
@@ -147,8 +171,15 @@ impl Options for ApiServer {
             "APIs to turn on; all are on, and none can be turned off",
         ),
         row("service-account-lookup", Form::Switch, yes, "True: accounts of tokens are always looked up"),
+        row(
+            "service-account-signing-endpoint",
+            Form::Value,
+            no_signer,
+            "Empty: tokens are signed with --service-account-signing-key-file",
+        ),
         row("storage-backend", Form::Value, etcd3, "etcd3: it says nothing about the embedded log"),
         row("storage-media-type", Form::Value, any, "Any: the log has a format of its own"),
+        row("target-ram-mb", Form::Value, number, "Any: it sized watch caches, and there are none"),
         row("watch-cache", Form::Switch, boolean, "Any: reads and watches are always served from memory"),
         row("watch-cache-sizes", Form::Value, any, "Any: watches are served from the log"),
     ];

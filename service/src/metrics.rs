@@ -4,7 +4,12 @@
 //! or the table could be made to grow.
 
 use crate::Reply;
+use crate::admission_metrics::AdmissionMetrics;
+use crate::decisions::Decisions;
+use crate::fairness::{Flow, Measures};
 use holdfast_core::Refusal;
+use holdfast_core::admission::Told;
+use holdfast_core::authz::{Judged, User};
 use holdfast_core::event::Offset;
 use holdfast_core::state::State;
 use holdfast_engine::Size;
@@ -15,7 +20,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
@@ -38,6 +43,16 @@ struct KindLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct UserLabels {
+    username: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResourceLabels {
     resource: String,
 }
@@ -55,6 +70,14 @@ pub struct Metrics {
     let_go_events: Gauge,
     let_go_bytes: Gauge,
     rejected: Counter,
+    terminations: Family<RequestLabels, Counter>,
+    pub(crate) fairness: Measures,
+    decisions: Decisions,
+    // Kubernetes' names of these two do not end as those of counters must here.
+    attempts: Family<ResultLabels, Gauge>,
+    users: Family<UserLabels, Gauge>,
+    authentications: Family<ResultLabels, Histogram>,
+    admission: AdmissionMetrics,
 }
 
 /// One request as it is counted, when this is dropped. Without a code there was no answer to count.
@@ -62,6 +85,8 @@ pub struct Metrics {
 pub struct Record {
     counting: Option<(Arc<Metrics>, Instant)>,
     pub(crate) labels: RequestLabels,
+    /// Of flow control, where the request came that far.
+    pub(crate) flow: Option<Arc<Flow>>,
 }
 
 impl Default for Metrics {
@@ -77,6 +102,11 @@ impl Default for Metrics {
         let offset = Gauge::default();
         let [oldest, log_bytes, let_go_events, let_go_bytes]: [Gauge; 4] = Default::default();
         let rejected = Counter::default();
+        let terminations = Family::default();
+        let (attempts, users) = (Family::default(), Family::default());
+        let authentications = Family::<ResultLabels, Histogram>::new_with_constructor(|| {
+            Histogram::new(std::iter::successors(Some(0.001), |bound| Some(bound * 2.0)).take(15))
+        });
         registry.register("apiserver_request", "Requests answered", requests.clone());
         registry.register("apiserver_request_duration_seconds", "Time until the answer began", durations.clone());
         registry.register("apiserver_current_inflight_requests", "Requests in progress", inflight.clone());
@@ -88,6 +118,16 @@ impl Default for Metrics {
         registry.register("holdfast_log_let_go_events", "Events let go since the start", let_go_events.clone());
         registry.register("holdfast_log_let_go_bytes", "What they took", let_go_bytes.clone());
         registry.register("apiserver_rejected_requests", "Requests over the in-flight limits", rejected.clone());
+        let help = "Requests ended to protect the server";
+        registry.register("apiserver_request_terminations", help, terminations.clone());
+        let fairness = Measures::default();
+        fairness.register(&mut registry);
+        let decisions = Decisions::new(&mut registry);
+        registry.register("authentication_attempts", "Requests whose user was looked for", attempts.clone());
+        registry.register("authenticated_user_requests", "Requests whose user was found", users.clone());
+        let what = "Time until the user was found, or not";
+        registry.register("authentication_duration_seconds", what, authentications.clone());
+        let admission = AdmissionMetrics::new(&mut registry);
         Metrics {
             registry: Mutex::new(registry),
             requests,
@@ -101,14 +141,33 @@ impl Default for Metrics {
             let_go_events,
             let_go_bytes,
             rejected,
+            terminations,
+            fairness,
+            decisions,
+            attempts,
+            users,
+            authentications,
+            admission,
         }
     }
 }
 
 impl Record {
+    /// What flow control made of the request.
+    pub fn flow(&self) -> Option<&Arc<Flow>> {
+        self.flow.as_ref()
+    }
+
     /// Says what the request came to; whoever renders the answer may know better.
     pub fn code(&mut self, code: u16) {
         self.labels.code = code;
+    }
+
+    /// Counts what admission told of the request.
+    pub(crate) fn admitted(&self, told: &Told) {
+        if let Some((metrics, _)) = &self.counting {
+            metrics.admission.note(told, &self.labels);
+        }
     }
 
     pub(crate) fn outcome(&mut self, outcome: Result<&Reply, &Refusal>) {
@@ -120,7 +179,8 @@ impl Drop for Record {
     fn drop(&mut self) {
         let Some((metrics, began)) = self.counting.take().filter(|_| self.labels.code != 0) else { return };
         let RequestLabels { verb, resource, code, .. } = &self.labels;
-        tracing::debug!(verb, resource, code, "answered");
+        let (apf_pl, apf_fs) = self.flow.as_ref().map_or(("", ""), |flow| (flow.level(), &*flow.schema));
+        tracing::debug!(verb, resource, code, apf_pl, apf_fs, "answered");
         if verb != "watch" {
             let verb = VerbLabels { verb: verb.clone() };
             metrics.durations.get_or_create(&verb).observe(began.elapsed().as_secs_f64());
@@ -136,11 +196,34 @@ impl Metrics {
 
     /// Begins to count a request.
     pub fn begin(self: &Arc<Self>) -> Record {
-        Record { counting: Some((self.clone(), Instant::now())), labels: RequestLabels::default() }
+        let counting = Some((self.clone(), Instant::now()));
+        Record { counting, labels: RequestLabels::default(), flow: None }
     }
 
-    pub fn rejected(&self) {
+    /// Counts what authorization came to.
+    pub fn authorized(&self, judged: &Judged, took: Duration) {
+        self.decisions.count(judged, took);
+    }
+
+    /// Counts a request that is refused because there are too many.
+    pub fn rejected(&self, record: &Record) {
         self.rejected.inc();
+        self.terminations.get_or_create(&RequestLabels { code: 429, ..record.labels.clone() }).inc();
+    }
+
+    /// Counts how it was found out who asks, or not.
+    pub fn authenticated(&self, found: &Result<Option<Arc<User>>, String>, time: Duration) {
+        let result = match found {
+            Ok(Some(_)) => "success",
+            Ok(None) => "failure",
+            Err(_) => "error",
+        };
+        let labels = ResultLabels { result };
+        self.attempts.get_or_create(&labels).inc();
+        self.authentications.get_or_create(&labels).observe(time.as_secs_f64());
+        if let Ok(Some(user)) = found {
+            self.users.get_or_create(&UserLabels { username: counted_as(&user.name).to_owned() }).inc();
+        }
     }
 
     /// Counts a watch for as long as the result lives.
@@ -178,6 +261,15 @@ impl Metrics {
             &self.registry.lock().unwrap_or_else(PoisonError::into_inner),
         );
         text
+    }
+}
+
+/// As whom a user is counted: few are by name, or the table could be made to grow.
+fn counted_as(name: &str) -> &str {
+    match name {
+        "admin" | "client" | "kube_proxy" | "kubelet" | "system:serviceaccount:kube-system:default" => name,
+        address if address.contains('@') => "email_id",
+        _ => "other",
     }
 }
 

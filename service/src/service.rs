@@ -1,15 +1,16 @@
 //! The door itself: every call passes the layers, and no call can take the server with it.
 
+use crate::fairness::Fairness;
 use crate::layers::{self, FlowControl, Layer, Next, Outcome, Passage};
 use crate::metrics::{Metrics, Watching};
 use crate::reply::Answer;
 use crate::tokens::{NoTokens, Tokens};
-use crate::{Asked, Call, Reply, RequestId, Share, Source};
+use crate::{Asked, Authorities, Call, Reply, RequestId, Share, Source};
 use futures_util::FutureExt;
 use holdfast_audit::{Auditor, Ended};
 use holdfast_core::Refusal;
-use holdfast_core::authz::User;
-use holdfast_core::authz::chain::Authorizer;
+use holdfast_core::authz::webhook::Question;
+use holdfast_core::authz::{Authorizer, Consulted, User};
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Kind;
 use holdfast_core::refusal::Internal;
@@ -20,6 +21,7 @@ use prometheus_client::registry::Registry;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// One a server, shared by every transport and everybody in the process.
 pub struct Service {
@@ -29,6 +31,8 @@ pub struct Service {
     flow: Arc<FlowControl>,
     tokens: Arc<dyn Tokens>,
     auditor: Option<Arc<Auditor>>,
+    meters: Vec<Meter>,
+    authorities: Option<Arc<dyn Authorities>>,
     /// The version up to which roles have been gathered.
     gathered: AtomicU64,
 }
@@ -36,11 +40,20 @@ pub struct Service {
 /// What the operator says about the door.
 pub struct Options {
     pub limits: Limits,
+    /// Requests wait for their turn, at most as long as this says; otherwise who is over the limits is refused.
+    pub fairness: Option<Duration>,
     /// Knows whose a token is; without it no token is anybody's.
     pub tokens: Arc<dyn Tokens>,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
+    /// What is counted elsewhere, and told with what is counted here.
+    pub meters: Vec<Meter>,
+    /// Counts what authorization webhooks are asked, where there are any.
+    pub authorities: Option<Arc<dyn Authorities>>,
 }
+
+/// Metrics as text, without the line that ends it.
+pub type Meter = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// How many requests may be in progress at once; zero for any number. Watches do not count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,15 +64,21 @@ pub struct Limits {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { limits: Limits::default(), tokens: Arc::new(NoTokens), auditor: None }
+        let (limits, tokens) = (Limits::default(), Arc::new(NoTokens));
+        Options { limits, fairness: None, tokens, auditor: None, meters: Vec::new(), authorities: None }
     }
 }
 
 impl Service {
     pub fn new(engine: Arc<Engine>, options: Options) -> Arc<Service> {
         let metrics = Arc::new(Metrics::default());
-        let flow = FlowControl::new(options.limits, metrics.clone(), engine.stamp().seed);
-        Service::of(engine, metrics, flow, options.tokens, options.auditor)
+        let Limits { reading_max, mutating_max } = options.limits;
+        let fairness = options.fairness.map(|wait_max| {
+            let seats = reading_max.saturating_add(mutating_max);
+            Fairness::new(seats, wait_max, &engine.snapshot(), metrics.fairness.clone())
+        });
+        let flow = FlowControl::new(options.limits, fairness, metrics.clone(), engine.stamp().seed);
+        Service::of(engine, metrics, flow, options)
     }
 
     /// The door of a fork. Whoever comes to it takes places of this one.
@@ -67,7 +86,9 @@ impl Service {
         let metrics = Arc::new(Metrics::default());
         let flow = self.flow.beside(metrics.clone());
         let began = engine.snapshot().offset;
-        let service = Service::of(engine, metrics, flow, tokens, self.auditor.clone());
+        let (auditor, authorities) = (self.auditor.clone(), self.authorities.clone());
+        let options = Options { tokens, auditor, authorities, ..Options::default() };
+        let service = Service::of(engine, metrics, flow, options);
         // What this one has gathered since is none of the fork's.
         service.note_gathered(Some(self.gathered()).filter(|gathered| *gathered <= began).unwrap_or_default());
         service
@@ -77,12 +98,12 @@ impl Service {
         engine: Arc<Engine>,
         metrics: Arc<Metrics>,
         flow: FlowControl,
-        tokens: Arc<dyn Tokens>,
-        auditor: Option<Arc<Auditor>>,
+        Options { tokens, auditor, meters, authorities, .. }: Options,
     ) -> Arc<Service> {
         let flow = Arc::new(flow);
         let layers = layers::all(&metrics, &flow);
-        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, gathered: AtomicU64::default() })
+        let gathered = AtomicU64::default();
+        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, meters, authorities, gathered })
     }
 
     /// The version up to which roles have been gathered.
@@ -155,13 +176,48 @@ impl Service {
         self.auditor.is_some()
     }
 
+    /// Whoever asks authorization webhooks.
+    pub fn authorities(&self) -> Option<Arc<dyn Authorities>> {
+        self.authorities.clone()
+    }
+
     pub(crate) fn auditor(&self) -> Option<&Arc<Auditor>> {
         self.auditor.as_ref()
     }
 
-    /// Judges by the roles of this state.
-    pub fn authorizer<'a>(&'a self, state: &'a State) -> Authorizer<'a> {
-        Authorizer { modes: &self.engine.settings().modes, rbac: &state.rbac }
+    /// Has `judge` ask what users may do, by the roles of this state, and webhooks answer what it cannot do without.
+    pub async fn judged<T>(&self, state: &State, judge: impl Fn(&Authorizer<'_>) -> T) -> T {
+        let consulted = Consulted::default();
+        loop {
+            match self.judged_so_far(state, &consulted, &judge) {
+                Ok(judged) => return judged,
+                Err(open) => self.engine.consult(&consulted, open).await,
+            }
+        }
+    }
+
+    /// The same without waiting: what is to be asked first, where anything is.
+    pub fn judged_so_far<T>(
+        &self,
+        state: &State,
+        consulted: &Consulted,
+        judge: impl Fn(&Authorizer<'_>) -> T,
+    ) -> Result<T, Vec<Question>> {
+        let chain = self.engine.settings().authorization.now();
+        let judged = judge(&state.authorizer(&chain, consulted));
+        match consulted.take_open() {
+            open if open.is_empty() => Ok(judged),
+            open => Err(open),
+        }
+    }
+
+    pub(crate) fn counts(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Who decides whose turn it is, where requests wait for it.
+    pub fn fairness(&self) -> Option<&Arc<Fairness>> {
+        self.flow.fairness()
     }
 
     /// A place among those who wait for what is yet to come, so that nobody waits a thousandfold.
@@ -180,11 +236,21 @@ impl Service {
         let log = self.engine.log().clone();
         let told = self.engine.reads().run(move || Some((log.oldest().ok()?, log.size().ok()?))).await;
         let mut text = self.metrics.render(&self.engine.snapshot(), told, reading, mutating);
-        if let Some(auditor) = &self.auditor {
+        let beside = [
+            self.auditor.as_ref().map(|auditor| auditor.metrics()),
+            self.authorities.as_ref().map(|authorities| authorities.metrics()),
+        ];
+        let meters = self.meters.iter().map(|meter| meter());
+        for more in beside.into_iter().flatten().chain(meters) {
             let end = text.rfind("# EOF").unwrap_or(text.len());
-            text.insert_str(end, &auditor.metrics());
+            text.insert_str(end, &more);
         }
         text
+    }
+
+    /// Counts how it was found out who asks, or not.
+    pub fn count_authentication(&self, found: &Result<Option<Arc<User>>, String>, time: Duration) {
+        self.metrics.authenticated(found, time);
     }
 
     /// How many watches are in progress.

@@ -5,7 +5,7 @@ use crate::disk::Disk;
 use crate::oracle::NODE_PORTS;
 use crate::world::QUEUE_EVENTS;
 use crossbeam::channel::Receiver;
-use holdfast_core::authz::Mode;
+use holdfast_core::authz::chain::Way;
 use holdfast_core::kinds::{Registry, registry};
 use holdfast_core::pipeline::Settings;
 use holdfast_engine::writer::{Command, Input, Writer};
@@ -40,7 +40,7 @@ impl Server {
         let settings = Settings {
             service_range: "10.0.0.0/29".parse()?,
             node_ports: (30000, 30000 + NODE_PORTS as u16 - 1),
-            modes: vec![Mode::Rbac],
+            authorization: Way::Rbac.into(),
             ..Settings::default()
         };
         let options = Options { settings, clock: clock.clone() };

@@ -4,6 +4,9 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose
 use std::path::{Path, PathBuf};
 use time::{Duration, OffsetDateTime};
 
+/// The attribute "organization".
+const ORGANIZATION: [u64; 4] = [2, 5, 4, 10];
+
 pub struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -61,8 +64,9 @@ fn client(name: &str, groups: &[&str]) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
-    for group in groups {
-        params.distinguished_name.push(DnType::OrganizationName, *group);
+    // A name holds one value of a type: the second is of a type that is written in the same way.
+    for (group, kind) in groups.iter().zip([DnType::OrganizationName, DnType::CustomDnType(ORGANIZATION.into())]) {
+        params.distinguished_name.push(kind, *group);
     }
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     params

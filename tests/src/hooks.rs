@@ -1,4 +1,5 @@
-//! Admission webhooks that answer as a scenario says, by the path that is asked.
+//! Webhooks that answer as a scenario says, by the path that is asked: reviews of admission, of tokens, of access and of
+//! images, and documents as they are.
 
 use crate::authority::Authority;
 use base64::Engine as _;
@@ -33,6 +34,8 @@ pub struct Hooks {
     shared: Arc<Mutex<Shared>>,
     /// What scenarios call them and their authorities, and what that is here.
     pub names: Vec<(&'static str, String)>,
+    /// Who vouches for them, as PEM.
+    pub authority: String,
     _tasks: JoinSet<()>,
 }
 
@@ -55,7 +58,7 @@ impl Hooks {
             ("<ca>", encoded(&ours)),
             ("<other-ca>", encoded(&others)),
         ];
-        Hooks { shared, names, _tasks: tasks }
+        Hooks { shared, names, authority: ours.pem().to_owned(), _tasks: tasks }
     }
 
     pub fn behave(&self, path: &str, behaviour: Value) {
@@ -63,7 +66,7 @@ impl Hooks {
         shared.behaviour.insert(path.to_owned(), (behaviour, 0));
     }
 
-    /// What was asked since the last time, in order: `{path, query, request}`.
+    /// What was asked since the last time, in order: `{path, query, authorization, body}`.
     pub fn take_calls(&self) -> Vec<Value> {
         std::mem::take(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner).calls)
     }
@@ -105,11 +108,16 @@ async fn answer(
     shared: Arc<Mutex<Shared>>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or("").to_owned());
+    let posted = request.method() == http::Method::POST;
+    let authorization = request.headers().get("authorization").and_then(|value| value.to_str().ok());
+    let authorization = authorization.map(str::to_owned);
     let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let review: Value = serde_json::from_slice(&body).unwrap_or_default();
     let behaviour = {
         let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.calls.push(json!({"path": path, "query": query, "request": review["request"]}));
+        if posted {
+            shared.calls.push(json!({"path": path, "query": query, "authorization": authorization, "body": review}));
+        }
         shared.behaviour.get_mut(&path).map(|(behaviour, asked)| {
             *asked += 1;
             match behaviour["sequence"].as_array() {
@@ -130,6 +138,9 @@ async fn answer(
     };
     let mut response = response(code, body);
     response.headers_mut().insert("content-type", content_type.parse().expect("a header"));
+    if let Some(location) = behaviour["location"].as_str() {
+        response.headers_mut().insert("location", location.parse().expect("a header"));
+    }
     Ok(response)
 }
 
@@ -141,6 +152,17 @@ fn response(code: u16, body: String) -> Response<Full<Bytes>> {
 
 /// The review that goes back.
 fn reply(behaviour: &Value, review: &Value) -> Value {
+    // Of tokens, access and images: the same document with a status, which may depend on the user.
+    let by_user = &behaviour["byUser"];
+    let status = match review["spec"]["user"].as_str().and_then(|user| by_user.get(user)) {
+        Some(status) => Some(status),
+        None => behaviour.get("review").or_else(|| behaviour.get("default")),
+    };
+    if status.is_some() || by_user.is_object() {
+        let mut reply = review.clone();
+        reply["status"] = status.cloned().unwrap_or_else(|| json!({}));
+        return reply;
+    }
     let or = |field: &str, otherwise: Value| behaviour.get(field).cloned().unwrap_or(otherwise);
     let mut response =
         json!({"uid": or("uid", review["request"]["uid"].clone()), "allowed": or("allowed", true.into())});

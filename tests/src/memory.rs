@@ -2,7 +2,7 @@
 
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
-use holdfast_core::authz::chain::Mode;
+use holdfast_core::authz::chain::Way;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_core::kinds::registry;
 use holdfast_core::pipeline::Settings;
@@ -36,7 +36,7 @@ impl Memory {
     /// Opens the log and makes the objects that every cluster has, as `holdfast up` does.
     pub async fn start(log: Arc<dyn Log>) -> Memory {
         let registry = Arc::new(registry().clone());
-        let settings = Settings { modes: vec![Mode::Rbac], ..Settings::default() };
+        let settings = Settings { authorization: Way::Rbac.into(), ..Settings::default() };
         let options = Options { settings, clock: Arc::new(SystemClock) };
         let engine = Engine::open(log, registry.clone(), options).expect("open the log");
         let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();

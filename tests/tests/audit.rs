@@ -1,5 +1,6 @@
 //! The audit trail: what is told of requests, beside what Kubernetes 1.36.2 told of the same ones, and where it goes.
 
+use holdfast_tests::recorded::prepare;
 use holdfast_tests::server::{fails, holdfast};
 use holdfast_tests::wire::Wire;
 use holdfast_tests::{Folder, Server, eventually, facts};
@@ -13,8 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How many requests are told of as Kubernetes told of them, of 171: the number may only grow. What differs is of 1.36
-/// alone, or about pods whose admission the scenarios had on.
-const AGREED: usize = 138;
+/// alone.
+const AGREED: usize = 150;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_are_told_of_as_kubernetes_tells_of_them() {
@@ -67,13 +68,7 @@ fn id_of(scenario: &Value, index: usize) -> String {
 
 /// A server with a set-up's flags and files.
 fn start(folder: &Folder, setup: &Value) -> Server {
-    for (name, text) in setup["files"].as_object().expect("files") {
-        std::fs::write(folder.join(name), text.as_str().expect("text")).expect("write");
-    }
-    std::fs::write(folder.join("tokens.csv"), setup["tokens"].as_str().expect("tokens")).expect("write");
-    let place = folder.path().to_str().expect("UTF-8");
-    let mut options = vec![format!("--token-auth-file={place}/tokens.csv"), "--controllers=-*".to_owned()];
-    options.extend(array(&setup["flags"]).iter().map(|flag| flag.as_str().unwrap_or("").replace("<dir>", place)));
+    let options = prepare(folder, &["--token-auth-file=<dir>/tokens.csv"], setup, &[]);
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     Server::start(&folder.join("data"), &options)
 }

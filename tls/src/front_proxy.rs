@@ -1,6 +1,6 @@
 //! A proxy in front of a server: it names the user in headers, which only its certificate makes worth anything.
 
-use crate::peer::AUTHENTICATED;
+use crate::peer::authenticated;
 use holdfast_core::authz::User;
 use http::HeaderMap;
 
@@ -35,45 +35,54 @@ impl RequestHeaders {
         let first = |names: &[String]| values(names).into_iter().find(|value| !value.is_empty());
         let mut user = User::new(first(&self.usernames)?, &[]);
         user.uid = first(&self.uids).unwrap_or_default();
-        user.groups = values(&self.groups);
-        if !user.groups.iter().any(|group| group == AUTHENTICATED) {
-            user.groups.push(AUTHENTICATED.into());
-        }
+        user.groups = values(&self.groups).into_iter().filter(|group| !group.is_empty()).collect();
         for prefix in &self.extra_prefixes {
             let prefix = prefix.to_ascii_lowercase();
             for (name, value) in headers {
                 let key = name.as_str().strip_prefix(&prefix).filter(|key| !key.is_empty());
                 if let (Some(key), Ok(value)) = (key, std::str::from_utf8(value.as_bytes())) {
-                    user.extra.entry(decode(key)).or_default().push(value.to_owned());
+                    user.extra.entry(decode_key(key)).or_default().push(value.to_owned());
                 }
             }
         }
-        Some(user)
+        Some(authenticated(user))
     }
 }
 
 /// Undoes percent-encoding; a malformed escape stays as it is.
 pub fn decode(text: &str) -> String {
-    if !text.contains('%') && !text.contains('+') {
-        return text.to_owned();
+    decoded(text, |out| {
+        out.push(b'%');
+        Some(())
+    })
+    .unwrap_or_default()
+}
+
+/// Undoes percent-encoding of a key of `extra`: with a malformed escape in it, all of it stays as it is.
+pub fn decode_key(text: &str) -> String {
+    decoded(text, |_| None).unwrap_or_else(|| text.to_owned())
+}
+
+fn decoded(text: &str, malformed: impl Fn(&mut Vec<u8>) -> Option<()>) -> Option<String> {
+    if !text.contains('%') {
+        return Some(text.to_owned());
     }
     let bytes = text.as_bytes();
+    let hex = |at: usize| bytes.get(at).and_then(|byte| (*byte as char).to_digit(16));
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
-    while at < bytes.len() {
-        let hex = |byte: u8| (byte as char).to_digit(16);
-        if bytes[at] == b'%'
-            && let (Some(high), Some(low)) =
-                (bytes.get(at + 1).copied().and_then(hex), bytes.get(at + 2).copied().and_then(hex))
-        {
-            out.push((high * 16 + low) as u8);
-            at += 3;
-        } else {
-            out.push(bytes[at]);
-            at += 1;
+    while let Some(byte) = bytes.get(at) {
+        at += 1;
+        match (byte, hex(at), hex(at + 1)) {
+            (b'%', Some(high), Some(low)) => {
+                out.push((high * 16 + low) as u8);
+                at += 2;
+            }
+            (b'%', ..) => malformed(&mut out)?,
+            _ => out.push(*byte),
         }
     }
-    String::from_utf8_lossy(&out).into_owned()
+    Some(String::from_utf8_lossy(&out).into_owned())
 }
 
 #[cfg(test)]
@@ -96,6 +105,7 @@ mod tests {
             ("x-other-user", "jane"),
             ("x-remote-uid", "7"),
             ("x-remote-group", "a"),
+            ("x-remote-group", ""),
             ("x-remote-group", "b"),
             ("x-remote-extra-example.com%2fscope", "s"),
         ] {
@@ -104,6 +114,10 @@ mod tests {
         let user = known.user(&headers).unwrap();
         assert_eq!((user.name.as_str(), user.uid.as_str()), ("jane", "7"));
         assert_eq!(user.groups, ["a", "b", "system:authenticated"]);
+        assert_eq!(
+            (decode("a%2fb%2"), decode_key("a%2fb%2"), decode_key("a%2Fb")),
+            ("a/b%2".into(), "a%2fb%2".into(), "a/b".into())
+        );
         headers.insert("accept", "*/*".parse().unwrap());
         known.clear(&mut headers);
         assert_eq!(headers.keys().map(http::HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);

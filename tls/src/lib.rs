@@ -4,6 +4,7 @@
 //! [`server`] makes the TLS side of a server from files and follows them, [`peer`] says whom a client's certificate
 //! stands for, [`front_proxy`] whom a proxy speaks for, and [`bounds`] how many may connect.
 
+pub mod bearer;
 pub mod bounds;
 mod der;
 pub mod front_proxy;

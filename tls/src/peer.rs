@@ -18,10 +18,27 @@ use x509_parser::der_parser::{Oid, oid};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 pub const AUTHENTICATED: &str = "system:authenticated";
+const UNAUTHENTICATED: &str = "system:unauthenticated";
+/// Whoever does not say who it is.
+pub const ANONYMOUS: &str = "system:anonymous";
 /// What of a user tells which credential was shown.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 /// The attribute that is a user's uid.
 const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
+
+/// Puts a user that some credential proved into the group of all such, unless it is meant to be nobody.
+pub fn authenticated(mut user: User) -> User {
+    let placed = user.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
+    if !placed && user.name != ANONYMOUS {
+        user.groups.push(AUTHENTICATED.into());
+    }
+    user
+}
+
+/// Who asks without saying who it is.
+pub fn anonymous() -> User {
+    User::new(ANONYMOUS, &[UNAUTHENTICATED])
+}
 
 /// What is known of the other side before it reads a request.
 #[derive(Clone)]

@@ -1,15 +1,18 @@
 //! Who is asking: client certificates, bearer tokens, and nobody in particular.
 
+pub mod basic;
 mod bootstrap;
 
 use crate::tokens::ServiceAccountTokens;
+use arc_swap::ArcSwap;
+use basic::Passwords;
 use futures_util::future::BoxFuture;
-use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::state::State;
 use holdfast_service::{Elsewhere, Reviewed, Tokens, UNKNOWN_TOKEN};
+use holdfast_tls::bearer::Bearer;
 use holdfast_tls::front_proxy::RequestHeaders;
-use holdfast_tls::peer::{AUTHENTICATED, Peer};
+use holdfast_tls::peer::{Peer, anonymous, authenticated};
 use http::HeaderMap;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,12 +22,15 @@ use std::sync::Arc;
 pub struct Authenticator {
     pub anonymous: Anonymous,
     pub static_tokens: Arc<HashMap<String, Arc<User>>>,
+    /// Users with passwords.
+    pub passwords: Arc<Passwords>,
     pub service_accounts: Option<Arc<ServiceAccountTokens>>,
     /// Whether Secrets of the cluster let their holders join.
     pub bootstrap_tokens: bool,
     /// Who knows tokens that are not known here.
     pub elsewhere: Option<Arc<dyn Elsewhere>>,
-    pub request_headers: Arc<RequestHeaders>,
+    /// In which a proxy names the user; others may tell of new ones.
+    pub request_headers: Arc<ArcSwap<RequestHeaders>>,
 }
 
 /// Whether one need not say who one is.
@@ -54,6 +60,7 @@ impl Authenticator {
         Authenticator {
             anonymous: self.anonymous.clone(),
             static_tokens: self.static_tokens.clone(),
+            passwords: self.passwords.clone(),
             service_accounts,
             bootstrap_tokens: self.bootstrap_tokens,
             elsewhere: self.elsewhere.clone(),
@@ -61,33 +68,32 @@ impl Authenticator {
         }
     }
 
-    /// Who asks for a path.
+    /// Who asks for a path; `None` where nobody says who it is and must, an error where a credential is wrong.
     pub async fn authenticate(
         &self,
         state: &State,
         mut peer: &Peer,
         headers: &HeaderMap,
         path: &str,
-    ) -> Result<Arc<User>, Refusal> {
+    ) -> Result<Option<Arc<User>>, String> {
         while let Peer::FrontProxy(proxy) = peer {
-            if let Some(user) = self.request_headers.user(headers) {
-                return Ok(Arc::new(user));
+            if let Some(user) = self.request_headers.load().user(headers) {
+                return Ok(Some(Arc::new(user)));
             }
             peer = proxy;
         }
         if let Peer::Certificate(user) | Peer::Internal(user) = peer {
-            return Ok(user.clone());
+            return Ok(Some(user.clone()));
         }
-        if let Some(token) = bearer(headers) {
-            let reviewed = self.find(state, token, &[]).await;
-            return reviewed.map(|reviewed| reviewed.user).map_err(|_| Refusal::Unauthorized);
+        if let Bearer::Token(token) = Bearer::of(headers) {
+            return self.find(state, token, &[]).await.map(|reviewed| Some(reviewed.user));
+        }
+        if let Some(user) = self.passwords.user(headers)? {
+            return Ok(Some(user));
         }
         match peer {
-            Peer::Untrusted(_) => Err(Refusal::Unauthorized),
-            _ if self.anonymous.allows(path) => {
-                Ok(Arc::new(User::new("system:anonymous", &["system:unauthenticated"])))
-            }
-            _ => Err(Refusal::Unauthorized),
+            Peer::Untrusted(why) => Err(why.to_string()),
+            _ => Ok(self.anonymous.allows(path).then(|| Arc::new(anonymous()))),
         }
     }
 
@@ -107,6 +113,7 @@ impl Authenticator {
                 Err(why) => errors.push(why),
             }
         }
+        errors.retain(|why| why != UNKNOWN_TOKEN);
         Err(match errors.as_slice() {
             [] => UNKNOWN_TOKEN.into(),
             errors => format!("[{UNKNOWN_TOKEN}, {}]", errors.join(", ")),
@@ -151,48 +158,51 @@ impl Tokens for Authenticator {
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
-}
-
 /// Reads the lines `token,user,uid[,"group,group"]` of a static token file.
 pub fn static_tokens(text: &str) -> Result<HashMap<String, Arc<User>>, String> {
     let mut tokens = HashMap::new();
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
+    for (line, token, user) in users(text, "token")? {
+        if token.is_empty() {
+            tracing::warn!("a token is empty, and passed over: line {line}");
             continue;
         }
-        let fields = split_csv(line);
-        let [token, name, uid, rest @ ..] = fields.as_slice() else {
-            let found = fields.len();
-            return Err(format!("line {}: a token needs token, user name and uid, found {found} fields", index + 1));
-        };
-        if token.is_empty() {
-            return Err(format!("line {}: the token is empty", index + 1));
-        }
-        let mut user = User::new(name.as_str(), &[]);
-        user.uid = uid.clone();
-        if let Some(groups) = rest.first() {
-            user.groups = groups.split(',').map(|group| group.trim().to_owned()).filter(|g| !g.is_empty()).collect();
-        }
-        user.groups.push(AUTHENTICATED.into());
-        if tokens.insert(token.clone(), Arc::new(user)).is_some() {
-            return Err(format!("line {}: the token is there twice", index + 1));
+        if tokens.insert(token, user).is_some() {
+            tracing::warn!("a token is there twice, and the last one counts: line {line}");
         }
     }
     Ok(tokens)
+}
+
+/// Reads lines `SECRET,user,uid[,"group,group"]`: the number of the line, the secret, the user.
+fn users(text: &str, secret: &str) -> Result<Vec<(usize, String, Arc<User>)>, String> {
+    let mut users = Vec::new();
+    let lines = text.lines().map(str::trim).zip(1..);
+    for (line, number) in lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#')) {
+        let mut fields = split_csv(line).into_iter();
+        let (Some(proof), Some(name), Some(uid)) = (fields.next(), fields.next(), fields.next()) else {
+            let found = split_csv(line).len();
+            return Err(format!(
+                "line {number}: must have at least 3 columns ({secret}, user name, user uid), found {found}"
+            ));
+        };
+        let groups = fields.next().unwrap_or_default();
+        let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned).collect();
+        users.push((number, proof, Arc::new(authenticated(User { uid, groups, ..User::new(name, &[]) }))));
+    }
+    Ok(users)
 }
 
 /// Comma-separated fields, of which some may stand in double quotes.
 fn split_csv(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut quoted = false;
-    for character in line.chars() {
+    let mut characters = line.chars().peekable();
+    while let Some(character) = characters.next() {
         match character {
+            // Two of them within quotes are one.
+            '"' if quoted && characters.next_if_eq(&'"').is_some() => {
+                fields.last_mut().unwrap_or_else(|| unreachable!("starts with one field")).push('"');
+            }
             '"' => quoted = !quoted,
             ',' if !quoted => fields.push(String::new()),
             other => fields.last_mut().unwrap_or_else(|| unreachable!("starts with one field")).push(other),
@@ -211,6 +221,8 @@ mod tests {
         assert_eq!(tokens["t1"].groups, ["system:authenticated"]);
         assert_eq!(tokens["t2"].groups, ["a", "b", "system:authenticated"]);
         assert!(static_tokens("ok,a,1\nbad,b").unwrap_err().starts_with("line 2"));
-        assert!(static_tokens("a,b,c\na,d,e").unwrap_err().contains("twice"));
+        let tokens = static_tokens("a,b,c\n,d,e\na,d,e,,more").unwrap();
+        assert_eq!((tokens.len(), tokens["a"].name.as_str()), (1, "d"));
+        assert_eq!(static_tokens("\"a\"\"b\",\"c,d\",1").unwrap()["a\"b"].name, "c,d");
     }
 }

@@ -28,6 +28,10 @@ const BODIES_BYTES_MAX: u64 = 256 << 20;
 /// What a body counts for at least, so that many that never come are no cheaper than one that does.
 const BODY_BYTES_MIN: u64 = 64 << 10;
 
+/// How much of a body that nobody looks at is read, and how long it may take.
+const PASSED_OVER_BYTES_MAX: usize = 256 << 10;
+const PASSED_OVER_MAX: Duration = Duration::from_secs(1);
+
 /// On an answer: the request's body has not been read to its end, so that nothing else can come on an HTTP/1.1 connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Unread;
@@ -52,6 +56,26 @@ pub fn followed<B: Stream>(headers: &HeaderMap, body: B) -> (impl Stream<Item = 
         Poll::Ready(None)
     });
     (body.chain(end), progress)
+}
+
+/// Reads what nobody will look at, if it is not long: the connection of a client that is refused can then go on.
+pub async fn pass_over<B, D, E>(body: B)
+where
+    B: Stream<Item = Result<D, E>> + Send,
+    D: Buf,
+{
+    let mut body = pin!(body);
+    let read = async {
+        let mut length = 0;
+        while let Some(Ok(piece)) = body.next().await {
+            length += piece.remaining();
+            if length > PASSED_OVER_BYTES_MAX {
+                return;
+            }
+        }
+    };
+    // One that does not come soon is not waited for.
+    let _ = tokio::time::timeout(PASSED_OVER_MAX, read).await;
 }
 
 /// Bodies that are being read, of all users. Nobody holds them all: a body takes room before its request takes a place.
@@ -228,6 +252,7 @@ fn parse(body: &Value, query: &DeleteOptions) -> Result<(DeleteOptions, bool), R
             &body["preconditions"]["resourceVersion"],
             "preconditions.resourceVersion",
         )?,
+        is_collective: false,
     };
     Ok((options, dry_run))
 }

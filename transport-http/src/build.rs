@@ -7,12 +7,14 @@ use crate::forks::Forker;
 use crate::forks::live::{Live, Place};
 use crate::paths::Library;
 use crate::transport::{Features, Transport};
+use futures_util::future::BoxFuture;
 use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
-use holdfast_service::{Limits, Options, Service};
+use holdfast_service::{Authorities, Limits, Meter, Options, Service};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -21,6 +23,8 @@ pub struct Builder {
     pub engine: Arc<Engine>,
     pub authenticator: Authenticator,
     pub limits: Limits,
+    /// How long requests wait for their turn at most; otherwise who is over the limits is refused.
+    pub fairness: Option<Duration>,
     pub features: Features,
     /// How servers are reached that answer for parts of the API.
     pub aggregation: aggregate::Settings,
@@ -38,6 +42,19 @@ pub struct Builder {
     pub components: Option<Components>,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
+    /// Health checks beside its own.
+    pub checks: Vec<Arc<dyn HealthCheck>>,
+    /// What is counted elsewhere.
+    pub meters: Vec<Meter>,
+    /// Asks authorization webhooks, where the chain has any.
+    pub authorities: Option<Arc<dyn Authorities>>,
+}
+
+/// Something that the server's health depends on.
+pub trait HealthCheck: Send + Sync {
+    /// As paths name it.
+    fn name(&self) -> &str;
+    fn check(&self) -> BoxFuture<'_, Result<(), String>>;
 }
 
 /// Starts components beside a server; they end with the tasks.
@@ -50,6 +67,7 @@ impl Builder {
             engine,
             authenticator: Authenticator::default(),
             limits: Limits::default(),
+            fairness: None,
             features: Features::default(),
             aggregation: Default::default(),
             trust: None,
@@ -59,6 +77,9 @@ impl Builder {
             forks_max: 0,
             components: None,
             auditor: None,
+            checks: Vec::new(),
+            meters: Vec::new(),
+            authorities: None,
         }
     }
 
@@ -66,11 +87,14 @@ impl Builder {
     pub fn build(self) -> Arc<Transport> {
         let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, .. } = self;
         let (forks_max, auditor, components) = (self.forks_max, self.auditor, self.components);
-        let aggregator = aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator);
+        let authorities = self.authorities;
+        let aggregator =
+            aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator, authorities.clone());
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
-        let service = Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor });
+        let (tokens, meters, fairness) = (authenticator.clone(), self.meters, self.fairness);
+        let service = Service::new(engine, Options { limits, fairness, tokens, auditor, meters, authorities });
         Arc::new(Transport {
             service,
             authenticator,
@@ -83,6 +107,7 @@ impl Builder {
             documents: Library::new(address),
             forker,
             components,
+            checks: self.checks.into(),
             live: Arc::new(Live::new(forks_max)),
             place: None,
             stopping: watch::Sender::new(false),
@@ -97,7 +122,8 @@ impl Transport {
     pub(crate) fn beside(&self, engine: Arc<Engine>, place: Place) -> Result<Arc<Transport>, Fault> {
         let cluster = engine.log().identity()?.id.unwrap_or_default();
         let authenticator = self.authenticator.beside(cluster);
-        let aggregator = aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator);
+        let aggregator =
+            aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator, self.service.authorities());
         let authenticator = Arc::new(authenticator);
         let revision = engine.snapshot().registry.revision();
         Ok(Arc::new(Transport {
@@ -113,6 +139,7 @@ impl Transport {
             // It is in memory, and whoever rules in it writes nothing to the disk.
             forker: None,
             components: self.components.clone(),
+            checks: self.checks.clone(),
             live: self.live.clone(),
             place: Some(place),
             stopping: watch::Sender::new(false),
@@ -123,10 +150,16 @@ impl Transport {
 }
 
 /// Has read what other servers there are, and what the engine needs from outside done.
-fn aggregator(aggregator: Aggregator, engine: &Arc<Engine>, authenticator: &Authenticator) -> Arc<Aggregator> {
+fn aggregator(
+    aggregator: Aggregator,
+    engine: &Arc<Engine>,
+    authenticator: &Authenticator,
+    authorities: Option<Arc<dyn Authorities>>,
+) -> Arc<Aggregator> {
     let aggregator = Arc::new(aggregator);
     aggregator.prime(engine);
     let webhooks = Webhooks::new(engine, aggregator.outbound());
-    engine.set_outside(Arc::new(Effects { webhooks, tokens: authenticator.service_accounts.clone() }));
+    let tokens = authenticator.service_accounts.clone();
+    engine.set_outside(Arc::new(Effects { webhooks, tokens, authorities }));
     aggregator
 }

@@ -1,15 +1,17 @@
-//! Runs the effects of decisions: webhooks convert, and the server's key signs.
+//! Runs the effects of decisions: webhooks convert, admit and authorize, and the server's key signs.
 
 use crate::tokens::ServiceAccountTokens;
 use async_trait::async_trait;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Call;
+use holdfast_core::authz::webhook::{Answer, Question};
 use holdfast_core::kinds::Kind;
 use holdfast_core::object::meta::Document;
 use holdfast_core::pipeline::{SignedToken, TokenClaims};
 use holdfast_core::refusal::Internal;
 use holdfast_engine::Outside;
 use holdfast_outbound::conversion::Webhooks;
+use holdfast_service::Authorities;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -17,6 +19,8 @@ pub struct Effects {
     pub webhooks: Webhooks,
     /// `None`: there is no key to sign with.
     pub tokens: Option<Arc<ServiceAccountTokens>>,
+    /// `None`: the chain has no webhooks.
+    pub authorities: Option<Arc<dyn Authorities>>,
 }
 
 #[async_trait]
@@ -33,6 +37,13 @@ impl Outside for Effects {
 
     async fn review(&self, call: &Call) -> Result<Vec<u8>, String> {
         self.webhooks.review(call).await
+    }
+
+    async fn authorize(&self, question: &Question) -> Answer {
+        match &self.authorities {
+            Some(authorities) => authorities.ask(question).await,
+            None => Err("no webhook can be called from here".into()),
+        }
     }
 
     async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal> {

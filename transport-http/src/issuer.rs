@@ -1,10 +1,13 @@
 //! What this server tells about itself as an issuer of tokens, for those who verify them.
 
-use crate::respond::{self, Response};
+use crate::respond::{self, Response, Shape};
 use crate::tokens::Published;
 use bytes::Bytes;
+use holdfast_core::Refusal;
+use holdfast_core::refusal::Ruling;
+use http::HeaderMap;
 use http::header::{ACCEPT, CACHE_CONTROL, HeaderValue};
-use http::{HeaderMap, StatusCode};
+use serde_json::Value;
 
 /// A document about the issuer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,14 +21,19 @@ const KEY_SET: &str = "application/jwk-set+json";
 const KEPT: &str = "public, max-age=3600";
 
 /// The document itself; none where the issuer is no URL that anybody could ask.
-pub fn answer(published: Option<&Published>, document: Document, headers: &HeaderMap) -> Option<Response> {
+pub fn answer(
+    published: Option<&Published>,
+    document: Document,
+    headers: &HeaderMap,
+    shape: Shape,
+) -> Option<Response> {
     let published = published?;
     let (value, content_type) = match document {
         Document::Configuration => (&published.issuer, "application/json"),
         Document::Keys if !takes_key_set(headers) => {
-            let code = StatusCode::NOT_ACCEPTABLE.as_u16();
-            let text = format!("406: Not Acceptable\n\nAvailable representations: {KEY_SET}");
-            return Some(respond::content(code, text.into(), "application/json", false));
+            let message = format!("406: Not Acceptable\n\nAvailable representations: {KEY_SET}");
+            let ruling = Ruling { code: 406, reason: "NotAcceptable".into(), message, details: Value::Null };
+            return Some(respond::refusal(&Refusal::Ruled(Box::new(ruling)), shape));
         }
         Document::Keys => (&published.keys, KEY_SET),
     };

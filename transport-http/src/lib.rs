@@ -10,6 +10,7 @@ mod body;
 mod build;
 mod connection;
 mod effects;
+pub mod flow_control;
 pub mod forks;
 mod held;
 mod issuer;
@@ -23,6 +24,7 @@ pub mod query;
 mod render;
 mod respond;
 mod route;
+mod secrets;
 pub mod serve;
 mod status;
 #[cfg(test)]
@@ -34,5 +36,5 @@ mod watch;
 mod websocket;
 mod wire;
 
-pub use build::Builder;
+pub use build::{Builder, HealthCheck};
 pub use transport::{Features, Transport, WireRequest};

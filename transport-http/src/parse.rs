@@ -3,14 +3,14 @@
 use crate::body;
 use crate::query::Query;
 use crate::respond::{self, Form};
-use crate::route::decode;
+use crate::route::decode_key;
 use crate::transport::{Head, Kept, Transport, Understood};
 use crate::websocket::Socket;
 use bytes::Buf;
 use futures_util::Stream;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
-use holdfast_core::kinds::Subresource;
+use holdfast_core::kinds::{Subresource, leads_to_node};
 use holdfast_core::refusal::{BadRequest, Internal};
 use holdfast_core::request::{Body, Format, Options, Verb};
 use holdfast_service::{ActingAs, Named, RequestId, ResourcePath};
@@ -33,18 +33,20 @@ pub fn acting_as(headers: &HeaderMap) -> Result<Option<ActingAs>, Refusal> {
     let values = |name: &str| -> Vec<String> {
         headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
     };
-    let Some(name) = values("impersonate-user").into_iter().next() else {
+    let first = |name: &str| values(name).into_iter().next().filter(|value| !value.is_empty());
+    let Some(name) = first("impersonate-user") else {
         // To go on as the caller would be more than was asked for.
-        return match headers.keys().find(|name| name.as_str().starts_with("impersonate-")) {
+        let others = headers.keys().filter(|name| *name != "impersonate-user");
+        return match others.into_iter().find(|name| name.as_str().starts_with("impersonate-")) {
             None => Ok(None),
             Some(name) => Err(Refusal::Internal(Internal::ImpersonationWithoutUser { header: name.to_string() })),
         };
     };
     let mut other = ActingAs { name, groups: values("impersonate-group"), ..ActingAs::default() };
-    other.uid = values("impersonate-uid").into_iter().next();
+    other.uid = first("impersonate-uid");
     for key in headers.keys() {
         if let Some(extra) = key.as_str().strip_prefix("impersonate-extra-") {
-            other.extra.insert(decode(extra), values(key.as_str()));
+            other.extra.insert(decode_key(extra), values(key.as_str()));
         }
     }
     Ok(Some(other))
@@ -70,6 +72,9 @@ impl Transport {
         self.fit_shape(named, head, understood)?;
         let verb = named.verb;
         named.options = understood.query.options(options_kind(verb))?;
+        if leads_to_node(&named.path.subresource) {
+            named.options.connect.parameters = understood.query.pairs().to_vec();
+        }
         named.body.format = format_of(&head.headers, verb)?;
         if named.options.field_manager.is_none() && named.body.format != Format::ApplyPatch && verb.is_mutating() {
             let agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or("");

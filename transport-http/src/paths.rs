@@ -216,7 +216,10 @@ pub async fn answer(
 ) -> Response {
     let any_method = matches!(
         route,
-        Route::Unknown | Route::Health { .. } | Route::Discovery(Discovery::Groups | Discovery::Group(_))
+        Route::Unknown
+            | Route::FlowControl(_)
+            | Route::Health { .. }
+            | Route::Discovery(Discovery::Groups | Discovery::Group(_))
     );
     if !any_method && !matches!(*method, Method::GET | Method::HEAD) {
         return respond::refusal(&Refusal::MethodNotAllowed(MethodNotAllowed::OnResource), shape);
@@ -226,12 +229,12 @@ pub async fn answer(
     let described = Described { documents: &documents, registry: &state.registry };
     let found = match route {
         Route::Root => Some(json_answer(root(&state.registry).into(), shape)),
-        Route::Issuer(document) => crate::issuer::answer(transport.issuer.as_deref(), *document, headers),
+        Route::Issuer(document) => crate::issuer::answer(transport.issuer.as_deref(), *document, headers, shape),
         Route::Version => Some(match shape.encoding {
             Encoding::Json => json_answer(version(), shape),
             _ => respond::refusal(&Refusal::NotAcceptable { offered: respond::JSON, is_offered: false }, shape),
         }),
-        Route::Health { kind, check } => Some(health(transport, kind, check, query).await),
+        Route::Health { kind, check } => Some(respond::unsniffed(health(transport, kind, check, query).await)),
         Route::Metrics => Some(metrics(transport).await),
         Route::Discovery(Discovery::Core) => Some(groups(&described, headers, true, shape)),
         Route::Discovery(Discovery::Groups) => Some(groups(&described, headers, false, shape)),
@@ -247,10 +250,13 @@ pub async fn answer(
             };
             transport.answers.aside(answer).await
         }
+        Route::FlowControl(table) => crate::flow_control::answer(transport, table, query),
         Route::Resource { .. } | Route::Log(_) | Route::Forks(_) | Route::Unknown => None,
     };
     found.unwrap_or_else(|| match route {
-        Route::Unknown | Route::Discovery(_) | Route::Issuer(_) => respond::text(404, "404 page not found\n"),
+        Route::Unknown | Route::Discovery(_) | Route::Issuer(_) | Route::FlowControl(_) => {
+            respond::plain_error(404, "404 page not found")
+        }
         _ => respond::refusal(&Refusal::NoSuchPath, shape),
     })
 }
@@ -456,14 +462,28 @@ async fn health(transport: &Transport, kind: &str, wanted: &str, query: &Query) 
             }
         },
     };
-    let check = |name: &str| check(transport, kind, &log, name);
     let mut checks: Vec<&str> = CHECKS.to_vec();
+    checks.extend(transport.checks.iter().map(|check| check.name()));
+    checks.sort_unstable();
+    // What other processes lack is nothing that a restart would cure, either.
+    let mut failed_checks = Vec::new();
+    for check in transport.checks.iter().filter(|check| kind != "livez" && !excluded.contains(&check.name())) {
+        if (wanted.is_empty() || wanted == check.name())
+            && let Err(why) = check.check().await
+        {
+            failed_checks.push((check.name(), why));
+        }
+    }
+    let check = |name: &str| match failed_checks.iter().find(|(failed, _)| *failed == name) {
+        Some((_, why)) => Err(why.clone()),
+        None => check(transport, kind, &log, name),
+    };
     if kind == "readyz" {
         checks.push("shutdown");
     }
     if !wanted.is_empty() {
         if !checks.contains(&wanted) {
-            return respond::text(404, "404 page not found\n");
+            return respond::plain_error(404, "404 page not found");
         }
         return match check(wanted) {
             Ok(()) => respond::text(200, "ok"),

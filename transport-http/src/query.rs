@@ -24,6 +24,11 @@ impl Query {
     }
 
     /// The first value of a parameter.
+    /// Names and values as they were sent.
+    pub fn pairs(&self) -> &[(String, String)] {
+        &self.0
+    }
+
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
@@ -106,6 +111,7 @@ impl Query {
                 since_seconds: self.number("sinceSeconds")?,
                 since_time: self.text("sinceTime"),
                 tail_lines: self.number("tailLines")?,
+                parameters: Vec::new(),
             },
         })
     }

@@ -5,6 +5,7 @@
 
 use crate::held::Held;
 use crate::status::Status;
+use crate::transport::Head;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -14,13 +15,14 @@ use holdfast_core::Refusal;
 use holdfast_core::kinds::Kind;
 use holdfast_core::object::encode;
 use holdfast_core::object::meta::{self, Document};
-use holdfast_core::refusal::BadRequest;
+use holdfast_core::refusal::{BadRequest, Forbidden, Plenty};
 use holdfast_core::state::Entry;
 use holdfast_core::wire::table::{self, IncludeObject, ListMeta, MetaVersion};
 use holdfast_core::wire::{pretty, protobuf, yaml};
 use holdfast_service::Draft;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, StatusCode};
 use serde_json::Value;
@@ -389,15 +391,29 @@ pub fn slices(mut bytes: Bytes) -> impl Iterator<Item = Bytes> {
     std::iter::from_fn(move || (!bytes.is_empty()).then(|| bytes.split_to(PIECE_BYTES.min(bytes.len()))))
 }
 
+const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
+
+/// An answer whose content is what its head says, whatever it looks like.
+pub fn unsniffed(mut response: Response) -> Response {
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
+    response
+}
+
 pub fn text(code: u16, body: impl Into<String>) -> Response {
     content(code, body.into().into(), "text/plain; charset=utf-8", false)
 }
 
+/// That nobody could say whether a request is allowed. What it asks for is escaped, as it may end up in a browser.
+pub fn unauthorizable(head: &Head, why: &str) -> Response {
+    let query = if head.query.is_empty() { String::new() } else { format!("?{}", head.query) };
+    let message = format!("Internal Server Error: {:?}: {why}", format!("{}{query}", head.path));
+    let escaped = message.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    plain_error(500, &escaped)
+}
+
 /// A failure that is told in words alone, as Go's `http.Error` does it.
 pub fn plain_error(code: u16, message: &str) -> Response {
-    let mut response = text(code, format!("{message}\n"));
-    response.headers_mut().insert(http::header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
+    unsniffed(text(code, format!("{message}\n")))
 }
 
 /// A body that goes out as it is made.
@@ -420,6 +436,12 @@ fn finish(response: &mut Response, code: u16, content_type: &'static str) {
 
 pub fn refusal(refusal: &Refusal, shape: Shape) -> Response {
     let status = Status::from(refusal);
+    if let Refusal::TooManyRequests { what: Plenty::Requests, retry_after_seconds } = refusal {
+        // What protects the server is told before anything else is known of the request.
+        let mut response = plain_error(status.code, &refusal.message());
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(*retry_after_seconds));
+        return response;
+    }
     let shape = Shape { form: Form::Object, ..shape };
     let mut body = Vec::new();
     if let Value::Object(document) = &status.document {
@@ -429,11 +451,11 @@ pub fn refusal(refusal: &Refusal, shape: Shape) -> Response {
     if let Some(seconds) = status.retry_after_seconds {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
-    if status.code == 401 {
-        let challenge = HeaderValue::from_static("Bearer realm=\"kubernetes\"");
-        response.headers_mut().insert(http::header::WWW_AUTHENTICATE, challenge);
+    // The names of the user and of the path, which the text repeats, are the client's.
+    match refusal {
+        Refusal::Forbidden { why: Forbidden::Access(_), .. } => unsniffed(response),
+        _ => response,
     }
-    response
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use crate::issuer::Document;
 use holdfast_core::request::Verb;
 use holdfast_service::ResourcePath;
-pub use holdfast_tls::front_proxy::decode;
+pub use holdfast_tls::front_proxy::{decode, decode_key};
 use http::Method;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub enum Route {
     OpenApiV2,
     /// The index, or the document of one group version.
     OpenApiV3(String),
+    /// What is in progress, by the name of a table.
+    FlowControl(String),
     /// The event log, and what follows [`LOG`].
     Log(String),
     /// Forks, and the name of one that follows [`FORKS`].
@@ -92,6 +94,7 @@ impl Route {
             ["healthz", rest @ ..] => Route::Health { kind: "healthz", check: rest.join("/") },
             ["livez", rest @ ..] => Route::Health { kind: "livez", check: rest.join("/") },
             ["readyz", rest @ ..] => Route::Health { kind: "readyz", check: rest.join("/") },
+            ["debug", "api_priority_and_fairness", table] => Route::FlowControl((*table).to_owned()),
             ["holdfast", "v1", "forks", rest @ ..] => Route::Forks(rest.join("/")),
             ["holdfast", "v1", "log", rest @ ..] => Route::Log(rest.join("/")),
             _ => Route::Unknown,

@@ -1,17 +1,19 @@
 //! Service-account tokens: signed here, verified here, and good only while what they are bound to exists.
 
+mod bound;
 mod keys;
 pub mod legacy;
 mod signatures;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use holdfast_core::authz::User;
-use holdfast_core::kinds::{Known, known};
-use holdfast_core::object::meta;
 use holdfast_core::pipeline::{BoundTo, SignedToken, TokenClaims};
 use holdfast_core::state::State;
 use holdfast_service::Reviewed;
 use jsonwebtoken::{Header, Validation};
 use keys::{Signing, Verifying, signing_key, verifying_keys};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -191,19 +193,21 @@ impl ServiceAccountTokens {
     /// with those of the audiences that it is meant for. `None` where somebody else signed it, an error where it is no
     /// longer good.
     pub fn verify(&self, state: &State, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
-        let Some(claims) = self.claims(token) else {
-            let Some(user) = legacy::verify(&self.keys.verifying, state, token) else { return Ok(None) };
+        let issuer = unproved_issuer(token);
+        if issuer.as_deref() == Some(legacy::ISSUER) {
+            // Such a token names no audience: it is meant for this server.
             let audiences: Vec<String> =
                 audiences.iter().filter(|asked| self.audiences.contains(asked)).cloned().collect();
-            return Ok((!audiences.is_empty()).then(|| Reviewed { user: Arc::new(user), audiences }));
-        };
-        let now = jiff::Timestamp::now().as_second();
-        if claims.exp <= now {
-            return Err("service account token has expired".into());
+            if audiences.is_empty() {
+                return Ok(None);
+            }
+            let user = legacy::verify(&self.keys.verifying, state, token)?;
+            return Ok(Some(Reviewed { user: Arc::new(user), audiences }));
         }
-        if claims.nbf > now + LEEWAY_SECONDS {
-            return Err("service account token is not valid yet".into());
+        if !issuer.is_some_and(|issuer| self.keys.issuers.contains(&issuer)) {
+            return Ok(None);
         }
+        let claims = self.claims(token)?;
         if claims.fork.as_ref().is_some_and(|fork| !self.forks.contains(fork)) {
             return Ok(None);
         }
@@ -213,27 +217,36 @@ impl ServiceAccountTokens {
             let (meant, asked) = (shown(claims.aud.all()), shown(asked));
             return Err(format!("token audiences {meant} is invalid for the target audiences {asked}"));
         }
-        let invalidated = || Err("service account token has been invalidated".into());
-        let bound = &claims.kubernetes;
-        let account = &bound.serviceaccount;
-        if !exists(state, known::SERVICE_ACCOUNT, Some(&bound.namespace), account, now) {
-            return invalidated();
+        bound::check(state, &claims, jiff::Timestamp::now().as_second())?;
+        Ok(Some(Reviewed { user: Arc::new(claims.user()), audiences }))
+    }
+
+    /// The claims of a token of this issuer, if a key of it signed them.
+    fn claims(&self, token: &str) -> Result<Arc<Claims>, String> {
+        let mut remembered = self.remembered.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(claims) = remembered.get(token) {
+            return Ok(claims.clone());
         }
-        let namespace = Some(bound.namespace.as_str());
-        // The node of a pod's token is told, and not asked about: the pod is what counts.
-        let node = bound.node.as_ref().filter(|_| bound.pod.is_none());
-        let objects = [(known::POD, namespace, bound.pod.as_ref()), (known::SECRET, namespace, bound.secret.as_ref())];
-        for (known, namespace, reference) in objects.into_iter().chain([(known::NODE, None, node)]) {
-            if reference.is_some_and(|reference| !exists(state, known, namespace, reference, now)) {
-                return invalidated();
-            }
+        // Who asks knows which audiences and times count.
+        let claims = Arc::new(proved::<Claims>(&self.keys.verifying, token)?);
+        if remembered.len() >= REMEMBERED_MAX {
+            remembered.clear();
         }
-        let mut user = User::service_account(&bound.namespace, &account.name, &account.uid);
+        remembered.insert(token.to_owned(), claims.clone());
+        Ok(claims)
+    }
+}
+
+impl Claims {
+    /// Whom they stand for.
+    fn user(&self) -> User {
+        let bound = &self.kubernetes;
+        let mut user = User::service_account(&bound.namespace, &bound.serviceaccount.name, &bound.serviceaccount.uid);
         let mut extra = |name: &str, value: String| {
             user.extra.insert(format!("authentication.kubernetes.io/{name}"), vec![value]);
         };
-        if !claims.jti.is_empty() {
-            extra("credential-id", format!("JTI={}", claims.jti));
+        if !self.jti.is_empty() {
+            extra("credential-id", format!("JTI={}", self.jti));
         }
         for (what, reference) in [("pod", &bound.pod), ("node", &bound.node)] {
             if let Some(reference) = reference {
@@ -241,36 +254,35 @@ impl ServiceAccountTokens {
                 extra(&format!("{what}-uid"), reference.uid.clone());
             }
         }
-        Ok(Some(Reviewed { user: Arc::new(user), audiences }))
+        user
     }
+}
 
-    /// The claims of a token whose signature and issuer are right.
-    fn claims(&self, token: &str) -> Option<Arc<Claims>> {
-        let mut remembered = self.remembered.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(claims) = remembered.get(token) {
-            return Some(claims.clone());
-        }
-        let header = jsonwebtoken::decode_header(token).ok()?;
-        let claims = self.keys.verifying.iter().find_map(|Verifying { algorithm, id, key, .. }| {
-            let other_key =
-                header.kid.as_ref().is_some_and(|kid| kid != id && self.keys.verifying.iter().any(|k| k.id == *kid));
-            if *algorithm != header.alg || other_key {
-                return None;
-            }
-            let mut validation = Validation::new(*algorithm);
-            validation.set_issuer(&self.keys.issuers);
-            // Who asks knows which audiences count.
-            validation.validate_aud = false;
-            validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
-            jsonwebtoken::decode::<Claims>(token, key, &validation).ok()
-        })?;
-        let claims = Arc::new(claims.claims);
-        if remembered.len() >= REMEMBERED_MAX {
-            remembered.clear();
-        }
-        remembered.insert(token.to_owned(), claims.clone());
-        Some(claims)
+/// Whom a token names as its issuer; none where it is no token of this form.
+fn unproved_issuer(token: &str) -> Option<String> {
+    let mut parts = token.split('.');
+    let (Some(_), Some(claims), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        return None;
+    };
+    let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
+    claims["iss"].as_str().map(str::to_owned)
+}
+
+/// What a token claims, if one of the keys signed it: the one that it names, or any where it names none.
+fn proved<T: DeserializeOwned + Clone>(keys: &[Verifying], token: &str) -> Result<T, String> {
+    let header = jsonwebtoken::decode_header(token).map_err(|error| error.to_string())?;
+    let mut named = keys.iter().filter(|key| header.kid.as_ref().is_none_or(|kid| *kid == key.id)).peekable();
+    if named.peek().is_none() {
+        return Err("invalid signature, no keys found".into());
     }
+    let claims = named.filter(|key| key.algorithm == header.alg).find_map(|key| {
+        let mut validation = Validation::new(key.algorithm);
+        validation.validate_aud = false;
+        validation.validate_exp = false;
+        validation.set_required_spec_claims::<&str>(&[]);
+        jsonwebtoken::decode::<T>(token, &key.key, &validation).ok()
+    });
+    claims.map(|claims| claims.claims).ok_or_else(|| "go-jose/go-jose: error in cryptographic primitive".into())
 }
 
 /// Audiences as Kubernetes shows them in a message.
@@ -293,20 +305,6 @@ impl Audience {
             Audience::Many(many) => many.iter().any(|one| one == audience),
         }
     }
-}
-
-/// How long tokens outlive an object that is being deleted, so that what it runs can end in order.
-const LEEWAY_SECONDS: i64 = 60;
-
-/// Whether an object is there, is the very one, and has not been going away for long.
-fn exists(state: &State, known: Known, namespace: Option<&str>, reference: &Reference, now: i64) -> bool {
-    let Some((id, _)) = state.registry.known(known) else { return false };
-    let Some(entry) = state.get(id, &meta::key(namespace, &reference.name)) else { return false };
-    let document = entry.document();
-    let metadata = &document["metadata"];
-    let same = reference.uid.is_empty() || metadata["uid"].as_str() == Some(&reference.uid);
-    let deleted = metadata["deletionTimestamp"].as_str().and_then(|time| time.parse::<jiff::Timestamp>().ok());
-    same && deleted.is_none_or(|deleted| deleted.as_second() >= now - LEEWAY_SECONDS)
 }
 
 #[cfg(test)]
@@ -333,18 +331,18 @@ mod tests {
             sub: "system:serviceaccount:n:a".into(),
         };
         let token = tokens.sign(&claims).unwrap().unwrap();
-        assert!(tokens.claims(&token).is_some());
+        assert!(tokens.claims(&token).is_ok());
         let public =
             ServiceAccountTokens::new(vec!["https://x".into()], Vec::new(), None, &[pair.public_key_pem()]).unwrap();
-        assert!(public.claims(&token).is_some());
+        assert!(public.claims(&token).is_ok());
         let stranger = rcgen::KeyPair::generate().unwrap();
         let other = ServiceAccountTokens::new(vec!["https://x".into()], Vec::new(), None, &[stranger.public_key_pem()])
             .unwrap();
-        assert!(other.claims(&token).is_none());
+        assert_eq!(other.claims(&token).err().as_deref(), Some("invalid signature, no keys found"));
         assert!(claims_audience(&tokens, &token, "https://x") && !claims_audience(&tokens, &token, "https://y"));
     }
 
     fn claims_audience(tokens: &ServiceAccountTokens, token: &str, audience: &str) -> bool {
-        tokens.claims(token).is_some_and(|claims| claims.aud.includes(audience))
+        tokens.claims(token).is_ok_and(|claims| claims.aud.includes(audience))
     }
 }

@@ -5,7 +5,7 @@
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::Authenticator;
 use crate::body::{self, Bodies, Received, Unread};
-use crate::build::Components;
+use crate::build::{Components, HealthCheck};
 use crate::held::Answers;
 use crate::log::Waiter;
 use crate::query::Query;
@@ -15,23 +15,25 @@ use crate::status::Status;
 use crate::tokens::Published;
 use crate::warnings::warn;
 use crate::websocket::{self, Socket};
-use crate::{audit, forks, log, parse, paths, render};
+use crate::{audit, flow_control, forks, log, parse, paths, render};
 use bytes::{Buf, Bytes};
 use futures_util::Stream;
 use holdfast_audit::Ended;
 use holdfast_core::Refusal;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::authz::User;
-use holdfast_core::refusal::MethodNotAllowed;
+use holdfast_core::refusal::{Internal, MethodNotAllowed};
 use holdfast_engine::{Engine, WatchStart};
 use holdfast_service::housekeeping::{self, registrar};
-use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Record, Reply, RequestId, Service, Share, Source};
+use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Place, Record, Reply, RequestId, Service, Source};
+use holdfast_tls::bearer::{Bearer, MISPLACED};
 use holdfast_tls::peer::Peer;
 use http::header::HeaderValue;
 use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::watch as signal;
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
@@ -53,6 +55,7 @@ pub struct Transport {
     /// Makes forks of the log, where it is on a disk.
     pub(crate) forker: Option<Arc<dyn forks::Forker>>,
     pub(crate) components: Option<Components>,
+    pub(crate) checks: Arc<[Arc<dyn HealthCheck>]>,
     /// The forks in memory, of this server and of them.
     pub(crate) live: Arc<forks::live::Live>,
     /// Which of them this is.
@@ -165,7 +168,17 @@ impl Transport {
         let service = &self.service;
         self.aggregator.prime(service.engine());
         tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::Now));
-        tasks.spawn(registrar::ensure(service).await?.run(service.clone()));
+        // At the same time, so that all of it shares a few fsyncs.
+        let flow_control = async {
+            if let Some(fairness) = service.fairness() {
+                housekeeping::flow_control::ensure(service, fairness).await;
+            }
+        };
+        let (registered, ()) = tokio::join!(registrar::ensure(service), flow_control);
+        tasks.spawn(registered?.run(service.clone()));
+        if let Some(fairness) = service.fairness() {
+            tasks.spawn(housekeeping::flow_control::run(service.clone(), fairness.clone()));
+        }
         self.keep_trust(tasks);
         Ok(())
     }
@@ -217,6 +230,9 @@ impl Transport {
         let mut head = Head { method, path, query, headers, client, upgrade };
         let understood = self.understand(&mut head);
         let without_body = head.method == Method::HEAD;
+        // Who is known by a certificate needs no token.
+        let by_token = matches!(peer, Peer::Unknown | Peer::Untrusted(_));
+        let misplaced = by_token && Bearer::of(&head.headers) == Bearer::Misplaced;
         let shape = understood.shape;
         let (mut response, id, mut record) = match self.identify(&mut head, &peer).await {
             Ok((user, acting_as)) => {
@@ -228,9 +244,13 @@ impl Transport {
             }
             Err(refusal) => {
                 let Answer { id, record, .. } = self.turned_away(&head, &understood, source, &refusal).await;
+                body::pass_over(body).await;
                 (respond::refusal(&refusal, shape), id, record)
             }
         };
+        if misplaced {
+            warn(&mut response, &[MISPLACED.to_owned()]);
+        }
         if let Ok(id) = HeaderValue::from_str(id.as_str()) {
             response.headers_mut().insert("audit-id", id);
         }
@@ -262,8 +282,14 @@ impl Transport {
     /// Who asks, and in whose name.
     async fn identify(&self, head: &mut Head, peer: &Peer) -> Result<(Arc<User>, Option<ActingAs>), Refusal> {
         websocket::take_token(&mut head.headers)?;
-        let user = self.authenticator.authenticate(&self.engine().snapshot(), peer, &head.headers, &head.path).await?;
-        Ok((user, parse::acting_as(&head.headers)?))
+        let began = Instant::now();
+        let found = self.authenticator.authenticate(&self.engine().snapshot(), peer, &head.headers, &head.path).await;
+        self.service.count_authentication(&found, began.elapsed());
+        let user = found.unwrap_or_else(|why| {
+            tracing::warn!(why, "unable to authenticate the request");
+            None
+        });
+        Ok((user.ok_or(Refusal::Unauthorized)?, parse::acting_as(&head.headers)?))
     }
 
     async fn turned_away(
@@ -342,7 +368,8 @@ impl Transport {
                 // What few requests need is not moved along with every request.
                 Box::pin(self.granted(head, &understood, kept, granted, body)).await
             }
-            Ok(reply) => render::reply(self, reply, &understood, reader.clone(), kept.socket).await,
+            Ok(reply) => render::reply(self, reply, &understood, reader.clone(), kept.socket, place).await,
+            Err(Refusal::Internal(Internal::NotAuthorizable { why })) => respond::unauthorizable(&head, &why),
             Err(refusal) => respond::refusal(&refusal, shape),
         };
         if let Some(trail) = trail {
@@ -350,6 +377,9 @@ impl Transport {
         }
         response = self.answers.hold(&reader, response, shape);
         warn(&mut response, &warnings);
+        if let Some(flow) = record.flow() {
+            flow_control::tell(&mut response, flow);
+        }
         (response, id, record)
     }
 
@@ -396,7 +426,7 @@ impl Transport {
 struct Permitted<'a> {
     granted: Granted,
     id: &'a str,
-    place: Option<Share>,
+    place: Option<Place>,
 }
 
 /// A path as authorization knows it: whatever way it is written, it is judged as what it leads to.

@@ -2,7 +2,7 @@
 
 use holdfast_core::authz::User;
 use holdfast_core::cel::{Budget, Environment, Program, Type, Value, compile};
-use holdfast_tls::peer::AUTHENTICATED;
+use holdfast_tls::peer::authenticated;
 use serde_json::{Map, Value as Json, json};
 use std::sync::LazyLock;
 
@@ -141,10 +141,7 @@ impl Mapping {
         }
         rules.check_claims(claims)?;
         rules.check_user(&user)?;
-        if !user.groups.iter().any(|group| group == AUTHENTICATED) {
-            user.groups.push(AUTHENTICATED.into());
-        }
-        Ok(user)
+        Ok(authenticated(user))
     }
 
     fn username(&self, claims: &Json) -> Result<String, String> {

@@ -21,7 +21,7 @@
 
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
-use holdfast_core::authz::chain::Mode;
+use holdfast_core::authz::chain::Way;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_core::kinds::registry;
 use holdfast_core::pipeline::Settings;
@@ -147,7 +147,7 @@ impl Cluster {
     }
 
     async fn empty() -> Cluster {
-        let settings = Settings { modes: vec![Mode::Rbac], event_ttl: Some(EVENT_TTL), ..Settings::default() };
+        let settings = Settings { authorization: Way::Rbac.into(), event_ttl: Some(EVENT_TTL), ..Settings::default() };
         let options = Options { settings, clock: Arc::new(SystemClock) };
         let log = Arc::new(VolatileLog::default());
         let engine = Engine::open(log, Arc::new(registry().clone()), options).expect("an empty log in memory");

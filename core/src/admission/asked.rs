@@ -3,13 +3,14 @@
 use super::expressions::Scope;
 use super::rules::{Asked, Matching, Rule};
 use super::{Attributes, Body, Operation};
-use crate::authz::{self, Authorizer, Mode, RbacIndex, ResourceTarget, User};
+use crate::authz::{self, Authorizer, Chain, Consulted, NodeGraph, RbacIndex, ResourceTarget, User};
 use crate::cel::Value as CelValue;
 use crate::cel::functions::kubernetes::authorizer::{self as asking, Authority, Question};
 use crate::kinds::custom::{Conversion, relabelled};
 use crate::kinds::known::NAMESPACE;
 use crate::object::meta;
 use crate::pipeline::effect::{Effect, Stop};
+use crate::refusal::{BadRequest, Refusal};
 use crate::request::Verb;
 use serde_json::{Map, Value, json};
 use std::rc::Rc;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 pub(super) type Seen = usize;
 
 impl<'a> Attributes<'a> {
-    fn asked(&self, version: usize) -> Asked<'a> {
+    fn asked(&self, version: usize) -> Asked<'_> {
         let shown = &self.kind.versions[version];
         Asked {
             operation: self.operation.as_str(),
@@ -29,7 +30,15 @@ impl<'a> Attributes<'a> {
             subresource: self.subresource(),
             // A namespace is where it is named, and still an object of the cluster.
             is_namespaced: !self.namespace().is_empty(),
-            name: self.request.name(),
+            name: self.shown_name(),
+        }
+    }
+
+    /// The object's name as far as it is known: a new one's may be made later.
+    fn shown_name(&self) -> &str {
+        match self.asked_name() {
+            "" if self.operation == Operation::Create => self.object["metadata"]["name"].as_str().unwrap_or(""),
+            name => name,
         }
     }
 
@@ -113,6 +122,11 @@ impl<'a> Attributes<'a> {
         let Body::Object { version: own } = self.body else { return Ok(document) };
         let mut document = document;
         match &self.kind.custom {
+            // It is answered in the version that it was asked in.
+            None if !self.kind.stored => {
+                crate::kinds::default(crate::kinds::layout(self.kind, version)?, &mut document);
+                Ok(document)
+            }
             None => {
                 self.kind.default_to_hub(version, &mut document)?;
                 Ok(document)
@@ -126,6 +140,15 @@ impl<'a> Attributes<'a> {
                 }
             }
         }
+    }
+
+    /// Takes what somebody made of the object as it was shown to them. It stays in its namespace.
+    pub(super) fn take_back(&mut self, changed: Value, shown: &Value, version: Seen) -> Result<(), Stop> {
+        if changed["metadata"]["namespace"] != shown["metadata"]["namespace"] {
+            return Err(Refusal::BadRequest(BadRequest::OtherNamespace).into());
+        }
+        self.object = self.brought_back(changed, version)?;
+        Ok(())
     }
 
     fn by_webhook(&self, object: Value, to: String) -> Result<Value, Stop> {
@@ -156,15 +179,11 @@ impl<'a> Attributes<'a> {
             "operation": self.operation.as_str(), "userInfo": user_document(self.user()),
             "dryRun": self.is_dry_run(), "options": self.options_document(),
         });
-        let name = match self.request.name() {
-            "" => self.object["metadata"]["name"].as_str().unwrap_or(""),
-            name => name,
-        };
         let namespace = if self.is_on(NAMESPACE) { self.request.name() } else { self.namespace() };
         for (field, value) in [
             ("subResource", self.subresource()),
             ("requestSubResource", self.subresource()),
-            ("name", name),
+            ("name", self.shown_name()),
             ("namespace", namespace),
         ] {
             if !value.is_empty() {
@@ -175,6 +194,9 @@ impl<'a> Attributes<'a> {
     }
 
     fn options_document(&self) -> Value {
+        if self.operation == Operation::Connect {
+            return Value::Null;
+        }
         let options = &self.request.options;
         let kind = match (self.operation, self.request.verb) {
             (Operation::Delete, _) => "DeleteOptions",
@@ -217,8 +239,10 @@ impl<'a> Attributes<'a> {
     pub(super) fn scope<'v>(&self, documents: &'v Documents) -> Scope<'v> {
         let json = |document: &'v Value, ty| CelValue::json(document, ty).unwrap_or(CelValue::Null);
         let roles = Roles {
-            modes: self.authorizer.modes.to_vec(),
+            chain: self.authorizer.chain.clone(),
             rbac: self.authorizer.rbac.clone(),
+            nodes: self.authorizer.nodes.cloned(),
+            consulted: self.authorizer.consulted.clone(),
             user: self.request.user.clone(),
         };
         let authorizer = asking::Authorizer::new(Rc::new(roles));
@@ -228,7 +252,7 @@ impl<'a> Attributes<'a> {
             resource: self.kind.resource.clone(),
             subresource: self.subresource().to_owned(),
             namespace: self.namespace().to_owned(),
-            name: self.request.name().to_owned(),
+            name: self.asked_name().to_owned(),
         });
         Scope {
             fixed: [
@@ -292,14 +316,17 @@ fn user_document(user: &User) -> Value {
 
 /// The authorizer as expressions ask it.
 struct Roles {
-    modes: Vec<Mode>,
+    chain: Arc<Chain>,
     rbac: RbacIndex,
+    nodes: Option<NodeGraph>,
+    consulted: Consulted,
     user: Arc<User>,
 }
 
 impl Authority for Roles {
     fn judge(&self, account: Option<(&str, &str)>, question: &Question, verb: &str) -> (bool, String) {
-        let authorizer = Authorizer { modes: &self.modes, rbac: &self.rbac };
+        let Self { chain, rbac, consulted, .. } = self;
+        let authorizer = Authorizer { chain, rbac, nodes: self.nodes.as_ref(), consulted };
         let attributes = match question {
             Question::Path(path) => authz::Attributes::path(verb, path),
             Question::Resource(resource) => authz::Attributes::resource(
@@ -311,6 +338,7 @@ impl Authority for Roles {
                     subresource: &resource.subresource,
                     namespace: &resource.namespace,
                     name: &resource.name,
+                    selected: None,
                 },
             ),
         };

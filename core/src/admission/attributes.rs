@@ -1,6 +1,6 @@
 //! What a plug-in sees of a write, and what it may say.
 
-use super::Admission;
+use super::{Admission, Observation, Ticks, Timing};
 use crate::authz::{self, Authorizer, ResourceTarget, User};
 use crate::event::{ChangedBy, Offset};
 use crate::kinds::{Kind, KindId, Known, known};
@@ -10,6 +10,7 @@ use crate::pipeline::decision::Write;
 use crate::pipeline::effect::{Answers, Stop};
 use crate::refusal::{Forbidden, Refusal, Subject, Unreasoned};
 use crate::request::Request;
+use crate::schema::layout::Layout;
 use crate::stamp::Stamp;
 use crate::state::{Entry, Index, State};
 use serde_json::Value;
@@ -54,6 +55,7 @@ pub struct Attributes<'a> {
     /// The kind that the path names.
     pub kind: &'a Kind,
     pub stamp: Stamp,
+    pub ticks: Ticks,
     pub answers: &'a Answers,
     pub operation: Operation,
     pub body: Body,
@@ -128,12 +130,19 @@ pub struct Told {
     pub warnings: Vec<String>,
     /// For the request's audit events.
     pub annotations: BTreeMap<String, String>,
+    /// For whoever counts.
+    pub operation: Option<Operation>,
+    pub timings: Vec<Timing>,
+    pub observations: Vec<Observation>,
 }
 
 impl Admitted {
     pub fn extend(&mut self, more: Admitted) {
         self.told.warnings.extend(more.told.warnings);
         self.told.annotations.extend(more.told.annotations);
+        self.told.operation = more.told.operation.or(self.told.operation);
+        self.told.timings.extend(more.told.timings);
+        self.told.observations.extend(more.told.observations);
         self.besides.extend(more.besides);
         self.changes.extend(more.changes);
     }
@@ -152,7 +161,14 @@ impl<'a> Attributes<'a> {
 
     /// Empty for the object itself.
     pub fn subresource(&self) -> &'a str {
-        self.request.target.subresource.as_deref().unwrap_or("")
+        let named = self.request.target.subresource.as_deref().unwrap_or("");
+        // What stands behind it is the path of a proxy.
+        named.split_once('/').map_or(named, |(first, _)| first)
+    }
+
+    /// As the request names the object: many are deleted at once without a name.
+    pub fn asked_name(&self) -> &'a str {
+        if self.request.options.delete.is_collective { "" } else { self.request.name() }
     }
 
     /// Empty for an object of the cluster.
@@ -193,7 +209,7 @@ impl<'a> Attributes<'a> {
     /// As refusals name the object: the name may not have been made yet.
     pub fn name(&self) -> &str {
         let metadata = meta::metadata(self.fields());
-        let told = [self.request.name(), meta::text(metadata, "name"), meta::text(metadata, "generateName")];
+        let told = [self.asked_name(), meta::text(metadata, "name"), meta::text(metadata, "generateName")];
         told.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown")
     }
 
@@ -211,17 +227,19 @@ impl<'a> Attributes<'a> {
         Refusal::Unreasoned(Unreasoned::Admission(why.into())).into()
     }
 
-    /// Fits a document that somebody has changed to the version that it was shown in. Unknown fields go.
-    pub(super) fn check(&self, document: &mut Value, version: usize) -> Result<(), String> {
+    /// How the document of the write looks in a version.
+    pub(super) fn layout(&self, version: usize) -> Result<Layout<'a>, String> {
         let layout = match self.body {
             Body::Object { .. } => crate::kinds::layout(self.kind, version),
-            Body::Part(part) => {
-                let message = crate::kinds::body_message(part.group, part.version, part.kind);
-                message.ok_or(Refusal::NoSuchPath).and_then(crate::kinds::layout_of)
-            }
+            Body::Part(part) => crate::kinds::part_layout(&self.state.registry, part),
         };
-        let layout = layout.map_err(|refusal| refusal.message())?;
-        layout.check(document).map(|_| ()).map_err(|error| error.to_string())
+        layout.map_err(|refusal| refusal.message())
+    }
+
+    /// Fits a document that somebody has changed to the version that it was shown in. Gives back which fields went
+    /// because they are unknown.
+    pub(super) fn check(&self, document: &mut Value, version: usize) -> Result<Vec<String>, String> {
+        self.layout(version)?.check(document).map_err(|error| error.to_string())
     }
 
     pub fn warn(&mut self, warning: impl Into<String>) {

@@ -4,6 +4,7 @@ use crate::cel::functions::kubernetes::authorizer::{AUTHORIZER, RESOURCE_CHECK};
 use crate::cel::types::{Field, ObjectType};
 use crate::cel::{Budget, Environment, EvalError, Program, Type, Value, compile, names};
 use crate::kinds::expressions;
+use std::fmt;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 /// What one evaluation of an expression may cost.
@@ -24,6 +25,8 @@ pub static ANY: Type = Type::Dyn;
 pub struct Known {
     pub has_parameters: bool,
     pub variables: Option<Vec<Field>>,
+    /// It may write out changes of the object.
+    pub makes_changes: bool,
 }
 
 impl Known {
@@ -40,6 +43,7 @@ impl Known {
             true => environment.variable("params", Type::Dyn),
             false => environment,
         };
+        let environment = if self.makes_changes { environment.with_changes() } else { environment };
         match self.variables {
             Some(fields) => {
                 let variables = ObjectType::new("kubernetes.variables", fields);
@@ -75,14 +79,14 @@ impl Expression {
         compiled.as_ref().map_err(String::as_str)
     }
 
-    /// The value, or what went wrong in the words that people get. What it cost is taken from the budget.
+    /// The value, or what went wrong. What it cost is taken from the budget.
     pub fn eval<'a>(
         &'a self,
         known: impl FnOnce() -> Known,
         scope: &Scope<'a>,
         budget: &mut Budget,
-    ) -> Result<Value<'a>, String> {
-        let program = self.program(known).map_err(str::to_owned)?;
+    ) -> Result<Value<'a>, Fault> {
+        let program = self.program(known).map_err(|why| Fault::Compilation(why.to_owned()))?;
         let values: Vec<Value<'a>> =
             scope.fixed.iter().chain(&scope.parameters).chain(&scope.variables).cloned().collect();
         let mut own = Budget::new(CALL_COST_MAX.min(budget.left));
@@ -91,9 +95,39 @@ impl Expression {
         let spent = before.saturating_sub(own.left);
         budget.left = budget.left.saturating_sub(spent);
         outcome.map_err(|error| match error {
-            EvalError::Cost if budget.left == 0 => OUT_OF_BUDGET.to_owned(),
-            error => format!("expression '{}' resulted in error: {error}", self.text),
+            EvalError::Cost if budget.left == 0 => Fault::OutOfBudget,
+            error => Fault::Evaluation { expression: self.text.clone(), error },
         })
+    }
+}
+
+/// Why an expression gave no value, in the words that people get.
+#[derive(Debug)]
+pub enum Fault {
+    Compilation(String),
+    OutOfBudget,
+    Evaluation { expression: String, error: EvalError },
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Compilation(why) => f.write_str(why),
+            Self::OutOfBudget => f.write_str(OUT_OF_BUDGET),
+            Self::Evaluation { expression, error } => {
+                write!(f, "expression '{expression}' resulted in error: {error}")
+            }
+        }
+    }
+}
+
+impl Fault {
+    /// What went wrong, without the expression that it went wrong in.
+    pub fn cause(&self) -> String {
+        match self {
+            Self::Evaluation { error, .. } => error.to_string(),
+            other => other.to_string(),
+        }
     }
 }
 

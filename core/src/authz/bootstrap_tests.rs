@@ -1,8 +1,9 @@
 //! The default policy as data (shape, counts, what must never be granted), and its reconciliation.
 
 use super::*;
+use crate::authz::chain::{Chain, Way};
 use crate::authz::role::RoleKind;
-use crate::authz::{Attributes, Authorizer, Mode, RbacIndex, ResourceTarget, User};
+use crate::authz::{Attributes, Authorizer, Consulted, RbacIndex, ResourceTarget, User};
 use std::collections::BTreeSet;
 
 fn index() -> RbacIndex {
@@ -114,7 +115,8 @@ fn a_fresh_server_allows_and_refuses() {
         let binding = json!({"roleRef": {"kind": "ClusterRole", "name": role}, "subjects": subject(role)});
         index.put(RoleKind::RoleBinding, "work", role, &binding);
     }
-    let authorizer = Authorizer { modes: &[Mode::Rbac], rbac: &index };
+    let (chain, consulted) = (Arc::new(Chain::new(vec![Way::Rbac])), Consulted::default());
+    let authorizer = Authorizer { chain: &chain, rbac: &index, nodes: None, consulted: &consulted };
     let user = |name: &str| match name {
         "anonymous" => User::new("system:anonymous", &["system:unauthenticated"]),
         "node" => User::new("system:node:n1", &["system:nodes", "system:authenticated"]),

@@ -1,88 +1,286 @@
-//! The configured authorization modes, asked in order.
+//! The configured authorizers, asked in order.
 
+use super::abac::Policies;
+use super::nodes::{self, NodeGraph};
+use super::paths::OpenPath;
 use super::rbac::RbacIndex;
-use super::{Attributes, PolicyRule, User, Verdict};
+use super::webhook::{Concern, Consulted, Webhook};
+use super::{Attributes, PolicyRule, Target, User, Verdict};
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
 
-/// One way to authorize.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The ways to authorize, as options and files name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     AlwaysAllow,
     AlwaysDeny,
+    Abac,
+    Webhook,
     Rbac,
+    Node,
 }
 
 impl Mode {
-    pub const NAMES: [&'static str; 3] = ["AlwaysAllow", "AlwaysDeny", "RBAC"];
+    pub const ALL: [Mode; 6] = [Mode::AlwaysAllow, Mode::AlwaysDeny, Mode::Abac, Mode::Webhook, Mode::Rbac, Mode::Node];
 
-    pub fn parse(name: &str) -> Result<Self, String> {
-        match name {
-            "AlwaysAllow" => Ok(Self::AlwaysAllow),
-            "AlwaysDeny" => Ok(Self::AlwaysDeny),
-            "RBAC" => Ok(Self::Rbac),
-            _ => Err(format!("authorization-mode \"{name}\" is not a valid mode")),
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AlwaysAllow => "AlwaysAllow",
+            Self::AlwaysDeny => "AlwaysDeny",
+            Self::Abac => "ABAC",
+            Self::Webhook => "Webhook",
+            Self::Rbac => "RBAC",
+            Self::Node => "Node",
         }
     }
 
-    /// Parses `AlwaysDeny,RBAC`. An empty list, and a mode named twice, are mistakes of the operator.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+
+    /// Parses `Node,RBAC`. An empty list, and a mode named twice, are mistakes of the operator.
     pub fn parse_list(names: &str) -> Result<Vec<Self>, String> {
-        let mut modes = Vec::new();
-        for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-            let mode = Self::parse(name)?;
-            if modes.contains(&mode) {
-                return Err(format!("authorization-mode \"{name}\" is specified more than once"));
-            }
-            modes.push(mode);
+        let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+        let modes = names
+            .iter()
+            .map(|name| Self::named(name).ok_or_else(|| format!("authorization-mode \"{name}\" is not a valid mode")));
+        let modes: Vec<Self> = modes.collect::<Result<_, _>>()?;
+        if modes.iter().enumerate().any(|(at, mode)| modes[..at].contains(mode)) {
+            let shown: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+            return Err(format!("authorization-mode [{}] has mode specified more than once", shown.join(" ")));
         }
         if modes.is_empty() { Err("at least one authorization-mode must be passed".into()) } else { Ok(modes) }
     }
 }
 
-/// The modes over one snapshot of the roles and bindings.
-#[derive(Debug, Clone, Copy)]
-pub struct Authorizer<'a> {
-    pub modes: &'a [Mode],
-    pub rbac: &'a RbacIndex,
+/// One authorizer with all that it goes by, beside the cluster's own objects.
+#[derive(Debug)]
+pub enum Way {
+    AlwaysAllow,
+    AlwaysDeny,
+    Abac(Arc<Policies>),
+    Webhook(Webhook),
+    Rbac,
+    Node,
+    /// Paths that are open to everybody, which is no mode.
+    Paths(Vec<OpenPath>),
 }
 
-/// Every rule of a user that the modes can name.
+impl Way {
+    pub fn mode(&self) -> Option<Mode> {
+        Some(match self {
+            Self::AlwaysAllow => Mode::AlwaysAllow,
+            Self::AlwaysDeny => Mode::AlwaysDeny,
+            Self::Abac(_) => Mode::Abac,
+            Self::Webhook(_) => Mode::Webhook,
+            Self::Rbac => Mode::Rbac,
+            Self::Node => Mode::Node,
+            Self::Paths(_) => return None,
+        })
+    }
+
+    /// As metrics name it, by mode and name: only webhooks have names of their own.
+    fn named(&self) -> Option<(Mode, String)> {
+        let mode = self.mode()?;
+        let name = match self {
+            Self::Webhook(webhook) => webhook.name.clone(),
+            _ => mode.name().to_ascii_lowercase(),
+        };
+        Some((mode, name))
+    }
+}
+
+/// The authorizers in their order.
+#[derive(Debug)]
+pub struct Chain {
+    ways: Vec<Way>,
+}
+
+impl Chain {
+    pub fn new(ways: Vec<Way>) -> Chain {
+        Chain { ways }
+    }
+
+    /// The same with one that is asked before all others.
+    pub fn behind(mut self, first: Way) -> Chain {
+        self.ways.insert(0, first);
+        self
+    }
+
+    pub fn has(&self, mode: Mode) -> bool {
+        self.ways.iter().any(|way| way.mode() == Some(mode))
+    }
+
+    /// Whether any of them looks at selectors, which are read for nobody else.
+    pub fn reads_selectors(&self) -> bool {
+        self.has(Mode::Node) || self.has(Mode::Webhook)
+    }
+}
+
+/// The chain of now. A file that is followed may put another in its place; one look at it is good for one judgement.
+#[derive(Debug, Clone)]
+pub struct Configured(Arc<RwLock<Arc<Chain>>>);
+
+impl Configured {
+    pub fn now(&self) -> Arc<Chain> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn replace(&self, chain: Chain) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(chain);
+    }
+}
+
+impl From<Chain> for Configured {
+    fn from(chain: Chain) -> Self {
+        Configured(Arc::new(RwLock::new(Arc::new(chain))))
+    }
+}
+
+impl From<Way> for Configured {
+    fn from(way: Way) -> Self {
+        Chain::new(vec![way]).into()
+    }
+}
+
+/// The chain over one state of the cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct Authorizer<'a> {
+    pub chain: &'a Arc<Chain>,
+    pub rbac: &'a RbacIndex,
+    /// There wherever the chain has the Node authorizer.
+    pub nodes: Option<&'a NodeGraph>,
+    /// What webhooks have said so far, and what they are yet to be asked.
+    pub consulted: &'a Consulted,
+}
+
+/// What the chain came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judged {
+    pub verdict: Verdict,
+    /// What kept authorizers from saying more. A refusal with one of these is a fault of the server's.
+    pub errors: Vec<String>,
+    /// Who allowed or denied, and under which name; nobody asked the privileged.
+    pub by: Option<(Mode, String)>,
+    /// Webhooks whose conditions kept them from being asked.
+    pub passed_over: Vec<PassedOver>,
+}
+
+/// A webhook that was not asked: by its conditions, or because they came to nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PassedOver {
+    pub webhook: String,
+    pub failed: bool,
+}
+
+impl Judged {
+    fn of(verdict: Verdict) -> Judged {
+        Judged { verdict, errors: Vec::new(), by: None, passed_over: Vec::new() }
+    }
+
+    pub fn is_allowed(&self) -> bool {
+        self.verdict.is_allowed()
+    }
+
+    pub fn reason(&self) -> &str {
+        self.verdict.reason()
+    }
+
+    /// All errors as one.
+    pub fn error(&self) -> Option<String> {
+        (!self.errors.is_empty()).then(|| super::rbac::joined_errors(self.errors.iter().cloned()))
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Every rule of a user that the authorizers can name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownRules {
     pub rules: Vec<PolicyRule>,
     pub errors: Vec<String>,
+    /// Some authorizers know more than they can name.
+    pub is_incomplete: bool,
 }
 
 impl Authorizer<'_> {
-    /// The first mode that allows or denies decides. Nobody can lock out the privileged group.
-    pub fn authorize(&self, user: &User, attributes: &Attributes<'_>) -> Verdict {
+    /// The first that allows or denies decides. Nobody can lock out the privileged group.
+    ///
+    /// Where a webhook has yet to be asked, nobody behind it is, and the outcome is to be thrown away.
+    pub fn authorize(&self, user: &User, attributes: &Attributes<'_>) -> Judged {
         if user.is_privileged() {
-            return Verdict::Allow { reason: String::new() };
+            return Judged::of(Verdict::Allow { reason: String::new() });
         }
-        let mut reasons = Vec::new();
-        for mode in self.modes {
-            let verdict = match mode {
-                Mode::AlwaysAllow => Verdict::Allow { reason: String::new() },
-                Mode::AlwaysDeny => Verdict::NoOpinion { reason: "Everything is forbidden.".into() },
-                Mode::Rbac => self.rbac.authorize(user, attributes),
+        let mut judged = Judged::of(Verdict::NoOpinion { reason: String::new() });
+        let mut reasons: Vec<String> = Vec::new();
+        for way in &self.chain.ways {
+            let (verdict, error) = match way {
+                Way::AlwaysAllow => (Verdict::Allow { reason: String::new() }, None),
+                Way::AlwaysDeny => (Verdict::NoOpinion { reason: "Everything is forbidden.".into() }, None),
+                Way::Abac(policies) => (policies.authorize(user, attributes), None),
+                Way::Rbac => (self.rbac.authorize(user, attributes), None),
+                Way::Paths(open) => match attributes.target {
+                    Target::Path(path) if open.iter().any(|open| open.covers(path)) => {
+                        (Verdict::Allow { reason: String::new() }, None)
+                    }
+                    _ => (Verdict::NoOpinion { reason: String::new() }, None),
+                },
+                Way::Node => (nodes::authorize(self.nodes, user, attributes), None),
+                Way::Webhook(webhook) => match webhook.concern(user, attributes) {
+                    Concern::Asked(question) => match self.consulted.answer(question) {
+                        Some(answer) => webhook.understand(&answer),
+                        None => return judged,
+                    },
+                    Concern::NotAsked => {
+                        judged.passed_over.push(PassedOver { webhook: webhook.name.clone(), failed: false });
+                        (Verdict::NoOpinion { reason: String::new() }, None)
+                    }
+                    Concern::Unknown(why) => {
+                        judged.passed_over.push(PassedOver { webhook: webhook.name.clone(), failed: true });
+                        (webhook.on_failure.verdict(), Some(why))
+                    }
+                },
             };
             match verdict {
-                Verdict::NoOpinion { reason } if reason.is_empty() => {}
-                Verdict::NoOpinion { reason } => reasons.push(reason),
-                decided => return decided,
+                Verdict::NoOpinion { reason } => {
+                    reasons.extend(Some(reason).filter(|reason| !reason.is_empty()));
+                    judged.errors.extend(error);
+                }
+                verdict => {
+                    judged.by = way.named();
+                    return Judged { verdict, errors: error.into_iter().collect(), ..judged };
+                }
             }
         }
-        Verdict::NoOpinion { reason: reasons.join("\n") }
+        judged.verdict = Verdict::NoOpinion { reason: reasons.join("\n") };
+        judged
     }
 
     pub fn rules_for(&self, user: &User, namespace: &str) -> KnownRules {
         let mut known = KnownRules::default();
-        for mode in self.modes {
-            match mode {
-                Mode::AlwaysAllow => known.rules.extend(all_rules()),
-                Mode::AlwaysDeny => {}
-                Mode::Rbac => {
+        for way in &self.chain.ways {
+            match way {
+                Way::AlwaysAllow => known.rules.extend(all_rules()),
+                Way::AlwaysDeny | Way::Paths(_) => {}
+                Way::Abac(policies) => known.rules.extend(policies.rules_for(user, namespace)),
+                Way::Rbac => {
                     let found = self.rbac.rules_for(user, namespace);
                     known.rules.extend(found.rules);
                     known.errors.extend(found.errors);
+                }
+                Way::Node => {
+                    if nodes::node_of(user).is_some() {
+                        known.is_incomplete = true;
+                        known.errors.push("node authorizer does not support user rule resolution".into());
+                    }
+                }
+                Way::Webhook(_) => {
+                    known.is_incomplete = true;
+                    known.errors.push("webhook authorizer does not support user rule resolution".into());
                 }
             }
         }
@@ -99,65 +297,16 @@ pub fn all_rules() -> [PolicyRule; 2] {
     ]
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::authz::role::RoleKind;
-    use serde_json::json;
-
-    #[test]
-    fn modes_are_asked_in_order() {
-        let mut rbac = RbacIndex::default();
-        rbac.put(
-            RoleKind::ClusterRole,
-            "",
-            "reader",
-            &json!({"rules": [{"verbs": ["get"], "nonResourceURLs": ["/metrics"]}]}),
-        );
-        rbac.put(
-            RoleKind::ClusterRoleBinding,
-            "",
-            "readers",
-            &json!({
-                "roleRef": {"kind": "ClusterRole", "name": "reader"},
-                "subjects": [{"kind": "User", "name": "jane"}]
-            }),
-        );
-        let (jane, joe) = (User::new("jane", &[]), User::new("joe", &[]));
-        let root = User::new("root", &[super::super::PRIVILEGED_GROUP]);
-        let rows = [
-            ("AlwaysDeny", &jane, false, "Everything is forbidden."),
-            ("AlwaysDeny", &root, true, ""),
-            ("AlwaysAllow", &joe, true, ""),
-            ("RBAC", &joe, false, ""),
-            ("AlwaysDeny,RBAC", &joe, false, "Everything is forbidden."),
-            (
-                "AlwaysDeny,RBAC",
-                &jane,
-                true,
-                r#"RBAC: allowed by ClusterRoleBinding "readers" of ClusterRole "reader" to User "jane""#,
-            ),
-            ("AlwaysDeny, AlwaysAllow", &joe, true, ""),
-        ];
-        for (modes, user, allowed, reason) in rows {
-            let modes = Mode::parse_list(modes).expect("known modes");
-            let authorizer = Authorizer { modes: &modes, rbac: &rbac };
-            let verdict = authorizer.authorize(user, &Attributes::path("get", "/metrics"));
-            assert_eq!((verdict.is_allowed(), verdict.reason()), (allowed, reason), "{modes:?} {}", user.name);
-        }
-    }
-
-    #[test]
-    fn mode_lists() {
-        assert_eq!(Mode::parse_list("RBAC"), Ok(vec![Mode::Rbac]));
-        assert_eq!(Mode::parse_list(""), Err("at least one authorization-mode must be passed".into()));
-        assert_eq!(Mode::parse_list("ABACUS"), Err("authorization-mode \"ABACUS\" is not a valid mode".into()));
-        assert_eq!(
-            Mode::parse_list("RBAC,RBAC"),
-            Err("authorization-mode \"RBAC\" is specified more than once".into())
-        );
-        for name in Mode::NAMES {
-            assert!(Mode::parse(name).is_ok());
+impl<'a> Attributes<'a> {
+    /// The resource that is asked for, where it is no path.
+    pub fn target(&self) -> Option<&super::ResourceTarget<'a>> {
+        match &self.target {
+            Target::Resource(target) => Some(target),
+            Target::Path(_) => None,
         }
     }
 }
+
+#[cfg(test)]
+#[path = "chain_tests.rs"]
+mod tests;

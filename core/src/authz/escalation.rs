@@ -45,7 +45,7 @@ impl Grant<'_> {
     }
 
     fn allows_in(&self, namespace: &str, verb: &str, group: &str, resource: &str, name: &str) -> bool {
-        let target = ResourceTarget { group, version: "*", resource, subresource: "", namespace, name };
+        let target = ResourceTarget { group, version: "*", resource, subresource: "", namespace, name, selected: None };
         self.authorizer.authorize(self.user, &Attributes::resource(verb, target)).is_allowed()
     }
 
@@ -149,8 +149,10 @@ pub fn escalation(authorizer: &Authorizer<'_>, user: &User, namespace: &str, rul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authz::{Mode, RbacIndex};
+    use crate::authz::chain::{Chain, Way};
+    use crate::authz::{Consulted, RbacIndex};
     use serde_json::json;
+    use std::sync::Arc;
 
     /// `jane` holds `rules` in the namespace `work`, and `joe` everything everywhere.
     fn index(rules: Value) -> RbacIndex {
@@ -166,12 +168,11 @@ mod tests {
         json!({"roleRef": {"kind": kind, "name": role}, "subjects": [{"kind": "User", "name": user}]})
     }
 
-    const MODES: &[Mode] = &[Mode::Rbac];
-
     /// What follows `is forbidden: ` when `user` may not write `new` in the namespace `work`, or in the cluster.
     fn refused(index: &RbacIndex, user: &User, hook: Authorize, old: Option<&Value>, new: &Value) -> Option<String> {
         let subject = Subject::new(GROUP, "roles", "");
-        let authorizer = Authorizer { modes: MODES, rbac: index };
+        let (chain, consulted) = (Arc::new(Chain::new(vec![Way::Rbac])), Consulted::default());
+        let authorizer = Authorizer { chain: &chain, rbac: index, nodes: None, consulted: &consulted };
         let namespace = if new.get("aggregationRule").is_some() { "" } else { "work" };
         let grant = Grant { authorizer, user, namespace, name: "", subresource: "", subject, new, old };
         match hook(&grant) {

@@ -1,15 +1,19 @@
 //! Who may do what: users, the attributes of what they ask for, and the authorizers that judge it.
 //!
-//! Start at [`Authorizer`](chain::Authorizer), which asks the configured modes in order. `rbac` holds the
-//! index of roles and bindings, `bootstrap` and `bootstrap_objects` what a fresh server creates, `reviews`
+//! Start at [`Authorizer`](chain::Authorizer), which asks the configured authorizers in order: `rbac` holds the
+//! index of roles and bindings, `nodes` what each node's pods need, `abac` the lines of a policy file, and `webhook`
+//! what another server is asked. `bootstrap` and `bootstrap_objects` are what a fresh server creates, `reviews`
 //! answers the access review kinds. Authentication happens elsewhere: a [`User`] arrives proven.
 
+pub mod abac;
 pub mod aggregation;
 pub mod bootstrap;
 pub mod bootstrap_objects;
 pub mod chain;
 pub mod cover;
 pub mod escalation;
+pub mod nodes;
+pub mod paths;
 pub mod rbac;
 pub mod reviews;
 pub mod role;
@@ -17,14 +21,18 @@ pub mod rule;
 mod table;
 pub mod upkeep;
 pub mod user;
+pub mod webhook;
 
-pub use chain::{Authorizer, Mode};
+pub use chain::{Authorizer, Chain, Configured, Judged, Mode};
+pub use nodes::NodeGraph;
 pub use rbac::RbacIndex;
 pub use rule::PolicyRule;
 pub use user::{PRIVILEGED_GROUP, User, service_account_user};
+pub use webhook::Consulted;
 
 pub(crate) use crate::refusal::quoted;
 use crate::refusal::{Denied, DeniedTarget};
+use crate::select::{FieldSelector, LabelSelector, Operator};
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +60,71 @@ pub struct ResourceTarget<'a> {
     /// Empty: the cluster, or all namespaces.
     pub namespace: &'a str,
     pub name: &'a str,
+    /// What of them is asked for. A user may be allowed less than everything.
+    pub selected: Option<&'a Selected>,
+}
+
+/// What a list, a watch or a mass deletion asks for, as authorizers see it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selected {
+    pub fields: Vec<Requirement>,
+    pub labels: Vec<Requirement>,
+}
+
+/// One part of a selector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requirement {
+    pub key: String,
+    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
+    pub operator: &'static str,
+    pub values: Vec<String>,
+}
+
+impl Requirement {
+    const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
+
+    /// One of a review; `None` for what is none.
+    fn from_value(value: &serde_json::Value) -> Option<Requirement> {
+        let operator = Self::OPERATORS.into_iter().find(|operator| value["operator"] == *operator)?;
+        let values = value["values"].as_array().into_iter().flatten();
+        let values = values.filter_map(|value| value.as_str().map(str::to_owned)).collect();
+        Some(Requirement { key: value["key"].as_str()?.to_owned(), operator, values })
+    }
+}
+
+impl Selected {
+    /// What selectors say; one that cannot be read says nothing.
+    pub fn parse(fields: &str, labels: &str) -> Selected {
+        let of_field = |requirement: &crate::select::FieldRequirement| Requirement {
+            key: requirement.field.clone(),
+            operator: if requirement.equal { "In" } else { "NotIn" },
+            values: vec![requirement.value.clone()],
+        };
+        let of_label = |requirement: &crate::select::Requirement| {
+            let operator = match requirement.operator {
+                Operator::In | Operator::Equals => "In",
+                Operator::NotIn | Operator::NotEquals => "NotIn",
+                Operator::Exists => "Exists",
+                Operator::DoesNotExist => "DoesNotExist",
+                // Reviews have no word for them.
+                Operator::GreaterThan | Operator::LessThan => return None,
+            };
+            Some(Requirement { key: requirement.key.clone(), operator, values: requirement.values.clone() })
+        };
+        let fields = FieldSelector::parse(fields).map(|own| own.requirements().iter().map(of_field).collect());
+        let labels = LabelSelector::parse(labels).map(|own| own.requirements().iter().filter_map(of_label).collect());
+        Selected { fields: fields.unwrap_or_default(), labels: labels.unwrap_or_default() }
+    }
+
+    pub fn is_everything(&self) -> bool {
+        self.fields.is_empty() && self.labels.is_empty()
+    }
+
+    /// Whether a field must have this value.
+    pub fn pins(&self, field: &str, value: &str) -> bool {
+        let pins = |own: &Requirement| own.key == field && own.operator == "In" && own.values == [value];
+        self.fields.iter().any(pins)
+    }
 }
 
 impl<'a> Attributes<'a> {

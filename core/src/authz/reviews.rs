@@ -2,7 +2,7 @@
 
 use super::chain::Authorizer;
 use super::rbac::joined_errors;
-use super::{Attributes, ResourceTarget, User, Verdict};
+use super::{Attributes, Requirement, ResourceTarget, Selected, User, Verdict};
 use crate::kinds::{Kind, Question, structures};
 use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject};
 use crate::schema::schema;
@@ -13,13 +13,7 @@ use serde_json::{Map, Value, json};
 /// A local review carries its namespace in its metadata.
 pub fn review(kind: &Kind, body: &Value, user: &User, authorizer: &Authorizer<'_>) -> Result<Value, Refusal> {
     let spec = body.get("spec").unwrap_or(&Value::Null);
-    let mut causes = kind.question.map_or_else(Vec::new, |question| causes_against(question, body));
-    if !causes.is_empty() {
-        if let Some(message) = schema().id(&kind.hub().message) {
-            structures::show(message, &mut causes);
-        }
-        return Err(invalid(kind, causes));
-    }
+    check(kind, body)?;
     let status = match kind.question {
         Some(Question::SubjectAccessReview | Question::LocalSubjectAccessReview) => {
             access_status(spec, &user_of(spec), authorizer)
@@ -38,6 +32,18 @@ pub fn review(kind: &Kind, body: &Value, user: &User, authorizer: &Authorizer<'_
         }
     };
     Ok(with_status(body, status))
+}
+
+/// Whether a review asks something that can be answered.
+pub fn check(kind: &Kind, body: &Value) -> Result<(), Refusal> {
+    let mut causes = kind.question.map_or_else(Vec::new, |question| causes_against(question, body));
+    if causes.is_empty() {
+        return Ok(());
+    }
+    if let Some(message) = schema().id(&kind.hub().message) {
+        structures::show(message, &mut causes);
+    }
+    Err(invalid(kind, causes))
 }
 
 /// Kubernetes names neither the kind nor the object.
@@ -161,28 +167,44 @@ fn metadata_cause(local: bool, body: &Value) -> Option<Cause> {
 }
 
 fn access_status(spec: &Value, user: &User, authorizer: &Authorizer<'_>) -> Value {
-    let verdict = authorizer.authorize(user, &attributes_of(spec));
-    let mut status = json!({"allowed": verdict.is_allowed()});
-    if matches!(verdict, Verdict::Deny { .. }) {
+    let selected = selected_of(&spec["resourceAttributes"]);
+    let judged = authorizer.authorize(user, &attributes_of(spec, &selected));
+    let mut status = json!({"allowed": judged.is_allowed()});
+    if matches!(judged.verdict, Verdict::Deny { .. }) {
         status["denied"] = true.into();
     }
-    if !verdict.reason().is_empty() {
-        status["reason"] = verdict.reason().into();
+    if !judged.reason().is_empty() {
+        status["reason"] = judged.reason().into();
+    }
+    if let Some(error) = judged.error() {
+        status["evaluationError"] = error.into();
     }
     status
 }
 
-fn attributes_of(spec: &Value) -> Attributes<'_> {
+/// What of the objects is asked about, be it written as a selector or taken apart.
+fn selected_of(resource: &Value) -> Selected {
+    let raw = |selector: &str| text(&resource[selector], "rawSelector");
+    let mut selected = Selected::parse(raw("fieldSelector"), raw("labelSelector"));
+    for (selector, own) in [("fieldSelector", &mut selected.fields), ("labelSelector", &mut selected.labels)] {
+        let requirements = resource[selector]["requirements"].as_array().into_iter().flatten();
+        own.extend(requirements.filter_map(Requirement::from_value));
+    }
+    selected
+}
+
+fn attributes_of<'a>(spec: &'a Value, selected: &'a Selected) -> Attributes<'a> {
     match (present(spec, "resourceAttributes"), present(spec, "nonResourceAttributes")) {
         (Some(resource), _) => Attributes::resource(
             text(resource, "verb"),
             ResourceTarget {
                 group: text(resource, "group"),
-                version: text(resource, "version"),
+                version: Some(text(resource, "version")).filter(|version| !version.is_empty()).unwrap_or("*"),
                 resource: text(resource, "resource"),
                 subresource: text(resource, "subresource"),
                 namespace: text(resource, "namespace"),
                 name: text(resource, "name"),
+                selected: (!selected.is_everything()).then_some(selected),
             },
         ),
         (None, path) => {
@@ -205,7 +227,7 @@ fn rules_status(user: &User, namespace: &str, authorizer: &Authorizer<'_>) -> Va
             resources.push(rule.to_value());
         }
     }
-    let mut status = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
+    let mut status = json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": known.is_incomplete});
     if !known.errors.is_empty() {
         status["evaluationError"] = joined_errors(known.errors).into();
     }

@@ -1,10 +1,12 @@
 //! Tables for the review kinds.
 
 use super::*;
+use crate::authz::chain::{Chain, Way};
 use crate::authz::role::RoleKind;
-use crate::authz::{Mode, RbacIndex};
+use crate::authz::{Consulted, Mode, RbacIndex};
 use crate::kinds::registry;
 use crate::refusal::BadRequest;
+use std::sync::Arc;
 
 fn index() -> RbacIndex {
     let mut index = RbacIndex::default();
@@ -21,8 +23,16 @@ fn index() -> RbacIndex {
 
 fn ask(modes: &[Mode], kind: &str, body: Value) -> Result<Value, Refusal> {
     let index = index();
+    let ways = modes.iter().map(|mode| match mode {
+        Mode::Rbac => Way::Rbac,
+        Mode::Node => Way::Node,
+        Mode::AlwaysAllow => Way::AlwaysAllow,
+        _ => Way::AlwaysDeny,
+    });
+    let (chain, consulted) = (Arc::new(Chain::new(ways.collect())), Consulted::default());
+    let authorizer = Authorizer { chain: &chain, rbac: &index, nodes: None, consulted: &consulted };
     let kind = registry().iter().map(|(_, known)| known).find(|known| known.kind == kind).expect("a kind");
-    review(kind, &body, &User::new("jane", &["system:authenticated"]), &Authorizer { modes, rbac: &index })
+    review(kind, &body, &User::new("jane", &["system:authenticated"]), &authorizer)
 }
 
 #[test]

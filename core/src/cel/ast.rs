@@ -140,6 +140,8 @@ pub struct OptionalMap {
 #[derive(Debug)]
 pub struct MessageField {
     pub name: String,
+    /// `?name: value`, where the value is an optional.
+    pub optional: bool,
     pub at: u32,
     pub node: Node,
 }

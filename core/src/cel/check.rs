@@ -3,13 +3,14 @@
 use super::ast::*;
 use super::functions::{Compiled, LIBRARY};
 use super::lex::Complaint;
-use super::message::MESSAGES;
+use super::message::{self, MESSAGES};
 use super::types::Type;
 use super::unify::{FIRST_VARIABLE, Unifier};
 
 /// Checks the tree and completes it. What is wrong comes back in the order of the source.
-pub fn check(node: &mut Node, variables: &[(String, Type)]) -> Vec<Complaint> {
-    let mut checker = Checker { variables, scopes: Vec::new(), unifier: Unifier::default(), complaints: Vec::new() };
+pub fn check(node: &mut Node, variables: &[(String, Type)], makes_changes: bool) -> Vec<Complaint> {
+    let mut checker =
+        Checker { variables, makes_changes, scopes: Vec::new(), unifier: Unifier::default(), complaints: Vec::new() };
     checker.node(node);
     if checker.complaints.is_empty() {
         checker.finish(node);
@@ -18,8 +19,13 @@ pub fn check(node: &mut Node, variables: &[(String, Type)]) -> Vec<Complaint> {
     checker.complaints
 }
 
+/// What the names of functions begin with that only changes need.
+const FOR_CHANGES: &str = "jsonpatch.";
+
 struct Checker<'e> {
     variables: &'e [(String, Type)],
+    /// Whether it may write out changes of objects.
+    makes_changes: bool,
     /// The variables of the macros around.
     scopes: Vec<(String, Type)>,
     unifier: Unifier,
@@ -157,8 +163,8 @@ impl Checker<'_> {
         };
         let found = match target.plain() {
             Type::Map(entry) => entry.1.clone(),
-            Type::Object(object) => match object.field(field) {
-                Some(found) => found.ty.clone(),
+            Type::Object(object) => match object.type_of(field) {
+                Some(found) => found.clone(),
                 None => self.complain(node.at, format!("undefined field '{field}'")),
             },
             Type::Param(_) => {
@@ -183,7 +189,7 @@ impl Checker<'_> {
         if call.member
             && let Some(prefix) = call.arguments[0].qualified_name()
             && let qualified = format!("{prefix}.{}", call.function)
-            && LIBRARY.functions.contains_key(qualified.as_str())
+            && self.has_function(&qualified)
         {
             call.member = false;
             call.function = qualified;
@@ -192,7 +198,7 @@ impl Checker<'_> {
         for argument in &mut call.arguments {
             self.node(argument);
         }
-        if !LIBRARY.functions.contains_key(call.function.as_str()) {
+        if !self.has_function(&call.function) {
             let function = call.function.clone();
             node.ty = self.undeclared(at, &function);
             return;
@@ -208,6 +214,10 @@ impl Checker<'_> {
                 node.ty = self.no_overload(at, &function, &types, member);
             }
         }
+    }
+
+    fn has_function(&self, name: &str) -> bool {
+        LIBRARY.functions.contains_key(name) && (self.makes_changes || !name.starts_with(FOR_CHANGES))
     }
 
     /// The overloads that can be meant, and the type of what they give.
@@ -375,7 +385,6 @@ impl Checker<'_> {
 
     #[inline(never)]
     fn message(&mut self, at: u32, name: &str, fields: &mut [MessageField]) -> Type {
-        let known = |name: &str| MESSAGES.iter().find(|message| message.name == name);
         if let Some((_, ty)) = self.scopes.iter().chain(self.variables).find(|variable| variable.0 == name) {
             let ty = ty.clone();
             self.complain(at, format!("'{ty}' is not a type"));
@@ -384,13 +393,13 @@ impl Checker<'_> {
             }
             return Type::Error;
         }
-        let Some(message) = known(name) else { return self.undeclared(at, name) };
+        let Some(made) = self.made_by(name) else { return self.undeclared(at, name) };
         for field in fields {
             self.node(&mut field.node);
-            let ty = field.node.ty.clone();
-            match message.fields.iter().find(|known| known.0 == field.name) {
-                Some((_, expected)) if self.unifier.assign(expected, &ty) => {}
-                Some((_, expected)) => {
+            let ty = self.entry_type(&field.node, field.optional);
+            match made.type_of(&field.name) {
+                Some(expected) if self.unifier.assign(expected, &ty) => {}
+                Some(expected) => {
                     let (expected, ty) = (self.unifier.finish(expected), self.unifier.finish(&ty));
                     let message =
                         format!("expected type of field '{}' is '{expected}' but provided type is '{ty}'", field.name);
@@ -401,7 +410,13 @@ impl Checker<'_> {
                 }
             }
         }
-        message.ty.clone()
+        made.ty
+    }
+
+    /// What `name{...}` makes, if it is the name of a type.
+    fn made_by(&self, name: &str) -> Option<message::Made> {
+        let known = MESSAGES.iter().find(|message| message.name == name);
+        known.map(message::Made::of).or_else(|| message::Made::change(name).filter(|_| self.makes_changes))
     }
 
     fn optional_map(&mut self, at: u32, map: &mut OptionalMap) -> Type {

@@ -1,7 +1,7 @@
 //! Equality and order of values of any types.
 
 use super::types::{ListKind, ObjectType, Type};
-use super::value::{EvalError, List, Value};
+use super::value::{EvalError, List, Made, Value};
 use serde_json::Value as Json;
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -38,6 +38,7 @@ pub fn equal<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, 
         (Value::Json(a, at), Value::Json(b, bt)) if std::ptr::eq(*a, *b) && std::ptr::eq(*at, *bt) => true,
         (a, b) if a.list_len().is_some() && b.list_len().is_some() => lists(a, b, fuel)?,
         (a, b) if a.is_map() && b.is_map() => maps(a, b, fuel)?,
+        (Value::Made(a), Value::Made(b)) => made(a, b, fuel)?,
         (_, Value::Null) => false,
         // Lists and objects of documents are compared with their like only.
         (Value::Json(..), _) => return Err(EvalError::no_such_overload()),
@@ -77,6 +78,18 @@ fn lists<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, Eval
         // Lists in the same order compare in one pass.
         while rest.get(start).is_some_and(Option::is_none) {
             start += 1;
+        }
+    }
+    Ok(true)
+}
+
+fn made<'a>(a: &Made<'a>, b: &Made<'a>, fuel: &mut Fuel) -> Result<bool, EvalError> {
+    if a.name != b.name || !a.fields.keys().eq(b.fields.keys()) {
+        return Ok(false);
+    }
+    for (a, b) in a.fields.values().zip(b.fields.values()) {
+        if !equal(a, b, fuel)? {
+            return Ok(false);
         }
     }
     Ok(true)

@@ -1,12 +1,13 @@
 //! Reading documents as values of the types that a schema gives them, and looking into lists and maps of any make.
 
-use super::types::{ListKind, Type};
+use super::types::{ListKind, ObjectType, Type};
 use super::value::{Duration, EvalError, Key, List, Text, Timestamp, Value};
 use crate::schema::structural::formats;
 use base64::Engine;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 const DYN: &Type = &Type::Dyn;
 
@@ -146,6 +147,7 @@ impl<'a> Value<'a> {
                 map.get(json).map(|value| Value::json(value, ty)).transpose()
             }
             Value::Map(map) => Ok(map.get(&Key::String(Text::from(name.to_owned()))).cloned()),
+            Value::Made(made) => Ok(made.fields.get(name).cloned()),
             _ => Err(EvalError::no_such_overload()),
         }
     }
@@ -192,6 +194,7 @@ impl<'a> Value<'a> {
             Value::Optional(_) => Type::optional(Type::Dyn),
             Value::Type(_) => Type::type_of(Type::Dyn),
             Value::Opaque(opaque) => Type::Opaque(opaque.type_name()),
+            Value::Made(made) => Type::Object(Arc::new(ObjectType::open(made.name.as_str()))),
         }
     }
 

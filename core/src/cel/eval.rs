@@ -372,10 +372,17 @@ impl<'a> Machine<'_, 'a> {
 
     #[inline(never)]
     fn message(&mut self, name: &str, fields: &'a [MessageField]) -> Outcome<'a> {
-        let field = |field: &'a MessageField| Ok((field.name.as_str(), self.eval(&field.node)?));
-        let fields = fields.iter().map(field).collect::<Result<_, _>>()?;
+        let mut written = Vec::new();
+        for field in fields {
+            match (field.optional, self.eval(&field.node)?) {
+                (true, Value::Optional(None)) => {}
+                (true, Value::Optional(Some(value))) => written.push((field.name.as_str(), (*value).clone())),
+                (true, _) => return Err(EvalError::no_such_overload()),
+                (false, value) => written.push((field.name.as_str(), value)),
+            }
+        }
         self.budget.spend(MESSAGE_COST)?;
-        message::value_of(name, fields)
+        message::value_of(name, written)
     }
 
     /// Of entries with the same key the last one stays.

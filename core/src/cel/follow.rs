@@ -11,7 +11,7 @@ fn missing(name: &str) -> EvalError {
 }
 
 fn find<'a>(value: &Value<'a>, field: &str) -> Result<Option<Value<'a>>, EvalError> {
-    if value.is_map() { value.field(field) } else { Ok(None) }
+    if value.is_map() || matches!(value, Value::Made(_)) { value.field(field) } else { Ok(None) }
 }
 
 /// Once a path went through an optional it stays one.

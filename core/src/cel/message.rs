@@ -1,8 +1,12 @@
-//! Messages that expressions may write out: those of Protocol Buffers that stand for values of the language.
+//! Messages that expressions may write out: those of Protocol Buffers that stand for values of the language, and
+//! changes of objects.
 
 use super::ast::Literal;
-use super::types::Type;
+use super::types::{ObjectType, Type};
 use super::value::{Duration, EvalError, Timestamp, Value};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
 
 pub struct Message {
     pub name: &'static str,
@@ -31,10 +35,49 @@ pub static MESSAGES: &[Message] = &[
     wrapper("google.protobuf.BytesValue", Type::Bytes, &[("value", Type::Bytes)], Literal::Null),
 ];
 
+/// The type of an operation of a JSON patch.
+pub const JSON_PATCH: &str = "JSONPatch";
+/// The type of an object that is changed; those of its parts are called by their paths, as `Object.spec`.
+pub const OBJECT: &str = "Object";
+
+/// What writing out a message gives, and what may be written into it.
+pub struct Made {
+    pub ty: Type,
+    fields: Arc<ObjectType>,
+}
+
+impl Made {
+    pub fn of(message: &Message) -> Made {
+        let Type::Object(fields) = Type::object(message.name, message.fields.iter().cloned()) else { unreachable!() };
+        Made { ty: message.ty.clone(), fields }
+    }
+
+    pub fn change(name: &str) -> Option<Made> {
+        let fields = if name == JSON_PATCH {
+            let texts = ["op", "path", "from"].map(|field| (field, Type::String));
+            Type::object(name, texts.into_iter().chain([("value", Type::Dyn)]))
+        } else if name == OBJECT || name.strip_prefix(OBJECT).is_some_and(|rest| rest.starts_with('.')) {
+            Type::Object(Arc::new(ObjectType::open(name)))
+        } else {
+            return None;
+        };
+        let Type::Object(fields) = fields else { return None };
+        Some(Made { ty: Type::Object(fields.clone()), fields })
+    }
+
+    pub fn type_of(&self, field: &str) -> Option<&Type> {
+        self.fields.type_of(field)
+    }
+}
+
 /// The value that a message stands for, of its fields; the checker let them pass.
 pub fn value_of<'a>(name: &str, fields: Vec<(&str, Value<'a>)>) -> Result<Value<'a>, EvalError> {
     let name = name.strip_prefix('.').unwrap_or(name);
-    let message = MESSAGES.iter().find(|message| message.name == name).ok_or_else(EvalError::no_such_overload)?;
+    let Some(message) = MESSAGES.iter().find(|message| message.name == name) else {
+        let fields: BTreeMap<String, Value> =
+            fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        return Ok(Value::Made(Rc::new(super::value::Made { name: name.to_owned(), fields })));
+    };
     let number = |wanted: &str| {
         let found = fields.iter().find(|field| field.0 == wanted);
         match found {

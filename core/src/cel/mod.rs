@@ -4,7 +4,7 @@
 //! The way of an expression: `lex` and `parse` (with `chain` and `macros`) make a tree (`ast`), `check` (with `unify`)
 //! finds its types, `validate` looks at what is written out, `estimate` tells what the tree can cost, `constants` computes
 //! what needs no variables, `eval` (with `follow`) evaluates, `work` counts what `cost` leaves out. `document` and
-//! `compare` look into values.
+//! `compare` look into values, `written` makes documents of them.
 //! Nothing here knows a kind of Kubernetes: who uses it declares the variables and their types.
 
 mod ast;
@@ -30,6 +30,7 @@ mod unify;
 mod validate;
 pub mod value;
 mod work;
+mod written;
 
 pub use compare::{Fuel, equal};
 pub use cost::{Budget, Range};
@@ -45,6 +46,7 @@ use std::fmt;
 pub struct Environment {
     variables: Vec<(String, Type)>,
     computed_like: Option<Type>,
+    makes_changes: bool,
 }
 
 impl Environment {
@@ -55,6 +57,11 @@ impl Environment {
     pub fn variable(mut self, name: &str, ty: Type) -> Self {
         self.variables.push((name.to_owned(), ty));
         self
+    }
+
+    /// Expressions may write out changes: objects of any type below `Object`, operations of type `JSONPatch`.
+    pub fn with_changes(self) -> Self {
+        Environment { makes_changes: true, ..self }
     }
 
     /// Costs are estimated as if each variable were of this type, and so were what is found in a computed value, such
@@ -87,7 +94,7 @@ pub fn compile(source: &str, environment: &Environment) -> Result<Program, Vec<F
     };
     let mut root = parse::parse(source).map_err(faults)?;
     let agreed = |complaints: Vec<lex::Complaint>| if complaints.is_empty() { Ok(()) } else { Err(faults(complaints)) };
-    agreed(check::check(&mut root, &environment.variables))?;
+    agreed(check::check(&mut root, &environment.variables, environment.makes_changes))?;
     agreed(validate::validate(&mut root))?;
     let cost = estimate::estimate(&root, &environment.variables, environment.computed_like.as_ref());
     let mut used = Vec::new();

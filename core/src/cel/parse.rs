@@ -318,11 +318,11 @@ impl<'s> Parser<'s> {
         let mut fields = Vec::new();
         self.expect("{")?;
         while !self.at_sign("}") {
-            self.accept("?");
+            let optional = self.accept("?");
             let name = self.identifier()?;
             let at = self.next.start as u32;
             self.expect(":")?;
-            fields.push(MessageField { name, at, node: *self.expression()? });
+            fields.push(MessageField { name, optional, at, node: *self.expression()? });
             if !self.accept(",") {
                 break;
             }

@@ -60,6 +60,8 @@ pub struct ObjectType {
     pub name: String,
     // Invariant: sorted by `name`, each name once.
     fields: Vec<Field>,
+    /// Any other field may be there, too, and nothing is known of it.
+    open: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -76,7 +78,18 @@ impl ObjectType {
     pub fn new(name: impl Into<String>, mut fields: Vec<Field>) -> Self {
         fields.sort_by(|a, b| a.name.cmp(&b.name));
         fields.dedup_by(|later, earlier| later.name == earlier.name);
-        ObjectType { name: name.into(), fields }
+        ObjectType { name: name.into(), fields, open: false }
+    }
+
+    /// A type of which nothing is known but its name.
+    pub fn open(name: impl Into<String>) -> Self {
+        ObjectType { name: name.into(), fields: Vec::new(), open: true }
+    }
+
+    /// What a field holds, if there can be such a field.
+    pub fn type_of(&self, name: &str) -> Option<&Type> {
+        const DYN: &Type = &Type::Dyn;
+        self.field(name).map(|field| &field.ty).or_else(|| self.open.then_some(DYN))
     }
 
     /// A field may be spelled as a word that is reserved only for variables, too.

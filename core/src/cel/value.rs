@@ -24,6 +24,8 @@ pub enum Value<'a> {
     Optional(Option<Rc<Value<'a>>>),
     Type(Type),
     Opaque(Rc<dyn Opaque>),
+    /// What a change is written out as.
+    Made(Rc<Made<'a>>),
     /// An array or object of a document (never a scalar: see [`Value::json`]) and how to read what is in it.
     Json(&'a serde_json::Value, &'a Type),
 }
@@ -75,6 +77,13 @@ pub struct Joined<'a> {
     pub left: Value<'a>,
     pub right: Value<'a>,
     pub len: u64,
+}
+
+/// An object of a type of which only the name is known: `Object.spec{replicas: 3}`.
+#[derive(Debug)]
+pub struct Made<'a> {
+    pub name: String,
+    pub fields: BTreeMap<String, Value<'a>>,
 }
 
 /// A key of a computed map.

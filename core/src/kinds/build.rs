@@ -9,6 +9,7 @@ use super::{
     Subresource, Validate, Version, Warnings,
 };
 use crate::authz::escalation::Authorize;
+use crate::authz::nodes::Relation;
 use crate::authz::role::RoleKind;
 use crate::object::glance::Glance;
 use crate::object::meta::Document;
@@ -75,6 +76,7 @@ impl Kind {
             named_by_server: false,
             independent: false,
             role: None,
+            relation: None,
             registers: None,
             question: None,
             pods_at: None,
@@ -218,6 +220,12 @@ impl Kind {
     /// The kind's part in role-based access control.
     pub fn role(mut self, role: RoleKind) -> Self {
         self.role = Some(role);
+        self
+    }
+
+    /// What objects of this kind say of nodes.
+    pub fn leads_to_nodes(mut self, relation: Relation) -> Self {
+        self.relation = Some(relation);
         self
     }
 

@@ -15,16 +15,19 @@ pub(super) struct Admission {
     /// What the object of the request is, as far as it is looked at.
     object: Type,
     variables: Vec<Field>,
+    /// What parameters are, where there are some.
+    parameters: Type,
 }
 
 impl Admission {
     pub fn new(has_parameters: bool) -> Self {
-        Self { has_parameters, object: Type::Dyn, variables: Vec::new() }
+        Self { has_parameters, object: Type::Dyn, variables: Vec::new(), parameters: Type::Dyn }
     }
 
-    /// The same for requests about objects of one type.
-    pub fn of_type(has_parameters: bool, object: Type) -> Self {
-        Self { object, ..Self::new(has_parameters) }
+    /// The same for requests about objects of one type, with parameters of one.
+    pub fn of_types(object: Type, parameters: Option<Type>) -> Self {
+        let has_parameters = parameters.is_some();
+        Self { has_parameters, object, variables: Vec::new(), parameters: parameters.unwrap_or(Type::Dyn) }
     }
 
     /// What is wrong with an expression, as cel-go words it.
@@ -32,13 +35,15 @@ impl Admission {
         if at.text().trim().is_empty() {
             return String::new();
         }
-        let faults = compile(at.text(), &self.environment(true)).err().unwrap_or_default();
+        let faults = compile(at.text(), &self.environment(true, false)).err().unwrap_or_default();
         faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     }
 
     /// Those after it may use the variable.
     pub fn variable(&mut self, name: &str, expression: At, causes: &mut Vec<Cause>) {
-        let ty = self.compile(expression, true, causes).map_or(Type::Dyn, |program| program.result().clone());
+        let ty = self
+            .compile(expression, &self.environment(true, false), causes)
+            .map_or(Type::Dyn, |program| program.result().clone());
         let Some(escaped) = names::escape(name) else { return };
         self.variables.push(Field { name: escaped, json: name.to_owned(), ty });
     }
@@ -46,33 +51,42 @@ impl Admission {
     /// An expression that gives one of a few types.
     pub fn expression(&self, at: At, types: &[Type], causes: &mut Vec<Cause>) {
         // What is told of a verdict does not ask who may do what: only verdicts do.
-        let Some(program) = self.compile(at, types == [Type::Bool], causes) else { return };
+        self.giving(at, types, &self.environment(types == [Type::Bool], false), causes);
+    }
+
+    /// An expression that writes out changes of one type.
+    pub fn change(&self, at: At, ty: Type, causes: &mut Vec<Cause>) {
+        self.giving(at, &[ty], &self.environment(true, true), causes);
+    }
+
+    fn giving(&self, at: At, types: &[Type], environment: &Environment, causes: &mut Vec<Cause>) {
+        let Some(program) = self.compile(at, environment, causes) else { return };
         let found = program.result();
         if types.contains(found) {
             return;
         }
         let wanted = match types {
-            [one] => one.value_name().to_owned(),
-            all => format!("one of [{}]", all.iter().map(Type::value_name).collect::<Vec<_>>().join(" ")),
+            [one] => declared_name(one),
+            all => format!("one of [{}]", all.iter().map(declared_name).collect::<Vec<_>>().join(" ")),
         };
-        causes.push(at.invalid(&format!("must evaluate to {wanted} but got {found}")));
+        causes.push(at.invalid(&format!("must evaluate to {wanted} but got {}", declared_name(found))));
     }
 
-    fn compile(&self, at: At, may_ask: bool, causes: &mut Vec<Cause>) -> Option<Program> {
+    fn compile(&self, at: At, environment: &Environment, causes: &mut Vec<Cause>) -> Option<Program> {
         if at.text().trim().is_empty() {
             return None;
         }
-        compiled(at, &self.environment(may_ask), causes)
+        compiled(at, environment, causes)
     }
 
-    fn environment(&self, may_ask: bool) -> Environment {
+    fn environment(&self, may_ask: bool, makes_changes: bool) -> Environment {
         let environment = Environment::kubernetes()
             .variable("object", self.object.clone())
             .variable("oldObject", self.object.clone())
             .variable("request", request())
             .variable("namespaceObject", namespace());
         let environment = match self.has_parameters {
-            true => environment.variable("params", Type::Dyn),
+            true => environment.variable("params", self.parameters.clone()),
             false => environment,
         };
         let environment = match may_ask {
@@ -81,8 +95,19 @@ impl Admission {
                 .variable("authorizer.requestResource", Type::Opaque(RESOURCE_CHECK)),
             false => environment,
         };
+        let environment = if makes_changes { environment.with_changes() } else { environment };
         let variables = ObjectType::new("kubernetes.variables", self.variables.clone());
         environment.variable("variables", Type::Object(Arc::new(variables)))
+    }
+}
+
+/// A type as it is declared: by its full name, with what it is a type of.
+fn declared_name(ty: &Type) -> String {
+    let name = ty.value_name();
+    match ty.plain() {
+        Type::List(inner) | Type::Optional(inner) | Type::TypeOf(inner) => format!("{name}({})", declared_name(inner)),
+        Type::Map(entry) => format!("{name}({}, {})", declared_name(&entry.0), declared_name(&entry.1)),
+        _ => name.to_owned(),
     }
 }
 

@@ -22,6 +22,26 @@ pub const PERSISTENT_VOLUME: Known = core("PersistentVolume", "persistentvolumes
 pub const PERSISTENT_VOLUME_CLAIM: Known = core("PersistentVolumeClaim", "persistentvolumeclaims");
 pub const RESOURCE_QUOTA: Known = core("ResourceQuota", "resourcequotas");
 pub const BINDING: Known = core("Binding", "bindings");
+const POD_ATTACH_OPTIONS: Known = core("PodAttachOptions", "");
+const POD_EXEC_OPTIONS: Known = core("PodExecOptions", "");
+const POD_PORT_FORWARD_OPTIONS: Known = core("PodPortForwardOptions", "");
+const POD_PROXY_OPTIONS: Known = core("PodProxyOptions", "");
+const NODE_PROXY_OPTIONS: Known = core("NodeProxyOptions", "");
+const SERVICE_PROXY_OPTIONS: Known = core("ServiceProxyOptions", "");
+
+/// What requests that lead to a node are told by; no resource has these kinds.
+pub fn options(kind: &str) -> Option<Known> {
+    const ALL: [Known; 6] = [
+        POD_ATTACH_OPTIONS,
+        POD_EXEC_OPTIONS,
+        POD_PORT_FORWARD_OPTIONS,
+        POD_PROXY_OPTIONS,
+        NODE_PROXY_OPTIONS,
+        SERVICE_PROXY_OPTIONS,
+    ];
+    ALL.into_iter().find(|known| known.kind == kind)
+}
+
 pub const ENDPOINTS: Known = core("Endpoints", "endpoints");
 pub const NAMESPACE: Known = core("Namespace", "namespaces");
 pub const NODE: Known = core("Node", "nodes");
@@ -71,10 +91,31 @@ pub const INGRESS: Known =
     Known { group: super::networking::GROUP, version: "v1", kind: "Ingress", resource: "ingresses" };
 pub const INGRESS_CLASS: Known =
     Known { group: super::networking::GROUP, version: "v1", kind: "IngressClass", resource: "ingressclasses" };
+pub const FLOW_SCHEMA: Known =
+    Known { group: super::flowcontrol::GROUP, version: "v1", kind: "FlowSchema", resource: "flowschemas" };
+pub const PRIORITY_LEVEL_CONFIGURATION: Known = Known {
+    group: super::flowcontrol::GROUP,
+    version: "v1",
+    kind: "PriorityLevelConfiguration",
+    resource: "prioritylevelconfigurations",
+};
 pub const PRIORITY_CLASS: Known =
     Known { group: super::scheduling::GROUP, version: "v1", kind: "PriorityClass", resource: "priorityclasses" };
 pub const RUNTIME_CLASS: Known =
     Known { group: super::node::GROUP, version: "v1", kind: "RuntimeClass", resource: "runtimeclasses" };
+pub const LEASE: Known = Known { group: super::coordination::GROUP, version: "v1", kind: "Lease", resource: "leases" };
+pub const CSI_DRIVER: Known =
+    Known { group: super::storage::GROUP, version: "v1", kind: "CSIDriver", resource: "csidrivers" };
+pub const CSI_NODE: Known =
+    Known { group: super::storage::GROUP, version: "v1", kind: "CSINode", resource: "csinodes" };
+pub const RESOURCE_SLICE: Known =
+    Known { group: super::resource::GROUP, version: "v1", kind: "ResourceSlice", resource: "resourceslices" };
+pub const POD_CERTIFICATE_REQUEST: Known = Known {
+    group: super::certificates::GROUP,
+    version: "v1beta1",
+    kind: "PodCertificateRequest",
+    resource: "podcertificaterequests",
+};
 pub const POD_DISRUPTION_BUDGET: Known =
     Known { group: super::policy::GROUP, version: "v1", kind: "PodDisruptionBudget", resource: "poddisruptionbudgets" };
 
@@ -123,6 +164,8 @@ mod tests {
             VOLUME_ATTRIBUTES_CLASS,
             INGRESS,
             INGRESS_CLASS,
+            FLOW_SCHEMA,
+            PRIORITY_LEVEL_CONFIGURATION,
             PRIORITY_CLASS,
             RUNTIME_CLASS,
         ];

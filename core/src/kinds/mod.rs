@@ -48,7 +48,8 @@ mod unified;
 mod versions;
 
 pub use allocate::{Allocate, Allocator, Claims};
-pub use connect::{CheckConnect, ConnectOptions};
+pub use connect::{CheckConnect, ConnectOptions, leads_to_node};
+pub(crate) use connect::{connect_document, part_layout};
 pub use deprecations::Deprecation;
 #[cfg(test)]
 pub(crate) use groups::default_rules;
@@ -60,6 +61,7 @@ pub(crate) use registry::compare_versions;
 pub use registry::{GroupVersions, KindId, Registry, registry};
 
 use crate::authz::escalation::Authorize;
+use crate::authz::nodes::Relation;
 use crate::authz::role::RoleKind;
 use crate::authz::user::User;
 use crate::object::glance::Glance;
@@ -122,6 +124,8 @@ pub struct Kind {
     pub independent: bool,
     /// Its part in role-based access control.
     pub role: Option<RoleKind>,
+    /// What its objects say of the nodes that may see them and others.
+    pub relation: Option<Relation>,
     /// Its objects say who looks at writes; writes of them nobody else looks at.
     pub registers: Option<Registers>,
     /// What a kind that is never stored asks for.

@@ -8,6 +8,7 @@ use json_patch::{
     AddOperation, CopyOperation, MoveOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation,
 };
 use serde_json::{Map, Value};
+use std::fmt;
 
 use crate::Refusal;
 use crate::object::decode::has_room;
@@ -63,41 +64,108 @@ pub fn json_patch(original: Value, patch: &Value) -> Result<Value, Refusal> {
 }
 
 /// What stands in the way of a patch, in the words that Kubernetes' library has for it. Clients of the API do not see
-/// these, but the authors of webhooks do.
-pub fn fault(original: &Value, patch: &Value) -> Option<String> {
+/// these, but the authors of webhooks and policies do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// A `test` found something else.
+    Test(String),
+    Other(String),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Fault::Test(why) | Fault::Other(why)) = self;
+        f.write_str(why)
+    }
+}
+
+/// The first fault of a patch that does not apply, if it can be told.
+pub fn fault(original: &Value, patch: &Value) -> Option<Fault> {
     let mut document = original.clone();
     for item in patch.as_array()? {
-        let text = |field: &str| item[field].as_str().unwrap_or("");
-        let (name, path) = (text("op"), text("path"));
-        let absent = |path: &str| document.pointer(path).is_none();
-        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        match name {
-            "add" if absent(parent) => {
-                return Some(format!("add operation does not apply: doc is missing path: \"{path}\": missing value"));
-            }
-            "remove" if absent(path) => {
-                return Some(format!(
-                    "remove operation does not apply: doc is missing path: \"{path}\": missing value"
-                ));
-            }
-            "replace" if absent(path) => {
-                return Some(format!("replace operation does not apply: doc is missing path: {path}: missing value"));
-            }
-            "move" | "copy" if absent(text("from")) => {
-                let from = text("from");
-                return Some(format!(
-                    "{name} operation does not apply: doc is missing from path: {from}: missing value"
-                ));
-            }
-            "test" if document.pointer(path) != Some(&item["value"]) => {
-                return Some(format!("testing value {path} failed: test failed"));
-            }
-            "add" | "remove" | "replace" | "move" | "copy" | "test" => {}
-            unknown => return Some(format!("Unexpected kind: {unknown}")),
+        if let Some(fault) = fault_of(&document, item) {
+            return Some(fault);
         }
         document = json_patch(document, &Value::Array(vec![item.clone()])).ok()?;
     }
     None
+}
+
+fn fault_of(document: &Value, item: &Value) -> Option<Fault> {
+    let text = |field: &str| item[field].as_str().unwrap_or("");
+    let (name, path) = (text("op"), text("path"));
+    if name == "test" {
+        let differs = document.pointer(path) != Some(&item["value"]);
+        return differs.then(|| Fault::Test(format!("testing value {path} failed: test failed")));
+    }
+    let holder = |path: &str| document.pointer(path.rsplit_once('/').map_or("", |(holder, _)| holder));
+    let no_path =
+        |what: String| Some(Fault::Other(format!("{name} operation does not apply: doc is {what}: missing value")));
+    let why = match name {
+        "add" => match holder(path) {
+            None => return no_path(format!("missing path: \"{path}\"")),
+            Some(Value::Array(items)) => format!("error in add for path: '{path}': {}", no_place(items, path, true)?),
+            Some(_) => return None,
+        },
+        "remove" => match holder(path) {
+            None => return no_path(format!("missing path: \"{path}\"")),
+            Some(Value::Array(items)) => {
+                format!("error in remove for path: '{path}': {}", no_place(items, path, false)?)
+            }
+            Some(holder) => {
+                let key = missing_key(holder, path)?;
+                format!("error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value")
+            }
+        },
+        "replace" if holder(path).is_none() => return no_path(format!("missing path: {path}")),
+        "replace" if document.pointer(path).is_none() => return no_path(format!("missing key: {path}")),
+        "move" | "copy" => {
+            let from = text("from");
+            match holder(from) {
+                None => return no_path(format!("missing from path: {from}")),
+                Some(_) if document.pointer(from).is_none() => {
+                    let key = last_step(from);
+                    let at = if name == "move" { format!("path: '{key}'") } else { format!("from: '{from}'") };
+                    format!("error in {name} for {at}: unable to get nonexistent key: {key}: missing value")
+                }
+                Some(_) if holder(path).is_none() => return no_path(format!("missing destination path: {path}")),
+                Some(_) => return None,
+            }
+        }
+        "replace" => return None,
+        unknown => format!("Unexpected kind: {unknown}"),
+    };
+    Some(Fault::Other(why))
+}
+
+/// The last step of a path, as the key that it means.
+fn last_step(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or("").replace("~1", "/").replace("~0", "~")
+}
+
+fn missing_key(holder: &Value, path: &str) -> Option<String> {
+    let key = last_step(path);
+    holder.get(&key).is_none().then_some(key)
+}
+
+/// Why a path does not lead to a place in a list.
+fn no_place(items: &[Value], path: &str, may_append: bool) -> Option<String> {
+    let step = last_step(path);
+    if step == "-" && may_append {
+        return None;
+    }
+    let Ok(index) = step.parse::<i64>() else {
+        return Some(match may_append {
+            true => format!(
+                "value was not a proper array index: '{step}': strconv.Atoi: parsing \"{step}\": invalid syntax"
+            ),
+            false => format!("strconv.Atoi: parsing \"{step}\": invalid syntax"),
+        });
+    };
+    let count = i64::try_from(items.len()).unwrap_or(i64::MAX);
+    let last = if may_append { count } else { count - 1 };
+    let is_there = index <= last && index >= -count;
+    (!is_there).then(|| format!("Unable to access invalid index: {index}: invalid index referenced"))
 }
 
 /// Whether this tests for null what is not there: for Kubernetes that is as good, and operators count on it before

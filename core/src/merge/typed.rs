@@ -4,13 +4,16 @@
 //! Every part of a document is a [`Node`]: a leaf that is compared and owned as a whole, or one of four that are
 //! entered. Fields that the schema does not know are entered where they are maps.
 
+mod atomic;
 mod check;
 mod merge;
 
 use serde_json::{Map, Value};
 
-pub(super) use check::check;
-pub(super) use merge::{hollow, merge, remove};
+pub(crate) use atomic::atomic_parts;
+pub(crate) use check::check;
+pub(crate) use merge::merge;
+pub(super) use merge::{hollow, remove};
 
 use super::field_set::{FieldSet, field_element, key_element, shown, value_element};
 use crate::schema::layout::{Layout, object_meta};

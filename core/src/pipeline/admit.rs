@@ -4,8 +4,9 @@ use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
 use super::{Context, Endpoint, Stop};
 use crate::admission::{self, Attributes, Body, Operation};
-use crate::authz::chain::Authorizer;
+use crate::authz::reviews;
 use crate::kinds::Known;
+use crate::refusal::Refusal;
 use serde_json::Value;
 
 /// The mutating half, on what the client sent.
@@ -55,8 +56,25 @@ pub(super) fn part(
     document: Value,
     old: &Value,
 ) -> Result<Value, Stop> {
-    let mut attributes = of(context, operation, Body::Part(body), document, old);
-    let outcome = admission::mutate(&mut attributes).and_then(|()| admission::validate(&mut attributes));
+    both(context, of(context, operation, Body::Part(body), document, old), |_| Ok(()))
+}
+
+/// Both halves, for a document of the path's kind that is posted and never stored.
+pub(super) fn question(context: &Context, document: Value) -> Result<Value, Stop> {
+    let body = Body::Object { version: context.request.target.version };
+    let attributes = of(context, Operation::Create, body, document, &Value::Null);
+    both(context, attributes, |document| reviews::check(context.kind, document))
+}
+
+/// `check` has its say between the halves.
+fn both(
+    context: &Context,
+    mut attributes: Attributes,
+    check: impl FnOnce(&Value) -> Result<(), Refusal>,
+) -> Result<Value, Stop> {
+    let outcome = admission::mutate(&mut attributes)
+        .and_then(|()| check(&attributes.object).map_err(Stop::from))
+        .and_then(|()| admission::validate(&mut attributes));
     let Attributes { object, admitted, .. } = attributes;
     context.admitted.borrow_mut().extend(admitted);
     outcome.map(|()| object)
@@ -81,10 +99,11 @@ fn of<'a>(context: &'a Context, operation: Operation, body: Body, object: Value,
     Attributes {
         state: context.state,
         admission: &context.settings.admission,
-        authorizer: Authorizer { modes: &context.settings.modes, rbac: &context.state.rbac },
+        authorizer: context.authorizer(),
         request: context.request,
         kind: context.kind,
         stamp: context.stamp,
+        ticks: context.settings.ticks,
         answers: context.answers,
         operation,
         body,

@@ -20,15 +20,22 @@ pub fn decode_body(state: &State, request: &Request, stamp: Stamp) -> Result<Doc
     let settings = Settings::default();
     let kind = state.kind(request.target.kind);
     let answers = &Answers::default();
-    let context = Context { state, settings: &settings, request, stamp, kind, answers, admitted: Default::default() };
-    let mut document = context.decode(&mut Vec::new())?;
-    kinds::default(context.layout()?, &mut document);
-    meta::metadata_mut(meta::fields_mut(&mut document));
-    manage::note_new(&context, &mut document)?;
-    match document {
+    let chain = settings.authorization.now();
+    let settings = &settings;
+    let context = Context { state, settings, chain, request, stamp, kind, answers, admitted: Default::default() };
+    match posted(&context)? {
         Value::Object(document) => Ok(document),
         _ => Err(Refusal::Internal(Internal::BodyIsNoObject)),
     }
+}
+
+/// The document in the body, in the path's version.
+pub(super) fn posted(context: &Context) -> Result<Value, Refusal> {
+    let mut document = context.decode(&mut Vec::new())?;
+    kinds::default(context.layout()?, &mut document);
+    meta::metadata_mut(meta::fields_mut(&mut document));
+    manage::note_new(context, &mut document)?;
+    Ok(document)
 }
 
 /// The object in a body as the server understands it: with the defaults of its version, and without what is unknown.

@@ -5,6 +5,9 @@
 
 use super::token::TokenClaims;
 use crate::admission::call::{Bucket, Call};
+use crate::authz::Consulted;
+use crate::authz::webhook::Question;
+use crate::event::Offset;
 use crate::kinds::custom::Conversion;
 use crate::object::meta::Document;
 use crate::refusal::Refusal;
@@ -16,6 +19,8 @@ pub enum Effect {
     Convert(Box<Conversion>),
     /// Webhooks are asked what they think of a write, all at once.
     Review(Vec<Call>),
+    /// Webhooks are asked what a user may do.
+    Authorize(Vec<Question>),
     /// Each of these buckets is asked for a token.
     Limit(Vec<Bucket>),
     /// A key signs the claims of a token.
@@ -26,6 +31,7 @@ impl Effect {
     /// As a fault names it: what nobody is there to do.
     pub fn what(&self) -> &'static str {
         match self {
+            Self::Authorize(_) => "call authorization webhooks",
             Self::Convert(_) => "convert by webhook",
             Self::Limit(_) => "count Events",
             Self::Review(_) => "call admission webhooks",
@@ -42,13 +48,25 @@ pub struct SignedToken {
     pub audiences: Vec<String>,
 }
 
+/// What came of the call of a webhook.
+#[derive(Debug, Clone)]
+pub struct Reviewed {
+    /// What it sent back, or why nothing came.
+    pub answer: Result<Vec<u8>, String>,
+    /// How long that took.
+    pub nanos: u64,
+}
+
 /// What the outside has done, for one request.
 #[derive(Debug, Clone, Default)]
 pub struct Answers {
     conversions: Vec<(Conversion, Document)>,
     tokens: Vec<(TokenClaims, SignedToken)>,
-    reviews: Vec<(Call, Result<Vec<u8>, String>)>,
+    reviews: Vec<(Call, Reviewed)>,
     limits: Vec<(Vec<Bucket>, Vec<usize>)>,
+    outdated: Option<Offset>,
+    /// What webhooks have said of what users may do.
+    pub consulted: Consulted,
 }
 
 impl Answers {
@@ -60,6 +78,15 @@ impl Answers {
         self.tokens.push((claims, token));
     }
 
+    /// The log would keep the value of this version otherwise now: a write that changes nothing of it is made all the same.
+    pub fn outdated(&mut self, version: Offset) {
+        self.outdated = Some(version);
+    }
+
+    pub(crate) fn is_outdated(&self, version: Offset) -> bool {
+        self.outdated == Some(version)
+    }
+
     /// Which of the buckets had no token.
     pub fn counted(&mut self, buckets: Vec<Bucket>, empty: Vec<usize>) {
         self.limits.push((buckets, empty));
@@ -69,12 +96,11 @@ impl Answers {
         self.limits.iter().find(|(known, _)| known == wanted).map(|(_, empty)| empty.as_slice())
     }
 
-    /// What a webhook sent back, or why nothing came.
-    pub fn reviewed(&mut self, call: Call, answer: Result<Vec<u8>, String>) {
-        self.reviews.push((call, answer));
+    pub fn reviewed(&mut self, call: Call, reviewed: Reviewed) {
+        self.reviews.push((call, reviewed));
     }
 
-    pub(crate) fn review(&self, wanted: &Call) -> Option<&Result<Vec<u8>, String>> {
+    pub(crate) fn review(&self, wanted: &Call) -> Option<&Reviewed> {
         self.reviews.iter().find(|(known, _)| known == wanted).map(|(_, answer)| answer)
     }
 

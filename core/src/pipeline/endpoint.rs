@@ -1,7 +1,8 @@
 //! What tells one verb and subresource from another: all else is the same for every mutation.
 
 use super::candidate::Made;
-use super::{Context, Stop, bind, body, delete, evict, patch, scale, token};
+use super::{Context, Stop, ask, bind, body, delete, evict, patch, scale, token};
+use crate::kinds;
 use crate::refusal::{Internal, MethodNotAllowed, Refusal};
 use crate::request::{Format, Verb};
 
@@ -65,6 +66,7 @@ impl Endpoint {
         let verb = context.request.verb;
         let endpoint = match context.request.target.subresource.as_deref() {
             None => match verb {
+                Verb::Create if !context.kind.stored => Endpoint { candidate: ask::question, ..Endpoint::MAIN },
                 Verb::Create => Endpoint { candidate: body::create, ..Endpoint::MAIN },
                 Verb::Update | Verb::Patch => Endpoint { candidate: changing(context), ..Endpoint::MAIN },
                 Verb::Delete => Endpoint { candidate: delete::delete, ..Endpoint::DELETION },
@@ -82,6 +84,7 @@ impl Endpoint {
                 Endpoint { candidate: evict::evict, answer: Form::Success, ..Endpoint::DELETION }
             }
             Some("token") if verb == Verb::Create => Endpoint { candidate: token::request, ..Endpoint::MAIN },
+            Some(way) if kinds::leads_to_node(way) => Endpoint { candidate: ask::connect, ..Endpoint::MAIN },
             Some(part) if matches!(verb, Verb::Update | Verb::Patch) => Endpoint::of_part(context, part)?,
             Some(_) => return Err(not_allowed()),
         };

@@ -3,7 +3,6 @@
 
 use super::Context;
 use super::candidate::Candidate;
-use crate::authz::chain::Authorizer;
 use crate::authz::escalation::Grant;
 use crate::object::meta;
 use crate::refusal::Refusal;
@@ -13,7 +12,7 @@ pub(super) fn admit(context: &Context, object: &Candidate) -> Result<(), Refusal
     let request = context.request;
     let Some(authorize) = context.kind.hooks.authorize.filter(|_| request.verb != Verb::Delete) else { return Ok(()) };
     authorize(&Grant {
-        authorizer: Authorizer { modes: &context.settings.modes, rbac: &context.state.rbac },
+        authorizer: context.authorizer(),
         user: &request.user,
         namespace: request.namespace().unwrap_or(""),
         name: request.name(),

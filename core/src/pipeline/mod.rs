@@ -8,6 +8,7 @@
 
 mod admit;
 mod allocate;
+mod ask;
 mod bind;
 mod body;
 mod candidate;
@@ -39,14 +40,15 @@ pub use decision::{Answer, Decision, Expectation, Representation, Write};
 pub use decode::{decode_body, requested};
 pub use definition::Clearing;
 pub use delete::validate_options as validate_delete_options;
-pub use effect::{Answers, Effect, SignedToken};
+pub use effect::{Answers, Effect, Reviewed, SignedToken};
 pub use scale::scale_of;
 pub use settings::Settings;
 pub use token::{BoundTo, TokenClaims};
 
 use crate::admission::{Admitted, Told};
+use crate::authz::{Authorizer, Chain};
 use crate::event::Actor;
-use crate::kinds::{Kind, Version};
+use crate::kinds::{Kind, Question, Version};
 use crate::refusal::{Internal, Refusal, Subject};
 use crate::request::Request;
 use crate::stamp::Stamp;
@@ -55,6 +57,7 @@ use candidate::Made;
 use effect::Stop;
 use endpoint::Endpoint;
 use std::cell::RefCell;
+use std::sync::Arc;
 
 /// What came of judging a request.
 #[derive(Debug)]
@@ -69,8 +72,14 @@ pub enum Judgement {
 /// Judges `request` against `state`. Changes nothing, and gives the same for the same.
 pub fn judge(state: &State, settings: &Settings, request: &Request, stamp: Stamp, answers: &Answers) -> Judgement {
     let kind = state.kind(request.target.kind);
-    let context = Context { state, settings, request, stamp, kind, answers, admitted: RefCell::default() };
+    let chain = settings.authorization.now();
+    let context = Context { state, settings, chain, request, stamp, kind, answers, admitted: RefCell::default() };
     let decided = stages(&context);
+    // Whatever came of it rests on what nobody has said yet.
+    let open = answers.consulted.take_open();
+    if !open.is_empty() {
+        return Judgement::Need(Effect::Authorize(open));
+    }
     let mut told = context.admitted.into_inner().told;
     match decided {
         Ok(mut decision) => {
@@ -136,6 +145,7 @@ pub fn actor(request: &Request) -> Actor {
 struct Context<'a> {
     state: &'a State,
     settings: &'a Settings,
+    chain: Arc<Chain>,
     request: &'a Request,
     stamp: Stamp,
     kind: &'a Kind,
@@ -145,12 +155,18 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Targets are resolved against the snapshot's own registry before, and kinds that are only posted have no writes.
+    /// Says what users may do beside the verb of the request, which somebody has asked before.
+    fn authorizer(&self) -> Authorizer<'_> {
+        self.state.authorizer(&self.chain, &self.answers.consulted)
+    }
+
+    /// Targets are resolved against the snapshot's own registry before. Kinds that are only posted have no writes, but
+    /// questions.
     fn check_stored(&self) -> Result<(), Refusal> {
         if !self.state.registry.serves(self.request.target.kind) {
             return Err(Refusal::NoSuchPath);
         }
-        if !self.kind.stored {
+        if !self.kind.stored && !self.kind.question.is_some_and(|question| question != Question::Binding) {
             return Err(Refusal::Internal(Internal::NotStored { kind: self.kind.kind.clone() }));
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! What the operator set and decisions depend on.
 
-use crate::admission::Admission;
-use crate::authz::chain::Mode;
+use crate::admission::{Admission, Ticks};
+use crate::authz::chain::{Configured, Way};
 use crate::kinds::core::ServiceRange;
 use crate::list::TokenKey;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub struct Settings {
     /// First and last node port.
     pub node_ports: (u16, u16),
     /// How requests are authorized: nobody may grant more than that allows them.
-    pub modes: Vec<Mode>,
+    pub authorization: Configured,
     pub admission: Admission,
     /// Seals continue tokens.
     pub token_key: TokenKey,
@@ -24,8 +24,14 @@ pub struct Settings {
     pub token_seconds_max: Option<i64>,
     /// Whether tokens that nodes get for pods are good for longer than they say, so that old clients go on.
     pub extend_tokens: bool,
+    /// The clock that admission is measured by; without one everything takes no time.
+    pub ticks: Ticks,
+    /// How many objects of a collection are deleted at once.
+    pub deletions_max: usize,
 }
 
+/// So many that they share a few fsyncs.
+const DELETIONS_MAX: usize = 256;
 /// As in Kubernetes.
 const EVENT_TTL: Duration = Duration::from_secs(3600);
 
@@ -34,13 +40,15 @@ impl Default for Settings {
         Self {
             service_range: ServiceRange::default(),
             node_ports: (30000, 32767),
-            modes: vec![Mode::AlwaysAllow],
+            authorization: Way::AlwaysAllow.into(),
             admission: Admission::default(),
             token_key: TokenKey::default(),
             event_ttl: Some(EVENT_TTL),
             namespace_grace: Duration::ZERO,
             token_seconds_max: None,
             extend_tokens: true,
+            ticks: || 0,
+            deletions_max: DELETIONS_MAX,
         }
     }
 }

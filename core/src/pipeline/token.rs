@@ -2,14 +2,14 @@
 
 use super::candidate::Made;
 use super::decision::{Answer, Decision};
-use super::{Context, Effect, Endpoint, SignedToken, Stop, admit, decode};
+use super::{Context, Effect, Endpoint, SignedToken, Stop, admit, body, decode};
 use crate::admission::Operation;
 use crate::authz::service_account_user;
 use crate::kinds::known::TOKEN_REQUEST;
 use crate::kinds::{self, Known, known};
 use crate::merge::managed;
 use crate::object::meta;
-use crate::refusal::{BadRequest, Cause, Conflict, Refusal, Subject};
+use crate::refusal::{BadRequest, Cause, Conflict, Mismatch, Refusal, Subject};
 use crate::schema::layout::Layout;
 use crate::stamp::rfc3339;
 use jiff::SignedDuration;
@@ -52,10 +52,12 @@ pub struct BoundTo {
 pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let mut warnings = Vec::new();
     let layout = decode::layout_of("io.k8s.api.authentication.v1.TokenRequest")?;
-    let body = context.decode_as("authentication.k8s.io", "v1", "TokenRequest", layout, &mut warnings)?;
+    let mut body = context.decode_as("authentication.k8s.io", "v1", "TokenRequest", layout, &mut warnings)?;
+    body::match_namespace(context, meta::metadata_mut(meta::fields_mut(&mut body)))?;
     let account = context.existing()?;
     let body = admit::part(context, TOKEN_REQUEST, Operation::Create, body, &Value::Null)?;
     same_name(context, &body)?;
+    same_uid(context, &body, &account.document)?;
     let name = body["metadata"]["name"].as_str().unwrap_or_default();
     let asked = seconds(name, &body["spec"]["expirationSeconds"])?;
     let seconds = context.settings.token_seconds_max.map_or(asked, |most| asked.min(most));
@@ -85,6 +87,19 @@ fn same_name(context: &Context, body: &Value) -> Result<(), Refusal> {
     Err(Refusal::Invalid {
         subject: Subject::new("authentication.k8s.io", "TokenRequest", context.request.name()),
         causes: vec![Cause::invalid("metadata.name", &name.into(), why)],
+    })
+}
+
+/// A request that means an account with another uid is about one that is gone.
+fn same_uid(context: &Context, body: &Value, account: &Value) -> Result<(), Refusal> {
+    let (wanted, found) = (meta::uid(meta::fields(body)), meta::uid(meta::fields(account)));
+    if wanted.is_empty() || wanted == found {
+        return Ok(());
+    }
+    let uids = Mismatch { wanted: wanted.to_owned(), found: found.to_owned() };
+    Err(Refusal::Conflict {
+        subject: Subject::new("authentication.k8s.io", "TokenRequest", context.request.name()),
+        why: Conflict::AccountUid(Box::new(uids)),
     })
 }
 
@@ -127,7 +142,11 @@ fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenCl
     let namespace = Some(claims.namespace.clone());
     let namespace = namespace.as_deref();
     let Some(kind) = asked["kind"].as_str() else { return Ok(claims) };
-    let bindable = [known::POD, known::SECRET, known::NODE].into_iter().find(|known| known.kind == kind);
+    let version = asked["apiVersion"].as_str().unwrap_or("");
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    // The version of the core group is not looked at.
+    let bindable = [known::POD, known::SECRET, known::NODE];
+    let bindable = bindable.into_iter().find(|known| known.kind == kind && known.group == group);
     match bindable {
         Some(known::POD) => {
             let pod = named(context, known::POD, namespace, asked)?;
@@ -151,18 +170,20 @@ fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenCl
             let node = named(context, known::NODE, None, asked)?;
             Ok(TokenClaims { node: Some(bound_to(&node)), ..claims })
         }
-        _ => Err(Refusal::BadRequest(BadRequest::NotBindable { kind: kind.into() })),
+        _ => Err(Refusal::BadRequest(BadRequest::NotBindable { kind: format!("{group}/{version}, Kind={kind}") })),
     }
 }
 
 /// The object that a token is to be bound to, if it is still the one that is meant.
 fn named(context: &Context, known: Known, namespace: Option<&str>, asked: &Value) -> Result<Value, Refusal> {
     let name = asked["name"].as_str().unwrap_or("");
-    let subject = || Subject::new(known.group, known.resource, name);
-    let document = find(context, known, namespace, name).ok_or_else(|| Refusal::NotFound(subject()))?;
+    let document = find(context, known, namespace, name)
+        .ok_or_else(|| Refusal::NotFound(Subject::new(known.group, known.resource, name)))?;
     let (uid, wanted) = (meta::uid(meta::fields(&document)), asked["uid"].as_str().unwrap_or(""));
     if !wanted.is_empty() && wanted != uid {
-        return Err(Refusal::Conflict { subject: subject(), why: Conflict::BoundUid(wanted.into()) });
+        // It is told of by its kind, as the request names it.
+        let subject = Subject::new(known.group, known.kind, name);
+        return Err(Refusal::Conflict { subject, why: Conflict::BoundUid(wanted.into()) });
     }
     Ok(document)
 }

@@ -3,7 +3,6 @@
 use super::candidate::{Candidate, Old};
 use super::endpoint::Rules;
 use super::{Context, Endpoint, scale};
-use crate::authz::chain::Authorizer;
 use crate::authz::{Attributes, ResourceTarget, denied};
 use crate::kinds::{Kind, MetadataOnUpdate, structures};
 use crate::object::meta::{self, Document, metadata};
@@ -118,14 +117,15 @@ fn may_create(context: &Context) -> Result<(), Refusal> {
         subresource: "",
         namespace: request.namespace().unwrap_or(""),
         name: request.name(),
+        selected: None,
     };
     let attributes = Attributes::resource("create", target);
-    let authorizer = Authorizer { modes: &context.settings.modes, rbac: &context.state.rbac };
-    let verdict = authorizer.authorize(&request.user, &attributes);
+    let verdict = context.authorizer().authorize(&request.user, &attributes);
     if verdict.is_allowed() {
         return Ok(());
     }
-    let why = Forbidden::Access(Box::new(denied(&request.user, &attributes, verdict.reason())));
+    // The request itself was allowed: it is its author who may not.
+    let why = Forbidden::Author(denied(&request.user, &attributes, verdict.reason()).to_string());
     Err(Refusal::Forbidden { subject: context.subject(request.name()), why })
 }
 

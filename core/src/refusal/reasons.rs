@@ -304,6 +304,8 @@ pub enum Conflict {
     VersionPrecondition(Box<Mismatch>),
     /// A token bound to an object that is not the one with this uid.
     BoundUid(String),
+    /// A token asked for the account with another uid.
+    AccountUid(Box<Mismatch>),
     /// A binding of a pod that is being deleted, or that has its node.
     PodDeleting,
     /// A pod that waits for its gates, and is bound.
@@ -408,6 +410,10 @@ pub enum Internal {
     /// What an allocator says that has nothing left.
     Exhausted(String),
     Panicked,
+    /// Whether the user may do this nobody could say.
+    NotAuthorizable {
+        why: String,
+    },
     /// The audit trail must have every request, and this one could not be told of.
     AuditNotStored,
     NoMessage {

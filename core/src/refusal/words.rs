@@ -240,6 +240,12 @@ impl Conflict {
             Self::BoundUid(uid) => {
                 format!("the UID in the bound object reference ({uid}) does not match the UID in record. {RECREATED}")
             }
+            Self::AccountUid(uids) => {
+                let Mismatch { wanted, found } = &**uids;
+                format!(
+                    "the UID in the token request ({wanted}) does not match the UID of the service account ({found})"
+                )
+            }
             Self::PodDeleting => format!("pod {name} is being deleted, cannot be assigned to a host"),
             Self::PodGated => format!("pod {name} has non-empty .spec.schedulingGates"),
             Self::PodAssigned { node } => format!("pod {name} is already assigned to node \"{node}\""),
@@ -317,6 +323,7 @@ impl Display for Internal {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fault(fault) | Self::Exhausted(fault) => write!(f, "{fault}"),
+            Self::NotAuthorizable { why } => f.write_str(why),
             Self::AuditNotStored => f.write_str("failed to store audit event"),
             Self::Panicked => f.write_str("this request caused the server to panic: look in its log for details"),
             Self::NoMessage { message } => write!(f, "the schema has no message {message}"),

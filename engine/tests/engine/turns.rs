@@ -133,6 +133,10 @@ impl Outside for SlowWebhook {
         Ok(converted.collect())
     }
 
+    async fn authorize(&self, _: &holdfast_core::authz::webhook::Question) -> holdfast_core::authz::webhook::Answer {
+        Err("there is none".into())
+    }
+
     async fn sign(&self, _: &TokenClaims) -> Result<SignedToken, Refusal> {
         Err(Refusal::fault("there is no key"))
     }

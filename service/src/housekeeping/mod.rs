@@ -1,10 +1,11 @@
 //! What the server does by itself: finishes the deletion of namespaces, gathers the rules of aggregated roles, lets old
-//! Events go, and makes what every cluster has ([`bootstrap`], [`registrar`]).
+//! Events go, and makes what every cluster has ([`bootstrap`], [`registrar`], [`flow_control`]).
 //!
 //! The plans are the core's; these loops make their requests, whenever a commit may have changed something, or when
 //! time may have. Each request comes through the door under a name of its own, and the roles say what it may do.
 
 pub mod bootstrap;
+pub mod flow_control;
 pub mod registrar;
 
 use crate::Service;

@@ -1,18 +1,38 @@
-//! Authorization: whether this user may ask for this, by the roles of now, and whether one may act in another's name.
+//! Authorization: whether this user may ask for this, by the chain and the roles of now, and whether one may act in
+//! another's name.
 
 use super::{Layer, Next, Outcome, Passage, audit, refused};
-use crate::{ActingAs, Asked, ResourcePath, Service};
+use crate::{ActingAs, Asked, ResourcePath};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
-use holdfast_core::authz::chain::Authorizer;
-use holdfast_core::authz::{Attributes, ResourceTarget, User, Verdict, denied};
+use holdfast_core::authz::{Attributes, Authorizer, Consulted, Judged, ResourceTarget, Selected, User, denied};
 use holdfast_core::kinds::known;
-use holdfast_core::refusal::{Forbidden, Subject};
-use holdfast_core::request::Request;
+use holdfast_core::refusal::{Forbidden, Internal, Subject};
+use holdfast_core::request::{Options, Request, Verb};
 use holdfast_core::state::State;
 use std::sync::Arc;
+use std::time::Instant;
 
 pub struct Authorization;
+
+/// Comes before flow control: it is for whom a request is made that says whose turn it is.
+pub struct Impersonation;
+
+impl Layer for Impersonation {
+    fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
+        let Some(other) = passage.acting_as.take() else { return next.call(passage) };
+        Box::pin(async move {
+            let (service, state) = (next.service(), next.service().engine().snapshot());
+            let judge = |authorizer: &Authorizer<'_>| impersonate(authorizer, &passage.user, other.clone());
+            let other = service.judged(&state, judge).await?;
+            passage.user = Arc::new(other);
+            if let Some(trail) = &mut passage.trail {
+                trail.impersonates(&passage.user);
+            }
+            next.call(passage).await
+        })
+    }
+}
 
 /// All kinds of all groups, or all objects.
 const ALL: &str = "*";
@@ -21,81 +41,133 @@ const READS: [&str; 3] = ["get", "list", "watch"];
 
 impl Layer for Authorization {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
-        if let Err(refusal) = act_as_another(next.service(), passage) {
-            return refused(refusal);
-        }
-        let judged = judge(next.service(), passage);
-        if let Some(trail) = &mut passage.trail {
-            let (decision, reason) = match &judged {
-                Ok(reason) => ("allow", reason.as_str()),
-                Err(Refusal::Forbidden { why: Forbidden::Access(denied), .. }) => ("forbid", denied.reason.as_str()),
-                Err(_) => ("forbid", ""),
-            };
-            trail.annotate("authorization.k8s.io/decision", decision);
-            trail.annotate("authorization.k8s.io/reason", reason);
-            if judged.is_ok() {
-                audit::tell_request(trail, &next.service().engine().snapshot(), &passage.asked);
-            }
-        }
-        match judged {
-            Ok(_) => next.call(passage),
-            Err(refusal) => refused(refusal),
+        let (service, consulted, began) = (next.service(), Consulted::default(), Instant::now());
+        let state = service.engine().snapshot();
+        let attempt = |passage: &Passage| {
+            service.judged_so_far(&state, &consulted, |authorizer| Judgement::of(authorizer, &state, passage))
+        };
+        match attempt(passage) {
+            Ok(judgement) => go_on(judgement, passage, next, began),
+            // Webhooks are asked: rarely, and so only then anything waits.
+            Err(mut open) => Box::pin(async move {
+                let (service, state) = (next.service(), next.service().engine().snapshot());
+                loop {
+                    service.engine().consult(&consulted, open).await;
+                    let judge = |authorizer: &Authorizer<'_>| Judgement::of(authorizer, &state, passage);
+                    match service.judged_so_far(&state, &consulted, judge) {
+                        Ok(judgement) => break go_on(judgement, passage, next, began).await,
+                        Err(more) => open = more,
+                    }
+                }
+            }),
         }
     }
 }
 
-/// Goes on in another's name, where the caller wants that and may.
-fn act_as_another(service: &Service, passage: &mut Passage) -> Result<(), Refusal> {
-    let Some(other) = passage.acting_as.take() else { return Ok(()) };
-    let state = service.engine().snapshot();
-    passage.user = Arc::new(impersonate(&service.authorizer(&state), &passage.user, other)?);
+/// What authorization comes to, before anything is made of it.
+struct Judgement {
+    /// What the chain said of the call's own attributes, the last of them where there are many.
+    judged: Option<Judged>,
+    granted: Result<(), Refusal>,
+}
+
+impl Judgement {
+    fn of(authorizer: &Authorizer<'_>, state: &State, passage: &Passage) -> Judgement {
+        let mut judged = None;
+        let granted = judge(authorizer, state, &passage.user, &passage.asked, &mut judged);
+        Judgement { judged, granted }
+    }
+}
+
+/// Tells of a judgement, and has a call that is granted go on.
+fn go_on<'a>(judgement: Judgement, passage: &'a mut Passage, next: Next<'a>, began: Instant) -> BoxFuture<'a, Outcome> {
+    let Judgement { judged, granted } = judgement;
+    if let Some(judged) = &judged {
+        next.service().counts().authorized(judged, began.elapsed());
+    }
     if let Some(trail) = &mut passage.trail {
-        trail.impersonates(&passage.user);
+        let reason = judged.as_ref().map_or("", Judged::reason);
+        match &granted {
+            Ok(()) => trail.annotate("authorization.k8s.io/decision", "allow"),
+            Err(Refusal::Internal(Internal::NotAuthorizable { .. })) => {}
+            Err(_) => trail.annotate("authorization.k8s.io/decision", "forbid"),
+        }
+        let reason = match &granted {
+            Err(Refusal::Internal(Internal::NotAuthorizable { .. })) => "internal error",
+            _ => reason,
+        };
+        trail.annotate("authorization.k8s.io/reason", reason);
+        if granted.is_ok() {
+            audit::tell_request(trail, &next.service().engine().snapshot(), &passage.asked);
+        }
     }
-    Ok(())
+    match granted {
+        Ok(()) => next.call(passage),
+        Err(refusal) => refused(refusal),
+    }
 }
 
-/// Why it is granted, or what refuses it.
-fn judge(service: &Service, passage: &Passage) -> Result<String, Refusal> {
-    let state = service.engine().snapshot();
-    let authorizer = service.authorizer(&state);
-    let user = &passage.user;
-    match &passage.asked {
+/// Whether the call is granted, or what refuses it.
+fn judge(
+    authorizer: &Authorizer<'_>,
+    state: &State,
+    user: &User,
+    asked: &Asked,
+    judged: &mut Option<Judged>,
+) -> Result<(), Refusal> {
+    let reads_selectors = authorizer.chain.reads_selectors();
+    let mut may =
+        |attributes: &Attributes<'_>| may(user, attributes, judged.insert(authorizer.authorize(user, attributes)));
+    match asked {
         Asked::Named(named) => {
             let name = named.name();
-            let attributes = match &*name == named.path.name.as_str() {
-                true => attributes(named.verb.as_str(), &named.path),
-                // Whoever may see one object alone may ask for a list of it.
-                false => named_attributes(named.verb.as_str(), &named.path, &name),
-            };
-            may(&authorizer, user, &attributes)
+            let many = matches!(named.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
+            let selected = (reads_selectors && many).then(|| selected(&named.options));
+            // Whoever may see one object alone may ask for a list of it.
+            may(&named_attributes(named.verb.as_str(), &named.path, &name, selected.as_ref()))
         }
-        Asked::Elsewhere { verb, path } => may(&authorizer, user, &attributes(verb, path)),
-        Asked::Found(request) => may(&authorizer, user, &of_request(&state, request)?),
-        Asked::Path { verb, path } => may(&authorizer, user, &Attributes::path(verb, path)),
+        Asked::Elsewhere { verb, path } => may(&attributes(verb, path)),
+        Asked::Found(request) => {
+            let selected = reads_selectors.then(|| selected(&request.options));
+            may(&of_request(state, request, selected.as_ref())?)
+        }
+        Asked::Path { verb, path } => may(&Attributes::path(verb, path)),
         Asked::Everything { verb, path } => {
-            may(&authorizer, user, &Attributes::path(verb, path))?;
+            may(&Attributes::path(verb, path))?;
             let everything = ResourceTarget { group: ALL, version: ALL, resource: ALL, ..ResourceTarget::default() };
-            READS
-                .iter()
-                .try_for_each(|verb| may(&authorizer, user, &Attributes::resource(verb, everything)).map(drop))?;
-            Ok(String::new())
+            READS.iter().try_for_each(|verb| may(&Attributes::resource(verb, everything)))
         }
     }
+}
+
+/// What of the objects is asked for.
+fn selected(options: &Options) -> Selected {
+    let text = |selector: &Option<String>| selector.as_deref().unwrap_or("").to_owned();
+    Selected::parse(&text(&options.field_selector), &text(&options.label_selector))
 }
 
 /// What a path asks for.
 pub(crate) fn attributes<'a>(verb: &'a str, path: &'a ResourcePath) -> Attributes<'a> {
-    named_attributes(verb, path, &path.name)
+    named_attributes(verb, path, &path.name, None)
 }
 
-fn named_attributes<'a>(verb: &'a str, path: &'a ResourcePath, name: &'a str) -> Attributes<'a> {
+fn named_attributes<'a>(
+    verb: &'a str,
+    path: &'a ResourcePath,
+    name: &'a str,
+    selected: Option<&'a Selected>,
+) -> Attributes<'a> {
     let ResourcePath { group, version, namespace, resource, subresource, .. } = path;
-    Attributes::resource(verb, ResourceTarget { group, version, resource, subresource, namespace, name })
+    let selected = selected.filter(|selected| !selected.is_everything());
+    Attributes::resource(verb, ResourceTarget { group, version, resource, subresource, namespace, name, selected })
 }
 
 /// The same for a request that knows its kind.
-fn of_request<'a>(state: &'a State, request: &'a Request) -> Result<Attributes<'a>, Refusal> {
+pub(crate) fn of_request<'a>(
+    state: &'a State,
+    request: &'a Request,
+    selected: Option<&'a Selected>,
+) -> Result<Attributes<'a>, Refusal> {
     let target = &request.target;
     // The kind has gone since the caller saw it, and so has what was to be done.
     if !state.registry.serves(target.kind) {
@@ -113,30 +185,39 @@ fn of_request<'a>(state: &'a State, request: &'a Request) -> Result<Attributes<'
         subresource: target.subresource.as_deref().unwrap_or(""),
         namespace: request.namespace().unwrap_or(own),
         name,
+        selected: selected.filter(|selected| !selected.is_everything()),
     };
     Ok(Attributes::resource(request.verb.as_str(), target))
 }
 
-fn may(authorizer: &Authorizer<'_>, user: &User, attributes: &Attributes<'_>) -> Result<String, Refusal> {
-    match authorizer.authorize(user, attributes) {
-        Verdict::Allow { reason } => Ok(reason),
-        verdict @ (Verdict::Deny { .. } | Verdict::NoOpinion { .. }) => Err(Refusal::Forbidden {
-            subject: match &attributes.target {
-                holdfast_core::authz::Target::Resource(target) => {
-                    Subject::new(target.group, target.resource, target.name)
-                }
-                holdfast_core::authz::Target::Path(_) => Subject::default(),
-            },
-            why: Forbidden::Access(Box::new(denied(user, attributes, verdict.reason()))),
-        }),
+/// A refusal that rests on an error is no answer to the user: nobody knows whether it may.
+fn may(user: &User, attributes: &Attributes<'_>, judged: &Judged) -> Result<(), Refusal> {
+    if judged.is_allowed() {
+        return Ok(());
+    }
+    match judged.error() {
+        Some(why) => Err(Refusal::Internal(Internal::NotAuthorizable { why })),
+        None => Err(forbidden(user, attributes, judged)),
+    }
+}
+
+fn forbidden(user: &User, attributes: &Attributes<'_>, judged: &Judged) -> Refusal {
+    Refusal::Forbidden {
+        subject: match attributes.target() {
+            Some(target) => Subject::new(target.group, target.resource, target.name),
+            None => Subject::default(),
+        },
+        why: Forbidden::Access(Box::new(denied(user, attributes, judged.reason()))),
     }
 }
 
 /// The user in whose name the caller acts, if it may take on each part of that.
 fn impersonate(authorizer: &Authorizer<'_>, caller: &User, other: ActingAs) -> Result<User, Refusal> {
     let may_be = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| {
-        let target = ResourceTarget { group, version: "v1", resource, subresource, namespace, name };
-        may(authorizer, caller, &Attributes::resource("impersonate", target))
+        let target = ResourceTarget { group, version: "v1", resource, subresource, namespace, name, selected: None };
+        let attributes = Attributes::resource("impersonate", target);
+        let judged = authorizer.authorize(caller, &attributes);
+        if judged.is_allowed() { Ok(()) } else { Err(forbidden(caller, &attributes, &judged)) }
     };
     let account = other.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
     match account {

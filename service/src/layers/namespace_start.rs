@@ -7,7 +7,7 @@
 use crate::Service;
 use crate::lookup::Found;
 use holdfast_core::Refusal;
-use holdfast_core::authz::{Attributes, ResourceTarget};
+use holdfast_core::authz::{Attributes, Authorizer, ResourceTarget};
 use holdfast_core::event::Offset;
 use holdfast_core::refusal::Expired;
 use holdfast_engine::planted::{Bug, planted};
@@ -39,16 +39,16 @@ impl Found {
             None if itself && !request.name().is_empty() => request.name(),
             None => return Ok(()),
         };
-        let target = ResourceTarget {
+        let everywhere = ResourceTarget {
             group: &self.kind.versions[request.target.version].group,
             version: &self.kind.versions[request.target.version].version,
             resource: &self.kind.resource,
             subresource: request.target.subresource.as_deref().unwrap_or(""),
-            namespace: "",
-            name: "",
+            ..ResourceTarget::default()
         };
-        let everywhere = Attributes::resource(request.verb.as_str(), target);
-        if service.authorizer(&state).authorize(&request.user, &everywhere).is_allowed() {
+        let everywhere = Attributes::resource(request.verb.as_str(), everywhere);
+        let judge = |authorizer: &Authorizer<'_>| authorizer.authorize(&request.user, &everywhere).is_allowed();
+        if service.judged(&state, judge).await {
             return Ok(());
         }
         let storage = state.kind(state.registry.namespaces()).storage.clone();

@@ -10,7 +10,8 @@ use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::{Kind, known};
 use holdfast_core::list::{self, Continue, Freshness, Selection, parse_version};
-use holdfast_core::refusal::{BadRequest, Cause, Expired, Internal, MethodNotAllowed, Subject};
+use holdfast_core::object::meta;
+use holdfast_core::refusal::{BadRequest, Cause, Expired, Internal, MethodNotAllowed, Subject, Unavailable};
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::state::{Entry, State};
 use holdfast_engine::WatchStart;
@@ -240,8 +241,18 @@ impl Found {
             Refusal::Internal(Internal::UnreachableNode { node, .. }) if !has_node(self.scene.state(), &node) => {
                 Refusal::NotFound(Subject::new(&self.kind.versions[target.version].group, &self.kind.resource, node))
             }
+            Refusal::Unavailable(Unavailable::NoEndpoints { service }) if !self.has_endpoints() => {
+                Refusal::NotFound(Subject::new(known::SERVICE.group, known::SERVICE.resource, service))
+            }
             refusal => refusal,
         }
+    }
+
+    /// Whether anybody has said yet who answers for the Service.
+    fn has_endpoints(&self) -> bool {
+        let state = self.scene.state();
+        let key = meta::key(self.request.namespace(), self.request.name());
+        state.registry.known(known::ENDPOINTS).is_some_and(|(kind, _)| state.get(kind, &key).is_some())
     }
 
     /// The subresource that is asked for, if the kind has it for this verb; empty when none is asked for.

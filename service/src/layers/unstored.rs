@@ -5,10 +5,11 @@ use crate::lookup::Found;
 use crate::{Reply, Reviewed, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
+use holdfast_core::admission::Told;
+use holdfast_core::authz::Authorizer;
 use holdfast_core::authz::reviews::{invalid, review, token_review};
 use holdfast_core::kinds::{Kind, Question, apply_defaults};
 use holdfast_core::object::meta::{Document, metadata_mut};
-use holdfast_core::pipeline::decode_body;
 use holdfast_core::refusal::{Cause, MethodNotAllowed, Subject};
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::state::State;
@@ -30,17 +31,26 @@ impl Layer for Unstored {
             return next.call(passage);
         }
         let Some(found) = passage.found.take() else { return refused(Refusal::NoSuchPath) };
-        Box::pin(async move { answer(next.service(), &found).await })
+        Box::pin(async move {
+            let mut told = Told::default();
+            let outcome = answer(next.service(), &found, &mut told).await;
+            passage.tell(told);
+            outcome
+        })
     }
 }
 
-async fn answer(service: &Arc<Service>, found: &Found) -> Outcome {
+async fn answer(service: &Arc<Service>, found: &Found, told: &mut Told) -> Outcome {
     let state = found.scene.whole(service.engine()).await?;
     let request = &found.request;
+    let posted = match request.verb {
+        Verb::Create => service.engine().admit(&state, request, told).await?,
+        _ => Document::new(),
+    };
     match (found.kind.question, request.verb) {
         (Some(Question::ComponentStatus), Verb::Get | Verb::List) => component_status(service, found).await,
-        (Some(Question::TokenReview), Verb::Create) => review_token(service, &state, request, &found.kind).await,
-        (Some(_), Verb::Create) => review_access(service, &state, request, &found.kind),
+        (Some(Question::TokenReview), Verb::Create) => review_token(service, posted, request, &found.kind).await,
+        (Some(_), Verb::Create) => review_access(service, &state, posted, request, &found.kind).await,
         _ => Err(Refusal::MethodNotAllowed(MethodNotAllowed::OnResource)),
     }
 }
@@ -57,8 +67,8 @@ fn document(value: Value) -> Document {
     }
 }
 
-async fn review_token(service: &Service, state: &State, request: &Request, kind: &Kind) -> Outcome {
-    let body = Value::Object(decode_body(state, request, service.engine().stamp())?);
+async fn review_token(service: &Service, posted: Document, request: &Request, kind: &Kind) -> Outcome {
+    let body = Value::Object(posted);
     let token = body["spec"]["token"].as_str().unwrap_or("");
     let asked = body["spec"]["audiences"].as_array().into_iter().flatten();
     let asked: Vec<String> = asked.filter_map(Value::as_str).map(str::to_owned).collect();
@@ -68,8 +78,8 @@ async fn review_token(service: &Service, state: &State, request: &Request, kind:
     created(kind, request, token_review(&body, reviewed.map_err(String::as_str))?)
 }
 
-fn review_access(service: &Service, state: &State, request: &Request, kind: &Kind) -> Outcome {
-    let mut body = decode_body(state, request, service.engine().stamp())?;
+async fn review_access(service: &Service, state: &State, posted: Document, request: &Request, kind: &Kind) -> Outcome {
+    let mut body = posted;
     if kind.question == Some(Question::SelfSubjectReview) {
         metadata_mut(&mut body).insert("creationTimestamp".into(), service.engine().stamp().rfc3339().into());
     }
@@ -82,7 +92,9 @@ fn review_access(service: &Service, state: &State, request: &Request, kind: &Kin
         }
         metadata_mut(&mut body).insert("namespace".into(), namespace.into());
     }
-    created(kind, request, review(kind, &Value::Object(body), &request.user, &service.authorizer(state))?)
+    let body = Value::Object(body);
+    let judge = |authorizer: &Authorizer<'_>| review(kind, &body, &request.user, authorizer);
+    created(kind, request, service.judged(state, judge).await?)
 }
 
 /// The health of the parts that a cluster used to have: here it is the log's.

@@ -3,7 +3,7 @@
 use holdfast_core::Refusal;
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::bootstrap_objects;
-use holdfast_core::authz::chain::Mode;
+use holdfast_core::authz::chain::Way;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_core::kinds::registry;
 use holdfast_core::pipeline::Settings;
@@ -30,7 +30,7 @@ impl Clock for Seconds {
 
 /// A cluster with the objects that every cluster has, under RBAC.
 pub async fn cluster(options: Options) -> Arc<Service> {
-    let settings = Settings { modes: vec![Mode::Rbac], ..Settings::default() };
+    let settings = Settings { authorization: Way::Rbac.into(), ..Settings::default() };
     let options_of_engine = EngineOptions { settings, clock: Arc::new(Seconds::default()) };
     let log = Arc::new(MemoryLog::default());
     let engine = Engine::open(log, Arc::new(registry().clone()), options_of_engine).unwrap();

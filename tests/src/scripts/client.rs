@@ -33,6 +33,8 @@ pub struct Sent<'a> {
     pub method: &'a str,
     pub path: &'a str,
     pub headers: &'a BTreeMap<String, Option<String>>,
+    /// Beside them, where one comes several times.
+    pub more: &'a [(String, String)],
     pub body: Option<Bytes>,
     pub events: Option<usize>,
 }
@@ -92,6 +94,9 @@ impl Client {
                 Some(value) => headers.insert(name, HeaderValue::from_bytes(value.as_bytes())?),
                 None => headers.remove(name),
             };
+        }
+        for (name, value) in sent.more {
+            headers.append(name.parse::<HeaderName>()?, HeaderValue::from_bytes(value.as_bytes())?);
         }
         let mut request = Request::new(Full::new(sent.body.clone().unwrap_or_default()));
         *request.method_mut() = Method::from_bytes(sent.method.as_bytes())?;

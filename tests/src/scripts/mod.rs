@@ -8,7 +8,7 @@ mod compare;
 mod mask;
 mod play;
 
-pub use client::{Client, Sent};
+pub use client::{Client, Received, Sent};
 pub use compare::{Agreement, Counts, compare};
 pub use play::play;
 

@@ -45,7 +45,7 @@ impl Run<'_> {
     async fn send(&mut self, method: &str, path: &str, body: Option<String>) {
         let headers = BTreeMap::from([("content-type".to_owned(), Some("application/json".to_owned()))]);
         let body = body.map(Bytes::from);
-        self.client.send(&Sent { method, path, headers: &headers, body, events: None }).await;
+        self.client.send(&Sent { method, path, headers: &headers, more: &[], body, events: None }).await;
     }
 
     async fn ask(&mut self, asked: &Asked) -> Value {
@@ -62,7 +62,8 @@ impl Run<'_> {
         if body.is_some() && !headers.keys().any(|name| name.eq_ignore_ascii_case("content-type")) {
             headers.insert("Content-Type".into(), Some("application/json".into()));
         }
-        let sent = Sent { method: &asked.method, path: &path, headers: &headers, body, events: asked.events };
+        let sent =
+            Sent { method: &asked.method, path: &path, headers: &headers, more: &[], body, events: asked.events };
         let received = self.receive(&sent).await;
         let document = document(asked, &received);
         self.mask.see(&document);

@@ -94,8 +94,58 @@ const TYPED: [&str; 21] = [
     "ServiceProxyOptions",
 ];
 
-/// batch/v2alpha1 has no descriptor any more, and was the same as batch/v1beta1.
-const ALIAS: (&str, &str) = ("io.k8s.api.batch.v1beta1.", "io.k8s.api.batch.v2alpha1.");
+/// Messages of one package that another one has as well.
+struct Alias {
+    from: &'static str,
+    to: &'static str,
+    /// None: all of them.
+    names: &'static [&'static str],
+    /// The version of the resources among them; none where they are no resources.
+    version: Option<&'static str>,
+}
+
+const ALIASES: [Alias; 2] = [
+    // It has no descriptor any more, and was the same as batch/v1beta1.
+    Alias { from: "io.k8s.api.batch.v1beta1.", to: "io.k8s.api.batch.v2alpha1.", names: &[], version: None },
+    // Of Kubernetes 1.36, whose clients ask for it.
+    Alias {
+        from: "io.k8s.api.admissionregistration.v1beta1.",
+        to: "io.k8s.api.admissionregistration.v1.",
+        names: &[
+            "ApplyConfiguration",
+            "JSONPatch",
+            "Mutation",
+            "MutatingAdmissionPolicy",
+            "MutatingAdmissionPolicyBinding",
+            "MutatingAdmissionPolicyBindingList",
+            "MutatingAdmissionPolicyBindingSpec",
+            "MutatingAdmissionPolicyList",
+            "MutatingAdmissionPolicySpec",
+        ],
+        version: Some("v1"),
+    },
+];
+
+impl Alias {
+    fn add_to(&self, table: &mut Table) {
+        for (name, mut message) in table.clone() {
+            let Some(rest) = name.strip_prefix(self.from) else { continue };
+            if !self.names.is_empty() && !self.names.contains(&rest) {
+                continue;
+            }
+            for field in message.fields.values_mut() {
+                if let Type::Message(target) = &mut field.ty {
+                    *target = target.replace(self.from, self.to);
+                }
+            }
+            message.resource = message
+                .resource
+                .zip(self.version)
+                .map(|(resource, version)| protobuf::Resource { version: version.to_string(), ..resource });
+            table.insert(format!("{}{rest}", self.to), message);
+        }
+    }
+}
 
 pub fn build(
     messages: &BTreeMap<String, protobuf::Message>,
@@ -119,15 +169,8 @@ pub fn build(
     if !unused.is_empty() {
         bail!("facts about zero values find no field:\n{}", unused.join("\n"));
     }
-    for (name, mut message) in table.clone() {
-        if let Some(rest) = name.strip_prefix(ALIAS.0) {
-            for field in message.fields.values_mut() {
-                if let Type::Message(target) = &mut field.ty {
-                    *target = target.replace(ALIAS.0, ALIAS.1);
-                }
-            }
-            table.insert(format!("{}{rest}", ALIAS.1), Message { resource: None, ..message });
-        }
+    for alias in &ALIASES {
+        alias.add_to(&mut table);
     }
     Ok(table)
 }

@@ -27,7 +27,8 @@ fn may_go(attributes: &Attributes) -> Result<(), Stop> {
 /// New content needs a namespace that is there and not going away.
 fn may_come(attributes: &Attributes) -> Result<(), Stop> {
     let Some(namespace) = attributes.request.namespace() else { return Ok(()) };
-    if attributes.makes(NAMESPACE) {
+    // What is only asked about a namespace is no content of it.
+    if attributes.makes(NAMESPACE) || !attributes.kind.stored {
         return Ok(());
     }
     match namespace_phase(attributes.state, namespace) {

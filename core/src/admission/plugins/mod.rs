@@ -10,6 +10,7 @@ mod images;
 mod lifecycle;
 mod limit_range;
 mod network;
+mod node_restriction;
 mod owners;
 mod placement;
 mod pod_security;
@@ -95,7 +96,7 @@ impl Plugin {
 }
 
 /// Plug-ins of Kubernetes that this release does not have: to turn one off is to leave things as they are.
-pub const NOT_BUILT: [&str; 3] = ["ImagePolicyWebhook", "MutatingAdmissionPolicy", "NodeRestriction"];
+pub const NOT_BUILT: [&str; 1] = ["ImagePolicyWebhook"];
 
 /// All plug-ins, in the order in which they run. Those that have no step are known by name and have nothing to do here.
 pub static PLUGINS: &[Plugin] = &[
@@ -107,6 +108,7 @@ pub static PLUGINS: &[Plugin] = &[
     Plugin::off("LimitPodHardAntiAffinityTopology").validate(topology::limit_anti_affinity),
     Plugin::on("LimitRanger").mutate(limit_range::mutate).validate(limit_range::validate),
     Plugin::on("ServiceAccount").mutate(service_account::mutate).validate(service_account::validate),
+    Plugin::off("NodeRestriction").mutate(node_restriction::mutate),
     Plugin::on("TaintNodesByCondition").mutate(tolerations::taint_node),
     Plugin::off("AlwaysPullImages").mutate(images::always_pull).validate(images::check_always_pull),
     Plugin::on("PodSecurity").validate(pod_security::validate).configured(pod_security::configure),
@@ -134,6 +136,7 @@ pub static PLUGINS: &[Plugin] = &[
     Plugin::on("DefaultIngressClass").mutate(network::default_ingress_class),
     Plugin::off("DenyServiceExternalIPs").validate(network::deny_external_addresses),
     Plugin::on("PodTopologyLabels").mutate(topology::labels),
+    Plugin::on("MutatingAdmissionPolicy").mutate(policies::mutate),
     Plugin::on("MutatingAdmissionWebhook").mutate(webhooks::mutate),
     Plugin::on("ValidatingAdmissionPolicy").validate(policies::validate),
     Plugin::on("ValidatingAdmissionWebhook").validate(webhooks::validate),

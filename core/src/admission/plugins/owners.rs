@@ -43,6 +43,7 @@ fn may_delete(attributes: &Attributes) -> bool {
         subresource: "",
         namespace: attributes.namespace(),
         name: attributes.name(),
+        selected: None,
     };
     attributes.may("delete", target)
 }
@@ -65,6 +66,7 @@ fn may_finalize(attributes: &Attributes, reference: &Value) -> Result<(), Stop> 
         subresource: "finalizers",
         namespace: if owner.is_namespaced() { attributes.namespace() } else { "" },
         name: text("name"),
+        selected: None,
     };
     match attributes.may("update", target) {
         true => Ok(()),

@@ -1,9 +1,9 @@
 //! What several plug-ins look at in a pod.
 
+use crate::authz::nodes::references::{self, Reference};
 use serde_json::Value;
 
-/// The annotation of a pod that stands for one which a kubelet runs by itself.
-pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
+pub(super) use crate::authz::nodes::references::MIRROR;
 
 /// The items of a list; none where there is no list.
 pub(super) fn list(value: &Value) -> impl Iterator<Item = &Value> {
@@ -31,25 +31,7 @@ pub(super) const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephem
 
 /// Whether a pod names a Secret anywhere.
 pub(super) fn names_secrets(pod: &Value) -> bool {
-    const SOURCES: [&str; 9] =
-        ["azureFile", "cephfs", "cinder", "flexVolume", "rbd", "scaleIO", "iscsi", "storageos", "csi"];
-    let is_named = |name: &Value| name.as_str().is_some_and(|name| !name.is_empty());
-    let spec = &pod["spec"];
-    let in_container = |container: &Value| {
-        list(&container["envFrom"]).any(|source| is_named(&source["secretRef"]["name"]))
-            || list(&container["env"]).any(|variable| is_named(&variable["valueFrom"]["secretKeyRef"]["name"]))
-    };
-    let in_volume = |volume: &Value| {
-        let sources = SOURCES.iter().map(|source| &volume[*source]);
-        is_named(&volume["secret"]["secretName"])
-            || list(&volume["projected"]["sources"]).any(|source| is_named(&source["secret"]["name"]))
-            || sources.into_iter().any(|source| {
-                is_named(&source["secretName"])
-                    || is_named(&source["secretRef"]["name"])
-                    || is_named(&source["nodePublishSecretRef"]["name"])
-            })
-    };
-    list(&spec["imagePullSecrets"]).any(|secret| is_named(&secret["name"]))
-        || containers(spec).any(in_container)
-        || volumes(pod).any(in_volume)
+    let mut found = false;
+    references::of_spec(&pod["spec"], &mut |reference| found |= matches!(reference, Reference::Secret(_)));
+    found
 }

@@ -41,6 +41,7 @@ fn of_non_zero<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         // The zero of a time is the year one.
         Value::Timestamp(timestamp) => timestamp.seconds == -62_135_596_800 && timestamp.nanos == 0,
         // What documents have is never taken for nothing, unless it is a scalar.
+        Value::Made(made) => made.fields.is_empty(),
         Value::Type(_) | Value::Opaque(_) | Value::Optional(Some(_)) | Value::Json(..) => false,
         sized => sized.size() == 0,
     };

@@ -263,7 +263,9 @@ fn scientific(number: f64) -> String {
 /// A value by itself.
 fn text(out: &mut String, value: &Value<'_>) -> Result<(), String> {
     match value {
-        Value::Optional(_) | Value::Opaque(_) => Err(Clause::Text.refusal(value.type_of().value_name())),
+        Value::Optional(_) | Value::Opaque(_) | Value::Made(_) => {
+            Err(Clause::Text.refusal(value.type_of().value_name()))
+        }
         value if value.list_len().is_some() || value.is_map() => part(out, value),
         Value::Bytes(bytes) => {
             out.push_str(&String::from_utf8_lossy(bytes));
@@ -288,7 +290,7 @@ fn part(out: &mut String, value: &Value<'_>) -> Result<(), String> {
         Value::Duration(_) => out.push_str(&format!("duration({})", quoted(&as_text(value)))),
         Value::Double(number) if number.is_finite() => out.push_str(&format!("{number:.PRECISION$}")),
         Value::Double(_) => out.push_str(&quoted(&as_text(value))),
-        Value::Optional(_) | Value::Opaque(_) => {
+        Value::Optional(_) | Value::Opaque(_) | Value::Made(_) => {
             return Err(format!("no formatting function for {}", value.type_of().value_name()));
         }
         list if list.list_len().is_some() => {

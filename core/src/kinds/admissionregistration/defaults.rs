@@ -3,8 +3,7 @@
 use crate::schema::defaults::Rule;
 use serde_json::json;
 
-const VALIDATING: &[&str] = &["v1", "v1beta1", "v1alpha1"];
-const MUTATING: &[&str] = &["v1beta1", "v1alpha1"];
+const VERSIONS: &[&str] = &["v1", "v1beta1", "v1alpha1"];
 
 pub fn rules() -> Vec<Rule> {
     let mut rules = Vec::new();
@@ -34,12 +33,12 @@ pub fn rules() -> Vec<Rule> {
             .set("reinvocationPolicy", "Never"),
         Rule::in_versions("api.admissionregistration", &["v1", "v1beta1"], "ServiceReference").set("port", 443),
         Rule::in_versions("api.admissionregistration", &["v1"], "RuleWithOperations").set("scope", "*"),
-        Rule::in_versions("api.admissionregistration", VALIDATING, "NamedRuleWithOperations").set("scope", "*"),
-        Rule::in_versions("api.admissionregistration", VALIDATING, "ValidatingAdmissionPolicySpec")
+        Rule::in_versions("api.admissionregistration", VERSIONS, "NamedRuleWithOperations").set("scope", "*"),
+        Rule::in_versions("api.admissionregistration", VERSIONS, "ValidatingAdmissionPolicySpec")
             .set("failurePolicy", "Fail"),
-        Rule::in_versions("api.admissionregistration", MUTATING, "MutatingAdmissionPolicySpec")
+        Rule::in_versions("api.admissionregistration", VERSIONS, "MutatingAdmissionPolicySpec")
             .set("failurePolicy", "Fail"),
-        Rule::in_versions("api.admissionregistration", VALIDATING, "MatchResources")
+        Rule::in_versions("api.admissionregistration", VERSIONS, "MatchResources")
             .set("matchPolicy", "Equivalent")
             .set_object("namespaceSelector")
             .set_object("objectSelector"),

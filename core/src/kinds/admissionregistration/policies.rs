@@ -1,4 +1,4 @@
-//! The rules of admission policies and of what they are bound to. Expressions that make objects are not compiled.
+//! The rules of admission policies and of what they are bound to.
 
 use super::matching::{conditions, need_expression, parameter, parameter_kind, resources};
 use super::validate::{FAILURE_POLICIES, REINVOCATION_POLICIES};
@@ -12,6 +12,7 @@ use serde_json::Value;
 
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
 const ACTIONS: &[&str] = &["Audit", "Deny", "Warn"];
+const MUTABLE: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
 const ANNOTATIONS_MAX: usize = 20;
 const ANNOTATION_BYTES_MAX: usize = 5 * 1024;
 /// Words of the expression language, which nobody may call a variable.
@@ -83,7 +84,7 @@ pub fn validating(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 
 /// Rules and expressions are looked at one after the other, and told entry by entry.
 fn in_order(causes: &mut [Cause]) {
-    const SECTIONS: [&str; 3] = ["spec.variables[", "spec.validations[", "spec.auditAnnotations["];
+    const SECTIONS: [&str; 4] = ["spec.variables[", "spec.validations[", "spec.auditAnnotations[", "spec.mutations["];
     causes.sort_by_key(|cause| {
         let entry = SECTIONS.iter().enumerate().find_map(|(section, start)| {
             let rest = cause.field.strip_prefix(start)?;
@@ -98,12 +99,21 @@ pub fn mutating(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let root = At::root(new);
     let spec = root.get("spec");
     common(spec, old, &mut causes);
+    operations(spec.get("matchConstraints"), &mut causes);
     let mutations = spec.get("mutations");
     if mutations.is_empty() {
         causes.push(mutations.required("mutations must contain at least one item"));
     }
     for mutation in mutations.items() {
         change(mutation, &mut causes);
+    }
+    if old.is_none_or(|old| !same(&old["spec"], &new["spec"])) {
+        let seen = seen(spec, &mut causes);
+        for mutation in mutations.items() {
+            for form in FORMS.iter().filter(|form| form.name == mutation.get("patchType").text()) {
+                seen.change(mutation.get(form.field).get("expression"), (form.gives)(), &mut causes);
+            }
+        }
     }
     let policy = spec.get("reinvocationPolicy");
     if policy.is_empty() {
@@ -145,7 +155,7 @@ fn common(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
         if name.text().trim().is_empty() {
             causes.push(name.required("name is not specified"));
         } else if !is_identifier(name.text()) {
-            causes.push(name.invalid("name is not a valid CEL identifier"));
+            causes.push(name.invalid("must be a valid CEL identifier"));
         }
         need_expression(variable.get("expression"), "expression is not specified", causes);
     }
@@ -171,9 +181,9 @@ fn validation(entry: At, causes: &mut Vec<Cause>) {
         causes.push(built.invalid("must be non-empty if specified"));
     }
     if !message.is_empty() && message.text().trim().is_empty() {
-        causes.push(message.invalid("message must be non-empty if specified"));
+        causes.push(message.invalid("must be non-empty if specified"));
     } else if message.text().trim().contains(['\n', '\r']) {
-        causes.push(message.invalid("message must not contain line breaks"));
+        causes.push(message.invalid("must not contain line breaks"));
     }
     let reason = entry.get("reason");
     if reason.is_set() {
@@ -181,22 +191,44 @@ fn validation(entry: At, causes: &mut Vec<Cause>) {
     }
 }
 
+/// A way to write down a mutation.
+struct Form {
+    name: &'static str,
+    field: &'static str,
+    /// What its expression gives.
+    gives: fn() -> Type,
+}
+
+const FORMS: &[Form] = &[
+    Form { name: "ApplyConfiguration", field: "applyConfiguration", gives: || Type::object("Object", []) },
+    Form { name: "JSONPatch", field: "jsonPatch", gives: || Type::list(Type::object("JSONPatch", [])) },
+];
+
+/// What is deleted cannot be changed.
+fn operations(constraints: At, causes: &mut Vec<Cause>) {
+    let rules = constraints.get("resourceRules");
+    for rule in rules.items() {
+        for operation in rule.get("operations").items().filter(|operation| !MUTABLE.contains(&operation.text())) {
+            causes.push(Cause::not_supported(rules.get("operations").path(), operation.value, MUTABLE));
+        }
+    }
+}
+
 fn change(mutation: At, causes: &mut Vec<Cause>) {
     let ty = mutation.get("patchType");
-    let forms = [("ApplyConfiguration", "applyConfiguration"), ("JSONPatch", "jsonPatch")];
     if ty.is_empty() {
         causes.push(ty.required(""));
         return;
     }
     exactly_one_of(ty, &["ApplyConfiguration", "JSONPatch"], causes);
-    for (name, field) in forms {
+    for Form { name, field, .. } in FORMS {
         let form = mutation.get(field);
-        match (ty.text() == name, form.is_set()) {
-            (true, true) => need_expression(form.get("expression"), "expression is not specified", causes),
+        match (ty.text() == *name, form.is_set()) {
+            (true, true) => need_expression(form.get("expression"), "", causes),
             (true, false) => {
                 causes.push(form.required(&format!("must be specified when patchType is {name}")));
             }
-            (false, true) if forms.iter().any(|(known, _)| *known == ty.text()) => {
+            (false, true) if FORMS.iter().any(|known| known.name == ty.text()) => {
                 causes.push(form.invalid(&format!("must not be specified when patchType is {}", ty.text())));
             }
             _ => {}
@@ -228,7 +260,9 @@ pub fn validating_binding(new: &Value, _: Option<&Value>) -> Vec<Cause> {
 
 pub fn mutating_binding(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    binding(At::root(new).get("spec"), &mut causes);
+    let root = At::root(new);
+    binding(root.get("spec"), &mut causes);
+    operations(root.get("spec").get("matchResources"), &mut causes);
     causes
 }
 
@@ -324,7 +358,7 @@ mod tests {
                 (
                     "/spec/variables/0/name",
                     json!("in"),
-                    "spec.variables[0].name: Invalid value: \"in\": name is not a val",
+                    "spec.variables[0].name: Invalid value: \"in\": must be a valid CEL",
                 ),
                 ("/spec/variables/0/name", json!(""), "spec.variables[0].name: Required value: name is not specified"),
                 (
@@ -362,12 +396,12 @@ mod tests {
                 (
                     "/spec/validations/0/message",
                     json!(" "),
-                    "spec.validations[0].message: Invalid value: \" \": message",
+                    "spec.validations[0].message: Invalid value: \" \": must be",
                 ),
                 (
                     "/spec/validations/0/message",
                     json!("a\nb"),
-                    "spec.validations[0].message: Invalid value: \"a\\nb\": mes",
+                    "spec.validations[0].message: Invalid value: \"a\\nb\": must",
                 ),
                 (
                     "/spec/validations/0/reason",

@@ -28,8 +28,9 @@ pub fn check(policy: &Value, registry: &Registry) -> Vec<Warning> {
     let root = At::root(policy);
     let spec = root.get("spec");
     let kinds = kinds(&policy["spec"]["matchConstraints"], registry);
+    let parameters = parameters(&policy["spec"]["paramKind"], registry);
     let environments: Vec<(&String, Admission)> =
-        kinds.iter().map(|(name, ty)| (name, seen(spec, ty.clone()))).collect();
+        kinds.iter().map(|(name, ty)| (name, seen(spec, ty.clone(), parameters.clone()))).collect();
     let mut warnings = Vec::new();
     let validations = spec.get("validations");
     for entry in validations.items() {
@@ -50,8 +51,17 @@ pub fn check(policy: &Value, registry: &Registry) -> Vec<Warning> {
     warnings
 }
 
-fn seen(spec: At, object: Type) -> Admission {
-    let mut seen = Admission::of_type(spec.get("paramKind").is_set(), object);
+/// What the parameters of a policy are.
+fn parameters(kind: &Value, registry: &Registry) -> Option<Type> {
+    let text = |field: &str| kind[field].as_str().unwrap_or("");
+    kind.as_object()?;
+    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
+    let found = registry.find_kind(group, version, text("kind"));
+    Some(found.map_or(Type::Dyn, |(id, index)| type_of(&registry.get(id).versions[index].message)))
+}
+
+fn seen(spec: At, object: Type, parameters: Option<Type>) -> Admission {
+    let mut seen = Admission::of_types(object, parameters);
     for variable in spec.get("variables").items() {
         // What is wrong with a variable shows where it is used.
         seen.variable(variable.get("name").text(), variable.get("expression"), &mut Vec::new());

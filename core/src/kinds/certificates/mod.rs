@@ -9,6 +9,7 @@ mod validate;
 
 use super::build::keep_old;
 use super::{ApiGroup, Asking, Kind};
+use crate::authz::nodes::{Object, Relation};
 use crate::authz::user::User;
 use crate::object::names::NameRule;
 use crate::schema::defaults::{is_absent, set_absent};
@@ -95,6 +96,7 @@ pub fn kinds() -> Vec<Kind> {
         Kind::namespaced("PodCertificateRequest", "podcertificaterequests")
             .versions(GROUP, PACKAGE, ["v1beta1"])
             .columns(columns::of("PodCertificateRequest"))
+            .leads_to_nodes(Relation::Named(Object::CertificateRequest))
             .validate(pod_requests::request)
             .authorize(signers::pod_request)
             .conditional_update()

@@ -83,6 +83,8 @@ fn says_authority(extension: &[u8]) -> bool {
 
 /// 2.5.4.10, the organization: Kubernetes takes it for a group.
 const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
+/// 2.5.4.3, the common name: Kubernetes takes it for a user.
+const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const SET: u8 = 0x31;
 const UTF8_STRING: u8 = 0x0c;
 const NUMERIC_STRING: u8 = 0x12;
@@ -93,6 +95,15 @@ const BMP_STRING: u8 = 0x1e;
 
 /// The organizations for which a request for a certificate asks. `None` where it cannot be told what it asks for.
 pub(super) fn organizations(request: &[u8]) -> Option<Vec<String>> {
+    subject_parts(request, ORGANIZATION)
+}
+
+/// The same for common names.
+pub(super) fn common_names(request: &[u8]) -> Option<Vec<String>> {
+    subject_parts(request, COMMON_NAME)
+}
+
+fn subject_parts(request: &[u8], wanted: &[u8]) -> Option<Vec<String>> {
     let [(INTEGER, _), (SEQUENCE, subject), ..] = elements(body(request)?)?[..] else { return None };
     let mut found = Vec::new();
     for (tag, set) in elements(subject)? {
@@ -100,7 +111,7 @@ pub(super) fn organizations(request: &[u8]) -> Option<Vec<String>> {
             let [(OBJECT, name), (ty, value)] = elements(attribute).filter(|_| inner == SEQUENCE)?[..] else {
                 return None;
             };
-            if name == ORGANIZATION {
+            if name == wanted {
                 found.push(string(ty, value)?);
             }
         }

@@ -29,6 +29,13 @@ pub fn request(grant: &Grant<'_>) -> Result<(), Refusal> {
     }
 }
 
+/// The common name that a request asks for, in base64 as its object has it; `None` where that cannot be told. As for
+/// Go, the last of several counts.
+pub fn common_name(request: &str) -> Option<String> {
+    let block = pem::blocks(&pem::decoded(request)).into_iter().next()?;
+    Some(pem::common_names(&block.bytes)?.pop().unwrap_or_default())
+}
+
 /// Nobody becomes all-powerful by a certificate: its group would be lost only with the authority's key.
 fn subject(grant: &Grant<'_>) -> Result<(), Refusal> {
     if signer_name(grant.new) != CLIENT_SIGNER {

@@ -16,6 +16,7 @@ pub(crate) mod warnings;
 
 use super::build::drop_from_spec;
 use super::{ApiGroup, Kind, MetadataOnUpdate, Question};
+use crate::authz::nodes::Relation;
 
 pub use pod::drop_unused;
 pub use pod::qos_class;
@@ -67,6 +68,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions("", PACKAGE, ["v1"])
             .short(["pv"])
             .columns(columns::of("PersistentVolume"))
+            .leads_to_nodes(Relation::Volume)
             .return_deleted_object()
             .validate(validate::persistent_volume)
             .metadata_on_update(MetadataOnUpdate::New)

@@ -1,6 +1,7 @@
 //! Pod: many subresources, and a status that starts with what the server itself knows.
 
 use super::{PACKAGE, columns, measure, validate, warnings};
+use crate::authz::nodes::Relation;
 use crate::kinds::build::{drop_from_spec, text, text_or};
 use crate::kinds::{ConnectOptions, Kind};
 use crate::object::meta::Document;
@@ -45,6 +46,7 @@ pub fn kind() -> Kind {
         .validate_part("resize", validate::resize)
         .validate_part("status", validate::pod_status)
         .generation()
+        .leads_to_nodes(Relation::Pod)
         .select("spec.nodeName")
         .select_at("spec.host", "spec.nodeName")
         .select("spec.restartPolicy")

@@ -11,6 +11,7 @@ mod validate;
 
 use super::build::STATUS_RESETS_METADATA;
 use super::{ApiGroup, Asking, Kind};
+use crate::authz::nodes::{Object, Relation};
 use crate::schema::defaults::{objects, set_absent};
 use serde_json::Value;
 
@@ -60,6 +61,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta2"])
             .converted(GROUP, PACKAGE, "v1beta1", convert::SLICE)
             .columns(columns::of("ResourceSlice"))
+            .leads_to_nodes(Relation::Named(Object::Slice))
             .return_deleted_object()
             .validate(validate::slice)
             .note(date_taints)

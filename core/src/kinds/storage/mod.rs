@@ -6,6 +6,7 @@ mod validate;
 
 use super::build::STATUS_RESETS_METADATA;
 use super::{ApiGroup, Kind, MetadataOnUpdate};
+use crate::authz::nodes::{Object, Relation};
 use crate::object::meta::Document;
 
 pub const GROUP: &str = "storage.k8s.io";
@@ -27,6 +28,7 @@ pub fn kinds() -> Vec<Kind> {
         Kind::cluster("VolumeAttachment", "volumeattachments")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .columns(columns::of("VolumeAttachment"))
+            .leads_to_nodes(Relation::Named(Object::Attachment))
             .return_deleted_object()
             .validate(validate::volume_attachment)
             .metadata_on_update(MetadataOnUpdate::New)

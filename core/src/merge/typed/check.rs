@@ -10,7 +10,7 @@ use crate::schema::structural::{self, Additional, Structural};
 use crate::schema::{Field, Shape, Type};
 
 /// Every fault, each with the path that it is about.
-pub(in crate::merge) fn check(typed: Typed, config: &Value) -> Vec<String> {
+pub(crate) fn check(typed: Typed, config: &Value) -> Vec<String> {
     let mut faults = Vec::new();
     typed.check(typed.root(), None, config, &mut String::new(), &mut faults);
     faults

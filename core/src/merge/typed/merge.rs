@@ -15,7 +15,7 @@ fn stays(node: Node, key: &str) -> bool {
 }
 
 /// `live` with all that `config` says. What `config` sets to null goes away, but for what may be null.
-pub(in crate::merge) fn merge(typed: Typed, live: &Value, config: &Value) -> Value {
+pub(crate) fn merge(typed: Typed, live: &Value, config: &Value) -> Value {
     typed.merged(typed.root(), Some(live), Some(config)).unwrap_or_else(|| Value::Object(Map::new()))
 }
 

@@ -5,6 +5,7 @@ mod address;
 pub mod authorizer;
 mod format;
 mod lists;
+mod patches;
 mod quantity;
 mod regex;
 mod semver;
@@ -19,6 +20,7 @@ pub static TABLES: &[&[Overload]] = &[
     authorizer::TABLE,
     format::TABLE,
     lists::TABLE,
+    patches::TABLE,
     quantity::TABLE,
     regex::TABLE,
     semver::TABLE,

@@ -1,0 +1,83 @@
+//! Has the chain become what the file says, while the server runs.
+
+use crate::configuration::Configuration;
+use crate::webhook::Webhooks;
+use crate::{Authorizer, chain};
+use holdfast_core::authz::abac::Policies;
+use holdfast_core::authz::chain::{Configured, Mode};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often the file is read again.
+const PERIOD: Duration = Duration::from_secs(2);
+
+/// A file, and what it has a say in.
+pub struct Followed {
+    pub file: PathBuf,
+    /// What stands in it now.
+    pub text: String,
+    /// The lines of the policy file, which is not followed.
+    pub policies: Option<Arc<Policies>>,
+    pub chain: Configured,
+    pub webhooks: Arc<Webhooks>,
+}
+
+/// Follows the file for as long as it runs. A file that cannot be is told of once, and what was goes on.
+pub async fn follow(mut followed: Followed) {
+    let metrics = &followed.webhooks.metrics;
+    metrics.configured(&followed.text);
+    loop {
+        tokio::time::sleep(PERIOD).await;
+        let read = tokio::fs::read_to_string(&followed.file).await;
+        let text = match read {
+            Ok(text) if text == followed.text => continue,
+            Ok(text) => text,
+            Err(error) => {
+                tracing::error!(file = %followed.file.display(), %error, "the authorization configuration cannot be read");
+                metrics.reloaded(false);
+                continue;
+            }
+        };
+        match followed.apply(&text) {
+            Ok(()) => {
+                tracing::info!(file = %followed.file.display(), "the authorization configuration is another now");
+                metrics.reloaded(true);
+                metrics.configured(&text);
+            }
+            Err(why) => {
+                let file = followed.file.display();
+                tracing::error!(%file, why, "the new authorization configuration does not count: the old one stays");
+                metrics.reloaded(false);
+            }
+        }
+        followed.text = text;
+    }
+}
+
+impl Followed {
+    fn apply(&self, text: &str) -> Result<(), String> {
+        let configuration = Configuration::read(text).map_err(|faults| faults.join(", "))?;
+        self.check_modes(&configuration.authorizers)?;
+        let (chain, webhooks) = chain(configuration.authorizers, self.policies.as_ref())?;
+        // Who is in either chain can be asked at every moment.
+        self.webhooks.replace(webhooks);
+        self.chain.replace(chain);
+        Ok(())
+    }
+
+    /// What keeps an index or a file of its own cannot come or go while the server runs.
+    fn check_modes(&self, wanted: &[Authorizer]) -> Result<(), String> {
+        let now = self.chain.now();
+        let lasting = [Mode::Abac, Mode::Node, Mode::Rbac];
+        let is_wanted = |mode: &Mode| wanted.iter().any(|authorizer| authorizer.mode() == *mode);
+        if let Some(new) = lasting.iter().find(|mode| is_wanted(mode) && !now.has(**mode)) {
+            return Err(format!(
+                "authorizer type {new} is not allowed if it was not enabled at initial server startup"
+            ));
+        }
+        let missing: Vec<&str> =
+            lasting.iter().filter(|mode| now.has(**mode) && !is_wanted(mode)).map(|mode| mode.name()).collect();
+        if missing.is_empty() { Ok(()) } else { Err(format!("missing required types: [{}]", missing.join(" "))) }
+    }
+}

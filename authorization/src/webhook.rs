@@ -1,0 +1,259 @@
+//! Servers that are asked what users may do.
+
+use crate::answers::Answers;
+use crate::metrics::{Metrics, Outcome};
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use holdfast_core::authz::webhook::{Answer, OnFailure, Opinion, Question};
+use holdfast_outbound::OutboundError;
+use holdfast_outbound::kubeconfig::{PostFault, Posting};
+use holdfast_service::Authorities;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+
+/// How often a server is asked that says it cannot answer now, and how long the first wait is; each next one is half as
+/// long again.
+const TRIES_MAX: u32 = 5;
+const WAIT: Duration = Duration::from_millis(500);
+const WAIT_FACTOR: f64 = 1.5;
+const WAIT_JITTER: f64 = 0.2;
+/// How many questions one server is asked at a time. The others wait, no longer than for an answer.
+const ASKED_MAX: usize = 256;
+/// How often it is told in the log that a server does not answer.
+const TOLD_EACH: Duration = Duration::from_secs(1);
+
+/// The version of a SubjectAccessReview.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    V1,
+    V1Beta1,
+}
+
+impl std::str::FromStr for Version {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Version, String> {
+        match text {
+            "v1" => Ok(Version::V1),
+            "v1beta1" => Ok(Version::V1Beta1),
+            _ => Err(format!(
+                "unsupported webhook authorizer version {text:?}, supported versions are \"v1\", \"v1beta1\""
+            )),
+        }
+    }
+}
+
+/// How a webhook is reached and asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Connection {
+    pub kubeconfig: PathBuf,
+    /// Behind the URL that it names.
+    pub path: &'static str,
+    pub version: Version,
+    pub timeout: Duration,
+    /// How long an answer is good that allows, and any other; zero for not at all.
+    pub allowed_time: Duration,
+    pub other_time: Duration,
+    pub on_failure: OnFailure,
+}
+
+/// One server that is asked.
+pub struct Webhook {
+    name: String,
+    posting: Posting,
+    connection: Connection,
+    answers: Answers,
+    room: Semaphore,
+    /// When its last failure was told.
+    told: Mutex<Option<Instant>>,
+}
+
+impl Webhook {
+    pub fn new(name: &str, connection: &Connection) -> Result<Webhook, String> {
+        Ok(Webhook {
+            name: name.to_owned(),
+            posting: Posting::from_file(&connection.kubeconfig, connection.path)?,
+            connection: connection.clone(),
+            answers: Answers::default(),
+            room: Semaphore::new(ASKED_MAX),
+            told: Mutex::default(),
+        })
+    }
+
+    async fn ask(&self, question: &Question, metrics: &Metrics) -> Answer {
+        let asked = Instant::now();
+        if let Some(opinion) = self.answers.get(question, asked) {
+            return Ok(opinion);
+        }
+        let review = self.review(&question.spec)?;
+        let answer = self.post(&review).await.and_then(|body| understand(&body));
+        let outcome = match &answer {
+            Ok(_) => Outcome::Success,
+            Err(_) if self.connection.on_failure == OnFailure::NoOpinion => Outcome::FailedOpen,
+            Err(_) => Outcome::Failed,
+        };
+        metrics.asked(&self.name, outcome, asked.elapsed());
+        match &answer {
+            Ok(opinion) => {
+                let times = &self.connection;
+                let time = if opinion.allowed { times.allowed_time } else { times.other_time };
+                self.answers.put(question, opinion.clone(), Instant::now(), time);
+            }
+            Err(why) => self.tell(why),
+        }
+        answer
+    }
+
+    /// Tells of a failure, once in a while: there may be one for each request.
+    fn tell(&self, why: &str) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_none_or(|told| told.elapsed() >= TOLD_EACH) {
+            *told = Some(Instant::now());
+            tracing::warn!(webhook = self.name, why, "an authorization webhook did not answer");
+        }
+    }
+
+    fn review(&self, spec: &str) -> Result<Bytes, String> {
+        let mut spec: Value = serde_json::from_str(spec).map_err(|error| error.to_string())?;
+        let version = match self.connection.version {
+            Version::V1 => "authorization.k8s.io/v1",
+            Version::V1Beta1 => {
+                // The older version has another name for them.
+                if let Some(groups) = spec.as_object_mut().and_then(|spec| spec.remove("groups")) {
+                    spec["group"] = groups;
+                }
+                "authorization.k8s.io/v1beta1"
+            }
+        };
+        let review = json!({
+            "kind": "SubjectAccessReview", "apiVersion": version, "metadata": {}, "spec": spec,
+            "status": {"allowed": false},
+        });
+        Ok(review.to_string().into())
+    }
+
+    async fn post(&self, review: &Bytes) -> Result<Bytes, String> {
+        let timeout = self.connection.timeout;
+        let query = format!("timeout={}", shown(timeout));
+        let (mut wait, mut attempt) = (WAIT, 1);
+        loop {
+            let Ok(Ok(room)) = tokio::time::timeout(timeout, self.room.acquire()).await else {
+                return Err(format!("Post {:?}: context deadline exceeded", self.posting.url(&query)));
+            };
+            let answer = self.posting.post(&query, review.clone(), timeout).await;
+            drop(room);
+            match answer {
+                Ok(body) => return Ok(body),
+                Err(fault) if attempt >= TRIES_MAX || !may_pass(&fault) => return Err(fault.to_string()),
+                Err(fault) => {
+                    let jitter = 1.0 + WAIT_JITTER * rand::random::<f64>();
+                    let wanted = fault.retry_after.unwrap_or_default().min(timeout);
+                    tokio::time::sleep(wanted.max(wait.mul_f64(jitter))).await;
+                    (wait, attempt) = (wait.mul_f64(WAIT_FACTOR), attempt + 1);
+                }
+            }
+        }
+    }
+}
+
+/// Whether the server may answer when it is asked again.
+fn may_pass(fault: &PostFault) -> bool {
+    match &fault.error {
+        OutboundError::Refused { code, .. } => fault.retry_after.is_some() || matches!(code.as_u16(), 429 | 500 | 504),
+        OutboundError::Unanswered(why) => why.ends_with("connection reset by peer"),
+        _ => false,
+    }
+}
+
+/// What an answer says. What it is an answer to nobody says: the connection tells.
+fn understand(body: &[u8]) -> Answer {
+    let review: Value = serde_json::from_slice(body).map_err(|error| format!("the answer is no JSON: {error}"))?;
+    if review["kind"] != "SubjectAccessReview" || !review["status"].is_object() {
+        return Err("the answer is no SubjectAccessReview with a status".into());
+    }
+    let status = &review["status"];
+    let flag = |field: &str| match &status[field] {
+        Value::Null => Ok(false),
+        Value::Bool(flag) => Ok(*flag),
+        _ => Err(format!("the answer's status.{field} is no boolean")),
+    };
+    let reason = status["reason"].as_str().unwrap_or_default().to_owned();
+    Ok(Opinion { allowed: flag("allowed")?, denied: flag("denied")?, reason })
+}
+
+/// A duration as Go writes it.
+fn shown(duration: Duration) -> String {
+    match duration.subsec_millis() {
+        0 => format!("{}s", duration.as_secs()),
+        _ if duration.as_secs() == 0 => format!("{}ms", duration.as_millis()),
+        _ => format!("{}s", duration.as_secs_f64()),
+    }
+}
+
+/// All webhooks of the chain, by name.
+#[derive(Default)]
+pub struct Webhooks {
+    all: ArcSwap<BTreeMap<String, Arc<Webhook>>>,
+    pub(crate) metrics: Metrics,
+}
+
+impl Webhooks {
+    pub fn new(webhooks: Vec<Webhook>) -> Arc<Webhooks> {
+        let all = Arc::new(Webhooks::default());
+        all.replace(webhooks);
+        all
+    }
+
+    /// These are asked from now on, and nothing counts that others have answered before.
+    pub fn replace(&self, webhooks: Vec<Webhook>) {
+        let webhooks = webhooks.into_iter().map(|webhook| (webhook.name.clone(), Arc::new(webhook)));
+        self.all.store(Arc::new(webhooks.collect()));
+    }
+}
+
+impl Authorities for Webhooks {
+    fn ask<'a>(&'a self, question: &'a Question) -> BoxFuture<'a, Answer> {
+        Box::pin(async move {
+            match self.all.load().get(&question.webhook).cloned() {
+                Some(webhook) => webhook.ask(question, &self.metrics).await,
+                None => Err(format!("the webhook {:?} is no longer configured", question.webhook)),
+            }
+        })
+    }
+
+    fn metrics(&self) -> String {
+        self.metrics.text()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_understood() {
+        let told = |status: Value| {
+            let answer = understand(json!({"kind": "SubjectAccessReview", "status": status}).to_string().as_bytes());
+            answer.map(|opinion| (opinion.allowed, opinion.denied, opinion.reason))
+        };
+        assert_eq!(told(json!({"allowed": true, "reason": "r"})), Ok((true, false, "r".into())));
+        assert_eq!(told(json!({"denied": true})), Ok((false, true, String::new())));
+        assert_eq!(told(json!({})), Ok((false, false, String::new())));
+        assert_eq!(told(json!({"allowed": "true"})), Err("the answer's status.allowed is no boolean".into()));
+        for rubbish in ["", "[]", "{\"kind\":\"TokenReview\",\"status\":{}}", "{\"kind\":\"SubjectAccessReview\"}"] {
+            assert!(understand(rubbish.as_bytes()).is_err(), "{rubbish}");
+        }
+    }
+
+    #[test]
+    fn durations_are_written_as_go_does() {
+        for (milliseconds, expected) in [(2000, "2s"), (500, "500ms"), (1500, "1.5s"), (30_000, "30s")] {
+            assert_eq!(shown(Duration::from_millis(milliseconds)), expected);
+        }
+    }
+}

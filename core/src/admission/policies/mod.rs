@@ -1,0 +1,197 @@
+//! Policies in expressions, put to use by bindings: those that judge a write, and those that change it.
+
+mod mutating;
+mod patches;
+mod validating;
+
+pub(super) use mutating::mutate;
+pub(super) use validating::validate;
+
+use super::Attributes;
+use super::asked::Documents;
+use super::expressions::{ANY, Expression, Fault, Known, Scope, variable};
+use super::registered::{Binding, Policy};
+use crate::cel::value::{Failure, Key};
+use crate::cel::{Budget, Type, Value as CelValue};
+use crate::kinds::{KindId, Registers};
+use crate::select::LabelSelector;
+use crate::state::Entry;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What the expressions of one policy may cost for one binding and parameter, and those of one mutation.
+const COST_MAX: u64 = 10_000_000;
+
+/// A policy put to use by a binding, with a parameter where there is one.
+struct Invocation {
+    binding: Arc<Binding>,
+    parameter: Option<Value>,
+}
+
+/// Why a policy, or one of its bindings, cannot be put to use.
+struct Misconfigured {
+    binding: Option<Arc<str>>,
+    message: String,
+}
+
+/// Nobody may lock everybody out by a policy on what makes policies, and the server's own upkeep asks nobody.
+fn is_exempt(attributes: &Attributes) -> bool {
+    let is_webhook = |registers| matches!(registers, Registers::MutatingWebhooks | Registers::ValidatingWebhooks);
+    attributes.kind.registers.is_some_and(|registers| !is_webhook(registers)) || attributes.is_upkeep()
+}
+
+/// How a policy that matches the write is put to use.
+fn invocations(
+    attributes: &Attributes,
+    policy: &Policy,
+    bindings: Vec<Arc<Binding>>,
+) -> (Vec<Invocation>, Vec<Misconfigured>) {
+    let (mut invocations, mut faults) = (Vec::new(), Vec::new());
+    if let Some((api_version, kind)) = &policy.parameters
+        && parameter_kind(attributes, api_version, kind).is_none()
+    {
+        let shown = if api_version.contains('/') { api_version.clone() } else { format!("/{api_version}") };
+        let shown = shown.trim_start_matches('/');
+        let why = format!("failed to find resource referenced by paramKind: '{shown}, Kind={kind}'");
+        faults.push(Misconfigured { binding: None, message: format!("failed to configure policy: {why}") });
+        return (invocations, faults);
+    }
+    for binding in bindings {
+        if binding.matching.as_ref().is_some_and(|matching| attributes.matches(matching).is_none()) {
+            continue;
+        }
+        match parameters(attributes, policy, &binding) {
+            Ok(found) => {
+                let invocation = |parameter| Invocation { binding: binding.clone(), parameter };
+                invocations.extend(found.into_iter().map(invocation));
+            }
+            Err(why) => faults.push(Misconfigured {
+                binding: Some(binding.name.clone()),
+                message: format!("failed to configure binding: {why}"),
+            }),
+        }
+    }
+    (invocations, faults)
+}
+
+/// The expressions of a policy over one write.
+struct Evaluation<'v> {
+    policy: &'v Policy,
+    scope: Scope<'v>,
+    /// Variables that were needed so far.
+    computed: BTreeMap<Key<'v>, CelValue<'v>>,
+    budget: Budget,
+}
+
+impl<'v> Evaluation<'v> {
+    fn new(
+        attributes: &Attributes,
+        policy: &'v Policy,
+        documents: &'v Documents,
+        parameter: Option<&'v Value>,
+    ) -> Evaluation<'v> {
+        let mut scope = attributes.scope(documents);
+        scope.parameters = shown_parameter(policy, parameter);
+        Evaluation { policy, scope, computed: BTreeMap::new(), budget: Budget::new(COST_MAX) }
+    }
+
+    fn eval(&mut self, expression: &'v Expression) -> Result<CelValue<'v>, Fault> {
+        self.eval_before(expression, self.policy.variables.len(), false)
+    }
+
+    /// An expression that may write out changes.
+    fn eval_change(&mut self, expression: &'v Expression) -> Result<CelValue<'v>, Fault> {
+        self.eval_before(expression, self.policy.variables.len(), true)
+    }
+
+    /// An expression that sees the variables before this one.
+    fn eval_before(
+        &mut self,
+        expression: &'v Expression,
+        count: usize,
+        makes_changes: bool,
+    ) -> Result<CelValue<'v>, Fault> {
+        let policy = self.policy;
+        for (at, (name, of)) in policy.variables[..count].iter().enumerate() {
+            if !expression.text.contains(name.as_str()) || self.computed.contains_key(&key(name)) {
+                continue;
+            }
+            let value = self.eval_before(of, at, false).unwrap_or_else(|fault| {
+                // Only whoever needs it fails by it.
+                CelValue::opaque(Failure(format!(
+                    "composited variable \"{name}\" fails to evaluate: {}",
+                    fault.cause()
+                )))
+            });
+            self.computed.insert(key(name), value);
+        }
+        let mut scope = self.scope.clone();
+        scope.variables = Some(CelValue::Map(Rc::new(self.computed.clone())));
+        expression.eval(|| Known { makes_changes, ..known(policy, count) }, &scope, &mut self.budget)
+    }
+}
+
+/// The parameter as expressions see it; `None` where the policy has none.
+pub(super) fn shown_parameter<'v>(policy: &Policy, parameter: Option<&'v Value>) -> Option<CelValue<'v>> {
+    let shown = parameter.map(|parameter| CelValue::json(parameter, &ANY).unwrap_or(CelValue::Null));
+    policy.parameters.is_some().then(|| shown.unwrap_or(CelValue::Null))
+}
+
+fn key<'v>(name: &'v str) -> Key<'v> {
+    Key::String(name.into())
+}
+
+/// What an expression of the policy sees that stands behind so many of its variables.
+fn known(policy: &Policy, count: usize) -> Known {
+    let typed = policy.variables[..count].iter().enumerate().filter_map(|(at, (name, expression))| {
+        let program = expression.program(|| known(policy, at));
+        variable(name, program.map_or(Type::Dyn, |program| program.result().clone()))
+    });
+    Known { has_parameters: policy.parameters.is_some(), variables: Some(typed.collect()), ..Known::default() }
+}
+
+fn parameter_kind(attributes: &Attributes, api_version: &str, kind: &str) -> Option<(KindId, usize)> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    attributes.state.registry.find_kind(group, version, kind)
+}
+
+/// The parameters of a binding; one that is nothing where there are none to be.
+fn parameters(attributes: &Attributes, policy: &Policy, binding: &Binding) -> Result<Vec<Option<Value>>, String> {
+    let reference = &binding.parameters;
+    let Some((api_version, kind)) = policy.parameters.as_ref().filter(|_| reference.is_object()) else {
+        return Ok(vec![None]);
+    };
+    let Some((id, version)) = parameter_kind(attributes, api_version, kind) else {
+        return Err(format!("paramKind kind `{api_version}, Kind={kind}` not known"));
+    };
+    let shape = attributes.state.kind(id);
+    let own = reference["namespace"].as_str().unwrap_or("");
+    let namespace = match (shape.is_namespaced(), own, attributes.namespace()) {
+        (false, "", _) => "",
+        (false, ..) => return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".into()),
+        (true, "", "") => {
+            return Err("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources".into());
+        }
+        (true, "", of_request) => of_request,
+        (true, own, _) => own,
+    };
+    let show = |entry: &Entry| Some(entry.document_in(shape, version));
+    let name = reference["name"].as_str().unwrap_or("");
+    let found: Vec<Option<Value>> = if name.is_empty() {
+        let selector = LabelSelector::from_object(&reference["selector"])?;
+        let prefix = crate::state::prefix(Some(namespace));
+        let all = attributes.state.scan(id, &prefix, None);
+        all.filter(|(_, entry)| selector.matches_by(|key| entry.index.label(key)))
+            .map(|(_, entry)| show(entry))
+            .collect()
+    } else {
+        let key = crate::object::meta::key(Some(namespace), name);
+        attributes.state.get(id, &key).map(|entry| show(entry)).into_iter().collect()
+    };
+    if found.is_empty() && reference["parameterNotFoundAction"] == "Deny" {
+        return Err("no params found for policy binding with `Deny` parameterNotFoundAction".into());
+    }
+    Ok(found)
+}

@@ -1,0 +1,131 @@
+//! What the expression of a mutation gives, put on the object: a configuration to merge, or operations.
+
+use super::super::Attributes;
+use crate::cel::Value as CelValue;
+use crate::cel::value::Made;
+use crate::merge::json;
+use crate::merge::typed::{Typed, atomic_parts, check, merge};
+use crate::object::meta::{DEPTH_MAX, depth};
+use crate::pipeline::effect::Stop;
+use crate::refusal::{Internal, Refusal};
+use crate::schema::layout::Layout;
+use serde_json::{Map, Value};
+
+/// What came of a mutation.
+pub(super) enum Outcome {
+    /// The object, and what was put on it.
+    Changed(Value, Value),
+    /// A test of the operations failed, which is how a mutation leaves an object alone.
+    Same,
+    /// For the policy's failure policy to judge.
+    Fault(String),
+}
+
+/// Merges a configuration by the lists and maps that the schema knows; nobody owns what it sets.
+pub(super) fn apply(attributes: &Attributes, value: &CelValue, shown: &Value, version: usize) -> Result<Outcome, Stop> {
+    let layout = attributes.layout(version).map_err(internal)?;
+    Ok(match merged(layout, value, shown) {
+        Ok((mut merged, configuration)) => {
+            attributes.check(&mut merged, version).map_err(internal)?;
+            Outcome::Changed(merged, configuration)
+        }
+        Err(why) => Outcome::Fault(why),
+    })
+}
+
+fn merged(layout: Layout, value: &CelValue, shown: &Value) -> Result<(Value, Value), String> {
+    let CelValue::Made(made) = value else {
+        return Err("unsupported return type from ApplyConfiguration expression".into());
+    };
+    check_places(made)?;
+    let mut configuration = value.written().map_err(|why| format!("invalid return type: {why}"))?;
+    for field in ["apiVersion", "kind"] {
+        configuration[field] = shown[field].clone();
+    }
+    let typed = Typed::new(layout);
+    let failed = |why: String| format!("error applying patch: {why}");
+    let faults = check(typed, &configuration);
+    let unfit = |faults: String| failed(format!("failed to convert patch object to typed object: {faults}"));
+    match faults.as_slice() {
+        [] => {}
+        [one] => return Err(unfit(one.clone())),
+        all => return Err(unfit(format!("errors:\n  {}", all.join("\n  ")))),
+    }
+    let whole = atomic_parts(typed, &configuration);
+    if !whole.is_empty() {
+        let why = format!("may not mutate atomic arrays, maps or structs: {}", whole.join(", "));
+        return Err(failed(format!("invalid ApplyConfiguration: {why}")));
+    }
+    let merged = merge(typed, shown, &configuration);
+    if depth(&merged) > DEPTH_MAX {
+        return Err(failed(format!("it would be deeper than {DEPTH_MAX} levels")));
+    }
+    Ok((merged, configuration))
+}
+
+/// Puts the operations of a JSON patch on the object.
+pub(super) fn patch(attributes: &Attributes, value: &CelValue, shown: &Value, version: usize) -> Result<Outcome, Stop> {
+    let operations = match operations(value) {
+        Ok(operations) => operations,
+        Err(why) => return Ok(Outcome::Fault(why)),
+    };
+    let Ok(mut patched) = json::json_patch(shown.clone(), &operations) else {
+        return Ok(match json::fault(shown, &operations) {
+            Some(json::Fault::Test(_)) => Outcome::Same,
+            Some(json::Fault::Other(why)) => Outcome::Fault(format!("JSON Patch: {why}")),
+            None => Outcome::Fault("JSON Patch: the operations ask for too much".into()),
+        });
+    };
+    let unknown = attributes.check(&mut patched, version).map_err(internal)?;
+    if !unknown.is_empty() && attributes.kind.custom.is_none() {
+        let told: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+        return Err(internal(format!("strict decoding error: {}", told.join(", "))));
+    }
+    Ok(Outcome::Changed(patched, operations))
+}
+
+fn operations(value: &CelValue) -> Result<Value, String> {
+    const NO_LIST: &str = "type mismatch: JSONPatchType.expression should evaluate to array";
+    if value.list_len().is_none() {
+        return Err(NO_LIST.into());
+    }
+    // Written as one, so that they are bounded as one.
+    let written = value
+        .written()
+        .map_err(|why| format!("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {why}"))?;
+    let Value::Array(mut operations) = written else { return Err(NO_LIST.into()) };
+    for item in value.items() {
+        let CelValue::Made(operation) = item.map_err(|error| error.to_string())? else {
+            return Err(format!("{NO_LIST} of JSONPatch"));
+        };
+        if let Some(CelValue::Made(made)) = operation.fields.get("value") {
+            check_places(made)?;
+        }
+    }
+    for operation in &mut operations {
+        let Value::Object(fields) = operation else { continue };
+        complete(fields);
+    }
+    Ok(Value::Array(operations))
+}
+
+/// What an operation does not say is empty.
+fn complete(fields: &mut Map<String, Value>) {
+    for field in ["op", "path"] {
+        fields.entry(field).or_insert_with(|| Value::from(""));
+    }
+    if fields.get("from").is_some_and(|from| from == "") {
+        fields.remove("from");
+    }
+}
+
+fn check_places(made: &Made) -> Result<(), String> {
+    match made.misplaced().as_slice() {
+        [] => Ok(()),
+        faults => Err(format!("type mismatch: {}", faults.join("\n"))),
+    }
+}
+
+fn internal(why: String) -> Stop {
+    Refusal::Internal(Internal::Fault(why)).into()
+}

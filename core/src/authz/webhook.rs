@@ -1,0 +1,337 @@
+//! Another server that is asked: what it is asked about, and what is made of its answer.
+//!
+//! Nothing here waits. A judgement that meets a question without an answer notes it in [`Consulted`] and counts for
+//! nothing: whoever wanted it has the question answered, and judges again.
+
+use super::{Attributes, Selected, Target, User, Verdict};
+use crate::cel::{Budget, Environment, Program, Type, Value as CelValue, compile};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+/// What one condition may cost.
+const CONDITION_COST_MAX: u64 = 1_000_000;
+/// The answers to larger questions are not kept: whoever asks decides what they are about.
+const KEPT_BYTES_MAX: usize = 10_000;
+
+/// A webhook as the chain sees it. How it is reached is the shell's to know, by the name.
+#[derive(Debug)]
+pub struct Webhook {
+    pub name: String,
+    /// It is asked where all of them hold.
+    pub conditions: Vec<Condition>,
+    pub on_failure: OnFailure,
+}
+
+/// What a webhook that cannot be asked has said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnFailure {
+    NoOpinion,
+    Deny,
+}
+
+impl OnFailure {
+    pub fn verdict(self) -> Verdict {
+        match self {
+            Self::NoOpinion => Verdict::NoOpinion { reason: String::new() },
+            Self::Deny => Verdict::Deny { reason: String::new() },
+        }
+    }
+}
+
+/// Whether a webhook is asked.
+pub(super) enum Concern {
+    Asked(Question),
+    NotAsked,
+    /// Nobody can say, for this reason.
+    Unknown(String),
+}
+
+/// What a webhook is asked.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Question {
+    pub webhook: String,
+    /// About whom.
+    pub user: String,
+    /// The `spec` of a SubjectAccessReview in version v1, as JSON.
+    pub spec: String,
+    /// Whether the answer may be kept for others who ask the same.
+    pub may_be_kept: bool,
+}
+
+/// The part of a webhook's answer that counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Opinion {
+    pub allowed: bool,
+    pub denied: bool,
+    pub reason: String,
+}
+
+/// Or why there is none.
+pub type Answer = Result<Opinion, String>;
+
+/// What webhooks have been asked for one request. Its copies are one.
+#[derive(Debug, Clone, Default)]
+pub struct Consulted(Arc<Mutex<Consultation>>);
+
+#[derive(Debug, Default)]
+struct Consultation {
+    answers: BTreeMap<Question, Answer>,
+    open: Vec<Question>,
+}
+
+impl Consulted {
+    /// The answer to a question, which is noted where there is none yet.
+    pub(super) fn answer(&self, question: Question) -> Option<Answer> {
+        let mut own = self.lock();
+        let answer = own.answers.get(&question).cloned();
+        if answer.is_none() && !own.open.contains(&question) {
+            own.open.push(question);
+        }
+        answer
+    }
+
+    /// The questions that the last judgement could not do without.
+    pub fn take_open(&self) -> Vec<Question> {
+        std::mem::take(&mut self.lock().open)
+    }
+
+    pub fn answered(&self, question: Question, answer: Answer) {
+        self.lock().answers.insert(question, answer);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Consultation> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Webhook {
+    pub(super) fn concern(&self, user: &User, attributes: &Attributes<'_>) -> Concern {
+        let spec = spec(user, attributes);
+        if !self.conditions.is_empty() {
+            match hold(&self.conditions, &spec) {
+                Ok(true) => {}
+                Ok(false) => return Concern::NotAsked,
+                Err(why) => return Concern::Unknown(why),
+            }
+        }
+        let may_be_kept = asked_bytes(attributes) < KEPT_BYTES_MAX;
+        Concern::Asked(Question {
+            webhook: self.name.clone(),
+            user: user.name.clone(),
+            spec: spec.to_string(),
+            may_be_kept,
+        })
+    }
+
+    pub(super) fn understand(&self, answer: &Answer) -> (Verdict, Option<String>) {
+        let opinion = match answer {
+            Ok(opinion) => opinion,
+            Err(why) => return (self.on_failure.verdict(), Some(why.clone())),
+        };
+        let reason = opinion.reason.clone();
+        match (opinion.allowed, opinion.denied) {
+            (true, true) => {
+                let why = "webhook subject access review returned both allow and deny response";
+                (Verdict::Deny { reason }, Some(why.to_owned()))
+            }
+            (_, true) => (Verdict::Deny { reason }, None),
+            (true, false) => (Verdict::Allow { reason }, None),
+            (false, false) => (Verdict::NoOpinion { reason }, None),
+        }
+    }
+}
+
+fn asked_bytes(attributes: &Attributes<'_>) -> usize {
+    attributes.verb.len()
+        + match &attributes.target {
+            Target::Path(path) => path.len(),
+            Target::Resource(target) => {
+                let texts = [target.group, target.version, target.resource, target.subresource];
+                let selected = target.selected.map_or(0, |selected| {
+                    let requirements = selected.fields.iter().chain(&selected.labels);
+                    requirements.map(|one| one.key.len() + one.values.iter().map(String::len).sum::<usize>()).sum()
+                });
+                let texts = texts.into_iter().chain([target.namespace, target.name]);
+                texts.map(str::len).sum::<usize>() + selected
+            }
+        }
+}
+
+/// The `spec` of a SubjectAccessReview that asks this.
+fn spec(user: &User, attributes: &Attributes<'_>) -> Value {
+    let mut spec = Map::new();
+    match &attributes.target {
+        Target::Path(path) => {
+            spec.insert("nonResourceAttributes".into(), texts([("path", path), ("verb", attributes.verb)]));
+        }
+        Target::Resource(target) => {
+            let mut asked = texts([
+                ("namespace", target.namespace),
+                ("verb", attributes.verb),
+                ("group", target.group),
+                ("version", target.version),
+                ("resource", target.resource),
+                ("subresource", target.subresource),
+                ("name", target.name),
+            ]);
+            if let Some(Selected { fields, labels }) = target.selected {
+                for (field, requirements) in [("fieldSelector", fields), ("labelSelector", labels)] {
+                    if !requirements.is_empty() {
+                        asked[field] =
+                            json!({"requirements": requirements.iter().map(requirement).collect::<Vec<_>>()});
+                    }
+                }
+            }
+            spec.insert("resourceAttributes".into(), asked);
+        }
+    }
+    for (field, text) in [("user", &user.name), ("uid", &user.uid)] {
+        if !text.is_empty() {
+            spec.insert(field.into(), text.as_str().into());
+        }
+    }
+    if !user.groups.is_empty() {
+        spec.insert("groups".into(), user.groups.clone().into());
+    }
+    if !user.extra.is_empty() {
+        spec.insert("extra".into(), json!(user.extra));
+    }
+    Value::Object(spec)
+}
+
+fn texts<const N: usize>(fields: [(&str, &str); N]) -> Value {
+    let present = fields.into_iter().filter(|(_, text)| !text.is_empty());
+    Value::Object(present.map(|(field, text)| (field.to_owned(), text.into())).collect())
+}
+
+fn requirement(requirement: &super::Requirement) -> Value {
+    let mut shown = json!({"key": requirement.key, "operator": requirement.operator});
+    if !requirement.values.is_empty() {
+        shown["values"] = requirement.values.clone().into();
+    }
+    shown
+}
+
+static REQUEST: LazyLock<Type> = LazyLock::new(|| {
+    let texts = || Type::list(Type::String);
+    let selector = |own: &str| {
+        let requirement = Type::object(
+            "kubernetes.SelectorRequirement",
+            [("key", Type::String), ("operator", Type::String), ("values", texts())],
+        );
+        Type::object(
+            &format!("kubernetes.{own}SelectorAttributes"),
+            [("rawSelector", Type::String), ("requirements", Type::list(requirement))],
+        )
+    };
+    let resource = Type::object(
+        "kubernetes.ResourceAttributes",
+        [
+            ("namespace", Type::String),
+            ("verb", Type::String),
+            ("group", Type::String),
+            ("version", Type::String),
+            ("resource", Type::String),
+            ("subresource", Type::String),
+            ("name", Type::String),
+            ("fieldSelector", selector("Field")),
+            ("labelSelector", selector("Label")),
+        ],
+    );
+    let path = Type::object("kubernetes.NonResourceAttributes", [("path", Type::String), ("verb", Type::String)]);
+    Type::object(
+        "kubernetes.SubjectAccessReviewSpec",
+        [
+            ("resourceAttributes", resource),
+            ("nonResourceAttributes", path),
+            ("user", Type::String),
+            ("groups", texts()),
+            ("extra", Type::map(Type::String, texts())),
+            ("uid", Type::String),
+        ],
+    )
+});
+
+/// An expression over `request`, the `spec` of a SubjectAccessReview.
+#[derive(Debug)]
+pub struct Condition {
+    text: String,
+    program: Program,
+}
+
+impl Condition {
+    /// Compiles it, or says what is wrong with it.
+    pub fn new(text: &str) -> Result<Condition, String> {
+        let environment = Environment::kubernetes().variable("request", REQUEST.clone());
+        let program = compile(text, &environment).map_err(|faults| {
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            format!("compilation failed: {}", faults.join("\n"))
+        })?;
+        if *program.result() != Type::Bool {
+            return Err("must evaluate to bool".into());
+        }
+        Ok(Condition { text: text.to_owned(), program })
+    }
+
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn holds(&self, spec: &Value) -> Result<bool, String> {
+        let text = &self.text;
+        let value = CelValue::json(spec, &REQUEST);
+        let result = value.and_then(|value| self.program.eval(&[value], &mut Budget::new(CONDITION_COST_MAX)));
+        match result {
+            Ok(CelValue::Bool(holds)) => Ok(holds),
+            Ok(_) => Err(format!("cel evaluation error: expression '{text}' eval result type should be bool")),
+            Err(why) => Err(format!("cel evaluation error: expression '{text}' resulted in error: {why}")),
+        }
+    }
+}
+
+/// Whether all hold. One that does not outweighs those that come to nothing.
+fn hold(conditions: &[Condition], spec: &Value) -> Result<bool, String> {
+    let spec = filled(spec);
+    let mut errors = Vec::new();
+    for condition in conditions {
+        match condition.holds(&spec) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(why) => errors.push(why),
+        }
+    }
+    if errors.is_empty() { Ok(true) } else { Err(super::rbac::joined_errors(errors)) }
+}
+
+/// Expressions find every text, though reviews leave out empty ones.
+fn filled(spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    let fill = |part: &mut Value, fields: &[&str]| {
+        for field in fields {
+            if part.is_object() && part[*field].is_null() {
+                part[*field] = "".into();
+            }
+        }
+    };
+    fill(&mut spec, &["user", "uid"]);
+    let parts = [
+        ("resourceAttributes", &["namespace", "verb", "group", "version", "resource", "subresource", "name"][..]),
+        ("nonResourceAttributes", &["path", "verb"]),
+    ];
+    for (part, fields) in parts {
+        if let Some(part) = spec.get_mut(part) {
+            fill(part, fields);
+        }
+    }
+    for (field, empty) in [("groups", json!([])), ("extra", json!({}))] {
+        if spec[field].is_null() {
+            spec[field] = empty;
+        }
+    }
+    spec
+}
+
+#[cfg(test)]
+#[path = "webhook_tests.rs"]
+mod tests;

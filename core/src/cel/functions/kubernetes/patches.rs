@@ -1,0 +1,23 @@
+//! What operations of a JSON patch are written with.
+
+use super::{Cost, CustomCost, Overload, text};
+use crate::cel::cost::{CallEstimate, Range, traversal};
+use crate::cel::functions::overload;
+use crate::cel::value::{EvalError, Value};
+
+pub static TABLE: &[Overload] = &[overload("jsonpatch.escapeKey(string) -> string", escape, ESCAPE)];
+
+/// Each character may become two.
+const ESCAPE: Cost = Cost::Custom(CustomCost {
+    actual: |arguments, _| traversal(arguments[0].size()),
+    estimate: |arguments| {
+        let size = arguments.size(0);
+        let result = Range { min: size.min, max: size.max.saturating_mul(2) };
+        CallEstimate { cost: size.traversal(), result: Some(result) }
+    },
+});
+
+/// A key as one step of a path.
+fn escape<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
+    Ok(Value::text(text(arguments)?.replace('~', "~0").replace('/', "~1")))
+}

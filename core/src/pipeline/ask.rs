@@ -1,0 +1,29 @@
+//! Requests that nothing is written for: a question that is posted, a way to a node. Admission looks at them as at any
+//! other; what becomes of them is decided elsewhere.
+
+use super::candidate::Made;
+use super::decision::{Answer, Decision};
+use super::{Context, Endpoint, Stop, admit, decode};
+use crate::admission::Operation;
+use crate::kinds;
+use crate::object::meta;
+use serde_json::Value;
+
+pub(super) fn question(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
+    let posted = decode::posted(context)?;
+    Ok(done(&admit::question(context, posted)?))
+}
+
+pub(super) fn connect(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
+    let target = &context.request.target;
+    let subresource = target.subresource.as_deref().unwrap_or("");
+    let options = &context.request.options.connect;
+    let (body, document) = kinds::connect_document(context.kind, target.version, subresource, options)?;
+    Ok(done(&admit::part(context, body, Operation::Connect, document, &Value::Null)?))
+}
+
+fn done(document: &Value) -> Made {
+    let answer = Answer::Document { document: meta::fields(document).clone(), code: 201 };
+    let (writes, expects, warnings, changes) = Default::default();
+    Made::Answer(Box::new(Decision { writes, expects, answer, fixed: false, warnings, changes }))
+}

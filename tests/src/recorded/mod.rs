@@ -1,0 +1,58 @@
+//! Scenarios of Kubernetes' API server, recorded set-up by set-up, played against a server with the same options.
+//!
+//! Start at [`Recording`]. A [`Stage`] is the server of one set-up with all that it asks outside: webhooks, an issuer of
+//! OpenID Connect, authorities. `answer` says what of an answer is compared, and how.
+
+mod answer;
+mod issuer;
+mod play;
+mod stage;
+
+pub use issuer::Issuer;
+pub use stage::{Stage, prepare};
+
+use crate::facts;
+use serde_json::Value;
+
+/// What was recorded, in the order of its file.
+pub struct Recording {
+    /// The options of every set-up.
+    base: Vec<String>,
+    setups: Value,
+    scenarios: Vec<Value>,
+}
+
+impl Recording {
+    pub fn open() -> Recording {
+        let mut lines = facts::lines("admission").into_iter();
+        let head = lines.next().expect("the set-ups");
+        let base = texts(&head["base"]).map(str::to_owned).collect();
+        Recording { base, setups: head["setups"].clone(), scenarios: lines.collect() }
+    }
+
+    /// The names of the set-ups.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.setups.as_object().expect("set-ups").keys().map(String::as_str)
+    }
+
+    pub fn scenarios<'a>(&'a self, setup: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.scenarios.iter().filter(move |scenario| scenario["setup"] == setup)
+    }
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn texts(value: &Value) -> impl Iterator<Item = &str> {
+    list(value).filter_map(Value::as_str)
+}
+
+fn fields(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flatten()
+}
+
+/// A text with names in place of which values stand.
+fn filled(text: &str, names: &[(String, String)]) -> String {
+    names.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name.as_str(), value))
+}
