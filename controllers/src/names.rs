@@ -79,7 +79,10 @@ pub const OF_THE_SERVER: [&str; 2] = ["namespace-controller", "clusterrole-aggre
 /// What is not there, and why.
 pub const LEFT_OUT: [(&str, &str); 10] = [
     ("podcertificaterequest-cleaner-controller", "PodCertificateRequests are not served"),
-    ("kube-apiserver-serving-clustertrustbundle-publisher-controller", "its feature gate is off by default and not built"),
+    (
+        "kube-apiserver-serving-clustertrustbundle-publisher-controller",
+        "its feature gate is off by default and not built",
+    ),
     ("storageversion-garbage-collector-controller", "StorageVersions are not written: all versions are read for ever"),
     ("storage-version-migrator-controller", "nothing has to be stored anew: all versions are read for ever"),
     ("selinux-warning-controller", "volumes of this process have no labels of SELinux"),

@@ -161,9 +161,7 @@ fn group() -> Value {
 }
 
 fn resources() -> Value {
-    let resource = |name: &str, kind: &str, namespaced: bool| {
-        json!({"name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": ["get", "list"]})
-    };
+    let resource = |name: &str, kind: &str, namespaced: bool| json!({"name": name, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": ["get", "list"]});
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": API_VERSION,
         "resources": [resource("nodes", "NodeMetrics", false), resource("pods", "PodMetrics", true)]})
 }
@@ -249,7 +247,12 @@ struct Cluster<'a> {
 
 impl Cluster<'_> {
     /// The objects of a kind below a prefix, or the one of that key.
-    fn objects<'s, T: Deserialize<'s>>(&'s self, plural: &str, within: &'s str, key: Option<&str>) -> Vec<(T, &'s Entry)> {
+    fn objects<'s, T: Deserialize<'s>>(
+        &'s self,
+        plural: &str,
+        within: &'s str,
+        key: Option<&str>,
+    ) -> Vec<(T, &'s Entry)> {
         let Some((kind, _)) = self.state.registry.find("", "v1", plural) else { return Vec::new() };
         let read = |entry: &'s std::sync::Arc<Entry>| Some((serde_json::from_slice(&entry.json).ok()?, entry.as_ref()));
         match key {
@@ -343,9 +346,13 @@ mod tests {
         };
         pod("quiet", "node-0", json!({}));
         pod("kwok", "node-0", json!({"kwok.x-k8s.io/usage-cpu": "200m", "kwok.x-k8s.io/usage-memory": "many"}));
-        pod("own", "node-0", json!({
+        pod(
+            "own",
+            "node-0",
+            json!({
             "kwok.x-k8s.io/usage-cpu": "7", "simulate.holdfast.dev/usage-cpu": "250m",
-            "simulate.holdfast.dev/usage-memory.b": "1Gi", "simulate.holdfast.dev/usage-cpu.b": "-1"}));
+            "simulate.holdfast.dev/usage-memory.b": "1Gi", "simulate.holdfast.dev/usage-cpu.b": "-1"}),
+        );
         pod("elsewhere", "real", json!({}));
         trial
     }

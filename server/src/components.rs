@@ -10,12 +10,12 @@ use anyhow::{Context, Result, anyhow};
 use holdfast_controllers::Settings;
 use holdfast_controllers::names::Choice;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
+use holdfast_nodes::{metrics, objects};
+use holdfast_outbound::Insiders;
 use holdfast_runtime::{Act, Metrics, Runtime};
 use holdfast_scheduler::Configuration;
-use holdfast_outbound::Insiders;
 use holdfast_service::housekeeping::bootstrap;
 use holdfast_transport_http::Transport;
-use holdfast_nodes::{metrics, objects};
 use holdfast_world::{Action, Actor, Controller};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -132,11 +132,7 @@ async fn act_all(act: InsideAct, actions: Vec<Action>) {
 }
 
 /// Starts controllers that share a world.
-fn start(
-    transport: &Arc<Transport>,
-    tasks: &mut JoinSet<()>,
-    controllers: impl Iterator<Item = Box<dyn Controller>>,
-) {
+fn start(transport: &Arc<Transport>, tasks: &mut JoinSet<()>, controllers: impl Iterator<Item = Box<dyn Controller>>) {
     let service = transport.service();
     let engine = service.engine().clone();
     let act = Arc::new(InsideAct::new(transport));

@@ -226,7 +226,8 @@ impl Options for ControllerManager {
 
 const NO_CLOUD: &str = "It is about a cloud, and this process has none";
 const NO_MIGRATION: &str = "No controller of this process moves to a cloud controller manager";
-const NO_RECYCLER: &str = "No volume is recycled: the policy Recycle is for NFS and folders of hosts, and long deprecated";
+const NO_RECYCLER: &str =
+    "No volume is recycled: the policy Recycle is for NFS and folders of hosts, and long deprecated";
 
 fn nothing(text: &str) -> Result<(), String> {
     match text {
@@ -313,7 +314,8 @@ mod tests {
 
     #[test]
     fn what_was_given_to_no_effect_is_known() {
-        let manager = Manager::try_parse_from(["holdfast", "--cluster-name=c", "--pv-recycler-minimum-timeout-nfs", "9"]);
+        let manager =
+            Manager::try_parse_from(["holdfast", "--cluster-name=c", "--pv-recycler-minimum-timeout-nfs", "9"]);
         let manager = manager.expect("options that are settled");
         assert_eq!(manager.settled.given, ["cluster-name", "pv-recycler-minimum-timeout-nfs"]);
         for refused in [

@@ -119,7 +119,8 @@ fn nonsense() -> Vec<(&'static str, Value, Option<&'static str>)> {
             "selector": {"matchExpressions": [{"key": ".status[", "operator": "Exists"}]},
             "next": {"statusTemplate": "phase: {{ .nope"}}});
     let mut huge = replica_set("huge", 2_147_483_647);
-    let annotations = json!({"controller.kubernetes.io/pod-deletion-cost": "1", "simulate.holdfast.dev/usage-cpu": "x"});
+    let annotations =
+        json!({"controller.kubernetes.io/pod-deletion-cost": "1", "simulate.holdfast.dev/usage-cpu": "x"});
     huge["spec"]["template"]["metadata"]["annotations"] = annotations;
     let mut rival = replica_set("rival", 2);
     rival["spec"] = replica_set("huge", 2)["spec"].clone();
@@ -167,7 +168,8 @@ async fn what_makes_no_sense_is_told_and_stops_nobody() {
         uids.push(made["metadata"]["uid"].clone());
     }
     for (name, owner, uid) in [("ring-a", "ring-b", &uids[1]), ("ring-b", "ring-a", &uids[0])] {
-        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid, "blockOwnerDeletion": true});
+        let owner =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid, "blockOwnerDeletion": true});
         let patch = json!({"metadata": {"ownerReferences": [owner]}}).to_string();
         admin.send(Method::PATCH, &format!("{MAPS}/{name}"), &merge, patch).await.expect(200);
     }

@@ -89,9 +89,10 @@ impl Controller for EndpointsController {
         let told = refused.iter().filter(|refused| !refused.refusal.is_stale());
         let note = |Refused { action, refusal }: &Refused| {
             let (reason, message) = match action.verb {
-                Verb::Create(_) => {
-                    ("FailedToCreateEndpoint", format!("Failed to create endpoint for service {key}: {}", refusal.message))
-                }
+                Verb::Create(_) => (
+                    "FailedToCreateEndpoint",
+                    format!("Failed to create endpoint for service {key}: {}", refusal.message),
+                ),
                 Verb::Update(_) => {
                     ("FailedToUpdateEndpoint", format!("Failed to update endpoint {key}: {}", refusal.message))
                 }

@@ -5,7 +5,9 @@ use crate::pod_gc::{index_by_node, pods_on};
 use crate::settings::Settings;
 use crate::subject::{Subject, part};
 use holdfast_world::views::{CSIDriver, Node, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment};
-use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, Time, Verb, View, World};
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, Time, Verb, View, World,
+};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -245,8 +247,12 @@ mod tests {
             "csi": {"driver": "d.example.com", "volumeHandle": "h"}}}));
         trial.create(json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "a"},
             "spec": {"attacher": "d.example.com", "nodeName": "n", "source": {"persistentVolumeName": "v"}}}));
-        trial.patch_status("nodes", "n", json!({"volumesInUse": ["kubernetes.io/csi/d.example.com^h"],
-            "conditions": [{"type": "Ready", "status": "Unknown"}]}));
+        trial.patch_status(
+            "nodes",
+            "n",
+            json!({"volumesInUse": ["kubernetes.io/csi/d.example.com^h"],
+            "conditions": [{"type": "Ready", "status": "Unknown"}]}),
+        );
         trial.run_for(UNMOUNT_SECONDS - 1);
         trial
     }
