@@ -19,10 +19,11 @@ use holdfast_tls::server::{LiveTls, Options, Pem};
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 /// How fast a component may ask about tokens and rights.
 const REVIEW_RATE: Rate = Rate { qps: 200.0, burst: 400 };
@@ -46,7 +47,7 @@ pub struct Component {
     args: ComponentArgs,
     paths: Arc<Paths>,
     standing: Arc<Standing>,
-    stopping: Arc<AtomicBool>,
+    stopping: watch::Sender<bool>,
 }
 
 impl Kind {
@@ -67,11 +68,11 @@ impl Component {
         let metrics = Arc::new(Metrics::new(args.metrics.shown().map_err(|faults| anyhow!(joined(&faults)))?));
         metrics.describe(kind.version, &gates);
         let (health, standing) = (Arc::new(Health::default()), Arc::new(Standing::default()));
-        let stopping = Arc::new(AtomicBool::new(false));
+        let stopping = watch::Sender::new(false);
         let seen = standing.clone();
         health.add("leaderElection", &["healthz", "readyz"], move || seen.check());
-        let seen = stopping.clone();
-        health.add("shutdown", &["readyz"], move || match seen.load(Ordering::Relaxed) {
+        let seen = stopping.subscribe();
+        health.add("shutdown", &["readyz"], move || match *seen.borrow() {
             false => Ok(()),
             true => Err("the process is shutting down".into()),
         });
@@ -251,13 +252,20 @@ impl Component {
         authentication::look_up(api, wanted, tls, &authenticator.headers, tolerates).await.map_err(anyhow::Error::msg)
     }
 
-    /// Has `work` done, while this process leads where it has to, until the process is told to end. An error means that
-    /// the process must end at once.
+    /// Waits until the process is told to end.
+    pub fn told_to_end(&self) -> impl Future<Output = ()> + use<> {
+        let mut stopping = self.stopping.subscribe();
+        async move { drop(stopping.wait_for(|stopping| *stopping).await) }
+    }
+
+    /// Has `work` done, while this process leads where it has to, until the process is [told to end](Self::told_to_end);
+    /// then the work has `patience` to end by itself. An error means that the process must end at once.
     pub async fn work<T>(
         &self,
         settings: &ElectionSettings,
         kubeconfig: Option<&Path>,
         rate: Rate,
+        patience: Duration,
         work: impl Future<Output = Result<T>>,
     ) -> Result<Option<T>> {
         let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -266,8 +274,11 @@ impl Component {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            self.stopping.store(true, Ordering::Relaxed);
+            self.stopping.send_replace(true);
             tracing::info!("requested to terminate, exiting");
+            if !settings.leader_elect || self.standing.leads() {
+                tokio::time::sleep(patience).await;
+            }
         };
         if !settings.leader_elect {
             return tokio::select! {

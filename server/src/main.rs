@@ -30,6 +30,7 @@ mod scheduling;
 mod serving;
 mod settled;
 mod signing;
+mod simulated_metrics;
 mod table;
 mod tls;
 mod tracing_config;
@@ -108,8 +109,7 @@ fn main() -> std::process::ExitCode {
     let arguments = flags::normalized(envtest::called(std::env::args_os()).into_iter());
     let unbuilt: &[&[&str]] = match arguments.get(1).and_then(|command| command.to_str()) {
         Some("up" | "apiserver" | "run") => &[not_built::API_SERVER],
-        Some("scheduler") => &[not_built::COMPONENT],
-        Some("controller-manager") => &[not_built::COMPONENT, not_built::CONTROLLER_MANAGER],
+        Some("scheduler" | "controller-manager") => &[not_built::COMPONENT],
         _ => &[],
     };
     let given = arguments.get(2..).unwrap_or_default();

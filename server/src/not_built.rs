@@ -37,43 +37,6 @@ const PLACEHOLDERS: &[(&str, &str)] = &[
 pub const COMPONENT: &[&str] =
     &["emulated-version", "emulation-forward-compatible", "min-compatibility-version", "tls-curve-preferences"];
 
-/// Of the controller manager beside those of every component. Sorted. Who builds one takes it out.
-pub const CONTROLLER_MANAGER: &[&str] = &[
-    "allocate-node-cidrs",
-    "attach-detach-reconcile-sync-period",
-    "cidr-allocator-type",
-    "cloud-config",
-    "cluster-cidr",
-    "controller-shutdown-timeout",
-    "disable-attach-detach-reconcile-sync",
-    "disable-force-detach-on-timeout",
-    "enable-leader-migration",
-    "endpoint-updates-batch-period",
-    "endpointslice-updates-batch-period",
-    "external-cloud-volume-plugin",
-    "flex-volume-plugin-dir",
-    "horizontal-pod-autoscaler-cpu-initialization-period",
-    "horizontal-pod-autoscaler-downscale-stabilization",
-    "horizontal-pod-autoscaler-initial-readiness-delay",
-    "horizontal-pod-autoscaler-sync-period",
-    "horizontal-pod-autoscaler-tolerance",
-    "leader-migration-config",
-    "max-endpoints-per-slice",
-    "mirroring-endpointslice-updates-batch-period",
-    "mirroring-max-endpoints-per-subset",
-    "node-cidr-mask-size",
-    "node-cidr-mask-size-ipv4",
-    "node-cidr-mask-size-ipv6",
-    "pv-recycler-increment-timeout-nfs",
-    "pv-recycler-minimum-timeout-hostpath",
-    "pv-recycler-minimum-timeout-nfs",
-    "pv-recycler-pod-template-filepath-hostpath",
-    "pv-recycler-pod-template-filepath-nfs",
-    "pv-recycler-timeout-increment-hostpath",
-    "service-account-private-key-file",
-    "service-cluster-ip-range",
-];
-
 /// Of the API server. Sorted. Who builds one takes it out.
 pub const API_SERVER: &[&str] = &[
     "egress-selector-config-file",
@@ -111,7 +74,7 @@ mod tests {
 
     #[test]
     fn the_table_is_sorted() {
-        for table in [API_SERVER, COMPONENT, CONTROLLER_MANAGER] {
+        for table in [API_SERVER, COMPONENT] {
             assert!(table.is_sorted_by(|a, b| a < b), "the search needs it, and none twice");
         }
     }

@@ -14,7 +14,7 @@ use std::net::IpAddr;
 /// Options of one command, as clap takes them.
 #[derive(Debug, Clone)]
 pub struct Settled<T> {
-    /// Those that were given and that Kubernetes has given up, too.
+    /// Those that were given and whose users are told.
     gone: Vec<&'static Row>,
     of: PhantomData<T>,
 }
@@ -56,7 +56,7 @@ const fn row(name: &'static str, form: Form, takes: fn(&str) -> Result<(), Strin
     Row { name, form, takes, because, gone: false }
 }
 
-/// One that Kubernetes has given up.
+/// One that Kubernetes has given up, or that is about what is not here: who gives it is told once.
 const fn gone(name: &'static str, form: Form, takes: fn(&str) -> Result<(), String>, because: &'static str) -> Row {
     Row { name, form, takes, because, gone: true }
 }
@@ -241,23 +241,97 @@ fn networks(text: &str) -> Result<(), String> {
 #[derive(Debug, Clone)]
 pub enum ControllerManager {}
 
+const NO_CLOUD_HERE: &str = "No cloud is built in, as in Kubernetes since 1.31";
+
+fn nothing(text: &str) -> Result<(), String> {
+    match text {
+        "" => Ok(()),
+        _ => Err("nothing here would read it".into()),
+    }
+}
+
+fn address(text: &str) -> Result<(), String> {
+    text.parse::<IpAddr>().map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// A port without TLS, authentication or authorization is what nobody gets.
+fn no_port(text: &str) -> Result<(), String> {
+    match text.parse::<u16>().map_err(|error| error.to_string())? {
+        0 => Ok(()),
+        _ => Err("there is no port without TLS: give 0, and use --secure-port".into()),
+    }
+}
+
+fn networks(text: &str) -> Result<(), String> {
+    let is_network = |part: &str| {
+        let (address, bits) = part.split_once('/')?;
+        let bits: u8 = bits.parse().ok()?;
+        let address: IpAddr = address.parse().ok()?;
+        (bits <= if address.is_ipv4() { 32 } else { 128 }).then_some(())
+    };
+    match text.split(',').filter(|part| !part.is_empty()).find(|part| is_network(part).is_none()) {
+        None => Ok(()),
+        Some(part) => Err(format!("invalid CIDR address: {part}")),
+    }
+}
+
+/// Of `holdfast controller-manager`.
+#[derive(Debug, Clone)]
+pub enum ControllerManager {}
+
 impl Options for ControllerManager {
     const OPTIONS: &'static [Row] = &[
         row("allow-untagged-cloud", Form::Switch, no, NO_CLOUD),
+        row(
+            "attach-detach-reconcile-sync-period",
+            Form::Value,
+            duration,
+            "Any: what is attached is looked at with every change",
+        ),
+        row("cidr-allocator-type", Form::Value, range_allocator, "RangeAllocator: the others are clouds' own"),
+        row("cloud-config", Form::Value, nothing, NO_CLOUD),
         row("cloud-provider", Form::Value, no_cloud, NO_CLOUD),
         row("cluster-name", Form::Value, any, NO_CLOUD),
         row("configure-cloud-routes", Form::Switch, boolean, NO_CLOUD),
         row("controller-start-interval", Form::Value, zero, "0s: controllers start together"),
+        row("disable-attach-detach-reconcile-sync", Form::Switch, boolean, "Any: there is nothing to reconcile"),
+        row("enable-leader-migration", Form::Switch, no, NO_MIGRATION),
+        row("external-cloud-volume-plugin", Form::Value, nothing, NO_CLOUD),
+        row("flex-volume-plugin-dir", Form::Value, any, "Any: no Flexvolume driver runs in this process"),
+        row("leader-migration-config", Form::Value, nothing, NO_MIGRATION),
         row("min-resync-period", Form::Value, duration, "Any: nothing is looked at again only because time passes"),
         row("namespace-sync-period", Form::Value, duration, "Any: the API server empties namespaces itself"),
         row("node-monitor-period", Form::Value, duration, "Any: a node is looked at when its time is over"),
         row("node-sync-period", Form::Value, duration, NO_CLOUD),
+        row("pv-recycler-increment-timeout-nfs", Form::Value, number, NO_RECYCLER),
+        row("pv-recycler-minimum-timeout-hostpath", Form::Value, number, NO_RECYCLER),
+        row("pv-recycler-minimum-timeout-nfs", Form::Value, number, NO_RECYCLER),
+        row("pv-recycler-pod-template-filepath-hostpath", Form::Value, nothing, NO_RECYCLER),
+        row("pv-recycler-pod-template-filepath-nfs", Form::Value, nothing, NO_RECYCLER),
+        row("pv-recycler-timeout-increment-hostpath", Form::Value, number, NO_RECYCLER),
         row("resource-quota-sync-period", Form::Value, duration, "Any: what is used is counted with every change"),
         row("route-reconciliation-period", Form::Value, duration, NO_CLOUD),
     ];
 }
 
 const NO_CLOUD: &str = "It is about a cloud, and this process has none";
+const NO_MIGRATION: &str = "No controller of this process moves to a cloud controller manager";
+const NO_RECYCLER: &str =
+    "No volume is recycled: the policy Recycle is for NFS and folders of hosts, and long deprecated";
+
+fn nothing(text: &str) -> Result<(), String> {
+    match text {
+        "" => Ok(()),
+        _ => Err("it can only be empty here".into()),
+    }
+}
+
+fn range_allocator(text: &str) -> Result<(), String> {
+    match text {
+        "RangeAllocator" => Ok(()),
+        other => Err(format!("{other:?}: no cloud gives ranges to nodes here")),
+    }
+}
 
 fn no_cloud(text: &str) -> Result<(), String> {
     match text {
@@ -320,6 +394,29 @@ mod tests {
         api_server: Settled<ApiServer>,
         #[command(flatten)]
         etcd: Settled<Etcd>,
+    }
+
+    #[derive(Parser)]
+    struct Manager {
+        #[command(flatten)]
+        settled: Settled<ControllerManager>,
+    }
+
+    #[test]
+    fn what_was_given_to_no_effect_is_known() {
+        let manager =
+            Manager::try_parse_from(["holdfast", "--cluster-name=c", "--pv-recycler-minimum-timeout-nfs", "9"]);
+        let manager = manager.expect("options that are settled");
+        assert_eq!(manager.settled.given, ["cluster-name", "pv-recycler-minimum-timeout-nfs"]);
+        for refused in [
+            "--enable-leader-migration",
+            "--leader-migration-config=f",
+            "--cidr-allocator-type=CloudAllocator",
+            "--cloud-config=f",
+            "--pv-recycler-pod-template-filepath-nfs=f",
+        ] {
+            assert!(Manager::try_parse_from(["holdfast", refused]).is_err(), "{refused}");
+        }
     }
 
     fn verdict(options: &[&str]) -> Result<(), String> {

@@ -73,8 +73,8 @@ pub trait HealthCheck: Send + Sync {
     fn check(&self) -> BoxFuture<'_, Result<(), String>>;
 }
 
-/// Starts components over a door; they end with the tasks.
-pub type Components = Arc<dyn Fn(&Arc<Service>, &mut JoinSet<()>) + Send + Sync>;
+/// Starts components beside a server; they end with the tasks.
+pub type Components = Arc<dyn Fn(&Arc<Transport>, &mut JoinSet<()>) + Send + Sync>;
 
 impl Builder {
     /// A server that knows nobody but callers within the process.

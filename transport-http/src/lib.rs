@@ -24,7 +24,7 @@ pub mod memory;
 pub mod pages;
 mod parse;
 pub mod paths;
-mod query;
+pub mod query;
 mod render;
 mod respond;
 mod route;

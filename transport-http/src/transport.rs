@@ -213,9 +213,9 @@ impl Transport {
     }
 
     /// Starts what runs in this process beside the server.
-    pub fn start_components(&self, tasks: &mut JoinSet<()>) {
+    pub fn start_components(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
         if let Some(components) = &self.components {
-            components(&self.service, tasks);
+            components(self, tasks);
         }
     }
 

@@ -254,7 +254,10 @@ impl Aggregator {
         let Some(service) = read(&engine.snapshot(), name) else { return Outcome::Settled };
         let finding = {
             let slices = self.slices.read().unwrap_or_else(PoisonError::into_inner);
-            available::check(&engine.snapshot(), &slices, &service)
+            match &service.backend {
+                Some(Backend { namespace, name, .. }) if self.outbound.is_inside(namespace, name) => Finding::Ask,
+                _ => available::check(&engine.snapshot(), &slices, &service),
+            }
         };
         let condition = match finding {
             Finding::Known(condition) => condition,
