@@ -241,44 +241,6 @@ fn networks(text: &str) -> Result<(), String> {
 #[derive(Debug, Clone)]
 pub enum ControllerManager {}
 
-const NO_CLOUD_HERE: &str = "No cloud is built in, as in Kubernetes since 1.31";
-
-fn nothing(text: &str) -> Result<(), String> {
-    match text {
-        "" => Ok(()),
-        _ => Err("nothing here would read it".into()),
-    }
-}
-
-fn address(text: &str) -> Result<(), String> {
-    text.parse::<IpAddr>().map(|_| ()).map_err(|error| error.to_string())
-}
-
-/// A port without TLS, authentication or authorization is what nobody gets.
-fn no_port(text: &str) -> Result<(), String> {
-    match text.parse::<u16>().map_err(|error| error.to_string())? {
-        0 => Ok(()),
-        _ => Err("there is no port without TLS: give 0, and use --secure-port".into()),
-    }
-}
-
-fn networks(text: &str) -> Result<(), String> {
-    let is_network = |part: &str| {
-        let (address, bits) = part.split_once('/')?;
-        let bits: u8 = bits.parse().ok()?;
-        let address: IpAddr = address.parse().ok()?;
-        (bits <= if address.is_ipv4() { 32 } else { 128 }).then_some(())
-    };
-    match text.split(',').filter(|part| !part.is_empty()).find(|part| is_network(part).is_none()) {
-        None => Ok(()),
-        Some(part) => Err(format!("invalid CIDR address: {part}")),
-    }
-}
-
-/// Of `holdfast controller-manager`.
-#[derive(Debug, Clone)]
-pub enum ControllerManager {}
-
 impl Options for ControllerManager {
     const OPTIONS: &'static [Row] = &[
         row("allow-untagged-cloud", Form::Switch, no, NO_CLOUD),
@@ -318,13 +280,6 @@ const NO_CLOUD: &str = "It is about a cloud, and this process has none";
 const NO_MIGRATION: &str = "No controller of this process moves to a cloud controller manager";
 const NO_RECYCLER: &str =
     "No volume is recycled: the policy Recycle is for NFS and folders of hosts, and long deprecated";
-
-fn nothing(text: &str) -> Result<(), String> {
-    match text {
-        "" => Ok(()),
-        _ => Err("it can only be empty here".into()),
-    }
-}
 
 fn range_allocator(text: &str) -> Result<(), String> {
     match text {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// A component, the command that it is here, and the options that it refuses by name.
 const COMPONENTS: [(&str, &str, &[&[&str]]); 3] = [
     ("API server", "apiserver", &[not_built::API_SERVER]),
-    ("Controller manager", "controller-manager", &[not_built::COMPONENT, not_built::CONTROLLER_MANAGER]),
+    ("Controller manager", "controller-manager", &[not_built::COMPONENT]),
     ("Scheduler", "scheduler", &[not_built::COMPONENT]),
 ];
 
