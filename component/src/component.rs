@@ -8,7 +8,7 @@ use crate::election::run::identity;
 use crate::election::{Election, Form, Outcome, Standing};
 use crate::health::Health;
 use crate::metrics::Metrics;
-use crate::options::{AuthenticationArgs, ComponentArgs, ElectionSettings, ServingArgs};
+use crate::options::{AuthenticationArgs, ComponentArgs, ElectionSettings, ServingArgs, joined};
 use crate::serving::paths::{Page, Paths, version};
 use crate::serving::{self, Guard, Socket};
 use crate::throttle::Rate;
@@ -65,7 +65,7 @@ impl Component {
     /// `flags` are the options with their values, as people may see them; `profiling` is what configuration came to.
     pub fn new(kind: Kind, args: ComponentArgs, flags: Vec<(String, String)>, profiling: bool) -> Result<Component> {
         let gates = args.gates.gates().map_err(|why| anyhow!("--feature-gates: {why}"))?;
-        let metrics = Arc::new(Metrics::new(args.metrics.disabled_metrics.iter().cloned()));
+        let metrics = Arc::new(Metrics::new(args.metrics.shown().map_err(|faults| anyhow!(joined(&faults)))?));
         metrics.describe(kind.version, &gates);
         let (health, standing) = (Arc::new(Health::default()), Arc::new(Standing::default()));
         let stopping = watch::Sender::new(false);
@@ -79,6 +79,7 @@ impl Component {
         let paths = Paths {
             name: kind.name,
             version: kind.version.to_owned(),
+            emulated: None,
             started: jiff::Timestamp::now(),
             health,
             metrics,

@@ -22,6 +22,7 @@ pub mod merge;
 pub mod namespace;
 pub mod object;
 pub mod pipeline;
+pub mod presence;
 pub mod quota;
 mod ranked;
 pub mod refusal;

@@ -78,6 +78,12 @@ pub trait Outside: Send + Sync + 'static {
     /// Asks a webhook what a user may do.
     async fn authorize(&self, question: &Question) -> webhook::Answer;
 
+    /// Asks whether images may run: the status of the ImageReview, or why there is none.
+    async fn judge_images(&self, review: &Value) -> Result<Value, String> {
+        let _ = review;
+        Err("nobody is there to ask".into())
+    }
+
     /// A token that says this.
     async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal>;
 }

@@ -253,6 +253,13 @@ impl Engine {
                     let converted = self.convert(kind, &conversion.to, vec![conversion.object.clone()]).await?;
                     answers.converted(*conversion, first(converted)?);
                 }
+                Judgement::Need(Effect::Images(review)) => {
+                    let answer = match self.outside() {
+                        Some(outside) => outside.judge_images(&review).await,
+                        None => Err("nobody can be asked from here".into()),
+                    };
+                    answers.images_judged(*review, answer);
+                }
                 Judgement::Need(Effect::Limit(buckets)) => {
                     let empty = self.limits().take(&buckets, stamp.time.as_millisecond());
                     answers.counted(buckets, empty);

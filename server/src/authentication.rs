@@ -372,6 +372,14 @@ fn followed(
     Some(issuers)
 }
 
+/// Whom tokens are for that name nobody.
+pub fn api_audiences(args: &Args) -> Vec<String> {
+    match args.api_audiences.as_slice() {
+        [] => own_issuers(args),
+        audiences => audiences.to_vec(),
+    }
+}
+
 fn own_issuers(args: &Args) -> Vec<String> {
     match args.service_account_issuer.as_slice() {
         [] => vec![ISSUER.to_owned()],

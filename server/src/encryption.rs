@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow, ensure};
 use clap::ArgAction;
 use futures_util::future::BoxFuture;
 use holdfast_chronicle::encryption::EncryptionArgs as Reading;
-use holdfast_component::gates::Gates;
+use holdfast_component::gates::ApiGates;
 use holdfast_component::options::joined;
 use holdfast_component::values::parse_bool;
 use holdfast_encryption::{Follow, Live};
@@ -31,7 +31,7 @@ pub struct EncryptionArgs {
 
 impl EncryptionArgs {
     /// What encrypts, and the file that is to be followed.
-    pub fn live(&self, gates: &Gates) -> Result<(Arc<Live>, Option<Follow>)> {
+    pub fn live(&self, gates: ApiGates) -> Result<(Arc<Live>, Option<Follow>)> {
         let follows = self.encryption_provider_config_automatic_reload;
         let Some(file) = &self.config.encryption_provider_config else {
             ensure!(
@@ -40,7 +40,7 @@ impl EncryptionArgs {
             );
             return Ok((Live::none(), None));
         };
-        let read = Live::read(file, gates.enabled("KMSv1"), follows);
+        let read = Live::read(file, gates.kms_v1, follows);
         let (live, follow) =
             read.map_err(|faults| anyhow!("--encryption-provider-config={}: {}", file.display(), joined(&faults)))?;
         Ok((live, follows.then_some(follow)))

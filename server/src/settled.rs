@@ -4,32 +4,34 @@
 //! other: nobody is promised what does not happen. Those that are neither built nor settled are
 //! [`not_built`](crate::not_built).
 
-mod runtime_config;
-
 use clap::builder::ValueParser;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use holdfast_component::values::{parse_bool, parse_duration};
 use std::marker::PhantomData;
+use std::net::IpAddr;
 
 /// Options of one command, as clap takes them.
 #[derive(Debug, Clone)]
 pub struct Settled<T> {
-    given: Vec<&'static str>,
+    given: Vec<&'static Row>,
     of: PhantomData<T>,
 }
 
-impl<T: Options> Settled<T> {
-    /// Says once which options were given to no effect.
+impl<T> Settled<T> {
+    /// Tells once of the options that say something about what is no more, because Kubernetes has given it up, too.
     pub fn warn(&self) {
-        if !self.given.is_empty() {
-            tracing::warn!("without effect here, see --help: --{}", self.given.join(", --"));
+        for row in self.given.iter().filter(|row| row.gone) {
+            tracing::warn!("Flag --{} has been deprecated, it has no effect: {}", row.name, row.because);
         }
     }
 
-    fn read(matches: &ArgMatches) -> Settled<T> {
-        let given = |row: &&Row| matches.value_source(row.name) == Some(ValueSource::CommandLine);
-        Settled { given: T::OPTIONS.iter().filter(given).map(|row| row.name).collect(), of: PhantomData }
+    /// Says in one line which options were given to no effect.
+    pub fn warn_of_all(&self) {
+        let names: Vec<&str> = self.given.iter().map(|row| row.name).collect();
+        if !names.is_empty() {
+            tracing::warn!("without effect here, see --help: --{}", names.join(", --"));
+        }
     }
 }
 
@@ -38,6 +40,7 @@ pub trait Options: Send + Sync + 'static {
     const OPTIONS: &'static [Row];
 }
 
+#[derive(Debug)]
 pub struct Row {
     name: &'static str,
     form: Form,
@@ -45,6 +48,8 @@ pub struct Row {
     takes: fn(&str) -> Result<(), String>,
     /// Why nothing depends on it.
     because: &'static str,
+    /// Kubernetes has given it up, and so should whoever still gives it.
+    gone: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +60,12 @@ enum Form {
 }
 
 const fn row(name: &'static str, form: Form, takes: fn(&str) -> Result<(), String>, because: &'static str) -> Row {
-    Row { name, form, takes, because }
+    Row { name, form, takes, because, gone: false }
+}
+
+/// One that Kubernetes has given up.
+const fn gone(name: &'static str, form: Form, takes: fn(&str) -> Result<(), String>, because: &'static str) -> Row {
+    Row { name, form, takes, because, gone: true }
 }
 
 impl Row {
@@ -72,11 +82,12 @@ impl Row {
 
 impl<T: Options> clap::FromArgMatches for Settled<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Settled::read(matches))
+        let is_given = |row: &&Row| matches.value_source(row.name) == Some(ValueSource::CommandLine);
+        Ok(Settled { given: T::OPTIONS.iter().filter(is_given).collect(), of: PhantomData })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Settled::read(matches);
+        *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
 }
@@ -152,24 +163,29 @@ pub enum ApiServer {}
 
 impl Options for ApiServer {
     const OPTIONS: &'static [Row] = &[
+        gone("address", Form::Value, address, NO_PLAIN_PORT),
         row("allow-privileged", Form::Switch, yes, "True: privileged containers are allowed"),
-        row("contention-profiling", Form::Switch, no, "False: there are no profiles"),
+        gone("audit-dynamic-configuration", Form::Switch, no, "False: Kubernetes gave up dynamic audit sinks in 1.19"),
+        gone("azure-container-registry-config", Form::Value, nothing, "Nothing: it is an option of node agents"),
+        gone("cloud-config", Form::Value, nothing, NO_CLOUD_HERE),
+        gone("cloud-provider", Form::Value, no_cloud, NO_CLOUD_HERE),
+        gone("cloud-provider-gce-l7lb-src-cidrs", Form::Value, networks, "Any networks: nobody here sets up firewalls"),
+        gone("cloud-provider-gce-lb-src-cidrs", Form::Value, networks, "Any networks: nobody here sets up firewalls"),
         row("default-watch-cache-size", Form::Value, number, "Any: watches are served from the log"),
         row("deserialization-cache-size", Form::Value, number, "Any: there is no such cache"),
         row("enable-logs-handler", Form::Switch, no, "False: logs are not served"),
+        gone("enable-swagger-ui", Form::Switch, boolean, "Any: there is no such page, as in Kubernetes since 1.14"),
+        gone("experimental-logging-sanitization", Form::Switch, no, "False: from -v=8 on, lines tell what passes"),
+        gone("insecure-bind-address", Form::Value, address, NO_PLAIN_PORT),
+        gone("insecure-port", Form::Value, no_port, NO_PLAIN_PORT),
+        gone("master-service-namespace", Form::Value, any, "Any: the service kubernetes is in default"),
         row(
             "max-connection-bytes-per-sec",
             Form::Value,
             unthrottled,
             "0: no throttle. It is for streams to nodes, and none is piped to a node yet",
         ),
-        row("profiling", Form::Switch, no, "False: there are no profiles"),
-        row(
-            "runtime-config",
-            Form::Value,
-            runtime_config::takes,
-            "APIs to turn on; all are on, and none can be turned off",
-        ),
+        gone("repair-malformed-updates", Form::Switch, yes, "True: an update without uid has that of the object"),
         row("service-account-lookup", Form::Switch, yes, "True: accounts of tokens are always looked up"),
         row(
             "service-account-signing-endpoint",
@@ -178,11 +194,53 @@ impl Options for ApiServer {
             "Empty: tokens are signed with --service-account-signing-key-file",
         ),
         row("storage-backend", Form::Value, etcd3, "etcd3: it says nothing about the embedded log"),
+        row(
+            "storage-initialization-timeout",
+            Form::Value,
+            duration,
+            "Any: the server is ready when the log has been read, and listens only then",
+        ),
         row("storage-media-type", Form::Value, any, "Any: the log has a format of its own"),
+        gone("storage-versions", Form::Value, any, "Any: the log has a format of its own"),
         row("target-ram-mb", Form::Value, number, "Any: it sized watch caches, and there are none"),
         row("watch-cache", Form::Switch, boolean, "Any: reads and watches are always served from memory"),
         row("watch-cache-sizes", Form::Value, any, "Any: watches are served from the log"),
     ];
+}
+
+const NO_PLAIN_PORT: &str = "There is no port without TLS";
+const NO_CLOUD_HERE: &str = "No cloud is built in, as in Kubernetes since 1.31";
+
+fn nothing(text: &str) -> Result<(), String> {
+    match text {
+        "" => Ok(()),
+        _ => Err("nothing here would read it".into()),
+    }
+}
+
+fn address(text: &str) -> Result<(), String> {
+    text.parse::<IpAddr>().map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// A port without TLS, authentication or authorization is what nobody gets.
+fn no_port(text: &str) -> Result<(), String> {
+    match text.parse::<u16>().map_err(|error| error.to_string())? {
+        0 => Ok(()),
+        _ => Err("there is no port without TLS: give 0, and use --secure-port".into()),
+    }
+}
+
+fn networks(text: &str) -> Result<(), String> {
+    let is_network = |part: &str| {
+        let (address, bits) = part.split_once('/')?;
+        let bits: u8 = bits.parse().ok()?;
+        let address: IpAddr = address.parse().ok()?;
+        (bits <= if address.is_ipv4() { 32 } else { 128 }).then_some(())
+    };
+    match text.split(',').filter(|part| !part.is_empty()).find(|part| is_network(part).is_none()) {
+        None => Ok(()),
+        Some(part) => Err(format!("invalid CIDR address: {part}")),
+    }
 }
 
 /// Of `holdfast controller-manager`.
@@ -228,13 +286,6 @@ const NO_CLOUD: &str = "It is about a cloud, and this process has none";
 const NO_MIGRATION: &str = "No controller of this process moves to a cloud controller manager";
 const NO_RECYCLER: &str =
     "No volume is recycled: the policy Recycle is for NFS and folders of hosts, and long deprecated";
-
-fn nothing(text: &str) -> Result<(), String> {
-    match text {
-        "" => Ok(()),
-        _ => Err("it can only be empty here".into()),
-    }
-}
 
 fn range_allocator(text: &str) -> Result<(), String> {
     match text {
@@ -317,7 +368,8 @@ mod tests {
         let manager =
             Manager::try_parse_from(["holdfast", "--cluster-name=c", "--pv-recycler-minimum-timeout-nfs", "9"]);
         let manager = manager.expect("options that are settled");
-        assert_eq!(manager.settled.given, ["cluster-name", "pv-recycler-minimum-timeout-nfs"]);
+        let names: Vec<&str> = manager.settled.given.iter().map(|row| row.name).collect();
+        assert_eq!(names, ["cluster-name", "pv-recycler-minimum-timeout-nfs"]);
         for refused in [
             "--enable-leader-migration",
             "--leader-migration-config=f",
@@ -346,9 +398,8 @@ mod tests {
         for options in [
             &["--allow-privileged"][..],
             &["--allow-privileged=true", "--watch-cache=false", "--watch-cache"],
-            &["--runtime-config=api/all=true", "--runtime-config=api/v1,batch/v1=true"],
-            &["--runtime-config=resource.k8s.io/v1beta1=true,apps/v1/deployments=true", "--runtime-config="],
-            &["--storage-backend=etcd3", "--storage-media-type=", "--profiling=false"],
+            &["--storage-backend=etcd3", "--storage-media-type=", "--insecure-port=0", "--address=127.0.0.1"],
+            &["--cloud-provider=external", "--cloud-config=", "--cloud-provider-gce-lb-src-cidrs=10.0.0.0/8,::/0"],
             &["--listen-peer-urls=http://localhost:0", "--data-dir", "/tmp/x", "--quota-backend-bytes=1"],
         ] {
             assert_eq!(verdict(options), Ok(()), "{options:?}");
@@ -356,17 +407,22 @@ mod tests {
     }
 
     #[test]
+    fn what_kubernetes_gave_up_is_told_of() {
+        let cli = Cli::parse_from(["holdfast", "--insecure-port=0", "--watch-cache=true", "--cloud-provider="]);
+        let names: Vec<&str> = cli.api_server.given.iter().filter(|row| row.gone).map(|row| row.name).collect();
+        assert_eq!(names, ["cloud-provider", "insecure-port"]);
+    }
+
+    #[test]
     fn what_does_not_happen_is_refused_by_name() {
         for (option, why) in [
             ("--allow-privileged=false", "always true here"),
             ("--allow-privileged=maybe", "invalid syntax"),
-            ("--profiling", "always false here"),
-            ("--runtime-config=api/all=false", "cannot be turned off"),
-            ("--runtime-config=batch/v1=false", "cannot be turned off"),
-            ("--runtime-config=batch/v9=true", "batch/v9 is not served"),
-            ("--runtime-config=apps/v1/nonsense=true", "apps/v1/nonsense is not served"),
-            ("--runtime-config=nonsense.io/v1", "nonsense.io/v1 is not served"),
-            ("--runtime-config=batch/v1=perhaps", "invalid syntax"),
+            ("--insecure-port=8080", "no port without TLS"),
+            ("--cloud-provider=aws", "no cloud is built in"),
+            ("--cloud-config=/etc/cloud.conf", "nothing here would read it"),
+            ("--cloud-provider-gce-l7lb-src-cidrs=10.0.0.0/33", "invalid CIDR address"),
+            ("--audit-dynamic-configuration", "always false here"),
             ("--storage-backend=etcd2", "etcd2"),
             ("--watch-cache=perhaps", "invalid syntax"),
             ("--default-watch-cache-size=x", "invalid digit"),

@@ -31,6 +31,7 @@ pub struct Service {
     flow: Arc<FlowControl>,
     tokens: Arc<dyn Tokens>,
     auditor: Option<Arc<Auditor>>,
+    watch_min: Duration,
     meters: Vec<Meter>,
     authorities: Option<Arc<dyn Authorities>>,
     /// The version up to which roles have been gathered.
@@ -46,11 +47,16 @@ pub struct Options {
     pub tokens: Arc<dyn Tokens>,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
+    /// How long a watch lasts at least that says nothing of it, and half of the longest that it lasts.
+    pub watch_min: Duration,
     /// What is counted elsewhere, and told with what is counted here.
     pub meters: Vec<Meter>,
     /// Counts what authorization webhooks are asked, where there are any.
     pub authorities: Option<Arc<dyn Authorities>>,
 }
+
+/// Half an hour: clients do not all come back at once.
+pub const WATCH_MIN: Duration = Duration::from_secs(1800);
 
 /// Metrics as text, without the line that ends it.
 pub type Meter = Arc<dyn Fn() -> String + Send + Sync>;
@@ -64,8 +70,15 @@ pub struct Limits {
 
 impl Default for Options {
     fn default() -> Options {
-        let (limits, tokens) = (Limits::default(), Arc::new(NoTokens));
-        Options { limits, fairness: None, tokens, auditor: None, meters: Vec::new(), authorities: None }
+        Options {
+            limits: Limits::default(),
+            fairness: None,
+            tokens: Arc::new(NoTokens),
+            auditor: None,
+            meters: Vec::new(),
+            authorities: None,
+            watch_min: WATCH_MIN,
+        }
     }
 }
 
@@ -87,7 +100,8 @@ impl Service {
         let flow = self.flow.beside(metrics.clone());
         let began = engine.snapshot().offset;
         let (auditor, authorities) = (self.auditor.clone(), self.authorities.clone());
-        let options = Options { tokens, auditor, authorities, ..Options::default() };
+        let watch_min = self.watch_min;
+        let options = Options { tokens, auditor, authorities, watch_min, ..Options::default() };
         let service = Service::of(engine, metrics, flow, options);
         // What this one has gathered since is none of the fork's.
         service.note_gathered(Some(self.gathered()).filter(|gathered| *gathered <= began).unwrap_or_default());
@@ -98,12 +112,12 @@ impl Service {
         engine: Arc<Engine>,
         metrics: Arc<Metrics>,
         flow: FlowControl,
-        Options { tokens, auditor, meters, authorities, .. }: Options,
+        Options { tokens, auditor, meters, authorities, watch_min, .. }: Options,
     ) -> Arc<Service> {
         let flow = Arc::new(flow);
         let layers = layers::all(&metrics, &flow);
         let gathered = AtomicU64::default();
-        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, meters, authorities, gathered })
+        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, meters, authorities, watch_min, gathered })
     }
 
     /// The version up to which roles have been gathered.
@@ -248,6 +262,21 @@ impl Service {
         text
     }
 
+    /// How long a watch lasts that says nothing of it, spread so that clients do not all come back at once.
+    pub(crate) fn watch_time(&self) -> Duration {
+        let least = self.watch_min.as_secs();
+        Duration::from_secs(least + self.engine.stamp().seed % least.max(1))
+    }
+
+    pub fn counters(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// Counts a request that the transport ended before it had an answer.
+    pub fn cut_off(&self, refusal: &Refusal) {
+        self.metrics.terminated(refusal.code());
+    }
+
     /// Counts how it was found out who asks, or not.
     pub fn count_authentication(&self, found: &Result<Option<Arc<User>>, String>, time: Duration) {
         self.metrics.authenticated(found, time);
@@ -273,7 +302,8 @@ impl Service {
         self.engine.prepare(kind, version, std::slice::from_ref(entry)).await
     }
 
-    pub(crate) fn new_id(&self) -> RequestId {
+    /// A name for a request that has none.
+    pub fn new_id(&self) -> RequestId {
         RequestId::made(self.engine.stamp().uid(u64::MAX))
     }
 }

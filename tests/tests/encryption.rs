@@ -294,7 +294,7 @@ async fn a_plain_log_is_rewritten_by_an_import() {
     // Another key for all of it, with no plain file between.
     let sealed = place.folder.join("sealed").display().to_string();
     succeeds(holdfast(["log", "export", "--data-dir", &new, "--output", &sealed]));
-    assert_eq!(std::fs::read_to_string(&sealed).expect("an export").contains(&in_secret(&needle)), false);
+    assert!(!std::fs::read_to_string(&sealed).expect("an export").contains(&in_secret(&needle)));
     let both = place.configured(&[("secrets", &provider("secretbox", &[2, 1]))]);
     let again = place.folder.join("again");
     succeeds(holdfast(["log", "import", &sealed, "--data-dir", &again.display().to_string(), &both]));
@@ -478,4 +478,47 @@ async fn another_key_of_the_kms_makes_another_seed() {
     let (fresh, _) = sealed(&kept, &text);
     let read = tokio::task::spawn_blocking(move || fresh.read(Offset(1))).await.expect("read");
     assert!(matches!(read, Err(Fault::Locked { why: Locked::Unreachable(_), .. })), "{read:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledged_secrets_survive_kill_9() {
+    let place = Place::new();
+    let _plugin = Plugin::start(&place.socket());
+    let option = place.configured(&[("secrets", &kms("v2", &place.socket())), ("'*.*'", &provider("aescbc", &[1]))]);
+    let server = Server::start(&place.data(), &[&option]);
+    let (sender, mut acknowledged) = tokio::sync::mpsc::unbounded_channel();
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..8 {
+        let (admin, sender) = (Wire::admin(&server), sender.clone());
+        writers.spawn(async move {
+            for nth in 0.. {
+                let name = format!("w{writer}-{nth}");
+                let body = secret(&name, &name).to_string().into();
+                match admin.try_send(Method::POST, SECRETS, &JSON, body).await {
+                    Ok(answer) if answer.code == 201 => sender.send(name).expect("somebody counts"),
+                    _ => return,
+                }
+            }
+        });
+    }
+    // Only the writers hold it now.
+    drop(sender);
+    let mut names = Vec::new();
+    while names.len() < 200 {
+        names.push(acknowledged.recv().await.expect("writes go on"));
+    }
+    server.kill();
+    writers.join_all().await;
+    while let Ok(name) = acknowledged.try_recv() {
+        names.push(name);
+    }
+    let server = Server::start(&place.data(), &[&option]);
+    let admin = Wire::admin(&server);
+    for name in &names {
+        let found = admin.get(&format!("{SECRETS}/{name}")).await.expect(200).json();
+        assert_eq!(found["data"]["text"], in_secret(name));
+    }
+    server.stop();
+    let data = place.data().display().to_string();
+    succeeds(holdfast(["log", "verify", "--data-dir", &data, &option]));
 }

@@ -353,11 +353,11 @@ async fn health_version_and_metrics() {
         let line = line.unwrap_or_else(|| panic!("{start} is not in {metrics}"));
         line.rsplit_once(' ').unwrap().1.parse().unwrap()
     };
-    let created = "apiserver_request_total{verb=\"create\",group=\"\",version=\"v1\",resource=\"configmaps\"";
+    let created = "apiserver_request_total{verb=\"POST\",group=\"\",version=\"v1\",resource=\"configmaps\"";
     assert!(value(created) >= 1.0);
     assert!(value("apiserver_storage_objects{resource=\"configmaps\"}") >= 1.0);
     assert!(value("holdfast_log_offset") > 100.0);
-    assert!(value("apiserver_request_duration_seconds_count{verb=\"create\"}") >= 1.0);
+    assert!(value("apiserver_request_duration_seconds_count{verb=\"POST\"") >= 1.0);
     server.stop();
 }
 

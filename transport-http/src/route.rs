@@ -27,6 +27,10 @@ pub enum Route {
         check: String,
     },
     Metrics,
+    /// `/metrics/slis`, whether each check of health is well.
+    HealthMetrics,
+    /// What the process tells of itself to people: `/flagz`, `/statusz`, `/debug/…`.
+    Page(String),
     Discovery(Discovery),
     OpenApiV2,
     /// The index, or the document of one group version.
@@ -91,10 +95,12 @@ impl Route {
             [".well-known", "openid-configuration"] => Route::Issuer(Document::Configuration),
             ["openid", "v1", "jwks"] => Route::Issuer(Document::Keys),
             ["metrics"] => Route::Metrics,
+            ["metrics", "slis"] => Route::HealthMetrics,
+            ["debug", "api_priority_and_fairness", table] => Route::FlowControl((*table).to_owned()),
+            ["configz" | "flagz" | "statusz"] | ["debug", ..] => Route::Page(format!("/{}", parts.join("/"))),
             ["healthz", rest @ ..] => Route::Health { kind: "healthz", check: rest.join("/") },
             ["livez", rest @ ..] => Route::Health { kind: "livez", check: rest.join("/") },
             ["readyz", rest @ ..] => Route::Health { kind: "readyz", check: rest.join("/") },
-            ["debug", "api_priority_and_fairness", table] => Route::FlowControl((*table).to_owned()),
             ["holdfast", "v1", "forks", rest @ ..] => Route::Forks(rest.join("/")),
             ["holdfast", "v1", "log", rest @ ..] => Route::Log(rest.join("/")),
             _ => Route::Unknown,

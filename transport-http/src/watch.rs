@@ -44,7 +44,6 @@ pub fn answer(
     place: Option<Place>,
 ) -> Response {
     let Watched { kind, version, watch, timeout, bookmarks, mark_initial_end, trail } = watched;
-    let mut stopping = transport.stopping.subscribe();
     let beginning = watch.is_beginning();
     let feeder = Feeder {
         transport: transport.clone(),
@@ -58,7 +57,7 @@ pub fn answer(
         messages: socket.is_some(),
         bookmark_at: bookmarks.then(|| Box::pin(tokio::time::sleep(BOOKMARK_PERIOD))),
         deadline: Box::pin(tokio::time::sleep(timeout)),
-        stopped: Box::pin(async move { drop(stopping.wait_for(|stopping| *stopping).await) }),
+        stopped: Box::pin(transport.watch_ends()),
         rest: VecDeque::new(),
         reader,
         room: None,

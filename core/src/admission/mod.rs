@@ -21,7 +21,7 @@ mod webhooks;
 pub use attributes::{Admitted, Attributes, Body, Operation, Told};
 pub use call::Call;
 pub use observed::{End, Half, Observation, Ticks, Timing};
-pub use plugins::Plugin;
+pub use plugins::{ImagePolicy, Plugin};
 pub use settings::{Admission, Choice, ConfigurationFault};
 
 use crate::pipeline::effect::Stop;

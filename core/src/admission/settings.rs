@@ -1,6 +1,6 @@
 //! Which plug-ins are on, and what the operator told them.
 
-use super::plugins::{EventLimit, Limited, NOT_BUILT, PLUGINS, Plugin, PodSecurity};
+use super::plugins::{EventLimit, ImagePolicy, Limited, NOT_BUILT, PLUGINS, Plugin, PodSecurity};
 use serde_json::{Map, Value};
 use std::fmt;
 
@@ -21,6 +21,7 @@ pub struct Configuration {
     pub limited_resources: Vec<Limited>,
     pub event_limits: Vec<EventLimit>,
     pub pod_security: PodSecurity,
+    pub image_policy: Option<ImagePolicy>,
     /// Node selectors by namespace, and the cluster's own.
     pub node_selectors: Map<String, Value>,
     /// The cluster's default tolerations, and those that it allows.

@@ -327,3 +327,35 @@ fn an_exempt_level_takes_all() {
     (0..1000).for_each(|_| world.happen(Event::Release(0)));
     assert_eq!(world.level.seats_taken(), 0);
 }
+
+#[test]
+fn a_flow_fills_its_hand_and_no_more() {
+    let mut world = World::new(queued(1, 8, 3, 2));
+    (0..10).for_each(|_| world.happen(Event::Arrive { flow: 7, initial: 1, last: 0 }));
+    assert_eq!((world.running.len(), world.waiting.len(), world.refused), (1, 3 * 2, 3));
+    let queues: std::collections::BTreeSet<_> = world.waiting.iter().map(|(ticket, _)| ticket.queue).collect();
+    assert_eq!(queues.len(), 3);
+}
+
+#[test]
+fn a_long_request_earns_no_credit_while_it_runs() {
+    let mut world = World::new(queued(2, 64, 1, 100));
+    let (long, other) = (1, 2);
+    let arrive = |flow| Event::Arrive { flow, initial: 1, last: 0 };
+    world.happen(arrive(long));
+    for _ in 0..100 {
+        world.happen(arrive(other));
+        world.happen(Event::Pass(10 * MS));
+        world.happen(Event::End(1));
+    }
+    // Now both want more than there is, and the seat that is left is theirs in turn.
+    (0..20).for_each(|_| world.happen(arrive(long)));
+    (0..20).for_each(|_| world.happen(arrive(other)));
+    let mut turns = 0;
+    for _ in 0..20 {
+        turns += usize::from(world.running[1].0.queue == Some(other as u32));
+        world.happen(Event::Pass(10 * MS));
+        world.happen(Event::End(1));
+    }
+    assert!((8..=12).contains(&turns), "{turns} of 20");
+}

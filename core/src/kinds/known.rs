@@ -22,6 +22,8 @@ pub const PERSISTENT_VOLUME: Known = core("PersistentVolume", "persistentvolumes
 pub const PERSISTENT_VOLUME_CLAIM: Known = core("PersistentVolumeClaim", "persistentvolumeclaims");
 pub const RESOURCE_QUOTA: Known = core("ResourceQuota", "resourcequotas");
 pub const BINDING: Known = core("Binding", "bindings");
+pub const IMAGE_REVIEW: Known =
+    Known { group: "imagepolicy.k8s.io", version: "v1alpha1", kind: "ImageReview", resource: "imagereviews" };
 const POD_ATTACH_OPTIONS: Known = core("PodAttachOptions", "");
 const POD_EXEC_OPTIONS: Known = core("PodExecOptions", "");
 const POD_PORT_FORWARD_OPTIONS: Known = core("PodPortForwardOptions", "");
@@ -152,6 +154,7 @@ mod tests {
             CLUSTER_ROLE,
             CUSTOM_RESOURCE_DEFINITION,
             ENDPOINT_SLICE,
+            LEASE,
             POD_DISRUPTION_BUDGET,
             CERTIFICATE_SIGNING_REQUEST,
             CLUSTER_TRUST_BUNDLE,

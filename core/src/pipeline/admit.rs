@@ -59,6 +59,16 @@ pub(super) fn part(
     both(context, of(context, operation, Body::Part(body), document, old), |_| Ok(()))
 }
 
+/// The same for a document that the server checks and completes between the halves.
+pub(super) fn completed_part(
+    context: &Context,
+    body: Known,
+    document: Value,
+    complete: impl FnOnce(&mut Value) -> Result<(), Refusal>,
+) -> Result<Value, Stop> {
+    both(context, of(context, Operation::Create, Body::Part(body), document, &Value::Null), complete)
+}
+
 /// Both halves, for a document of the path's kind that is posted and never stored.
 pub(super) fn question(context: &Context, document: Value) -> Result<Value, Stop> {
     let body = Body::Object { version: context.request.target.version };
@@ -66,14 +76,14 @@ pub(super) fn question(context: &Context, document: Value) -> Result<Value, Stop
     both(context, attributes, |document| reviews::check(context.kind, document))
 }
 
-/// `check` has its say between the halves.
+/// `complete` has its say between the halves.
 fn both(
     context: &Context,
     mut attributes: Attributes,
-    check: impl FnOnce(&Value) -> Result<(), Refusal>,
+    complete: impl FnOnce(&mut Value) -> Result<(), Refusal>,
 ) -> Result<Value, Stop> {
     let outcome = admission::mutate(&mut attributes)
-        .and_then(|()| check(&attributes.object).map_err(Stop::from))
+        .and_then(|()| complete(&mut attributes.object).map_err(Stop::from))
         .and_then(|()| admission::validate(&mut attributes));
     let Attributes { object, admitted, .. } = attributes;
     context.admitted.borrow_mut().extend(admitted);

@@ -11,6 +11,7 @@ use crate::event::Offset;
 use crate::kinds::custom::Conversion;
 use crate::object::meta::Document;
 use crate::refusal::Refusal;
+use serde_json::Value;
 
 /// What only the outside can do.
 #[derive(Debug, Clone)]
@@ -21,6 +22,8 @@ pub enum Effect {
     Review(Vec<Call>),
     /// Webhooks are asked what a user may do.
     Authorize(Vec<Question>),
+    /// Another server is asked whether images may run, in the words of an ImageReview.
+    Images(Box<Value>),
     /// Each of these buckets is asked for a token.
     Limit(Vec<Bucket>),
     /// A key signs the claims of a token.
@@ -33,6 +36,7 @@ impl Effect {
         match self {
             Self::Authorize(_) => "call authorization webhooks",
             Self::Convert(_) => "convert by webhook",
+            Self::Images(_) => "ask about images",
             Self::Limit(_) => "count Events",
             Self::Review(_) => "call admission webhooks",
             Self::Sign(_) => "sign a token",
@@ -64,6 +68,7 @@ pub struct Answers {
     tokens: Vec<(TokenClaims, SignedToken)>,
     reviews: Vec<(Call, Reviewed)>,
     limits: Vec<(Vec<Bucket>, Vec<usize>)>,
+    images: Vec<(Value, Result<Value, String>)>,
     outdated: Option<Offset>,
     /// What webhooks have said of what users may do.
     pub consulted: Consulted,
@@ -76,6 +81,15 @@ impl Answers {
 
     pub fn signed(&mut self, claims: TokenClaims, token: SignedToken) {
         self.tokens.push((claims, token));
+    }
+
+    /// The status of the answer about images, or why there is none.
+    pub fn images_judged(&mut self, review: Value, answer: Result<Value, String>) {
+        self.images.push((review, answer));
+    }
+
+    pub(crate) fn judged(&self, wanted: &Value) -> Option<&Result<Value, String>> {
+        self.images.iter().find(|(known, _)| known == wanted).map(|(_, answer)| answer)
     }
 
     /// The log would keep the value of this version otherwise now: a write that changes nothing of it is made all the same.

@@ -20,10 +20,14 @@ pub struct Settings {
     pub event_ttl: Option<Duration>,
     /// How long a namespace is left to whoever deleted it before its content is removed.
     pub namespace_grace: Duration,
+    /// Whom tokens of service accounts are for that name nobody; empty: the signer knows.
+    pub api_audiences: Vec<String>,
     /// For how long tokens of service accounts are given at most, where it is less than anybody may ask for.
     pub token_seconds_max: Option<i64>,
     /// Whether tokens that nodes get for pods are good for longer than they say, so that old clients go on.
     pub extend_tokens: bool,
+    /// Whether a deletion says what becomes of what the object owns: somebody does it.
+    pub garbage_collection: bool,
     /// The clock that admission is measured by; without one everything takes no time.
     pub ticks: Ticks,
     /// How many objects of a collection are deleted at once.
@@ -45,8 +49,10 @@ impl Default for Settings {
             token_key: TokenKey::default(),
             event_ttl: Some(EVENT_TTL),
             namespace_grace: Duration::ZERO,
+            api_audiences: Vec::new(),
             token_seconds_max: None,
             extend_tokens: true,
+            garbage_collection: true,
             ticks: || 0,
             deletions_max: DELETIONS_MAX,
         }

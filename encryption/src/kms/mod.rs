@@ -149,9 +149,14 @@ impl Kms {
 
     /// How the plug-in is, as far as that was asked lately.
     pub async fn health(&self) -> Result<(), String> {
+        if let Some(known) = self.last_check(CHECK_GOOD, CHECK_BAD) {
+            return known;
+        }
+        let _alone = self.checking.lock().await;
+        // Whoever had to wait may be told what the one before was told.
         match self.last_check(CHECK_GOOD, CHECK_BAD) {
             Some(known) => known,
-            None => self.check().await,
+            None => self.check_alone().await,
         }
     }
 
@@ -281,7 +286,11 @@ impl Kms {
         let made = self.encrypted_seed(until).await;
         self.metrics.made(made.is_ok(), began.elapsed());
         let source = made.map_err(|why| format!("failed to encrypt DEK, error: {why}"))?;
-        tracing::info!(provider = self.name, key = hash(&source.key_id), "the KMS plug-in has another key");
+        tracing::info!(
+            provider = self.name,
+            key = hash(&source.key_id),
+            "values are encrypted under a new seed of the KMS plug-in"
+        );
         self.learn(&source.sealed, source.secret);
         self.current.store(Some(Arc::new(source)));
         Ok(())

@@ -107,7 +107,7 @@ impl Layer for Arc<FlowControl> {
         passage.place = places.take(&passage.user, 1).map(Place::Share);
         // As in Kubernetes: who may do everything must be able to do it when the server is busy.
         if passage.place.is_none() && !passage.user.is_privileged() {
-            self.metrics.rejected(&passage.record);
+            self.metrics.rejected();
             return refused(too_many());
         }
         next.call(passage)
@@ -136,14 +136,14 @@ impl FlowControl {
                 next.call(passage)
             }
             Entered::Refused(refusal) => {
-                self.metrics.rejected(&passage.record);
+                self.metrics.rejected();
                 refused(refusal)
             }
             Entered::Waiting(waiting) => Box::pin(async move {
                 match waiting.turn().await {
                     Ok(seat) => passage.place = Some(Place::Seat(seat)),
                     Err(refusal) => {
-                        self.metrics.rejected(&passage.record);
+                        self.metrics.rejected();
                         return Err(refusal);
                     }
                 }

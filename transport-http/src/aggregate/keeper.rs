@@ -263,6 +263,9 @@ impl Aggregator {
             Finding::Known(condition) => condition,
             Finding::Ask => self.ask(&service).await,
         };
+        if service.backend.is_some() {
+            door.counters().available(name, (!condition.holds).then_some(condition.reason));
+        }
         let fresh = service.backend.is_some() && self.refresh(&service, condition.holds).await;
         if let Some(step) = available::report(&engine.snapshot(), name, &condition, engine.stamp())
             && let Err(refusal) = door.act(step.request).await
