@@ -251,7 +251,7 @@ fn options_that_cannot_be_met_are_refused_by_name() {
         (&["--controllers=selinux-warning-controller"], &["there is no selinux-warning-controller here", "SELinux"]),
         (&["--controllers=namespace"], &["namespace-controller", "itself"]),
         (&["--allocate-node-cidrs"], &["--cluster-cidr must say from which addresses"]),
-        (&["--leader-migration-config=f"], &["--leader-migration-config", "can only be empty"]),
+        (&["--leader-migration-config=f"], &["--leader-migration-config", "nothing here would read it"]),
         (&["--cloud-provider=gce"], &["no cloud is built in"]),
         (&["--no-such-option"], &["--no-such-option"]),
     ] {
