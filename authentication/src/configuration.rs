@@ -1,5 +1,6 @@
 //! Which issuers there are: by the options of one issuer, or by a file that is followed while the server runs.
 
+use crate::metrics::Metrics;
 use crate::oidc::claims::{Expression, Mapping, Rules, Source};
 use crate::oidc::{Issuer, Settings};
 use arc_swap::ArcSwap;
@@ -343,21 +344,28 @@ fn rules(one: &Reader<'_>) -> (Rules, bool) {
 }
 
 /// The issuers of a server.
-pub struct Issuers(ArcSwap<Vec<Arc<Issuer>>>);
+pub struct Issuers {
+    all: ArcSwap<Vec<Arc<Issuer>>>,
+    metrics: Metrics,
+}
 
 impl Issuers {
     /// Begins to ask them about themselves.
-    pub fn start(all: Vec<Settings>) -> Arc<Issuers> {
+    pub fn start(all: Vec<Settings>, metrics: Metrics) -> Arc<Issuers> {
         let all: Vec<Arc<Issuer>> = all.into_iter().map(Issuer::new).collect();
         all.iter().for_each(Issuer::discover);
-        Arc::new(Issuers(ArcSwap::from_pointee(all)))
+        Arc::new(Issuers { all: ArcSwap::from_pointee(all), metrics })
     }
 
     async fn ask(&self, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
-        let all = self.0.load_full();
+        let all = self.all.load_full();
         for issuer in all.iter() {
-            if let Some(reviewed) = issuer.review(token, audiences).await? {
-                return Ok(Some(reviewed));
+            let began = Instant::now();
+            let judged = issuer.review(token, audiences).await;
+            // Tokens of others are nothing to it.
+            if !matches!(judged, Ok(None)) {
+                self.metrics.judged(issuer.url(), judged.is_ok(), began.elapsed());
+                return judged;
             }
         }
         Ok(None)
@@ -378,8 +386,13 @@ impl Issuers {
                 continue;
             }
             text = now;
-            match self.take(&text, &anonymous, &own_issuers).await {
-                Ok(()) => tracing::info!(file = %file.display(), "reloaded authentication configuration"),
+            let taken = self.take(&text, &anonymous, &own_issuers).await;
+            self.metrics.reloaded(taken.is_ok());
+            match taken {
+                Ok(()) => {
+                    self.metrics.configured(&text);
+                    tracing::info!(file = %file.display(), "reloaded authentication configuration");
+                }
                 Err(why) => {
                     tracing::error!(file = %file.display(), why, "authentication configuration cannot be reloaded: the old one stays");
                 }
@@ -402,7 +415,7 @@ impl Issuers {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
-        self.0.store(Arc::new(issuers));
+        self.all.store(Arc::new(issuers));
         Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! All who know tokens, asked one after the other.
 
+use crate::metrics::Metrics;
 use futures_util::future::BoxFuture;
 use holdfast_component::cache::Cache;
 use holdfast_service::{Elsewhere, Reviewed};
@@ -11,39 +12,79 @@ use std::time::{Duration, Instant};
 const KNOWN: Duration = Duration::from_secs(10);
 
 /// Those who know tokens, in the order in which they are asked.
-#[derive(Default)]
 pub struct Others {
     all: Vec<Arc<dyn Elsewhere>>,
     known: Cache<[u8; 32], Reviewed>,
+    metrics: Metrics,
 }
 
 impl Others {
-    pub fn new(all: Vec<Arc<dyn Elsewhere>>) -> Others {
-        Others { all, known: Cache::default() }
+    pub fn new(all: Vec<Arc<dyn Elsewhere>>, metrics: Metrics) -> Others {
+        Others { all, known: Cache::default(), metrics }
     }
 
     async fn ask(&self, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
-        let key = key(token, audiences);
-        if let Some(reviewed) = self.known.get(&key, Instant::now()) {
-            return Ok(Some(reviewed));
+        let (key, began) = (key(token, audiences), Instant::now());
+        let known = self.known.get(&key, began);
+        let remembered = known.is_some();
+        let reviewed = match known {
+            Some(reviewed) => Ok(Some(reviewed)),
+            None => self.find(token, audiences).await,
+        };
+        self.metrics.looked_up(remembered, began.elapsed());
+        if let (Ok(Some(reviewed)), false) = (&reviewed, remembered) {
+            self.known.put(key, reviewed.clone(), Instant::now(), KNOWN);
         }
+        reviewed
+    }
+
+    async fn find(&self, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
+        let _asking = self.metrics.asking();
         // Who errs does not keep the next one from knowing it.
         let mut errors = Vec::new();
         for one in &self.all {
             match one.review(token, audiences).await {
                 Ok(Some(reviewed)) => {
-                    self.known.put(key, reviewed.clone(), Instant::now(), KNOWN);
+                    self.metrics.asked(true);
                     return Ok(Some(reviewed));
                 }
                 Ok(None) => {}
                 Err(why) => errors.push(why),
             }
         }
+        self.metrics.asked(errors.is_empty());
         if errors.is_empty() { Ok(None) } else { Err(errors.join(", ")) }
     }
 }
 
 impl Elsewhere for Others {
+    fn review<'a>(
+        &'a self,
+        token: &'a str,
+        audiences: &'a [String],
+    ) -> BoxFuture<'a, Result<Option<Reviewed>, String>> {
+        Box::pin(self.ask(token, audiences))
+    }
+}
+
+/// One that knows no audiences: what it takes is meant for this server, whose own audiences these are.
+pub struct Agnostic {
+    pub inner: Arc<dyn Elsewhere>,
+    pub own: Vec<String>,
+}
+
+impl Agnostic {
+    async fn ask(&self, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
+        let meant: Vec<String> = audiences.iter().filter(|asked| self.own.contains(asked)).cloned().collect();
+        if meant.is_empty() && !audiences.is_empty() {
+            return Ok(None);
+        }
+        let reviewed = self.inner.review(token, &meant).await?;
+        Ok(reviewed.map(|reviewed| Reviewed { audiences: meant, ..reviewed }))
+    }
+}
+
+impl Elsewhere for Agnostic {
     fn review<'a>(
         &'a self,
         token: &'a str,
@@ -61,4 +102,69 @@ pub(crate) fn key(token: &str, audiences: &[String]) -> [u8; 32] {
         digest.update(text);
     }
     digest.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::authz::User;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Knows one token, and counts how often it was asked.
+    #[derive(Default)]
+    struct One {
+        asked: AtomicUsize,
+    }
+
+    impl Elsewhere for One {
+        fn review<'a>(
+            &'a self,
+            token: &'a str,
+            audiences: &'a [String],
+        ) -> BoxFuture<'a, Result<Option<Reviewed>, String>> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async move {
+                match token {
+                    "good" => Ok(Some(Reviewed { user: Arc::new(User::new("u", &[])), audiences: audiences.to_vec() })),
+                    "bad" => Err("why".into()),
+                    _ => Ok(None),
+                }
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_known_is_asked_once_and_what_is_not_each_time() {
+        let one = Arc::new(One::default());
+        let others = Others::new(vec![one.clone() as Arc<dyn Elsewhere>], Metrics::default());
+        let audiences = ["a".to_owned()];
+        for (token, times) in [("good", 1), ("bad", 2), ("other", 2)] {
+            let before = one.asked.load(Ordering::Relaxed);
+            let answers = [others.ask(token, &audiences).await, others.ask(token, &audiences).await];
+            assert_eq!(answers[0], answers[1], "{token}");
+            assert_eq!(one.asked.load(Ordering::Relaxed) - before, times, "{token}");
+        }
+        let mut registry = Default::default();
+        others.metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).expect("text");
+        for line in [
+            "authentication_token_cache_request_total{status=\"hit\"} 1",
+            "authentication_token_cache_request_total{status=\"miss\"} 5",
+            "authentication_token_cache_fetch_total{status=\"error\"} 2",
+            "authentication_token_cache_active_fetch_count{status=\"in_flight\"} 0",
+        ] {
+            assert!(text.contains(line), "{line} is not in {text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_knows_no_audiences_speaks_for_the_servers_own() {
+        let agnostic = Agnostic { inner: Arc::new(One::default()), own: vec!["api".into()] };
+        for (audiences, expected) in [(vec!["api", "x"], Some(vec!["api".to_owned()])), (vec!["x"], None)] {
+            let audiences: Vec<String> = audiences.into_iter().map(str::to_owned).collect();
+            let found = agnostic.ask("good", &audiences).await.expect("an answer");
+            assert_eq!(found.map(|found| found.audiences), expected);
+        }
+    }
 }

@@ -20,6 +20,10 @@ const WAIT: Duration = Duration::from_millis(500);
 const WAIT_FACTOR: f64 = 1.5;
 const WAIT_JITTER: f64 = 0.2;
 
+/// How long an API server's answer is good.
+const DELEGATED: Duration = Duration::from_secs(10);
+const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+
 /// The version of a TokenReview.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
@@ -73,6 +77,12 @@ impl Webhook {
         config.default_retry = false;
         let api = Api::new(kube::Client::try_from(config)?).patient(ANSWER_MAX);
         Ok(Webhook { api, path, version, cache_time, answers: Cache::default() })
+    }
+
+    /// Another API server, asked as servers beside it ask it about tokens.
+    pub async fn of_api_server(kubeconfig: &Path, agent: &str) -> Result<Webhook> {
+        let asked = Webhook::new(kubeconfig, Version::V1, DELEGATED, agent).await?;
+        Ok(Webhook { path: format!("{}{REVIEWS}", asked.path.trim_end_matches('/')), ..asked })
     }
 
     async fn ask(&self, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {

@@ -12,7 +12,7 @@ use holdfast_service::Authorities;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
@@ -24,6 +24,8 @@ const WAIT_FACTOR: f64 = 1.5;
 const WAIT_JITTER: f64 = 0.2;
 /// How many questions one server is asked at a time. The others wait, no longer than for an answer.
 const ASKED_MAX: usize = 256;
+/// How often it is told in the log that a server does not answer.
+const TOLD_EACH: Duration = Duration::from_secs(1);
 
 /// The version of a SubjectAccessReview.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +69,8 @@ pub struct Webhook {
     connection: Connection,
     answers: Answers,
     room: Semaphore,
+    /// When its last failure was told.
+    told: Mutex<Option<Instant>>,
 }
 
 impl Webhook {
@@ -77,6 +81,7 @@ impl Webhook {
             connection: connection.clone(),
             answers: Answers::default(),
             room: Semaphore::new(ASKED_MAX),
+            told: Mutex::default(),
         })
     }
 
@@ -99,9 +104,18 @@ impl Webhook {
                 let time = if opinion.allowed { times.allowed_time } else { times.other_time };
                 self.answers.put(question, opinion.clone(), Instant::now(), time);
             }
-            Err(why) => tracing::warn!(webhook = self.name, why, "an authorization webhook did not answer"),
+            Err(why) => self.tell(why),
         }
         answer
+    }
+
+    /// Tells of a failure, once in a while: there may be one for each request.
+    fn tell(&self, why: &str) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_none_or(|told| told.elapsed() >= TOLD_EACH) {
+            *told = Some(Instant::now());
+            tracing::warn!(webhook = self.name, why, "an authorization webhook did not answer");
+        }
     }
 
     fn review(&self, spec: &str) -> Result<Bytes, String> {

@@ -1,6 +1,7 @@
 //! `holdfast bisect`: finds the event after which a command fails, by halving the versions between two moments.
 
 use crate::at::{Base, command};
+use crate::encryption::EncryptionArgs;
 use crate::history::diff::{Filters, versions};
 use crate::history::{LogView, Report, Shown, by, change_value, shown_time};
 use crate::remote::Source;
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
 #[derive(clap::Args)]
@@ -100,13 +101,13 @@ enum Ground {
     /// The server's view of its past.
     Past(Box<Base>),
     /// A fork of this data folder.
-    Fork(PathBuf),
+    Fork(PathBuf, EncryptionArgs),
 }
 
 impl Ground {
     fn of(args: &Args) -> Result<Ground> {
         match &args.source.data_dir {
-            Some(folder) if args.fork => Ok(Ground::Fork(folder.clone())),
+            Some(folder) if args.fork => Ok(Ground::Fork(folder.clone(), args.source.encryption.clone())),
             Some(_) => bail!(
                 "a data folder can only be looked at through forks: give --fork, or name its running server with \
                  --kubeconfig"
@@ -118,14 +119,14 @@ impl Ground {
     fn check(&self, source: &Source, version: Offset) -> Result<()> {
         match self {
             Ground::Past(base) => base.check(&source.server.connect()?, version),
-            Ground::Fork(_) => Ok(()),
+            Ground::Fork(..) => Ok(()),
         }
     }
 
     fn attempt(&self, args: &Args, version: Offset) -> Result<Verdict> {
         let status = match self {
             Ground::Past(base) => on_past(base, args, version),
-            Ground::Fork(folder) => on_fork(folder, args, version),
+            Ground::Fork(folder, encryption) => on_fork(folder, encryption, args, version),
         }?;
         match status.code() {
             Some(0) => Ok(Verdict::Good),
@@ -150,9 +151,10 @@ fn on_past(base: &Base, args: &Args, version: Offset) -> Result<ExitStatus> {
 }
 
 /// Through `holdfast run`, whose own failures are told apart from the command's by their words.
-fn on_fork(folder: &std::path::Path, args: &Args, version: Offset) -> Result<ExitStatus> {
+fn on_fork(folder: &Path, encryption: &EncryptionArgs, args: &Args, version: Offset) -> Result<ExitStatus> {
     let mut command = Command::new(std::env::current_exe().context("find this program")?);
-    command.arg("run").arg("--from").arg(folder).args(["--at", &version.to_string(), "--"]).args(&args.command);
+    command.arg("run").arg("--from").arg(folder).args(["--at", &version.to_string()]).args(encryption.arguments());
+    command.arg("--").args(&args.command);
     command.env("HOLDFAST_VERSION", version.to_string()).stdin(Stdio::null());
     let output = command.output().context("run holdfast")?;
     let errors = String::from_utf8_lossy(&output.stderr);

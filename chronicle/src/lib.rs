@@ -9,6 +9,7 @@
 pub mod at;
 pub mod bisect;
 pub mod clock;
+pub mod encryption;
 pub mod fork;
 pub mod history;
 pub mod log;

@@ -27,13 +27,14 @@ pub struct Authenticator {
     /// Reviews tokens; without it, nobody has any.
     pub api: Option<Arc<Api>>,
     pub cache_time: Duration,
-    pub headers: ArcSwap<RequestHeaders>,
+    pub headers: Arc<ArcSwap<RequestHeaders>>,
     reviews: Cache<[u8; 32], Option<Arc<User>>>,
 }
 
 impl Authenticator {
     pub fn new(api: Option<Arc<Api>>, cache_time: Duration, headers: RequestHeaders) -> Authenticator {
-        Authenticator { api, cache_time, headers: ArcSwap::from_pointee(headers), reviews: Cache::default() }
+        let headers = Arc::new(ArcSwap::from_pointee(headers));
+        Authenticator { api, cache_time, headers, reviews: Cache::default() }
     }
 
     /// The user; none where a credential is there and wrong.
@@ -128,6 +129,29 @@ impl Trust {
     }
 }
 
+/// Asks the API server whom to trust, for what options do not say, and keeps up with it. Where it does not tell, that is
+/// tolerated or not.
+pub async fn look_up(
+    api: Arc<Api>,
+    wanted: Wanted,
+    tls: &Arc<LiveTls>,
+    headers: &Arc<ArcSwap<RequestHeaders>>,
+    tolerates: bool,
+) -> Result<(), String> {
+    let read = Trust::read(&api).await.map_err(|error| error.to_string());
+    let taken = read.and_then(|trust| wanted.take(&trust, tls, headers).map(|()| trust));
+    let first = match taken {
+        Ok(trust) => Some(trust),
+        Err(why) if tolerates => {
+            tracing::warn!(why, "whom to trust could not be looked up: client certificates may not work");
+            None
+        }
+        Err(why) => return Err(format!("unable to load configmap based request-header-client-ca-file: {why}")),
+    };
+    tokio::spawn(follow(api, wanted, Arc::downgrade(tls), headers.clone(), first));
+    Ok(())
+}
+
 /// What of the published trust a component takes: that which its own options do not say.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
@@ -136,7 +160,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    pub fn take(self, trust: &Trust, tls: &LiveTls, authenticator: &Authenticator) -> Result<(), String> {
+    pub fn take(self, trust: &Trust, tls: &LiveTls, headers: &ArcSwap<RequestHeaders>) -> Result<(), String> {
         tls.change(|options| {
             let pems = |text: &Option<String>| text.iter().cloned().map(Pem::Text).collect();
             if self.client_authorities {
@@ -148,7 +172,7 @@ impl Wanted {
             }
         })?;
         if self.front_proxies {
-            authenticator.headers.store(Arc::new(RequestHeaders {
+            headers.store(Arc::new(RequestHeaders {
                 usernames: trust.usernames.clone(),
                 uids: trust.uids.clone(),
                 groups: trust.groups.clone(),
@@ -160,11 +184,11 @@ impl Wanted {
 }
 
 /// Keeps up with what the API server says, for as long as somebody serves with it.
-pub async fn follow(
+async fn follow(
     api: Arc<Api>,
     wanted: Wanted,
     tls: Weak<LiveTls>,
-    authenticator: Arc<Authenticator>,
+    headers: Arc<ArcSwap<RequestHeaders>>,
     first: Option<Trust>,
 ) {
     let mut known = first;
@@ -174,7 +198,7 @@ pub async fn follow(
         match Trust::read(&api).await {
             Ok(trust) if known.as_ref() == Some(&trust) => {}
             Ok(trust) => {
-                if let Err(why) = wanted.take(&trust, &tls, &authenticator) {
+                if let Err(why) = wanted.take(&trust, &tls, &headers) {
                     tracing::error!(why, "the published authorities cannot be used: the old ones stay");
                 }
                 known = Some(trust);

@@ -1,28 +1,29 @@
 //! A component: what it serves, and its work while it leads.
 
 use crate::api::{Api, Place};
-use crate::authentication::{self, Authenticator, Trust, Wanted};
+use crate::authentication::{self, Authenticator, Wanted};
 use crate::authorization::Authorizer;
 use crate::certificates::kept_pair;
 use crate::election::run::identity;
 use crate::election::{Election, Form, Outcome, Standing};
 use crate::health::Health;
 use crate::metrics::Metrics;
-use crate::options::{AuthenticationArgs, ComponentArgs, ElectionSettings, ServingArgs};
+use crate::options::{AuthenticationArgs, ComponentArgs, ElectionSettings, ServingArgs, joined};
 use crate::serving::paths::{Page, Paths, version};
 use crate::serving::{self, Guard, Socket};
 use crate::throttle::Rate;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use holdfast_tls::bounds::Bounds;
 use holdfast_tls::made;
 use holdfast_tls::server::{LiveTls, Options, Pem};
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 
 /// How fast a component may ask about tokens and rights.
 const REVIEW_RATE: Rate = Rate { qps: 200.0, burst: 400 };
@@ -46,7 +47,7 @@ pub struct Component {
     args: ComponentArgs,
     paths: Arc<Paths>,
     standing: Arc<Standing>,
-    stopping: Arc<AtomicBool>,
+    stopping: watch::Sender<bool>,
 }
 
 impl Kind {
@@ -64,20 +65,21 @@ impl Component {
     /// `flags` are the options with their values, as people may see them; `profiling` is what configuration came to.
     pub fn new(kind: Kind, args: ComponentArgs, flags: Vec<(String, String)>, profiling: bool) -> Result<Component> {
         let gates = args.gates.gates().map_err(|why| anyhow!("--feature-gates: {why}"))?;
-        let metrics = Arc::new(Metrics::new(args.metrics.disabled_metrics.iter().cloned()));
+        let metrics = Arc::new(Metrics::new(args.metrics.shown().map_err(|faults| anyhow!(joined(&faults)))?));
         metrics.describe(kind.version, &gates);
         let (health, standing) = (Arc::new(Health::default()), Arc::new(Standing::default()));
-        let stopping = Arc::new(AtomicBool::new(false));
+        let stopping = watch::Sender::new(false);
         let seen = standing.clone();
         health.add("leaderElection", &["healthz", "readyz"], move || seen.check());
-        let seen = stopping.clone();
-        health.add("shutdown", &["readyz"], move || match seen.load(Ordering::Relaxed) {
+        let seen = stopping.subscribe();
+        health.add("shutdown", &["readyz"], move || match *seen.borrow() {
             false => Ok(()),
             true => Err("the process is shutting down".into()),
         });
         let paths = Paths {
             name: kind.name,
             version: kind.version.to_owned(),
+            emulated: None,
             started: jiff::Timestamp::now(),
             health,
             metrics,
@@ -246,28 +248,24 @@ impl Component {
         if args.authentication_skip_lookup || !(wanted.client_authorities || wanted.front_proxies) {
             return Ok(());
         }
-        let read = Trust::read(&api).await.map_err(|error| error.to_string());
-        let taken = read.and_then(|trust| wanted.take(&trust, tls, authenticator).map(|()| trust));
         let tolerates = args.authentication_tolerate_lookup_failure.unwrap_or(self.kind.tolerates_lookup_failure);
-        let first = match taken {
-            Ok(trust) => Some(trust),
-            Err(why) if tolerates => {
-                tracing::warn!(why, "whom to trust could not be looked up: client certificates may not work");
-                None
-            }
-            Err(why) => bail!("unable to load configmap based request-header-client-ca-file: {why}"),
-        };
-        tokio::spawn(authentication::follow(api, wanted, Arc::downgrade(tls), authenticator.clone(), first));
-        Ok(())
+        authentication::look_up(api, wanted, tls, &authenticator.headers, tolerates).await.map_err(anyhow::Error::msg)
     }
 
-    /// Has `work` done, while this process leads where it has to, until the process is told to end. An error means that
-    /// the process must end at once.
+    /// Waits until the process is told to end.
+    pub fn told_to_end(&self) -> impl Future<Output = ()> + use<> {
+        let mut stopping = self.stopping.subscribe();
+        async move { drop(stopping.wait_for(|stopping| *stopping).await) }
+    }
+
+    /// Has `work` done, while this process leads where it has to, until the process is [told to end](Self::told_to_end);
+    /// then the work has `patience` to end by itself. An error means that the process must end at once.
     pub async fn work<T>(
         &self,
         settings: &ElectionSettings,
         kubeconfig: Option<&Path>,
         rate: Rate,
+        patience: Duration,
         work: impl Future<Output = Result<T>>,
     ) -> Result<Option<T>> {
         let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -276,8 +274,11 @@ impl Component {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            self.stopping.store(true, Ordering::Relaxed);
+            self.stopping.send_replace(true);
             tracing::info!("requested to terminate, exiting");
+            if !settings.leader_elect || self.standing.leads() {
+                tokio::time::sleep(patience).await;
+            }
         };
         if !settings.leader_elect {
             return tokio::select! {

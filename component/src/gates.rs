@@ -9,7 +9,7 @@ mod newer;
 
 use crate::values::parse_bool;
 use Effect::{Elsewhere, Fixed, Grown, Switch};
-use Stage::{Alpha, Beta};
+use Stage::{Alpha, Beta, Deprecated};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
@@ -22,6 +22,7 @@ pub struct ApiGates {
     pub remaining_item_count: bool,
     pub remove_self_link: bool,
     pub server_side_apply: bool,
+    pub kms_v1: bool,
 }
 
 impl From<&Gates> for ApiGates {
@@ -33,6 +34,7 @@ impl From<&Gates> for ApiGates {
             remaining_item_count: gates.enabled("RemainingItemCount"),
             remove_self_link: gates.enabled("RemoveSelfLink"),
             server_side_apply: gates.enabled("ServerSideApply"),
+            kms_v1: gates.enabled("KMSv1"),
         }
     }
 }
@@ -50,6 +52,11 @@ impl GateArgs {
     pub fn gates(&self) -> Result<Gates, String> {
         Gates::new(&self.feature_gates)
     }
+
+    /// The same for a component that stands for a minor release.
+    pub fn gates_of(&self, release: u32) -> Result<Gates, String> {
+        Gates::of_release(&self.feature_gates, release)
+    }
 }
 
 /// One use of the option: names that exist, with values.
@@ -63,7 +70,8 @@ impl FromStr for Request {
         let mut asked = Vec::new();
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            let (name, value) = (name.trim(), value.trim());
+            // Newer releases name the component whose gate it is.
+            let (name, value) = (name.trim().trim_start_matches("kube:"), value.trim());
             if !part.contains('=') {
                 return Err(format!("missing bool value for {name}"));
             }
@@ -91,9 +99,19 @@ impl Default for Gates {
 impl Gates {
     /// Later requests overrule earlier ones; a gate's own name overrules the name of its whole stage.
     pub fn new(requests: &[Request]) -> Result<Gates, String> {
+        Gates::of_release(requests, u32::MAX)
+    }
+
+    /// The same with the defaults of a minor release.
+    pub fn of_release(requests: &[Request], release: u32) -> Result<Gates, String> {
         let asked: BTreeMap<&'static str, bool> =
             requests.iter().flat_map(|request| request.0.iter().copied()).collect();
         let mut gates = Gates::default();
+        for gate in GATES {
+            if let Grown(since) = gate.effect {
+                gates.0.insert(gate.name, release >= since);
+            }
+        }
         if let Some(name) = newer::SERVED.iter().find(|name| asked.get(*name) == Some(&false)) {
             return Err(format!("cannot set feature gate {name} to false: what it guards is always served"));
         }
@@ -147,7 +165,7 @@ pub fn help() -> String {
         .chain(GATES.iter().map(|gate| {
             let fixed = match gate.effect {
                 Fixed(value, _) => format!("; always {value} here"),
-                Grown => "; true here".into(),
+                Grown(_) => "; true here".into(),
                 Switch | Elsewhere => String::new(),
             };
             format!("{}=true|false ({} - default={}{fixed})", gate.name, gate.stage.name(), gate.default)
@@ -165,6 +183,7 @@ pub fn help() -> String {
 enum Stage {
     Alpha,
     Beta,
+    Deprecated,
 }
 
 impl Stage {
@@ -172,6 +191,7 @@ impl Stage {
         match self {
             Alpha => "ALPHA",
             Beta => "BETA",
+            Deprecated => "DEPRECATED",
         }
     }
 }
@@ -192,7 +212,7 @@ impl Gate {
     fn value(&self) -> bool {
         match self.effect {
             Fixed(value, _) => value,
-            Grown => true,
+            Grown(_) => true,
             Switch | Elsewhere => self.default,
         }
     }
@@ -203,7 +223,8 @@ enum Effect {
     /// It turns something on or off.
     Switch,
     /// A switch that is on unless somebody turns it off: the feature has long since become a fixed part.
-    Grown,
+    /// It is on by default since this minor release.
+    Grown(u32),
     /// Other components read it, or nothing that a client sees depends on it. Both values are taken.
     Elsewhere,
     /// The server always behaves as under this value, for this reason.
@@ -266,6 +287,8 @@ const GATES: &[Gate] = &[
     gate("HyperVContainer", Alpha, false, Elsewhere),
     gate("IPv6DualStack", Alpha, false, Fixed(false, "services get addresses of one family")),
     gate("ImmutableEphemeralVolumes", Alpha, false, Fixed(true, "secrets and config maps may be immutable")),
+    // Encryption at rest by plug-ins of version 1: off by default since 1.29.
+    gate("KMSv1", Deprecated, false, Switch),
     gate("KubeletPodResources", Beta, true, Elsewhere),
     gate("LegacyNodeRoleBehavior", Alpha, true, Elsewhere),
     gate("LocalStorageCapacityIsolation", Beta, true, Fixed(true, "limits of local storage are kept")),
@@ -277,7 +300,7 @@ const GATES: &[Gate] = &[
     gate("ProcMountType", Alpha, false, Fixed(true, "containers keep procMount")),
     gate("QOSReserved", Alpha, false, Elsewhere),
     gate("RemainingItemCount", Beta, true, Switch),
-    gate("RemoveSelfLink", Alpha, false, Grown),
+    gate("RemoveSelfLink", Alpha, false, Grown(20)),
     gate("ResourceLimitsPriorityFunction", Alpha, false, Elsewhere),
     gate("RotateKubeletClientCertificate", Beta, true, Elsewhere),
     gate("RotateKubeletServerCertificate", Beta, true, Elsewhere),
@@ -337,6 +360,7 @@ mod tests {
             remaining_item_count: true,
             remove_self_link: true,
             server_side_apply: true,
+            kms_v1: false,
         };
         assert_eq!(ApiGates::from(&gates), all);
     }
@@ -355,21 +379,24 @@ mod tests {
     #[test]
     fn each_switch_turns_one_thing() {
         type Read = fn(&ApiGates) -> bool;
-        let read: [(&str, Read); 6] = [
+        let read: [(&str, Read); 7] = [
             ("APIListChunking", |gates| gates.list_chunking),
             ("APIResponseCompression", |gates| gates.response_compression),
             ("DryRun", |gates| gates.dry_run),
+            ("KMSv1", |gates| gates.kms_v1),
             ("RemainingItemCount", |gates| gates.remaining_item_count),
             ("RemoveSelfLink", |gates| gates.remove_self_link),
             ("ServerSideApply", |gates| gates.server_side_apply),
         ];
         let switches: Vec<&str> =
-            GATES.iter().filter(|gate| matches!(gate.effect, Switch | Grown)).map(|gate| gate.name).collect();
+            GATES.iter().filter(|gate| matches!(gate.effect, Switch | Grown(_))).map(|gate| gate.name).collect();
         assert_eq!(switches, read.map(|(name, _)| name));
-        for (name, _) in read {
-            let off = ApiGates::from(&gates(&[&format!("{name}=false")]).unwrap());
+        let usual = ApiGates::from(&Gates::default());
+        for (name, own) in read {
+            let turned = format!("{name}={}", !own(&usual));
+            let gates = ApiGates::from(&gates(&[&turned]).unwrap());
             for (other, value) in read {
-                assert_eq!(value(&off), other != name, "{other} under {name}=false");
+                assert_eq!(value(&gates) != value(&usual), other == name, "{other} under {turned}");
             }
         }
     }
@@ -381,6 +408,7 @@ mod tests {
             (vec!["DryRun=false", "WinDSR=true,"], vec!["WinDSR"], vec!["DryRun"]),
             (vec!["DryRun=false,DryRun=1"], vec!["DryRun"], vec![]),
             (vec!["DryRun=false", "DryRun=T"], vec!["DryRun"], vec![]),
+            (vec!["kube:DryRun=false"], vec![], vec!["DryRun"]),
             (vec!["", ","], vec!["DryRun"], vec!["WinDSR"]),
             (vec!["EphemeralContainers=true"], vec!["EphemeralContainers"], vec![]),
             (vec!["DynamicResourceAllocation=true"], vec!["DryRun"], vec!["WinDSR"]),
@@ -433,7 +461,7 @@ mod tests {
             .iter()
             .filter_map(|gate| match gate.effect {
                 Fixed(value, _) => Some(format!("{}={value}", gate.name)),
-                Switch | Grown | Elsewhere => None,
+                Switch | Grown(_) | Elsewhere => None,
             })
             .collect();
         let exceptions = exceptions.join(",");

@@ -13,7 +13,7 @@ mod sink;
 #[cfg(test)]
 mod tests;
 
-use crate::values::{parse_bool, parse_duration};
+use crate::values::{parse_bool, parse_bytes, parse_duration};
 pub use choices::{Format, Modules, Place, Severity};
 use clap::ArgAction;
 use line::{Fields, Shape};
@@ -70,9 +70,35 @@ pub struct LoggingArgs {
     /// Level for source files by name, with the wildcards of file names: `engine=4,wat*=6`.
     #[arg(long, default_value = "", hide_default_value = true, value_name = "PATTERN=N,...")]
     pub vmodule: Modules,
+    /// Write a line to the file of its own severity alone; needs --logtostderr=false.
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub one_output: bool,
+    /// With lines of text on standard error, write all but errors to standard output.
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub log_text_split_stream: bool,
+    /// How much of standard output is gathered before it is written; 0 for nothing.
+    #[arg(long, default_value = "0", value_parser = parse_bytes, value_name = "SIZE")]
+    pub log_text_info_buffer_size: u64,
+    /// The same as --log-text-split-stream for lines of JSON.
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub log_json_split_stream: bool,
+    /// The same as --log-text-info-buffer-size for lines of JSON.
+    #[arg(long, default_value = "0", value_parser = parse_bytes, value_name = "SIZE")]
+    pub log_json_info_buffer_size: u64,
     /// Form of a line.
     #[arg(long, default_value = "text", value_enum, value_name = "FORMAT")]
     pub logging_format: Format,
+}
+
+impl LoggingArgs {
+    /// How much of standard output is gathered, where lines other than errors go there.
+    fn split(&self) -> Option<u64> {
+        let (splits, bytes) = match self.logging_format {
+            Format::Text => (self.log_text_split_stream, self.log_text_info_buffer_size),
+            Format::Json => (self.log_json_split_stream, self.log_json_info_buffer_size),
+        };
+        (splits && self.logtostderr).then_some(bytes)
+    }
 }
 
 /// Sends everything that the process logs from now on where `args` say. Once a process.
@@ -98,8 +124,9 @@ pub fn set_verbosity(level: i32) {
 
 fn build(args: &LoggingArgs, stderr: Box<dyn Write + Send>) -> Result<(Logger, LogGuard), String> {
     let sink = Arc::new(Mutex::new(Sink::open(args, stderr)?));
-    // Standard error is not buffered: only files need somebody who flushes them.
-    let flusher = match args.logtostderr || args.log_flush_frequency.is_zero() {
+    // Standard error is not buffered: only files, and what is gathered, need somebody who flushes them.
+    let unbuffered = args.logtostderr && args.split().unwrap_or(0) == 0;
+    let flusher = match unbuffered || args.log_flush_frequency.is_zero() {
         true => None,
         false => Some(flush_every(args.log_flush_frequency, sink.clone())?),
     };

@@ -1,5 +1,7 @@
 //! What a component counts, in Prometheus' form and under the names that Kubernetes' components have.
 
+mod shown;
+
 use crate::gates::Gates;
 use crate::health::Health;
 use crate::process::ProcessCollector;
@@ -10,12 +12,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
-use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 pub use prometheus_client;
+pub use shown::Shown;
 
 /// How the text is marked on the wire.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -55,8 +57,7 @@ struct CallLabels {
 /// A registry in which components put what they count.
 pub struct Metrics {
     registry: Mutex<Registry>,
-    /// Names of families that are not shown.
-    disabled: BTreeSet<String>,
+    shown: Shown,
     leading: Family<Named, Gauge>,
     slow_renewals: Family<Named, Counter>,
     answers: Family<AnswerLabels, Counter>,
@@ -64,7 +65,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    pub fn new(disabled: impl IntoIterator<Item = String>) -> Metrics {
+    pub fn new(shown: Shown) -> Metrics {
         let mut registry = Registry::default();
         let leading = Family::default();
         registry.register(
@@ -88,9 +89,7 @@ impl Metrics {
             "Time until the API server answered",
             durations.clone(),
         );
-        registry.register_collector(Box::new(ProcessCollector));
-        let disabled = disabled.into_iter().collect();
-        Metrics { registry: Mutex::new(registry), disabled, leading, slow_renewals, answers, durations }
+        Metrics { registry: Mutex::new(registry), shown, leading, slow_renewals, answers, durations }
     }
 
     /// Adds what a component counts; a counter's name gets `_total` by itself.
@@ -105,24 +104,9 @@ impl Metrics {
         put(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// What was built, and which gates are on.
+    /// What was built, which gates are on, and what the process takes.
     pub fn describe(&self, version: &str, gates: &Gates) {
-        let build = Family::<BuildLabels, Gauge>::default();
-        let mut parts = version.trim_start_matches('v').split('.').map(str::to_owned);
-        let labels = BuildLabels {
-            git_version: version.to_owned(),
-            major: parts.next().unwrap_or_default(),
-            minor: parts.next().unwrap_or_default(),
-            platform: format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
-        };
-        build.get_or_create(&labels).set(1);
-        self.register("kubernetes_build_info", "The version of this process", build);
-        let enabled = Family::<GateLabels, Gauge>::default();
-        for (name, stage, on) in gates.states() {
-            let labels = GateLabels { name: name.to_owned(), stage: stage.to_owned() };
-            enabled.get_or_create(&labels).set(on.into());
-        }
-        self.register("kubernetes_feature_enabled", "Whether a feature is on", enabled);
+        self.with_registry(|registry| describe(registry, version, gates));
     }
 
     pub fn leads(&self, lease: &str, leads: bool) {
@@ -146,8 +130,29 @@ impl Metrics {
         let mut text = String::new();
         // Writing to a String cannot fail.
         _ = encode(&mut text, &self.registry.lock().unwrap_or_else(PoisonError::into_inner));
-        if self.disabled.is_empty() { text } else { without(&text, &self.disabled) }
+        self.shown.apply(text)
     }
+}
+
+/// Puts into a registry what was built, which gates are on, and what the process takes.
+pub fn describe(registry: &mut Registry, version: &str, gates: &Gates) {
+    let build = Family::<BuildLabels, Gauge>::default();
+    let mut parts = version.trim_start_matches('v').split('.').map(str::to_owned);
+    let labels = BuildLabels {
+        git_version: version.to_owned(),
+        major: parts.next().unwrap_or_default(),
+        minor: parts.next().unwrap_or_default(),
+        platform: format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    };
+    build.get_or_create(&labels).set(1);
+    registry.register("kubernetes_build_info", "The version of this process", build);
+    let enabled = Family::<GateLabels, Gauge>::default();
+    for (name, stage, on) in gates.states() {
+        let labels = GateLabels { name: name.to_owned(), stage: stage.to_owned() };
+        enabled.get_or_create(&labels).set(on.into());
+    }
+    registry.register("kubernetes_feature_enabled", "Whether a feature is on", enabled);
+    registry.register_collector(Box::new(ProcessCollector));
 }
 
 /// The text of `/metrics/slis`: whether each check of health is well.
@@ -162,28 +167,13 @@ pub fn render_health(health: &Health) -> String {
     text
 }
 
-/// A text without families of these names.
-fn without(text: &str, disabled: &BTreeSet<String>) -> String {
-    let mut shown = true;
-    let mut kept = String::with_capacity(text.len());
-    for line in text.split_inclusive('\n') {
-        if let Some(name) = line.strip_prefix("# HELP ").and_then(|rest| rest.split(' ').next()) {
-            shown = !disabled.contains(name) && !disabled.contains(&format!("{name}_total"));
-        }
-        if shown || line.starts_with("# EOF") {
-            kept.push_str(line);
-        }
-    }
-    kept
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn families_have_the_names_that_people_know() {
-        let metrics = Metrics::new(["rest_client_requests_total".to_owned()]);
+        let metrics = Metrics::new(Shown::new(["rest_client_requests_total".to_owned()]));
         metrics.leads("kube-scheduler", true);
         metrics.answered("localhost:6443", "GET", Some(200), Duration::from_millis(3));
         metrics.describe("v1.35.0", &Gates::default());

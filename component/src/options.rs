@@ -7,6 +7,7 @@ use crate::authorization::OpenPath;
 use crate::election::{Form, Terms};
 use crate::gates::GateArgs;
 use crate::logging::LoggingArgs;
+use crate::metrics::Shown;
 use crate::values::{parse_bool, parse_duration};
 use clap::{ArgAction, ArgMatches};
 use holdfast_tls::front_proxy::RequestHeaders;
@@ -55,6 +56,7 @@ pub struct ServingArgs {
     /// Certificate of the server, with its authorities behind it.
     #[arg(long, requires = "tls_private_key_file", value_name = "FILE")]
     pub tls_cert_file: Option<PathBuf>,
+    /// Private key of that certificate.
     #[arg(long, requires = "tls_cert_file", value_name = "FILE")]
     pub tls_private_key_file: Option<PathBuf>,
     /// Cipher suites by their names in Go [default: all that are safe].
@@ -321,6 +323,26 @@ pub struct MetricsArgs {
     /// Show metrics that were hidden after this release: 1.34, and there are none.
     #[arg(long, value_parser = parse_previous_minor, value_name = "MAJOR.MINOR")]
     pub show_hidden_metrics_for_version: Option<String>,
+    /// The only values of a metric's label that are shown; all others are `unexpected`. Repeatable.
+    #[arg(long, value_name = "METRIC,LABEL='VALUE,...'")]
+    pub allow_metric_labels: Vec<String>,
+    /// A file with such values: a map from METRIC,LABEL to VALUE,VALUE.
+    #[arg(long, value_name = "FILE")]
+    pub allow_metric_labels_manifest: Option<PathBuf>,
+}
+
+impl MetricsArgs {
+    /// What is shown by these options, or all that is wrong with them.
+    pub fn shown(&self) -> Result<Shown, Vec<String>> {
+        let mut shown = Shown::new(self.disabled_metrics.iter().cloned());
+        let said = self.allow_metric_labels.iter().map(|text| ("--allow-metric-labels", shown.allow(text)));
+        let mut faults: Vec<String> =
+            said.filter_map(|(option, read)| read.err().map(|why| format!("{option}: {why}"))).collect();
+        if let Some(Err(why)) = self.allow_metric_labels_manifest.as_ref().map(|file| shown.allow_file(file)) {
+            faults.push(format!("--allow-metric-labels-manifest: {why}"));
+        }
+        if faults.is_empty() { Ok(shown) } else { Err(faults) }
+    }
 }
 
 fn parse_previous_minor(text: &str) -> Result<String, String> {
@@ -347,6 +369,7 @@ impl ComponentArgs {
         ];
         let blank = lists.iter().filter(|(_, list)| list.iter().any(|name| name.trim().is_empty()));
         let mut faults: Vec<String> = blank.map(|(name, _)| format!("empty value in {name:?}")).collect();
+        faults.extend(self.metrics.shown().err().into_iter().flatten());
         faults.extend(self.gates.gates().err().map(|why| format!("--feature-gates: {why}")));
         faults
     }

@@ -32,8 +32,8 @@ pub fn pods<'w>(world: &'w World, service: Seen<'w, Service>) -> Vec<Seen<'w, Po
     world.select(&service.meta().namespace, &selector(service.view))
 }
 
-/// The Services that a change of a pod concerns.
-pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
+/// The Services that a change of a pod concerns; they may wait so many milliseconds for the next change.
+pub fn concerned(world: &World, change: &Change, keys: &mut Keys, batch_millis: i64) {
     let (before, after) = (change.before::<Pod>(), change.after::<Pod>());
     if let (Some(before), Some(after)) = (before, after)
         && visible(before) == visible(after)
@@ -41,15 +41,15 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
         return;
     }
     for pod in [before, after].into_iter().flatten() {
-        of_pod(world, pod, keys);
+        of_pod(world, pod, keys, batch_millis);
     }
 }
 
 /// The Services that select a pod.
-pub fn of_pod(world: &World, pod: Seen<'_, Pod>, keys: &mut Keys) {
+pub fn of_pod(world: &World, pod: Seen<'_, Pod>, keys: &mut Keys, batch_millis: i64) {
     let selecting = world.selecting::<Service>(SELECTORS, pod.meta());
     for service in selecting.into_iter().filter(|service| selector(service.view).matches(pod.meta())) {
-        keys.add(service.object.key());
+        keys.add_after(service.object.key(), batch_millis);
     }
 }
 

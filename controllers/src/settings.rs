@@ -28,6 +28,9 @@ pub struct Settings {
     pub node_bits_v4: u32,
     /// `--node-cidr-mask-size-ipv6`
     pub node_bits_v6: u32,
+    /// `--disable-force-detach-on-timeout`, turned round: a volume leaves a node that is not ready though the node says
+    /// that it uses it, when six minutes have passed.
+    pub force_detach: bool,
     /// The feature gate DRADeviceTaints.
     pub device_taints: bool,
     pub nodes: NodeSettings,
@@ -57,6 +60,7 @@ impl Default for Settings {
             service_ranges: Vec::new(),
             node_bits_v4: 24,
             node_bits_v6: 64,
+            force_detach: true,
             device_taints: false,
             nodes: NodeSettings::default(),
             services: ServiceSettings::default(),
@@ -69,18 +73,31 @@ impl Default for Settings {
     }
 }
 
-/// How many addresses objects hold.
+/// How many addresses objects hold, and how long changes of pods may wait for the next one, so that one write tells of
+/// several.
 #[derive(Debug, Clone, Copy)]
 pub struct ServiceSettings {
     /// `--max-endpoints-per-slice`
     pub endpoints_per_slice: usize,
     /// `--mirroring-max-endpoints-per-subset`
     pub mirrored_per_subset: usize,
+    /// `--endpoint-updates-batch-period`
+    pub endpoints_batch_millis: i64,
+    /// `--endpointslice-updates-batch-period`
+    pub slices_batch_millis: i64,
+    /// `--mirroring-endpointslice-updates-batch-period`
+    pub mirrored_batch_millis: i64,
 }
 
 impl Default for ServiceSettings {
     fn default() -> ServiceSettings {
-        ServiceSettings { endpoints_per_slice: 100, mirrored_per_subset: 1000 }
+        ServiceSettings {
+            endpoints_per_slice: 100,
+            mirrored_per_subset: 1000,
+            endpoints_batch_millis: 0,
+            slices_batch_millis: 0,
+            mirrored_batch_millis: 0,
+        }
     }
 }
 
@@ -88,7 +105,7 @@ impl Default for ServiceSettings {
 #[derive(Debug, Clone, Copy)]
 pub struct AutoscalingSettings {
     /// `sync-period`
-    pub period_seconds: i64,
+    pub period_millis: i64,
     /// `downscale-stabilization`
     pub down_window_seconds: i64,
     /// `tolerance`
@@ -102,7 +119,7 @@ pub struct AutoscalingSettings {
 impl Default for AutoscalingSettings {
     fn default() -> AutoscalingSettings {
         AutoscalingSettings {
-            period_seconds: 15,
+            period_millis: 15_000,
             down_window_seconds: 300,
             tolerance: 0.1,
             cpu_start_seconds: 300,

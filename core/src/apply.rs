@@ -3,7 +3,6 @@
 use crate::authz::nodes::Relation;
 use crate::authz::nodes::references::CHANGING;
 use crate::event::Record;
-use crate::kinds::Kind;
 use crate::kinds::custom::{self, Custom};
 use crate::object::meta;
 use crate::state::{Change, Entry, State, UnknownResource};
@@ -109,26 +108,32 @@ fn index_registered(state: &mut State, change: &Change) {
 /// Keeps what leads to which node next to the pods and volumes that say so.
 fn index_nodes(state: &mut State, change: &Change, before: Option<&Entry>) {
     let Some(graph) = &mut state.nodes else { return };
-    let kind = state.registry.get(change.kind);
-    let Some(relation) = kind.relation else { return };
+    let Some(relation) = state.registry.get(change.kind).relation else { return };
     let after = (!change.deleted).then_some(&*change.entry);
-    if before.zip(after).is_some_and(|(before, after)| leads_alike(kind, relation, before, after)) {
+    if before.zip(after).is_some_and(|(before, after)| leads_alike(relation, before, after)) {
         return;
     }
     let document = |entry: Option<&Entry>| entry.map(Entry::document);
     graph.note(relation, &change.key, document(before).as_ref(), document(after).as_ref());
 }
 
-/// Whether a pod names for the same node what it did. Most events on pods change their status alone, and are not read
-/// for this.
-fn leads_alike(kind: &Kind, relation: Relation, before: &Entry, after: &Entry) -> bool {
-    let node = |entry: &Entry| {
-        let at = kind.selectable.iter().position(|field| field.field == "spec.nodeName");
-        at.and_then(|at| entry.index.fields.get(at).cloned())
-    };
-    let may_change =
-        |entry: &Entry| CHANGING.iter().any(|text| memchr::memmem::find(&entry.json, text.as_bytes()).is_some());
-    relation == Relation::Pod && node(before) == node(after) && !may_change(before) && !may_change(after)
+/// Whether a pod names what it did, where it did. Most events on pods change their status alone, and are not read for
+/// this.
+fn leads_alike(relation: Relation, before: &Entry, after: &Entry) -> bool {
+    let has = |entry: &Entry, text: &str| memchr::memmem::find(&entry.json, text.as_bytes()).is_some();
+    let may_change = |entry: &Entry| CHANGING.iter().any(|text| has(entry, text));
+    relation == Relation::Pod
+        && spec_of(&before.json) == spec_of(&after.json)
+        && !may_change(before)
+        && !may_change(after)
+}
+
+/// The text of a pod's spec, which stands between its metadata and its status. In neither of them is an object of that
+/// name, nor one of the status' name within the spec.
+fn spec_of(json: &[u8]) -> &[u8] {
+    let from = |json, text: &str| memchr::memmem::find(json, text.as_bytes());
+    let spec = from(json, ",\"spec\":{").map_or(json, |begin| &json[begin..]);
+    from(spec, ",\"status\":{").map_or(spec, |end| &spec[..end])
 }
 
 /// Keeps the authorizer's view of roles and bindings next to the objects themselves.

@@ -4,7 +4,7 @@
 //! [`apply`](mod@apply) (an accepted event folds into the state). Everything else serves these two:
 //! `schema` is the one table of field types, `kinds` says what each kind is, `object` knows documents,
 //! `merge` the patches, `select` the selectors, `authz` who may do what, `admission` what is changed or refused besides, `wire` what goes out.
-//! [`history`] tells what happened, for people.
+//! [`flowcontrol`] says which requests go first, [`history`] tells what happened, for people.
 
 pub mod admission;
 pub mod apiservices;
@@ -14,6 +14,7 @@ pub mod cel;
 pub mod digest;
 pub mod event;
 pub mod expiry;
+pub mod flowcontrol;
 pub mod history;
 pub mod kinds;
 pub mod list;
@@ -21,6 +22,7 @@ pub mod merge;
 pub mod namespace;
 pub mod object;
 pub mod pipeline;
+pub mod presence;
 pub mod quota;
 mod ranked;
 pub mod refusal;

@@ -102,7 +102,7 @@ fn bindings_name_what_is_held_or_may_be_bound() {
     // A role that is not there yet may be bound only by name: it could come to hold anything.
     match world.create(CLUSTER_ROLE_BINDINGS, &binding("b", "none", "jane")) {
         Err(Refusal::NotFound(subject)) => {
-            assert_eq!(subject.to_string(), "clusterrole.rbac.authorization.k8s.io \"none\"")
+            assert_eq!(subject.to_string(), "clusterrolebindings.rbac.authorization.k8s.io \"none\"")
         }
         other => panic!("{other:?}"),
     }

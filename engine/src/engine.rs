@@ -3,7 +3,7 @@
 use crate::forked::{ForkedLog, Holds, Room};
 use crate::hub::Hub;
 use crate::limits::Limits;
-use crate::log::{Fault, Log, LogRead};
+use crate::log::{Fault, Log, LogRead, Prepared};
 use crate::past::{Memory, View};
 use crate::pins::Pins;
 use crate::planted::{Bug, planted};
@@ -77,6 +77,12 @@ pub trait Outside: Send + Sync + 'static {
 
     /// Asks a webhook what a user may do.
     async fn authorize(&self, question: &Question) -> webhook::Answer;
+
+    /// Asks whether images may run: the status of the ImageReview, or why there is none.
+    async fn judge_images(&self, review: &Value) -> Result<Value, String> {
+        let _ = review;
+        Err("nobody is there to ask".into())
+    }
 
     /// A token that says this.
     async fn sign(&self, claims: &TokenClaims) -> Result<SignedToken, Refusal>;
@@ -275,6 +281,7 @@ impl Engine {
         actor: Actor,
         stamp: Stamp,
     ) -> Result<Vec<Arc<Entry>>, Rejection> {
+        self.prepare_log(&writes).await?;
         let (sender, receiver) = oneshot::channel();
         let command = Command { writes, expects, actor, time_ms: stamp.time.as_millisecond(), answer: sender };
         self.queue.hand_over(Input::Commit(Box::new(command))).map_err(|unsent| match unsent {
@@ -283,6 +290,18 @@ impl Engine {
         })?;
         let stopped = |_| Err(Rejection::Failed("the writer stopped before it answered".into()));
         receiver.await.unwrap_or_else(stopped)
+    }
+
+    /// Has fetched what the log needs for the writes: the writer waits for nobody.
+    async fn prepare_log(&self, writes: &[Write]) -> Result<(), Rejection> {
+        let prepared: Vec<Prepared> = {
+            let state = self.snapshot();
+            writes.iter().filter_map(|write| self.log.prepare(&state.kind(write.kind).storage)).collect()
+        };
+        for prepared in prepared {
+            prepared.await.map_err(|fault| Rejection::Failed(fault.to_string()))?;
+        }
+        Ok(())
     }
 
     /// What seals continue tokens.
@@ -327,10 +346,10 @@ impl Engine {
         }
         if !token.past {
             let log = self.log.clone();
-            let since = self.reads.run(move || log.scan(None, offset, 1)).await;
+            let since = self.reads.run(move || log.next_time(offset)).await;
             let since = since.map_err(Refusal::fault)?;
             let limit_ms = self.stamp().time.as_millisecond() - crate::pins::LIFETIME.as_millis() as i64;
-            if since.first().is_some_and(|record| record.time_ms < limit_ms) {
+            if since.is_some_and(|(_, time_ms)| time_ms < limit_ms) {
                 return Err(expired());
             }
         }

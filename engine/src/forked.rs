@@ -247,6 +247,10 @@ impl LogRead for ForkedLog {
         Ok(Identity { id: Some(self.id.clone()), origin: Some(origin) })
     }
 
+    fn encrypts(&self) -> bool {
+        self.base.encrypts()
+    }
+
     fn repaired(&self) -> Result<Offset, Fault> {
         Ok(self.base.repaired()?.min(self.at))
     }

@@ -318,6 +318,20 @@ impl Hub {
         self.lock().get(&kind).is_some_and(|topic| topic.by_object.contains_key(key))
     }
 
+    /// How many watchers will be told of a write to this object, whatever they select by labels and fields; those who
+    /// pin down a field are not counted. With an empty name, of an object that has none yet.
+    pub fn watchers_of(&self, kind: KindId, namespace: Option<&str>, name: &str) -> usize {
+        let topics = self.lock();
+        let Some(topic) = topics.get(&kind) else { return 0 };
+        let members = |groups: &Groups| groups.values().map(|group| group.members.len()).sum::<usize>();
+        let by_namespace = namespace.and_then(|namespace| topic.by_namespace.get(namespace)).map_or(0, members);
+        let by_object = match topic.by_object.is_empty() || name.is_empty() {
+            true => 0,
+            false => topic.by_object.get(&meta::key(namespace, name)).map_or(0, members),
+        };
+        members(&topic.all) + by_namespace + by_object
+    }
+
     /// How many watchers there are.
     pub fn watchers(&self) -> usize {
         self.watchers.load(Ordering::Relaxed)

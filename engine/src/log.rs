@@ -6,8 +6,10 @@
 
 use holdfast_core::event::{Damage, Offset, Record};
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 
 /// How many records are read at a time where all of many are asked for.
@@ -28,6 +30,11 @@ pub trait LogRead: Send + Sync + 'static {
 
     /// Up to `limit` records after `after`, in order; of one resource, or of all.
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault>;
+
+    /// The first event after `after`, and its time. What the event was is not looked at.
+    fn next_time(&self, after: Offset) -> Result<Option<(Offset, i64)>, Fault> {
+        Ok(self.scan(None, after, 1)?.first().map(|record| (record.offset(), record.time_ms)))
+    }
 
     /// Visits every record after `after`, in order, until `visit` has enough: for who reads on and on, and holds no more
     /// than it keeps. What comes while it is under way may be visited or not.
@@ -108,6 +115,11 @@ pub trait LogRead: Send + Sync + 'static {
         Ok(Identity::default())
     }
 
+    /// Whether values of some resources are encrypted where they are kept. Whoever reads them here has them in plain.
+    fn encrypts(&self) -> bool {
+        false
+    }
+
     /// Gaps up to this version were left by a repair, which told of them; zero when there was none.
     fn repaired(&self) -> Result<Offset, Fault> {
         Ok(Offset::ZERO)
@@ -179,6 +191,32 @@ pub trait Log: LogRead {
 
     /// Makes the log writable again after a fault, if the cause is gone.
     fn recover(&self) -> Result<(), Fault>;
+
+    /// What has to be awaited before an event of the resource can be appended, where there is anything: a log that
+    /// keeps values encrypted may have to ask for a key, and an append asks nobody. A fault refuses the write alone.
+    fn prepare(&self, resource: &str) -> Option<Prepared> {
+        let _ = resource;
+        None
+    }
+
+    /// Whether an event's value is kept otherwise than it would be now, so that the next write of its object is to be
+    /// a real one even when it changes nothing.
+    fn is_outdated(&self, offset: Offset) -> Result<bool, Fault> {
+        let _ = offset;
+        Ok(false)
+    }
+}
+
+/// See [`Log::prepare`].
+pub type Prepared = Pin<Box<dyn Future<Output = Result<(), Fault>> + Send>>;
+
+/// How the values of events are kept, beside what is told of them in plain.
+pub trait Values {
+    /// The event with its value in plain.
+    fn open(&self, record: Record) -> Result<Record, Fault>;
+
+    /// The event as it is to be kept.
+    fn seal(&self, record: Record) -> Result<Record, Fault>;
 }
 
 /// Called when there is something in the tail.
@@ -267,9 +305,30 @@ pub enum Fault {
     Redefined,
     #[error("{what}")]
     Unreadable { what: String },
+    /// The value of an event cannot be read, or written, as it is to be kept.
+    #[error("{object} (event {offset}): {why}")]
+    Locked { offset: Offset, object: String, why: Locked },
     /// The cause is part of what is told, so that who tells of causes, too, does not say it twice.
     #[error("the log cannot {operation}: {cause}")]
     Io { operation: &'static str, cause: Box<dyn std::error::Error + Send + Sync> },
+}
+
+/// Why the value of an event stays closed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Locked {
+    #[error("its value is encrypted, and no configuration says how to read it")]
+    NoConfiguration,
+    #[error("its value is encrypted, and the configuration has no provider for its prefix {prefix:?}")]
+    NoProvider { prefix: String },
+    #[error("its value is not encrypted, and the configuration has no identity provider that would read it")]
+    Plain,
+    #[error(
+        "its value cannot be decrypted with the key {prefix:?}: the key is another, or the value was changed or moved"
+    )]
+    Changed { prefix: String },
+    /// Whoever keeps the key does not give it; it may later.
+    #[error("{0}")]
+    Unreachable(String),
 }
 
 impl Fault {

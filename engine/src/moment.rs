@@ -31,8 +31,5 @@ pub fn resolve(log: &dyn LogRead, moment: Moment) -> Result<Offset, Unknown> {
 
 /// The version before the first event that is later.
 pub fn at_time(log: &dyn LogRead, time_ms: i64, newest: Offset) -> Result<Offset, Fault> {
-    version_at(time_ms, newest, |offset| {
-        let found = log.scan(None, Offset(offset.0.saturating_sub(1)), 1)?;
-        Ok(found.first().map(|record| (record.offset(), record.time_ms)))
-    })
+    version_at(time_ms, newest, |offset| log.next_time(Offset(offset.0.saturating_sub(1))))
 }

@@ -14,7 +14,7 @@ use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::{Page, Selection};
 use holdfast_core::object::meta::{Document, fields, metadata_mut};
 use holdfast_core::pipeline::{
-    self, Answer, Answers, Decision, Effect, Judgement, Representation, SignedToken, TokenClaims,
+    self, Answer, Answers, Decision, Effect, Judgement, Representation, Reviewed, SignedToken, TokenClaims,
 };
 use holdfast_core::refusal::{Internal, Subject, Unavailable, Unreasoned, WebhookFault};
 use holdfast_core::request::{Request, Verb};
@@ -38,8 +38,6 @@ const TURN_DOUBLINGS_MAX: u32 = 5;
 const CONTESTED_MAX: usize = 16;
 /// How many objects a webhook is given at a time.
 const CONVERSIONS_MAX: usize = 500;
-/// How many deletions of a mass deletion are under way at a time.
-const DELETIONS_MAX: usize = 256;
 
 /// What a mutation came to.
 pub enum Reply {
@@ -182,9 +180,13 @@ impl Engine {
     ) -> Result<Attempt, Refusal> {
         let snapshot = self.snapshot();
         let request = &*request.retarget(&snapshot.registry, kind)?;
-        let decision = self.judge(&snapshot, request, stamp, answers, told).await?;
+        let mut decision = self.judge(&snapshot, request, stamp, answers, told).await?;
         if request.options.dry_run && !planted(Bug::DryRunWrites) {
             return Ok(Attempt::Done(rehearsed(&snapshot, request, decision)));
+        }
+        if let Some(version) = self.outdated(&decision).await? {
+            answers.outdated(version);
+            decision = self.judge(&snapshot, request, stamp, answers, told).await?;
         }
         // Who has its turn waits for no other: it loses where others have theirs, and then stands in line for both.
         if !in_turn && let Some(contested) = self.turns().contested(written(&decision)) {
@@ -201,6 +203,19 @@ impl Engine {
             Err(Rejection::Stale(contested)) => Ok(Attempt::Lost(contested)),
             Err(rejection) => Err(refusal(rejection)),
         }
+    }
+
+    /// The version that a decision leaves as it is, though the log would keep it otherwise now.
+    async fn outdated(&self, decision: &Decision) -> Result<Option<Offset>, Refusal> {
+        let (true, Answer::Entry { entry, .. }) = (decision.writes.is_empty(), &decision.answer) else {
+            return Ok(None);
+        };
+        let (log, version) = (self.log().clone(), entry.offset);
+        if !log.encrypts() {
+            return Ok(None);
+        }
+        let outdated = self.reads().run(move || log.is_outdated(version)).await.map_err(Refusal::fault)?;
+        Ok(outdated.then_some(version))
     }
 
     /// What a mutation would come to in this state.
@@ -238,13 +253,20 @@ impl Engine {
                     let converted = self.convert(kind, &conversion.to, vec![conversion.object.clone()]).await?;
                     answers.converted(*conversion, first(converted)?);
                 }
+                Judgement::Need(Effect::Images(review)) => {
+                    let answer = match self.outside() {
+                        Some(outside) => outside.judge_images(&review).await,
+                        None => Err("nobody can be asked from here".into()),
+                    };
+                    answers.images_judged(*review, answer);
+                }
                 Judgement::Need(Effect::Limit(buckets)) => {
                     let empty = self.limits().take(&buckets, stamp.time.as_millisecond());
                     answers.counted(buckets, empty);
                 }
                 Judgement::Need(Effect::Review(calls)) => {
-                    for (call, answer) in self.review(calls).await {
-                        answers.reviewed(call, answer);
+                    for (call, reviewed) in self.review(calls).await {
+                        answers.reviewed(call, reviewed);
                     }
                 }
                 Judgement::Need(Effect::Authorize(questions)) => {
@@ -305,7 +327,7 @@ impl Engine {
             one.target.namespace = meta["namespace"].as_str().map(str::to_owned);
             let engine = self.clone();
             deletions.spawn(async move { engine.mutate(&one).await });
-            if deletions.len() >= DELETIONS_MAX {
+            if deletions.len() >= self.settings().deletions_max.max(1) {
                 check_deletion(deletions.join_next().await)?;
             }
         }
@@ -327,16 +349,19 @@ impl Engine {
     }
 
     /// Asks webhooks, all at once; what each sends back, or why it does not.
-    async fn review(&self, calls: Vec<Call>) -> Vec<(Call, Result<Vec<u8>, String>)> {
+    async fn review(&self, calls: Vec<Call>) -> Vec<(Call, Reviewed)> {
         let Some(outside) = self.outside() else {
-            return calls.into_iter().map(|call| (call, Err("no webhook can be called from here".into()))).collect();
+            let none = || Reviewed { answer: Err("no webhook can be called from here".into()), nanos: 0 };
+            return calls.into_iter().map(|call| (call, none())).collect();
         };
+        let ticks = self.settings().ticks;
         let mut asked = tokio::task::JoinSet::new();
         for call in calls {
             let outside = outside.clone();
             asked.spawn(async move {
+                let began = ticks();
                 let answer = outside.review(&call).await;
-                (call, answer)
+                (call, Reviewed { answer, nanos: ticks().saturating_sub(began) })
             });
         }
         asked.join_all().await

@@ -11,6 +11,7 @@ use crate::moment::{self, Unknown};
 use crate::planted::{Bug, planted};
 use holdfast_core::Refusal;
 use holdfast_core::apply::hold;
+use holdfast_core::authz::Mode;
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::history::moment::parse;
 use holdfast_core::kinds::{Kind, KindId, Registry};
@@ -331,7 +332,14 @@ impl Engine {
             return Ok(state);
         }
         let engine = self.clone();
-        let state = self.reads().run(move || engine.read_past(at)?.whole()).await?;
+        let whole = move || {
+            let mut state = engine.read_past(at)?.whole()?;
+            if state.nodes.is_none() && engine.settings().authorization.now().has(Mode::Node) {
+                Arc::make_mut(&mut state).follow_nodes();
+            }
+            Ok::<_, Refusal>(state)
+        };
+        let state = self.reads().run(whole).await?;
         self.pin(&state);
         Ok(state)
     }

@@ -188,6 +188,11 @@ impl Watch {
         }
     }
 
+    /// Whether it still has to tell what was there at the beginning.
+    pub fn is_beginning(&self) -> bool {
+        self.initial.is_some()
+    }
+
     /// Whether the events that tell what was there at the beginning have all been given out; true once.
     pub fn initial_events_ended(&mut self) -> Option<Offset> {
         if self.pending.is_empty() { self.initial.take() } else { None }

@@ -1,5 +1,6 @@
 //! How the containers of a pod behave, as annotations tell it.
 
+use holdfast_core::schema::quantity;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -45,6 +46,24 @@ pub struct Behaviour {
     /// How long it takes to stop when it is told to.
     pub stop_for: Span,
     pub stop_exit_code: i64,
+    pub usage: Usage,
+}
+
+/// What a container uses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub cpu_nanos: u64,
+    pub memory_bytes: u64,
+}
+
+impl Usage {
+    /// Of a container of which nothing is told, as with KWOK.
+    const LITTLE: Usage = Usage { cpu_nanos: 1_000_000, memory_bytes: 1 << 20 };
+
+    pub fn add(&mut self, other: Usage) {
+        self.cpu_nanos = self.cpu_nanos.saturating_add(other.cpu_nanos);
+        self.memory_bytes = self.memory_bytes.saturating_add(other.memory_bytes);
+    }
 }
 
 impl Default for Behaviour {
@@ -58,6 +77,7 @@ impl Default for Behaviour {
             ready_after: Span::Millis(0),
             stop_for: Span::Millis(0),
             stop_exit_code: 137,
+            usage: Usage::LITTLE,
         }
     }
 }
@@ -67,8 +87,18 @@ impl Default for Behaviour {
 #[serde(transparent)]
 pub struct Told(BTreeMap<String, String>);
 
-const NAMES: &[&str] =
-    &["pull", "run-for", "exit-code", "exit-reason", "exit-message", "ready-after", "stop-for", "stop-exit-code"];
+const NAMES: &[&str] = &[
+    "pull",
+    "run-for",
+    "exit-code",
+    "exit-reason",
+    "exit-message",
+    "ready-after",
+    "stop-for",
+    "stop-exit-code",
+    "usage-cpu",
+    "usage-memory",
+];
 
 impl Told {
     /// What the annotations of a pod tell. Names that mean nothing are mistakes.
@@ -79,6 +109,11 @@ impl Told {
                 .filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?.to_owned(), value.as_str()?.to_owned())))
                 .collect(),
         )
+    }
+
+    /// What words tell; of two that tell the same the last one counts.
+    pub fn words<'a>(words: impl Iterator<Item = (&'a str, &'a str)>) -> Told {
+        Told(words.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
     /// What is wrong with it.
@@ -138,10 +173,17 @@ impl Behaviour {
             "exit-message" => put(&mut self.exit_message, Some(Some(value.to_owned()))),
             "ready-after" => put(&mut self.ready_after, Span::parse(value)),
             "stop-for" => put(&mut self.stop_for, Span::parse(value)),
+            "usage-cpu" => put(&mut self.usage.cpu_nanos, amount(quantity::nanos(value))),
+            "usage-memory" => put(&mut self.usage.memory_bytes, amount(quantity::whole(value))),
             "stop-exit-code" => put(&mut self.stop_exit_code, code()),
             _ => false,
         }
     }
+}
+
+/// As much as can be told of an amount that is not negative.
+fn amount(number: Option<i128>) -> Option<u64> {
+    number.filter(|number| *number >= 0).map(|number| u64::try_from(number).unwrap_or(u64::MAX))
 }
 
 /// Milliseconds of a duration as Go writes them; at least one of a positive one.

@@ -8,6 +8,7 @@ mod addresses;
 mod behaviour;
 mod jq;
 pub mod kubelet;
+pub mod metrics;
 pub mod node;
 mod nodes;
 pub mod objects;

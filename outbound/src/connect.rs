@@ -2,6 +2,7 @@
 
 use crate::trust::{ServerVerifier, TlsTrust};
 use crate::{Resolver, words};
+use holdfast_engine::Engine;
 use holdfast_tls::keys;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
@@ -15,6 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -22,6 +24,8 @@ use tower::Service;
 
 const DIAL_MAX: Duration = Duration::from_secs(30);
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// How much may be on the way to a server of this process, or back.
+const INSIDE_BYTES: usize = 64 << 10;
 
 /// How we prove who we are.
 pub struct Identity(Arc<SingleCertAndKey>);
@@ -36,6 +40,9 @@ impl Identity {
     }
 }
 
+/// Takes the other end of a connection: the server of a Service that this very process answers for.
+pub type Inside = Arc<dyn Fn(&Arc<Engine>, DuplexStream) + Send + Sync>;
+
 /// Makes connections of one kind.
 #[derive(Clone)]
 pub struct Connector {
@@ -44,6 +51,8 @@ pub struct Connector {
     service: Option<(String, String, u16)>,
     /// Finds the Service; there wherever one is named.
     resolver: Option<Arc<Resolver>>,
+    /// The server in this process that answers instead, and what it answers from.
+    inside: Option<(Inside, Arc<Engine>)>,
 }
 
 /// Why there is no connection, in Go's words.
@@ -58,9 +67,11 @@ impl Connector {
         identity: Option<&Identity>,
         service: Option<(String, String, u16)>,
         resolver: Arc<Resolver>,
+        inside: Option<Inside>,
     ) -> Result<Connector, String> {
         let direct = Connector::direct(server_name, trust, identity)?;
-        Ok(Connector { service, resolver: Some(resolver), ..direct })
+        let inside = inside.map(|inside| (inside, resolver.engine.clone()));
+        Ok(Connector { service, resolver: Some(resolver), inside, ..direct })
     }
 
     /// Connections to where URLs say.
@@ -79,11 +90,16 @@ impl Connector {
             Some(Identity(certified)) => builder.with_client_cert_resolver(certified.clone()),
         };
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Connector { server_name: name, config: Arc::new(config), service: None, resolver: None })
+        Ok(Connector { server_name: name, config: Arc::new(config), service: None, resolver: None, inside: None })
     }
 
     /// A connection to where the URL says, or to the Service. HTTP/1.1 alone, unless told otherwise.
-    pub async fn connect(&self, url: &http::Uri, http2: bool) -> Result<TlsStream<TcpStream>, DialError> {
+    pub async fn connect(&self, url: &http::Uri, http2: bool) -> Result<Link, DialError> {
+        if let Some((inside, engine)) = &self.inside {
+            let (ours, theirs) = tokio::io::duplex(INSIDE_BYTES);
+            inside(engine, theirs);
+            return Ok(Link::Inside(ours));
+        }
         let (host, port) = match self.service.as_ref().zip(self.resolver.as_ref()) {
             Some(((namespace, name, port), resolver)) => {
                 let address = resolver.address(namespace, name, *port);
@@ -106,7 +122,7 @@ impl Connector {
         }
         let handshake = TlsConnector::from(config).connect(self.server_name.clone(), stream);
         match tokio::time::timeout(HANDSHAKE_MAX, handshake).await {
-            Ok(Ok(stream)) => Ok(stream),
+            Ok(Ok(stream)) => Ok(Link::Tls(Box::new(stream))),
             Ok(Err(error)) => Err(DialError(words::of_handshake(&error))),
             Err(_) => Err(DialError("net/http: TLS handshake timeout".into())),
         }
@@ -148,15 +164,80 @@ impl Service<http::Uri> for Connector {
     }
 }
 
+/// A connection to a server: elsewhere, or in this process, where nobody listens on the way.
+pub enum Link {
+    Tls(Box<TlsStream<TcpStream>>),
+    Inside(DuplexStream),
+}
+
+impl Link {
+    fn speaks_http2(&self) -> bool {
+        match self {
+            Link::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
+            Link::Inside(_) => false,
+        }
+    }
+}
+
+impl AsyncRead for Link {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Link::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Link::Inside(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Link {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Link::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Link::Inside(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Link::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Link::Inside(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Link::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Link::Inside(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Link::Tls(stream) => stream.is_write_vectored(),
+            Link::Inside(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Link::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Link::Inside(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        }
+    }
+}
+
 /// A connection that tells the pool which protocol was agreed on.
-pub struct Stream(TokioIo<TlsStream<TcpStream>>);
+pub struct Stream(TokioIo<Link>);
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {
         let connected = Connected::new();
-        match self.0.inner().get_ref().1.alpn_protocol() {
-            Some(b"h2") => connected.negotiated_h2(),
-            _ => connected,
+        match self.0.inner().speaks_http2() {
+            true => connected.negotiated_h2(),
+            false => connected,
         }
     }
 }

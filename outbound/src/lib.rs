@@ -12,7 +12,7 @@ mod words;
 
 use bytes::Bytes;
 use connect::Connector;
-pub use connect::Identity;
+pub use connect::{Identity, Inside};
 use holdfast_core::apiservices::resolve::{Address, Routing, Slices, resolve};
 use holdfast_engine::Engine;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, USER_AGENT};
@@ -119,7 +119,12 @@ pub struct Outbound {
     resolver: Arc<Resolver>,
     identity: Option<Arc<Identity>>,
     clients: Mutex<HashMap<Profile, Client<Connector, OutBody>>>,
+    inside: Insiders,
 }
+
+/// The Services that this process answers for itself, by namespace and name, whether or not there are objects of these
+/// names.
+pub type Insiders = HashMap<(String, String), Inside>;
 
 /// Finds the addresses of Services.
 pub(crate) struct Resolver {
@@ -153,9 +158,19 @@ impl Outbound {
         slices: Arc<RwLock<Slices>>,
         routing: Routing,
         identity: Option<Arc<Identity>>,
+        inside: Insiders,
     ) -> Outbound {
         let resolver = Arc::new(Resolver { engine, slices, routing });
-        Outbound { resolver, identity, clients: Mutex::default() }
+        Outbound { resolver, identity, clients: Mutex::default(), inside }
+    }
+
+    fn inside(&self, namespace: &str, name: &str) -> Option<Inside> {
+        self.inside.get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    /// Whether a Service is answered by this process itself.
+    pub fn is_inside(&self, namespace: &str, name: &str) -> bool {
+        self.inside(namespace, name).is_some()
     }
 
     /// Posts a JSON document and gives back the body of a successful answer.
@@ -267,7 +282,10 @@ impl Outbound {
         match &target.place {
             Place::Url(url) => Ok(url.clone()),
             Place::Service { namespace, name, port, path } => {
-                let Address { host, port } = self.resolver.address(namespace, name, *port)?;
+                let Address { host, port } = match self.is_inside(namespace, name) {
+                    true => Address { host: target.server_name(), port: *port },
+                    false => self.resolver.address(namespace, name, *port)?,
+                };
                 let host = if host.contains(':') { format!("[{host}]") } else { host };
                 let url = format!("https://{host}:{port}{path}");
                 url.parse().map_err(|error| OutboundError::Unresolved(format!("{url:?}: {error}")))
@@ -302,7 +320,12 @@ impl Outbound {
     }
 
     fn connector(&self, target: &Endpoint, service: Option<(String, String, u16)>) -> Result<Connector, OutboundError> {
-        Connector::new(&target.server_name(), &target.trust, self.identity.as_deref(), service, self.resolver.clone())
+        let inside = match &target.place {
+            Place::Service { namespace, name, .. } => self.inside(namespace, name),
+            Place::Url(_) => None,
+        };
+        let (identity, resolver) = (self.identity.as_deref(), self.resolver.clone());
+        Connector::new(&target.server_name(), &target.trust, identity, service, resolver, inside)
             .map_err(OutboundError::Unusable)
     }
 }

@@ -88,12 +88,19 @@ impl Runtime {
     }
 
     /// Runs until it is dropped.
-    pub async fn run(mut self, mut feed: impl Feed) {
+    pub async fn run(self, feed: impl Feed) {
+        self.run_until(feed, std::future::pending()).await;
+    }
+
+    /// Runs until it is asked to end; then what is being carried out is carried out to its end, and nothing is begun.
+    pub async fn run_until(mut self, mut feed: impl Feed, end: impl Future<Output = ()>) {
+        let mut end = std::pin::pin!(end);
+        let mut ending = false;
         let mut events = EventWriter::start(self.act.clone());
         let mut carrying: JoinSet<Carried> = JoinSet::new();
         let mut lost: Vec<(tokio::task::Id, usize, Key)> = Vec::new();
-        loop {
-            for _ in 0..PLANS_AT_ONCE {
+        while !(ending && carrying.is_empty()) {
+            for _ in 0..if ending { 0 } else { PLANS_AT_ONCE } {
                 let clock = self.clock.clone();
                 let Some(task) = self.driver.take(|| clock.stamp()) else { break };
                 let (member, key) = (task.member, task.key.clone());
@@ -108,7 +115,7 @@ impl Runtime {
                 lost.push((id, member, key));
             }
             self.metrics.observe(&self.driver, self.crew.iter().map(|crew| crew.name));
-            let ready = (0..self.driver.len()).any(|member| self.driver.can_take(member));
+            let ready = !ending && (0..self.driver.len()).any(|member| self.driver.can_take(member));
             let sleep = if ready { Duration::ZERO } else { self.until_next() };
             tokio::select! {
                 Some(carried) = carrying.join_next_with_id(), if !carrying.is_empty() => {
@@ -119,6 +126,7 @@ impl Runtime {
                     news.into_iter().for_each(|news| news.tell(&mut self.driver, now));
                     self.driver.settle();
                 }
+                () = &mut end, if !ending => ending = true,
                 () = tokio::time::sleep(sleep) => {}
             }
         }

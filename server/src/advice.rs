@@ -2,7 +2,7 @@
 
 use holdfast_core::event::Damage;
 use holdfast_engine::Fault;
-use holdfast_engine::log::Unfinished;
+use holdfast_engine::log::{Locked, Unfinished};
 
 /// What is advised, where an error comes of a fault that one can do something about.
 pub fn advice(error: &anyhow::Error) -> Option<String> {
@@ -25,6 +25,15 @@ fn of_fault(fault: &Fault) -> Option<String> {
         Fault::Occupied { .. } => return Some("Name a new folder".into()),
         Fault::NoLog { .. } => {
             let advice = "Name the data folder of a server with --data-dir, or a running server with --kubeconfig";
+            return Some(advice.into());
+        }
+        Fault::Locked { why: Locked::Unreachable(_), .. } => return Some("Start the KMS plug-in".into()),
+        Fault::Locked { why: Locked::Plain, .. } => {
+            return Some("Add a provider `identity: {}` behind the others of its entry".into());
+        }
+        Fault::Locked { .. } => {
+            let advice = "Give the configuration that the log was encrypted with, old keys included: \
+                          --encryption-provider-config FILE";
             return Some(advice.into());
         }
         Fault::NotBegun { .. } => return Some("Leave out --resume".into()),
@@ -56,6 +65,10 @@ mod tests {
             (Fault::Unfinished { what: Unfinished::Fork, path: "/data".into() }, Some("fork again")),
             (Fault::Occupied { path: "/data".into(), why: "is a file" }, Some("Name a new folder")),
             (Fault::NoLog { path: "/data".into() }, Some("--data-dir")),
+            (
+                Fault::Locked { offset: Offset(7), object: "secrets/a/b".into(), why: Locked::NoConfiguration },
+                Some("--encryption-provider-config FILE"),
+            ),
             (Fault::NotBegun { path: "/data".into() }, Some("Leave out --resume")),
             (Fault::Restless, Some("--server")),
             (Fault::Full { operation: "append" }, None),

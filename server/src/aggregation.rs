@@ -5,13 +5,13 @@ use crate::flags::Args;
 use anyhow::{Result, anyhow};
 use holdfast_core::apiservices::resolve::Routing;
 use holdfast_core::apiservices::trust::{FrontProxy, Trust};
-use holdfast_outbound::Identity;
+use holdfast_outbound::{Identity, Insiders};
 use holdfast_tls::front_proxy::RequestHeaders;
 use holdfast_transport_http::aggregate::Settings;
 use std::sync::Arc;
 
-/// How servers are reached that answer for parts of the API.
-pub fn settings(args: &Args) -> Result<Settings> {
+/// How servers are reached that answer for parts of the API; those of this process are `inside`.
+pub fn settings(args: &Args, inside: Insiders) -> Result<Settings> {
     let options = &args.front_proxy;
     let identity = match (&options.proxy_client_cert_file, &options.proxy_client_key_file) {
         (Some(certificate), Some(key)) => {
@@ -23,7 +23,7 @@ pub fn settings(args: &Args) -> Result<Settings> {
         _ => None,
     };
     let routing = if options.enable_aggregator_routing { Routing::Endpoints } else { Routing::Service };
-    Ok(Settings { routing, reject_redirects: options.aggregator_reject_forwarding_redirect, identity })
+    Ok(Settings { routing, reject_redirects: options.aggregator_reject_forwarding_redirect, identity, inside })
 }
 
 pub fn request_headers(args: &Args) -> RequestHeaders {

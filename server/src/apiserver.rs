@@ -4,35 +4,40 @@ use crate::authorization::Authorization;
 use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
-use crate::{admission, aggregation, authentication, tls};
-use anyhow::{Context, Result, anyhow, bail};
+use crate::offered::Releases;
+use crate::{admission, aggregation, authentication, encryption, image_policy, otlp, pages, tls};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_audit::Auditor;
 use holdfast_authorization::Webhooks;
 use holdfast_chronicle::clock::SystemClock;
 use holdfast_chronicle::fork::ForkHere;
 use holdfast_component::files::keep_others_out;
 use holdfast_component::gates::ApiGates;
+use holdfast_component::options::joined;
 use holdfast_component::{certificates, logging, serving};
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::{known, registry};
-use holdfast_core::pipeline::Settings;
+use holdfast_core::pipeline;
+use holdfast_core::presence::Settings;
+use holdfast_encryption::{Live, SealedLog};
 use holdfast_engine::retention::{self, Retention};
 use holdfast_engine::volatile::VolatileLog;
 use holdfast_engine::{Engine, Log, Options};
-use holdfast_service::housekeeping::{self, bootstrap};
+use holdfast_service::housekeeping::{self, bootstrap, presence};
 use holdfast_service::{Limits, Service};
 use holdfast_storage_rocks::{Durability, FolderInUse, RocksLog, folder};
 use holdfast_tls::server::LiveTls;
 use holdfast_transport_http::forks::Forker;
+use holdfast_transport_http::pages::Pages;
 use holdfast_transport_http::serve::{STREAMS_MAX, serve};
+use holdfast_transport_http::transport::ShownMetrics;
 use holdfast_transport_http::{Builder, Features, Transport};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -41,9 +46,22 @@ const MEMORY_MAX: u64 = 64 << 20;
 /// How long suites that finish a deletion themselves have for it.
 const ENVTEST_NAMESPACE_GRACE: Duration = Duration::from_secs(2);
 
-pub fn run(mut args: Args) -> Result<()> {
+/// Refuses options that contradict themselves or each other, all at once, and tells of those that have no effect.
+pub fn check(args: &Args) -> Result<()> {
+    let faults = args.faults();
+    ensure!(faults.is_empty(), joined(&faults));
+    args.settled.warn();
+    Ok(())
+}
+
+pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
+    if let Some(text) = args.version_text() {
+        println!("{text}");
+        return Ok(());
+    }
     let _log = logging::init(&args.logging).map_err(|why| anyhow!(why))?;
     keep_others_out();
+    check(&args)?;
     let (membership, lasting) = store(&mut args)?;
     let bind = args.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let (certificate, key) = match (&args.tls_cert_file, &args.tls_private_key_file) {
@@ -66,6 +84,8 @@ pub fn run(mut args: Args) -> Result<()> {
         lasting,
         components: Components::none(),
         plugins_left_out: &[],
+        flags,
+        has_identity: true,
     };
     let served = server.serve(async |address, signals: &mut Signals| {
         tracing::info!(%address, "serving");
@@ -103,6 +123,10 @@ pub struct Server {
     pub components: Components,
     /// Admission plug-ins that are off here, though they are on by default elsewhere.
     pub plugins_left_out: &'static [&'static str],
+    /// The options with their values.
+    pub flags: Vec<(String, String)>,
+    /// Whether a lease says which server this is, when no option says so.
+    pub has_identity: bool,
 }
 
 /// What is to become of the data folder.
@@ -139,37 +163,64 @@ impl Signals {
 impl Server {
     /// Starts it, has `work` done once `/readyz` is ok, and ends it when that is done.
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
-        let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, plugins_left_out } = self;
+        let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, .. } = self;
+        let (plugins_left_out, flags, has_identity) = (self.plugins_left_out, self.flags, self.has_identity);
+        authentication::check(&args)?;
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
+        let (offer, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
         let Authorization { chain, webhooks, followed } = args.authorization.authorization(default_mode)?;
-        let settings = Settings {
+        let settings = pipeline::Settings {
             service_range: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
             authorization: chain,
             admission: admission::chain(&args.admission, plugins_left_out)?,
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
+            api_audiences: authentication::api_audiences(&args),
             token_seconds_max: args.authentication.token_seconds_max()?,
             extend_tokens: args.authentication.service_account_extend_token_expiration,
-            ..Settings::default()
+            ticks: holdfast_service::ticks,
+            deletions_max: args
+                .delete_collection_workers
+                .map_or(pipeline::Settings::default().deletions_max, |workers| {
+                    usize::try_from(workers).unwrap_or(0).max(1)
+                }),
+            garbage_collection: args.cluster.enable_garbage_collector,
+            ..pipeline::Settings::default()
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };
-        let engine = Engine::open(log, Arc::new(registry().clone()), options)?;
+        let (keys, follow) = args.encryption.live(ApiGates::from(&args.gates()?))?;
+        let log: Arc<dyn Log> = Arc::new(SealedLog::new(log, keys.clone()));
+        let registry = Arc::new(offer.registry(registry()));
+        let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
         let runtime = holdfast_chronicle::runtime()?;
         let served = async {
             let mut signals = Signals::catch()?;
-            let listener = TcpListener::bind((bind, args.port()))
-                .await
-                .with_context(|| format!("listen on {bind}:{}", args.port()))?;
+            let listener = args.serving.listen(bind, args.port())?;
             let address = listener.local_addr()?;
             let forks_max = args.forks_max.unwrap_or(default_forks_max);
             let auditor = args.audit.auditor().await?;
-            let beside = Beside { forker, forks_max, auditor: auditor.clone(), components, webhooks };
+            let pages = pages::pages(flags, releases, args.debugging.profiling.unwrap_or(true));
+            if let Some(path) = &args.serving.debug_socket_path {
+                pages::serve_socket(path, pages.clone())?;
+            }
+            let (auditor_of_door, keys_of_door) = (auditor.clone(), keys.clone());
+            let beside = Beside {
+                forker,
+                forks_max,
+                auditor: auditor_of_door,
+                components,
+                pages,
+                releases,
+                webhooks,
+                keys: keys_of_door,
+            };
             if let Some(followed) = followed {
                 tokio::spawn(holdfast_authorization::follow(followed));
             }
-            let transport = transport(&args, engine.clone(), address, beside).await?;
+            let transport = transport(&args, engine.clone(), address, &tls, beside).await?;
             let service = transport.service();
+            pages::describe_process(service, &args.gates()?);
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
                 streams => streams,
@@ -177,9 +228,19 @@ impl Server {
             tokio::spawn(serving::follow(Arc::downgrade(&tls)));
             let serving = tokio::spawn(serve(transport.clone(), listener, tls, streams));
             tokio::spawn(housekeeping::run(service.clone()));
+            keys.start();
+            if let Some(follow) = follow {
+                tokio::spawn(keys.follow(follow));
+            }
             tokio::spawn(retention::run(Arc::downgrade(&engine), retention));
-            make_objects(&args, service, address).await?;
+            let presence = presence_of(&args, address);
+            make_objects(service, &presence).await?;
             let mut kept = JoinSet::new();
+            presence::ensure_service(service, &presence, true).await;
+            kept.spawn(presence::keep_service(service.clone(), presence));
+            if let Some((identity, period)) = args.cluster.identity(has_identity, host_name(), engine.stamp()) {
+                kept.spawn(presence::keep_lease(service.clone(), identity, period));
+            }
             transport
                 .keep_registered(&mut kept)
                 .await
@@ -188,7 +249,14 @@ impl Server {
             transport.start_components(&mut kept);
             let done = work(address, &mut signals).await?;
             if lasting == Lasting::Kept {
-                transport.stop();
+                // Who asks twice does not want to wait.
+                tokio::spawn(async move {
+                    signals.next().await;
+                    std::process::exit(1);
+                });
+                transport.leave();
+                tokio::time::sleep(args.serving.shutdown_delay_duration).await;
+                transport.end().await;
                 serving.await?.context("serve")?;
             }
             if let Some(auditor) = auditor {
@@ -246,6 +314,9 @@ struct Beside {
     forks_max: u32,
     auditor: Option<Arc<Auditor>>,
     components: Components,
+    pages: Pages,
+    releases: Releases,
+    keys: Arc<Live>,
     webhooks: Arc<Webhooks>,
 }
 
@@ -253,28 +324,62 @@ async fn transport(
     args: &Args,
     engine: Arc<Engine>,
     address: SocketAddr,
-    Beside { forker, forks_max, auditor, components, webhooks }: Beside,
+    tls: &Arc<LiveTls>,
+    Beside { forker, forks_max, auditor, components, pages, releases, webhooks, keys }: Beside,
 ) -> Result<Arc<Transport>> {
-    let anonymous = args.anonymous_auth && !everybody_may(&engine);
-    let authenticator = authentication::authenticator(args, anonymous).await?;
+    let anonymous = args.anonymous_auth.unwrap_or(true) && !everybody_may(&engine);
+    let (authenticator, counted) = authentication::authenticator(args, anonymous).await?;
+    authentication::look_up(args, tls, &authenticator).await?;
     let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
+    let images = match engine.settings().admission.configuration.image_policy.clone() {
+        Some(policy) => Some(image_policy::Webhook::new(policy).await?),
+        None => None,
+    };
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
     let builder = Builder {
         authenticator,
         limits,
+        fairness: fairness(args)?,
         features: features(args)?,
-        aggregation: aggregation::settings(args)?,
+        aggregation: aggregation::settings(args, components.inside())?,
         trust: Some(aggregation::trust(args)?),
         forks_max,
         keys_url: Some(args.authentication.keys_url(&address)?),
         address,
         forker,
-        components: Some(Arc::new(move |service, tasks| components.start(service, tasks))),
+        components: Some(Arc::new(move |transport, tasks| components.start(transport, tasks))),
         auditor,
+        images,
+        manners: args.serving.manners().map_err(|faults| anyhow!(joined(&faults)))?,
+        watch_min: args.serving.watch_min(),
+        pages: Some(pages),
+        tracer: args.serving.tracing()?.as_ref().map(otlp::tracer),
+        releases: (releases.emulated, releases.min_compatible),
+        shown_metrics: shown_metrics(args)?,
+        checks: encryption::checks(&keys),
+        meters: vec![encryption::meter(&keys)],
         authorities: Some(webhooks),
         ..Builder::new(engine)
     };
-    Ok(builder.build())
+    let transport = builder.build();
+    transport.service().with_registry(|registry| counted.register(registry));
+    Ok(transport)
+}
+
+/// How long a request waits for its turn at most, where requests wait: a quarter of its time.
+fn fairness(args: &Args) -> Result<Option<Duration>> {
+    let (reading, mutating) = (args.max_requests_inflight, args.max_mutating_requests_inflight);
+    if !args.enable_priority_and_fairness {
+        return Ok(None);
+    }
+    if (reading, mutating) == (0, 0) {
+        bail!(
+            "--enable-priority-and-fairness: --max-requests-inflight={reading} and \
+             --max-mutating-requests-inflight={mutating} are the seats of the server, and they must add up to \
+             something positive"
+        );
+    }
+    Ok(Some(args.serving.request_timeout / 4))
 }
 
 /// Whether everything is allowed to everybody: then nobody is let in without saying who it is, as in Kubernetes.
@@ -290,8 +395,7 @@ fn everybody_may(engine: &Engine) -> bool {
 }
 
 fn features(args: &Args) -> Result<Features> {
-    let gates = args.gates.gates().map_err(|why| anyhow!("--feature-gates: {why}"))?;
-    let gates = ApiGates::from(&gates);
+    let gates = ApiGates::from(&args.gates()?);
     Ok(Features {
         list_chunking: gates.list_chunking,
         response_compression: gates.response_compression,
@@ -302,15 +406,28 @@ fn features(args: &Args) -> Result<Features> {
     })
 }
 
-async fn make_objects(args: &Args, service: &Arc<Service>, address: SocketAddr) -> Result<()> {
-    let mut objects = bootstrap_objects();
-    let range = args.service_cluster_ip_range.to_string();
-    let advertised = advertised(args, address.ip());
+/// What becomes of the text of `/metrics` before it is shown.
+fn shown_metrics(args: &Args) -> Result<Option<ShownMetrics>> {
+    let shown = args.metrics.shown().map_err(|faults| anyhow!(joined(&faults)))?;
+    Ok(Some(Arc::new(move |text| shown.apply(text))))
+}
+
+/// How the cluster reaches a server that listens there.
+fn presence_of(args: &Args, bound: SocketAddr) -> Settings {
+    let advertised = advertised(args, bound.ip());
     // Endpoints never are in the loopback range. Without a network there are none to tell of.
-    let reachable = if advertised.is_loopback() { own_address() } else { Some(advertised) };
-    let shown = reachable.unwrap_or(advertised);
-    let own = kubernetes_service(&[&range], shown, address.port()).map_err(|why| anyhow!(why))?;
-    objects.extend(own.into_iter().filter(|object| reachable.is_some() || known::SERVICE.is_kind_of(object)));
+    let reached = if advertised.is_loopback() { own_address() } else { Some(advertised) };
+    args.cluster.settings(args.service_cluster_ip_range, reached, bound)
+}
+
+async fn make_objects(service: &Arc<Service>, presence: &Settings) -> Result<()> {
+    let mut objects = bootstrap_objects();
+    let range = presence.range.to_string();
+    let shown = presence.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let own = kubernetes_service(&[&range], shown, presence.port).map_err(|why| anyhow!(why))?;
+    // What leads to the server is kept for as long as it runs.
+    let kept = [known::SERVICE, known::ENDPOINTS, known::ENDPOINT_SLICE];
+    objects.extend(own.into_iter().filter(|object| !kept.iter().any(|known| known.is_kind_of(object))));
     bootstrap::ensure(service, objects, bootstrap_policy())
         .await
         .map_err(|refusal| anyhow!("the objects that every cluster has could not be made: {refusal:?}"))
@@ -343,14 +460,17 @@ pub fn server_names() -> Vec<String> {
     ]
     .map(str::to_owned)
     .into();
-    if let Ok(host) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
-        let host = host.trim();
-        let plain = !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.'));
-        if plain && !names.iter().any(|name| name == host) {
-            names.push(host.to_owned());
-        }
+    let host = host_name();
+    let plain = !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.'));
+    if plain && !names.contains(&host) {
+        names.push(host);
     }
     names
+}
+
+/// The name of this machine; empty where it has none.
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
 pub fn server_addresses(args: &Args, bind: IpAddr) -> Vec<IpAddr> {
@@ -379,7 +499,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn the_server_ends_with_an_error_when_its_writer_dies() {
         let log = Arc::new(MemoryLog::default());
-        let options = Options { settings: Settings::default(), clock: Arc::new(SystemClock) };
+        let options = Options { settings: pipeline::Settings::default(), clock: Arc::new(SystemClock) };
         let registry = Arc::new(registry().clone());
         let (kind, _) = registry.iter().find(|(_, kind)| kind.resource == "namespaces").expect("namespaces");
         let engine = Engine::open(log.clone(), registry, options).expect("it opens");

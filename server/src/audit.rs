@@ -53,22 +53,28 @@ pub struct AuditArgs {
     /// Events that may wait; more are lost.
     #[arg(long, default_value_t = 10_000, allow_negative_numbers = true)]
     pub audit_log_batch_buffer_size: i64,
+    /// Events in a batch at most.
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     pub audit_log_batch_max_size: i64,
+    /// How long a batch waits until it is full.
     #[arg(long, default_value = "0s", value_parser = parse_duration)]
     pub audit_log_batch_max_wait: Duration,
     /// Batches are written no faster than the two options that follow say.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub audit_log_batch_throttle_enable: bool,
+    /// Batches a second.
     #[arg(long, default_value_t = 0.0)]
     pub audit_log_batch_throttle_qps: f32,
+    /// Batches that may go at once.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub audit_log_batch_throttle_burst: i64,
     /// Events that are too large go without their objects.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub audit_log_truncate_enabled: bool,
+    /// How large a batch may be; a larger one is split.
     #[arg(long, default_value_t = 10_485_760, allow_negative_numbers = true, value_name = "BYTES")]
     pub audit_log_truncate_max_batch_size: i64,
+    /// How large an event may be before it goes without its objects.
     #[arg(long, default_value_t = 102_400, allow_negative_numbers = true, value_name = "BYTES")]
     pub audit_log_truncate_max_event_size: i64,
 
@@ -78,26 +84,37 @@ pub struct AuditArgs {
     /// How long the first wait between two tries is.
     #[arg(long, default_value = "10s", value_parser = parse_duration)]
     pub audit_webhook_initial_backoff: Duration,
+    /// batch, blocking, or blocking-strict: what cannot be sent refuses its request.
     #[arg(long, default_value = "batch", value_name = "MODE")]
     pub audit_webhook_mode: String,
+    /// Version that events are written in.
     #[arg(long, default_value = VERSION)]
     pub audit_webhook_version: String,
+    /// Events that may wait; more are lost.
     #[arg(long, default_value_t = 10_000, allow_negative_numbers = true)]
     pub audit_webhook_batch_buffer_size: i64,
+    /// Events in a batch at most.
     #[arg(long, default_value_t = 400, allow_negative_numbers = true)]
     pub audit_webhook_batch_max_size: i64,
+    /// How long a batch waits until it is full.
     #[arg(long, default_value = "30s", value_parser = parse_duration)]
     pub audit_webhook_batch_max_wait: Duration,
+    /// Batches go no faster than the two options that follow say.
     #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub audit_webhook_batch_throttle_enable: bool,
+    /// Batches a second.
     #[arg(long, default_value_t = 10.0)]
     pub audit_webhook_batch_throttle_qps: f32,
+    /// Batches that may go at once.
     #[arg(long, default_value_t = 15, allow_negative_numbers = true)]
     pub audit_webhook_batch_throttle_burst: i64,
+    /// Events that are too large go without their objects.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub audit_webhook_truncate_enabled: bool,
+    /// How large a batch may be; a larger one is split.
     #[arg(long, default_value_t = 10_485_760, allow_negative_numbers = true, value_name = "BYTES")]
     pub audit_webhook_truncate_max_batch_size: i64,
+    /// How large an event may be before it goes without its objects.
     #[arg(long, default_value_t = 102_400, allow_negative_numbers = true, value_name = "BYTES")]
     pub audit_webhook_truncate_max_event_size: i64,
 }

@@ -4,19 +4,26 @@ use crate::aggregation;
 use crate::apiserver::read;
 use crate::flags::Args;
 use anyhow::{Context, Result, anyhow, bail};
+use arc_swap::ArcSwap;
 use clap::ArgAction;
-use holdfast_authentication::Others;
 use holdfast_authentication::configuration::{ALGORITHMS, Anonymous as AnonymousUsers, Configuration, Issuers};
 use holdfast_authentication::oidc::Settings;
 use holdfast_authentication::oidc::claims::{Mapping, Rules, Source};
 use holdfast_authentication::webhook::{Version, Webhook};
+use holdfast_authentication::{Agnostic, Metrics, Others};
+use holdfast_component::api::{Api, Place};
+use holdfast_component::authentication::{self as delegated, Wanted};
+use holdfast_component::options::joined;
 use holdfast_component::values::{parse_bool, parse_duration};
+use holdfast_core::authz::User;
 use holdfast_service::Elsewhere;
-use holdfast_tls::server::Pem;
+use holdfast_tls::server::{LiveTls, Pem};
+use holdfast_transport_http::authenticate::basic::Passwords;
 use holdfast_transport_http::authenticate::{Anonymous, Authenticator, static_tokens};
 use holdfast_transport_http::paths::API_VERSION;
 use holdfast_transport_http::tokens::ServiceAccountTokens;
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +36,18 @@ const TOKEN_SECONDS_MAX: u64 = 1 << 32;
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Authentication")]
 pub struct AuthenticationArgs {
+    /// Kubeconfig of another API server, which reviews tokens that nobody here knows, and tells whom to trust.
+    #[arg(long, alias = "authentication-coreconfig", value_name = "FILE")]
+    pub authentication_kubeconfig: Option<PathBuf>,
+    /// Do not ask that server whom to trust.
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub authentication_skip_lookup: bool,
+    /// Start even where it does not tell whom to trust.
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub authentication_tolerate_lookup_failure: bool,
+    /// Lines of `password,user,uid,"group,group"`, for names and passwords as Kubernetes took them until 1.18.
+    #[arg(long, value_name = "FILE")]
+    pub basic_auth_file: Option<PathBuf>,
     /// Secrets of type bootstrap.kubernetes.io/token in kube-system let their holders join.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub enable_bootstrap_token_auth: bool,
@@ -123,26 +142,38 @@ impl AuthenticationArgs {
     }
 
     /// The issuer that options describe.
-    fn issuer(&self) -> Result<Option<Settings>> {
+    fn issuer(&self) -> Result<Option<Settings>, Vec<String>> {
         if !self.uses_oidc() {
             return Ok(None);
         }
-        let (Some(url), Some(client)) = (&self.oidc_issuer_url, &self.oidc_client_id) else {
-            bail!("oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set");
-        };
-        let https = url.parse::<http::Uri>().is_ok_and(|url| url.scheme_str() == Some("https"));
-        anyhow::ensure!(https, "oidc-issuer-url: {url:?}: URL scheme must be https");
-        if let Some(other) = self.oidc_signing_algs.iter().find(|name| !ALGORITHMS.contains(&name.as_str())) {
-            bail!("oidc: unsupported signing alg: {other:?}");
+        let mut faults = Vec::new();
+        let (url, client) = (self.oidc_issuer_url.clone(), self.oidc_client_id.clone());
+        if url.is_none() || client.is_none() {
+            faults.push(
+                "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set"
+                    .to_owned(),
+            );
         }
+        let url = url.unwrap_or_default();
+        if !url.is_empty() && !url.parse::<http::Uri>().is_ok_and(|url| url.scheme_str() == Some("https")) {
+            faults.push(format!("oidc-issuer-url: {url:?}: URL scheme must be https"));
+        }
+        let unknown = self.oidc_signing_algs.iter().filter(|name| !ALGORITHMS.contains(&name.as_str()));
+        faults.extend(unknown.map(|name| format!("oidc-signing-algs: oidc: unsupported signing alg: {name:?}")));
         let authority = self.oidc_ca_file.clone().map(Pem::File);
         if let Some(Err(why)) = authority.as_ref().map(Pem::certificates) {
-            bail!("--oidc-ca-file: {why}");
+            faults.push(format!("oidc-ca-file: {why}"));
         }
-        let required = self.oidc_required_claim.iter().map(|pair| match pair.split_once('=') {
-            Some((claim, value)) => Ok((claim.to_owned(), value.to_owned())),
-            None => Err(anyhow!("--oidc-required-claim={pair}: expected CLAIM=VALUE")),
-        });
+        let mut required = Vec::new();
+        for pair in &self.oidc_required_claim {
+            match pair.split_once('=') {
+                Some((claim, value)) => required.push((claim.to_owned(), value.to_owned())),
+                None => faults.push(format!("oidc-required-claim: {pair:?}: expected CLAIM=VALUE")),
+            }
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
         let prefix = match (self.oidc_username_prefix.as_deref(), self.oidc_username_claim.as_str()) {
             (Some("-"), _) | (None | Some(""), "email") => String::new(),
             (None | Some(""), _) => format!("{url}#"),
@@ -153,10 +184,10 @@ impl AuthenticationArgs {
             .clone()
             .map(|name| Source::Claim { name, prefix: self.oidc_groups_prefix.clone().unwrap_or_default() });
         Ok(Some(Settings {
-            url: url.clone(),
+            url,
             discovery_url: None,
             authority,
-            audiences: vec![client.clone()],
+            audiences: client.into_iter().collect(),
             algorithms: self.oidc_signing_algs.clone(),
             mapping: Mapping {
                 username: Source::Claim { name: self.oidc_username_claim.clone(), prefix },
@@ -164,63 +195,189 @@ impl AuthenticationArgs {
                 uid: None,
                 extra: Vec::new(),
             },
-            rules: Rules { required: required.collect::<Result<_>>()?, ..Rules::default() },
+            rules: Rules { required, ..Rules::default() },
         }))
     }
 }
 
-/// Who finds out who asks. `anonymous` is what options say.
-pub async fn authenticator(args: &Args, anonymous: bool) -> Result<Authenticator> {
-    let own = service_accounts(args)?;
-    let own_issuers = own_issuers(args);
-    let (issuers, told) = issuers(&args.authentication, &own_issuers)?;
+/// All that is wrong with the options and the files that they name, before anything is begun.
+pub fn check(args: &Args) -> Result<()> {
+    let mut faults = Vec::new();
+    let own = &args.authentication;
+    let mut look = |option: &str, found: Result<()>| {
+        faults.extend(
+            found.err().map(|why| if option.is_empty() { format!("{why:#}") } else { format!("{option}: {why:#}") }),
+        );
+    };
+    look("", own.token_seconds_max().map(drop));
+    look("", own.keys_url("localhost:6443").map(drop));
+    look("token-auth-file", tokens(args).map(drop));
+    look("basic-auth-file", passwords(args).map(drop));
+    look("service-account-issuer", named_issuers(args));
+    look("", service_accounts(args).map(drop));
+    for (option, file) in [
+        ("authentication-kubeconfig", &own.authentication_kubeconfig),
+        ("authentication-token-webhook-config-file", &own.authentication_token_webhook_config_file),
+    ] {
+        look(option, file.as_ref().map_or(Ok(()), |file| kubeconfig(file)));
+    }
+    match told(args) {
+        Ok(_) => {}
+        Err(found) => faults.extend(found),
+    }
+    if faults.is_empty() { Ok(()) } else { Err(anyhow!(joined(&faults))) }
+}
+
+/// Issuers of service account tokens have names, and each its own.
+fn named_issuers(args: &Args) -> Result<()> {
+    let all = &args.service_account_issuer;
+    for (at, issuer) in all.iter().enumerate() {
+        anyhow::ensure!(!issuer.is_empty(), "it contains an empty string");
+        let url = !issuer.contains(':') || issuer.parse::<http::Uri>().is_ok_and(|url| url.scheme().is_some());
+        anyhow::ensure!(url, "{issuer:?} contains a ':' and is no URL");
+        anyhow::ensure!(!all[..at].contains(issuer), "{issuer:?} is there twice");
+    }
+    Ok(())
+}
+
+fn kubeconfig(file: &Path) -> Result<()> {
+    kube::config::Kubeconfig::from_yaml(&read(file)?).map(drop).with_context(|| format!("read {}", file.display()))
+}
+
+fn tokens(args: &Args) -> Result<Arc<HashMap<String, Arc<User>>>> {
+    let Some(file) = &args.token_auth_file else { return Ok(Arc::default()) };
+    static_tokens(&read(file)?)
+        .map(Arc::new)
+        .map_err(|why| anyhow!("token file {:?}, {why}", file.display().to_string()))
+}
+
+fn passwords(args: &Args) -> Result<Arc<Passwords>> {
+    let Some(file) = &args.authentication.basic_auth_file else { return Ok(Arc::default()) };
+    Passwords::read(&read(file)?).map(Arc::new).map_err(|why| anyhow!("{}: {why}", file.display()))
+}
+
+/// Who finds out who asks, and what is counted of it. `anonymous` is what options say.
+pub async fn authenticator(args: &Args, anonymous: bool) -> Result<(Authenticator, Metrics)> {
+    let (own, metrics) = (service_accounts(args)?, Metrics::default());
+    let audiences = own.as_ref().map_or_else(Vec::new, |own| own.audiences.clone());
+    let told = told(args).map_err(|faults| anyhow!(joined(&faults)))?;
     let mut all: Vec<Arc<dyn Elsewhere>> = Vec::new();
-    all.extend(issuers.map(|issuers| issuers as Arc<dyn Elsewhere>));
-    let webhook = &args.authentication;
-    if let Some(file) = &webhook.authentication_token_webhook_config_file {
-        let agent = format!("kube-apiserver/{API_VERSION}");
+    if let Some(issuers) = followed(told.issuers, &told.file, &told.anonymous, own_issuers(args), &metrics) {
+        all.push(Arc::new(Agnostic { inner: issuers, own: audiences }));
+    }
+    let agent = format!("kube-apiserver/{API_VERSION}");
+    let options = &args.authentication;
+    if let Some(file) = &options.authentication_token_webhook_config_file {
         let (version, ttl) =
-            (webhook.authentication_token_webhook_version, webhook.authentication_token_webhook_cache_ttl);
+            (options.authentication_token_webhook_version, options.authentication_token_webhook_cache_ttl);
         let asked = Webhook::new(file, version, ttl, &agent).await;
         all.push(Arc::new(
             asked.with_context(|| format!("--authentication-token-webhook-config-file={}", file.display()))?,
         ));
     }
-    let anonymous = match told {
+    if let Some(file) = &options.authentication_kubeconfig {
+        let asked = Webhook::of_api_server(file, &agent).await;
+        all.push(Arc::new(asked.with_context(|| format!("--authentication-kubeconfig={}", file.display()))?));
+    }
+    let anonymous = match told.anonymous {
         Some(AnonymousUsers { enabled: false, .. }) => Anonymous::Never,
         Some(AnonymousUsers { paths, .. }) if !paths.is_empty() => Anonymous::Paths(paths),
         _ if anonymous => Anonymous::Always,
         _ => Anonymous::Never,
     };
-    Ok(Authenticator {
+    let authenticator = Authenticator {
         anonymous,
-        static_tokens: match &args.token_auth_file {
-            None => Arc::default(),
-            Some(file) => {
-                let tokens = static_tokens(&read(file)?).map_err(|why| anyhow!("{}: {why}", file.display()))?;
-                Arc::new(tokens)
-            }
-        },
+        static_tokens: tokens(args)?,
+        passwords: passwords(args)?,
         service_accounts: own.map(Arc::new),
-        bootstrap_tokens: args.authentication.enable_bootstrap_token_auth,
-        elsewhere: (!all.is_empty()).then(|| Arc::new(Others::new(all)) as Arc<dyn Elsewhere>),
-        request_headers: Arc::new(aggregation::request_headers(args)),
-    })
+        bootstrap_tokens: options.enable_bootstrap_token_auth,
+        elsewhere: (!all.is_empty()).then(|| Arc::new(Others::new(all, metrics.clone())) as Arc<dyn Elsewhere>),
+        request_headers: Arc::new(ArcSwap::from_pointee(aggregation::request_headers(args))),
+    };
+    Ok((authenticator, metrics))
 }
 
-/// The issuers that options or a file name, and whom the file lets be anonymous.
-fn issuers(args: &AuthenticationArgs, own: &[String]) -> Result<(Option<Arc<Issuers>>, Option<AnonymousUsers>)> {
-    let one = args.issuer()?;
-    let Some(file) = &args.authentication_config else {
-        return Ok((one.map(|one| Issuers::start(vec![one])), None));
+/// Asks the API server of `--authentication-kubeconfig` whom to trust, for what options do not say.
+pub async fn look_up(args: &Args, tls: &Arc<LiveTls>, authenticator: &Authenticator) -> Result<()> {
+    let options = &args.authentication;
+    let wanted = Wanted {
+        client_authorities: args.client_ca_file.is_none(),
+        front_proxies: args.front_proxy.requestheader_client_ca_file.is_none(),
     };
-    anyhow::ensure!(one.is_none(), "authentication-config file and oidc-* flags are mutually exclusive");
-    let text = read(file)?;
-    let configuration = Configuration::read(&text, own)
-        .map_err(|faults| anyhow!("{}: {}", file.display(), holdfast_component::options::joined(&faults)))?;
-    let (issuers, anonymous) = (Issuers::start(configuration.issuers), configuration.anonymous);
-    tokio::spawn(issuers.clone().follow(file.clone(), text, anonymous.clone(), own.to_vec()));
-    Ok((Some(issuers), anonymous))
+    let Some(file) = &options.authentication_kubeconfig else { return Ok(()) };
+    if options.authentication_skip_lookup || !(wanted.client_authorities || wanted.front_proxies) {
+        return Ok(());
+    }
+    let agent = format!("kube-apiserver/{API_VERSION}");
+    let place = Place { kubeconfig: Some(file), agent: &agent, ..Place::default() };
+    let api = Arc::new(Api::new(kube::Client::try_from(place.config().await?)?));
+    let tolerates = options.authentication_tolerate_lookup_failure;
+    delegated::look_up(api, wanted, tls, &authenticator.request_headers, tolerates)
+        .await
+        .map_err(|why| anyhow!("--authentication-kubeconfig={}: {why}", file.display()))
+}
+
+/// What options and the file of `--authentication-config` tell of issuers and of who is anonymous.
+struct Told {
+    issuers: Vec<Settings>,
+    anonymous: Option<AnonymousUsers>,
+    /// The file with its text.
+    file: Option<(PathBuf, String)>,
+}
+
+fn told(args: &Args) -> Result<Told, Vec<String>> {
+    let options = &args.authentication;
+    let Some(file) = &options.authentication_config else {
+        let issuers = options.issuer()?.into_iter().collect();
+        return Ok(Told { issuers, anonymous: None, file: None });
+    };
+    let mut faults = Vec::new();
+    if options.uses_oidc() {
+        faults.push("authentication-config file and oidc-* flags are mutually exclusive".to_owned());
+    }
+    let fault = |why: String| format!("authentication-config: {}: {why}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|why| vec![why.to_string()]);
+    let read = text.and_then(|text| Ok((Configuration::read(&text, &own_issuers(args))?, text)));
+    let (configuration, text) = match read {
+        Ok(read) if faults.is_empty() => read,
+        Ok(_) => return Err(faults),
+        Err(found) => return Err(faults.into_iter().chain(found.into_iter().map(fault)).collect()),
+    };
+    if args.anonymous_auth.is_some() && configuration.anonymous.is_some() {
+        return Err(vec![
+            "anonymous-auth cannot be set when the anonymous field is configured in the authentication-config file"
+                .into(),
+        ]);
+    }
+    let Configuration { issuers, anonymous } = configuration;
+    Ok(Told { issuers, anonymous, file: Some((file.clone(), text)) })
+}
+
+/// Begins to ask issuers about themselves, and to follow the file that names them.
+fn followed(
+    issuers: Vec<Settings>,
+    file: &Option<(PathBuf, String)>,
+    anonymous: &Option<AnonymousUsers>,
+    own: Vec<String>,
+    metrics: &Metrics,
+) -> Option<Arc<Issuers>> {
+    if issuers.is_empty() && file.is_none() {
+        return None;
+    }
+    let issuers = Issuers::start(issuers, metrics.clone());
+    if let Some((file, text)) = file {
+        metrics.configured(text);
+        tokio::spawn(issuers.clone().follow(file.clone(), text.clone(), anonymous.clone(), own));
+    }
+    Some(issuers)
+}
+
+/// Whom tokens are for that name nobody.
+pub fn api_audiences(args: &Args) -> Vec<String> {
+    match args.api_audiences.as_slice() {
+        [] => own_issuers(args),
+        audiences => audiences.to_vec(),
+    }
 }
 
 fn own_issuers(args: &Args) -> Vec<String> {
@@ -231,8 +388,10 @@ fn own_issuers(args: &Args) -> Vec<String> {
 }
 
 fn service_accounts(args: &Args) -> Result<Option<ServiceAccountTokens>> {
-    let signing = args.service_account_signing_key_file.as_deref().map(read).transpose()?;
-    let verifying: Vec<String> = args.service_account_key_file.iter().map(read).collect::<Result<_>>()?;
+    let signing = args.service_account_signing_key_file.as_deref().map(read).transpose();
+    let signing = signing.context("service-account-signing-key-file")?;
+    let verifying = args.service_account_key_file.iter().map(read).collect::<Result<Vec<String>>>();
+    let verifying = verifying.context("service-account-key-file")?;
     if signing.is_none() && verifying.is_empty() {
         return Ok(None);
     }

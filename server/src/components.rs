@@ -5,16 +5,18 @@ use crate::apiserver::read;
 use crate::controllers;
 use crate::inside::{InsideAct, InsideClock, InsideFeed};
 use crate::pki::Pki;
-use crate::{scheduling, signing};
+use crate::{scheduling, signing, simulated_metrics};
 use anyhow::{Context, Result, anyhow};
 use holdfast_controllers::Settings;
 use holdfast_controllers::names::Choice;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
+use holdfast_nodes::{metrics, objects};
+use holdfast_outbound::Insiders;
 use holdfast_runtime::{Act, Metrics, Runtime};
 use holdfast_scheduler::Configuration;
-use holdfast_service::Service;
 use holdfast_service::housekeeping::bootstrap;
-use holdfast_world::{Actor, Controller};
+use holdfast_transport_http::Transport;
+use holdfast_world::{Action, Actor, Controller};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -62,7 +64,7 @@ impl Components {
             true => vec![default],
             false => args.controllers.iter().map(String::as_str).collect(),
         };
-        let controllers = controllers::choose(entries.into_iter(), &settings)?;
+        let controllers = controllers::choose(entries.into_iter())?;
         let nodes = args.nodes.unwrap_or(u32::from(!controllers.is_nobody()));
         let node_template = args.node_template.as_deref().map_or_else(|| Ok(Default::default()), node_template)?;
         Ok(Components { controllers, settings, nodes, node_template })
@@ -79,21 +81,34 @@ impl Components {
         self.controllers.runs("serviceaccount-controller")
     }
 
-    /// Starts them over a door; they end with the tasks.
-    pub fn start(&self, service: &Arc<Service>, tasks: &mut JoinSet<()>) {
+    /// The servers of this process that answer for parts of the API.
+    pub fn inside(&self) -> Insiders {
+        match self.nodes {
+            0 => Insiders::new(),
+            _ => simulated_metrics::inside(self.node_template.clone()),
+        }
+    }
+
+    /// Starts them beside a server; they end with the tasks.
+    pub fn start(&self, transport: &Arc<Transport>, tasks: &mut JoinSet<()>) {
         if !self.controllers.is_nobody() {
-            tasks.spawn(scheduling::in_process(Configuration::default(), service.clone()));
+            tasks.spawn(scheduling::in_process(Configuration::default(), transport.clone()));
         }
         let controllers = holdfast_controllers::all(&self.settings);
         let chosen = controllers.into_iter().filter(|controller| self.controllers.runs(controller.name()));
+        let state = transport.service().engine().snapshot();
         let nodes = match self.nodes {
-            0 => Vec::new(),
+            0 => {
+                tasks.spawn(act_all(InsideAct::new(transport), metrics::without(&state).into_iter().collect()));
+                Vec::new()
+            }
             count => {
-                tasks.spawn(make_objects(InsideAct::new(service)));
+                let needed = [objects::rights(), objects::needed(), vec![metrics::api_service()]].concat();
+                tasks.spawn(act_all(InsideAct::new(transport), needed));
                 holdfast_nodes::all(self.node_template.clone(), count)
             }
         };
-        start(service, tasks, chosen.chain(nodes));
+        start(transport, tasks, chosen.chain(nodes));
     }
 }
 
@@ -103,24 +118,24 @@ pub fn node_template(path: &Path) -> Result<holdfast_nodes::Template> {
     holdfast_nodes::Template::parse(&text).map_err(|why| anyhow!("--node-template {}: {why}", path.display()))
 }
 
-/// Makes what simulated nodes need, unless it is there.
-async fn make_objects(act: InsideAct) {
+/// Makes what simulated nodes need, unless it is there, or takes away what they needed.
+async fn act_all(act: InsideAct, actions: Vec<Action>) {
     let user = Arc::new(User::new(bootstrap::USER, &[PRIVILEGED_GROUP]));
     let actor = Actor { user, field_manager: "kube-apiserver" };
-    let objects = holdfast_nodes::objects::rights().into_iter().chain(holdfast_nodes::objects::needed());
-    for action in objects {
+    for action in actions {
         if let Err(refusal) = act.act(&actor, &action).await
             && !refusal.is("AlreadyExists")
         {
-            tracing::warn!("{} {} could not be made: {}", action.resource, action.key, refusal.message);
+            tracing::warn!("{} {}: {}", action.resource, action.key, refusal.message);
         }
     }
 }
 
 /// Starts controllers that share a world.
-fn start(service: &Arc<Service>, tasks: &mut JoinSet<()>, controllers: impl Iterator<Item = Box<dyn Controller>>) {
+fn start(transport: &Arc<Transport>, tasks: &mut JoinSet<()>, controllers: impl Iterator<Item = Box<dyn Controller>>) {
+    let service = transport.service();
     let engine = service.engine().clone();
-    let act = Arc::new(InsideAct::new(service));
+    let act = Arc::new(InsideAct::new(transport));
     let metrics = Arc::new(Metrics::default());
     service.with_registry(|registry| metrics.register(registry));
     let mut runtime = Runtime::new(act, Arc::new(InsideClock(engine.clone())), metrics);

@@ -63,16 +63,19 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     let component = Arc::new(Component::new(KIND, options, flags, profiling)?);
     component.show("kubecontrollermanager.config.k8s.io", controllers.document());
     component.serve(None).await?;
+    controllers.settled.warn();
+    let patience = controllers.controller_shutdown_timeout;
     let own_credentials = controllers.use_service_account_credentials;
     let place = Place { component: component.clone(), kubeconfig: kubeconfig.clone(), rate };
     let work = control(place, chosen, own_credentials);
-    component.work(&settings, kubeconfig.as_deref(), rate, work).await.map(drop)
+    component.work(&settings, kubeconfig.as_deref(), rate, patience, work).await.map(drop)
 }
 
 /// Runs the controllers.
 async fn control(place: Place, chosen: Chosen, own_credentials: bool) -> Result<()> {
     let metrics = Arc::new(Metrics::default());
     metrics.register(&mut Registering(place.component.metrics()));
+    let end = place.component.told_to_end();
     // Watches and tokens are the process's own business, and wait for no controller.
     let root = place.client("shared-informers", None).await.map_err(|why| anyhow!(why))?;
     let act = Arc::new(RemoteAct::new(Arc::new(place), root.clone(), own_credentials));
@@ -86,7 +89,7 @@ async fn control(place: Place, chosen: Chosen, own_credentials: bool) -> Result<
     }
     let driver = runtime.driver();
     let feed = RemoteFeed::new(root, driver.resources().cloned().collect(), driver.sees_everything());
-    runtime.run(feed).await;
+    runtime.run_until(feed, end).await;
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! The options of controllers, and what they come to.
 
+mod node_ranges;
+
 use crate::apiserver::read;
 use crate::settled::{ControllerManager, Settled};
 use crate::signing;
@@ -7,7 +9,8 @@ use anyhow::{Result, anyhow, bail, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_controllers::Settings;
-use holdfast_controllers::names::{Choice, OF_THE_SERVER};
+use holdfast_controllers::names::{Choice, LEFT_OUT, OF_THE_SERVER};
+use holdfast_controllers::settings::{AutoscalingSettings, ServiceSettings};
 use holdfast_world::Controller;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -64,6 +67,22 @@ pub struct Args {
     #[arg(long, default_value_t = 0.55, value_name = "PART", help_heading = "Nodes")]
     unhealthy_zone_threshold: f64,
     #[command(flatten)]
+    autoscaling: AutoscalingArgs,
+    #[command(flatten)]
+    services: ServiceArgs,
+    #[command(flatten)]
+    ranges: node_ranges::Args,
+    /// Keep a volume attached to a node that is not ready for as long as the node says that it uses it. Without this
+    /// it is detached after six minutes.
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    disable_force_detach_on_timeout: bool,
+    /// The private key that signs the tokens of Secrets. Without it they get none.
+    #[arg(long, value_name = "FILE")]
+    service_account_private_key_file: Option<PathBuf>,
+    /// How long what is being done may take to end when the process is asked to.
+    #[arg(long, default_value = "10s", value_parser = parse_duration, value_name = "DURATION")]
+    pub controller_shutdown_timeout: Duration,
+    #[command(flatten)]
     signing: signing::Args,
     /// How long certificates are good, unless a request asks for less.
     #[arg(long, default_value = "8760h0m0s", value_parser = parse_duration, value_name = "DURATION")]
@@ -71,7 +90,90 @@ pub struct Args {
     #[command(flatten)]
     workers: Workers,
     #[command(flatten)]
-    _settled: Settled<ControllerManager>,
+    pub settled: Settled<ControllerManager>,
+}
+
+/// How HorizontalPodAutoscalers work.
+#[derive(clap::Args, Debug)]
+#[group(skip)]
+#[command(next_help_heading = "Autoscaling")]
+struct AutoscalingArgs {
+    /// How often each autoscaler is looked at.
+    #[arg(long, default_value = "15s", value_parser = parse_duration, value_name = "DURATION")]
+    horizontal_pod_autoscaler_sync_period: Duration,
+    /// How far back recommendations count before fewer pods are made of them.
+    #[arg(long, default_value = "5m0s", value_parser = parse_duration, value_name = "DURATION")]
+    horizontal_pod_autoscaler_downscale_stabilization: Duration,
+    /// By which part usage may be off its target before anything is done.
+    #[arg(long, default_value_t = 0.1, value_name = "PART")]
+    horizontal_pod_autoscaler_tolerance: f64,
+    /// How long after a pod's start what it uses of a CPU counts only if it was measured while the pod was ready.
+    #[arg(long, default_value = "5m0s", value_parser = parse_duration, value_name = "DURATION")]
+    horizontal_pod_autoscaler_cpu_initialization_period: Duration,
+    /// How long after its start a pod that is not ready counts as never having been.
+    #[arg(long, default_value = "30s", value_parser = parse_duration, value_name = "DURATION")]
+    horizontal_pod_autoscaler_initial_readiness_delay: Duration,
+}
+
+impl AutoscalingArgs {
+    fn settings(&self) -> Result<AutoscalingSettings> {
+        let tolerance = self.horizontal_pod_autoscaler_tolerance;
+        ensure!(
+            tolerance.is_finite() && tolerance >= 0.0,
+            "--horizontal-pod-autoscaler-tolerance={tolerance}: it is a part of the target, and no less than 0"
+        );
+        Ok(AutoscalingSettings {
+            period_millis: millis(self.horizontal_pod_autoscaler_sync_period),
+            down_window_seconds: seconds(self.horizontal_pod_autoscaler_downscale_stabilization),
+            tolerance,
+            cpu_start_seconds: seconds(self.horizontal_pod_autoscaler_cpu_initialization_period),
+            readiness_seconds: seconds(self.horizontal_pod_autoscaler_initial_readiness_delay),
+        })
+    }
+}
+
+/// How the addresses behind Services are written down.
+#[derive(clap::Args, Debug)]
+#[group(skip)]
+#[command(next_help_heading = "Addresses of Services")]
+struct ServiceArgs {
+    /// How many endpoints a slice holds.
+    #[arg(long, default_value_t = 100, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    max_endpoints_per_slice: u32,
+    /// How many addresses of a subset of Endpoints are copied into slices.
+    #[arg(long, default_value_t = 1000, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    mirroring_max_endpoints_per_subset: u32,
+    /// How long changes of pods may wait for the next one before Endpoints tell of them.
+    #[arg(long, default_value = "0s", value_parser = parse_duration, value_name = "DURATION")]
+    endpoint_updates_batch_period: Duration,
+    /// The same for slices.
+    #[arg(long, default_value = "0s", value_parser = parse_duration, value_name = "DURATION")]
+    endpointslice_updates_batch_period: Duration,
+    /// The same for slices that are copies of Endpoints.
+    #[arg(long, default_value = "0s", value_parser = parse_duration, value_name = "DURATION")]
+    mirroring_endpointslice_updates_batch_period: Duration,
+}
+
+impl ServiceArgs {
+    fn settings(&self) -> ServiceSettings {
+        ServiceSettings {
+            endpoints_per_slice: self.max_endpoints_per_slice as usize,
+            mirrored_per_subset: self.mirroring_max_endpoints_per_subset as usize,
+            endpoints_batch_millis: millis(self.endpoint_updates_batch_period),
+            slices_batch_millis: millis(self.endpointslice_updates_batch_period),
+            mirrored_batch_millis: millis(self.mirroring_endpointslice_updates_batch_period),
+        }
+    }
+}
+
+/// In whole seconds, of which a part counts as one.
+fn seconds(duration: Duration) -> i64 {
+    let part = u64::from(duration.subsec_nanos() > 0);
+    i64::try_from(duration.as_secs().saturating_add(part)).unwrap_or(i64::MAX)
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Which controllers run, and how.
@@ -82,7 +184,6 @@ pub struct Chosen {
 
 impl Args {
     pub fn settings(&self) -> Result<Settings> {
-        let seconds = |duration: Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
         for (option, part) in [
             ("node-eviction-rate", self.node_eviction_rate),
             ("secondary-node-eviction-rate", self.secondary_node_eviction_rate),
@@ -100,8 +201,13 @@ impl Args {
             claim_binder_period_seconds: seconds(self.pvclaimbinder_sync_period),
             dynamic_provisioning: self.enable_dynamic_provisioning,
             host_path_provisioner: self.enable_hostpath_provisioner,
+            account_tokens: self.service_account_private_key_file.as_deref().map(signing::token_signer).transpose()?,
+            force_detach: !self.disable_force_detach_on_timeout,
+            services: self.services.settings(),
+            autoscaling: self.autoscaling.settings()?,
             ..Settings::default()
         };
+        self.ranges.apply(&mut settings)?;
         let nodes = &mut settings.nodes;
         nodes.monitor_grace_seconds = seconds(self.node_monitor_grace_period);
         nodes.startup_grace_seconds = seconds(self.node_startup_grace_period);
@@ -115,15 +221,19 @@ impl Args {
     /// The controllers that are to run.
     pub fn chosen(&self) -> Result<Chosen> {
         let settings = self.settings()?;
-        let choice = choose(self.controllers.iter().map(String::as_str), &settings)?;
+        let choice = choose(self.controllers.iter().map(String::as_str))?;
         if let Some(name) = choice.named().find(|name| OF_THE_SERVER.contains(name)) {
             bail!("--controllers: {name} is none of this process: an API server of Holdfast does its work itself");
         }
         let collects = |name: &str| self.enable_garbage_collector || name != "garbage-collector-controller";
-        let controllers = holdfast_controllers::all(&settings)
+        let controllers: Vec<Box<dyn Controller>> = holdfast_controllers::all(&settings)
             .into_iter()
             .filter(|controller| choice.runs(controller.name()) && collects(controller.name()))
             .collect();
+        let is_there = |name: &str| controllers.iter().any(|controller| controller.name() == name);
+        for name in choice.named().filter(|name| !is_there(name)) {
+            tracing::warn!("{name} does not start: an option that it needs is missing");
+        }
         Ok(Chosen { controllers, workers: self.workers.0.clone() })
     }
 
@@ -146,12 +256,12 @@ impl Chosen {
     }
 }
 
-/// Reads `--controllers`. What is asked for by name must be built.
-pub fn choose<'a>(entries: impl Iterator<Item = &'a str>, settings: &Settings) -> Result<Choice> {
+/// Reads `--controllers`. What is asked for by name must be there.
+pub fn choose<'a>(entries: impl Iterator<Item = &'a str>) -> Result<Choice> {
     let choice = Choice::parse(entries).map_err(|why| anyhow!("--controllers: {why}"))?;
-    let built: Vec<&str> = holdfast_controllers::all(settings).iter().map(|controller| controller.name()).collect();
-    if let Some(name) = choice.named().find(|name| !built.contains(name) && !OF_THE_SERVER.contains(name)) {
-        bail!("--controllers: {name} is not built yet");
+    let left_out = |name: &&str| LEFT_OUT.iter().find(|(left, _)| left == name);
+    if let Some((name, why)) = choice.named().find_map(|name| left_out(&name)) {
+        bail!("--controllers: there is no {name} here: {why}");
     }
     Ok(choice)
 }
@@ -246,9 +356,45 @@ mod tests {
                 .contains(&"garbage-collector-controller".to_owned())
         );
         let refused = chosen(&["--controllers=*,selinux-warning-controller"]).expect_err("not built");
-        assert_eq!(refused, "--controllers: selinux-warning-controller is not built yet");
+        let expected = "there is no selinux-warning-controller here: volumes of this process have no labels of SELinux";
+        assert!(refused.ends_with(expected), "{refused}");
+        assert!(chosen(&["--controllers=*,nodeipam"]).is_ok(), "without --allocate-node-cidrs it does not start");
         let refused = chosen(&["--controllers=namespace"]).expect_err("the server's");
         assert!(refused.contains("namespace-controller is none of this process"), "{refused}");
+    }
+
+    #[test]
+    fn options_come_to_settings() {
+        let settings = |options: &[&str]| {
+            let cli = Cli::try_parse_from(["holdfast"].iter().chain(options)).map_err(|error| error.to_string())?;
+            cli.controllers.settings().map_err(|error| error.to_string())
+        };
+        let read = settings(&[
+            "--horizontal-pod-autoscaler-sync-period=500ms",
+            "--horizontal-pod-autoscaler-downscale-stabilization=1500ms",
+            "--horizontal-pod-autoscaler-tolerance=0.2",
+            "--max-endpoints-per-slice=7",
+            "--endpoint-updates-batch-period=2s",
+            "--disable-force-detach-on-timeout",
+        ])
+        .expect("settings");
+        assert_eq!((read.autoscaling.period_millis, read.autoscaling.down_window_seconds), (500, 2));
+        assert_eq!((read.services.endpoints_per_slice, read.services.endpoints_batch_millis), (7, 2000));
+        assert!(!read.force_detach && (read.autoscaling.tolerance - 0.2).abs() < 1e-9);
+        let usual = settings(&[]).expect("defaults");
+        let expected = Settings::default();
+        assert_eq!(format!("{usual:?}"), format!("{expected:?}"), "the options' defaults are those of the settings");
+        for (option, why) in [
+            ("--horizontal-pod-autoscaler-tolerance=-1", "no less than 0"),
+            ("--horizontal-pod-autoscaler-tolerance=NaN", "no less than 0"),
+            ("--max-endpoints-per-slice=1001", "1001"),
+            ("--mirroring-max-endpoints-per-subset=0", "0"),
+            ("--endpoint-updates-batch-period=5", "missing unit"),
+            ("--service-account-private-key-file=/none", "/none"),
+        ] {
+            let refused = settings(&[option]).expect_err(option);
+            assert!(refused.contains(why), "{option}: {refused}");
+        }
     }
 
     #[test]

@@ -4,13 +4,23 @@ use crate::admission::AdmissionArgs;
 use crate::audit::AuditArgs;
 use crate::authentication::AuthenticationArgs;
 use crate::authorization::AuthorizationArgs;
+use crate::cluster::ClusterArgs;
+use crate::encryption::EncryptionArgs;
+use crate::offered::OfferArgs;
+use crate::serving::ServingArgs;
 use crate::settled::{self, Settled};
-use clap::ArgAction;
+use anyhow::{Result, anyhow};
+use clap::{ArgAction, Command};
 use holdfast_chronicle::log::HistoryArgs;
-use holdfast_component::gates::GateArgs;
+use holdfast_component::gates::{GateArgs, Gates};
 use holdfast_component::logging::LoggingArgs;
-use holdfast_component::values::parse_duration;
+use holdfast_component::options::{DebuggingArgs, MetricsArgs};
+use holdfast_component::serving::paths::version;
+use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_core::kinds::core::ServiceRange;
+use holdfast_core::kinds::offered::NEWEST;
+use holdfast_transport_http::paths::API_VERSION;
+use std::any::TypeId;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -19,6 +29,9 @@ use std::time::Duration;
 /// Options of `holdfast apiserver`; `holdfast up` takes them too.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Args {
+    /// Print the version and end: of what it is compatible with, or, with =raw, all that is known of it.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = ["true", "false", "raw"], value_name = "FORM")]
+    pub version: Option<String>,
     /// Folder of the event log and, with `up`, of keys and certificates [default: ./holdfast-data].
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
@@ -42,6 +55,7 @@ pub struct Args {
     /// Certificate of the server, with its authorities behind it.
     #[arg(long, requires = "tls_private_key_file", value_name = "FILE")]
     pub tls_cert_file: Option<PathBuf>,
+    /// Private key of that certificate.
     #[arg(long, requires = "tls_cert_file", value_name = "FILE")]
     pub tls_private_key_file: Option<PathBuf>,
     /// Cipher suites by their names in Go [default: all that are safe].
@@ -60,9 +74,9 @@ pub struct Args {
     /// Client certificates that these authorities signed are users: the common name, organizations as groups.
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
-    /// Requests without credentials are system:anonymous.
-    #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
-    pub anonymous_auth: bool,
+    /// Requests without credentials are system:anonymous [default: true].
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub anonymous_auth: Option<bool>,
     /// Lines of `token,user,uid,"group,group"`.
     #[arg(long, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
@@ -76,7 +90,7 @@ pub struct Args {
     #[arg(long, value_name = "URL")]
     pub service_account_issuer: Vec<String>,
     /// Audiences that tokens must be for [default: the issuer].
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, alias = "service-account-api-audiences", value_delimiter = ',')]
     pub api_audiences: Vec<String>,
     #[command(flatten)]
     pub authorization: AuthorizationArgs,
@@ -98,10 +112,18 @@ pub struct Args {
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub namespace_grace_period: Option<Duration>,
 
-    /// Reading requests in progress at most; 0 for no limit. Watches do not count.
+    /// Objects of a collection that are deleted at once; below 1 means 1 [default: 256].
+    #[arg(long, allow_hyphen_values = true, value_name = "COUNT")]
+    pub delete_collection_workers: Option<i64>,
+
+    /// Requests wait for their turn by flow schemas and priority levels, and both limits together are the seats that
+    /// levels share; false: a request over its limit is refused.
+    #[arg(long, alias = "enable-inflight-quota-handler", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    pub enable_priority_and_fairness: bool,
+    /// Reading requests in progress at most; without priority and fairness 0 means no limit. Watches do not count.
     #[arg(long, default_value_t = 400)]
     pub max_requests_inflight: u32,
-    /// Writing requests in progress at most; 0 for no limit.
+    /// Writing requests in progress at most; without priority and fairness 0 means no limit.
     #[arg(long, default_value_t = 200)]
     pub max_mutating_requests_inflight: u32,
 
@@ -115,9 +137,21 @@ pub struct Args {
     #[command(flatten)]
     pub history: HistoryArgs,
     #[command(flatten)]
+    pub encryption: EncryptionArgs,
+    #[command(flatten)]
     pub authentication: AuthenticationArgs,
     #[command(flatten)]
     pub front_proxy: FrontProxyArgs,
+    #[command(flatten)]
+    pub offered: OfferArgs,
+    #[command(flatten)]
+    pub serving: ServingArgs,
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
+    #[command(flatten)]
+    pub debugging: DebuggingArgs,
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
     #[command(flatten)]
     pub gates: GateArgs,
     #[command(flatten)]
@@ -131,8 +165,35 @@ impl Args {
         self.data_dir.as_deref().unwrap_or(Path::new("./holdfast-data"))
     }
 
+    /// The text that `--version` asks for, if it asks for any.
+    pub fn version_text(&self) -> Option<String> {
+        match self.version.as_deref()? {
+            "true" => Some(format!("Kubernetes {API_VERSION}")),
+            "raw" => Some(version(API_VERSION).to_string()),
+            _ => None,
+        }
+    }
+
     pub fn port(&self) -> u16 {
         self.secure_port.unwrap_or(6443)
+    }
+
+    /// Every gate with its value, by the release for which the server stands.
+    pub fn gates(&self) -> Result<Gates> {
+        let release = self.offered.offer().map_or(NEWEST, |(offer, _)| offer.release);
+        self.gates.gates_of(release).map_err(|why| anyhow!("--feature-gates: {why}"))
+    }
+
+    /// All that is wrong with the options that their own forms do not show.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = self.serving.manners().err().unwrap_or_default();
+        let (range, ports) = (self.service_cluster_ip_range, self.service_node_port_range);
+        faults.extend(self.cluster.faults(range, ports, self.advertise_address));
+        faults.extend(self.metrics.shown().err().into_iter().flatten());
+        faults.extend(self.serving.tracing().err().map(|why| why.to_string()));
+        faults.extend(self.offered.offer().err().into_iter().flatten());
+        faults.extend(self.gates().err().map(|why| why.to_string()));
+        faults
     }
 }
 
@@ -142,6 +203,7 @@ pub struct FrontProxyArgs {
     /// Certificate by which this server proves to others that it may speak for its users.
     #[arg(long, requires = "proxy_client_key_file", value_name = "FILE")]
     pub proxy_client_cert_file: Option<PathBuf>,
+    /// Private key of that certificate.
     #[arg(long, requires = "proxy_client_cert_file", value_name = "FILE")]
     pub proxy_client_key_file: Option<PathBuf>,
     /// Requests for other servers go to the endpoints of their services, not to the services' addresses.
@@ -200,11 +262,47 @@ pub fn normalized(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
             Some((name, value)) => (name, Some(value)),
             None => (text, None),
         };
-        let name = name.replace('_', "-");
+        let name = real(name);
         value.map_or_else(|| name.clone(), |value| format!("{name}={value}")).into()
     };
     arguments.map(normalize).collect()
 }
+
+/// Arguments without those options of files and texts whose value is empty: scripts give them so, and mean the default.
+pub fn without_empty(arguments: Vec<OsString>, command: &Command) -> Vec<OsString> {
+    let is_optional = |name: &str| {
+        let arg = command.get_arguments().find(|arg| arg.get_long() == Some(name));
+        arg.is_some_and(|arg| {
+            let kind = arg.get_value_parser().type_id();
+            let is_text = kind == TypeId::of::<String>() || kind == TypeId::of::<PathBuf>();
+            let is_one_or_list = matches!(arg.get_action(), ArgAction::Set) || arg.get_value_delimiter().is_some();
+            is_text && is_one_or_list && arg.get_default_values().is_empty()
+        })
+    };
+    let mut kept = Vec::with_capacity(arguments.len());
+    let mut arguments = arguments.into_iter().peekable();
+    while let Some(argument) = arguments.next() {
+        if argument == "--" {
+            kept.push(argument);
+            kept.extend(arguments);
+            break;
+        }
+        let option = argument.to_str().and_then(|text| text.strip_prefix("--")).unwrap_or_default();
+        match option.split_once('=') {
+            Some((name, "")) if is_optional(name) => {}
+            None if arguments.peek().is_some_and(|next| next.is_empty()) && is_optional(option) => _ = arguments.next(),
+            _ => kept.push(argument),
+        }
+    }
+    kept
+}
+
+/// Names that stand where others cannot print Kubernetes' own.
+fn real(name: &str) -> String {
+    PLACEHOLDERS.iter().fold(name.replace('_', "-"), |name, (placeholder, real)| name.replace(placeholder, real))
+}
+
+const PLACEHOLDERS: [(&str, &str); 2] = [("<vendor>-", "kubernetes-"), ("<cloud>", "gce")];
 
 #[cfg(test)]
 mod tests {
@@ -221,9 +319,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_given_as_empty_is_not_given() {
+        use clap::{CommandFactory, Parser};
+        #[derive(Parser)]
+        struct Cli {
+            #[command(flatten)]
+            args: Args,
+        }
+        let given = [
+            "--token-auth-file=",
+            "--authorization-mode=",
+            "--runtime-config",
+            "",
+            "--v=",
+            "--service-account-issuer=",
+            "--",
+            "--token-auth-file=",
+        ];
+        let kept = without_empty(given.map(OsString::from).into(), &Cli::command());
+        assert_eq!(kept, ["--authorization-mode=", "--v=", "--service-account-issuer=", "--", "--token-auth-file="]);
+    }
+
+    #[test]
     fn names_may_be_written_with_underscores() {
-        let given = ["holdfast", "up", "--data_dir=/a_b", "--", "--x_y"].map(OsString::from);
-        let expected = ["holdfast", "up", "--data-dir=/a_b", "--", "--x_y"].map(OsString::from);
+        let vendor = "--<vendor>-service-node-port=1";
+        let given = ["holdfast", "up", "--data_dir=/a_b", vendor, "--", "--x_y"].map(OsString::from);
+        let real = "--kubernetes-service-node-port=1";
+        let expected = ["holdfast", "up", "--data-dir=/a_b", real, "--", "--x_y"].map(OsString::from);
         assert_eq!(normalized(given.into_iter()), expected);
     }
 }

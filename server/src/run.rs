@@ -20,30 +20,31 @@ pub struct Args {
     cluster: bool,
 }
 
-pub fn run(args: Args) -> ExitCode {
-    run::exit_code(try_run(args))
+pub fn run(args: Args, flags: Vec<(String, String)>) -> ExitCode {
+    run::exit_code(try_run(args, flags))
 }
 
-fn try_run(args: Args) -> Result<u8> {
+fn try_run(args: Args, flags: Vec<(String, String)>) -> Result<u8> {
     let Args { run, mut up, cluster } = args;
     let _log = log_to_files(&mut up.server.logging)?;
-    run::run(run, up.server.data_dir.take(), OnThisMachine { up, cluster })
+    run::run(run, up.server.data_dir.take(), OnThisMachine { up, cluster, flags })
 }
 
 /// A whole cluster in this process.
 struct OnThisMachine {
     up: up::Args,
     cluster: bool,
+    flags: Vec<(String, String)>,
 }
 
 impl Cluster for OnThisMachine {
     fn serve(self, data: &Path, keep: bool, work: impl AsyncFnOnce(Access) -> Result<u8>) -> Result<u8> {
-        let OnThisMachine { mut up, cluster } = self;
+        let OnThisMachine { mut up, cluster, flags } = self;
         up.server.data_dir = Some(data.to_owned());
         // Many run side by side.
         up.server.secure_port.get_or_insert(0);
         let lasting = if keep { Lasting::Kept } else { Lasting::Fleeting };
-        let (server, admin) = up::prepare(up, lasting, if cluster { "*" } else { "-*" })?;
+        let (server, admin) = up::prepare(up, flags, lasting, if cluster { "*" } else { "-*" })?;
         server.serve(async |address, _: &mut Signals| {
             let url = admin.welcome(address)?;
             work(Access { url, kubeconfig: admin.kubeconfig }).await

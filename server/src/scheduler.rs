@@ -111,7 +111,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     let settings = election(&configuration.leader_election);
     let api = component.api(kubeconfig.as_deref(), rate).await?;
     let work = work(configuration, &component, api.client().clone());
-    component.work(&settings, kubeconfig.as_deref(), rate, work).await.map(drop)
+    component.work(&settings, kubeconfig.as_deref(), rate, Duration::ZERO, work).await.map(drop)
 }
 
 /// The work of a scheduler: it follows the cluster from the beginning on, unless it shall wait until it leads, and

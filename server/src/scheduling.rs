@@ -4,18 +4,19 @@ use crate::inside::{InsideAct, InsideFeed};
 use holdfast_runtime::scheduling::metrics::Metrics;
 use holdfast_runtime::scheduling::{Work, resources, run};
 use holdfast_scheduler::Configuration;
-use holdfast_service::Service;
+use holdfast_transport_http::Transport;
 use std::sync::Arc;
 use tokio::sync::watch;
 
 /// Schedules pods for as long as the engine is there.
-pub async fn in_process(configuration: Configuration, service: Arc<Service>) {
+pub async fn in_process(configuration: Configuration, transport: Arc<Transport>) {
+    let service = transport.service();
     let metrics = Arc::new(Metrics::default());
     service.with_registry(|registry| metrics.register(registry));
     // Nobody else schedules in this process.
     let (_leads, leads) = watch::channel(true);
     let configuration = Arc::new(configuration);
-    let act = Arc::new(InsideAct::new(&service));
+    let act = Arc::new(InsideAct::new(&transport));
     let feed = InsideFeed::new(service.engine().clone(), resources(), false);
     run(Work { configuration, act, metrics, leads, synced: Arc::default() }, feed).await;
 }

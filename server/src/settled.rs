@@ -4,22 +4,36 @@
 //! other: nobody is promised what does not happen. Those that are neither built nor settled are
 //! [`not_built`](crate::not_built).
 
-mod runtime_config;
-
 use clap::builder::ValueParser;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use holdfast_component::values::{parse_bool, parse_duration};
 use std::marker::PhantomData;
+use std::net::IpAddr;
 
 /// Options of one command, as clap takes them.
 #[derive(Debug, Clone)]
-pub struct Settled<T>(PhantomData<T>);
+pub struct Settled<T> {
+    /// Those that were given and whose users are told.
+    gone: Vec<&'static Row>,
+    of: PhantomData<T>,
+}
+
+impl<T> Settled<T> {
+    /// Tells once of the options that say something about what is no more.
+    pub fn warn(&self) {
+        for row in &self.gone {
+            tracing::warn!("Flag --{} has been deprecated, it has no effect: {}", row.name, row.because);
+        }
+    }
+}
 
 /// Whose options they are.
 pub trait Options: Send + Sync + 'static {
     const OPTIONS: &'static [Row];
 }
 
+#[derive(Debug)]
 pub struct Row {
     name: &'static str,
     form: Form,
@@ -27,6 +41,8 @@ pub struct Row {
     takes: fn(&str) -> Result<(), String>,
     /// Why nothing depends on it.
     because: &'static str,
+    /// Kubernetes has given it up, and so should whoever still gives it.
+    gone: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +53,12 @@ enum Form {
 }
 
 const fn row(name: &'static str, form: Form, takes: fn(&str) -> Result<(), String>, because: &'static str) -> Row {
-    Row { name, form, takes, because }
+    Row { name, form, takes, because, gone: false }
+}
+
+/// One that Kubernetes has given up, or that is about what is not here: who gives it is told once.
+const fn gone(name: &'static str, form: Form, takes: fn(&str) -> Result<(), String>, because: &'static str) -> Row {
+    Row { name, form, takes, because, gone: true }
 }
 
 impl Row {
@@ -53,11 +74,14 @@ impl Row {
 }
 
 impl<T: Options> clap::FromArgMatches for Settled<T> {
-    fn from_arg_matches(_: &ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Settled(PhantomData))
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let is_given = |row: &&Row| matches.value_source(row.name) == Some(ValueSource::CommandLine);
+        let gone = T::OPTIONS.iter().filter(|row| row.gone).filter(is_given).collect();
+        Ok(Settled { gone, of: PhantomData })
     }
 
-    fn update_from_arg_matches(&mut self, _: &ArgMatches) -> Result<(), clap::Error> {
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
 }
@@ -102,6 +126,24 @@ fn no(text: &str) -> Result<(), String> {
     }
 }
 
+fn no_signer(text: &str) -> Result<(), String> {
+    match text {
+        "" => Ok(()),
+        _ => {
+            Err("no other process is asked to sign tokens: they are signed with --service-account-signing-key-file"
+                .into())
+        }
+    }
+}
+
+fn unthrottled(text: &str) -> Result<(), String> {
+    match text.parse::<i64>() {
+        Ok(0) => Ok(()),
+        Ok(_) => Err("streams to nodes, which it would slow down, are not built yet".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 fn etcd3(text: &str) -> Result<(), String> {
     match text {
         "" | "etcd3" => Ok(()),
@@ -115,24 +157,84 @@ pub enum ApiServer {}
 
 impl Options for ApiServer {
     const OPTIONS: &'static [Row] = &[
+        gone("address", Form::Value, address, NO_PLAIN_PORT),
         row("allow-privileged", Form::Switch, yes, "True: privileged containers are allowed"),
-        row("contention-profiling", Form::Switch, no, "False: there are no profiles"),
+        gone("audit-dynamic-configuration", Form::Switch, no, "False: Kubernetes gave up dynamic audit sinks in 1.19"),
+        gone("azure-container-registry-config", Form::Value, nothing, "Nothing: it is an option of node agents"),
+        gone("cloud-config", Form::Value, nothing, NO_CLOUD_HERE),
+        gone("cloud-provider", Form::Value, no_cloud, NO_CLOUD_HERE),
+        gone("cloud-provider-gce-l7lb-src-cidrs", Form::Value, networks, "Any networks: nobody here sets up firewalls"),
+        gone("cloud-provider-gce-lb-src-cidrs", Form::Value, networks, "Any networks: nobody here sets up firewalls"),
         row("default-watch-cache-size", Form::Value, number, "Any: watches are served from the log"),
         row("deserialization-cache-size", Form::Value, number, "Any: there is no such cache"),
         row("enable-logs-handler", Form::Switch, no, "False: logs are not served"),
-        row("profiling", Form::Switch, no, "False: there are no profiles"),
+        gone("enable-swagger-ui", Form::Switch, boolean, "Any: there is no such page, as in Kubernetes since 1.14"),
+        gone("experimental-logging-sanitization", Form::Switch, no, "False: from -v=8 on, lines tell what passes"),
+        gone("insecure-bind-address", Form::Value, address, NO_PLAIN_PORT),
+        gone("insecure-port", Form::Value, no_port, NO_PLAIN_PORT),
+        gone("master-service-namespace", Form::Value, any, "Any: the service kubernetes is in default"),
         row(
-            "runtime-config",
+            "max-connection-bytes-per-sec",
             Form::Value,
-            runtime_config::takes,
-            "APIs to turn on; all are on, and none can be turned off",
+            unthrottled,
+            "0: no throttle. It is for streams to nodes, and none is piped to a node yet",
         ),
+        gone("repair-malformed-updates", Form::Switch, yes, "True: an update without uid has that of the object"),
         row("service-account-lookup", Form::Switch, yes, "True: accounts of tokens are always looked up"),
+        row(
+            "service-account-signing-endpoint",
+            Form::Value,
+            no_signer,
+            "Empty: tokens are signed with --service-account-signing-key-file",
+        ),
         row("storage-backend", Form::Value, etcd3, "etcd3: it says nothing about the embedded log"),
+        row(
+            "storage-initialization-timeout",
+            Form::Value,
+            duration,
+            "Any: the server is ready when the log has been read, and listens only then",
+        ),
         row("storage-media-type", Form::Value, any, "Any: the log has a format of its own"),
+        gone("storage-versions", Form::Value, any, "Any: the log has a format of its own"),
+        row("target-ram-mb", Form::Value, number, "Any: it sized watch caches, and there are none"),
         row("watch-cache", Form::Switch, boolean, "Any: reads and watches are always served from memory"),
         row("watch-cache-sizes", Form::Value, any, "Any: watches are served from the log"),
     ];
+}
+
+const NO_PLAIN_PORT: &str = "There is no port without TLS";
+const NO_CLOUD_HERE: &str = "No cloud is built in, as in Kubernetes since 1.31";
+
+fn nothing(text: &str) -> Result<(), String> {
+    match text {
+        "" => Ok(()),
+        _ => Err("nothing here would read it".into()),
+    }
+}
+
+fn address(text: &str) -> Result<(), String> {
+    text.parse::<IpAddr>().map(|_| ()).map_err(|error| error.to_string())
+}
+
+/// A port without TLS, authentication or authorization is what nobody gets.
+fn no_port(text: &str) -> Result<(), String> {
+    match text.parse::<u16>().map_err(|error| error.to_string())? {
+        0 => Ok(()),
+        _ => Err("there is no port without TLS: give 0, and use --secure-port".into()),
+    }
+}
+
+fn networks(text: &str) -> Result<(), String> {
+    let is_network = |part: &str| {
+        let (address, bits) = part.split_once('/')?;
+        let bits: u8 = bits.parse().ok()?;
+        let address: IpAddr = address.parse().ok()?;
+        (bits <= if address.is_ipv4() { 32 } else { 128 }).then_some(())
+    };
+    match text.split(',').filter(|part| !part.is_empty()).find(|part| is_network(part).is_none()) {
+        None => Ok(()),
+        Some(part) => Err(format!("invalid CIDR address: {part}")),
+    }
 }
 
 /// Of `holdfast controller-manager`.
@@ -142,20 +244,49 @@ pub enum ControllerManager {}
 impl Options for ControllerManager {
     const OPTIONS: &'static [Row] = &[
         row("allow-untagged-cloud", Form::Switch, no, NO_CLOUD),
+        row(
+            "attach-detach-reconcile-sync-period",
+            Form::Value,
+            duration,
+            "Any: what is attached is looked at with every change",
+        ),
+        row("cidr-allocator-type", Form::Value, range_allocator, "RangeAllocator: the others are clouds' own"),
+        row("cloud-config", Form::Value, nothing, NO_CLOUD),
         row("cloud-provider", Form::Value, no_cloud, NO_CLOUD),
         row("cluster-name", Form::Value, any, NO_CLOUD),
         row("configure-cloud-routes", Form::Switch, boolean, NO_CLOUD),
         row("controller-start-interval", Form::Value, zero, "0s: controllers start together"),
+        row("disable-attach-detach-reconcile-sync", Form::Switch, boolean, "Any: there is nothing to reconcile"),
+        row("enable-leader-migration", Form::Switch, no, NO_MIGRATION),
+        row("external-cloud-volume-plugin", Form::Value, nothing, NO_CLOUD),
+        row("flex-volume-plugin-dir", Form::Value, any, "Any: no Flexvolume driver runs in this process"),
+        row("leader-migration-config", Form::Value, nothing, NO_MIGRATION),
         row("min-resync-period", Form::Value, duration, "Any: nothing is looked at again only because time passes"),
         row("namespace-sync-period", Form::Value, duration, "Any: the API server empties namespaces itself"),
         row("node-monitor-period", Form::Value, duration, "Any: a node is looked at when its time is over"),
         row("node-sync-period", Form::Value, duration, NO_CLOUD),
+        row("pv-recycler-increment-timeout-nfs", Form::Value, number, NO_RECYCLER),
+        row("pv-recycler-minimum-timeout-hostpath", Form::Value, number, NO_RECYCLER),
+        row("pv-recycler-minimum-timeout-nfs", Form::Value, number, NO_RECYCLER),
+        row("pv-recycler-pod-template-filepath-hostpath", Form::Value, nothing, NO_RECYCLER),
+        row("pv-recycler-pod-template-filepath-nfs", Form::Value, nothing, NO_RECYCLER),
+        row("pv-recycler-timeout-increment-hostpath", Form::Value, number, NO_RECYCLER),
         row("resource-quota-sync-period", Form::Value, duration, "Any: what is used is counted with every change"),
         row("route-reconciliation-period", Form::Value, duration, NO_CLOUD),
     ];
 }
 
 const NO_CLOUD: &str = "It is about a cloud, and this process has none";
+const NO_MIGRATION: &str = "No controller of this process moves to a cloud controller manager";
+const NO_RECYCLER: &str =
+    "No volume is recycled: the policy Recycle is for NFS and folders of hosts, and long deprecated";
+
+fn range_allocator(text: &str) -> Result<(), String> {
+    match text {
+        "RangeAllocator" => Ok(()),
+        other => Err(format!("{other:?}: no cloud gives ranges to nodes here")),
+    }
+}
 
 fn no_cloud(text: &str) -> Result<(), String> {
     match text {
@@ -220,6 +351,29 @@ mod tests {
         etcd: Settled<Etcd>,
     }
 
+    #[derive(Parser)]
+    struct Manager {
+        #[command(flatten)]
+        settled: Settled<ControllerManager>,
+    }
+
+    #[test]
+    fn what_was_given_to_no_effect_is_known() {
+        let manager =
+            Manager::try_parse_from(["holdfast", "--cluster-name=c", "--pv-recycler-minimum-timeout-nfs", "9"]);
+        let manager = manager.expect("options that are settled");
+        assert_eq!(manager.settled.given, ["cluster-name", "pv-recycler-minimum-timeout-nfs"]);
+        for refused in [
+            "--enable-leader-migration",
+            "--leader-migration-config=f",
+            "--cidr-allocator-type=CloudAllocator",
+            "--cloud-config=f",
+            "--pv-recycler-pod-template-filepath-nfs=f",
+        ] {
+            assert!(Manager::try_parse_from(["holdfast", refused]).is_err(), "{refused}");
+        }
+    }
+
     fn verdict(options: &[&str]) -> Result<(), String> {
         let arguments = ["holdfast"].into_iter().chain(options.iter().copied());
         Cli::try_parse_from(arguments).map(|_| ()).map_err(|error| error.to_string())
@@ -237,9 +391,8 @@ mod tests {
         for options in [
             &["--allow-privileged"][..],
             &["--allow-privileged=true", "--watch-cache=false", "--watch-cache"],
-            &["--runtime-config=api/all=true", "--runtime-config=api/v1,batch/v1=true"],
-            &["--runtime-config=resource.k8s.io/v1beta1=true,apps/v1/deployments=true", "--runtime-config="],
-            &["--storage-backend=etcd3", "--storage-media-type=", "--profiling=false"],
+            &["--storage-backend=etcd3", "--storage-media-type=", "--insecure-port=0", "--address=127.0.0.1"],
+            &["--cloud-provider=external", "--cloud-config=", "--cloud-provider-gce-lb-src-cidrs=10.0.0.0/8,::/0"],
             &["--listen-peer-urls=http://localhost:0", "--data-dir", "/tmp/x", "--quota-backend-bytes=1"],
         ] {
             assert_eq!(verdict(options), Ok(()), "{options:?}");
@@ -247,17 +400,22 @@ mod tests {
     }
 
     #[test]
+    fn what_kubernetes_gave_up_is_told_of() {
+        let cli = Cli::parse_from(["holdfast", "--insecure-port=0", "--watch-cache=true", "--cloud-provider="]);
+        let names: Vec<&str> = cli.api_server.gone.iter().map(|row| row.name).collect();
+        assert_eq!(names, ["cloud-provider", "insecure-port"]);
+    }
+
+    #[test]
     fn what_does_not_happen_is_refused_by_name() {
         for (option, why) in [
             ("--allow-privileged=false", "always true here"),
             ("--allow-privileged=maybe", "invalid syntax"),
-            ("--profiling", "always false here"),
-            ("--runtime-config=api/all=false", "cannot be turned off"),
-            ("--runtime-config=batch/v1=false", "cannot be turned off"),
-            ("--runtime-config=batch/v9=true", "batch/v9 is not served"),
-            ("--runtime-config=apps/v1/nonsense=true", "apps/v1/nonsense is not served"),
-            ("--runtime-config=nonsense.io/v1", "nonsense.io/v1 is not served"),
-            ("--runtime-config=batch/v1=perhaps", "invalid syntax"),
+            ("--insecure-port=8080", "no port without TLS"),
+            ("--cloud-provider=aws", "no cloud is built in"),
+            ("--cloud-config=/etc/cloud.conf", "nothing here would read it"),
+            ("--cloud-provider-gce-l7lb-src-cidrs=10.0.0.0/33", "invalid CIDR address"),
+            ("--audit-dynamic-configuration", "always false here"),
             ("--storage-backend=etcd2", "etcd2"),
             ("--watch-cache=perhaps", "invalid syntax"),
             ("--default-watch-cache-size=x", "invalid digit"),

@@ -26,26 +26,31 @@ pub struct Args {
     /// Certificate of the authority that signs for all signers of the cluster.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_key_file")]
     cluster_signing_cert_file: Option<PathBuf>,
+    /// Private key of that certificate.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_cert_file")]
     cluster_signing_key_file: Option<PathBuf>,
     /// The same for kubernetes.io/kubelet-serving alone.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_kubelet_serving_key_file")]
     cluster_signing_kubelet_serving_cert_file: Option<PathBuf>,
+    /// Private key of that certificate.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_kubelet_serving_cert_file")]
     cluster_signing_kubelet_serving_key_file: Option<PathBuf>,
     /// The same for kubernetes.io/kube-apiserver-client-kubelet alone.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_kubelet_client_key_file")]
     cluster_signing_kubelet_client_cert_file: Option<PathBuf>,
+    /// Private key of that certificate.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_kubelet_client_cert_file")]
     cluster_signing_kubelet_client_key_file: Option<PathBuf>,
     /// The same for kubernetes.io/kube-apiserver-client alone.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_kube_apiserver_client_key_file")]
     cluster_signing_kube_apiserver_client_cert_file: Option<PathBuf>,
+    /// Private key of that certificate.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_kube_apiserver_client_cert_file")]
     cluster_signing_kube_apiserver_client_key_file: Option<PathBuf>,
     /// The same for kubernetes.io/legacy-unknown alone.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_legacy_unknown_key_file")]
     cluster_signing_legacy_unknown_cert_file: Option<PathBuf>,
+    /// Private key of that certificate.
     #[arg(long, value_name = "FILE", requires = "cluster_signing_legacy_unknown_cert_file")]
     cluster_signing_legacy_unknown_key_file: Option<PathBuf>,
 }

@@ -16,7 +16,7 @@ pub fn configure(args: &Args, certificate: &Path, key: &Path) -> Result<Arc<Live
         named: args.tls_sni_cert_key.clone(),
         cipher_suites: args.tls_cipher_suites.clone(),
         min_version: args.tls_min_version.clone(),
-        http2: true,
+        http2: !args.serving.disable_http2_serving,
         client_authorities: files(&args.client_ca_file),
         front_proxy_authorities: files(&args.front_proxy.requestheader_client_ca_file),
         front_proxy_names: args.front_proxy.requestheader_allowed_names.clone(),

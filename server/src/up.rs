@@ -1,6 +1,6 @@
 //! `holdfast up`: everything that one machine needs, secure from the start.
 
-use crate::apiserver::{Lasting, Server, Signals, server_addresses, server_names};
+use crate::apiserver::{Lasting, Server, Signals, check, server_addresses, server_names};
 use crate::components::{self, Components};
 use crate::pki::Pki;
 use crate::{flags, pki, tls};
@@ -32,10 +32,14 @@ pub struct Args {
     pub kubeconfig: Option<PathBuf>,
 }
 
-pub fn run(args: Args) -> Result<()> {
+pub fn run(args: Args, flags: Vec<(String, String)>) -> Result<()> {
+    if let Some(text) = args.server.version_text() {
+        println!("{text}");
+        return Ok(());
+    }
     let _log = logging::init(&args.server.logging).map_err(|why| anyhow!(why))?;
     keep_others_out();
-    let (server, admin) = prepare(args, Lasting::Kept, "*")?;
+    let (server, admin) = prepare(args, flags, Lasting::Kept, "*")?;
     server.serve(async |address, signals: &mut Signals| {
         let url = admin.welcome(address)?;
         println!("ready {url} kubeconfig {}", admin.kubeconfig.display());
@@ -64,10 +68,16 @@ impl Admin {
 
 /// Makes the certificates of a data folder that lack, and a server of the options. `controllers` are those that run where
 /// no option says which.
-pub fn prepare(args: Args, lasting: Lasting, controllers: &str) -> Result<(Server, Admin)> {
+pub fn prepare(
+    args: Args,
+    flags: Vec<(String, String)>,
+    lasting: Lasting,
+    controllers: &str,
+) -> Result<(Server, Admin)> {
     let Args { mut server, components, port, kubeconfig } = args;
     ensure!(server.etcd_servers.is_empty(), "--etcd-servers is an option of `holdfast apiserver`");
     server.secure_port = port.or(server.secure_port);
+    check(&server)?;
     // Before anything is put into the folder.
     holdfast_storage_rocks::check_whole(server.data_dir())?;
     let bind = server.bind_address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -94,6 +104,8 @@ pub fn prepare(args: Args, lasting: Lasting, controllers: &str) -> Result<(Serve
         lasting,
         plugins_left_out: if components.make_accounts() { &[] } else { WITHOUT_CONTROLLERS },
         components,
+        flags,
+        has_identity: false,
     };
     Ok((server, Admin { kubeconfig, bind, pki, writing }))
 }

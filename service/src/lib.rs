@@ -8,9 +8,11 @@
 //! There is no HTTP in here: refusals are data, and a `Status` document is the transport's. What the server does by
 //! itself is in [`housekeeping`], and comes through the door as well.
 
+mod admission_metrics;
 mod authorities;
 mod call;
 mod decisions;
+pub mod fairness;
 pub mod housekeeping;
 mod layers;
 mod lookup;
@@ -21,12 +23,13 @@ mod service;
 mod shares;
 mod tokens;
 
+pub use admission_metrics::ticks;
 pub use authorities::Authorities;
 pub use call::{ActingAs, Asked, Call, Named, RequestId, ResourcePath, Source};
-pub use layers::{Layer, Next, Outcome, Passage};
-pub use metrics::{Record, Watching};
+pub use layers::{Layer, Next, Outcome, Passage, Place};
+pub use metrics::{Metrics, Record, Watching};
 pub use reply::{Answer, Draft, Granted, Listed, Reply, Shown, Watched};
 pub use scene::Scene;
-pub use service::{Limits, Options, Service, caught};
+pub use service::{Limits, Meter, Options, Service, WATCH_MIN, caught};
 pub use shares::{Share, Shares};
 pub use tokens::{Elsewhere, Reviewed, Tokens, UNKNOWN_TOKEN};

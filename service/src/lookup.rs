@@ -23,8 +23,9 @@ pub(crate) struct Found {
 impl Found {
     /// The kind that a path names, if the path can be one of its objects, or its collection.
     pub(crate) fn kind(state: &State, path: &ResourcePath, verb: Verb) -> Result<(Arc<Kind>, Target), Refusal> {
-        let (id, version) =
-            state.registry.find(&path.group, &path.version, &path.resource).ok_or(Refusal::NoSuchPath)?;
+        let found = state.registry.find(&path.group, &path.version, &path.resource);
+        let offered = found.filter(|(id, version)| state.registry.offers(*id, *version));
+        let (id, version) = offered.ok_or(Refusal::NoSuchPath)?;
         let kind = state.registry.share(id);
         check(path, &kind, verb)?;
         let optional = |text: &str| (!text.is_empty()).then(|| text.to_owned());

@@ -3,9 +3,16 @@
 //! Labels are verbs, and kinds and subresources that are served: what a stranger makes up is counted without a name,
 //! or the table could be made to grow.
 
+mod joined;
+mod queues;
+mod requests;
+
 use crate::Reply;
+use crate::admission_metrics::AdmissionMetrics;
 use crate::decisions::Decisions;
+use crate::fairness::{Flow, Measures};
 use holdfast_core::Refusal;
+use holdfast_core::admission::Told;
 use holdfast_core::authz::{Judged, User};
 use holdfast_core::event::Offset;
 use holdfast_core::state::State;
@@ -16,23 +23,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+pub use queues::Queued;
+use queues::Queues;
+pub use requests::RequestLabels;
+use requests::Requests;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct RequestLabels {
-    pub verb: String,
-    pub group: String,
-    pub version: String,
-    pub resource: String,
-    pub subresource: String,
-    pub code: u16,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct VerbLabels {
-    verb: String,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabels {
@@ -54,10 +50,31 @@ struct ResourceLabels {
     resource: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndLabels {
+    component: &'static str,
+    code: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NameLabels {
+    name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    name: String,
+    reason: &'static str,
+}
+
 pub struct Metrics {
     registry: Mutex<Registry>,
-    requests: Family<RequestLabels, Counter>,
-    durations: Family<VerbLabels, Histogram>,
+    requests: Requests,
+    queues: Queues,
+    terminations: Family<EndLabels, Counter>,
+    certificates: Histogram,
+    unavailable: Family<NameLabels, Gauge>,
+    became_unavailable: Family<ReasonLabels, Counter>,
     inflight: Family<KindLabels, Gauge>,
     watches: Gauge,
     objects: Family<ResourceLabels, Gauge>,
@@ -67,39 +84,71 @@ pub struct Metrics {
     let_go_events: Gauge,
     let_go_bytes: Gauge,
     rejected: Counter,
+    pub(crate) fairness: Measures,
     decisions: Decisions,
     // Kubernetes' names of these two do not end as those of counters must here.
     attempts: Family<ResultLabels, Gauge>,
     users: Family<UserLabels, Gauge>,
     authentications: Family<ResultLabels, Histogram>,
+    admission: AdmissionMetrics,
 }
+
+/// For how many seconds the certificates of clients are still good: half an hour to a year.
+const CERTIFICATE_BUCKETS: [f64; 15] = [
+    0.0,
+    1_800.0,
+    3_600.0,
+    7_200.0,
+    21_600.0,
+    43_200.0,
+    86_400.0,
+    172_800.0,
+    345_600.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
+    62_208_000.0,
+];
 
 /// One request as it is counted, when this is dropped. Without a code there was no answer to count.
 #[derive(Default)]
 pub struct Record {
     counting: Option<(Arc<Metrics>, Instant)>,
     pub(crate) labels: RequestLabels,
+    code: u16,
+    /// Of flow control, where the request came that far.
+    pub(crate) flow: Option<Arc<Flow>>,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
-        let requests = Family::default();
-        let durations = Family::<VerbLabels, Histogram>::new_with_constructor(|| {
-            Histogram::new([0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 60.0])
-        });
+        let requests = Requests::default();
+        let (terminations, unavailable, became_unavailable) = Default::default();
+        let certificates = Histogram::new(CERTIFICATE_BUCKETS);
         let inflight = Family::default();
         let watches = Gauge::default();
         let objects = Family::default();
         let offset = Gauge::default();
         let [oldest, log_bytes, let_go_events, let_go_bytes]: [Gauge; 4] = Default::default();
         let rejected = Counter::default();
+        registry.register_collector(Box::new(requests.clone()));
+        let queues = Queues::default();
+        queues.register(&mut registry);
+        let ended = "Requests that ended without the answer that they asked for";
+        registry.register("apiserver_request_terminations", ended, Family::clone(&terminations));
+        let good_for = "For how long certificates of clients were still good";
+        registry.register("apiserver_client_certificate_expiration_seconds", good_for, certificates.clone());
+        let not_there = "Whether an APIService is not available";
+        registry.register("aggregator_unavailable_apiservice", not_there, Family::clone(&unavailable));
+        let gone = "How often an APIService was found not to be available";
+        registry.register("aggregator_unavailable_apiservice", gone, Family::clone(&became_unavailable));
         let (attempts, users) = (Family::default(), Family::default());
         let authentications = Family::<ResultLabels, Histogram>::new_with_constructor(|| {
             Histogram::new(std::iter::successors(Some(0.001), |bound| Some(bound * 2.0)).take(15))
         });
-        registry.register("apiserver_request", "Requests answered", requests.clone());
-        registry.register("apiserver_request_duration_seconds", "Time until the answer began", durations.clone());
         registry.register("apiserver_current_inflight_requests", "Requests in progress", inflight.clone());
         registry.register("apiserver_longrunning_requests", "Watches in progress", watches.clone());
         registry.register("apiserver_storage_objects", "Objects by resource", objects.clone());
@@ -109,15 +158,22 @@ impl Default for Metrics {
         registry.register("holdfast_log_let_go_events", "Events let go since the start", let_go_events.clone());
         registry.register("holdfast_log_let_go_bytes", "What they took", let_go_bytes.clone());
         registry.register("apiserver_rejected_requests", "Requests over the in-flight limits", rejected.clone());
+        let fairness = Measures::default();
+        fairness.register(&mut registry);
         let decisions = Decisions::new(&mut registry);
         registry.register("authentication_attempts", "Requests whose user was looked for", attempts.clone());
         registry.register("authenticated_user_requests", "Requests whose user was found", users.clone());
         let what = "Time until the user was found, or not";
         registry.register("authentication_duration_seconds", what, authentications.clone());
+        let admission = AdmissionMetrics::new(&mut registry);
         Metrics {
             registry: Mutex::new(registry),
             requests,
-            durations,
+            queues,
+            terminations,
+            certificates,
+            unavailable,
+            became_unavailable,
             inflight,
             watches,
             objects,
@@ -127,18 +183,32 @@ impl Default for Metrics {
             let_go_events,
             let_go_bytes,
             rejected,
+            fairness,
             decisions,
             attempts,
             users,
             authentications,
+            admission,
         }
     }
 }
 
 impl Record {
+    /// What flow control made of the request.
+    pub fn flow(&self) -> Option<&Arc<Flow>> {
+        self.flow.as_ref()
+    }
+
     /// Says what the request came to; whoever renders the answer may know better.
     pub fn code(&mut self, code: u16) {
-        self.labels.code = code;
+        self.code = code;
+    }
+
+    /// Counts what admission told of the request.
+    pub(crate) fn admitted(&self, told: &Told) {
+        if let Some((metrics, _)) = &self.counting {
+            metrics.admission.note(told, &self.labels);
+        }
     }
 
     pub(crate) fn outcome(&mut self, outcome: Result<&Reply, &Refusal>) {
@@ -148,25 +218,48 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let Some((metrics, began)) = self.counting.take().filter(|_| self.labels.code != 0) else { return };
-        let RequestLabels { verb, resource, code, .. } = &self.labels;
-        tracing::debug!(verb, resource, code, "answered");
-        if verb != "watch" {
-            let verb = VerbLabels { verb: verb.clone() };
-            metrics.durations.get_or_create(&verb).observe(began.elapsed().as_secs_f64());
-        }
-        metrics.requests.get_or_create(&self.labels).inc();
+        let Some((metrics, began)) = self.counting.take().filter(|_| self.code != 0) else { return };
+        let RequestLabels { verb, resource, .. } = &self.labels;
+        let (apf_pl, apf_fs) = self.flow.as_ref().map_or(("", ""), |flow| (flow.level(), &*flow.schema));
+        tracing::debug!(verb, resource, code = self.code, apf_pl, apf_fs, "answered");
+        metrics.requests.count(&self.labels, self.code, began.elapsed());
     }
 }
 
 impl Metrics {
-    pub fn with_registry(&self, put: impl FnOnce(&mut Registry)) {
-        put(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
     /// Begins to count a request.
     pub fn begin(self: &Arc<Self>) -> Record {
-        Record { counting: Some((self.clone(), Instant::now())), labels: RequestLabels::default() }
+        let counting = Some((self.clone(), Instant::now()));
+        Record { counting, labels: RequestLabels::default(), code: 0, flow: None }
+    }
+
+    /// Counts a request that did not get what it asked for because the server had no more time or place for it.
+    pub fn terminated(&self, code: u16) {
+        self.terminations.get_or_create(&EndLabels { component: "apiserver", code }).inc();
+    }
+
+    /// Counts what waits to be done by the server itself, in a queue of this name.
+    pub fn queued(&self, name: &'static str) -> Queued {
+        self.queues.add(name)
+    }
+
+    /// Counts a request by the holder of a certificate.
+    pub fn certified(&self, good_for: Duration) {
+        self.certificates.observe(good_for.as_secs_f64());
+    }
+
+    /// Tells whether the server behind an APIService is there, and if not, why.
+    pub fn available(&self, name: &str, missing: Option<&'static str>) {
+        let name = name.to_owned();
+        let before = self.unavailable.get_or_create(&NameLabels { name: name.clone() }).set(missing.is_some().into());
+        if let Some(reason) = missing.filter(|_| before == 0) {
+            self.became_unavailable.get_or_create(&ReasonLabels { name, reason }).inc();
+        }
+    }
+
+    /// Has others put what they count beside what is counted here.
+    pub fn with_registry(&self, put: impl FnOnce(&mut Registry)) {
+        put(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Counts what authorization came to.
@@ -174,8 +267,10 @@ impl Metrics {
         self.decisions.count(judged, took);
     }
 
+    /// Counts a request that is refused because there are too many.
     pub fn rejected(&self) {
         self.rejected.inc();
+        self.terminated(429);
     }
 
     /// Counts how it was found out who asks, or not.
@@ -223,11 +318,9 @@ impl Metrics {
         }
         let mut text = String::new();
         // Writing to a String cannot fail.
-        let _ = prometheus_client::encoding::text::encode(
-            &mut text,
-            &self.registry.lock().unwrap_or_else(PoisonError::into_inner),
-        );
-        text
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
+        joined::joined(&text)
     }
 }
 

@@ -1,9 +1,9 @@
 //! What comes back through the door. How it is written for a client is the transport's.
 
 use crate::RequestId;
+use crate::layers::Place;
 use crate::metrics::Record;
 use crate::scene::Scene;
-use crate::shares::Share;
 use holdfast_audit::Trail;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
@@ -28,7 +28,7 @@ pub struct Answer {
     /// What is told of the call, where anything is: whoever writes the answer says how it ended.
     pub trail: Option<Box<Trail>>,
     /// The call's place among those in progress, kept until the answer is rendered.
-    pub place: Option<Share>,
+    pub place: Option<Place>,
 }
 
 pub enum Reply {

@@ -1,5 +1,6 @@
 //! The door itself: every call passes the layers, and no call can take the server with it.
 
+use crate::fairness::Fairness;
 use crate::layers::{self, FlowControl, Layer, Next, Outcome, Passage};
 use crate::metrics::{Metrics, Watching};
 use crate::reply::Answer;
@@ -30,6 +31,8 @@ pub struct Service {
     flow: Arc<FlowControl>,
     tokens: Arc<dyn Tokens>,
     auditor: Option<Arc<Auditor>>,
+    watch_min: Duration,
+    meters: Vec<Meter>,
     authorities: Option<Arc<dyn Authorities>>,
     /// The version up to which roles have been gathered.
     gathered: AtomicU64,
@@ -38,13 +41,25 @@ pub struct Service {
 /// What the operator says about the door.
 pub struct Options {
     pub limits: Limits,
+    /// Requests wait for their turn, at most as long as this says; otherwise who is over the limits is refused.
+    pub fairness: Option<Duration>,
     /// Knows whose a token is; without it no token is anybody's.
     pub tokens: Arc<dyn Tokens>,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
+    /// How long a watch lasts at least that says nothing of it, and half of the longest that it lasts.
+    pub watch_min: Duration,
+    /// What is counted elsewhere, and told with what is counted here.
+    pub meters: Vec<Meter>,
     /// Counts what authorization webhooks are asked, where there are any.
     pub authorities: Option<Arc<dyn Authorities>>,
 }
+
+/// Half an hour: clients do not all come back at once.
+pub const WATCH_MIN: Duration = Duration::from_secs(1800);
+
+/// Metrics as text, without the line that ends it.
+pub type Meter = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// How many requests may be in progress at once; zero for any number. Watches do not count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -55,14 +70,27 @@ pub struct Limits {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { limits: Limits::default(), tokens: Arc::new(NoTokens), auditor: None, authorities: None }
+        Options {
+            limits: Limits::default(),
+            fairness: None,
+            tokens: Arc::new(NoTokens),
+            auditor: None,
+            meters: Vec::new(),
+            authorities: None,
+            watch_min: WATCH_MIN,
+        }
     }
 }
 
 impl Service {
     pub fn new(engine: Arc<Engine>, options: Options) -> Arc<Service> {
         let metrics = Arc::new(Metrics::default());
-        let flow = FlowControl::new(options.limits, metrics.clone(), engine.stamp().seed);
+        let Limits { reading_max, mutating_max } = options.limits;
+        let fairness = options.fairness.map(|wait_max| {
+            let seats = reading_max.saturating_add(mutating_max);
+            Fairness::new(seats, wait_max, &engine.snapshot(), metrics.fairness.clone())
+        });
+        let flow = FlowControl::new(options.limits, fairness, metrics.clone(), engine.stamp().seed);
         Service::of(engine, metrics, flow, options)
     }
 
@@ -72,7 +100,8 @@ impl Service {
         let flow = self.flow.beside(metrics.clone());
         let began = engine.snapshot().offset;
         let (auditor, authorities) = (self.auditor.clone(), self.authorities.clone());
-        let options = Options { tokens, auditor, authorities, ..Options::default() };
+        let watch_min = self.watch_min;
+        let options = Options { tokens, auditor, authorities, watch_min, ..Options::default() };
         let service = Service::of(engine, metrics, flow, options);
         // What this one has gathered since is none of the fork's.
         service.note_gathered(Some(self.gathered()).filter(|gathered| *gathered <= began).unwrap_or_default());
@@ -83,12 +112,12 @@ impl Service {
         engine: Arc<Engine>,
         metrics: Arc<Metrics>,
         flow: FlowControl,
-        Options { tokens, auditor, authorities, .. }: Options,
+        Options { tokens, auditor, meters, authorities, watch_min, .. }: Options,
     ) -> Arc<Service> {
         let flow = Arc::new(flow);
         let layers = layers::all(&metrics, &flow);
         let gathered = AtomicU64::default();
-        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, authorities, gathered })
+        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, meters, authorities, watch_min, gathered })
     }
 
     /// The version up to which roles have been gathered.
@@ -200,6 +229,11 @@ impl Service {
         &self.metrics
     }
 
+    /// Who decides whose turn it is, where requests wait for it.
+    pub fn fairness(&self) -> Option<&Arc<Fairness>> {
+        self.flow.fairness()
+    }
+
     /// A place among those who wait for what is yet to come, so that nobody waits a thousandfold.
     pub fn wait(&self, user: &User) -> Result<Option<Share>, Refusal> {
         self.flow.wait(user)
@@ -220,11 +254,27 @@ impl Service {
             self.auditor.as_ref().map(|auditor| auditor.metrics()),
             self.authorities.as_ref().map(|authorities| authorities.metrics()),
         ];
-        for more in beside.into_iter().flatten() {
+        let meters = self.meters.iter().map(|meter| meter());
+        for more in beside.into_iter().flatten().chain(meters) {
             let end = text.rfind("# EOF").unwrap_or(text.len());
             text.insert_str(end, &more);
         }
         text
+    }
+
+    /// How long a watch lasts that says nothing of it, spread so that clients do not all come back at once.
+    pub(crate) fn watch_time(&self) -> Duration {
+        let least = self.watch_min.as_secs();
+        Duration::from_secs(least + self.engine.stamp().seed % least.max(1))
+    }
+
+    pub fn counters(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// Counts a request that the transport ended before it had an answer.
+    pub fn cut_off(&self, refusal: &Refusal) {
+        self.metrics.terminated(refusal.code());
     }
 
     /// Counts how it was found out who asks, or not.
@@ -252,7 +302,8 @@ impl Service {
         self.engine.prepare(kind, version, std::slice::from_ref(entry)).await
     }
 
-    pub(crate) fn new_id(&self) -> RequestId {
+    /// A name for a request that has none.
+    pub fn new_id(&self) -> RequestId {
         RequestId::made(self.engine.stamp().uid(u64::MAX))
     }
 }

@@ -14,6 +14,7 @@ use crate::log::{check_format, descriptors, family, options, stage, synced};
 use holdfast_core::event::{Actor, Damage, FORMAT, Offset, Operation, Record};
 use holdfast_core::state::{Entry, Index};
 use holdfast_engine::Fault;
+use holdfast_engine::log::Values;
 use rocksdb::{DB, DBRecoveryMode, Direction, IteratorMode, ReadOptions, WriteBatch};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -61,8 +62,9 @@ const GAP: u64 = 1000;
 /// How many records are written at a time.
 const PIECE: usize = 1000;
 
-/// Repairs the log of a data folder that no server uses. An intact log is left as it is.
-pub fn repair(folder: &Path, time_ms: i64) -> Result<Vec<Repair>, Fault> {
+/// Repairs the log of a data folder that no server uses. An intact log is left as it is. `values` opens and keeps what is
+/// written once more.
+pub fn repair(folder: &Path, time_ms: i64, values: &dyn Values) -> Result<Vec<Repair>, Fault> {
     crate::whole::check_log(folder)?;
     let _lock = FolderLock::take(folder)?;
     let path = folder.join("log");
@@ -78,7 +80,8 @@ pub fn repair(folder: &Path, time_ms: i64) -> Result<Vec<Repair>, Fault> {
     let fresh = folder.join("log.repaired");
     let _ = std::fs::remove_dir_all(&fresh);
     make_private(&fresh)?;
-    let mut repairs = found.rebuild(&old, folder, &fresh, time_ms, !opens)?;
+    let mut repairs =
+        found.rebuild(&old, folder, &fresh, &|intact, end| again(intact, end, time_ms, values), !opens)?;
     drop(old);
     let kept = (1..).map(|nth| folder.join(format!("log.damaged-{nth}"))).find(|path| !path.exists());
     let kept = kept.unwrap_or_else(|| folder.join("log.damaged"));
@@ -150,7 +153,7 @@ impl Found {
         old: &DB,
         folder: &Path,
         fresh: &Path,
-        time_ms: i64,
+        again: &dyn Fn(&Record, Offset) -> Result<Record, Fault>,
         end_damaged: bool,
     ) -> Result<Vec<Repair>, Fault> {
         let new = DB::open_cf_descriptors(&options(), fresh, descriptors())
@@ -182,7 +185,7 @@ impl Found {
                 }
                 Some(intact) => {
                     end = end.next();
-                    let again = again(intact, end, time_ms);
+                    let again = again(intact, end)?;
                     repairs.push(Repair::PutBack { object: object.clone(), damaged, intact: intact.offset() });
                     piece.push(again.clone());
                     newest.insert(object, again);
@@ -194,7 +197,7 @@ impl Found {
             if end.0 == self.last.0 + GAP
                 && let Some(object) = newest.values().filter(|record| !record.is_delete()).max_by_key(|r| r.offset)
             {
-                piece.push(again(object, end, time_ms));
+                piece.push(again(object, end)?);
             }
         }
         write(&new, &mut piece)?;
@@ -222,10 +225,11 @@ fn is_of_newer_release(bytes: &[u8]) -> bool {
 }
 
 /// The same object once more, under a new version.
-fn again(intact: &Record, offset: Offset, time_ms: i64) -> Record {
+fn again(intact: &Record, offset: Offset, time_ms: i64, values: &dyn Values) -> Result<Record, Fault> {
+    let intact = values.open(intact.clone())?;
     let entry =
         Entry::new(intact.object.clone(), 1, intact.offset(), intact.time_ms, Index::default()).at_version(offset);
-    Record {
+    values.seal(Record {
         offset: offset.0,
         time_ms,
         resource: intact.resource.clone(),
@@ -234,7 +238,7 @@ fn again(intact: &Record, offset: Offset, time_ms: i64) -> Record {
         operation: Operation::Put as i32,
         actor: Actor { user: "holdfast".into(), verb: "repair".into(), ..Actor::default() },
         object: entry.json,
-    }
+    })
 }
 
 fn write(db: &DB, piece: &mut Vec<Record>) -> Result<(), Fault> {

@@ -12,6 +12,7 @@ pub mod envtest;
 pub mod facts;
 pub mod fixture;
 pub mod hooks;
+pub mod kms;
 pub mod large;
 pub mod memory;
 pub mod recorded;

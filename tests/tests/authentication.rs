@@ -4,6 +4,8 @@
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use holdfast_tests::authority::Authority;
+use holdfast_tests::hooks::Hooks;
+use holdfast_tests::recorded::Issuer;
 use holdfast_tests::server::fails;
 use holdfast_tests::webhook::Site;
 use holdfast_tests::wire::Wire;
@@ -221,6 +223,23 @@ async fn a_file_names_issuers_and_is_followed() {
     write("user.username == 'str:root'");
     until_known(&wire, &token("root")).await;
     assert_eq!(who(&wire, &token("bob")).await, Err(401));
+    write("user.(");
+    let admin = Wire::admin(&server);
+    let began = Instant::now();
+    let metrics = loop {
+        let metrics = admin.get("/metrics").await.text();
+        if metrics.contains("automatic_reloads_total{status=\"failure\"} 1") {
+            break metrics;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{metrics}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    assert!(metrics.contains("automatic_reloads_total{status=\"success\"} 1"), "{metrics}");
+    assert!(
+        metrics.contains("apiserver_authentication_jwt_authenticator_latency_seconds_count{result=\"success\""),
+        "{metrics}"
+    );
+    assert!(who(&wire, &token("root")).await.is_ok(), "the old configuration stays");
     drop(server);
     write("user.(");
     fails(
@@ -274,4 +293,182 @@ async fn the_server_tells_of_itself_as_an_issuer() {
     let answer = admin.post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await.expect(201).json();
     let why = "[invalid bearer token, token audiences [\"https://issuer.example\"] is invalid for the target audiences [\"vault\"]]";
     assert_eq!(answer["status"]["error"], why);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_may_be_told_by_another_server() {
+    let (folder, hooks, issuer) = (Folder::new(), Hooks::start().await, Issuer::new());
+    let address = hooks.names.iter().find(|(name, _)| *name == "<hook>").expect("the hooks' address").1.clone();
+    let site = format!("https://{address}");
+    issuer.serve(&hooks, &site, "/oidc");
+    issuer.serve(&hooks, &site, "/groups");
+    let ca = folder.join("ca");
+    std::fs::write(&ca, &hooks.authority).unwrap();
+    let server = Server::start(
+        &folder.join("data"),
+        &[
+            &format!("--oidc-issuer-url={site}/oidc"),
+            "--oidc-client-id=cl",
+            &format!("--oidc-ca-file={}", ca.display()),
+            "--oidc-groups-claim=groups",
+        ],
+    );
+    let wire = Wire::anonymous(&server);
+    let token = |issuer_path: &str, more: Value| {
+        let mut claims = json!({"iss": format!("{site}{issuer_path}"), "aud": "cl", "exp": "<future>", "sub": "s"});
+        claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        issuer.token(&claims, &json!({}))
+    };
+    let elsewhere = |path: &str| json!({"_claim_names": {"groups": "a"}, "_claim_sources": {"a": {"endpoint": format!("{site}{path}"), "access_token": "t"}}});
+    until_known(&wire, &token("/oidc", json!({}))).await;
+    hooks.behave("/good", json!({"raw": token("/groups", json!({"groups": ["g1", "g2"]}))}));
+    hooks.behave("/without", json!({"raw": token("/groups", json!({}))}));
+    hooks.behave("/late", json!({"raw": token("/groups", json!({"groups": ["g"], "exp": "<past>"}))}));
+    let user = who(&wire, &token("/oidc", elsewhere("/good"))).await.expect("it is known");
+    assert_eq!(user["groups"], json!(["g1", "g2", "system:authenticated"]));
+    for path in ["/without", "/late", "/nowhere"] {
+        assert_eq!(who(&wire, &token("/oidc", elsewhere(path))).await, Err(401), "{path}");
+    }
+    let mut both = elsewhere("/nowhere");
+    both["groups"] = json!("own");
+    let user = who(&wire, &token("/oidc", both)).await.expect("it is known");
+    assert_eq!(user["groups"], json!(["own", "system:authenticated"]), "a claim that is there is not asked for");
+    server.stop();
+}
+
+#[tokio::test]
+async fn another_api_server_knows_tokens_and_whom_to_trust() {
+    let folder = Folder::new();
+    let first = Server::start(&folder.join("first"), &[]);
+    let admin = Wire::admin(&first);
+    admin.post("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "a"}})).await.expect(201);
+    let asked = json!({"spec": {}});
+    let answer = admin.post("/api/v1/namespaces/default/serviceaccounts/a/token", &asked).await.expect(201).json();
+    let token = answer["status"]["token"].as_str().unwrap();
+
+    let kubeconfig = first.kubeconfig().display().to_string();
+    let options = |data: &str| {
+        [
+            "apiserver".to_owned(),
+            "--bind-address=127.0.0.1".into(),
+            "--authorization-mode=RBAC".into(),
+            format!("--cert-dir={}", folder.join("pki").display()),
+            format!("--data-dir={}", folder.join(data).display()),
+            format!("--authentication-kubeconfig={kubeconfig}"),
+        ]
+    };
+    let port = holdfast_tests::envtest::free_port();
+    let mut command = std::process::Command::new(server::binary());
+    command.args(options("second")).arg(format!("--secure-port={port}"));
+    let mut second = command.spawn().expect("run holdfast");
+    let wire = Wire { address: format!("127.0.0.1:{port}"), ..Wire::anonymous(&first) };
+    let authority = folder.join("pki/apiserver.crt");
+    let began = Instant::now();
+    let wire = loop {
+        if let Ok(authority) = std::fs::read_to_string(&authority) {
+            let wire = Wire { authority, ..wire.clone() };
+            let ready = wire.try_send(Method::GET, "/readyz", &[], "".into()).await;
+            if ready.is_ok_and(|answer| answer.code == 200) {
+                break wire;
+            }
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "the second server is not ready");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    let user = who(&wire, token).await.expect("the first server knows it");
+    assert_eq!(user["username"], "system:serviceaccount:default:a");
+    assert_eq!(who(&wire, "nobody's").await, Err(401));
+    let known = Wire { identity: admin.identity.clone(), ..wire.clone() };
+    let answer = known.post(WHO, &json!({})).await.expect(201).json();
+    assert_eq!(answer["status"]["userInfo"]["groups"][0], "system:masters", "{answer}");
+    second.kill().expect("end the second server");
+    second.wait().expect("its end");
+    // Who does not answer keeps the next one from starting, unless that is tolerated.
+    first.stop();
+    let mut third = options("third").to_vec();
+    third.push("--secure-port=0".into());
+    fails(server::holdfast(third), &["--authentication-kubeconfig=", "unable to load configmap"]);
+}
+
+#[tokio::test]
+async fn passwords_misplaced_tokens_and_what_is_counted() {
+    let folder = Folder::new();
+    let (passwords, tokens) = (folder.join("passwords"), folder.join("tokens"));
+    std::fs::write(&passwords, "secret,jane,1,\"a,b\"\n").unwrap();
+    std::fs::write(&tokens, "t,joe@example.com,2\n").unwrap();
+    let server = Server::start(
+        &folder.join("data"),
+        &[&format!("--basic-auth-file={}", passwords.display()), &format!("--token-auth-file={}", tokens.display())],
+    );
+    let wire = Wire::anonymous(&server);
+    let with = async |credentials: &str| {
+        wire.send(Method::POST, WHO, &[("authorization", credentials), ("content-type", "application/json")], "{}")
+            .await
+    };
+    let basic = |text: &str| format!("Basic {}", STANDARD.encode(text));
+    let jane = with(&basic("jane:secret")).await.expect(201).json();
+    assert_eq!(jane["status"]["userInfo"]["groups"], json!(["a", "b", "system:authenticated"]));
+    with(&basic("jane:guess")).await.refused(401, "Unauthorized");
+    let misplaced = with("Bearer  t").await;
+    assert!(misplaced.header("warning").contains("extra space before the bearer token"));
+    misplaced.refused(403, "Forbidden");
+    with("Bearer t").await.expect(201);
+    let metrics = Wire::admin(&server).get("/metrics").await.text();
+    for line in [
+        "authentication_attempts{result=\"error\"} 1",
+        "authenticated_user_requests{username=\"email_id\"} 1",
+        "authentication_duration_seconds_count{result=\"error\"} 1",
+    ] {
+        assert!(metrics.lines().any(|known| known == line), "{line} is not in {metrics}");
+    }
+    server.stop();
+}
+
+#[test]
+fn all_that_is_wrong_with_options_and_files_is_told_at_once() {
+    let folder = Folder::new();
+    let file = |name: &str, text: &str| {
+        std::fs::write(folder.join(name), text).unwrap();
+        folder.join(name).display().to_string()
+    };
+    let option = |name: &str, value: String| format!("--{name}={value}");
+    fails(
+        server::holdfast([
+            "apiserver".to_owned(),
+            "--secure-port=0".into(),
+            option("cert-dir", folder.join("c").display().to_string()),
+            option("data-dir", folder.join("d").display().to_string()),
+            option("token-auth-file", file("tokens", "t,u\n")),
+            option("basic-auth-file", file("passwords", "p\n")),
+            option("authentication-token-webhook-config-file", file("kubeconfig", "[")),
+            option("authentication-kubeconfig", "/nowhere".into()),
+            option("authentication-config", file("config", "{kind: Odd}")),
+            option("service-account-key-file", file("key", "none")),
+            option("service-account-issuer", "a".into()),
+            option("service-account-issuer", "a".into()),
+            option("service-account-jwks-uri", "http://x".into()),
+            option("service-account-max-token-expiration", "1m".into()),
+            option("oidc-client-id", "c".into()),
+        ]),
+        &[
+            "token-auth-file: token file",
+            "line 1: must have at least 3 columns (token, user name, user uid), found 2",
+            "basic-auth-file: ",
+            "authentication-token-webhook-config-file: ",
+            "authentication-kubeconfig: read /nowhere",
+            "authentication-config: ",
+            "no kind \"Odd\" is registered",
+            "authentication-config file and oidc-* flags are mutually exclusive",
+            "service account keys: ",
+            "service-account-issuer: \"a\" is there twice",
+            "service-account-jwks-uri requires https scheme",
+            "the service-account-max-token-expiration must be between 1 hour and 2^32 seconds",
+        ],
+    );
+    for (option, why) in [
+        ("--service-account-signing-endpoint=/s", "no other process is asked to sign tokens"),
+        ("--authentication-token-webhook-version=v2", "unsupported authentication webhook version \"v2\""),
+    ] {
+        fails(server::holdfast(["apiserver", option]), &[why]);
+    }
 }

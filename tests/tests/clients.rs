@@ -24,6 +24,16 @@ fn shop_with_kubectl_1_20() {
 }
 
 #[test]
+fn metrics_with_kubectl_1_37() {
+    living_script("metrics.sh", Some("kubectl-1.37"));
+}
+
+#[test]
+fn metrics_with_kubectl_1_20() {
+    living_script("metrics.sh", Some("kubectl-1.20"));
+}
+
+#[test]
 fn past_with_kubectl_1_37() {
     script("past.sh", Some("kubectl-1.37"));
 }
@@ -63,8 +73,18 @@ fn bad_inputs() {
     script("bad_inputs.py", None);
 }
 
-/// Runs a script of `tests/clients` with a client as its argument; what it prints is shown when it fails.
+/// Runs a script of `tests/clients` against a server alone.
 fn script(name: &str, client: Option<&str>) {
+    run(name, client, &[]);
+}
+
+/// The same against a cluster with controllers and a node.
+fn living_script(name: &str, client: Option<&str>) {
+    run(name, client, &["--controllers=*"]);
+}
+
+/// Runs a script with a client as its argument; what it prints is shown when it fails.
+fn run(name: &str, client: Option<&str>, options: &[&str]) {
     let clients = clients();
     if let Some(client) = client
         && !clients.join(client).exists()
@@ -74,7 +94,7 @@ fn script(name: &str, client: Option<&str>) {
         return eprintln!("skipped: there is no {client} here");
     }
     let folder = Folder::new();
-    let server = Server::start(&folder.join("data"), &[]);
+    let server = Server::start(&folder.join("data"), options);
     let interpreter = match name.rsplit_once('.') {
         Some((_, "sh")) => "bash".into(),
         Some((_, "mjs")) => "node".into(),

@@ -103,6 +103,100 @@ async fn without_controllers_nothing_happens_by_itself() {
     cluster.await_count(MAPS, "owned", 1).await;
 }
 
+/// What no controller can make sense of, with the reason that is told of it as an Event, where there is one.
+fn nonsense() -> Vec<(&'static str, Value, Option<&'static str>)> {
+    let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    let cron = |name: &str, schedule: &str| {
+        json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": name},
+            "spec": {"schedule": schedule, "jobTemplate": {"spec": {"template": pod}}}})
+    };
+    let owned_by = |name: &str, api_version: &str, kind: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "ownerReferences": [
+            {"apiVersion": api_version, "kind": kind, "name": "x", "uid": "nobodys"}]}})
+    };
+    let stage = json!({"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "Stage", "metadata": {"name": "broken"},
+        "spec": {"resourceRef": {"apiGroup": "v1", "kind": "Pod"},
+            "selector": {"matchExpressions": [{"key": ".status[", "operator": "Exists"}]},
+            "next": {"statusTemplate": "phase: {{ .nope"}}});
+    let mut huge = replica_set("huge", 2_147_483_647);
+    let annotations =
+        json!({"controller.kubernetes.io/pod-deletion-cost": "1", "simulate.holdfast.dev/usage-cpu": "x"});
+    huge["spec"]["template"]["metadata"]["annotations"] = annotations;
+    let mut rival = replica_set("rival", 2);
+    rival["spec"] = replica_set("huge", 2)["spec"].clone();
+    let scaler = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h"},
+        "spec": {"maxReplicas": 2_147_483_647, "scaleTargetRef": {"apiVersion": "no/v1", "kind": "X", "name": "x"}}});
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "many"},
+        "spec": {"completions": 2_147_483_647, "parallelism": 2_147_483_647, "template": pod}});
+    vec![
+        ("/apis/kwok.x-k8s.io/v1alpha1/stages", stage, Some("NotUnderstood")),
+        ("/apis/batch/v1/namespaces/default/cronjobs", cron("never", "0 0 30 2 *"), Some("InvalidSchedule")),
+        ("/apis/batch/v1/namespaces/default/cronjobs", cron("past", "* * * * *"), None),
+        (MAPS, owned_by("of-nobody", "v1", "ConfigMap"), None),
+        (MAPS, owned_by("of-nothing", "example.com/v1", "Nothing"), None),
+        (SETS, huge, Some("FailedCreate")),
+        (SETS, rival, None),
+        ("/apis/batch/v1/namespaces/default/jobs", job, Some("FailedCreate")),
+        ("/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", scaler, Some("FailedGetScale")),
+    ]
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_told_and_stops_nobody() {
+    let cluster = Cluster::start("--controllers=*");
+    let admin = &cluster.admin;
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "6"}}});
+    admin.post("/api/v1/namespaces/default/resourcequotas", &quota).await.expect(201);
+    // The kind of Stages, and the account of the namespace.
+    cluster.await_count("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "stages.", 1).await;
+    cluster.await_count("/api/v1/namespaces/default/serviceaccounts", "default", 1).await;
+    for (path, object, _) in nonsense() {
+        eventually(PATIENCE, || async {
+            let answer = admin.post(path, &object).await;
+            if answer.code == 201 { Ok(()) } else { Err(answer.json()) }
+        })
+        .await;
+    }
+    // A cron job that has missed every minute since the first year, and two objects that own each other.
+    let past = json!({"status": {"lastScheduleTime": "0001-01-01T00:00:00Z"}}).to_string();
+    let merge = [("content-type", "application/merge-patch+json")];
+    let status = "/apis/batch/v1/namespaces/default/cronjobs/past/status";
+    admin.send(Method::PATCH, status, &merge, past).await.expect(200);
+    let mut uids = Vec::new();
+    for name in ["ring-a", "ring-b"] {
+        let made = admin.post(MAPS, &json!({"metadata": {"name": name}})).await.expect(201).json();
+        uids.push(made["metadata"]["uid"].clone());
+    }
+    for (name, owner, uid) in [("ring-a", "ring-b", &uids[1]), ("ring-b", "ring-a", &uids[0])] {
+        let owner =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid, "blockOwnerDeletion": true});
+        let patch = json!({"metadata": {"ownerReferences": [owner]}}).to_string();
+        admin.send(Method::PATCH, &format!("{MAPS}/{name}"), &merge, patch).await.expect(200);
+    }
+    let foreground = json!({"propagationPolicy": "Foreground"}).to_string();
+    let plain = [("content-type", "application/json")];
+    admin.send(Method::DELETE, &format!("{MAPS}/ring-a"), &plain, foreground).await.expect(200);
+    cluster.await_count(MAPS, "ring-", 0).await;
+    cluster.await_count(MAPS, "of-nobody", 0).await;
+    cluster.await_count(MAPS, "of-nothing", 1).await;
+    for (_, object, reason) in nonsense() {
+        let (Some(reason), Some(name)) = (reason, object["metadata"]["name"].as_str()) else { continue };
+        eventually(PATIENCE, || async {
+            let path = format!("/api/v1/events?fieldSelector=reason={reason},involvedObject.name={name}");
+            let list = admin.get(&path).await.expect(200).json();
+            if list["items"].as_array().is_some_and(|items| !items.is_empty()) { Ok(()) } else { Err(reason) }
+        })
+        .await;
+    }
+    // Others go on.
+    admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "quiet"}})).await.expect(201);
+    cluster.await_count("/api/v1/namespaces/quiet/serviceaccounts", "default", 1).await;
+    let sets = "/apis/apps/v1/namespaces/quiet/replicasets";
+    admin.post(sets, &replica_set("web", 3)).await.expect(201);
+    cluster.await_count("/api/v1/namespaces/quiet/pods?fieldSelector=status.phase=Running", "web-", 3).await;
+    assert_eq!(cluster.server.stderr().matches("panic").count(), 0, "{}", cluster.server.stderr());
+}
+
 /// A controller manager, ended with the test.
 struct Manager(Child);
 
@@ -154,9 +248,10 @@ async fn a_controller_manager_works_from_elsewhere() {
 fn options_that_cannot_be_met_are_refused_by_name() {
     for (options, parts) in [
         (&["--controllers=jobs"][..], &["\"jobs\" is not in the list of known controllers"][..]),
-        (&["--controllers=selinux-warning-controller"], &["selinux-warning-controller is not built yet"]),
+        (&["--controllers=selinux-warning-controller"], &["there is no selinux-warning-controller here", "SELinux"]),
         (&["--controllers=namespace"], &["namespace-controller", "itself"]),
-        (&["--allocate-node-cidrs"], &["--allocate-node-cidrs is not built yet"]),
+        (&["--allocate-node-cidrs"], &["--cluster-cidr must say from which addresses"]),
+        (&["--leader-migration-config=f"], &["--leader-migration-config", "can only be empty"]),
         (&["--cloud-provider=gce"], &["no cloud is built in"]),
         (&["--no-such-option"], &["--no-such-option"]),
     ] {

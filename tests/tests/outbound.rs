@@ -29,7 +29,7 @@ impl Clock for SystemClock {
 fn client(identity: Option<Identity>) -> Outbound {
     let options = Options { settings: Settings::default(), clock: Arc::new(SystemClock) };
     let engine = Engine::open(Arc::new(MemoryLog::default()), Arc::new(registry().clone()), options).unwrap();
-    Outbound::new(engine, Default::default(), Routing::Service, identity.map(Arc::new))
+    Outbound::new(engine, Default::default(), Routing::Service, identity.map(Arc::new), Default::default())
 }
 
 fn endpoint(port: u16, path: &str, trust: &TlsTrust) -> Endpoint {

@@ -130,6 +130,53 @@ mod rocks {
     holdfast_tests::storage_suite!(Rocks);
 }
 
+mod sealed {
+    use holdfast_encryption::{Live, SealedLog};
+    use holdfast_engine::Log;
+    use holdfast_storage_rocks::RocksLog;
+    use holdfast_tests::Folder;
+    use holdfast_tests::storage_suite::Backend;
+    use std::sync::Arc;
+
+    /// A log on the disk whose values are encrypted.
+    struct Sealed {
+        log: SealedLog<RocksLog>,
+        folder: Folder,
+    }
+
+    const CONFIGURATION: &str = "{apiVersion: apiserver.config.k8s.io/v1, kind: EncryptionConfiguration, resources: [
+        {resources: [pods], providers: [
+            {aescbc: {keys: [{name: a, secret: YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=}]}}]},
+        {resources: ['*.*'], providers: [
+            {aesgcm: {keys: [{name: b, secret: YmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmI=}]}}]}]}";
+
+    impl Sealed {
+        fn open(folder: Folder) -> Sealed {
+            let live = Live::of_text(CONFIGURATION, false, false).expect("a configuration");
+            let log = Arc::new(RocksLog::open(folder.path()).expect("open the log"));
+            Sealed { log: SealedLog::new(log, live), folder }
+        }
+    }
+
+    impl Backend for Sealed {
+        fn fresh() -> Self {
+            Sealed::open(Folder::new())
+        }
+
+        fn log(&self) -> &dyn Log {
+            &self.log
+        }
+
+        fn reopened(self) -> Self {
+            let Sealed { log, folder } = self;
+            drop(log);
+            Sealed::open(folder)
+        }
+    }
+
+    holdfast_tests::storage_suite!(Sealed);
+}
+
 #[test]
 fn a_folder_of_format_1_reads_as_it_was_written() {
     let folder = Folder::new();

@@ -77,11 +77,17 @@ impl Presented {
 
     /// Whom it stands for at this moment.
     pub fn peer(&self, now: UnixTime) -> Peer {
+        self.peer_until(now).0
+    }
+
+    /// The same with the last second in which it does so, where a certificate is trusted.
+    pub fn peer_until(&self, now: UnixTime) -> (Peer, Option<u64>) {
         let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
         if now.as_secs() > judged.until {
             *judged = self.verifier.judge(&self.chain, now);
         }
-        judged.peer.clone()
+        let is_trusted = matches!(judged.peer, Peer::Certificate(_) | Peer::FrontProxy(_));
+        (judged.peer.clone(), is_trusted.then_some(judged.until))
     }
 }
 

@@ -1,8 +1,11 @@
 //! Who is asking: client certificates, bearer tokens, and nobody in particular.
 
+pub mod basic;
 mod bootstrap;
 
 use crate::tokens::ServiceAccountTokens;
+use arc_swap::ArcSwap;
+use basic::Passwords;
 use futures_util::future::BoxFuture;
 use holdfast_core::authz::User;
 use holdfast_core::state::State;
@@ -19,12 +22,15 @@ use std::sync::Arc;
 pub struct Authenticator {
     pub anonymous: Anonymous,
     pub static_tokens: Arc<HashMap<String, Arc<User>>>,
+    /// Users with passwords.
+    pub passwords: Arc<Passwords>,
     pub service_accounts: Option<Arc<ServiceAccountTokens>>,
     /// Whether Secrets of the cluster let their holders join.
     pub bootstrap_tokens: bool,
     /// Who knows tokens that are not known here.
     pub elsewhere: Option<Arc<dyn Elsewhere>>,
-    pub request_headers: Arc<RequestHeaders>,
+    /// In which a proxy names the user; others may tell of new ones.
+    pub request_headers: Arc<ArcSwap<RequestHeaders>>,
 }
 
 /// Whether one need not say who one is.
@@ -54,6 +60,7 @@ impl Authenticator {
         Authenticator {
             anonymous: self.anonymous.clone(),
             static_tokens: self.static_tokens.clone(),
+            passwords: self.passwords.clone(),
             service_accounts,
             bootstrap_tokens: self.bootstrap_tokens,
             elsewhere: self.elsewhere.clone(),
@@ -70,7 +77,7 @@ impl Authenticator {
         path: &str,
     ) -> Result<Option<Arc<User>>, String> {
         while let Peer::FrontProxy(proxy) = peer {
-            if let Some(user) = self.request_headers.user(headers) {
+            if let Some(user) = self.request_headers.load().user(headers) {
                 return Ok(Some(Arc::new(user)));
             }
             peer = proxy;
@@ -80,6 +87,9 @@ impl Authenticator {
         }
         if let Bearer::Token(token) = Bearer::of(headers) {
             return self.find(state, token, &[]).await.map(|reviewed| Some(reviewed.user));
+        }
+        if let Some(user) = self.passwords.user(headers)? {
+            return Ok(Some(user));
         }
         match peer {
             Peer::Untrusted(why) => Err(why.to_string()),
@@ -103,6 +113,7 @@ impl Authenticator {
                 Err(why) => errors.push(why),
             }
         }
+        errors.retain(|why| why != UNKNOWN_TOKEN);
         Err(match errors.as_slice() {
             [] => UNKNOWN_TOKEN.into(),
             errors => format!("[{UNKNOWN_TOKEN}, {}]", errors.join(", ")),
@@ -150,33 +161,35 @@ impl Tokens for Authenticator {
 /// Reads the lines `token,user,uid[,"group,group"]` of a static token file.
 pub fn static_tokens(text: &str) -> Result<HashMap<String, Arc<User>>, String> {
     let mut tokens = HashMap::new();
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let fields = split_csv(line);
-        let [token, name, uid, rest @ ..] = fields.as_slice() else {
-            let found = fields.len();
-            return Err(format!(
-                "line {}: must have at least 3 columns (token, user name, user uid), found {found}",
-                index + 1
-            ));
-        };
+    for (line, token, user) in users(text, "token")? {
         if token.is_empty() {
-            tracing::warn!("a token is empty, and passed over: line {}", index + 1);
+            tracing::warn!("a token is empty, and passed over: line {line}");
             continue;
         }
-        let mut user = User::new(name.as_str(), &[]);
-        user.uid = uid.clone();
-        if let Some(groups) = rest.first() {
-            user.groups = groups.split(',').map(|group| group.trim().to_owned()).filter(|g| !g.is_empty()).collect();
-        }
-        if tokens.insert(token.clone(), Arc::new(authenticated(user))).is_some() {
-            tracing::warn!("a token is there twice, and the last one counts: line {}", index + 1);
+        if tokens.insert(token, user).is_some() {
+            tracing::warn!("a token is there twice, and the last one counts: line {line}");
         }
     }
     Ok(tokens)
+}
+
+/// Reads lines `SECRET,user,uid[,"group,group"]`: the number of the line, the secret, the user.
+fn users(text: &str, secret: &str) -> Result<Vec<(usize, String, Arc<User>)>, String> {
+    let mut users = Vec::new();
+    let lines = text.lines().map(str::trim).zip(1..);
+    for (line, number) in lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#')) {
+        let mut fields = split_csv(line).into_iter();
+        let (Some(proof), Some(name), Some(uid)) = (fields.next(), fields.next(), fields.next()) else {
+            let found = split_csv(line).len();
+            return Err(format!(
+                "line {number}: must have at least 3 columns ({secret}, user name, user uid), found {found}"
+            ));
+        };
+        let groups = fields.next().unwrap_or_default();
+        let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned).collect();
+        users.push((number, proof, Arc::new(authenticated(User { uid, groups, ..User::new(name, &[]) }))));
+    }
+    Ok(users)
 }
 
 /// Comma-separated fields, of which some may stand in double quotes.

@@ -2,17 +2,23 @@
 
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::Authenticator;
-use crate::effects::Effects;
+use crate::effects::{Effects, Images};
 use crate::forks::Forker;
 use crate::forks::live::{Live, Place};
+use crate::manners::Manners;
+use crate::pages::Pages;
 use crate::paths::Library;
-use crate::transport::{Features, Transport};
+use crate::spans::Tracer;
+use crate::transport::{Features, ShownMetrics, Transport};
+use futures_util::future::BoxFuture;
 use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
+use holdfast_core::kinds::offered::NEWEST;
 use holdfast_engine::{Engine, Fault};
 use holdfast_outbound::conversion::Webhooks;
-use holdfast_service::{Authorities, Limits, Options, Service};
+use holdfast_service::{Authorities, Limits, Meter, Options, Service};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -21,6 +27,8 @@ pub struct Builder {
     pub engine: Arc<Engine>,
     pub authenticator: Authenticator,
     pub limits: Limits,
+    /// How long requests wait for their turn at most; otherwise who is over the limits is refused.
+    pub fairness: Option<Duration>,
     pub features: Features,
     /// How servers are reached that answer for parts of the API.
     pub aggregation: aggregate::Settings,
@@ -36,14 +44,37 @@ pub struct Builder {
     pub forks_max: u32,
     /// Starts what runs in this process beside the server, and beside each fork of it.
     pub components: Option<Components>,
+    /// Says whether images may run, where somebody is asked.
+    pub images: Option<Arc<dyn Images>>,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
+    pub manners: Manners,
+    /// The minor release for which the server stands, and the oldest whose servers it gets on with.
+    pub releases: (u32, u32),
+    /// How long a watch lasts at least that says nothing of it.
+    pub watch_min: Duration,
+    /// What the program tells of itself to people.
+    pub pages: Option<Pages>,
+    /// Follows requests, where they are followed.
+    pub tracer: Option<Tracer>,
+    pub shown_metrics: Option<ShownMetrics>,
+    /// Health checks beside its own.
+    pub checks: Vec<Arc<dyn HealthCheck>>,
+    /// What is counted elsewhere.
+    pub meters: Vec<Meter>,
     /// Asks authorization webhooks, where the chain has any.
     pub authorities: Option<Arc<dyn Authorities>>,
 }
 
-/// Starts components over a door; they end with the tasks.
-pub type Components = Arc<dyn Fn(&Arc<Service>, &mut JoinSet<()>) + Send + Sync>;
+/// Something that the server's health depends on.
+pub trait HealthCheck: Send + Sync {
+    /// As paths name it.
+    fn name(&self) -> &str;
+    fn check(&self) -> BoxFuture<'_, Result<(), String>>;
+}
+
+/// Starts components beside a server; they end with the tasks.
+pub type Components = Arc<dyn Fn(&Arc<Transport>, &mut JoinSet<()>) + Send + Sync>;
 
 impl Builder {
     /// A server that knows nobody but callers within the process.
@@ -52,6 +83,7 @@ impl Builder {
             engine,
             authenticator: Authenticator::default(),
             limits: Limits::default(),
+            fairness: None,
             features: Features::default(),
             aggregation: Default::default(),
             trust: None,
@@ -60,7 +92,16 @@ impl Builder {
             forker: None,
             forks_max: 0,
             components: None,
+            images: None,
             auditor: None,
+            manners: Manners::default(),
+            releases: (NEWEST, NEWEST - 1),
+            watch_min: holdfast_service::WATCH_MIN,
+            pages: None,
+            tracer: None,
+            shown_metrics: None,
+            checks: Vec::new(),
+            meters: Vec::new(),
             authorities: None,
         }
     }
@@ -69,13 +110,16 @@ impl Builder {
     pub fn build(self) -> Arc<Transport> {
         let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, .. } = self;
         let (forks_max, auditor, components) = (self.forks_max, self.auditor, self.components);
-        let authorities = self.authorities;
-        let aggregator =
-            aggregator(Aggregator::new(engine.clone(), aggregation), &engine, &authenticator, authorities.clone());
+        let (authorities, images) = (self.authorities, self.images);
+        let aggregator = Aggregator::new(engine.clone(), aggregation);
+        let asked = (authorities.clone(), images.clone());
+        let aggregator = self::aggregator(aggregator, &engine, &authenticator, asked);
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
-        let service = Service::new(engine, Options { limits, tokens: authenticator.clone(), auditor, authorities });
+        let (tokens, meters, fairness, watch_min) = (authenticator.clone(), self.meters, self.fairness, self.watch_min);
+        let options = Options { limits, fairness, tokens, auditor, meters, authorities, watch_min };
+        let service = Service::new(engine, options);
         Arc::new(Transport {
             service,
             authenticator,
@@ -88,9 +132,22 @@ impl Builder {
             documents: Library::new(address),
             forker,
             components,
+            images,
+            checks: self.checks.into(),
             live: Arc::new(Live::new(forks_max)),
             place: None,
+            manners: Arc::new(self.manners),
+            releases: self.releases,
+            pages: self.pages,
+            tracer: self.tracer,
+            shown_metrics: self.shown_metrics,
+            started: Instant::now(),
+            leaving: Default::default(),
+            refusing: Default::default(),
             stopping: watch::Sender::new(false),
+            closing: watch::Sender::new(false),
+            watches_begun: Default::default(),
+            requests: Default::default(),
             sockets: Default::default(),
             ready: watch::Sender::new(false),
         })
@@ -102,8 +159,8 @@ impl Transport {
     pub(crate) fn beside(&self, engine: Arc<Engine>, place: Place) -> Result<Arc<Transport>, Fault> {
         let cluster = engine.log().identity()?.id.unwrap_or_default();
         let authenticator = self.authenticator.beside(cluster);
-        let aggregator =
-            aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator, self.service.authorities());
+        let asked = (self.service.authorities(), self.images.clone());
+        let aggregator = aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator, asked);
         let authenticator = Arc::new(authenticator);
         let revision = engine.snapshot().registry.revision();
         Ok(Arc::new(Transport {
@@ -119,9 +176,22 @@ impl Transport {
             // It is in memory, and whoever rules in it writes nothing to the disk.
             forker: None,
             components: self.components.clone(),
+            images: self.images.clone(),
+            checks: self.checks.clone(),
             live: self.live.clone(),
             place: Some(place),
+            manners: self.manners.clone(),
+            releases: self.releases,
+            pages: self.pages.clone(),
+            tracer: self.tracer.clone(),
+            shown_metrics: self.shown_metrics.clone(),
+            started: Instant::now(),
+            leaving: Default::default(),
+            refusing: Default::default(),
             stopping: watch::Sender::new(false),
+            closing: watch::Sender::new(false),
+            watches_begun: Default::default(),
+            requests: Default::default(),
             sockets: Default::default(),
             ready: watch::Sender::new(false),
         }))
@@ -133,12 +203,12 @@ fn aggregator(
     aggregator: Aggregator,
     engine: &Arc<Engine>,
     authenticator: &Authenticator,
-    authorities: Option<Arc<dyn Authorities>>,
+    (authorities, images): (Option<Arc<dyn Authorities>>, Option<Arc<dyn Images>>),
 ) -> Arc<Aggregator> {
     let aggregator = Arc::new(aggregator);
     aggregator.prime(engine);
     let webhooks = Webhooks::new(engine, aggregator.outbound());
     let tokens = authenticator.service_accounts.clone();
-    engine.set_outside(Arc::new(Effects { webhooks, tokens, authorities }));
+    engine.set_outside(Arc::new(Effects { webhooks, tokens, authorities, images }));
     aggregator
 }

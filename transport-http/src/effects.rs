@@ -21,6 +21,15 @@ pub struct Effects {
     pub tokens: Option<Arc<ServiceAccountTokens>>,
     /// `None`: the chain has no webhooks.
     pub authorities: Option<Arc<dyn Authorities>>,
+    /// `None`: nobody is asked about images.
+    pub images: Option<Arc<dyn Images>>,
+}
+
+/// A server that says whether images may run.
+#[async_trait]
+pub trait Images: Send + Sync + 'static {
+    /// The status of its answer to an ImageReview, or why there is none.
+    async fn judge(&self, review: &Value) -> Result<Value, String>;
 }
 
 #[async_trait]
@@ -43,6 +52,13 @@ impl Outside for Effects {
         match &self.authorities {
             Some(authorities) => authorities.ask(question).await,
             None => Err("no webhook can be called from here".into()),
+        }
+    }
+
+    async fn judge_images(&self, review: &Value) -> Result<Value, String> {
+        match &self.images {
+            Some(images) => images.judge(review).await,
+            None => Err("nobody is there to ask".into()),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::body::Unread;
 use crate::connection::{Connection, Streams, Told};
+use crate::manners::Farewell;
 use crate::wire::Wire;
 use holdfast_tls::bounds::{Bounds, Guests, Place};
 use holdfast_tls::peer::Presented;
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch as signal;
+use tokio::sync::{Notify, watch as signal};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
@@ -46,6 +47,8 @@ pub struct Listener<S> {
     pub tls: Arc<LiveTls>,
     pub service: S,
     pub bounds: Bounds,
+    /// Is told for how long the certificate of a request's sender is still good.
+    pub certified: Arc<dyn Fn(Duration) + Send + Sync>,
     /// Turns true when the server stops.
     pub stopping: signal::Receiver<bool>,
 }
@@ -99,18 +102,32 @@ where
         let presented = Presented::new(tls.verifier.clone(), session.peer_certificates(), UnixTime::now());
         let presented = Arc::new(presented);
         let http2 = session.alpn_protocol() == Some(b"h2");
+        let certified = self.certified.clone();
         let service = self.service.clone().map_request(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(presented.peer(UnixTime::now()));
+            let now = UnixTime::now();
+            let (peer, until) = presented.peer_until(now);
+            if let Some(until) = until {
+                certified(Duration::from_secs(until.saturating_sub(now.as_secs())));
+            }
+            request.extensions_mut().insert(peer);
             request.extensions_mut().insert(client);
             request
         });
         // On HTTP/1.1 the connection itself waits.
         let service =
             service.map_response(move |response: http::Response<B>| response.map(|body| Told::new(body, http2)));
-        match http2 {
-            true => self.serve_http2(stream, TowerToHyperService::new(service)).await,
-            false => self.serve_http1(stream, service).await,
+        if !http2 {
+            return self.serve_http1(stream, service).await;
         }
+        let last = Arc::new(Notify::new());
+        let said = last.clone();
+        let service = service.map_response(move |mut response| {
+            if response.extensions_mut().remove::<Farewell>().is_some() {
+                said.notify_one();
+            }
+            response
+        });
+        self.serve_http2(stream, TowerToHyperService::new(service), last).await
     }
 
     async fn serve_http1<H>(mut self, stream: TlsStream<TcpStream>, service: H) -> Result<(), Failure>
@@ -126,6 +143,10 @@ where
         let unread = Arc::new(AtomicBool::new(false));
         let seen = unread.clone();
         let service = service.map_response(move |mut response| {
+            let is_last = response.extensions_mut().remove::<Farewell>() == Some(Farewell::Always);
+            if is_last {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             if response.extensions_mut().remove::<Unread>().is_some() {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 seen.store(true, Ordering::Relaxed);
@@ -147,7 +168,13 @@ where
         ended.map_err(Into::into)
     }
 
-    async fn serve_http2<H>(mut self, stream: TlsStream<TcpStream>, service: H) -> Result<(), Failure>
+    /// Serves until the connection ends. `last` is told when an answer is to be its last one.
+    async fn serve_http2<H>(
+        mut self,
+        stream: TlsStream<TcpStream>,
+        service: H,
+        last: Arc<Notify>,
+    ) -> Result<(), Failure>
     where
         H: HttpService<Incoming, ResBody = Told<B>, Error: Into<Failure>, Future: Send + 'static> + 'static,
     {
@@ -172,6 +199,7 @@ where
         tokio::select! {
             ended = &mut connection => return ended,
             () = stopped(&mut self.stopping) => {}
+            () = last.notified() => {}
         }
         connection.end();
         connection.await

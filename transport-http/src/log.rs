@@ -27,7 +27,7 @@ use holdfast_core::refusal::{BadRequest, MethodNotAllowed};
 use holdfast_engine::log::Identity;
 use holdfast_engine::moment::at_time;
 use holdfast_engine::{Fault, LogRead};
-use holdfast_service::Share;
+use holdfast_service::Place;
 use http::Method;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -53,7 +53,7 @@ const FRAME_BYTES_MAX: u32 = 256 << 20;
 /// Who asks, and the place that this one has among requests in progress: who waits needs none.
 pub(crate) struct Waiter<'a> {
     pub user: &'a User,
-    pub place: Option<Share>,
+    pub place: Option<Place>,
 }
 
 /// Answers a path below [`PATH`], without it.
@@ -91,7 +91,7 @@ async fn told(
 }
 
 fn about(log: &dyn LogRead) -> Result<Value, Fault> {
-    let first = log.scan(None, Offset::ZERO, 1)?;
+    let first = log.next_time(Offset::ZERO)?;
     let Identity { id, origin } = log.identity()?;
     let origin = origin.map(|origin| json!({"id": origin.id, "version": origin.version.0}));
     Ok(json!({
@@ -99,10 +99,11 @@ fn about(log: &dyn LogRead) -> Result<Value, Fault> {
         "apiVersion": "holdfast/v1",
         "id": id,
         "origin": origin,
-        "first": first.first().map_or(0, |record| record.offset),
+        "first": first.map_or(0, |(first, _)| first.0),
         "last": log.last()?.0,
         "oldest": log.oldest()?.0,
         "repaired": log.repaired()?.0,
+        "encrypted": log.encrypts(),
     }))
 }
 

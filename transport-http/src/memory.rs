@@ -5,14 +5,29 @@
 use crate::respond::Response;
 use crate::serve::filter;
 use crate::transport::Transport;
+use bytes::Bytes;
 use holdfast_core::authz::User;
 use holdfast_tls::peer::Peer;
 use http::Request;
-use http_body_util::{BodyExt, Full};
+use http::header::ACCEPT;
+use http_body_util::{BodyExt, Full, Limited};
 use std::sync::Arc;
 use tower::{Service, ServiceExt};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What the server answers to this user's GET, as JSON.
+pub async fn get(
+    transport: Arc<Transport>,
+    user: Arc<User>,
+    path: &str,
+    bytes_max: usize,
+) -> Result<http::Response<Bytes>, BoxError> {
+    let request = Request::get(path).header(ACCEPT, "application/json").body(Full::<Bytes>::default())?;
+    let (parts, body) = service(transport, user).oneshot(request).await?.into_parts();
+    let body = Limited::new(body, bytes_max).collect().await?;
+    Ok(http::Response::from_parts(parts, body.to_bytes()))
+}
 
 /// The server as seen by `user`, who needs no credentials. A request's body is read whole before it is sent.
 pub fn service<B>(

@@ -1,5 +1,6 @@
 //! Paths that are no resources: discovery, OpenAPI, version, health, metrics.
 
+use crate::health::{self, PATHS};
 use crate::query::Query;
 use crate::respond::{self, Encoding, Response, Shape};
 use crate::route::{Discovery, Route};
@@ -13,14 +14,12 @@ use holdfast_core::schema::schema;
 use holdfast_core::wire::discovery::documents::{VersionInfo, indented};
 use holdfast_core::wire::discovery::{self, Aggregated, Catalog};
 use holdfast_core::wire::openapi::{self, OpenApi, v2};
-use holdfast_engine::Health;
 use holdfast_service::Scene;
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// The Kubernetes release whose API is served.
 pub const API_VERSION: &str = "v1.35.0";
@@ -216,7 +215,10 @@ pub async fn answer(
 ) -> Response {
     let any_method = matches!(
         route,
-        Route::Unknown | Route::Health { .. } | Route::Discovery(Discovery::Groups | Discovery::Group(_))
+        Route::Unknown
+            | Route::FlowControl(_)
+            | Route::Health { .. }
+            | Route::Discovery(Discovery::Groups | Discovery::Group(_))
     );
     if !any_method && !matches!(*method, Method::GET | Method::HEAD) {
         return respond::refusal(&Refusal::MethodNotAllowed(MethodNotAllowed::OnResource), shape);
@@ -225,14 +227,15 @@ pub async fn answer(
     let documents = transport.documents.of(scene);
     let described = Described { documents: &documents, registry: &state.registry };
     let found = match route {
-        Route::Root => Some(json_answer(root(&state.registry).into(), shape)),
+        Route::Root => Some(json_answer(root(transport, &state.registry).into(), shape)),
         Route::Issuer(document) => crate::issuer::answer(transport.issuer.as_deref(), *document, headers, shape),
         Route::Version => Some(match shape.encoding {
-            Encoding::Json => json_answer(version(), shape),
+            Encoding::Json => json_answer(version(transport.releases), shape),
             _ => respond::refusal(&Refusal::NotAcceptable { offered: respond::JSON, is_offered: false }, shape),
         }),
-        Route::Health { kind, check } => Some(respond::unsniffed(health(transport, kind, check, query).await)),
+        Route::Health { kind, check } => Some(respond::unsniffed(health::answer(transport, kind, check, query).await)),
         Route::Metrics => Some(metrics(transport).await),
+        Route::HealthMetrics => Some(open_metrics(health::metrics(transport).await)),
         Route::Discovery(Discovery::Core) => Some(groups(&described, headers, true, shape)),
         Route::Discovery(Discovery::Groups) => Some(groups(&described, headers, false, shape)),
         Route::Discovery(Discovery::Group(group)) => described
@@ -247,10 +250,13 @@ pub async fn answer(
             };
             transport.answers.aside(answer).await
         }
-        Route::Resource { .. } | Route::Log(_) | Route::Forks(_) | Route::Unknown => None,
+        Route::FlowControl(table) => crate::flow_control::answer(transport, table, query),
+        Route::Resource { .. } | Route::Log(_) | Route::Forks(_) | Route::Page(_) | Route::Unknown => None,
     };
     found.unwrap_or_else(|| match route {
-        Route::Unknown | Route::Discovery(_) | Route::Issuer(_) => respond::plain_error(404, "404 page not found"),
+        Route::Unknown | Route::Discovery(_) | Route::Issuer(_) | Route::Page(_) | Route::FlowControl(_) => {
+            respond::plain_error(404, "404 page not found")
+        }
         _ => respond::refusal(&Refusal::NoSuchPath, shape),
     })
 }
@@ -373,7 +379,7 @@ fn with_tag(tag: &str, headers: &HeaderMap, answer: impl FnOnce(bool) -> Respons
 }
 
 /// The paths there are.
-fn root(registry: &Registry) -> Vec<u8> {
+fn root(transport: &Transport, registry: &Registry) -> Vec<u8> {
     let catalog = Catalog::new(registry);
     let mut paths: Vec<String> = [
         "/.well-known/openid-configuration",
@@ -382,6 +388,7 @@ fn root(registry: &Registry) -> Vec<u8> {
         "/healthz",
         "/livez",
         "/metrics",
+        "/metrics/slis",
         "/openapi/v2",
         "/openapi/v3",
         "/openid/v1/jwks",
@@ -397,7 +404,11 @@ fn root(registry: &Registry) -> Vec<u8> {
         }
         paths.push(path);
     }
-    paths.extend(CHECKS.iter().flat_map(|check| ["healthz", "livez", "readyz"].map(|kind| format!("/{kind}/{check}"))));
+    paths
+        .extend(PATHS.iter().flat_map(|kind| transport.check_names(kind).map(move |check| format!("/{kind}/{check}"))));
+    if transport.pages.is_some() {
+        paths.extend(["/configz", "/flagz", "/statusz"].map(str::to_owned));
+    }
     paths.sort();
     paths.dedup();
     encoded(json!({ "paths": paths }))
@@ -408,10 +419,10 @@ pub fn git_version() -> String {
     format!("{API_VERSION}+holdfast.{}", env!("CARGO_PKG_VERSION"))
 }
 
-fn version() -> Bytes {
+fn version((emulated, oldest): (u32, u32)) -> Bytes {
     let mut numbers = API_VERSION.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
-    let oldest = minor.parse::<u32>().map(|minor| minor.saturating_sub(1).to_string()).unwrap_or_default();
+    let (emulated, oldest) = (emulated.to_string(), oldest.to_string());
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -421,7 +432,7 @@ fn version() -> Bytes {
         major,
         minor,
         emulation_major: major,
-        emulation_minor: minor,
+        emulation_minor: &emulated,
         min_compatibility_major: major,
         min_compatibility_minor: &oldest,
         git_version: &git_version(),
@@ -438,86 +449,16 @@ fn encoded(value: Value) -> Vec<u8> {
     value.as_object().map(encode::document).unwrap_or_default()
 }
 
-/// The checks behind each health path; `readyz` has one more, for the server that is stopping.
-const CHECKS: &[&str] = &["log", "ping", "poststarthook/bootstrap", "writer"];
-/// How long the writer may take to answer before it counts as dead.
-const WRITER_PATIENCE: Duration = Duration::from_secs(10);
-
-async fn health(transport: &Transport, kind: &str, wanted: &str, query: &Query) -> Response {
-    let excluded: Vec<&str> = query.get("exclude").into_iter().collect();
-    let log = LogHealth {
-        writer: transport.engine().health(WRITER_PATIENCE).await,
-        readable: match kind {
-            // Many who read, or a slow disk, are nothing that a restart would cure.
-            "livez" => Ok(()),
-            _ => {
-                let log = transport.engine().log().clone();
-                transport.engine().reads().run(move || log.last().map(drop).map_err(|fault| fault.to_string())).await
-            }
-        },
-    };
-    let check = |name: &str| check(transport, kind, &log, name);
-    let mut checks: Vec<&str> = CHECKS.to_vec();
-    if kind == "readyz" {
-        checks.push("shutdown");
-    }
-    if !wanted.is_empty() {
-        if !checks.contains(&wanted) {
-            return respond::plain_error(404, "404 page not found");
-        }
-        return match check(wanted) {
-            Ok(()) => respond::text(200, "ok"),
-            Err(why) => respond::text(500, format!("internal server error: {why}\n")),
-        };
-    }
-    let mut lines = String::new();
-    let mut failed = false;
-    for name in checks {
-        if excluded.contains(&name) {
-            lines.push_str(&format!("[+]{name} excluded: ok\n"));
-            continue;
-        }
-        match check(name) {
-            Ok(()) => lines.push_str(&format!("[+]{name} ok\n")),
-            Err(why) => {
-                failed = true;
-                lines.push_str(&format!("[-]{name} failed: {why}\n"));
-            }
-        }
-    }
-    match (failed, query.get("verbose").is_some()) {
-        (true, _) => respond::text(500, format!("{lines}{kind} check failed\n")),
-        (false, true) => respond::text(200, format!("{lines}{kind} check passed\n")),
-        (false, false) => respond::text(200, "ok"),
-    }
-}
-
-/// How the log is, and who writes it.
-struct LogHealth {
-    writer: Health,
-    readable: Result<(), String>,
-}
-
-fn check(transport: &Transport, kind: &str, log: &LogHealth, name: &str) -> Result<(), String> {
-    match name {
-        "writer" => match &log.writer {
-            Health::Dead(why) => Err(why.clone()),
-            Health::Well | Health::ReadOnly(_) => Ok(()),
-        },
-        "log" => match &log.writer {
-            // A full disk is nothing that a restart would cure.
-            Health::ReadOnly(why) if kind != "livez" => Err(why.clone()),
-            _ => log.readable.clone(),
-        },
-        "poststarthook/bootstrap" if *transport.ready.borrow() => Ok(()),
-        "poststarthook/bootstrap" => Err("not finished".into()),
-        "shutdown" if *transport.stopping.borrow() => Err("the server is stopping".into()),
-        _ => Ok(()),
-    }
-}
-
 async fn metrics(transport: &Transport) -> Response {
-    let mut response = respond::text(200, transport.service.metrics().await);
+    let text = transport.service.metrics().await;
+    open_metrics(match &transport.shown_metrics {
+        Some(shown) => shown(text),
+        None => text,
+    })
+}
+
+fn open_metrics(text: String) -> Response {
+    let mut response = respond::text(200, text);
     let form = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, form);
     response

@@ -33,6 +33,11 @@ impl Query {
         self.0.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
+    /// All values of a parameter.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(found, _)| found == name).map(|(_, value)| value.as_str())
+    }
+
     fn text(&self, name: &str) -> Option<String> {
         self.get(name).filter(|value| !value.is_empty()).map(str::to_owned)
     }

@@ -14,17 +14,18 @@ use holdfast_core::object::export::export;
 use holdfast_core::refusal::Internal;
 use holdfast_core::request::Verb;
 use holdfast_core::state::Entry;
-use holdfast_service::{Listed, Reply, Shown};
+use holdfast_service::{Listed, Place, Reply, Shown};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Writes what the door replied in the form that the client accepts.
+/// Writes what the door replied in the form that the client accepts. The call keeps its place until that is done.
 pub async fn reply(
     transport: &Arc<Transport>,
     reply: Reply,
     understood: &Understood,
     reader: Arc<User>,
     socket: Option<Socket>,
+    place: Option<Place>,
 ) -> Response {
     let shape = understood.shape;
     let now = transport.engine().stamp().seconds();
@@ -52,7 +53,7 @@ pub async fn reply(
         }
         Reply::Watch(watched) => {
             let shape = fitting(&watched.kind, shape);
-            watch::answer(transport, *watched, shape, reader, socket)
+            watch::answer(transport, *watched, shape, reader, socket, place)
         }
         Reply::Draft(draft) => respond::draft(&draft, code, fitting(&draft.kind, shape), now),
         Reply::Document { document, .. } => respond::document(code, &document, shape),

@@ -15,7 +15,7 @@ use holdfast_core::Refusal;
 use holdfast_core::kinds::Kind;
 use holdfast_core::object::encode;
 use holdfast_core::object::meta::{self, Document};
-use holdfast_core::refusal::{BadRequest, Forbidden};
+use holdfast_core::refusal::{BadRequest, Forbidden, Plenty};
 use holdfast_core::state::Entry;
 use holdfast_core::wire::table::{self, IncludeObject, ListMeta, MetaVersion};
 use holdfast_core::wire::{pretty, protobuf, yaml};
@@ -436,6 +436,12 @@ fn finish(response: &mut Response, code: u16, content_type: &'static str) {
 
 pub fn refusal(refusal: &Refusal, shape: Shape) -> Response {
     let status = Status::from(refusal);
+    if let Refusal::TooManyRequests { what: Plenty::Requests, retry_after_seconds } = refusal {
+        // What protects the server is told before anything else is known of the request.
+        let mut response = plain_error(status.code, &refusal.message());
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(*retry_after_seconds));
+        return response;
+    }
     let shape = Shape { form: Form::Object, ..shape };
     let mut body = Vec::new();
     if let Value::Object(document) = &status.document {

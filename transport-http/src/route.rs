@@ -27,10 +27,16 @@ pub enum Route {
         check: String,
     },
     Metrics,
+    /// `/metrics/slis`, whether each check of health is well.
+    HealthMetrics,
+    /// What the process tells of itself to people: `/flagz`, `/statusz`, `/debug/…`.
+    Page(String),
     Discovery(Discovery),
     OpenApiV2,
     /// The index, or the document of one group version.
     OpenApiV3(String),
+    /// What is in progress, by the name of a table.
+    FlowControl(String),
     /// The event log, and what follows [`LOG`].
     Log(String),
     /// Forks, and the name of one that follows [`FORKS`].
@@ -89,6 +95,9 @@ impl Route {
             [".well-known", "openid-configuration"] => Route::Issuer(Document::Configuration),
             ["openid", "v1", "jwks"] => Route::Issuer(Document::Keys),
             ["metrics"] => Route::Metrics,
+            ["metrics", "slis"] => Route::HealthMetrics,
+            ["debug", "api_priority_and_fairness", table] => Route::FlowControl((*table).to_owned()),
+            ["configz" | "flagz" | "statusz"] | ["debug", ..] => Route::Page(format!("/{}", parts.join("/"))),
             ["healthz", rest @ ..] => Route::Health { kind: "healthz", check: rest.join("/") },
             ["livez", rest @ ..] => Route::Health { kind: "livez", check: rest.join("/") },
             ["readyz", rest @ ..] => Route::Health { kind: "readyz", check: rest.join("/") },

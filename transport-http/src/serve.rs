@@ -18,7 +18,7 @@ use warp::filters::path::FullPath;
 
 pub use holdfast_tls::bounds::STREAMS_MAX;
 
-/// How long requests in progress may take when the server stops.
+/// How long connections may take to end once requests in progress have, when the server stops.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// The API as a warp filter: for the socket, and for callers within the process.
@@ -75,11 +75,14 @@ pub async fn serve(
     streams_max: u32,
 ) -> std::io::Result<()> {
     let bounds = Bounds { streams_max, ..Bounds::default() };
-    let stopping = transport.stopping.subscribe();
+    let stopping = transport.closing.subscribe();
     let service = warp::service(filter(transport.clone()));
-    let connections = Listener { tls, service, bounds, stopping }.accept(listener).await;
+    let counters = transport.service().counters().clone();
+    let certified = Arc::new(move |good_for| counters.certified(good_for));
+    let connections = Listener { tls, service, bounds, certified, stopping }.accept(listener).await;
+    transport.wait_for_requests().await;
     transport.sockets.close();
     let ended = async { tokio::join!(connections.wait(), transport.sockets.wait()) };
-    let _ = tokio::time::timeout(DRAIN_MAX, ended).await;
+    let _ = tokio::time::timeout(DRAIN_MAX + transport.manners.watch_grace, ended).await;
     Ok(())
 }

@@ -5,27 +5,30 @@
 use crate::aggregate::{self, Aggregator};
 use crate::authenticate::Authenticator;
 use crate::body::{self, Bodies, Received, Unread};
-use crate::build::Components;
+use crate::build::{Components, HealthCheck};
 use crate::held::Answers;
 use crate::log::Waiter;
+use crate::manners::{self, Manners};
+use crate::pages::{self, Pages};
 use crate::query::Query;
 use crate::respond::{self, Response, Shape};
 use crate::route::{Route, decode, method_verb, take_moment};
+use crate::spans::{Following, Tracer};
 use crate::status::Status;
 use crate::tokens::Published;
 use crate::warnings::warn;
 use crate::websocket::{self, Socket};
-use crate::{audit, forks, log, parse, paths, render};
+use crate::{audit, flow_control, forks, log, parse, paths, render};
 use bytes::{Buf, Bytes};
 use futures_util::Stream;
 use holdfast_audit::Ended;
 use holdfast_core::Refusal;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::authz::User;
-use holdfast_core::refusal::{Internal, MethodNotAllowed};
+use holdfast_core::refusal::{Internal, MethodNotAllowed, Timeout};
 use holdfast_engine::{Engine, WatchStart};
 use holdfast_service::housekeeping::{self, registrar};
-use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Record, Reply, RequestId, Service, Share, Source};
+use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Place, Record, Reply, RequestId, Service, Source};
 use holdfast_tls::bearer::{Bearer, MISPLACED};
 use holdfast_tls::peer::Peer;
 use http::header::HeaderValue;
@@ -33,7 +36,8 @@ use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use tokio::sync::watch as signal;
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
@@ -55,17 +59,40 @@ pub struct Transport {
     /// Makes forks of the log, where it is on a disk.
     pub(crate) forker: Option<Arc<dyn forks::Forker>>,
     pub(crate) components: Option<Components>,
+    pub(crate) images: Option<Arc<dyn crate::effects::Images>>,
+    pub(crate) checks: Arc<[Arc<dyn HealthCheck>]>,
     /// The forks in memory, of this server and of them.
     pub(crate) live: Arc<forks::live::Live>,
     /// Which of them this is.
     pub(crate) place: Option<forks::live::Place>,
+    pub(crate) manners: Arc<Manners>,
+    /// The minor release for which the server stands, and the oldest whose servers it gets on with.
+    pub(crate) releases: (u32, u32),
+    pub(crate) pages: Option<Pages>,
+    pub(crate) tracer: Option<Tracer>,
+    /// What becomes of the text of `/metrics` before it is shown.
+    pub(crate) shown_metrics: Option<ShownMetrics>,
+    pub(crate) started: Instant,
+    /// The server will stop, and goes on until then as before.
+    pub(crate) leaving: AtomicBool,
+    /// Whoever comes is sent away.
+    pub(crate) refusing: AtomicBool,
     /// Turns true when the server stops: watches end.
     pub(crate) stopping: signal::Sender<bool>,
+    /// Turns true when nobody more may connect.
+    pub(crate) closing: signal::Sender<bool>,
+    /// How many watches there have been.
+    pub(crate) watches_begun: AtomicU64,
+    /// Requests in progress that do not last by their nature.
+    pub(crate) requests: TaskTracker,
     /// What goes on with connections that are no longer HTTP: the server waits for it when it stops.
     pub(crate) sockets: TaskTracker,
     /// Turns true when everything that a fresh server makes is there.
     pub(crate) ready: signal::Sender<bool>,
 }
+
+/// Makes of all that is counted what is shown.
+pub type ShownMetrics = Arc<dyn Fn(String) -> String + Send + Sync>;
 
 /// What feature gates turn off.
 #[derive(Debug, Clone, Copy)]
@@ -153,21 +180,23 @@ impl Transport {
         self.ready.send_replace(true);
     }
 
-    /// Ends watches, and then the server, with all its forks.
-    pub fn stop(&self) {
-        self.stopping.send_replace(true);
-        if self.place.is_none() {
-            self.live.end_all();
-        }
-    }
-
     /// Makes the APIServices of what is served here, and has them kept as long as the tasks are, with all that concerns
     /// other servers.
     pub async fn keep_registered(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Result<(), Refusal> {
         let service = &self.service;
         self.aggregator.prime(service.engine());
         tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::Now));
-        tasks.spawn(registrar::ensure(service).await?.run(service.clone()));
+        // At the same time, so that all of it shares a few fsyncs.
+        let flow_control = async {
+            if let Some(fairness) = service.fairness() {
+                housekeeping::flow_control::ensure(service, fairness).await;
+            }
+        };
+        let (registered, ()) = tokio::join!(registrar::ensure(service), flow_control);
+        tasks.spawn(registered?.run(service.clone()));
+        if let Some(fairness) = service.fairness() {
+            tasks.spawn(housekeeping::flow_control::run(service.clone(), fairness.clone()));
+        }
         self.keep_trust(tasks);
         Ok(())
     }
@@ -184,9 +213,9 @@ impl Transport {
     }
 
     /// Starts what runs in this process beside the server.
-    pub fn start_components(&self, tasks: &mut JoinSet<()>) {
+    pub fn start_components(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
         if let Some(components) = &self.components {
-            components(&self.service, tasks);
+            components(self, tasks);
         }
     }
 
@@ -213,6 +242,31 @@ impl Transport {
         D: Buf,
         E: std::fmt::Display,
     {
+        if self.refusing.load(Ordering::Relaxed)
+            && let Some(response) = manners::going(&wire.path)
+        {
+            return response;
+        }
+        let origin = self.manners.origin(&wire.headers);
+        let mut response = match Manners::preflight(&wire.method, origin.as_ref()) {
+            Some(response) => response,
+            None => self.clone().serve_request(wire).await,
+        };
+        if !response.headers().contains_key(AUDIT_ID)
+            && let Ok(id) = HeaderValue::from_str(self.service.new_id().as_str())
+        {
+            response.headers_mut().insert(AUDIT_ID, id);
+        }
+        self.manners.mark(&mut response, origin, || self.engine().stamp().seed);
+        response
+    }
+
+    async fn serve_request<B, D, E>(self: Arc<Self>, wire: WireRequest<B>) -> Response
+    where
+        B: Stream<Item = Result<D, E>> + Send + 'static,
+        D: Buf,
+        E: std::fmt::Display,
+    {
         let WireRequest { method, path, query, headers, peer, client, upgrade, body } = wire;
         let (body, progress) = body::followed(&headers, body);
         let source = self.service.is_audited().then(|| Box::new(audit::source(&path, &query, &headers, client)));
@@ -223,12 +277,26 @@ impl Transport {
         let by_token = matches!(peer, Peer::Unknown | Peer::Untrusted(_));
         let misplaced = by_token && Bearer::of(&head.headers) == Bearer::Misplaced;
         let shape = understood.shape;
+        let patience = match self.manners.patience(&understood.route, &understood.query) {
+            Ok(patience) => patience,
+            Err(refusal) => return respond::refusal(&refusal, shape),
+        };
+        let _waited_for = (!manners::lasts(&understood.route)).then(|| self.requests.token());
+        let mut following = None;
         let (mut response, id, mut record) = match self.identify(&mut head, &peer).await {
             Ok((user, acting_as)) => {
+                following = self.follow(&head, &understood.route, &user);
+                let answer = self.answer(head, understood, (user, acting_as), source, body);
                 // The door has caught what happens behind it; this is for what goes wrong in reading and writing.
-                match holdfast_service::caught(self.answer(head, understood, (user, acting_as), source, body)).await {
+                match within(patience, holdfast_service::caught(answer)).await.and_then(|answered| answered) {
                     Ok(answered) => answered,
-                    Err(refusal) => return respond::refusal(&refusal, shape),
+                    Err(refusal) => {
+                        self.service.cut_off(&refusal);
+                        if let Some(following) = following {
+                            following.end(refusal.code(), "");
+                        }
+                        return respond::refusal(&refusal, shape);
+                    }
                 }
             }
             Err(refusal) => {
@@ -241,9 +309,12 @@ impl Transport {
             warn(&mut response, &[MISPLACED.to_owned()]);
         }
         if let Ok(id) = HeaderValue::from_str(id.as_str()) {
-            response.headers_mut().insert("audit-id", id);
+            response.headers_mut().insert(AUDIT_ID, id);
         }
         record.code(response.status().as_u16());
+        if let Some(following) = following {
+            following.end(response.status().as_u16(), id.as_str());
+        }
         if progress.is_unread() {
             response.extensions_mut().insert(Unread);
         }
@@ -252,6 +323,12 @@ impl Transport {
             response = Response::from_parts(parts, Bytes::new().into());
         }
         response
+    }
+
+    /// Begins to follow a request, if it is one of those that are.
+    fn follow(&self, head: &Head, route: &Route, user: &User) -> Option<Following> {
+        let tracer = self.tracer.as_ref()?;
+        tracer.begin((&head.method, &head.path, route), &head.headers, user, || self.engine().stamp().seed)
     }
 
     /// Reads what stands in the request line and in the headers.
@@ -337,6 +414,13 @@ impl Transport {
                 };
                 (Asked::Everything { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
             }
+            (Route::Page(_), _) if head.method != Method::GET => {
+                let flaw = match body.take() {
+                    Some(body) => self.bodies.read(&user, body).await.map(|received| kept.body = received).err(),
+                    None => None,
+                };
+                (Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
+            }
             _ => {
                 let flaw = paths::flaw(&understood.route, &head.headers, &understood.negotiated);
                 (Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
@@ -357,7 +441,7 @@ impl Transport {
                 // What few requests need is not moved along with every request.
                 Box::pin(self.granted(head, &understood, kept, granted, body)).await
             }
-            Ok(reply) => render::reply(self, reply, &understood, reader.clone(), kept.socket).await,
+            Ok(reply) => render::reply(self, reply, &understood, reader.clone(), kept.socket, place).await,
             Err(Refusal::Internal(Internal::NotAuthorizable { why })) => respond::unauthorizable(&head, &why),
             Err(refusal) => respond::refusal(&refusal, shape),
         };
@@ -366,6 +450,9 @@ impl Transport {
         }
         response = self.answers.hold(&reader, response, shape);
         warn(&mut response, &warnings);
+        if let Some(flow) = record.flow() {
+            flow_control::tell(&mut response, flow);
+        }
         (response, id, record)
     }
 
@@ -393,6 +480,7 @@ impl Transport {
             (Route::Log(path), _) if !granted.scene.is_past() => {
                 log::answer(self, &head.method, path, query, *shape, Waiter { user: &granted.user, place }).await
             }
+            (Route::Page(path), _) if !granted.scene.is_past() => pages::answer(self, &head, path, &kept.body.bytes),
             (Route::Resource { .. }, _) => {
                 respond::refusal(&Refusal::MethodNotAllowed(MethodNotAllowed::OnResource), *shape)
             }
@@ -408,15 +496,28 @@ impl Transport {
     }
 }
 
+/// Names the request in its answer.
+const AUDIT_ID: &str = "audit-id";
+
+/// Does what belongs to one request, unless it takes longer than that.
+async fn within<T>(patience: Option<Duration>, work: impl Future<Output = T>) -> Result<T, Refusal> {
+    match patience {
+        Some(patience) => tokio::time::timeout(patience, work).await.map_err(|_| Refusal::Timeout(Timeout::Backend)),
+        None => Ok(work.await),
+    }
+}
+
 /// Permission for one request, and what it holds until it is answered.
 struct Permitted<'a> {
     granted: Granted,
     id: &'a str,
-    place: Option<Share>,
+    place: Option<Place>,
 }
 
 /// A path as authorization knows it: whatever way it is written, it is judged as what it leads to.
 fn canonical(path: &str) -> String {
     let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
-    format!("/{}", parts.join("/"))
+    // What rights say of a path they do not say of what is below it.
+    let end = if path.ends_with('/') && !parts.is_empty() { "/" } else { "" };
+    format!("/{}{end}", parts.join("/"))
 }

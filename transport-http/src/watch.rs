@@ -16,7 +16,7 @@ use holdfast_core::refusal::Expired;
 use holdfast_core::wire::protobuf;
 use holdfast_engine::hub::frame;
 use holdfast_engine::{Delivery, Fault, Watch};
-use holdfast_service::{Share, Watched, Watching};
+use holdfast_service::{Place, Share, Watched, Watching};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -24,8 +24,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
+/// How long a watch has its place among requests in progress, if its reader takes what there is slowly.
+const BEGINNING_MAX: Duration = Duration::from_secs(1);
 /// How often a watcher that asked for it is told how far it has come.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 /// What stands before a Protobuf event in a stream.
@@ -38,9 +41,10 @@ pub fn answer(
     shape: Shape,
     reader: Arc<User>,
     socket: Option<Socket>,
+    place: Option<Place>,
 ) -> Response {
     let Watched { kind, version, watch, timeout, bookmarks, mark_initial_end, trail } = watched;
-    let mut stopping = transport.stopping.subscribe();
+    let beginning = watch.is_beginning();
     let feeder = Feeder {
         transport: transport.clone(),
         kind,
@@ -48,11 +52,12 @@ pub fn answer(
         watch,
         shape,
         mark_initial_end,
+        beginning: place.filter(|_| beginning).map(kept_while_it_begins),
         headers: true,
         messages: socket.is_some(),
         bookmark_at: bookmarks.then(|| Box::pin(tokio::time::sleep(BOOKMARK_PERIOD))),
         deadline: Box::pin(tokio::time::sleep(timeout)),
-        stopped: Box::pin(async move { drop(stopping.wait_for(|stopping| *stopping).await) }),
+        stopped: Box::pin(transport.watch_ends()),
         rest: VecDeque::new(),
         reader,
         room: None,
@@ -75,6 +80,16 @@ pub fn answer(
     respond::streamed(200, Box::pin(frames), content_type, false)
 }
 
+/// Keeps the place of a watch until the result is dropped, but no longer than a reader may take.
+fn kept_while_it_begins(place: Place) -> oneshot::Sender<()> {
+    let (begun, has_begun) = oneshot::channel();
+    tokio::spawn(async move {
+        let _place = place;
+        let _ = tokio::time::timeout(BEGINNING_MAX, has_begun).await;
+    });
+    begun
+}
+
 /// A stream that is never polled through a shared reference, as bodies have to be able to be.
 struct Alone<S>(Mutex<Pin<Box<S>>>);
 
@@ -95,6 +110,8 @@ struct Feeder {
     watch: Watch,
     shape: Shape,
     mark_initial_end: bool,
+    /// There until the watch has told what there was.
+    beginning: Option<oneshot::Sender<()>>,
     /// The next Table describes its columns.
     headers: bool,
     /// Each event is a piece of its own, whose length needs no telling.
@@ -135,10 +152,11 @@ impl Feeder {
                 return None;
             }
             // Initial events have ended when none of them waits any more.
-            if let Some(offset) = self.watch.initial_events_ended()
-                && self.mark_initial_end
-            {
-                return Some(self.cut(self.bookmark(offset, true)));
+            if let Some(offset) = self.watch.initial_events_ended() {
+                self.beginning = None;
+                if self.mark_initial_end {
+                    return Some(self.cut(self.bookmark(offset, true)));
+                }
             }
             let gathered = match self.step().await {
                 Step::Tell(delivery) => {

@@ -2,7 +2,7 @@
 
 use crate::{Change, Key, Plan, Refusal, Refused, Resource, Time, World};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The time, and a number that no other plan has, for what must be chosen at random.
 #[derive(Debug, Clone, Copy)]
@@ -13,11 +13,23 @@ pub struct Stamp {
 
 /// The keys that are to be planned.
 #[derive(Debug, Default)]
-pub struct Keys(pub BTreeSet<Key>);
+pub struct Keys {
+    pub now: BTreeSet<Key>,
+    /// Those that may wait for so many milliseconds, so that one plan answers several changes.
+    pub later: BTreeMap<Key, i64>,
+}
 
 impl Keys {
     pub fn add(&mut self, key: Key) {
-        self.0.insert(key);
+        self.now.insert(key);
+    }
+
+    /// A key that may wait; for no time is at once.
+    pub fn add_after(&mut self, key: Key, millis: i64) {
+        match millis {
+            ..=0 => self.add(key),
+            millis => _ = self.later.insert(key, millis),
+        }
     }
 }
 

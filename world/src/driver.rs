@@ -12,6 +12,9 @@ use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+/// Before any time that a key waits for.
+const START: Time = Time(jiff::Timestamp::MIN);
+
 /// Controllers, and the world that they share.
 #[derive(Default)]
 pub struct Driver {
@@ -132,13 +135,13 @@ impl Driver {
     /// Takes in one version of an object, or its absence.
     pub fn change(&mut self, resource: &Resource, key: Key, bytes: Option<Bytes>, version: u64, now: Time) {
         let change = self.world.apply(resource, key, bytes, version, now);
-        self.tell(change);
+        self.tell(change, now);
     }
 
     /// Takes in all objects of a resource as they are at a version: what is not among them is gone.
     pub fn replace(&mut self, resource: &Resource, objects: Vec<(Key, Bytes, u64)>, version: u64, now: Time) {
         let changes = self.world.replace(resource, objects, version, now);
-        changes.into_iter().for_each(|change| self.tell(change));
+        changes.into_iter().for_each(|change| self.tell(change, now));
     }
 
     /// A resource is no longer there, nor are its objects.
@@ -159,14 +162,15 @@ impl Driver {
         self.world.reach_all(version);
     }
 
-    /// The world is complete: plans may be made from here on.
+    /// The world is complete: plans may be made from here on, and what there is waits for no batch.
     pub fn complete(&mut self) {
         let Some(early) = self.early.take() else { return };
-        early.into_iter().for_each(|change| self.tell(change));
+        early.into_iter().for_each(|change| self.tell(change, START));
         for member in &mut self.members {
             let mut keys = Keys::default();
-            member.controller.begin(&self.world, &mut keys);
-            keys.0.into_iter().for_each(|key| _ = member.queue.add(key));
+            let (world, controller) = (&self.world, &mut member.controller);
+            let _ = catch_unwind(AssertUnwindSafe(|| controller.begin(world, &mut keys)));
+            member.queue.add_all(keys, START);
         }
     }
 
@@ -174,7 +178,7 @@ impl Driver {
         self.early.is_none()
     }
 
-    fn tell(&mut self, change: Change) {
+    fn tell(&mut self, change: Change, now: Time) {
         if let Some(early) = &mut self.early {
             early.push(change);
             return;
@@ -189,7 +193,7 @@ impl Driver {
                 member.controller.concerns(&self.world, &change, &mut keys);
             }));
             if told.is_ok() {
-                keys.0.into_iter().for_each(|key| _ = member.queue.add(key));
+                member.queue.add_all(keys, now);
             }
         }
     }

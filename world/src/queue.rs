@@ -3,7 +3,7 @@
 //!
 //! Pure: whoever drives it says what time it is.
 
-use crate::{Key, Time};
+use crate::{Key, Keys, Time};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 /// How long a key that fails waits: doubled each time from the first to the last, as client-go's queues do.
@@ -60,6 +60,12 @@ impl Queue {
             self.ready.push_back(key);
         }
         added
+    }
+
+    /// What a change concerns.
+    pub fn add_all(&mut self, keys: Keys, now: Time) {
+        keys.now.into_iter().for_each(|key| _ = self.add(key));
+        keys.later.into_iter().for_each(|(key, millis)| self.add_at(key, now.plus_millis(millis)));
     }
 
     /// The key is to be planned at that time, or at an earlier one that it waits for already.
@@ -182,6 +188,20 @@ mod tests {
         assert_eq!(queue.take(at(9)), None);
         assert_eq!(queue.take(at(10)), Some(key("a")));
         assert_eq!(queue.next_time(), None);
+    }
+
+    #[test]
+    fn changes_of_a_moment_are_answered_together() {
+        let mut queue = Queue::default();
+        for second in [0, 1, 2] {
+            let mut keys = Keys::default();
+            keys.add_after(key("a"), 2000);
+            keys.add_after(key("b"), 0);
+            queue.add_all(keys, at(second));
+        }
+        assert_eq!(queue.take(at(1)), Some(key("b")));
+        assert_eq!(queue.take(at(1)), None);
+        assert_eq!(queue.take(at(2)), Some(key("a")), "as long after the first as it may wait");
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Issuers of tokens: what one publishes about itself and its keys, and whose a token is that it signed.
 
 pub mod claims;
+mod distributed;
 mod jwt;
 mod keys;
 
 use anyhow::{Context, Result};
-use claims::{Mapping, Rules};
+use claims::{Mapping, Rules, Source};
 use futures_util::future::BoxFuture;
 use holdfast_component::api::Api;
 use holdfast_service::{Elsewhere, Reviewed};
@@ -13,6 +14,7 @@ use holdfast_tls::server::Pem;
 use jwt::Token;
 use keys::Key;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -51,11 +53,19 @@ pub struct Issuer {
     keys_url: RwLock<Option<String>>,
     keys: RwLock<Arc<Vec<Key>>>,
     fetched: Mutex<Option<Instant>>,
+    /// Issuers of claims that its tokens leave to others, by their URLs.
+    others: Mutex<BTreeMap<String, Arc<Issuer>>>,
 }
 
 impl Issuer {
     pub fn new(settings: Settings) -> Arc<Issuer> {
-        Arc::new(Issuer { settings, keys_url: RwLock::default(), keys: RwLock::default(), fetched: Mutex::default() })
+        Arc::new(Issuer {
+            settings,
+            keys_url: RwLock::default(),
+            keys: RwLock::default(),
+            fetched: Mutex::default(),
+            others: Mutex::default(),
+        })
     }
 
     pub fn url(&self) -> &str {
@@ -96,6 +106,12 @@ impl Issuer {
     }
 
     async fn get(&self, url: &str) -> Result<Value> {
+        let (api, path) = self.client(url, None)?;
+        api.get(&path).await.with_context(|| format!("Get {url:?}"))
+    }
+
+    /// A client of the server of a URL, and the path there. A token proves that one may ask.
+    fn client(&self, url: &str, token: Option<&str>) -> Result<(Api, String)> {
         let whole: http::Uri = url.parse().with_context(|| format!("{url:?} is no URL"))?;
         let path = whole.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         let mut parts = whole.into_parts();
@@ -103,30 +119,34 @@ impl Issuer {
         parts.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
         let mut config = kube::Config::new(http::Uri::from_parts(parts)?);
         config.default_retry = false;
+        config.auth_info.token = token.map(|token| token.to_owned().into());
         if let Some(authority) = &self.settings.authority {
             let certificates = authority.certificates().map_err(anyhow::Error::msg)?;
             config.root_cert = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
         }
-        let api = Api::new(kube::Client::try_from(config)?).patient(ANSWER_MAX);
-        api.get(&path).await.with_context(|| format!("Get {url:?}"))
+        Ok((Api::new(kube::Client::try_from(config)?).patient(ANSWER_MAX), path))
     }
 
     /// Whose a token is, if it is one of this issuer's.
     async fn ask(&self, text: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
-        let Some(token) = Token::read(text) else { return Ok(None) };
+        let Some(mut token) = Token::read(text) else { return Ok(None) };
         let issuer = token.claims["iss"].as_str().unwrap_or("");
         let alike = issuer == WITHOUT_SCHEME && self.settings.url == format!("https://{WITHOUT_SCHEME}");
         if issuer != self.settings.url && !alike {
             return Ok(None);
         }
         self.verify(&token).await?;
+        if let Some(Source::Claim { name, .. }) = &self.settings.mapping.groups {
+            self.gather(&mut token.claims, name).await?;
+        }
         let user = self.settings.mapping.user(&token.claims, &self.settings.rules)?;
         Ok(Some(Reviewed { user: Arc::new(user), audiences: audiences.to_vec() }))
     }
 
+    /// Whether a token is one of this issuer's, for this server, at this time.
     async fn verify(&self, token: &Token<'_>) -> Result<(), String> {
         let Settings { audiences, algorithms, .. } = &self.settings;
-        if self.keys_url.read().unwrap_or_else(PoisonError::into_inner).is_none() {
+        if !self.is_known() {
             return Err(format!("oidc: authenticator for issuer {:?} is not initialized", self.settings.url));
         }
         let meant = token.audiences();
@@ -157,6 +177,11 @@ impl Issuer {
             true => Ok(()),
             false => Err("oidc: verify token: failed to verify signature: failed to verify id token signature".into()),
         }
+    }
+
+    /// Whether it has told about itself.
+    fn is_known(&self) -> bool {
+        self.keys_url.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     fn known_keys(&self) -> Arc<Vec<Key>> {

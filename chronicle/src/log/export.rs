@@ -8,7 +8,7 @@ use super::format::{self, FOOTER, FooterLine, Header};
 use super::progress::Progress;
 use super::{LINE_MAX, PIECE, each};
 use crate::files::open_private;
-use crate::remote::Source;
+use crate::remote::{Followed, Source};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_core::digest::Digest;
 use holdfast_core::event::Offset;
@@ -36,12 +36,16 @@ pub struct Args {
     /// Go on with the FILE.part that an interrupted export left.
     #[arg(long, requires = "output", conflicts_with_all = ["from", "to"])]
     resume: bool,
+    /// Write values in plain that the log keeps encrypted. Without it they are written as a data folder keeps them, and
+    /// a server that encrypts, which tells them in plain, is not asked for them.
+    #[arg(long)]
+    plain: bool,
 }
 
 pub fn run(args: Args) -> Result<()> {
     let output = args.output.as_deref().map(|file| Output::new(file, args.resume)).transpose()?;
-    let reader = args.source.open()?;
-    let reader: &dyn LogRead = reader.as_ref();
+    let opened = open(&args)?;
+    let reader: &dyn LogRead = opened.as_ref();
     let last = reader.last()?.0;
     let Identity { id, origin } = reader.identity()?;
     let header = Header {
@@ -65,6 +69,25 @@ pub fn run(args: Args) -> Result<()> {
         },
         Some(output) => output.write(reader, header),
     }
+}
+
+/// The log with values as they are to be written.
+fn open(args: &Args) -> Result<Box<dyn Followed>> {
+    let source = &args.source;
+    if args.plain || source.data_dir.is_none() {
+        let log = source.open()?;
+        ensure!(
+            args.plain || !log.encrypts(),
+            "the server keeps values encrypted, and tells them in plain: give --plain to have them so in the export, or \
+             export its data folder (--data-dir), as it is kept"
+        );
+        return Ok(log);
+    }
+    ensure!(
+        !source.encryption.is_given(),
+        "--encryption-provider-config is of use with --plain alone: without it values are exported as they are kept"
+    );
+    source.open_kept()
 }
 
 /// A file that is made under another name.

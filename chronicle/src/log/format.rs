@@ -4,6 +4,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_core::event::{Actor, ChangedBy, Offset, Operation, Record};
+use holdfast_encryption::Keyring;
 use holdfast_engine::log::{Identity, Origin};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -183,12 +184,11 @@ pub fn parse_event(line: &[u8]) -> Result<Record> {
         (None, Some(raw)) => STANDARD.decode(raw).context("its raw object is no base64")?,
         _ => bail!("an event has either an object or a raw one"),
     };
-    serde_json::from_slice::<IgnoredAny>(&object).context("its object is no JSON")?;
     let named = |name: &str| !name.is_empty() && !name.contains('\0');
     ensure!(head.offset > 0 && named(&head.resource) && named(&head.key), "offset, resource or key is empty");
     ensure!(head.replaces < head.offset, "it replaces event {}, which comes later", head.replaces);
     let changes = head.actor.changes.into_iter();
-    Ok(Record {
+    let record = Record {
         offset: head.offset,
         time_ms: head.time_ms,
         resource: head.resource,
@@ -206,7 +206,11 @@ pub fn parse_event(line: &[u8]) -> Result<Record> {
             changes: changes.map(|change| ChangedBy { by: change.by, fields: change.fields }).collect(),
         },
         object: object.into(),
-    })
+    };
+    if !Keyring::is_sealed(&record) {
+        serde_json::from_slice::<IgnoredAny>(&record.object).context("its object is no JSON")?;
+    }
+    Ok(record)
 }
 
 fn is_line(object: &[u8]) -> bool {

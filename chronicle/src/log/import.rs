@@ -3,11 +3,14 @@
 use super::format::{self, FOOTER, Footer, FooterLine, Header};
 use super::progress::Progress;
 use super::{Folder, LINE_MAX, PIECE};
+use crate::encryption::EncryptionArgs;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_core::digest::Digest;
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::kinds::custom::is_storage;
 use holdfast_core::kinds::registry;
+use holdfast_encryption::Patient;
+use holdfast_engine::log::Values;
 use holdfast_storage_rocks::Import;
 use sha2::{Digest as _, Sha256};
 use std::collections::VecDeque;
@@ -24,6 +27,9 @@ pub struct Args {
     /// The new data folder.
     #[command(flatten)]
     folder: Folder,
+    // Everything is encrypted as it says, whatever it was encrypted with; without it values stay as they come.
+    #[command(flatten)]
+    encryption: EncryptionArgs,
     /// Go on with an import that was interrupted, after its last durable event.
     #[arg(long)]
     resume: bool,
@@ -53,9 +59,10 @@ pub fn run(args: Args) -> Result<()> {
         header.to,
         header.oldest
     );
+    let values = if args.encryption.is_given() { Some(args.encryption.values()?) } else { None };
     // Nothing was touched so far.
     let import = Import::open(&args.folder.data_dir, args.resume, &header.identity())?;
-    let events = read(&import, &header, &mut lines).with_context(|| {
+    let events = read(&import, &header, &mut lines, values.as_ref()).with_context(|| {
         let folder = args.folder.data_dir.display();
         format!(
             "the import into {folder} is not finished (go on with an intact copy and --resume, or remove the folder)"
@@ -67,10 +74,10 @@ pub fn run(args: Args) -> Result<()> {
 }
 
 /// Makes every event durable, and gives back how many there are.
-fn read(import: &Import, header: &Header, lines: &mut Lines) -> Result<u64> {
+fn read(import: &Import, header: &Header, lines: &mut Lines, values: Option<&Patient>) -> Result<u64> {
     let gaps_end = header.oldest.max(header.repaired);
     let durable = import.last()?;
-    let mut known = Known { import, at: Offset::ZERO, waiting: VecDeque::new() };
+    let mut known = Known { import, values, at: Offset::ZERO, waiting: VecDeque::new() };
     let (mut last, mut events, mut bytes) = (0, 0, 0);
     let mut batch: Vec<Record> = Vec::new();
     let mut progress = Progress::new("importing");
@@ -100,7 +107,10 @@ fn read(import: &Import, header: &Header, lines: &mut Lines) -> Result<u64> {
             known.expect(&record).with_context(|| format!("line {number}"))?;
         } else {
             bytes += line.len();
-            batch.push(record);
+            batch.push(match values {
+                Some(values) => values.seal(values.open(record)?).with_context(|| format!("line {number}"))?,
+                None => record,
+            });
         }
         if bytes >= BATCH_BYTES || batch.len() >= PIECE {
             import.append(&batch)?;
@@ -141,6 +151,8 @@ fn check_footer(line: &[u8], found: &Footer) -> Result<()> {
 /// What an import that is resumed finds there: the same events, or it is another log's export.
 struct Known<'a> {
     import: &'a Import,
+    /// What opens them: no two encrypted values are alike.
+    values: Option<&'a Patient>,
     at: Offset,
     waiting: VecDeque<Record>,
 }
@@ -152,7 +164,12 @@ impl Known<'_> {
         }
         let found = self.waiting.pop_front();
         self.at = record.offset();
-        if found.as_ref() != Some(record) {
+        let is_same = match (self.values, found) {
+            (_, None) => false,
+            (None, Some(found)) => found == *record,
+            (Some(values), Some(found)) => values.open(found)? == values.open(record.clone())?,
+        };
+        if !is_same {
             bail!("event {} is not the one that the import was begun with: this is another export", record.offset);
         }
         Ok(())

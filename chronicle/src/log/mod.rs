@@ -11,6 +11,7 @@ mod verify;
 
 pub use compact::HistoryArgs;
 
+use crate::encryption::EncryptionArgs;
 use crate::files::keep_others_out;
 use crate::remote::Source;
 use anyhow::Result;
@@ -52,6 +53,8 @@ pub enum Command {
     Repair {
         #[command(flatten)]
         folder: Folder,
+        #[command(flatten)]
+        encryption: EncryptionArgs,
     },
 }
 
@@ -71,7 +74,7 @@ pub fn run(command: Command) -> Result<()> {
         Command::Import(args) => import::run(args),
         Command::Stats(args) => stats::run(args),
         Command::Compact(args) => compact::run(&args),
-        Command::Repair { folder } => repair(folder),
+        Command::Repair { folder, encryption } => repair(folder, &encryption),
     }
 }
 
@@ -95,8 +98,9 @@ fn each(log: &dyn LogRead, after: Offset, mut visit: impl FnMut(&Record) -> Resu
     failure.map_or(Ok(()), Err)
 }
 
-fn repair(folder: Folder) -> Result<()> {
-    let repairs = holdfast_storage_rocks::repair(&folder.data_dir, jiff::Timestamp::now().as_millisecond())?;
+fn repair(folder: Folder, encryption: &EncryptionArgs) -> Result<()> {
+    let (now, values) = (jiff::Timestamp::now().as_millisecond(), encryption.values()?);
+    let repairs = holdfast_storage_rocks::repair(&folder.data_dir, now, &values)?;
     for repair in &repairs {
         println!("{repair}");
     }

@@ -35,7 +35,7 @@ impl Count {
 }
 
 pub fn run(args: Args) -> Result<()> {
-    let reader = args.source.open()?;
+    let reader = args.source.open_kept()?;
     let counted = Counted::read(reader.as_ref())?;
     let mut out = std::io::stdout().lock();
     match args.json {

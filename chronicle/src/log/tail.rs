@@ -8,7 +8,7 @@ use std::io::Write;
 const PIECE: usize = 1024;
 
 pub fn run(source: &Source, follow: bool, lines: u64) -> Result<()> {
-    let reader = source.open()?;
+    let reader = source.open_kept()?;
     let last = reader.last()?;
     let mut at = if lines == 0 { Offset::ZERO } else { Offset(last.0.saturating_sub(lines)) };
     let mut out = std::io::stdout().lock();

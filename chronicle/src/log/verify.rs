@@ -2,6 +2,8 @@
 
 use super::progress::Progress;
 use super::{Folder, each, format, quietly};
+use crate::encryption::EncryptionArgs;
+use crate::remote::open_folder;
 use anyhow::{Result, anyhow, bail};
 use holdfast_core::apply::replay;
 use holdfast_core::digest::{Digest, differences};
@@ -10,7 +12,6 @@ use holdfast_core::kinds::{Registry, registry};
 use holdfast_core::state::State;
 use holdfast_engine::log::Identity;
 use holdfast_engine::{LogRead, load};
-use holdfast_storage_rocks::LogReader;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -22,6 +23,8 @@ use std::time::{Duration, Instant};
 pub struct Args {
     #[command(flatten)]
     folder: Folder,
+    #[command(flatten)]
+    encryption: EncryptionArgs,
     /// Print the digest of the state after every so many events, too.
     #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..))]
     every: Option<u64>,
@@ -46,7 +49,7 @@ struct Fold {
 
 pub fn run(args: Args) -> Result<()> {
     let began = Instant::now();
-    let reader = LogReader::open(&args.folder.data_dir)?;
+    let reader = open_folder(&args.folder.data_dir, &args.encryption)?;
     let last = reader.last()?;
     let oldest = reader.oldest()?;
     let registry = Arc::new(registry().clone());
@@ -142,7 +145,7 @@ impl Verdict {
 
 impl Fold {
     /// Compares what the log gives with what a server would serve, whose digest it returns.
-    fn compare(&mut self, reader: &LogReader, registry: Arc<Registry>, folded: Digest) -> Result<String> {
+    fn compare(&mut self, reader: &dyn LogRead, registry: Arc<Registry>, folded: Digest) -> Result<String> {
         // Of a large log there is room for one state, and not for two.
         self.state = State::new(registry.clone());
         let served = match load(reader, registry) {

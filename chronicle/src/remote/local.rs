@@ -5,11 +5,13 @@
 
 use super::client::Client;
 use crate::clock::SystemClock;
+use crate::encryption::EncryptionArgs;
 use anyhow::{Result, anyhow};
 use holdfast_core::authz::chain::Way;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_core::kinds::registry;
 use holdfast_core::pipeline::Settings;
+use holdfast_encryption::SealedLog;
 use holdfast_engine::{Engine, Fault, Options};
 use holdfast_storage_rocks::RocksLog;
 use holdfast_transport_http::{Builder, memory};
@@ -23,7 +25,8 @@ pub struct Local {
 }
 
 impl Local {
-    pub fn open(folder: &Path) -> Result<Local> {
+    pub fn open(folder: &Path, encryption: &EncryptionArgs) -> Result<Local> {
+        let live = encryption.live()?;
         let log = RocksLog::open(folder).map_err(|fault| match fault {
             fault @ Fault::InUse { .. } => {
                 anyhow!("{fault}. Write through it: leave out --data-dir, and name its kubeconfig with --kubeconfig")
@@ -32,6 +35,7 @@ impl Local {
         })?;
         let settings = Settings { authorization: Way::Rbac.into(), ..Settings::default() };
         let options = Options { settings, clock: Arc::new(SystemClock) };
+        let log = SealedLog::new(Arc::new(log), live);
         let engine = Engine::open(Arc::new(log), Arc::new(registry().clone()), options)?;
         let runtime = crate::runtime()?;
         let client = {

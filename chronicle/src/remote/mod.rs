@@ -7,10 +7,12 @@ pub mod client;
 pub mod local;
 pub mod log;
 
+use crate::encryption::EncryptionArgs;
 use anyhow::{Context, Result, bail};
 use client::Client;
 use holdfast_core::event::Offset;
 use holdfast_core::history::moment::{self, Moment};
+use holdfast_encryption::SealedLog;
 use holdfast_engine::LogRead;
 use holdfast_engine::moment::at_time;
 use holdfast_storage_rocks::LogReader;
@@ -18,6 +20,7 @@ use jiff::Timestamp;
 use local::Local;
 use log::RemoteLog;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a folder is looked at for new events.
@@ -28,6 +31,8 @@ pub struct Source {
     /// The data folder of a server, which may be running, rather than a server.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "context"])]
     pub data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub encryption: EncryptionArgs,
     #[command(flatten)]
     pub server: Server,
 }
@@ -60,15 +65,30 @@ pub trait Readable: LogRead {
 impl Source {
     pub fn open(&self) -> Result<Box<dyn Followed>> {
         match &self.data_dir {
-            Some(folder) => Ok(Box::new(open_folder(folder)?)),
-            None => Ok(Box::new(RemoteLog::open(self.server.connect()?)?)),
+            Some(folder) => Ok(Box::new(open_folder(folder, &self.encryption)?)),
+            None => self.open_server(),
         }
+    }
+
+    /// The log with its values as a data folder keeps them: for whoever does not look into them.
+    pub fn open_kept(&self) -> Result<Box<dyn Followed>> {
+        match &self.data_dir {
+            Some(folder) if !self.encryption.is_given() => Ok(Box::new(LogReader::open(folder)?)),
+            _ => self.open(),
+        }
+    }
+
+    fn open_server(&self) -> Result<Box<dyn Followed>> {
+        if self.encryption.is_given() {
+            bail!("--encryption-provider-config is for data folders (--data-dir): a server decrypts by itself");
+        }
+        Ok(Box::new(RemoteLog::open(self.server.connect()?)?))
     }
 
     /// The API that belongs to the log: the server's, or one in this process over the folder.
     pub fn api(&self) -> Result<Api> {
         Ok(match &self.data_dir {
-            Some(folder) => Api::Local(Local::open(folder)?),
+            Some(folder) => Api::Local(Local::open(folder, &self.encryption)?),
             None => Api::Server(self.server.connect()?),
         })
     }
@@ -95,8 +115,9 @@ pub trait Followed: Readable {
     fn follow(&self, after: Offset) -> Result<()>;
 }
 
-pub fn open_folder(folder: &Path) -> Result<LogReader> {
-    Ok(LogReader::open(folder)?)
+pub fn open_folder(folder: &Path, encryption: &EncryptionArgs) -> Result<SealedLog<LogReader>> {
+    let live = encryption.live()?;
+    Ok(SealedLog::new(Arc::new(LogReader::open(folder)?), live))
 }
 
 impl Server {
@@ -138,6 +159,18 @@ impl Followed for LogReader {
     fn follow(&self, _: Offset) -> Result<()> {
         std::thread::sleep(FOLLOW_PERIOD);
         Ok(self.catch_up()?)
+    }
+}
+
+impl Followed for SealedLog<LogReader> {
+    fn follow(&self, after: Offset) -> Result<()> {
+        self.kept().follow(after)
+    }
+}
+
+impl Readable for SealedLog<LogReader> {
+    fn named(&self, text: &str, now: Timestamp) -> Result<Offset> {
+        self.kept().named(text, now)
     }
 }
 

@@ -9,6 +9,7 @@ mod report;
 mod source;
 mod target;
 
+use crate::encryption::EncryptionArgs;
 use crate::history::Shown;
 use anyhow::{Result, bail};
 use source::Source;
@@ -21,6 +22,8 @@ pub struct Args {
     /// What is replayed: an export of `holdfast log`, a data folder, or the kubeconfig of a running Holdfast.
     #[arg(value_name = "LOG")]
     log: PathBuf,
+    #[command(flatten)]
+    encryption: EncryptionArgs,
     /// The server that is written to: a kubeconfig, or a URL; credentials are those by which $KUBECONFIG or
     /// ~/.kube/config knows that URL, or none.
     #[arg(long, value_name = "KUBECONFIG|URL")]
@@ -66,7 +69,7 @@ impl FromStr for Speed {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let source = Source::open(&args.log, args.from, args.to)?;
+    let source = Source::open(&args.log, &args.encryption, args.from, args.to)?;
     let runtime = crate::runtime()?;
     let target = runtime.block_on(Target::connect(&args.against, args.against_context.as_deref()))?;
     if source.server() == Some(target.server.as_str()) {

@@ -1,15 +1,19 @@
 //! The log that is replayed, from wherever it is, event by event.
 
+use crate::encryption::EncryptionArgs;
 use crate::log::format::{self, FOOTER, FooterLine, Header};
 use crate::log::import::Lines;
 use crate::remote::log::RemoteLog;
 use crate::remote::{Followed, Server, open_folder};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_core::event::{Offset, Record};
+use holdfast_encryption::Keyring;
+use holdfast_engine::log::Values;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
 /// How many records are read at a time.
 const PIECE: usize = 1024;
@@ -22,16 +26,16 @@ pub struct Source {
 }
 
 enum Events {
-    Export(Lines),
+    Export(Lines, Arc<Keyring>),
     Log { log: Box<dyn Followed>, at: Offset, read: VecDeque<Record> },
 }
 
 impl Source {
     /// An export is read through before anything is sent: half a log is none.
-    pub fn open(path: &Path, from: u64, to: Option<u64>) -> Result<Source> {
+    pub fn open(path: &Path, encryption: &EncryptionArgs, from: u64, to: Option<u64>) -> Result<Source> {
         let from = from.max(1);
         if path.is_dir() {
-            return Source::of_log(Box::new(open_folder(path)?), None, from, to);
+            return Source::of_log(Box::new(open_folder(path, encryption)?), None, from, to);
         }
         let mut file = open(path)?;
         let mut beginning = Vec::new();
@@ -41,7 +45,7 @@ impl Source {
             let to = bounded(first, last, from, to)?;
             let mut lines = lines(path)?;
             lines.next_line()?;
-            return Ok(Source { events: Events::Export(lines), from, to, server: None });
+            return Ok(Source { events: Events::Export(lines, encryption.keyring()?), from, to, server: None });
         }
         if String::from_utf8_lossy(&beginning).lines().any(|line| line.trim() == "kind: Config") {
             let client = Server { kubeconfig: Some(path.to_owned()), context: None }.connect()?;
@@ -88,11 +92,11 @@ impl Source {
 impl Events {
     fn next(&mut self) -> Result<Option<Record>> {
         match self {
-            Events::Export(lines) => match lines.next_line()? {
+            Events::Export(lines, keyring) => match lines.next_line()? {
                 Some(line) if !line.starts_with(FOOTER) => {
                     let number = lines.number;
                     let event = format::parse_event(&line).with_context(|| format!("line {number} is damaged"))?;
-                    Ok(Some(event))
+                    Ok(Some(keyring.open(event)?))
                 }
                 _ => Ok(None),
             },
@@ -185,7 +189,10 @@ mod tests {
             if let Some(text) = text {
                 std::fs::write(&file, text).expect("written");
             }
-            Source::open(&file, 1, None).err().map(|error| format!("{error:#}")).unwrap_or_default()
+            Source::open(&file, &EncryptionArgs::default(), 1, None)
+                .err()
+                .map(|error| format!("{error:#}"))
+                .unwrap_or_default()
         };
         let header = r#"{"format":"holdfast-log","version":1,"from":1,"to":1}"#;
         for (text, expected) in [
@@ -202,7 +209,8 @@ mod tests {
         ] {
             assert!(error(text).contains(expected), "{text:?}: {}", error(text));
         }
-        let error = Source::open(folder.path(), 1, None).err().expect("a refusal").to_string();
+        let error =
+            Source::open(folder.path(), &EncryptionArgs::default(), 1, None).err().expect("a refusal").to_string();
         assert!(error.contains("holds no Holdfast log"), "{error}");
     }
 }

@@ -39,6 +39,8 @@ pub const SERVED: &[&str] = &[
     "JobPodFailurePolicy",
     "JobPodReplacementPolicy",
     "JobSuccessPolicy",
+    "LoggingAlphaOptions",
+    "LoggingBetaOptions",
     "MatchLabelKeysInPodAffinity",
     "MatchLabelKeysInPodTopologySpread",
     "MaxUnavailableStatefulSet",

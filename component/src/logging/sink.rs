@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 /// `--log-file`.
 const DIRECTORY_BYTES_MAX: u64 = 1800 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
+/// How much of standard output may be gathered.
+const GATHERED_MAX: usize = 64 << 20;
 /// Lines name users and what they did: nobody else reads them, unless the operator says so.
 const OWNER: u32 = 0o600;
 
@@ -23,6 +25,8 @@ pub struct Sink {
     stderr: Box<dyn Write + Send>,
     /// Lines of this severity and above go to standard error too. Without files, all do.
     threshold: Severity,
+    /// Takes all but errors instead of standard error.
+    split: Option<BufWriter<Box<dyn Write + Send>>>,
     files: Option<Files>,
 }
 
@@ -30,7 +34,10 @@ impl Sink {
     pub fn open(args: &LoggingArgs, stderr: Box<dyn Write + Send>) -> Result<Sink, String> {
         let threshold = if args.alsologtostderr { Severity::Info } else { args.stderrthreshold };
         if args.logtostderr {
-            return Ok(Sink { stderr, threshold, files: None });
+            let buffer = |bytes: u64| usize::try_from(bytes).unwrap_or(GATHERED_MAX).min(GATHERED_MAX);
+            let stdout = || -> Box<dyn Write + Send> { Box::new(io::stdout()) };
+            let split = args.split().map(|bytes| BufWriter::with_capacity(buffer(bytes), stdout()));
+            return Ok(Sink { stderr, threshold, split, files: None });
         }
         let single = args.log_file.as_deref().filter(|path| !path.is_empty()).map(PathBuf::from);
         let mut files = Files {
@@ -49,16 +56,20 @@ impl Sink {
             },
             single,
             heading: !args.skip_log_headers,
+            one: args.one_output,
             open: [const { None }; 4],
         };
         // At once, so that a path that cannot be written is known before the server starts.
         files.open(Severity::Info, &Zoned::now(), true)?;
-        Ok(Sink { stderr, threshold, files: Some(files) })
+        Ok(Sink { stderr, threshold, split: None, files: Some(files) })
     }
 
     pub fn write(&mut self, severity: Severity, line: &[u8], now: &Zoned) {
         let Some(files) = &mut self.files else {
-            _ = self.stderr.write_all(line);
+            match &mut self.split {
+                Some(stdout) if severity < Severity::Error => _ = stdout.write_all(line),
+                _ => _ = self.stderr.write_all(line),
+            }
             return;
         };
         let written = files.write(severity, line, now);
@@ -75,6 +86,9 @@ impl Sink {
         for file in open {
             _ = file.writer.flush();
         }
+        if let Some(stdout) = &mut self.split {
+            _ = stdout.flush();
+        }
         _ = self.stderr.flush();
     }
 }
@@ -85,6 +99,8 @@ struct Files {
     directories: Vec<PathBuf>,
     bytes_max: u64,
     heading: bool,
+    /// A line goes to the file of its own severity alone.
+    one: bool,
     /// By severity. A single file is that of information.
     open: [Option<Open>; 4],
 }
@@ -97,10 +113,13 @@ struct Open {
 impl Files {
     /// Writes to the file of the severity and to those of all lesser ones, each of which thereby is complete.
     fn write(&mut self, severity: Severity, line: &[u8], now: &Zoned) -> Result<(), String> {
-        let of_single = self.single.is_some();
-        for each in
-            Severity::ALL.into_iter().filter(|each| *each <= severity && (!of_single || *each == Severity::Info))
-        {
+        let (of_single, one) = (self.single.is_some(), self.one);
+        let takes = |each: &Severity| match (of_single, one) {
+            (true, _) => *each == Severity::Info,
+            (false, true) => *each == severity,
+            (false, false) => *each <= severity,
+        };
+        for each in Severity::ALL.into_iter().filter(takes) {
             match &self.open[each as usize] {
                 None => self.open(each, now, true)?,
                 Some(file) if file.bytes + line.len() as u64 >= self.bytes_max => self.open(each, now, false)?,

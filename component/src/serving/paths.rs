@@ -47,6 +47,8 @@ pub struct Paths {
     pub name: &'static str,
     /// `v1.35.0`.
     pub version: String,
+    /// The release for which it stands, where that is another one: `1.18`.
+    pub emulated: Option<String>,
     pub started: Timestamp,
     pub health: Arc<Health>,
     pub metrics: Arc<Metrics>,
@@ -129,6 +131,7 @@ impl Paths {
     fn statusz(&self, asked: &Asked<'_>) -> Answer {
         let number = self.version.trim_start_matches('v');
         let minor = number.rsplit_once('.').map_or(number, |(minor, _)| minor);
+        let minor = self.emulated.as_deref().unwrap_or(minor);
         let up = Timestamp::now().duration_since(self.started).as_secs().max(0);
         let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
         let own = [
@@ -225,10 +228,11 @@ mod tests {
     use super::*;
 
     fn paths() -> Paths {
-        let metrics = Arc::new(Metrics::new([]));
+        let metrics = Arc::new(Metrics::new(Default::default()));
         Paths {
             name: "kube-scheduler",
             version: "v1.35.0".into(),
+            emulated: None,
             started: Timestamp::now(),
             health: Arc::default(),
             metrics,

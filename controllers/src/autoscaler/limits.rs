@@ -25,9 +25,10 @@ impl Memory {
         }
     }
 
-    fn recommend(&mut self, now: Time, size: i64) {
-        let oldest = now.plus_seconds(-MEMORY_SECONDS);
-        self.recommended.retain(|(time, _)| *time >= oldest);
+    /// Of each size only the last time counts: windows look for the highest and the lowest.
+    fn recommend(&mut self, now: Time, size: i64, window_seconds: i64) {
+        let oldest = now.plus_seconds(window_seconds.max(MEMORY_SECONDS).saturating_neg());
+        self.recommended.retain(|(time, known)| *time >= oldest && *known != size);
         self.recommended.push((now, size));
     }
 
@@ -136,7 +137,7 @@ fn stabilize(
             (current.max(lowest).min(highest), if wanted >= current { LOWER } else { HIGHER })
         }
     };
-    memory.recommend(now, wanted);
+    memory.recommend(now, wanted, down_seconds);
     (stable, if stable == wanted { READY } else { reason })
 }
 
@@ -211,5 +212,25 @@ impl Tolerance {
 
     pub fn allows(self, ratio: f64) -> bool {
         (1.0 - self.down..=1.0 + self.up).contains(&ratio)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_remembered_once() {
+        let (mut memory, start) = (Memory::default(), Time::from_second(1_795_255_200));
+        for second in 0..10_000 {
+            memory.recommend(start.plus_seconds(second), second % 3, 7200);
+        }
+        assert_eq!(memory.recommended.len(), 3);
+        let now = start.plus_seconds(10_000);
+        assert_eq!(memory.since(now, 3).collect::<Vec<_>>(), [2, 0], "the last ones");
+        memory.recommend(start.plus_seconds(17_198), 9, 7200);
+        assert_eq!(memory.since(start.plus_seconds(17_198), 7201).collect::<Vec<_>>(), [2, 0, 9], "within the window");
+        memory.recommend(start.plus_seconds(17_300), 9, 60);
+        assert_eq!(memory.recommended.len(), 1);
     }
 }

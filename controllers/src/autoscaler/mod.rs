@@ -89,7 +89,7 @@ impl Controller for Autoscalers {
                 Err(Ask(path)) => plan.asks.push(path),
                 Ok(made) => {
                     plan = made;
-                    let next = stamp.time.plus_seconds(self.settings.period_seconds.max(1));
+                    let next = stamp.time.plus_millis(self.settings.period_millis.max(1));
                     known.next = Some(next);
                     plan.again_at(next);
                     self.answers.forget(key);

@@ -136,7 +136,10 @@ impl<'w> Sync<'w> {
         }
         for pods in pods.values_mut() {
             pods.sort_by_key(|pod| {
-                (Reverse(!pod.spec.node_name.is_empty()), pod.meta().creation_timestamp, &pod.object.meta.name)
+                let meta = &pod.object.meta;
+                // Of two pods of one second, the one of another revision was there before.
+                let is_updated = meta.label(POD_REVISION) == Some(&hash);
+                (Reverse(!pod.spec.node_name.is_empty()), meta.creation_timestamp, is_updated, &meta.name)
             });
         }
         let (missing, surplus, made) = (Vec::new(), Vec::new(), BTreeSet::new());

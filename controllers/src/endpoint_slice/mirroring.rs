@@ -19,11 +19,13 @@ const ENDPOINTS_MAX: usize = 100;
 pub struct Mirroring {
     /// How many addresses of a subset are copied.
     max: usize,
+    batch_millis: i64,
 }
 
 impl Mirroring {
     pub fn new(settings: &Settings) -> Mirroring {
-        Mirroring { max: settings.services.mirrored_per_subset }
+        let settings = &settings.services;
+        Mirroring { max: settings.mirrored_per_subset, batch_millis: settings.mirrored_batch_millis }
     }
 }
 
@@ -50,9 +52,9 @@ impl Controller for Mirroring {
 
     fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<EndpointSlice>() {
-            add_services_of_slice(change, MANAGER, keys);
+            add_services_of_slice(change, MANAGER, keys, self.batch_millis);
         } else {
-            keys.add(change.key.clone());
+            keys.add_after(change.key.clone(), self.batch_millis);
         }
     }
 

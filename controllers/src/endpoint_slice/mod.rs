@@ -30,11 +30,17 @@ const NODES: &str = "nodes";
 pub struct EndpointSlices {
     triggers: Triggers,
     max: usize,
+    batch_millis: i64,
 }
 
 impl EndpointSlices {
     pub fn new(settings: &Settings) -> EndpointSlices {
-        EndpointSlices { triggers: Triggers::default(), max: settings.services.endpoints_per_slice.clamp(1, 1000) }
+        let settings = &settings.services;
+        EndpointSlices {
+            triggers: Triggers::default(),
+            max: settings.endpoints_per_slice.clamp(1, 1000),
+            batch_millis: settings.slices_batch_millis,
+        }
     }
 }
 
@@ -65,16 +71,16 @@ impl Controller for EndpointSlices {
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<Pod>() {
-            services::concerned(world, change, keys);
+            services::concerned(world, change, keys, self.batch_millis);
         } else if change.is_of::<Service>() {
             keys.add(change.key.clone());
         } else if change.is_of::<EndpointSlice>() {
-            add_services_of_slice(change, MANAGER, keys);
+            add_services_of_slice(change, MANAGER, keys, self.batch_millis);
         } else {
             let zone = |object: &Meta| object.label(ZONE).map(str::to_owned);
             let zones = [&change.before, &change.after].map(|node| node.as_ref().map(|node| zone(&node.meta)));
             if zones[0] != zones[1] {
-                world.indexed::<Pod>(NODES, &change.key.name).for_each(|pod| services::of_pod(world, pod, keys));
+                world.indexed::<Pod>(NODES, &change.key.name).for_each(|pod| services::of_pod(world, pod, keys, 0));
             }
             hints::concerned(world, change, keys);
         }
@@ -150,12 +156,12 @@ fn slices<'w>(world: &'w World, service: &Key, manager: &str) -> Vec<Seen<'w, En
 }
 
 /// The Services whose slices these were, and are.
-fn add_services_of_slice(change: &Change, manager: &str, keys: &mut Keys) {
+fn add_services_of_slice(change: &Change, manager: &str, keys: &mut Keys, batch_millis: i64) {
     for object in [&change.before, &change.after].into_iter().flatten() {
         if let (Some(manages), Some(service)) = (object.meta.label(MANAGED_BY), object.meta.label(SERVICE))
             && manages == manager
         {
-            keys.add(Key::new(&change.key.namespace, service));
+            keys.add_after(Key::new(&change.key.namespace, service), batch_millis);
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Endpoints: the addresses behind each Service, in one object of its name.
 
 use crate::services::{self, TRIGGER, Triggers};
+use crate::settings::Settings;
 use crate::subject::Subject;
 use holdfast_world::views::network::{Address, Subset, SubsetPort};
 use holdfast_world::views::{Endpoints, Pod, Service};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Object, Plan, Refused, Resource, Seen, Stamp, Time, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Note, Object, Plan, Refused, Resource, Seen, Stamp, Time, Verb, View, World,
 };
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,9 +19,16 @@ const ADDRESSES_MAX: usize = 1000;
 
 #[derive(Default)]
 pub struct EndpointsController {
+    batch_millis: i64,
     triggers: Triggers,
     /// Services that are gone, until their Endpoints are too.
     gone: BTreeSet<Key>,
+}
+
+impl EndpointsController {
+    pub fn new(settings: &Settings) -> EndpointsController {
+        EndpointsController { batch_millis: settings.services.endpoints_batch_millis, ..EndpointsController::default() }
+    }
 }
 
 impl Controller for EndpointsController {
@@ -48,7 +56,7 @@ impl Controller for EndpointsController {
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<Pod>() {
-            return services::concerned(world, change, keys);
+            return services::concerned(world, change, keys, self.batch_millis);
         }
         if change.is_of::<Service>() {
             match change.after {
@@ -70,10 +78,7 @@ impl Controller for EndpointsController {
         }
         let pods = services::pods(world, service);
         let mut plan = Plan::default();
-        let Some(subsets) = subsets(service, &pods) else {
-            plan.left.push(format!("{key} has a pod with an address and no node"));
-            return plan;
-        };
+        let subsets = subsets(service, &pods);
         let trigger = self.triggers.changed(service, &pods);
         let (subsets, truncated) = truncate(subsets);
         plan.steps.extend(write(service, known, subsets, truncated, trigger).map(|action| vec![action]));
@@ -81,15 +86,32 @@ impl Controller for EndpointsController {
     }
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
-        let Some(known) = world.get::<Endpoints>(key) else { return Plan::default() };
-        let is_told =
-            |refused: &&Refused| matches!(refused.action.verb, Verb::Update(_)) && !refused.refusal.is_stale();
-        let updates = refused.iter().filter(is_told);
-        let note = |refused: &Refused| {
-            let message = format!("Failed to update endpoint {key}: {}", refused.refusal.message);
-            Subject::from(known).warning("FailedToUpdateEndpoint", message)
+        let told = refused.iter().filter(|refused| !refused.refusal.is_stale());
+        let note = |Refused { action, refusal }: &Refused| {
+            let (reason, message) = match action.verb {
+                Verb::Create(_) => (
+                    "FailedToCreateEndpoint",
+                    format!("Failed to create endpoint for service {key}: {}", refusal.message),
+                ),
+                Verb::Update(_) => {
+                    ("FailedToUpdateEndpoint", format!("Failed to update endpoint {key}: {}", refusal.message))
+                }
+                _ => return None,
+            };
+            let known = world.get::<Endpoints>(key);
+            let uid = known.map_or("", |known| known.object.meta.uid.as_str());
+            let version = known.map_or("", |known| known.object.meta.resource_version.as_str());
+            Some(Note {
+                resource: Endpoints::resource().clone(),
+                key: key.clone(),
+                uid: uid.into(),
+                version: version.into(),
+                warning: true,
+                reason,
+                message,
+            })
         };
-        Plan { notes: updates.map(note).collect(), ..Plan::default() }
+        Plan { notes: told.filter_map(note).collect(), ..Plan::default() }
     }
 }
 
@@ -112,9 +134,8 @@ fn is_managed(object: &Object) -> bool {
     object.meta.label(MANAGED_BY) == Some(MANAGER)
 }
 
-/// The addresses of the pods behind a Service, those that offer the same ports together; none while a pod with an
-/// address has no node, since Endpoints must name it.
-fn subsets(service: Seen<'_, Service>, pods: &[Seen<'_, Pod>]) -> Option<Vec<Subset>> {
+/// The addresses of the pods behind a Service, those that offer the same ports together.
+fn subsets(service: Seen<'_, Service>, pods: &[Seen<'_, Pod>]) -> Vec<Subset> {
     let spec = &service.view.spec;
     let ipv6 = match spec.ip_families.first() {
         Some(family) => family == "IPv6",
@@ -124,9 +145,6 @@ fn subsets(service: Seen<'_, Service>, pods: &[Seen<'_, Pod>]) -> Option<Vec<Sub
     let mut offers: BTreeMap<(Address, bool), BTreeSet<Option<SubsetPort>>> = BTreeMap::new();
     for pod in pods.iter().filter(|pod| services::is_shown(**pod, spec.publish_not_ready_addresses)) {
         let Some(ip) = services::addresses(*pod, ipv6).next() else { continue };
-        if pod.spec.node_name.is_empty() {
-            return None;
-        }
         let is_ready = spec.publish_not_ready_addresses || pod.is_ready();
         let address = (services::address(*pod, service, ip), is_ready);
         if spec.ports.is_empty() && service.is_headless() {
@@ -151,7 +169,7 @@ fn subsets(service: Seen<'_, Service>, pods: &[Seen<'_, Pod>]) -> Option<Vec<Sub
         ports: ports.into_iter().flatten().collect(),
         ..subset
     };
-    Some(by_ports.into_iter().map(with_ports).collect())
+    by_ports.into_iter().map(with_ports).collect()
 }
 
 /// Cuts subsets, each by its share, until they hold no more than one object may: first what is not ready. Answers whether

@@ -22,7 +22,8 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
 ];
 
-/// The whole list as it should be; `None` where it is.
+/// The whole list as it should be; `None` where it is. First what keeps pods away, with the next write what drives them
+/// out.
 pub fn desired(node: Seen<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Plan) -> Option<Vec<Value>> {
     let mut wanted: Vec<(&str, &str)> = Vec::new();
     for condition in &node.status.conditions {
@@ -33,14 +34,22 @@ pub fn desired(node: Seen<'_, Node>, now: Time, zones: &mut Zones, plan: &mut Pl
     if node.spec.unschedulable {
         wanted.push((UNSCHEDULABLE, NO_SCHEDULE));
     }
-    if let Some(key) = driving_out(node, now, zones, plan) {
-        wanted.push((key, NO_EXECUTE));
-    }
-    let is_ours = |key: &str, effect: &str| match effect {
-        NO_SCHEDULE => key == UNSCHEDULABLE || BY_CONDITION.iter().any(|(_, _, known)| *known == key),
-        NO_EXECUTE => key == NOT_READY || key == UNREACHABLE,
-        _ => false,
-    };
+    let keeps_away = |key: &str| key == UNSCHEDULABLE || BY_CONDITION.iter().any(|(_, _, known)| *known == key);
+    rewritten(node, NO_SCHEDULE, keeps_away, &wanted, now).or_else(|| {
+        let wanted: Vec<_> = driving_out(node, now, zones, plan).map(|key| (key, NO_EXECUTE)).into_iter().collect();
+        rewritten(node, NO_EXECUTE, |key| key == NOT_READY || key == UNREACHABLE, &wanted, now)
+    })
+}
+
+/// The list with those of our taints of one effect that are wanted; `None` where they are what there is.
+fn rewritten(
+    node: Seen<'_, Node>,
+    effect: &str,
+    is_known: impl Fn(&str) -> bool,
+    wanted: &[(&str, &str)],
+    now: Time,
+) -> Option<Vec<Value>> {
+    let is_ours = |key: &str, of: &str| of == effect && is_known(key);
     let has = |key: &str, effect: &str| node.spec.taints.iter().any(|taint| taint.key == key && taint.effect == effect);
     let surplus = |taint: &&holdfast_world::views::node::Taint| {
         is_ours(&taint.key, &taint.effect) && !wanted.contains(&(&*taint.key, &*taint.effect))

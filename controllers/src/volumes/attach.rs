@@ -2,9 +2,12 @@
 
 use super::{index_pods, pods_of};
 use crate::pod_gc::{index_by_node, pods_on};
+use crate::settings::Settings;
 use crate::subject::{Subject, part};
 use holdfast_world::views::{CSIDriver, Node, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment};
-use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, Verb, View, World};
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, Time, Verb, View, World,
+};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -14,8 +17,23 @@ const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// An index of attachments by their node.
 const BY_NODE: &str = "attachment-node";
 
+/// How long a volume that nobody needs waits for a node that is not ready to say that it uses it no more.
+const UNMOUNT_SECONDS: i64 = 360;
+/// A node that is known to be off uses nothing.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
 /// Plans a node at a time.
-pub struct Attacher;
+pub struct Attacher {
+    force_detach: bool,
+    /// Since when nobody needs what a node says that it uses, by the names of the attachments.
+    unneeded: BTreeMap<Key, BTreeMap<String, Time>>,
+}
+
+impl Attacher {
+    pub fn new(settings: &Settings) -> Attacher {
+        Attacher { force_detach: settings.force_detach, unneeded: BTreeMap::new() }
+    }
+}
 
 impl Controller for Attacher {
     fn name(&self) -> &'static str {
@@ -75,8 +93,9 @@ impl Controller for Attacher {
         }
     }
 
-    fn plan(&mut self, world: &World, key: &Key, _: Stamp) -> Plan {
+    fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         let mut plan = Plan::default();
+        let known = self.unneeded.remove(key).unwrap_or_default();
         let Some(node) = world.get::<Node>(key).filter(|node| node.meta().annotation(MANAGED) == Some("true")) else {
             return plan;
         };
@@ -85,6 +104,8 @@ impl Controller for Attacher {
         let in_use = part(node.object, &["status", "volumesInUse"]);
         let mut shown = Vec::new();
         let (mut attach, mut detach) = (Vec::new(), Vec::new());
+        let mut unneeded = BTreeMap::new();
+        let is_off = node.spec.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE);
         for (name, volume) in &wanted {
             match attached.iter().find(|attachment| attachment.meta().name == *name) {
                 Some(attachment) if attachment.status.attached && !attachment.meta().is_deleting() => {
@@ -98,9 +119,23 @@ impl Controller for Attacher {
             let volume = world.get::<PersistentVolume>(&Key::cluster(&attachment.spec.source.persistent_volume_name));
             let used = volume.map(|volume| Value::from(unique_name(&volume)));
             let is_used = used.is_some_and(|name| in_use.as_array().is_some_and(|list| list.contains(&name)));
-            if !is_used && !attachment.meta().is_deleting() {
-                detach.push(Subject::from(*attachment).delete());
+            if attachment.meta().is_deleting() {
+                continue;
             }
+            let since = known.get(&attachment.meta().name).copied().unwrap_or(stamp.time);
+            let end = since.plus_seconds(UNMOUNT_SECONDS);
+            let is_forced = self.force_detach && !node.is_ready() && stamp.time >= end;
+            if !is_used || is_off || is_forced {
+                detach.push(Subject::from(*attachment).delete());
+                continue;
+            }
+            unneeded.insert(attachment.meta().name.clone(), since);
+            if self.force_detach && stamp.time < end {
+                plan.again_at(end);
+            }
+        }
+        if !unneeded.is_empty() {
+            self.unneeded.insert(key.clone(), unneeded);
         }
         // A node must not count on a volume that is about to be detached.
         let said = Subject::from(node).status(|status| {
@@ -168,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_volume_is_attached_while_a_pod_of_the_node_uses_it() {
-        let mut trial = Trial::new().with(Attacher);
+        let mut trial = Trial::new().with(Attacher::new(&Settings::default()));
         trial.create(
             json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "annotations": {MANAGED: "true"}}}),
         );
@@ -199,5 +234,48 @@ mod tests {
         trial.patch_status("nodes", "n", json!({"volumesInUse": null}));
         trial.run();
         assert!(trial.names("volumeattachments").is_empty());
+    }
+
+    /// A cluster with a volume that node `n` says it uses, and no pod that needs it.
+    fn unneeded(settings: &Settings) -> Trial {
+        let mut trial = Trial::new().with(Attacher::new(settings));
+        trial.create(
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "annotations": {MANAGED: "true"}}}),
+        );
+        trial.create(json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {
+            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "csi": {"driver": "d.example.com", "volumeHandle": "h"}}}));
+        trial.create(json!({"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "a"},
+            "spec": {"attacher": "d.example.com", "nodeName": "n", "source": {"persistentVolumeName": "v"}}}));
+        trial.patch_status(
+            "nodes",
+            "n",
+            json!({"volumesInUse": ["kubernetes.io/csi/d.example.com^h"],
+            "conditions": [{"type": "Ready", "status": "Unknown"}]}),
+        );
+        trial.run_for(UNMOUNT_SECONDS - 1);
+        trial
+    }
+
+    #[test]
+    fn a_node_that_is_not_ready_keeps_a_volume_for_six_minutes() {
+        let mut trial = unneeded(&Settings::default());
+        assert_eq!(trial.names("volumeattachments"), ["a"]);
+        trial.run_for(1);
+        assert!(trial.names("volumeattachments").is_empty());
+        let mut trial = unneeded(&Settings { force_detach: false, ..Settings::default() });
+        trial.run_for(UNMOUNT_SECONDS);
+        assert_eq!(trial.names("volumeattachments"), ["a"], "as long as nobody says that the node is off");
+        trial.patch("nodes", "n", json!({"spec": {"taints": [{"key": OUT_OF_SERVICE, "effect": "NoExecute"}]}}));
+        trial.run();
+        assert!(trial.names("volumeattachments").is_empty());
+    }
+
+    #[test]
+    fn a_node_that_is_ready_keeps_a_volume_as_long_as_it_uses_it() {
+        let mut trial = unneeded(&Settings::default());
+        trial.patch_status("nodes", "n", json!({"conditions": [{"type": "Ready", "status": "True"}]}));
+        trial.run_for(UNMOUNT_SECONDS);
+        assert_eq!(trial.names("volumeattachments"), ["a"]);
     }
 }

@@ -1,6 +1,6 @@
 //! What a plug-in sees of a write, and what it may say.
 
-use super::Admission;
+use super::{Admission, Observation, Ticks, Timing};
 use crate::authz::{self, Authorizer, ResourceTarget, User};
 use crate::event::{ChangedBy, Offset};
 use crate::kinds::{Kind, KindId, Known, known};
@@ -55,6 +55,7 @@ pub struct Attributes<'a> {
     /// The kind that the path names.
     pub kind: &'a Kind,
     pub stamp: Stamp,
+    pub ticks: Ticks,
     pub answers: &'a Answers,
     pub operation: Operation,
     pub body: Body,
@@ -129,12 +130,19 @@ pub struct Told {
     pub warnings: Vec<String>,
     /// For the request's audit events.
     pub annotations: BTreeMap<String, String>,
+    /// For whoever counts.
+    pub operation: Option<Operation>,
+    pub timings: Vec<Timing>,
+    pub observations: Vec<Observation>,
 }
 
 impl Admitted {
     pub fn extend(&mut self, more: Admitted) {
         self.told.warnings.extend(more.told.warnings);
         self.told.annotations.extend(more.told.annotations);
+        self.told.operation = more.told.operation.or(self.told.operation);
+        self.told.timings.extend(more.told.timings);
+        self.told.observations.extend(more.told.observations);
         self.besides.extend(more.besides);
         self.changes.extend(more.changes);
     }

@@ -10,6 +10,7 @@ mod attributes;
 pub mod call;
 mod changes;
 mod expressions;
+mod observed;
 pub mod plugins;
 mod policies;
 pub mod registered;
@@ -19,7 +20,8 @@ mod webhooks;
 
 pub use attributes::{Admitted, Attributes, Body, Operation, Told};
 pub use call::Call;
-pub use plugins::Plugin;
+pub use observed::{End, Half, Observation, Ticks, Timing};
+pub use plugins::{ImagePolicy, Plugin};
 pub use settings::{Admission, Choice, ConfigurationFault};
 
 use crate::pipeline::effect::Stop;
@@ -27,18 +29,22 @@ use crate::pipeline::effect::Stop;
 /// The first half: the plug-ins may change the object. When webhooks or policies have, all run once more, because what
 /// the earlier ones saw is no longer what there is.
 pub(crate) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
-    run_mutating(attributes)?;
-    if attributes.reinvocation.is_wanted {
-        attributes.reinvocation.round = 1;
-        run_mutating(attributes)?;
-    }
-    Ok(())
+    attributes.timed(None, |attributes| {
+        run(attributes, |plugin| plugin.mutate)?;
+        if attributes.reinvocation.is_wanted {
+            attributes.reinvocation.round = 1;
+            run(attributes, |plugin| plugin.mutate)?;
+        }
+        Ok(())
+    })
 }
 
-fn run_mutating(attributes: &mut Attributes) -> Result<(), Stop> {
+fn run(attributes: &mut Attributes, step: impl Fn(&Plugin) -> Option<plugins::Step>) -> Result<(), Stop> {
     let admission = attributes.admission;
-    for mutate in admission.plugins().iter().filter_map(|plugin| plugin.mutate) {
-        mutate(attributes)?;
+    for (number, plugin) in admission.plugins() {
+        if let Some(step) = step(plugin) {
+            attributes.timed(Some(*number), step)?;
+        }
     }
     Ok(())
 }
@@ -46,9 +52,5 @@ fn run_mutating(attributes: &mut Attributes) -> Result<(), Stop> {
 /// The second half: the plug-ins see what would be stored.
 pub(crate) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     attributes.is_validating = true;
-    let admission = attributes.admission;
-    for validate in admission.plugins().iter().filter_map(|plugin| plugin.validate) {
-        validate(attributes)?;
-    }
-    Ok(())
+    attributes.timed(None, |attributes| run(attributes, |plugin| plugin.validate))
 }

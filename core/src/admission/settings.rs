@@ -1,14 +1,14 @@
 //! Which plug-ins are on, and what the operator told them.
 
-use super::plugins::{EventLimit, Limited, NOT_BUILT, PLUGINS, Plugin, PodSecurity};
+use super::plugins::{EventLimit, ImagePolicy, Limited, NOT_BUILT, PLUGINS, Plugin, PodSecurity};
 use serde_json::{Map, Value};
 use std::fmt;
 
 /// The chain: the plug-ins that are on, in their order, and what configures them.
 #[derive(Debug, Clone)]
 pub struct Admission {
-    // Invariant: in the order of the table.
-    plugins: Vec<&'static Plugin>,
+    // Invariant: in the order of the table, with the number there.
+    plugins: Vec<(u8, &'static Plugin)>,
     pub configuration: Configuration,
     /// The plug-ins that were told something.
     configured: Vec<&'static str>,
@@ -21,6 +21,7 @@ pub struct Configuration {
     pub limited_resources: Vec<Limited>,
     pub event_limits: Vec<EventLimit>,
     pub pod_security: PodSecurity,
+    pub image_policy: Option<ImagePolicy>,
     /// Node selectors by namespace, and the cluster's own.
     pub node_selectors: Map<String, Value>,
     /// The cluster's default tolerations, and those that it allows.
@@ -88,7 +89,7 @@ impl Admission {
     }
 
     fn of(is_on: impl Fn(&Plugin) -> bool) -> Self {
-        let plugins = PLUGINS.iter().filter(|plugin| is_on(plugin)).collect();
+        let plugins = (0..).zip(PLUGINS).filter(|(_, plugin)| is_on(plugin)).collect();
         Self { plugins, configuration: Configuration::default(), configured: Vec::new() }
     }
 
@@ -129,7 +130,7 @@ impl Admission {
 
     /// Whether plug-ins that cannot do without a configuration have one.
     pub fn check(&self) -> Result<(), ConfigurationFault> {
-        for plugin in self.plugins.iter().filter(|plugin| plugin.needs_configuration) {
+        for (_, plugin) in self.plugins.iter().filter(|(_, plugin)| plugin.needs_configuration) {
             if !self.configured.contains(&plugin.name) {
                 let why = "no configuration has been provided".to_owned();
                 return Err(ConfigurationFault::Plugin { plugin: plugin.name.to_owned(), why });
@@ -138,17 +139,17 @@ impl Admission {
         Ok(())
     }
 
-    pub(super) fn plugins(&self) -> &[&'static Plugin] {
+    pub(super) fn plugins(&self) -> &[(u8, &'static Plugin)] {
         &self.plugins
     }
 
     pub fn has(&self, name: &str) -> bool {
-        self.plugins.iter().any(|plugin| plugin.name == name)
+        self.plugins.iter().any(|(_, plugin)| plugin.name == name)
     }
 
     /// Takes what the operator says of one plug-in; what is said of one that is off has no effect.
     pub fn configure(&mut self, name: &str, document: &Value) -> Result<(), ConfigurationFault> {
-        let Some(plugin) = self.plugins.iter().find(|plugin| plugin.name == name) else { return Ok(()) };
+        let Some((_, plugin)) = self.plugins.iter().find(|(_, plugin)| plugin.name == name) else { return Ok(()) };
         let Some(configure) = plugin.configure else { return Ok(()) };
         configure(&mut self.configuration, document)
             .map_err(|why| ConfigurationFault::Plugin { plugin: name.to_owned(), why })?;

@@ -8,11 +8,11 @@ use review::Failure;
 
 use super::expressions::Known;
 use super::registered::{Condition, Policy, Webhook};
-use super::{Attributes, changes, policies};
+use super::{Attributes, End, Observation, changes, policies};
 use crate::cel::{Budget, Value as CelValue};
 use crate::event::ChangedBy;
 use crate::merge::json;
-use crate::pipeline::effect::{Effect, Stop};
+use crate::pipeline::effect::{Effect, Reviewed, Stop};
 use crate::refusal::{Internal, Refusal, Ruling};
 use review::Verdict;
 use serde_json::{Value, json};
@@ -66,26 +66,47 @@ fn found(attributes: &Attributes, is_mutating: bool) -> Vec<Found> {
 }
 
 /// Which version of the kind a webhook is to be shown, if it wants to see the write at all.
-fn wanted(attributes: &Attributes, webhook: &Webhook) -> Result<Option<usize>, Stop> {
+fn wanted(attributes: &mut Attributes, webhook: &Webhook) -> Result<Option<usize>, Stop> {
     let Some(version) = attributes.matches(&webhook.matching) else { return Ok(None) };
-    match holds(attributes, &webhook.conditions, version, None)? {
+    let asking = Asking { name: &webhook.name, of: None, conditions: &webhook.conditions };
+    match holds(attributes, &asking, version)? {
         Ok(holds) => Ok(holds.then_some(version)),
         Err(_) if webhook.is_ignored => Ok(None),
         Err(why) => Err(attributes.forbidden(why)),
     }
 }
 
+/// Whose conditions are looked at: those of a webhook, or of a policy with its parameter.
+pub(super) struct Asking<'q> {
+    pub name: &'q str,
+    pub of: Option<(&'q Policy, Option<&'q Value>)>,
+    pub conditions: &'q [Condition],
+}
+
 /// Whether all conditions hold, those of a policy with its parameter. One that does not makes up for those that cannot
 /// be told.
 pub(super) fn holds(
-    attributes: &Attributes,
-    conditions: &[Condition],
+    attributes: &mut Attributes,
+    asking: &Asking,
     version: usize,
-    of: Option<(&Policy, Option<&Value>)>,
 ) -> Result<Result<bool, String>, Stop> {
-    if conditions.is_empty() {
+    if asking.conditions.is_empty() {
         return Ok(Ok(true));
     }
+    let began = (attributes.ticks)();
+    let outcome = all_hold(attributes, asking, version)?;
+    attributes.observe(Observation::Conditions {
+        name: asking.name.to_owned(),
+        of: if asking.of.is_some() { "policy" } else { "webhook" },
+        half: attributes.half(),
+        hold: outcome.as_ref().ok().copied(),
+        nanos: (attributes.ticks)().saturating_sub(began),
+    });
+    Ok(outcome)
+}
+
+fn all_hold(attributes: &Attributes, asking: &Asking, version: usize) -> Result<Result<bool, String>, Stop> {
+    let Asking { of, conditions, .. } = asking;
     let mut documents = attributes.documents(version)?;
     documents.namespace = Value::Null;
     let mut scope = attributes.scope(&documents);
@@ -93,7 +114,7 @@ pub(super) fn holds(
     let known = || Known { has_parameters: scope.parameters.is_some(), ..Known::default() };
     let mut budget = Budget::new(CONDITIONS_COST_MAX);
     let mut faults = Vec::new();
-    for condition in conditions {
+    for condition in *conditions {
         match condition.expression.eval(known, &scope, &mut budget) {
             Ok(CelValue::Bool(false)) => return Ok(Ok(false)),
             Ok(_) => {}
@@ -147,22 +168,32 @@ fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize) -> 
     let key = format!("mutation.webhook.admission.k8s.io/{place}");
     check_dry_run(attributes, webhook)?;
     let call = review::call(attributes, &found.configuration, webhook, version, found.index)?;
-    let answer = match attributes.answers.review(&call) {
-        Some(answer) => answer,
+    let (answer, nanos) = match attributes.answers.review(&call) {
+        Some(reviewed) => (&reviewed.answer, reviewed.nanos),
         None => return Err(Stop::Needs(Effect::Review(vec![call]))),
     };
     attributes.annotate(&key, told(false));
     let verdict = match review::verdict(&call, answer, true) {
         Ok(verdict) => verdict,
-        Err(failure) => return fail(attributes, webhook, &failure, "failed-open.mutation", &place).map(|()| false),
+        Err(failure) => {
+            observe(attributes, webhook, End::Failed { is_ignored: webhook.is_ignored }, nanos);
+            return fail(attributes, webhook, &failure, "failed-open.mutation", &place).map(|()| false);
+        }
     };
     tell(attributes, webhook, &verdict);
     if let Some(ruling) = verdict.refusal {
+        observe(attributes, webhook, End::Rejected(ruling.code), nanos);
         return Err(Refusal::Ruled(Box::new(ruling)).into());
     }
-    let Some(patch) = verdict.patch else { return Ok(false) };
+    let Some(patch) = verdict.patch else {
+        observe(attributes, webhook, End::Admitted, nanos);
+        return Ok(false);
+    };
     let fields = changes::of_patch(&attributes.object, &patch);
-    let is_changed = apply(attributes, webhook, &patch, version)?;
+    let applied = apply(attributes, webhook, &patch, version);
+    let end = if matches!(applied, Err(Stop::Refused(_))) { End::Unusable } else { End::Admitted };
+    observe(attributes, webhook, end, nanos);
+    let is_changed = applied?;
     attributes.annotate(&key, told(is_changed));
     let patched = json!({"configuration": *found.configuration, "webhook": webhook.name, "patch": patch,
         "patchType": "JSONPatch"});
@@ -224,16 +255,21 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     for (found, call) in asked {
         let (webhook, place) = (found.webhook(), format!("round_0_index_{}", found.index));
         let answers = attributes.answers;
-        let Some(answer) = answers.review(&call) else { continue };
+        let Some(Reviewed { answer, nanos }) = answers.review(&call) else { continue };
         let outcome = match review::verdict(&call, answer, false) {
             Ok(verdict) => {
                 tell(attributes, webhook, &verdict);
+                let code = verdict.refusal.as_ref().map(|ruling| ruling.code);
+                observe(attributes, webhook, code.map_or(End::Admitted, End::Rejected), *nanos);
                 match verdict.refusal {
                     Some(ruling) => Err(Refusal::Ruled(Box::new(ruling)).into()),
                     None => Ok(()),
                 }
             }
-            Err(failure) => fail(attributes, webhook, &failure, "failed-open.validating", &place),
+            Err(failure) => {
+                observe(attributes, webhook, End::Failed { is_ignored: webhook.is_ignored }, *nanos);
+                fail(attributes, webhook, &failure, "failed-open.validating", &place)
+            }
         };
         if let Err(stop) = outcome {
             refused.get_or_insert(stop);
@@ -263,6 +299,11 @@ fn fail(attributes: &mut Attributes, webhook: &Webhook, failure: &Failure, key: 
     }
     let why = format!("failed calling webhook \"{}\": {failure}", webhook.name);
     Err(Refusal::Internal(Internal::Fault(why)).into())
+}
+
+fn observe(attributes: &mut Attributes, webhook: &Webhook, end: End, nanos: u64) {
+    let half = attributes.half();
+    attributes.observe(Observation::Webhook { name: webhook.name.clone(), half, end, nanos });
 }
 
 fn tell(attributes: &mut Attributes, webhook: &Webhook, verdict: &Verdict) {

@@ -89,6 +89,11 @@ pub fn built_in_versions() -> impl Iterator<Item = GroupVersion> {
     all.filter(|served| built_in(served).is_some())
 }
 
+/// Whether clients are offered anything of a group version.
+fn is_offered(state: &State, served: &GroupVersion) -> bool {
+    state.registry.group(&served.group).is_some_and(|group| group.versions.contains(&served.version))
+}
+
 /// What is to be done for everything that the server answers, and for what it no longer does.
 pub fn plan_all(state: &State, custom: &Custom) -> Vec<Step> {
     all(state, custom).iter().filter_map(|served| plan(state, custom, served, true)).collect()
@@ -96,7 +101,7 @@ pub fn plan_all(state: &State, custom: &Custom) -> Vec<Step> {
 
 /// All group versions that the server answers or that have an APIService.
 pub fn all(state: &State, custom: &Custom) -> Vec<GroupVersion> {
-    let mut names: BTreeSet<GroupVersion> = built_in_versions().collect();
+    let mut names: BTreeSet<GroupVersion> = built_in_versions().filter(|served| is_offered(state, served)).collect();
     names.extend(custom.serving.keys().cloned());
     if let Some((kind, _)) = kind(state) {
         names.extend(state.scan(kind, "", None).filter_map(|(name, _)| GroupVersion::of_name(name)));
@@ -109,7 +114,7 @@ pub fn all(state: &State, custom: &Custom) -> Vec<GroupVersion> {
 pub fn plan(state: &State, custom: &Custom, served: &GroupVersion, starting: bool) -> Option<Step> {
     let (kind, version) = kind(state)?;
     let name = served.name();
-    let wanted = wanted(custom, served);
+    let wanted = wanted(custom, served).filter(|_| built_in(served).is_none() || is_offered(state, served));
     let target = |name: Option<String>| Target { kind, version, namespace: None, name, subresource: None };
     let Some(entry) = state.get(kind, &name) else {
         return wanted.map(|document| write(target(None), Verb::Create, Some(&document)));

@@ -113,7 +113,7 @@ pub fn kind(state: &State) -> Option<(KindId, usize)> {
 }
 
 /// A write by the server itself.
-fn write(target: Target, verb: Verb, document: Option<&Document>) -> Step {
+pub(crate) fn write(target: Target, verb: Verb, document: Option<&Document>) -> Step {
     let bytes = document.map(encode::document).unwrap_or_default().into();
     let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));
     let options = Options { field_manager: Some(MANAGER.into()), ..Options::default() };

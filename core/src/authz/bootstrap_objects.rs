@@ -1,11 +1,13 @@
 //! What else a fresh server creates: namespaces, priority classes, flow control, its own Service.
 
 use super::table::{self, Block, RuleLine};
+use crate::kinds::known;
 use serde_json::{Map, Value, json};
 use std::net::IpAddr;
 
 const FLOW_CONTROL: &str = include_str!("../../data/flow-control.txt");
-const FLOW_CONTROL_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
+/// Says whether the server keeps an object of flow control up to date.
+pub const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 
 /// Namespaces and priority classes, flow schemas and priority levels, without uids and timestamps.
 pub fn bootstrap_objects() -> Vec<Value> {
@@ -21,8 +23,13 @@ pub fn bootstrap_objects() -> Vec<Value> {
         2_000_000_000,
         "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
     ));
-    documents.extend(table::blocks(FLOW_CONTROL).iter().map(flow_control));
+    documents.extend(flow_control_objects());
     documents
+}
+
+/// The flow schemas and priority levels among them.
+pub fn flow_control_objects() -> Vec<Value> {
+    table::blocks(FLOW_CONTROL).iter().map(flow_control).collect()
 }
 
 /// The Service `kubernetes` that leads to the server at `advertise:port`, with its endpoints, the ServiceCIDRs
@@ -133,14 +140,14 @@ fn priority_class(name: &str, value: i64, description: &str) -> Value {
 
 fn flow_control(block: &Block) -> Value {
     let (kind, spec) = match block.words[0].as_str() {
-        "level" => ("PriorityLevelConfiguration", level(&block.words[2..])),
-        "schema" => ("FlowSchema", schema(block)),
+        "level" => (known::PRIORITY_LEVEL_CONFIGURATION, level(&block.words[2..])),
+        "schema" => (known::FLOW_SCHEMA, schema(block)),
         other => unreachable!("the flow control table has no {other}"),
     };
     json!({
-        "apiVersion": FLOW_CONTROL_VERSION,
-        "kind": kind,
-        "metadata": {"name": block.words[1], "annotations": {"apf.kubernetes.io/autoupdate-spec": "true"}},
+        "apiVersion": kind.api_version(),
+        "kind": kind.kind,
+        "metadata": {"name": block.words[1], "annotations": {AUTO_UPDATE: "true"}},
         "spec": spec,
         "status": {},
     })
@@ -154,7 +161,6 @@ fn level(words: &[String]) -> Value {
     for word in &words[2..] {
         match word.split_once('=') {
             None => limited["limitResponse"] = json!({"type": "Reject"}),
-            Some(("borrow", percent)) => limited["borrowingLimitPercent"] = number(percent).into(),
             Some((_, numbers)) => {
                 let numbers: Vec<i64> = numbers.split(',').map(number).collect();
                 let queuing = json!({"queues": numbers[0], "handSize": numbers[1], "queueLengthLimit": numbers[2]});
@@ -232,7 +238,7 @@ mod tests {
         let all = bootstrap_objects();
         let of = |kind: &str| all.iter().filter(|one| one["kind"] == kind).collect::<Vec<_>>();
         let counts = ["Namespace", "PriorityClass", "PriorityLevelConfiguration", "FlowSchema"].map(|k| of(k).len());
-        assert_eq!(counts, [4, 2, 9, 14]);
+        assert_eq!(counts, [4, 2, 8, 11]);
         for schema in of("FlowSchema") {
             let level = schema["spec"]["priorityLevelConfiguration"]["name"].as_str().expect("a level");
             find("PriorityLevelConfiguration", level);
@@ -243,10 +249,10 @@ mod tests {
     #[test]
     fn flow_control_documents() {
         assert_eq!(
-            find("PriorityLevelConfiguration", "event")["spec"],
+            find("PriorityLevelConfiguration", "leader-election")["spec"],
             json!({"type": "Limited", "limited": {
-                "nominalConcurrencyShares": 5, "lendablePercent": 0, "borrowingLimitPercent": 100,
-                "limitResponse": {"type": "Queue", "queuing": {"queues": 31, "handSize": 3, "queueLengthLimit": 50}}
+                "nominalConcurrencyShares": 10, "lendablePercent": 0,
+                "limitResponse": {"type": "Queue", "queuing": {"queues": 16, "handSize": 4, "queueLengthLimit": 50}}
             }})
         );
         assert_eq!(

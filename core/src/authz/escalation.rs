@@ -110,8 +110,10 @@ pub fn binding(grant: &Grant<'_>) -> Result<(), Refusal> {
     }
     let rules = match role {
         Some(role) => grant.authorizer.rbac.role_rules(kind, name, grant.namespace).map_err(|_| {
-            // Kubernetes finds roles through its own cache, which names them in the singular.
-            Refusal::NotFound(Subject::new(GROUP, role.resource().1, name))
+            // Kubernetes finds ClusterRoles through its own cache, which names them in the singular, and Roles in the
+            // name of what is being written.
+            let resource = if kind == "Role" { "rolebindings" } else { role.resource().1 };
+            Refusal::NotFound(Subject::new(GROUP, resource, name))
         })?,
         // The rules of the kind refuse it in better words.
         None => Vec::new(),
@@ -254,6 +256,6 @@ mod tests {
             "{refused}"
         );
         let missing = check(&bind, "ClusterRole", "none").expect("a refusal");
-        assert!(missing.starts_with("NotFound") && missing.contains("clusterrole"), "{missing}");
+        assert!(missing.starts_with("NotFound") && missing.contains("\"none\""), "{missing}");
     }
 }

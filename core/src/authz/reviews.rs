@@ -13,13 +13,7 @@ use serde_json::{Map, Value, json};
 /// A local review carries its namespace in its metadata.
 pub fn review(kind: &Kind, body: &Value, user: &User, authorizer: &Authorizer<'_>) -> Result<Value, Refusal> {
     let spec = body.get("spec").unwrap_or(&Value::Null);
-    let mut causes = kind.question.map_or_else(Vec::new, |question| causes_against(question, body));
-    if !causes.is_empty() {
-        if let Some(message) = schema().id(&kind.hub().message) {
-            structures::show(message, &mut causes);
-        }
-        return Err(invalid(kind, causes));
-    }
+    check(kind, body)?;
     let status = match kind.question {
         Some(Question::SubjectAccessReview | Question::LocalSubjectAccessReview) => {
             access_status(spec, &user_of(spec), authorizer)
@@ -38,6 +32,18 @@ pub fn review(kind: &Kind, body: &Value, user: &User, authorizer: &Authorizer<'_
         }
     };
     Ok(with_status(body, status))
+}
+
+/// Whether a review asks something that can be answered.
+pub fn check(kind: &Kind, body: &Value) -> Result<(), Refusal> {
+    let mut causes = kind.question.map_or_else(Vec::new, |question| causes_against(question, body));
+    if causes.is_empty() {
+        return Ok(());
+    }
+    if let Some(message) = schema().id(&kind.hub().message) {
+        structures::show(message, &mut causes);
+    }
+    Err(invalid(kind, causes))
 }
 
 /// Kubernetes names neither the kind nor the object.

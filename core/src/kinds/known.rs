@@ -22,6 +22,8 @@ pub const PERSISTENT_VOLUME: Known = core("PersistentVolume", "persistentvolumes
 pub const PERSISTENT_VOLUME_CLAIM: Known = core("PersistentVolumeClaim", "persistentvolumeclaims");
 pub const RESOURCE_QUOTA: Known = core("ResourceQuota", "resourcequotas");
 pub const BINDING: Known = core("Binding", "bindings");
+pub const IMAGE_REVIEW: Known =
+    Known { group: "imagepolicy.k8s.io", version: "v1alpha1", kind: "ImageReview", resource: "imagereviews" };
 const POD_ATTACH_OPTIONS: Known = core("PodAttachOptions", "");
 const POD_EXEC_OPTIONS: Known = core("PodExecOptions", "");
 const POD_PORT_FORWARD_OPTIONS: Known = core("PodPortForwardOptions", "");
@@ -91,6 +93,14 @@ pub const INGRESS: Known =
     Known { group: super::networking::GROUP, version: "v1", kind: "Ingress", resource: "ingresses" };
 pub const INGRESS_CLASS: Known =
     Known { group: super::networking::GROUP, version: "v1", kind: "IngressClass", resource: "ingressclasses" };
+pub const FLOW_SCHEMA: Known =
+    Known { group: super::flowcontrol::GROUP, version: "v1", kind: "FlowSchema", resource: "flowschemas" };
+pub const PRIORITY_LEVEL_CONFIGURATION: Known = Known {
+    group: super::flowcontrol::GROUP,
+    version: "v1",
+    kind: "PriorityLevelConfiguration",
+    resource: "prioritylevelconfigurations",
+};
 pub const PRIORITY_CLASS: Known =
     Known { group: super::scheduling::GROUP, version: "v1", kind: "PriorityClass", resource: "priorityclasses" };
 pub const RUNTIME_CLASS: Known =
@@ -144,6 +154,7 @@ mod tests {
             CLUSTER_ROLE,
             CUSTOM_RESOURCE_DEFINITION,
             ENDPOINT_SLICE,
+            LEASE,
             POD_DISRUPTION_BUDGET,
             CERTIFICATE_SIGNING_REQUEST,
             CLUSTER_TRUST_BUNDLE,
@@ -156,6 +167,8 @@ mod tests {
             VOLUME_ATTRIBUTES_CLASS,
             INGRESS,
             INGRESS_CLASS,
+            FLOW_SCHEMA,
+            PRIORITY_LEVEL_CONFIGURATION,
             PRIORITY_CLASS,
             RUNTIME_CLASS,
         ];

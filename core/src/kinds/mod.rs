@@ -34,6 +34,7 @@ mod layouts;
 mod lookup;
 pub mod networking;
 pub mod node;
+pub mod offered;
 pub mod policy;
 pub mod rbac;
 mod registry;

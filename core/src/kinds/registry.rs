@@ -4,7 +4,7 @@
 //! definition. Cloning shares everything, and a change costs what the kind's own group costs.
 
 use super::{Kind, Known, Version, groups, known};
-use imbl::{OrdMap, Vector};
+use imbl::{OrdMap, OrdSet, Vector};
 use std::cmp::{Ordering, Reverse};
 use std::sync::{Arc, LazyLock};
 
@@ -28,6 +28,8 @@ pub struct Registry {
     /// Those that went last, oldest first.
     retired: Vector<KindId>,
     revision: u64,
+    /// Versions of kinds that clients are not offered. The server itself finds them all the same.
+    withheld: OrdSet<(KindId, usize)>,
 }
 
 /// How many kinds that are gone can still be read by those who hold their number.
@@ -141,12 +143,13 @@ impl Registry {
     /// What one group and version serves, ordered by plural name.
     pub fn served(&self, group: &str, version: &str) -> impl Iterator<Item = (KindId, usize)> {
         let names = self.version(group, version).map(|version| version.by_resource.as_slice());
-        names.unwrap_or_default().iter().map(|name| (name.id, name.version_index))
+        let named = names.unwrap_or_default().iter().map(|name| (name.id, name.version_index));
+        named.filter(|(id, version)| self.offers(*id, *version))
     }
 
     /// Groups in discovery's order, each with its preferred version first.
     pub fn groups(&self) -> Vec<GroupVersions> {
-        let mut groups: Vec<GroupVersions> = self.groups.values().map(|group| group.summary()).collect();
+        let mut groups: Vec<GroupVersions> = self.groups.values().filter_map(|group| self.summary(group)).collect();
         // Stable: custom groups share a rank and stay in the order of their names.
         groups.sort_by_key(|group| groups::rank(&group.group));
         groups
@@ -154,7 +157,32 @@ impl Registry {
 
     /// One group with its versions.
     pub fn group(&self, name: &str) -> Option<GroupVersions> {
-        self.groups.get(name).map(|group| group.summary())
+        self.groups.get(name).and_then(|group| self.summary(group))
+    }
+
+    fn summary(&self, group: &Group) -> Option<GroupVersions> {
+        let is_offered = |served: &&ServedVersion| {
+            self.withheld.is_empty() || served.by_resource.iter().any(|name| self.offers(name.id, name.version_index))
+        };
+        let versions: Vec<String> =
+            group.versions.iter().filter(is_offered).map(|served| served.name.clone()).collect();
+        let summary = GroupVersions { group: group.name.to_string(), versions, revision: group.revision };
+        (!summary.versions.is_empty()).then_some(summary)
+    }
+
+    /// Whether clients are offered a version of a kind.
+    pub fn offers(&self, id: KindId, version: usize) -> bool {
+        self.withheld.is_empty() || !self.withheld.contains(&(id, version))
+    }
+
+    /// Withholds the versions that are not to be offered.
+    pub(super) fn offer(&mut self, offers: impl Fn(&Kind, &Version) -> bool) {
+        let mut withheld = OrdSet::new();
+        for (id, kind) in self.iter() {
+            let versions = kind.versions.iter().enumerate().filter(|(_, version)| !offers(kind, version));
+            withheld.extend(versions.map(|(index, _)| (id, index)));
+        }
+        self.withheld = withheld;
     }
 
     /// Adds a kind. Where a name is taken already, the earlier kind keeps it.
@@ -233,11 +261,6 @@ impl Group {
             place
         });
         &mut self.versions[place]
-    }
-
-    fn summary(&self) -> GroupVersions {
-        let versions = self.versions.iter().map(|served| served.name.clone()).collect();
-        GroupVersions { group: self.name.to_string(), versions, revision: self.revision }
     }
 }
 

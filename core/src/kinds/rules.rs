@@ -242,7 +242,7 @@ pub(super) fn immutable(at: At, old: &Value, causes: &mut Vec<Cause>) {
 }
 
 /// Whether two values say the same: what is empty is as good as absent.
-pub(super) fn same(a: &Value, b: &Value) -> bool {
+pub(crate) fn same(a: &Value, b: &Value) -> bool {
     same_within(a, b, false)
 }
 

@@ -4,7 +4,9 @@ use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
 use super::{Context, Endpoint, Stop};
 use crate::admission::{self, Attributes, Body, Operation};
+use crate::authz::reviews;
 use crate::kinds::Known;
+use crate::refusal::Refusal;
 use serde_json::Value;
 
 /// The mutating half, on what the client sent.
@@ -54,17 +56,35 @@ pub(super) fn part(
     document: Value,
     old: &Value,
 ) -> Result<Value, Stop> {
-    both(context, of(context, operation, Body::Part(body), document, old))
+    both(context, of(context, operation, Body::Part(body), document, old), |_| Ok(()))
+}
+
+/// The same for a document that the server checks and completes between the halves.
+pub(super) fn completed_part(
+    context: &Context,
+    body: Known,
+    document: Value,
+    complete: impl FnOnce(&mut Value) -> Result<(), Refusal>,
+) -> Result<Value, Stop> {
+    both(context, of(context, Operation::Create, Body::Part(body), document, &Value::Null), complete)
 }
 
 /// Both halves, for a document of the path's kind that is posted and never stored.
 pub(super) fn question(context: &Context, document: Value) -> Result<Value, Stop> {
     let body = Body::Object { version: context.request.target.version };
-    both(context, of(context, Operation::Create, body, document, &Value::Null))
+    let attributes = of(context, Operation::Create, body, document, &Value::Null);
+    both(context, attributes, |document| reviews::check(context.kind, document))
 }
 
-fn both(context: &Context, mut attributes: Attributes) -> Result<Value, Stop> {
-    let outcome = admission::mutate(&mut attributes).and_then(|()| admission::validate(&mut attributes));
+/// `complete` has its say between the halves.
+fn both(
+    context: &Context,
+    mut attributes: Attributes,
+    complete: impl FnOnce(&mut Value) -> Result<(), Refusal>,
+) -> Result<Value, Stop> {
+    let outcome = admission::mutate(&mut attributes)
+        .and_then(|()| complete(&mut attributes.object).map_err(Stop::from))
+        .and_then(|()| admission::validate(&mut attributes));
     let Attributes { object, admitted, .. } = attributes;
     context.admitted.borrow_mut().extend(admitted);
     outcome.map(|()| object)
@@ -93,6 +113,7 @@ fn of<'a>(context: &'a Context, operation: Operation, body: Body, object: Value,
         request: context.request,
         kind: context.kind,
         stamp: context.stamp,
+        ticks: context.settings.ticks,
         answers: context.answers,
         operation,
         body,

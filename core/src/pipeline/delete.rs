@@ -19,7 +19,7 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
     let options = &context.request.options.delete;
     let fixed = preconditions(context, options, &old)?;
     let mut released = old.document.clone();
-    if !context.kind.independent {
+    if !context.kind.independent && context.settings.garbage_collection {
         imply_finalizers(options, context.version().orphans_dependents, meta::fields_mut(&mut released));
     }
     let mut new = released.clone();

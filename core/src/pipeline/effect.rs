@@ -7,9 +7,11 @@ use super::token::TokenClaims;
 use crate::admission::call::{Bucket, Call};
 use crate::authz::Consulted;
 use crate::authz::webhook::Question;
+use crate::event::Offset;
 use crate::kinds::custom::Conversion;
 use crate::object::meta::Document;
 use crate::refusal::Refusal;
+use serde_json::Value;
 
 /// What only the outside can do.
 #[derive(Debug, Clone)]
@@ -20,6 +22,8 @@ pub enum Effect {
     Review(Vec<Call>),
     /// Webhooks are asked what a user may do.
     Authorize(Vec<Question>),
+    /// Another server is asked whether images may run, in the words of an ImageReview.
+    Images(Box<Value>),
     /// Each of these buckets is asked for a token.
     Limit(Vec<Bucket>),
     /// A key signs the claims of a token.
@@ -32,6 +36,7 @@ impl Effect {
         match self {
             Self::Authorize(_) => "call authorization webhooks",
             Self::Convert(_) => "convert by webhook",
+            Self::Images(_) => "ask about images",
             Self::Limit(_) => "count Events",
             Self::Review(_) => "call admission webhooks",
             Self::Sign(_) => "sign a token",
@@ -47,13 +52,24 @@ pub struct SignedToken {
     pub audiences: Vec<String>,
 }
 
+/// What came of the call of a webhook.
+#[derive(Debug, Clone)]
+pub struct Reviewed {
+    /// What it sent back, or why nothing came.
+    pub answer: Result<Vec<u8>, String>,
+    /// How long that took.
+    pub nanos: u64,
+}
+
 /// What the outside has done, for one request.
 #[derive(Debug, Clone, Default)]
 pub struct Answers {
     conversions: Vec<(Conversion, Document)>,
     tokens: Vec<(TokenClaims, SignedToken)>,
-    reviews: Vec<(Call, Result<Vec<u8>, String>)>,
+    reviews: Vec<(Call, Reviewed)>,
     limits: Vec<(Vec<Bucket>, Vec<usize>)>,
+    images: Vec<(Value, Result<Value, String>)>,
+    outdated: Option<Offset>,
     /// What webhooks have said of what users may do.
     pub consulted: Consulted,
 }
@@ -67,6 +83,24 @@ impl Answers {
         self.tokens.push((claims, token));
     }
 
+    /// The status of the answer about images, or why there is none.
+    pub fn images_judged(&mut self, review: Value, answer: Result<Value, String>) {
+        self.images.push((review, answer));
+    }
+
+    pub(crate) fn judged(&self, wanted: &Value) -> Option<&Result<Value, String>> {
+        self.images.iter().find(|(known, _)| known == wanted).map(|(_, answer)| answer)
+    }
+
+    /// The log would keep the value of this version otherwise now: a write that changes nothing of it is made all the same.
+    pub fn outdated(&mut self, version: Offset) {
+        self.outdated = Some(version);
+    }
+
+    pub(crate) fn is_outdated(&self, version: Offset) -> bool {
+        self.outdated == Some(version)
+    }
+
     /// Which of the buckets had no token.
     pub fn counted(&mut self, buckets: Vec<Bucket>, empty: Vec<usize>) {
         self.limits.push((buckets, empty));
@@ -76,12 +110,11 @@ impl Answers {
         self.limits.iter().find(|(known, _)| known == wanted).map(|(_, empty)| empty.as_slice())
     }
 
-    /// What a webhook sent back, or why nothing came.
-    pub fn reviewed(&mut self, call: Call, answer: Result<Vec<u8>, String>) {
-        self.reviews.push((call, answer));
+    pub fn reviewed(&mut self, call: Call, reviewed: Reviewed) {
+        self.reviews.push((call, reviewed));
     }
 
-    pub(crate) fn review(&self, wanted: &Call) -> Option<&Result<Vec<u8>, String>> {
+    pub(crate) fn review(&self, wanted: &Call) -> Option<&Reviewed> {
         self.reviews.iter().find(|(known, _)| known == wanted).map(|(_, answer)| answer)
     }
 

@@ -30,7 +30,8 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     let first = if begins { Some(context.write(key.clone(), expect, new.clone(), false)?) } else { None };
     let write = context.write(key, expect, new, gone)?;
     check_size(&write, old.as_ref())?;
-    let unchanged = old.as_ref().filter(|old| !gone && write.draft.is(&old.entry.json, old.entry.offset));
+    let is_kept = |old: &&Old| !gone && !context.answers.is_outdated(old.entry.offset);
+    let unchanged = old.as_ref().filter(is_kept).filter(|old| write.draft.is(&old.entry.json, old.entry.offset));
     let answer = match endpoint.answer {
         Form::Success => Answer::Success { code: 201 },
         Form::Deletion if gone && !context.kind.returns_deleted => {

@@ -40,7 +40,7 @@ pub use decision::{Answer, Decision, Expectation, Representation, Write};
 pub use decode::{decode_body, requested};
 pub use definition::Clearing;
 pub use delete::validate_options as validate_delete_options;
-pub use effect::{Answers, Effect, SignedToken};
+pub use effect::{Answers, Effect, Reviewed, SignedToken};
 pub use scale::scale_of;
 pub use settings::Settings;
 pub use token::{BoundTo, TokenClaims};

@@ -1,6 +1,6 @@
 //! What the operator set and decisions depend on.
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Ticks};
 use crate::authz::chain::{Configured, Way};
 use crate::kinds::core::ServiceRange;
 use crate::list::TokenKey;
@@ -20,12 +20,22 @@ pub struct Settings {
     pub event_ttl: Option<Duration>,
     /// How long a namespace is left to whoever deleted it before its content is removed.
     pub namespace_grace: Duration,
+    /// Whom tokens of service accounts are for that name nobody; empty: the signer knows.
+    pub api_audiences: Vec<String>,
     /// For how long tokens of service accounts are given at most, where it is less than anybody may ask for.
     pub token_seconds_max: Option<i64>,
     /// Whether tokens that nodes get for pods are good for longer than they say, so that old clients go on.
     pub extend_tokens: bool,
+    /// Whether a deletion says what becomes of what the object owns: somebody does it.
+    pub garbage_collection: bool,
+    /// The clock that admission is measured by; without one everything takes no time.
+    pub ticks: Ticks,
+    /// How many objects of a collection are deleted at once.
+    pub deletions_max: usize,
 }
 
+/// So many that they share a few fsyncs.
+const DELETIONS_MAX: usize = 256;
 /// As in Kubernetes.
 const EVENT_TTL: Duration = Duration::from_secs(3600);
 
@@ -39,8 +49,12 @@ impl Default for Settings {
             token_key: TokenKey::default(),
             event_ttl: Some(EVENT_TTL),
             namespace_grace: Duration::ZERO,
+            api_audiences: Vec::new(),
             token_seconds_max: None,
             extend_tokens: true,
+            garbage_collection: true,
+            ticks: || 0,
+            deletions_max: DELETIONS_MAX,
         }
     }
 }

@@ -3,7 +3,6 @@
 use super::candidate::Made;
 use super::decision::{Answer, Decision};
 use super::{Context, Effect, Endpoint, SignedToken, Stop, admit, body, decode};
-use crate::admission::Operation;
 use crate::authz::service_account_user;
 use crate::kinds::known::TOKEN_REQUEST;
 use crate::kinds::{self, Known, known};
@@ -55,11 +54,9 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let mut body = context.decode_as("authentication.k8s.io", "v1", "TokenRequest", layout, &mut warnings)?;
     body::match_namespace(context, meta::metadata_mut(meta::fields_mut(&mut body)))?;
     let account = context.existing()?;
-    let body = admit::part(context, TOKEN_REQUEST, Operation::Create, body, &Value::Null)?;
-    same_name(context, &body)?;
-    same_uid(context, &body, &account.document)?;
-    let name = body["metadata"]["name"].as_str().unwrap_or_default();
-    let asked = seconds(name, &body["spec"]["expirationSeconds"])?;
+    let body =
+        admit::completed_part(context, TOKEN_REQUEST, body, |body| complete(context, layout, body, &account.document))?;
+    let asked = body["spec"]["expirationSeconds"].as_i64().unwrap_or(SECONDS);
     let seconds = context.settings.token_seconds_max.map_or(asked, |most| asked.min(most));
     if seconds < asked {
         warnings.push(format!("requested expiration of {asked} seconds shortened to {seconds} seconds"));
@@ -75,6 +72,29 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let (writes, expects, changes) = Default::default();
     let decision = Decision { writes, expects, answer, fixed: false, warnings, changes };
     Ok(Made::Answer(Box::new(decision)))
+}
+
+/// Checks a request, and says what it left open.
+fn complete(context: &Context, layout: Layout, body: &mut Value, account: &Value) -> Result<(), Refusal> {
+    same_name(context, body)?;
+    same_uid(context, body, account)?;
+    let named = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    kinds::default(layout, body);
+    seconds(&named, &body["spec"]["expirationSeconds"])?;
+    for (field, value) in [
+        ("name", context.request.name()),
+        ("namespace", context.request.namespace().unwrap_or("")),
+        ("uid", meta::uid(meta::fields(account))),
+        ("creationTimestamp", &context.stamp.rfc3339()),
+    ] {
+        body["metadata"][field] = value.into();
+    }
+    let audiences = &mut body["spec"]["audiences"];
+    if audiences.as_array().is_none_or(Vec::is_empty) {
+        *audiences = context.settings.api_audiences.clone().into();
+    }
+    body["status"] = json!({"token": "", "expirationTimestamp": null});
+    Ok(())
 }
 
 /// A token is asked for under no other name than the account's.
@@ -205,9 +225,7 @@ fn answer(context: &Context, layout: Layout, body: Value, seconds: i64, signed: 
     let mut answer = body;
     answer["kind"] = "TokenRequest".into();
     answer["apiVersion"] = "authentication.k8s.io/v1".into();
-    kinds::default(layout, &mut answer);
     let now = stamp.rfc3339();
-    meta::metadata_mut(meta::fields_mut(&mut answer));
     managed::track_update(
         None,
         &mut answer,
@@ -221,15 +239,6 @@ fn answer(context: &Context, layout: Layout, body: Value, seconds: i64, signed: 
             convert: None,
         },
     );
-    let said = [
-        ("name", context.request.name().to_owned()),
-        ("namespace", context.request.namespace().unwrap_or("").to_owned()),
-        ("uid", stamp.uid(1)),
-        ("creationTimestamp", now),
-    ];
-    for (field, value) in said {
-        answer["metadata"][field] = value.into();
-    }
     answer["spec"]["audiences"] = signed.audiences.clone().into();
     answer["spec"]["expirationSeconds"] = seconds.into();
     answer["status"] = json!({"token": signed.token, "expirationTimestamp": rfc3339(expires)});

@@ -109,6 +109,8 @@ pub enum BadRequest {
     DeleteOptionsField(&'static str),
     DryRunDisabled,
     UnknownIncludeObject(String),
+    /// The time that a client gives its request is none.
+    Timeout(String),
     /// A parameter of the path that is no number.
     NotANumber(String),
     MissingParameter(String),

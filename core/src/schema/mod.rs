@@ -7,7 +7,7 @@ pub mod amount;
 mod base64;
 mod check;
 pub mod defaults;
-mod duration;
+pub mod duration;
 pub mod go_names;
 pub mod layout;
 mod parse;

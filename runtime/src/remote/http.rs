@@ -13,7 +13,7 @@ const ANSWER_BYTES_MAX: usize = 256 << 20;
 pub(super) const JSON: &str = "application/json";
 
 /// An answer that could not be had, as actions are refused. No answer at all has the code 0.
-pub(super) fn fault(error: impl std::fmt::Display) -> Refusal {
+pub fn fault(error: impl std::fmt::Display) -> Refusal {
     Refusal { message: error.to_string(), ..Refusal::default() }
 }
 
@@ -70,11 +70,13 @@ pub(super) async fn get(client: &Client, path: &str, accept: &str) -> Result<Byt
     read(send(client, (Method::GET, path), accept, None).await?).await
 }
 
-fn refusal(status: StatusCode, bytes: &[u8]) -> Refusal {
+/// What an answer that is no success says; in the words of Go's client where it says nothing.
+pub fn refusal(status: StatusCode, bytes: &[u8]) -> Refusal {
     let said = serde_json::from_slice::<Status>(bytes).unwrap_or_default();
-    let message = match said.message.is_empty() {
-        true => format!("the server answered {status}"),
-        false => said.message,
+    let message = match said.message.as_str() {
+        "" if status == StatusCode::NOT_FOUND => "the server could not find the requested resource".to_owned(),
+        "" => format!("the server answered {status}"),
+        _ => said.message,
     };
     let causes = said.details.unwrap_or_default().causes.into_iter().map(|cause| cause.reason).collect();
     Refusal { code: status.as_u16(), reason: said.reason, message, causes }

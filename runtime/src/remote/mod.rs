@@ -8,3 +8,4 @@ mod http;
 
 pub use act::{Connect, RemoteAct};
 pub use feed::RemoteFeed;
+pub use http::{fault, refusal};

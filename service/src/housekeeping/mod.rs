@@ -1,10 +1,12 @@
 //! What the server does by itself: finishes the deletion of namespaces, gathers the rules of aggregated roles, lets old
-//! Events go, and makes what every cluster has ([`bootstrap`], [`registrar`]).
+//! Events go, and makes what every cluster has ([`bootstrap`], [`registrar`], [`flow_control`]).
 //!
 //! The plans are the core's; these loops make their requests, whenever a commit may have changed something, or when
 //! time may have. Each request comes through the door under a name of its own, and the roles say what it may do.
 
 pub mod bootstrap;
+pub mod flow_control;
+pub mod presence;
 pub mod registrar;
 
 use crate::Service;
@@ -16,6 +18,8 @@ use holdfast_core::state::State;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+/// The name under which what is to be done is counted.
+const QUEUE: &str = "housekeeping";
 /// How long commits are gathered before the plan is made again.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How many plans are made one after the other.
@@ -128,7 +132,9 @@ async fn make(service: &Arc<Service>, steps: Vec<Step>) {
     let mut requests = tokio::task::JoinSet::new();
     for step in steps {
         let service = service.clone();
+        let queued = service.counters().queued(QUEUE);
         requests.spawn(async move {
+            let _working = queued.begin();
             let refused = service.act(step.request).await.err();
             if let Some(refusal) = &refused {
                 tracing::debug!(?refusal, "a step of keeping house was refused");

@@ -221,10 +221,50 @@ fn name_of(reply: &Reply) -> String {
     }
 }
 
+/// A request's verb as dashboards know it, what it is about, and whether nothing is to come of it.
+fn counted_as(asked: &Asked) -> (&'static str, &'static str, bool) {
+    let scope = |verb: &str, namespace: &str, name: &str| match (verb, namespace, name) {
+        ("create", ..) => "resource",
+        (_, _, name) if !name.is_empty() => "resource",
+        (_, "", _) => "cluster",
+        _ => "namespace",
+    };
+    let (dry_run, applies, scope) = match asked {
+        Asked::Named(named) => {
+            let ResourcePath { namespace, name, .. } = &named.path;
+            let applies = named.body.format == Format::ApplyPatch;
+            (named.options.dry_run, applies, scope(named.verb.as_str(), namespace, name))
+        }
+        Asked::Found(request) => {
+            let (namespace, name) = (request.namespace().unwrap_or_default(), request.name());
+            let applies = request.body.format == Format::ApplyPatch;
+            (request.options.dry_run, applies, scope(request.verb.as_str(), namespace, name))
+        }
+        Asked::Elsewhere { verb, path } => (false, false, scope(verb, &path.namespace, &path.name)),
+        Asked::Path { .. } | Asked::Everything { .. } => (false, false, ""),
+    };
+    let verb = match verb(asked) {
+        "create" | "post" => "POST",
+        "update" | "put" => "PUT",
+        "patch" if applies => "APPLY",
+        "patch" => "PATCH",
+        "delete" => "DELETE",
+        "deletecollection" => "DELETECOLLECTION",
+        "get" => "GET",
+        "list" => "LIST",
+        "watch" => "WATCH",
+        "head" => "HEAD",
+        "options" => "OPTIONS",
+        "connect" => "CONNECT",
+        _ => "other",
+    };
+    (verb, scope, dry_run)
+}
+
 /// Fills in what is asked for, as far as it is something that is served.
 pub(crate) fn describe(record: &mut Record, state: &State, asked: &Asked) {
     let labels = &mut record.labels;
-    verb(asked).clone_into(&mut labels.verb);
+    (labels.verb, labels.scope, labels.dry_run) = counted_as(asked);
     let mut served = |kind: &Kind, version: usize, subresource: &str| {
         labels.group.clone_from(&kind.versions[version].group);
         labels.version.clone_from(&kind.versions[version].version);

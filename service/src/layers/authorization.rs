@@ -15,6 +15,25 @@ use std::time::Instant;
 
 pub struct Authorization;
 
+/// Comes before flow control: it is for whom a request is made that says whose turn it is.
+pub struct Impersonation;
+
+impl Layer for Impersonation {
+    fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
+        let Some(other) = passage.acting_as.take() else { return next.call(passage) };
+        Box::pin(async move {
+            let (service, state) = (next.service(), next.service().engine().snapshot());
+            let judge = |authorizer: &Authorizer<'_>| impersonate(authorizer, &passage.user, other.clone());
+            let other = service.judged(&state, judge).await?;
+            passage.user = Arc::new(other);
+            if let Some(trail) = &mut passage.trail {
+                trail.impersonates(&passage.user);
+            }
+            next.call(passage).await
+        })
+    }
+}
+
 /// All kinds of all groups, or all objects.
 const ALL: &str = "*";
 /// What one must be allowed to do with all of them to see the log.
@@ -47,8 +66,6 @@ impl Layer for Authorization {
 
 /// What authorization comes to, before anything is made of it.
 struct Judgement {
-    /// In whose name the call goes on, where it is another's.
-    acting_as: Result<Option<User>, Refusal>,
     /// What the chain said of the call's own attributes, the last of them where there are many.
     judged: Option<Judged>,
     granted: Result<(), Refusal>,
@@ -56,34 +73,15 @@ struct Judgement {
 
 impl Judgement {
     fn of(authorizer: &Authorizer<'_>, state: &State, passage: &Passage) -> Judgement {
-        let acting_as =
-            passage.acting_as.clone().map(|other| impersonate(authorizer, &passage.user, other)).transpose();
         let mut judged = None;
-        let granted = match &acting_as {
-            Ok(other) => {
-                let user = other.as_ref().unwrap_or(&passage.user);
-                judge(authorizer, state, user, &passage.asked, &mut judged)
-            }
-            Err(refusal) => Err(refusal.clone()),
-        };
-        Judgement { acting_as, judged, granted }
+        let granted = judge(authorizer, state, &passage.user, &passage.asked, &mut judged);
+        Judgement { judged, granted }
     }
 }
 
 /// Tells of a judgement, and has a call that is granted go on.
 fn go_on<'a>(judgement: Judgement, passage: &'a mut Passage, next: Next<'a>, began: Instant) -> BoxFuture<'a, Outcome> {
-    let Judgement { acting_as, judged, granted } = judgement;
-    passage.acting_as = None;
-    match acting_as {
-        Err(refusal) => return refused(refusal),
-        Ok(None) => {}
-        Ok(Some(other)) => {
-            passage.user = Arc::new(other);
-            if let Some(trail) = &mut passage.trail {
-                trail.impersonates(&passage.user);
-            }
-        }
-    }
+    let Judgement { judged, granted } = judgement;
     if let Some(judged) = &judged {
         next.service().counts().authorized(judged, began.elapsed());
     }
@@ -165,7 +163,7 @@ fn named_attributes<'a>(
 }
 
 /// The same for a request that knows its kind.
-fn of_request<'a>(
+pub(crate) fn of_request<'a>(
     state: &'a State,
     request: &'a Request,
     selected: Option<&'a Selected>,

@@ -15,12 +15,12 @@ impl Layer for Connect {
         }
         Box::pin(async move {
             let engine = next.service().engine();
-            if let Some(found) = &passage.found {
+            if let Some(found) = passage.found.take() {
                 let mut told = Told::default();
                 let state = found.scene.whole(engine).await?;
                 let admitted = engine.admit(&state, &found.request, &mut told).await;
-                passage.annotations.extend(told.annotations);
-                passage.warnings.extend(told.warnings);
+                passage.found = Some(found);
+                passage.tell(told);
                 admitted?;
             }
             next.call(passage).await

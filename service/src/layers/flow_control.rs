@@ -1,16 +1,23 @@
 //! Flow control: so many requests are in progress at once, and no user keeps the others out.
 //!
-//! What lasts has no place: watches, and what is piped to nodes. A read that waits for a version gives its place back.
+//! By priority and fairness requests wait for their turn; without it, one over the limit is refused. What lasts has no
+//! place, and a watch only while it begins. A read that waits for a version gives its place back. The server's own
+//! requests need none: its plans bound themselves.
 
+use super::authorization::{attributes, of_request};
 use super::{Layer, Next, Outcome, Passage, refused};
+use crate::fairness::{Caller, Entered, Fairness, FlowMeasures, Seat, Wanted};
 use crate::metrics::Metrics;
 use crate::shares::{Share, Shares};
-use crate::{Asked, Limits};
+use crate::{Asked, Limits, Named, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
-use holdfast_core::authz::User;
+use holdfast_core::authz::{Attributes, User};
+use holdfast_core::flowcontrol::Work;
+use holdfast_core::kinds::known;
 use holdfast_core::refusal::Plenty;
 use holdfast_core::request::Verb;
+use holdfast_core::state::State;
 use std::sync::Arc;
 
 /// How many requests may wait for what is yet to come.
@@ -18,38 +25,64 @@ const WAITING_MAX: u64 = 4096;
 
 pub struct FlowControl {
     metrics: Arc<Metrics>,
-    reading: Shares,
-    mutating: Shares,
+    way: Way,
     waiting: Shares,
 }
 
+/// How it is decided who gets a place.
+#[derive(Clone)]
+enum Way {
+    Fairness(Arc<Fairness>),
+    InFlight { reading: Shares, mutating: Shares },
+}
+
+/// A request's place among those in progress, given back when it is dropped.
+pub enum Place {
+    Seat(Seat),
+    Share(Share),
+}
+
 /// Which places a call needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Needs {
+    /// It lasts as long as its client wants.
     Nothing,
     Reading,
     Mutating,
+    Watching,
 }
 
 impl FlowControl {
     /// The seed is drawn by the engine's clock, so that nothing here is random where that is not.
-    pub fn new(limits: Limits, metrics: Arc<Metrics>, seed: u64) -> FlowControl {
-        FlowControl {
-            metrics,
-            reading: Shares::seeded(limits.reading_max.into(), seed),
-            mutating: Shares::seeded(limits.mutating_max.into(), seed),
-            waiting: Shares::seeded(WAITING_MAX, seed),
-        }
+    pub fn new(limits: Limits, fairness: Option<Arc<Fairness>>, metrics: Arc<Metrics>, seed: u64) -> FlowControl {
+        let way = match fairness {
+            Some(fairness) => Way::Fairness(fairness),
+            None => Way::InFlight {
+                reading: Shares::seeded(limits.reading_max.into(), seed),
+                mutating: Shares::seeded(limits.mutating_max.into(), seed),
+            },
+        };
+        FlowControl { metrics, way, waiting: Shares::seeded(WAITING_MAX, seed) }
     }
 
     /// The same places, for the door of a fork: it has none of its own.
     pub fn beside(&self, metrics: Arc<Metrics>) -> FlowControl {
-        let FlowControl { reading, mutating, waiting, .. } = self;
-        FlowControl { metrics, reading: reading.clone(), mutating: mutating.clone(), waiting: waiting.clone() }
+        FlowControl { metrics, way: self.way.clone(), waiting: self.waiting.clone() }
+    }
+
+    pub fn fairness(&self) -> Option<&Arc<Fairness>> {
+        match &self.way {
+            Way::Fairness(fairness) => Some(fairness),
+            Way::InFlight { .. } => None,
+        }
     }
 
     /// How many requests read and how many write at this moment.
     pub fn in_progress(&self) -> (u64, u64) {
-        (self.reading.taken(), self.mutating.taken())
+        match &self.way {
+            Way::Fairness(fairness) => fairness.in_progress(),
+            Way::InFlight { reading, mutating } => (reading.taken(), mutating.taken()),
+        }
     }
 
     /// A place among those who wait.
@@ -61,12 +94,17 @@ impl FlowControl {
 
 impl Layer for Arc<FlowControl> {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
-        let places = match needs(&passage.asked) {
-            Needs::Reading if !passage.own => &self.reading,
-            Needs::Mutating if !passage.own => &self.mutating,
-            _ => return next.call(passage),
+        let needs = needs(&passage.asked);
+        if passage.own || needs == Needs::Nothing {
+            return next.call(passage);
+        }
+        let places = match (&self.way, needs) {
+            (Way::Fairness(fairness), _) => return self.in_turn(fairness, passage, next),
+            (Way::InFlight { reading, .. }, Needs::Reading) => reading,
+            (Way::InFlight { mutating, .. }, Needs::Mutating) => mutating,
+            (Way::InFlight { .. }, Needs::Watching | Needs::Nothing) => return next.call(passage),
         };
-        passage.place = places.take(&passage.user, 1);
+        passage.place = places.take(&passage.user, 1).map(Place::Share);
         // As in Kubernetes: who may do everything must be able to do it when the server is busy.
         if passage.place.is_none() && !passage.user.is_privileged() {
             self.metrics.rejected();
@@ -76,15 +114,119 @@ impl Layer for Arc<FlowControl> {
     }
 }
 
+impl FlowControl {
+    fn in_turn<'a>(
+        &'a self,
+        fairness: &Arc<Fairness>,
+        passage: &'a mut Passage,
+        next: Next<'a>,
+    ) -> BoxFuture<'a, Outcome> {
+        let state = next.service().engine().snapshot();
+        // What is no longer served is told behind this, and costs nothing.
+        let Some(attributes) = attributes_of(&state, &passage.asked) else { return next.call(passage) };
+        let flow = fairness.flow(&passage.user, &attributes);
+        let caller = caller(passage);
+        let estimate =
+            |seats_max, measures: &FlowMeasures| estimate(next.service(), &state, &passage.asked, seats_max, measures);
+        let entered = fairness.enter(flow.clone(), &attributes, caller, estimate);
+        passage.record.flow = Some(flow);
+        match entered {
+            Entered::Seated(seat) => {
+                passage.place = Some(Place::Seat(seat));
+                next.call(passage)
+            }
+            Entered::Refused(refusal) => {
+                self.metrics.rejected();
+                refused(refusal)
+            }
+            Entered::Waiting(waiting) => Box::pin(async move {
+                match waiting.turn().await {
+                    Ok(seat) => passage.place = Some(Place::Seat(seat)),
+                    Err(refusal) => {
+                        self.metrics.rejected();
+                        return Err(refusal);
+                    }
+                }
+                next.call(passage).await
+            }),
+        }
+    }
+}
+
+fn attributes_of<'a>(state: &'a State, asked: &'a Asked) -> Option<Attributes<'a>> {
+    match asked {
+        Asked::Named(named) => Some(attributes(named.verb.as_str(), &named.path)),
+        Asked::Found(request) => of_request(state, request, None).ok(),
+        Asked::Elsewhere { verb, path } => Some(attributes(verb, path)),
+        Asked::Path { verb, path } | Asked::Everything { verb, path } => Some(Attributes::path(verb, path)),
+    }
+}
+
+/// The call, for those who look at what is in progress.
+fn caller(passage: &Passage) -> Caller {
+    let (verb, asked) = match &passage.asked {
+        Asked::Named(named) => (named.verb.as_str(), Wanted::Resource(Box::new(named.path.clone()))),
+        Asked::Elsewhere { verb, path } => (*verb, Wanted::Resource(Box::new(path.clone()))),
+        Asked::Found(request) => (request.verb.as_str(), Wanted::Path(String::new())),
+        Asked::Path { verb, path } | Asked::Everything { verb, path } => (*verb, Wanted::Path(path.clone())),
+    };
+    Caller { user: passage.user.clone(), verb, asked }
+}
+
+/// What a call takes, by what it will touch: the objects that a list has, the watchers that hear of a write.
+fn estimate(service: &Service, state: &State, asked: &Asked, seats_max: u32, measures: &FlowMeasures) -> Work {
+    let Asked::Named(named) = asked else { return Work::LEAST };
+    let path = &named.path;
+    let Some((kind, _)) = state.registry.find(&path.group, &path.version, &path.resource) else { return Work::LEAST };
+    if !state.kind(kind).stored {
+        return Work::LEAST;
+    }
+    match named.verb {
+        Verb::List | Verb::Watch => {
+            if !named.name().is_empty() || (named.verb == Verb::Watch && !begins_with_all(named)) {
+                return Work::LEAST;
+            }
+            let prefix = if path.within { format!("{}/", path.namespace) } else { String::new() };
+            let count = state.count_of(kind, &prefix, None);
+            let options = &named.options;
+            let selects = |selector: &Option<String>| selector.as_ref().is_some_and(|text| !text.is_empty());
+            let all = selects(&options.label_selector) || selects(&options.field_selector);
+            let page = options.limit.filter(|limit| *limit > 0 && !all);
+            let page = page.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+            Work::list(count.min(page), seats_max)
+        }
+        Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => {
+            let of_account = path.resource == known::SERVICE_ACCOUNT.resource && path.group.is_empty();
+            if of_account && path.subresource == "token" {
+                return Work::LEAST;
+            }
+            let namespace = path.within.then_some(path.namespace.as_str());
+            let watchers = service.engine().hub().watchers_of(kind, namespace, &path.name);
+            measures.watched(watchers);
+            Work::write(watchers, seats_max)
+        }
+        _ => Work::LEAST,
+    }
+}
+
+/// Whether a watch begins with what there is.
+fn begins_with_all(named: &Named) -> bool {
+    let from_now = matches!(named.options.resource_version.as_deref(), None | Some("" | "0"));
+    named.options.send_initial_events.unwrap_or(from_now)
+}
+
 fn needs(asked: &Asked) -> Needs {
     let (verb, subresource) = match asked {
         Asked::Named(named) => (named.verb.as_str(), named.path.subresource.as_str()),
         Asked::Found(request) => (request.verb.as_str(), request.target.subresource.as_deref().unwrap_or("")),
         Asked::Elsewhere { verb, path } => (*verb, path.subresource.as_str()),
+        Asked::Path { verb, path } if path.starts_with("/debug/pprof/") => (*verb, "proxy"),
         Asked::Path { verb, .. } | Asked::Everything { verb, .. } => (*verb, ""),
     };
-    if verb == Verb::Watch.as_str() || matches!(subresource, "log" | "exec" | "attach" | "portforward" | "proxy") {
+    if verb == "proxy" || matches!(subresource, "log" | "exec" | "attach" | "portforward" | "proxy") {
         Needs::Nothing
+    } else if verb == Verb::Watch.as_str() {
+        Needs::Watching
     } else if matches!(verb, "get" | "head" | "list" | "options") {
         Needs::Reading
     } else {

@@ -14,15 +14,16 @@ mod reads;
 mod unstored;
 
 pub(crate) use audit::{begun, describe, judge as audited};
-pub use flow_control::FlowControl;
+pub use flow_control::{FlowControl, Place};
 pub(crate) use namespace_start::NamespaceStarts;
 
 use crate::lookup::Found;
 use crate::metrics::{Metrics, Record};
-use crate::{ActingAs, Asked, Call, Reply, RequestId, Service, Share, Source};
+use crate::{ActingAs, Asked, Call, Reply, RequestId, Service, Source};
 use futures_util::future::BoxFuture;
 use holdfast_audit::Trail;
 use holdfast_core::Refusal;
+use holdfast_core::admission::Told;
 use holdfast_core::authz::User;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,9 +33,11 @@ pub(crate) fn all(metrics: &Arc<Metrics>, flow: &Arc<FlowControl>) -> Vec<Box<dy
     vec![
         // Names the request, counts it, and tells of it, whatever becomes of it.
         Box::new(audit::Audit::new(metrics.clone())),
-        // Gives it a place among those in progress, fairly among users.
+        // Goes on in another's name, where the user may.
+        Box::new(authorization::Impersonation),
+        // Gives it a place among those in progress, or has it wait for one, fairly among users.
         Box::new(flow.clone()),
-        // Decides whether the user may ask for this, and in another's name.
+        // Decides whether the user may ask for this.
         Box::new(authorization::Authorization),
         // Finds the state that it is about, and the kind; what the transport answers itself is granted here.
         Box::new(moment::PastOrPresent::default()),
@@ -59,7 +62,7 @@ pub trait Layer: Send + Sync + 'static {
 
 /// A call on its way through the layers.
 pub struct Passage {
-    /// Who asks; from authorization on, in whose name.
+    /// Who asks; from impersonation on, in whose name.
     pub user: Arc<User>,
     pub acting_as: Option<ActingAs>,
     pub own: bool,
@@ -77,7 +80,7 @@ pub struct Passage {
     /// There from audit on, where the call is told of.
     pub trail: Option<Box<Trail>>,
     /// There from flow control on, unless the call needs none.
-    pub place: Option<Share>,
+    pub place: Option<Place>,
     /// The kind and the state that a call about objects is about: there behind past or present.
     pub(crate) found: Option<Found>,
 }
@@ -102,6 +105,13 @@ impl Passage {
             place: None,
             found: None,
         }
+    }
+
+    /// Passes on what admission told: to the client, to auditors, to whoever counts.
+    pub(crate) fn tell(&mut self, told: Told) {
+        self.record.admitted(&told);
+        self.annotations.extend(told.annotations);
+        self.warnings.extend(told.warnings);
     }
 }
 

@@ -28,8 +28,7 @@ impl Layer for Mutations {
             }
             let mut told = Told::default();
             let written = carry_out(service, found, &mut told).await;
-            passage.annotations.extend(told.annotations);
-            passage.warnings.extend(told.warnings);
+            passage.tell(told);
             let (reply, warnings) = shown(service, written?).await?;
             passage.warnings.extend(warnings);
             Ok(reply)

@@ -142,7 +142,7 @@ impl Read<'_> {
             kind: snapshot.registry.share(request.target.kind),
             version: request.target.version,
             watch,
-            timeout: timeout(request.options.timeout_seconds, engine.stamp().seed),
+            timeout: timeout(request.options.timeout_seconds, self.service),
             bookmarks: options.allow_watch_bookmarks,
             mark_initial_end: initial == Some(true),
         })))
@@ -172,13 +172,12 @@ impl Read<'_> {
     }
 }
 
-fn timeout(seconds: Option<u64>, seed: u64) -> Duration {
+fn timeout(seconds: Option<u64>, service: &Service) -> Duration {
     /// Longer than anybody watches, and short enough to be added to any time.
     const SECONDS_MAX: u64 = 365 * 24 * 3600;
     match seconds {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(SECONDS_MAX)),
-        // Spread over half an hour, so that clients do not all come back at once.
-        _ => Duration::from_secs(1800 + seed % 1800),
+        _ => service.watch_time(),
     }
 }
 

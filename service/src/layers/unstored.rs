@@ -34,8 +34,7 @@ impl Layer for Unstored {
         Box::pin(async move {
             let mut told = Told::default();
             let outcome = answer(next.service(), &found, &mut told).await;
-            passage.annotations.extend(told.annotations);
-            passage.warnings.extend(told.warnings);
+            passage.tell(told);
             outcome
         })
     }

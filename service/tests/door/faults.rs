@@ -22,7 +22,7 @@ impl Tokens for Broken {
 #[tokio::test]
 async fn a_panic_ends_one_request_and_gives_its_place_back() {
     let limits = Limits { reading_max: 1, mutating_max: 1 };
-    let service = cluster(Options { limits, tokens: Arc::new(Broken), auditor: None }).await;
+    let service = cluster(Options { limits, tokens: Arc::new(Broken), ..Options::default() }).await;
     let review = json!({"spec": {"token": "t"}});
     for _ in 0..3 {
         let call = call(&admin(), named(Verb::Create, "/apis/authentication.k8s.io/v1/tokenreviews", &review));

@@ -5,3 +5,4 @@ mod history;
 mod housekeeping;
 mod people;
 mod sharing;
+mod turns;

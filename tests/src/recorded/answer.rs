@@ -12,8 +12,9 @@ use std::sync::LazyLock;
 
 /// Headers that are looked at wherever they come.
 const HEADERS: &[&str] = &["www-authenticate", "retry-after", "connection", "x-content-type-options", "location"];
-/// So much of a text that is no JSON was recorded.
+/// A text that is no JSON and is longer was not recorded to its end: metrics, which differ in what they count.
 const TEXT_MAX: usize = 4000;
+const LONG: &str = "<long>";
 
 /// By name, in the order of names.
 pub type Parts = BTreeMap<&'static str, Value>;
@@ -143,8 +144,7 @@ pub fn parts_of(answer: &Received, step: &Value, masks: &Masks) -> Parts {
         }
     } else if document.is_none() && !answer.body.is_empty() {
         let text = String::from_utf8_lossy(&answer.body);
-        let text = if text.len() < TEXT_MAX { text.into_owned() } else { format!("{}...", &text[..TEXT_MAX]) };
-        told.insert("text".into(), masks.text(&text).into());
+        told.insert("text".into(), if text.len() < TEXT_MAX { masks.text(&text) } else { LONG.to_owned() }.into());
     }
     parts.insert("message", told.into());
     let object = document.filter(|_| !refused).map(|document| object(document, step, masks));
@@ -159,11 +159,15 @@ pub fn recorded_parts(answer: &Value) -> Parts {
         let there = fields.iter().filter_map(|field| Some(((*field).to_owned(), answer.get(field)?.clone())));
         there.collect::<Map<_, _>>()
     };
+    let mut message = of(&["reason", "message", "details", "text"]);
+    if let Some(text) = message.get_mut("text").filter(|text| text.as_str().is_some_and(|text| text.len() > TEXT_MAX)) {
+        *text = LONG.into();
+    }
     let headers = answer["headers"].as_object().into_iter().flatten();
     let object = of(&["diff", "body", "picked", "items"]);
     Parts::from([
         ("code", answer["code"].clone()),
-        ("message", of(&["reason", "message", "details", "text"]).into()),
+        ("message", message.into()),
         ("object", if object.is_empty() { Value::Null } else { object.into() }),
         ("warnings", list(&answer["warnings"]).cloned().collect()),
         ("headers", headers.map(|(name, value)| (name.to_lowercase(), value.clone())).collect::<Map<_, _>>().into()),

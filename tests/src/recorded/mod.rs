@@ -8,6 +8,7 @@ mod issuer;
 mod play;
 mod stage;
 
+pub use issuer::Issuer;
 pub use stage::{Stage, prepare};
 
 use crate::facts;

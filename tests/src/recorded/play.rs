@@ -58,7 +58,8 @@ impl Stage {
         let answers = [&step["answer"], &step["alsoSeen"]["answer"]];
         let wanted: Vec<_> = answers.into_iter().filter(|answer| answer.is_object()).map(recorded_parts).collect();
         let wait = Duration::from_secs_f64(step["wait"].as_f64().unwrap_or(0.0));
-        let reads = step["method"] == "GET";
+        // What webhooks are asked is told of one request.
+        let reads = step["method"] == "GET" && !step["webhookCalls"].is_array();
         if !reads {
             tokio::time::sleep(wait).await;
         }
@@ -77,6 +78,8 @@ impl Stage {
         for (name, got) in &parts {
             // What differed from one recording to the next proves nothing, but for its code.
             let may_differ = scenario["unstable"] == true && *name != "code";
+            // What a server counts is its own.
+            let may_differ = may_differ || step["path"] == "/metrics" && received.code == 200 && *name == "message";
             if !may_differ && !wanted.iter().any(|wanted| wanted[name] == *got) {
                 differing.push((*name, wanted[0][name].clone(), got.clone()));
             }

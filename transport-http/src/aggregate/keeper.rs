@@ -254,12 +254,18 @@ impl Aggregator {
         let Some(service) = read(&engine.snapshot(), name) else { return Outcome::Settled };
         let finding = {
             let slices = self.slices.read().unwrap_or_else(PoisonError::into_inner);
-            available::check(&engine.snapshot(), &slices, &service)
+            match &service.backend {
+                Some(Backend { namespace, name, .. }) if self.outbound.is_inside(namespace, name) => Finding::Ask,
+                _ => available::check(&engine.snapshot(), &slices, &service),
+            }
         };
         let condition = match finding {
             Finding::Known(condition) => condition,
             Finding::Ask => self.ask(&service).await,
         };
+        if service.backend.is_some() {
+            door.counters().available(name, (!condition.holds).then_some(condition.reason));
+        }
         let fresh = service.backend.is_some() && self.refresh(&service, condition.holds).await;
         if let Some(step) = available::report(&engine.snapshot(), name, &condition, engine.stamp())
             && let Err(refusal) = door.act(step.request).await

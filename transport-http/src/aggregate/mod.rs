@@ -16,7 +16,7 @@ use holdfast_core::apiservices::{ApiService, Backend, GroupVersion, local};
 use holdfast_core::wire::discovery::documents::ResourceDiscovery;
 use holdfast_core::wire::merged::Remote;
 use holdfast_engine::Engine;
-use holdfast_outbound::{Endpoint, Identity, Outbound, TlsTrust};
+use holdfast_outbound::{Endpoint, Identity, Insiders, Outbound, TlsTrust};
 pub(crate) use proxy::forward;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -30,11 +30,13 @@ pub struct Settings {
     pub reject_redirects: bool,
     /// How this server proves to them that it may speak for others.
     pub identity: Option<Arc<Identity>>,
+    /// Servers in this process.
+    pub inside: Insiders,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { routing: Routing::Service, reject_redirects: true, identity: None }
+        Settings { routing: Routing::Service, reject_redirects: true, identity: None, inside: Insiders::new() }
     }
 }
 
@@ -86,9 +88,9 @@ struct Document {
 impl Aggregator {
     pub fn new(engine: Arc<Engine>, settings: Settings) -> Aggregator {
         let slices = Arc::new(RwLock::new(Slices::default()));
-        let Settings { routing, identity, .. } = settings.clone();
+        let Settings { routing, identity, inside, .. } = settings.clone();
         Aggregator {
-            outbound: Arc::new(Outbound::new(engine, slices.clone(), routing, identity)),
+            outbound: Arc::new(Outbound::new(engine, slices.clone(), routing, identity, inside)),
             slices,
             settings,
             table: ArcSwap::default(),

@@ -77,7 +77,7 @@ where
     let impersonating: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
     impersonating.iter().for_each(|name| drop(headers.remove(name)));
-    transport.authenticator.request_headers.clear(&mut headers);
+    transport.authenticator.request_headers.load().clear(&mut headers);
     if let Err(name) = identify(&mut headers, user) {
         let message = format!("error trying to reach service: net/http: invalid header field value for {name:?}");
         return respond::plain_error(503, &message);

@@ -34,6 +34,12 @@ pub struct Taint {
     pub time_added: Option<Time>,
 }
 
+impl Node {
+    pub fn is_ready(&self) -> bool {
+        Condition::find(&self.status.conditions, "Ready").is_some_and(|ready| ready.status == "True")
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeStatus {

@@ -20,6 +20,20 @@ const NEVER: [(&str, &[&str]); 16] = [
     ("holdfast-storage-*", &["hyper", "warp", "holdfast-transport-*"]),
     (OUTBOUND, &["rocksdb", "warp", "holdfast-storage-*", "holdfast-transport-*", "holdfast-chronicle", SERVICE]),
     ("holdfast-transport-*", &["rocksdb", "holdfast-storage-*", "holdfast-chronicle", "holdfast"]),
+    // It stands between the engine and any store, and knows neither store nor server.
+    (
+        "holdfast-encryption",
+        &[
+            "hyper",
+            "rocksdb",
+            "warp",
+            "holdfast-storage-*",
+            "holdfast-transport-*",
+            "holdfast-component",
+            SERVICE,
+            OUTBOUND,
+        ],
+    ),
     ("holdfast-tls", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-engine", "holdfast-component"]),
     // Components know the API, and nothing of the server behind it.
     (

@@ -72,6 +72,12 @@ const ALLOWED: &[Allowed] = &[
         ],
         why: "a binding calls the kinds of its role and subjects so in its document, and refusals say it",
     },
+    Allowed { within: "core/src/authz/chain.rs", words: &["Node"], why: "an authorization mode is called so" },
+    Allowed {
+        within: "core/src/admission/plugins/node_restriction.rs",
+        words: &["clustertrustbundles", "configmaps", "persistentvolumeclaims", "resourceclaims", "secrets"],
+        why: "refusals say what a pod must not name",
+    },
     Allowed {
         within: "core/src/authz/nodes",
         words: &[

@@ -6,6 +6,7 @@
 mod certificates;
 mod configuration;
 mod event_rate;
+mod image_policy;
 mod images;
 mod lifecycle;
 mod limit_range;
@@ -25,6 +26,7 @@ mod tolerations;
 mod topology;
 
 pub use event_rate::EventLimit;
+pub use image_policy::ImagePolicy;
 pub use pod_security::PodSecurity;
 pub use quota::Limited;
 
@@ -96,7 +98,7 @@ impl Plugin {
 }
 
 /// Plug-ins of Kubernetes that this release does not have: to turn one off is to leave things as they are.
-pub const NOT_BUILT: [&str; 1] = ["ImagePolicyWebhook"];
+pub const NOT_BUILT: [&str; 0] = [];
 
 /// All plug-ins, in the order in which they run. Those that have no step are known by name and have nothing to do here.
 pub static PLUGINS: &[Plugin] = &[
@@ -111,6 +113,7 @@ pub static PLUGINS: &[Plugin] = &[
     Plugin::off("NodeRestriction").mutate(node_restriction::mutate),
     Plugin::on("TaintNodesByCondition").mutate(tolerations::taint_node),
     Plugin::off("AlwaysPullImages").mutate(images::always_pull).validate(images::check_always_pull),
+    Plugin::off("ImagePolicyWebhook").validate(image_policy::validate).configured(image_policy::configure).in_need(),
     Plugin::on("PodSecurity").validate(pod_security::validate).configured(pod_security::configure),
     Plugin::off("PodNodeSelector")
         .mutate(placement::select_nodes)

@@ -1,7 +1,8 @@
 //! MutatingAdmissionPolicy: one after the other, each sees what those before it made.
 
+use super::super::observed::error_type;
 use super::super::registered::{Mutation, Policy};
-use super::super::{Attributes, changes, webhooks};
+use super::super::{Attributes, Observation, changes, webhooks};
 use super::patches::{self, Outcome};
 use super::{Evaluation, Invocation, invocations, is_exempt};
 use crate::event::ChangedBy;
@@ -63,8 +64,9 @@ fn run(attributes: &mut Attributes, all: &[Due], denials: &mut Vec<Denial>) -> R
             message,
             reason: "Invalid",
         };
-        let with = Some((&**policy, invocation.parameter.as_ref()));
-        match webhooks::holds(attributes, &policy.conditions, *version, with)? {
+        let of = Some((&**policy, invocation.parameter.as_ref()));
+        let asking = webhooks::Asking { name, of, conditions: &policy.conditions };
+        match webhooks::holds(attributes, &asking, *version)? {
             Ok(true) => {}
             Ok(false) => continue,
             Err(why) => {
@@ -78,7 +80,15 @@ fn run(attributes: &mut Attributes, all: &[Due], denials: &mut Vec<Denial>) -> R
         }
         let mut is_changed = false;
         for mutation in &policy.mutations {
-            match change(attributes, due, mutation)? {
+            let began = (attributes.ticks)();
+            let outcome = change(attributes, due, mutation)?;
+            attributes.observe(Observation::Mutated {
+                policy: name.clone(),
+                binding: invocation.binding.name.clone(),
+                error: outcome.as_ref().map_or_else(|why| error_type(why), |_| "no_error"),
+                nanos: (attributes.ticks)().saturating_sub(began),
+            });
+            match outcome {
                 Ok(has_changed) => {
                     has_run = true;
                     is_changed |= has_changed;

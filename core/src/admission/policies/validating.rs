@@ -1,7 +1,8 @@
 //! ValidatingAdmissionPolicy: rules in expressions, put to use by bindings.
 
+use super::super::observed::error_type;
 use super::super::registered::{Binding, Policy, Validation};
-use super::super::{Attributes, webhooks};
+use super::super::{Attributes, Observation, webhooks};
 use super::{Evaluation, Invocation, invocations, is_exempt};
 use crate::cel::Value as CelValue;
 use crate::pipeline::effect::Stop;
@@ -26,6 +27,8 @@ struct Denial {
 struct Verdict {
     message: String,
     reason: String,
+    /// It could not be told whether it holds.
+    is_error: bool,
 }
 
 /// What a policy found of one write.
@@ -33,6 +36,8 @@ struct Found {
     /// By the number of the validation.
     failures: Vec<(usize, Verdict)>,
     annotations: Vec<(String, String)>,
+    /// Errors that the policy forgives.
+    ignored: Vec<String>,
 }
 
 pub(in crate::admission) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
@@ -69,7 +74,12 @@ fn judge(
     }));
     let mut annotations: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for Invocation { binding, parameter } in &invocations {
-        let found = evaluate(attributes, policy, version, parameter.as_ref())?;
+        let began = (attributes.ticks)();
+        let found = evaluate(attributes, name, policy, version, parameter.as_ref())?;
+        let nanos = (attributes.ticks)().saturating_sub(began);
+        for why in &found.ignored {
+            observe(attributes, name, binding, (error_type(why), "allow"), nanos);
+        }
         for (key, value) in found.annotations {
             let values = annotations.entry(key).or_default();
             if !values.contains(&value) {
@@ -77,7 +87,7 @@ fn judge(
             }
         }
         for (index, verdict) in found.failures {
-            denials.extend(act(attributes, name, binding, index, verdict));
+            denials.extend(act(attributes, name, binding, index, verdict, nanos));
         }
     }
     for (key, values) in annotations {
@@ -93,9 +103,17 @@ fn act(
     binding: &Binding,
     index: usize,
     verdict: Verdict,
+    nanos: u64,
 ) -> Option<Denial> {
     let mut denial = None;
+    let error = if verdict.is_error { error_type(&verdict.message) } else { "no_error" };
     for action in &binding.actions {
+        let told = match action.as_str() {
+            "Warn" => "warn",
+            "Audit" => "audit",
+            _ => "deny",
+        };
+        observe(attributes, policy, binding, (error, told), nanos);
         match action.as_str() {
             "Warn" => attributes.warn(format!(
                 "Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{}': {}",
@@ -117,6 +135,17 @@ fn act(
         }
     }
     denial
+}
+
+fn observe(
+    attributes: &mut Attributes,
+    policy: &Arc<str>,
+    binding: &Binding,
+    (error, action): (&'static str, &'static str),
+    nanos: u64,
+) {
+    let (policy, binding) = (policy.clone(), binding.name.clone());
+    attributes.observe(Observation::Validated { policy, binding, error, action, nanos });
 }
 
 fn refusal(attributes: &Attributes, denial: Denial) -> Stop {
@@ -141,14 +170,16 @@ fn refusal(attributes: &Attributes, denial: Denial) -> Stop {
 
 /// Evaluates a policy with one parameter.
 fn evaluate(
-    attributes: &Attributes,
+    attributes: &mut Attributes,
+    name: &str,
     policy: &Policy,
     version: usize,
     parameter: Option<&Value>,
 ) -> Result<Found, Stop> {
-    let mut found = Found { failures: Vec::new(), annotations: Vec::new() };
-    let fault = |index: usize, message: String| (index, Verdict { message, reason: String::new() });
-    match webhooks::holds(attributes, &policy.conditions, version, Some((policy, parameter)))? {
+    let mut found = Found { failures: Vec::new(), annotations: Vec::new(), ignored: Vec::new() };
+    let fault = |index: usize, message: String| (index, Verdict { message, reason: String::new(), is_error: true });
+    let asking = webhooks::Asking { name, of: Some((policy, parameter)), conditions: &policy.conditions };
+    match webhooks::holds(attributes, &asking, version)? {
         Ok(true) => {}
         Ok(false) => return Ok(found),
         Err(why) => {
@@ -167,9 +198,9 @@ fn evaluate(
                 let reason =
                     if validation.reason.is_empty() { "Invalid".to_owned() } else { validation.reason.clone() };
                 let message = evaluation.message(validation);
-                found.failures.push((index, Verdict { message, reason }));
+                found.failures.push((index, Verdict { message, reason, is_error: false }));
             }
-            Err(_) if policy.is_ignored => {}
+            Err(why) if policy.is_ignored => found.ignored.push(why.to_string()),
             Err(why) => found.failures.push(fault(index, why.to_string())),
         }
     }

@@ -8,6 +8,7 @@ use super::references::{self, Reference};
 use crate::object::meta::split_key;
 use imbl::{OrdMap, OrdSet};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -56,17 +57,29 @@ pub enum Relation {
 
 /// Kept beside the state, of which it is a projection.
 ///
-/// Keys are texts with the byte zero between their parts, which is in no name.
-#[derive(Debug, Clone, Default)]
+/// What is only looked up stands under a digest of its texts, so that a look-up in a large map compares numbers that
+/// lie side by side; what is gone over in order stands under the texts themselves, with the byte zero between them,
+/// which is in no name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeGraph {
     /// `node, object's letter, namespace, name`: how many ways lead from the object to the node.
-    ways: OrdMap<Arc<str>, u32>,
+    ways: OrdMap<Digest, u32>,
+    /// The claims that pods of a node mount: `node, namespace, name`.
+    claims_of_nodes: OrdSet<Arc<str>>,
     /// The claim that a volume is for, as `namespace, name`.
-    claims: OrdMap<Arc<str>, Arc<str>>,
+    claims_of_volumes: OrdMap<Digest, Arc<str>>,
     /// `secret's namespace, name, claim's namespace, name, volume`: what mounting a claim's volume takes.
-    claims_by_secret: OrdSet<Arc<str>>,
-    /// The same with the claim first.
-    secrets_by_claim: OrdSet<Arc<str>>,
+    claims_of_secrets: OrdSet<Arc<str>>,
+    /// `secret's namespace, name`, and the same behind `claim's namespace, name`: how many volumes take it.
+    takers: OrdMap<Digest, u32>,
+}
+
+/// Stands for a text: as much of its SHA-256 as nobody finds twice.
+type Digest = u128;
+
+fn digest(text: &str) -> Digest {
+    let digest = Sha256::digest(text);
+    digest.iter().take(16).fold(0, |sum, byte| sum << 8 | u128::from(*byte))
 }
 
 impl NodeGraph {
@@ -75,33 +88,29 @@ impl NodeGraph {
         if [namespace, name, node].iter().any(|part| part.contains('\0')) {
             return false;
         }
+        let directly = || self.ways.contains_key(&digest(&way(node, what, namespace, name)));
         match what {
-            Object::Volume => self.claims.get(name).is_some_and(|claim| self.has_claim(node, claim)),
-            Object::Secret => {
-                self.ways.contains_key(&*way(node, what, namespace, name)) || self.is_mounted(namespace, name, node)
-            }
-            _ => self.ways.contains_key(&*way(node, what, namespace, name)),
+            Object::Volume => self.claims_of_volumes.get(&digest(name)).is_some_and(|claim| self.mounts(node, claim)),
+            Object::Secret => directly() || self.is_mounted(&format!("{namespace}\0{name}"), node),
+            _ => directly(),
         }
     }
 
-    fn has_claim(&self, node: &str, claim: &str) -> bool {
-        self.ways.contains_key(&*format!("{node}\0{}\0{claim}", Object::Claim.letter()))
+    fn mounts(&self, node: &str, claim: &str) -> bool {
+        self.ways.contains_key(&digest(&format!("{node}\0{}\0{claim}", Object::Claim.letter())))
     }
 
     /// Whether a pod of the node mounts a volume that takes the secret. Goes over the secret's claims and over those of
     /// the node side by side, and so takes no longer than the shorter way: one secret may be for all volumes.
-    fn is_mounted(&self, namespace: &str, name: &str, node: &str) -> bool {
-        let secret = format!("{namespace}\0{name}\0");
-        let own = format!("{node}\0{}\0", Object::Claim.letter());
-        let by_secret = self.claims_by_secret.range::<_, str>(from(&secret));
-        let by_secret = by_secret.take_while(|key| key.starts_with(&secret));
-        let by_node = self.ways.range::<_, str>(from(&own)).take_while(|(key, _)| key.starts_with(&own));
-        by_secret.zip(by_node).any(|(mounted, (claim, _))| {
-            let (mounted, claim) = (&mounted[secret.len()..], &claim[own.len()..]);
-            let mounted = mounted.rsplit_once('\0').map_or(mounted, |(claim, _)| claim);
-            let wanted = format!("{claim}\0{secret}");
-            let mut taken = self.secrets_by_claim.range::<_, str>(from(&wanted));
-            self.has_claim(node, mounted) || taken.next().is_some_and(|key| key.starts_with(&wanted))
+    fn is_mounted(&self, secret: &str, node: &str) -> bool {
+        if !self.takers.contains_key(&digest(secret)) {
+            return false;
+        }
+        let of_secret = below(&self.claims_of_secrets, format!("{secret}\0"));
+        let of_node = below(&self.claims_of_nodes, format!("{node}\0"));
+        of_node.zip(of_secret).any(|(own, taking)| {
+            let claim = taking.rsplit_once('\0').map_or(taking, |(claim, _)| claim);
+            self.takers.contains_key(&digest(&format!("{own}\0{secret}"))) || self.mounts(node, claim)
         })
     }
 
@@ -109,35 +118,27 @@ impl NodeGraph {
     pub fn note(&mut self, relation: Relation, key: &str, before: Option<&Value>, after: Option<&Value>) {
         let (namespace, name) = split_key(key);
         let namespace = namespace.unwrap_or("");
-        match relation {
-            Relation::Volume => {
-                self.volume(name, before, false);
-                self.volume(name, after, true);
-            }
-            Relation::Pod | Relation::Named(_) => {
-                // What stays is counted up before it is counted down, so that no entry goes and comes again.
-                self.ways_of(relation, namespace, name, after, |count| Some(count.unwrap_or(0) + 1));
-                self.ways_of(relation, namespace, name, before, |count| count?.checked_sub(1).filter(|left| *left > 0));
+        for (document, is_there) in [(before, false), (after, true)] {
+            let Some(document) = document else { continue };
+            match relation {
+                Relation::Volume => self.volume(name, document, is_there),
+                Relation::Pod | Relation::Named(_) => self.ways_of(relation, namespace, name, document, is_there),
             }
         }
     }
 
-    fn ways_of(
-        &mut self,
-        relation: Relation,
-        namespace: &str,
-        name: &str,
-        document: Option<&Value>,
-        count: impl Fn(Option<u32>) -> Option<u32>,
-    ) {
-        let Some(document) = document else { return };
+    fn ways_of(&mut self, relation: Relation, namespace: &str, name: &str, document: &Value, is_there: bool) {
         let Some(node) = document["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) else { return };
         let mut step = |what: Object, name: &str| {
-            let key = way(node, what, namespace, name);
-            match count(self.ways.get(&*key).copied()) {
-                Some(count) => self.ways.insert(key.into(), count),
-                None => self.ways.remove(&*key),
-            };
+            let left = count(&mut self.ways, digest(&way(node, what, namespace, name)), is_there);
+            if what == Object::Claim {
+                let claim = format!("{node}\0{namespace}\0{name}");
+                if left > 0 {
+                    self.claims_of_nodes.insert(claim.into())
+                } else {
+                    self.claims_of_nodes.remove(&*claim)
+                };
+            }
         };
         match relation {
             Relation::Named(what) => step(what, name),
@@ -158,8 +159,7 @@ impl NodeGraph {
         }
     }
 
-    fn volume(&mut self, name: &str, document: Option<&Value>, is_there: bool) {
-        let Some(document) = document else { return };
+    fn volume(&mut self, name: &str, document: &Value, is_there: bool) {
         let text = |field: &str| document["spec"]["claimRef"][field].as_str().unwrap_or_default();
         let (namespace, claim) = (text("namespace"), text("name"));
         if claim.is_empty() {
@@ -167,31 +167,48 @@ impl NodeGraph {
         }
         let claim = format!("{namespace}\0{claim}");
         references::of_volume(document, |namespace, secret| {
-            let by_secret: Arc<str> = format!("{namespace}\0{secret}\0{claim}\0{name}").into();
-            let by_claim: Arc<str> = format!("{claim}\0{namespace}\0{secret}\0{name}").into();
+            let secret = format!("{namespace}\0{secret}");
+            let taking: Arc<str> = format!("{secret}\0{claim}\0{name}").into();
+            let of_secrets = &mut self.claims_of_secrets;
             if is_there {
-                self.claims_by_secret.insert(by_secret);
-                self.secrets_by_claim.insert(by_claim);
+                of_secrets.insert(taking)
             } else {
-                self.claims_by_secret.remove(&by_secret);
-                self.secrets_by_claim.remove(&by_claim);
+                of_secrets.remove(&taking)
+            };
+            for taken in [digest(&secret), digest(&format!("{claim}\0{secret}"))] {
+                count(&mut self.takers, taken, is_there);
             }
         });
         if is_there {
-            self.claims.insert(name.into(), claim.into());
+            self.claims_of_volumes.insert(digest(name), claim.into());
         } else {
-            self.claims.remove(name);
+            self.claims_of_volumes.remove(&digest(name));
         }
     }
 
     /// Whether nothing leads anywhere.
     pub fn is_empty(&self) -> bool {
-        self.ways.is_empty() && self.claims.is_empty() && self.claims_by_secret.is_empty()
+        *self == NodeGraph::default()
     }
 }
 
-fn from(key: &str) -> (Bound<&str>, Bound<&str>) {
-    (Bound::Included(key), Bound::Unbounded)
+/// One more, or one less; what is left.
+fn count(counts: &mut OrdMap<Digest, u32>, key: Digest, is_there: bool) -> u32 {
+    let before = counts.get(&key).copied().unwrap_or(0);
+    let left = if is_there { before.saturating_add(1) } else { before.saturating_sub(1) };
+    if left > 0 {
+        counts.insert(key, left)
+    } else {
+        counts.remove(&key)
+    };
+    left
+}
+
+/// What stands behind a prefix, without it.
+fn below(set: &OrdSet<Arc<str>>, prefix: String) -> impl Iterator<Item = &str> {
+    let from = (Bound::Included(&*prefix), Bound::Unbounded);
+    let found = set.range::<_, str>(from);
+    found.map_while(move |key| key.strip_prefix(&*prefix))
 }
 
 fn way(node: &str, what: Object, namespace: &str, name: &str) -> String {

@@ -19,9 +19,9 @@ pub enum Reference<'a> {
     ResourceClaim(Cow<'a, str>),
 }
 
-/// Texts in a stored pod. Without them, what it names stays the same for as long as it is on its node.
+/// Texts in a stored pod. Without them, what it names depends on its spec alone.
 pub const CHANGING: [&str; 3] =
-    ["\"ephemeralContainers\"", "\"resourceClaimStatuses\"", "\"extendedResourceClaimStatus\""];
+    ["\"kubernetes.io/config.mirror\"", "\"resourceClaimStatuses\"", "\"extendedResourceClaimStatus\""];
 
 /// Everything that a pod names, as often as it does. A mirror pod is the node's own, and opens nothing.
 pub fn of_pod<'a>(pod: &'a Value, mut each: impl FnMut(Reference<'a>)) {

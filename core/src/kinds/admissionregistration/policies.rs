@@ -448,12 +448,37 @@ mod tests {
             "metadata": {"name": "a"},
             "spec": {
                 "matchConstraints": constraints(), "reinvocationPolicy": "Never",
-                "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}],
+                "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: 'remove', path: '/x'}]"}}],
             },
         });
         check_rows(
             &good,
             &[
+                (
+                    "/spec/mutations/0/jsonPatch/expression",
+                    json!(" "),
+                    "spec.mutations[0].jsonPatch.expression: Required value",
+                ),
+                (
+                    "/spec/mutations/0/jsonPatch/expression",
+                    json!("[]"),
+                    "spec.mutations[0].jsonPatch.expression: Invalid value: \"[]\": must evaluate to list(JSONPatch) but got list(dyn)",
+                ),
+                (
+                    "/spec/mutations/0/jsonPatch/expression",
+                    json!("[JSONPatch{op: 1}]"),
+                    "spec.mutations[0].jsonPatch.expression: Invalid value: \"[JSONPatch{op: 1}]\": compilation failed: ERROR",
+                ),
+                (
+                    "/spec/mutations/0/jsonPatch/expression",
+                    json!("[JSONPatch{?value: object.?x, path: '/' + jsonpatch.escapeKey('a/b')}]"),
+                    "",
+                ),
+                (
+                    "/spec/matchConstraints/resourceRules/0/operations",
+                    json!(["CREATE", "DELETE"]),
+                    "spec.matchConstraints.resourceRules.operations: Unsupported value: \"DELETE\": supported values: \"*\"",
+                ),
                 ("/spec/reinvocationPolicy", json!(""), "spec.reinvocationPolicy: Required value"),
                 ("/spec/reinvocationPolicy", json!("Always"), "spec.reinvocationPolicy: Unsupported value: \"Always\""),
                 (

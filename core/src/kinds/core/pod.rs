@@ -9,6 +9,8 @@ use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject, Unavailable}
 use crate::schema::defaults::objects;
 use serde_json::{Map, Value, json};
 
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
 pub fn kind() -> Kind {
     const STREAM: [&str; 2] = ["create", "get"];
     Kind::namespaced("Pod", "pods")
@@ -184,10 +186,42 @@ fn prepare_create(pod: &mut Value) {
     }
     fields.insert("status".into(), status);
     narrow_affinity(fields);
+    profiles_of_annotations(fields);
     // Less than no time counts as a second.
     let grace = fields.get_mut("spec").and_then(|spec| spec.get_mut("terminationGracePeriodSeconds"));
     if let Some(grace) = grace.filter(|grace| grace.as_i64().is_some_and(|seconds| seconds < 0)) {
         *grace = 1.into();
+    }
+}
+
+/// AppArmor profiles that are still told in annotations become fields of their containers, where neither these nor the
+/// pod say the same.
+fn profiles_of_annotations(pod: &mut Document) {
+    let annotations = pod.get("metadata").map(|metadata| metadata["annotations"].clone()).unwrap_or_default();
+    let Some(spec) = pod.get_mut("spec").filter(|spec| annotations.is_object() && spec["os"]["name"] != "windows")
+    else {
+        return;
+    };
+    let whole = spec["securityContext"]["appArmorProfile"].clone();
+    for list in ["initContainers", "containers"] {
+        let containers = spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+        for container in containers {
+            let key = format!("{APP_ARMOR}{}", container["name"].as_str().unwrap_or_default());
+            let profile = match annotations[key].as_str() {
+                Some("runtime/default") => json!({"type": "RuntimeDefault"}),
+                Some("unconfined") => json!({"type": "Unconfined"}),
+                Some(other) => match other.strip_prefix("localhost/").filter(|name| !name.is_empty()) {
+                    Some(name) => json!({"type": "Localhost", "localhostProfile": name}),
+                    None => continue,
+                },
+                None => continue,
+            };
+            // Reading a part that is not there must not make it.
+            let own = container.get("securityContext").and_then(|context| context.get("appArmorProfile"));
+            if own.is_none_or(Value::is_null) && profile != whole {
+                container["securityContext"]["appArmorProfile"] = profile;
+            }
+        }
     }
 }
 

@@ -74,6 +74,7 @@ impl Display for BadRequest {
                  struct field DeleteOptions.{field}"
             ),
             Self::DryRunDisabled => f.write_str("the dryRun feature is disabled"),
+            Self::Timeout(why) => write!(f, "invalid timeout specified in the request URL - {why}"),
             Self::UnknownIncludeObject(value) => write!(
                 f,
                 "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', \

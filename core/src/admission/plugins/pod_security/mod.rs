@@ -7,7 +7,7 @@ use self::checks::{Pod, Violation, violations};
 use self::policy::{PREFIX, Policy, Standard};
 use super::pods::{CONTAINERS, list};
 use crate::admission::settings::Configuration;
-use crate::admission::{Attributes, Operation};
+use crate::admission::{Attributes, Observation, Operation};
 use crate::kinds::known::{NAMESPACE, POD};
 use crate::pipeline::effect::Stop;
 use crate::refusal::{Refusal, Subject};
@@ -52,6 +52,7 @@ fn pod(attributes: &mut Attributes) -> Result<(), Stop> {
     let policies = [policy.enforce, policy.audit, policy.warn];
     if faults.is_none() && policies.iter().all(Standard::asks_nothing) {
         attributes.annotate(format!("{PREFIX}enforce-policy"), Standard::PRIVILEGED.to_string());
+        observe(attributes, true, "enforce", &policy.enforce);
         return Ok(());
     }
     if attributes.operation == Operation::Update && !runs_something_new(&attributes.object, attributes.old) {
@@ -96,10 +97,12 @@ fn evaluate(
     let class = pod["spec"]["runtimeClassName"].as_str();
     if class.is_some_and(|class| classes.iter().any(|exempt| exempt == class)) {
         attributes.annotate(format!("{PREFIX}exempt"), "runtimeClass");
+        attributes.observe(Observation::PodSecurityExemption);
         return None;
     }
     if let Some(faults) = faults {
         attributes.annotate(format!("{PREFIX}error"), format!("Failed to parse policy: {faults}"));
+        attributes.observe(Observation::PodSecurityError { is_fatal: false });
     }
     let pod = Pod { annotations: &pod["metadata"]["annotations"], spec: &pod["spec"] };
     let told = |standard: &Standard| {
@@ -110,16 +113,26 @@ fn evaluate(
     if is_enforced {
         attributes.annotate(format!("{PREFIX}enforce-policy"), policy.enforce.to_string());
         refused = told(&policy.enforce);
+        observe(attributes, refused.is_none(), "enforce", &policy.enforce);
     }
     if let Some(told) = told(&policy.audit) {
         attributes.annotate(format!("{PREFIX}audit-violations"), format!("would violate {told}"));
+        observe(attributes, false, "audit", &policy.audit);
     }
     if refused.is_none()
         && let Some(told) = told(&policy.warn)
     {
         attributes.warn(format!("would violate {told}"));
+        observe(attributes, false, "warn", &policy.warn);
     }
     refused
+}
+
+fn observe(attributes: &mut Attributes, is_allowed: bool, mode: &'static str, standard: &Standard) {
+    let told = standard.to_string();
+    let (level, version) = told.split_once(':').unwrap_or((&told, "latest"));
+    let (level, version) = (level.to_owned(), version.to_owned());
+    attributes.observe(Observation::PodSecurity { is_allowed, mode, level, version });
 }
 
 fn details(violations: &[Violation]) -> String {
@@ -160,6 +173,7 @@ fn is_exempt(attributes: &mut Attributes) -> bool {
         return false;
     };
     attributes.annotate(format!("{PREFIX}exempt"), because);
+    attributes.observe(Observation::PodSecurityExemption);
     true
 }
 

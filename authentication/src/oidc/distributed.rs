@@ -1,0 +1,75 @@
+//! Claims that a token leaves to another server: it says where to ask, and the answer is a token of its own.
+
+use super::claims::{Mapping, Rules, Source};
+use super::jwt::Token;
+use super::{Issuer, Settings};
+use serde_json::Value;
+use std::sync::{Arc, PoisonError};
+
+/// How many other issuers one remembers at most.
+const OTHERS_MAX: usize = 16;
+const NAMES: &str = "_claim_names";
+const SOURCES: &str = "_claim_sources";
+
+impl Issuer {
+    /// Puts a claim into its place that another server has. A claim that is there stays.
+    pub(super) async fn gather(&self, claims: &mut Value, name: &str) -> Result<(), String> {
+        if claims.get(name).is_some() {
+            return Ok(());
+        }
+        let Some(source) = claims[NAMES][name].as_str() else { return Ok(()) };
+        let source = &claims[SOURCES][source];
+        let wrong = |why: String| format!("oidc: could not expand distributed claims: {why}");
+        let text = |field: &str| source[field].as_str().filter(|text| !text.is_empty());
+        let endpoint = text("endpoint").ok_or_else(|| wrong(format!("no endpoint of the claim {name:?}")))?;
+        let fetched = match self.client(endpoint, text("access_token")) {
+            Ok((api, path)) => api.text(&path).await.map_err(anyhow::Error::from),
+            Err(error) => Err(error),
+        };
+        let fetched = fetched.map_err(|error| wrong(format!("{endpoint:?}: {error:#}")))?;
+        let token = Token::read(fetched.trim()).ok_or_else(|| wrong(format!("{endpoint:?} answers no token")))?;
+        let issuer = self.other(token.claims["iss"].as_str().unwrap_or(""));
+        if !issuer.is_known() {
+            issuer.try_discover().await.map_err(|error| wrong(format!("{error:#}")))?;
+        }
+        // Boxed because an issuer verifies what another one had it ask for.
+        Box::pin(issuer.verify(&token)).await.map_err(wrong)?;
+        self.keep(issuer);
+        match token.claims.get(name) {
+            Some(value) => claims[name] = value.clone(),
+            None => return Err(wrong(format!("the token of {endpoint:?} has no claim {name:?}"))),
+        }
+        Ok(())
+    }
+
+    /// The issuer of a URL, as one that is trusted as far as this one trusts it.
+    fn other(&self, url: &str) -> Arc<Issuer> {
+        if let Some(known) = self.others.lock().unwrap_or_else(PoisonError::into_inner).get(url) {
+            return known.clone();
+        }
+        let own = &self.settings;
+        Issuer::new(Settings {
+            url: url.to_owned(),
+            discovery_url: None,
+            authority: own.authority.clone(),
+            audiences: own.audiences.clone(),
+            algorithms: own.algorithms.clone(),
+            // Nobody is made of such a token.
+            mapping: Mapping {
+                username: Source::Claim { name: "sub".into(), prefix: String::new() },
+                groups: None,
+                uid: None,
+                extra: Vec::new(),
+            },
+            rules: Rules::default(),
+        })
+    }
+
+    /// Remembers what an issuer has told, once it has proved a claim.
+    fn keep(&self, issuer: Arc<Issuer>) {
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if others.len() < OTHERS_MAX {
+            others.insert(issuer.url().to_owned(), issuer);
+        }
+    }
+}

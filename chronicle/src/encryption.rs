@@ -1,0 +1,46 @@
+//! The configuration that a data folder was encrypted with, for commands that read it.
+
+use anyhow::{Result, anyhow};
+use holdfast_encryption::{Keyring, Live, Patient};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+#[derive(clap::Args, Clone, Debug, Default)]
+#[group(skip)]
+pub struct EncryptionArgs {
+    /// EncryptionConfiguration of the data folder: which resources are encrypted in it, and with which keys.
+    #[arg(long, alias = "experimental-encryption-provider-config", value_name = "FILE")]
+    pub encryption_provider_config: Option<PathBuf>,
+}
+
+impl EncryptionArgs {
+    /// What opens the values of the folder. Without a configuration it opens those that are in plain.
+    pub fn live(&self) -> Result<Arc<Live>> {
+        let Some(file) = &self.encryption_provider_config else { return Ok(Live::none()) };
+        let (live, _) = Live::read(file, true, false).map_err(|faults| {
+            let faults = holdfast_component::options::joined(&faults);
+            anyhow!("--encryption-provider-config={}: {faults}", file.display())
+        })?;
+        Ok(live)
+    }
+
+    pub fn keyring(&self) -> Result<Arc<Keyring>> {
+        Ok(self.live()?.keyring())
+    }
+
+    /// For whoever writes events again.
+    pub fn values(&self) -> Result<Patient> {
+        Ok(Patient(self.keyring()?))
+    }
+
+    pub fn is_given(&self) -> bool {
+        self.encryption_provider_config.is_some()
+    }
+
+    /// The same option for another command.
+    pub fn arguments(&self) -> impl Iterator<Item = OsString> {
+        let file = self.encryption_provider_config.clone();
+        file.into_iter().flat_map(|file| ["--encryption-provider-config".into(), file.into_os_string()])
+    }
+}

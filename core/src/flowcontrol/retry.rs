@@ -1,0 +1,75 @@
+//! How long those who are refused are asked to stay away: longer while many are.
+
+use super::Moment;
+
+const SECOND: Moment = 1_000_000_000;
+const SECONDS_MAX: u32 = 32;
+/// So many times as many refusals a second as seconds to wait, and the time is doubled.
+const MANY: u32 = 3;
+
+/// Of one level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryAfter {
+    seconds: u32,
+    /// When they were last looked at.
+    since: Moment,
+    /// How many were refused since then.
+    refused: u32,
+}
+
+impl Default for RetryAfter {
+    fn default() -> Self {
+        RetryAfter { seconds: 1, since: 0, refused: 0 }
+    }
+}
+
+impl RetryAfter {
+    /// Counts one more that is refused now, and says after how many seconds it may come back.
+    pub fn refuse(&mut self, now: Moment) -> u32 {
+        let passed = now.saturating_sub(self.since) / SECOND;
+        // Whoever was told to wait is given the time to.
+        if passed >= u64::from(self.seconds) {
+            let a_second = u64::from(self.refused) / passed;
+            if a_second >= u64::from(MANY * self.seconds) {
+                self.seconds = (self.seconds * 2).min(SECONDS_MAX);
+            } else if a_second < u64::from(self.seconds) {
+                self.seconds = (self.seconds / 2).max(1);
+            }
+            (self.since, self.refused) = (now, 0);
+        }
+        self.refused = self.refused.saturating_add(1);
+        self.seconds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_grows_while_many_are_refused_and_shrinks_again() {
+        let mut retry = RetryAfter::default();
+        let mut now = 0;
+        let mut told = Vec::new();
+        // A hundred a second.
+        for _ in 0..9000 {
+            now += SECOND / 100;
+            told.push(retry.refuse(now));
+        }
+        assert!(told.is_sorted());
+        told.dedup();
+        assert_eq!(told, [1, 2, 4, 8, 16, 32]);
+        for _ in 0..10 {
+            now += 40 * SECOND;
+            told.push(retry.refuse(now));
+        }
+        assert_eq!(told[5..11], [32, 32, 16, 8, 4, 2]);
+        assert_eq!(told.last(), Some(&1));
+    }
+
+    #[test]
+    fn few_refusals_keep_it_short() {
+        let mut retry = RetryAfter::default();
+        assert!((1..500).all(|second| retry.refuse(second * SECOND) == 1));
+    }
+}

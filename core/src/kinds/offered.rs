@@ -1,0 +1,282 @@
+//! Which versions of the built-in kinds clients are offered: all of them, unless the server stands for an older release
+//! or its operator turns some off. What is not offered stays known: the server itself works with it.
+
+use super::{Kind, Registry, Version};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The minor release of Kubernetes whose API this is, and the oldest one for which it can stand.
+pub const NEWEST: u32 = 35;
+pub const OLDEST: u32 = 18;
+
+/// Since which minor release a version of a group is there, or of some of its kinds. The first row that fits counts, and
+/// what has none is as old as anybody can ask for.
+const SINCE: &[(&str, &[&str], u32)] = &[
+    ("admissionregistration.k8s.io/v1", MUTATING, 36),
+    ("admissionregistration.k8s.io/v1beta1", MUTATING, 34),
+    ("admissionregistration.k8s.io/v1alpha1", MUTATING, 32),
+    ("admissionregistration.k8s.io/v1", VALIDATING, 30),
+    ("admissionregistration.k8s.io/v1beta1", VALIDATING, 28),
+    ("admissionregistration.k8s.io/v1alpha1", VALIDATING, 26),
+    ("authentication.k8s.io/v1", &["SelfSubjectReview"], 28),
+    ("authentication.k8s.io/v1beta1", &["SelfSubjectReview"], 27),
+    ("authentication.k8s.io/v1alpha1", &["SelfSubjectReview"], 26),
+    ("autoscaling/v2", &[], 23),
+    ("batch/v1", &["CronJob"], 21),
+    ("certificates.k8s.io/v1", &[], 19),
+    ("certificates.k8s.io/v1beta1", &["ClusterTrustBundle"], 33),
+    ("certificates.k8s.io/v1beta1", &["PodCertificateRequest"], 35),
+    ("certificates.k8s.io/v1alpha1", &["PodCertificateRequest"], 34),
+    ("certificates.k8s.io/v1alpha1", &[], 27),
+    ("coordination.k8s.io/v1beta1", &["LeaseCandidate"], 33),
+    ("coordination.k8s.io/v1alpha2", &[], 32),
+    ("discovery.k8s.io/v1", &[], 21),
+    ("events.k8s.io/v1", &[], 19),
+    ("flowcontrol.apiserver.k8s.io/v1", &[], 29),
+    ("flowcontrol.apiserver.k8s.io/v1beta3", &[], 26),
+    ("flowcontrol.apiserver.k8s.io/v1beta2", &[], 23),
+    ("flowcontrol.apiserver.k8s.io/v1beta1", &[], 20),
+    ("internal.apiserver.k8s.io/v1alpha1", &[], 20),
+    ("networking.k8s.io/v1", &["Ingress", "IngressClass"], 19),
+    ("networking.k8s.io/v1", NETWORKS, 33),
+    ("networking.k8s.io/v1beta1", NETWORKS, 31),
+    ("node.k8s.io/v1", &[], 20),
+    ("policy/v1", &[], 21),
+    ("resource.k8s.io/v1", &[], 34),
+    ("resource.k8s.io/v1beta2", &[], 33),
+    ("resource.k8s.io/v1beta1", &[], 32),
+    ("resource.k8s.io/v1alpha3", &[], 31),
+    ("scheduling.k8s.io/v1alpha1", &["Workload"], 35),
+    ("storage.k8s.io/v1", &["CSIStorageCapacity"], 24),
+    ("storage.k8s.io/v1beta1", &["CSIStorageCapacity"], 21),
+    ("storage.k8s.io/v1alpha1", &["CSIStorageCapacity"], 19),
+    ("storage.k8s.io/v1", &["VolumeAttributesClass"], 34),
+    ("storage.k8s.io/v1beta1", &["VolumeAttributesClass"], 31),
+    ("storage.k8s.io/v1alpha1", &["VolumeAttributesClass"], 29),
+    ("storagemigration.k8s.io/v1beta1", &[], 35),
+    ("storagemigration.k8s.io/v1alpha1", &[], 30),
+];
+
+const MUTATING: &[&str] = &["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"];
+const VALIDATING: &[&str] = &["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
+const NETWORKS: &[&str] = &["IPAddress", "ServiceCIDR"];
+
+/// What the operator says of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// The minor release for which the server stands.
+    pub release: u32,
+    /// Of a kind whose beta is offered, later versions are, too, if they are more stable.
+    pub forward: bool,
+    /// What is turned on by its group and version may be newer than the release.
+    pub asked_forward: bool,
+    /// `api/all`, `api/beta`, `apps/v1`, `apps/v1/deployments`: on or off. What says more counts more.
+    pub asked: BTreeMap<String, bool>,
+}
+
+impl Default for Offer {
+    fn default() -> Offer {
+        Offer { release: NEWEST, forward: false, asked_forward: false, asked: BTreeMap::new() }
+    }
+}
+
+/// How far a version has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Alpha,
+    Beta,
+    Stable,
+}
+
+impl Stage {
+    fn of(version: &str) -> Stage {
+        match version {
+            _ if version.contains("alpha") => Stage::Alpha,
+            _ if version.contains("beta") => Stage::Beta,
+            _ => Stage::Stable,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Stage::Alpha => "api/alpha",
+            Stage::Beta => "api/beta",
+            Stage::Stable => "api/ga",
+        }
+    }
+}
+
+fn since(kind: &Kind, version: &Version) -> u32 {
+    // What this release has in a version that is younger than the release is as old as the release.
+    let (api_version, kind) = (version.api_version(), kind.kind.as_str());
+    let row = SINCE.iter().find(|(of, kinds, _)| *of == api_version && (kinds.is_empty() || kinds.contains(&kind)));
+    row.map_or(0, |(.., since)| *since).min(NEWEST)
+}
+
+impl Offer {
+    /// What is wrong with it, all at once.
+    pub fn faults(&self, built_in: &Registry) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.asked.len() == 1 && self.asked.get("api/all") == Some(&false) {
+            faults.push("invalid key with only api/all=false".into());
+        }
+        let groups: BTreeSet<&str> =
+            built_in.iter().flat_map(|(_, kind)| kind.versions.iter().map(|version| version.group.as_str())).collect();
+        for (name, on) in &self.asked {
+            if matches!(name.as_str(), "api/all" | "api/ga" | "api/beta" | "api/alpha") {
+                continue;
+            }
+            let named: Vec<u32> = built_in
+                .iter()
+                .flat_map(|(_, kind)| kind.versions.iter().map(move |version| (kind, version)))
+                .filter(|(kind, version)| names(kind, version).contains(name))
+                .map(|(kind, version)| since(kind, version))
+                .collect();
+            match named.iter().min() {
+                None => {
+                    let group = name.split('/').next().unwrap_or_default();
+                    let unknown = match groups.contains(group) {
+                        true => String::new(),
+                        false => format!("unknown api groups {group}: "),
+                    };
+                    faults.push(format!("{unknown}{name} is not served"));
+                }
+                Some(since) if *on && *since > self.release && !self.asked_forward => faults.push(format!(
+                    "cannot enable {name}: it was introduced in 1.{since}, after the emulation version 1.{}; use \
+                     --runtime-config-emulation-forward-compatible",
+                    self.release
+                )),
+                Some(_) => {}
+            }
+        }
+        faults
+    }
+
+    /// Whether clients are offered a version of a kind.
+    fn offers(&self, kind: &Kind, version: &Version) -> bool {
+        let there = self.is_there(kind, version);
+        let mut names = names(kind, version).into_iter();
+        // By resource and by version, before what stands for many.
+        if let Some(on) = names.find_map(|name| self.asked.get(&name).copied()) {
+            return on && (there || self.asked_forward);
+        }
+        let stage = Stage::of(&version.version);
+        let many = [stage.name(), "api/all"].into_iter().find_map(|name| self.asked.get(name).copied());
+        there && many.unwrap_or(true)
+    }
+
+    /// Whether the release has it.
+    fn is_there(&self, kind: &Kind, version: &Version) -> bool {
+        let stage = Stage::of(&version.version);
+        let grew = |other: &Version| {
+            let before = Stage::of(&other.version);
+            other.group == version.group
+                && before >= Stage::Beta
+                && stage > before
+                && since(kind, other) <= self.release
+        };
+        since(kind, version) <= self.release || self.forward && kind.versions.iter().any(grew)
+    }
+
+    /// The built-in kinds as they are offered.
+    pub fn registry(&self, built_in: &Registry) -> Registry {
+        let mut registry = built_in.clone();
+        if *self != Offer::default() {
+            registry.offer(|kind, version| self.offers(kind, version));
+        }
+        registry
+    }
+}
+
+/// The names by which a version of a kind is turned on and off, the narrowest first.
+fn names(kind: &Kind, version: &Version) -> [String; 2] {
+    let api_version = version.api_version();
+    [format!("{api_version}/{}", kind.resource), api_version]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::registry;
+
+    fn offered(offer: &Offer) -> Vec<String> {
+        let registry = offer.registry(registry());
+        let groups = registry.groups().into_iter();
+        let all = groups.flat_map(|group| {
+            group.versions.into_iter().map(move |version| super::super::api_version(&group.group, &version))
+        });
+        all.collect()
+    }
+
+    fn asking(asked: &[(&str, bool)]) -> Offer {
+        let asked = asked.iter().map(|(name, on)| ((*name).to_owned(), *on)).collect();
+        Offer { asked, ..Offer::default() }
+    }
+
+    #[test]
+    fn every_row_is_of_a_version_that_is_served() {
+        for (api_version, kinds, _) in SINCE {
+            let (group, version) = api_version.split_once('/').unwrap();
+            for kind in *kinds {
+                // The rest are rows for versions that this release has or gave up.
+                let _ = registry().find_kind(group, version, kind);
+            }
+            assert!(registry().iter().any(|(_, kind)| kind.versions.iter().any(|served| served.group == group)));
+        }
+    }
+
+    #[test]
+    fn an_older_release_has_what_it_had() {
+        let at_18 = offered(&Offer { release: 18, ..Offer::default() });
+        for there in ["v1", "apps/v1", "batch/v1", "batch/v1beta1", "policy/v1beta1", "extensions/v1beta1"] {
+            assert!(at_18.iter().any(|one| one == there), "{there} in {at_18:?}");
+        }
+        for missing in ["policy/v1", "autoscaling/v2", "resource.k8s.io/v1", "events.k8s.io/v1", "discovery.k8s.io/v1"]
+        {
+            assert!(!at_18.iter().any(|one| one == missing), "{missing} in {at_18:?}");
+        }
+        let registry = Offer { release: 18, ..Offer::default() }.registry(registry());
+        let (cron_job, version) = registry.find("batch", "v1", "cronjobs").expect("the server knows it");
+        assert!(!registry.offers(cron_job, version));
+        assert!(registry.served("batch", "v1").all(|(id, _)| registry.get(id).resource == "jobs"));
+        let grown = offered(&Offer { release: 18, forward: true, ..Offer::default() });
+        assert!(grown.iter().any(|one| one == "policy/v1") && !grown.iter().any(|one| one == "resource.k8s.io/v1"));
+    }
+
+    #[test]
+    fn what_says_more_counts_more() {
+        let offer = asking(&[
+            ("api/all", false),
+            ("v1", true),
+            ("v1/pods", false),
+            ("apps/v1", true),
+            ("apps/v1/daemonsets", false),
+        ]);
+        assert_eq!(offer.faults(registry()), Vec::<String>::new());
+        assert_eq!(offered(&offer), ["v1", "apps/v1"]);
+        let registry = offer.registry(registry());
+        let resources: Vec<&str> =
+            registry.served("apps", "v1").map(|(id, _)| registry.get(id).resource.as_str()).collect();
+        assert!(resources.contains(&"deployments") && !resources.contains(&"daemonsets"), "{resources:?}");
+        let stable = offered(&asking(&[("api/alpha", false), ("api/beta", false)]));
+        assert!(stable.iter().all(|one| !one.contains("alpha") && !one.contains("beta")), "{stable:?}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let faults = asking(&[("nonsense.io/v1", true), ("batch/v9", false), ("apps/v1/nonsense", true)]);
+        assert_eq!(
+            faults.faults(registry()),
+            [
+                "apps/v1/nonsense is not served",
+                "batch/v9 is not served",
+                "unknown api groups nonsense.io: nonsense.io/v1 is not served",
+            ]
+        );
+        assert_eq!(asking(&[("api/all", false)]).faults(registry()), ["invalid key with only api/all=false"]);
+        let newer = Offer { release: 18, ..asking(&[("policy/v1", true)]) };
+        assert!(newer.faults(registry())[0].contains("introduced in 1.21, after the emulation version 1.18"));
+        let asked = Offer { asked_forward: true, ..newer };
+        assert_eq!(asked.faults(registry()), Vec::<String>::new());
+        assert!(offered(&asked).iter().any(|one| one == "policy/v1"));
+    }
+}

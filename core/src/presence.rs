@@ -1,0 +1,288 @@
+//! What tells the cluster of this server, as requests: the Service `kubernetes` with its endpoints, and a lease that says
+//! which server this is.
+
+use crate::apiservices::write;
+use crate::authz::bootstrap_objects::kubernetes_service;
+use crate::kinds::core::ServiceRange;
+use crate::kinds::{Known, known};
+use crate::namespace::Step;
+use crate::object::meta;
+use crate::request::{Target, Verb};
+use crate::stamp::Stamp;
+use crate::state::State;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::net::IpAddr;
+
+const NAMESPACE: &str = "default";
+const SERVICE: &str = "kubernetes";
+const LEASES_NAMESPACE: &str = "kube-system";
+const IDENTITY_LABEL: &str = "apiserver.kubernetes.io/identity";
+const IDENTITY: &str = "kube-apiserver";
+
+/// How clients within the cluster reach the server.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub range: ServiceRange,
+    /// Nothing where there is no address that others could reach.
+    pub address: Option<IpAddr>,
+    pub port: u16,
+    /// The port of every node that leads here; 0 for none.
+    pub node_port: u16,
+    pub reconciler: Reconciler,
+}
+
+/// Who says which servers there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reconciler {
+    /// The servers that are there: this one, for one alone serves a log.
+    Lease,
+    /// This one and those that stand there already, so many at most.
+    MasterCount(usize),
+    /// Somebody else.
+    Nobody,
+}
+
+/// Makes the Service and its endpoints, where they are not there or lead elsewhere. What people changed of the Service
+/// is put right when the server starts.
+pub fn plan(state: &State, settings: &Settings, starts: bool) -> Vec<Step> {
+    let range = settings.range.to_string();
+    let told = settings.address.unwrap_or(settings.range.address(1));
+    let Ok(documents) = kubernetes_service(&[&range], told, settings.port) else { return Vec::new() };
+    let wanted = |known: Known| documents.iter().find(|document| known.is_kind_of(document)).cloned();
+    let mut steps = Vec::new();
+    if let Some(service) = wanted(known::SERVICE).map(|service| with_node_port(service, settings.node_port)) {
+        let put_right = |old: &Value| Some(old.clone()).filter(|_| starts).and_then(|old| corrected(old, &service));
+        steps.extend(made(state, known::SERVICE, &service, put_right));
+    }
+    if settings.reconciler == Reconciler::Nobody || settings.address.is_none() {
+        return steps;
+    }
+    let addresses = addresses(&present(state), &told.to_string(), settings.reconciler);
+    for known in [known::ENDPOINTS, known::ENDPOINT_SLICE] {
+        let Some(mut wanted) = wanted(known) else { continue };
+        let key = if known == known::ENDPOINTS { "subsets" } else { "endpoints" };
+        match known == known::ENDPOINTS {
+            true => {
+                let all: Vec<Value> = addresses.iter().map(|address| json!({"ip": address})).collect();
+                wanted["subsets"][0]["addresses"] = all.into();
+            }
+            false => {
+                let one = |address: &String| json!({"addresses": [address], "conditions": {"ready": true}});
+                wanted["endpoints"] = addresses.iter().map(one).collect();
+            }
+        }
+        steps.extend(made(state, known, &wanted, |old| {
+            let mut new = old.clone();
+            for field in [key, "ports", "addressType"] {
+                if let Some(value) = wanted.get(field) {
+                    new[field] = value.clone();
+                }
+            }
+            Some(new)
+        }));
+    }
+    steps
+}
+
+/// The addresses that the endpoints have.
+fn present(state: &State) -> Vec<String> {
+    let Some(document) = read(state, known::ENDPOINTS, NAMESPACE, SERVICE) else { return Vec::new() };
+    let addresses = document["subsets"][0]["addresses"].as_array().cloned().unwrap_or_default();
+    addresses.iter().filter_map(|address| address["ip"].as_str().map(str::to_owned)).collect()
+}
+
+/// The addresses that there should be.
+fn addresses(present: &[String], own: &str, reconciler: Reconciler) -> Vec<String> {
+    let Reconciler::MasterCount(count) = reconciler else { return vec![own.to_owned()] };
+    let mut all = present.to_vec();
+    if !all.iter().any(|address| address == own) {
+        all.push(own.to_owned());
+    }
+    all.sort();
+    // Those that follow this server's own are let go, going round.
+    while all.len() > count.max(1) {
+        let own_at = all.iter().position(|address| address == own).unwrap_or_default();
+        all.remove((own_at + 1) % all.len());
+    }
+    all
+}
+
+fn with_node_port(mut service: Value, node_port: u16) -> Value {
+    if node_port != 0 {
+        service["spec"]["type"] = "NodePort".into();
+        service["spec"]["ports"][0]["nodePort"] = node_port.into();
+    }
+    service
+}
+
+/// A Service with the ports and the type that it should have, unless it has them.
+fn corrected(mut old: Value, wanted: &Value) -> Option<Value> {
+    let mut ports = wanted["spec"]["ports"].clone();
+    let has_type = old["spec"]["type"] == wanted["spec"]["type"];
+    if has_type && ports[0].get("nodePort").is_none() && !old["spec"]["ports"][0]["nodePort"].is_null() {
+        ports[0]["nodePort"] = old["spec"]["ports"][0]["nodePort"].clone();
+    }
+    if has_type && old["spec"]["ports"] == ports {
+        return None;
+    }
+    old["spec"]["ports"] = ports;
+    old["spec"]["type"] = wanted["spec"]["type"].clone();
+    Some(old)
+}
+
+fn read(state: &State, known: Known, namespace: &str, name: &str) -> Option<Value> {
+    let (kind, _) = state.registry.known(known)?;
+    state.get(kind, &meta::key(Some(namespace), name)).map(|entry| entry.document())
+}
+
+/// Creates an object, or makes of the one that is there what `change` says.
+fn made(state: &State, known: Known, wanted: &Value, change: impl FnOnce(&Value) -> Option<Value>) -> Option<Step> {
+    let (kind, version) = state.registry.known(known)?;
+    let metadata = &wanted["metadata"];
+    let (namespace, name) = (metadata["namespace"].as_str()?, metadata["name"].as_str()?);
+    let target = |name: Option<&str>| Target {
+        kind,
+        version,
+        namespace: Some(namespace.to_owned()),
+        name: name.map(str::to_owned),
+        subresource: None,
+    };
+    match read(state, known, namespace, name) {
+        None => Some(write(target(None), Verb::Create, wanted.as_object())),
+        Some(old) => {
+            let new = change(&old).filter(|new| *new != old)?;
+            Some(write(target(Some(name)), Verb::Update, new.as_object()))
+        }
+    }
+}
+
+/// Which server this is, among all that serve the API.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    pub host: String,
+    pub lease_seconds: u32,
+    /// What tells this process from others of the same host.
+    pub holder: String,
+}
+
+impl Identity {
+    /// The name of its lease: the same for each process on a host.
+    pub fn name(&self) -> String {
+        let mut hash = Sha256::new();
+        for part in [self.host.as_bytes(), IDENTITY.as_bytes()] {
+            let part = &part[..part.len().min(usize::from(u16::MAX))];
+            hash.update(u16::try_from(part.len()).unwrap_or(u16::MAX).to_be_bytes());
+            hash.update(part);
+        }
+        format!("apiserver-{}", base32(&hash.finalize()[..16]))
+    }
+}
+
+/// Renews the server's lease.
+pub fn renew(state: &State, identity: &Identity, stamp: Stamp) -> Option<Step> {
+    let name = identity.name();
+    let now = micros(stamp);
+    let spec = json!({
+        "holderIdentity": format!("{name}_{}", identity.holder),
+        "leaseDurationSeconds": identity.lease_seconds,
+        "renewTime": now,
+    });
+    let labels = json!({IDENTITY_LABEL: IDENTITY, "kubernetes.io/hostname": identity.host});
+    let wanted = json!({
+        "apiVersion": known::LEASE.api_version(),
+        "kind": known::LEASE.kind,
+        "metadata": {"name": name, "namespace": LEASES_NAMESPACE, "labels": labels},
+        "spec": spec,
+    });
+    made(state, known::LEASE, &wanted, |old| {
+        let mut new = old.clone();
+        new["metadata"]["labels"] = wanted["metadata"]["labels"].clone();
+        new["spec"] = wanted["spec"].clone();
+        Some(new)
+    })
+}
+
+/// Lets the leases of servers go that have not renewed them in time.
+pub fn collect(state: &State, stamp: Stamp) -> Vec<Step> {
+    let Some((kind, version)) = state.registry.known(known::LEASE) else { return Vec::new() };
+    let in_namespace = format!("{LEASES_NAMESPACE}/");
+    let leases = state.scan(kind, &in_namespace, None).take_while(|(key, _)| key.starts_with(&in_namespace));
+    let is_over = |document: &Value| {
+        let renewed = document["spec"]["renewTime"].as_str().and_then(|time| time.parse::<jiff::Timestamp>().ok());
+        let seconds = document["spec"]["leaseDurationSeconds"].as_i64().unwrap_or_default();
+        renewed.is_none_or(|renewed| renewed.as_second().saturating_add(seconds) < stamp.seconds())
+    };
+    let over = leases
+        .map(|(_, entry)| entry.document())
+        .filter(|document| document["metadata"]["labels"][IDENTITY_LABEL] == IDENTITY && is_over(document));
+    over.filter_map(|document| {
+        let name = Some(document["metadata"]["name"].as_str()?.to_owned());
+        let target = Target { kind, version, namespace: Some(LEASES_NAMESPACE.into()), name, subresource: None };
+        Some(write(target, Verb::Delete, None))
+    })
+    .collect()
+}
+
+/// As the API writes moments that are told to the microsecond.
+fn micros(stamp: Stamp) -> String {
+    stamp.time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+/// Lower case, without padding.
+fn base32(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let (mut text, mut bits, mut held) = (String::new(), 0u32, 0u32);
+    for byte in bytes {
+        held = (held << 8 | u32::from(*byte)) & 0xfff;
+        bits += 8;
+        while bits >= 5 {
+            bits -= 5;
+            text.push(char::from(ALPHABET[(held >> bits & 31) as usize]));
+        }
+    }
+    if bits > 0 {
+        text.push(char::from(ALPHABET[(held << (5 - bits) & 31) as usize]));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_servers_are_those_that_kubernetes_gives() {
+        assert_eq!(base32(b"foobar"), "mzxw6ytboi");
+        assert_eq!(base32(&[0xff; 16]), "77777777777777777777777774");
+        let identity = Identity { host: "node-1".into(), lease_seconds: 3600, holder: "x".into() };
+        assert_eq!(identity.name().len(), "apiserver-".len() + 26);
+        assert_eq!(identity.name(), identity.name());
+        assert_ne!(identity.name(), Identity { host: "node-2".into(), ..identity.clone() }.name());
+    }
+
+    #[test]
+    fn each_reconciler_has_its_addresses() {
+        let of = |present: &[&str], reconciler| {
+            let present: Vec<String> = present.iter().map(|address| (*address).to_owned()).collect();
+            addresses(&present, "10.0.0.5", reconciler)
+        };
+        assert_eq!(of(&["10.0.0.9"], Reconciler::Lease), ["10.0.0.5"]);
+        assert_eq!(of(&["10.0.0.9"], Reconciler::MasterCount(2)), ["10.0.0.5", "10.0.0.9"]);
+        assert_eq!(of(&["10.0.0.4", "10.0.0.9"], Reconciler::MasterCount(2)), ["10.0.0.4", "10.0.0.5"]);
+        assert_eq!(of(&["10.0.0.3", "10.0.0.4"], Reconciler::MasterCount(2)), ["10.0.0.4", "10.0.0.5"]);
+        assert_eq!(of(&["10.0.0.4", "10.0.0.9"], Reconciler::MasterCount(0)), ["10.0.0.5"]);
+    }
+
+    #[test]
+    fn a_service_is_put_right_and_keeps_the_port_that_it_was_given() {
+        let ports = |port: Value| json!({"spec": {"type": "NodePort", "ports": [port]}});
+        let plain = json!({"spec": {"type": "ClusterIP", "ports": [{"name": "https", "port": 443}]}});
+        let wanted = with_node_port(plain.clone(), 30_443);
+        assert_eq!(wanted, ports(json!({"name": "https", "port": 443, "nodePort": 30_443})));
+        assert_eq!(corrected(plain.clone(), &plain), None);
+        assert_eq!(corrected(wanted.clone(), &wanted), None);
+        assert_eq!(corrected(plain.clone(), &wanted), Some(wanted.clone()));
+        assert_eq!(corrected(wanted, &plain), Some(plain));
+    }
+}

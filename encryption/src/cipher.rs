@@ -1,0 +1,213 @@
+//! The ciphers, and how each of them is bound to the place of what it encrypts.
+//!
+//! AES-GCM authenticates the place with the value. Secretbox and AES-CBC have no room for it, and AES-CBC authenticates
+//! nothing at all, so what they write ends with a MAC over it and the place, under a key derived from theirs.
+
+use aes_gcm::aead::consts::U12;
+use aes_gcm::aead::{Aead, Payload};
+use aes_gcm::{AesGcm, KeyInit};
+use cbc::cipher::block_padding::Pkcs7;
+use cbc::cipher::{BlockDecryptMut, BlockEncryptMut, KeyIvInit};
+use crypto_secretbox::XSalsa20Poly1305;
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+
+const GCM_NONCE: usize = 12;
+const CBC_IV: usize = 16;
+const SECRETBOX_NONCE: usize = 24;
+const MAC: usize = 32;
+
+/// How long keys of AES may be.
+pub const AES_KEYS: &[usize] = &[16, 24, 32];
+pub const SECRETBOX_KEYS: &[usize] = &[32];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cipher {
+    AesGcm,
+    AesCbc,
+    Secretbox,
+}
+
+/// There is no randomness, or a key of a length that no configuration has let through.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot encrypt: {0}")]
+pub struct Unsealed(String);
+
+impl Cipher {
+    pub fn key_lengths(self) -> &'static [usize] {
+        match self {
+            Self::AesGcm | Self::AesCbc => AES_KEYS,
+            Self::Secretbox => SECRETBOX_KEYS,
+        }
+    }
+
+    /// Encrypts a value for its place.
+    pub fn seal(self, key: &[u8], plain: &[u8], place: &[u8]) -> Result<Vec<u8>, Unsealed> {
+        let wrong = || Unsealed(format!("a key of {} bytes", key.len()));
+        match self {
+            Self::AesGcm => {
+                let nonce = random::<GCM_NONCE>()?;
+                let sealed = gcm_seal(key, &nonce, plain, place).ok_or_else(wrong)?;
+                Ok([&nonce[..], &sealed].concat())
+            }
+            Self::AesCbc => {
+                let iv = random::<CBC_IV>()?;
+                let sealed = cbc_seal(key, &iv, plain).ok_or_else(wrong)?;
+                Ok(with_mac(key, [&iv[..], &sealed].concat(), place))
+            }
+            Self::Secretbox => {
+                let nonce = random::<SECRETBOX_NONCE>()?;
+                let cipher = XSalsa20Poly1305::new_from_slice(key).map_err(|_| wrong())?;
+                let sealed = cipher.encrypt(&nonce.into(), plain).map_err(|_| wrong())?;
+                Ok(with_mac(key, [&nonce[..], &sealed].concat(), place))
+            }
+        }
+    }
+
+    /// The value, if this key encrypted it for this place.
+    pub fn open(self, key: &[u8], sealed: &[u8], place: &[u8]) -> Option<Vec<u8>> {
+        match self {
+            Self::AesGcm => {
+                let (nonce, sealed) = sealed.split_at_checked(GCM_NONCE)?;
+                gcm_open(key, nonce, sealed, place)
+            }
+            Self::AesCbc => {
+                let (iv, sealed) = without_mac(key, sealed, place)?.split_at_checked(CBC_IV)?;
+                cbc_open(key, iv, sealed)
+            }
+            Self::Secretbox => {
+                let (nonce, sealed) = without_mac(key, sealed, place)?.split_at_checked(SECRETBOX_NONCE)?;
+                XSalsa20Poly1305::new_from_slice(key).ok()?.decrypt(nonce.into(), sealed).ok()
+            }
+        }
+    }
+}
+
+pub fn random<const N: usize>() -> Result<[u8; N], Unsealed> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| Unsealed(error.to_string()))?;
+    Ok(bytes)
+}
+
+/// HKDF-SHA-256's second step, for one block: a key for one purpose.
+pub fn expand(key: &[u8], purpose: &[u8]) -> [u8; 32] {
+    mac(key, &[purpose, &[1]]).finalize().into_bytes().into()
+}
+
+fn mac(key: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
+    let made = <Hmac<Sha256> as Mac>::new_from_slice(key);
+    let mut mac = made.unwrap_or_else(|never| unreachable!("a MAC takes keys of any length: {never}"));
+    parts.iter().for_each(|part| mac.update(part));
+    mac
+}
+
+/// The place's length comes first, so that no other place and value look the same together.
+fn bound(key: &[u8], sealed: &[u8], place: &[u8]) -> Hmac<Sha256> {
+    let key = expand(key, b"holdfast: the place of a value");
+    mac(&key, &[&(place.len() as u64).to_be_bytes(), place, sealed])
+}
+
+fn with_mac(key: &[u8], mut sealed: Vec<u8>, place: &[u8]) -> Vec<u8> {
+    let mac = bound(key, &sealed, place).finalize().into_bytes();
+    sealed.extend_from_slice(&mac);
+    sealed
+}
+
+fn without_mac<'a>(key: &[u8], sealed: &'a [u8], place: &[u8]) -> Option<&'a [u8]> {
+    let (sealed, mac) = sealed.split_at_checked(sealed.len().checked_sub(MAC)?)?;
+    bound(key, sealed, place).verify_slice(mac).ok()?;
+    Some(sealed)
+}
+
+fn gcm_seal(key: &[u8], nonce: &[u8; GCM_NONCE], plain: &[u8], place: &[u8]) -> Option<Vec<u8>> {
+    fn seal<C: KeyInit + Aead<NonceSize = U12>>(key: &[u8], nonce: &[u8], payload: Payload) -> Option<Vec<u8>> {
+        C::new_from_slice(key).ok()?.encrypt(nonce.into(), payload).ok()
+    }
+    let payload = Payload { msg: plain, aad: place };
+    match key.len() {
+        16 => seal::<AesGcm<aes::Aes128, U12>>(key, nonce, payload),
+        24 => seal::<AesGcm<aes::Aes192, U12>>(key, nonce, payload),
+        _ => seal::<AesGcm<aes::Aes256, U12>>(key, nonce, payload),
+    }
+}
+
+fn gcm_open(key: &[u8], nonce: &[u8], sealed: &[u8], place: &[u8]) -> Option<Vec<u8>> {
+    fn open<C: KeyInit + Aead<NonceSize = U12>>(key: &[u8], nonce: &[u8], payload: Payload) -> Option<Vec<u8>> {
+        C::new_from_slice(key).ok()?.decrypt(nonce.into(), payload).ok()
+    }
+    let payload = Payload { msg: sealed, aad: place };
+    match key.len() {
+        16 => open::<AesGcm<aes::Aes128, U12>>(key, nonce, payload),
+        24 => open::<AesGcm<aes::Aes192, U12>>(key, nonce, payload),
+        _ => open::<AesGcm<aes::Aes256, U12>>(key, nonce, payload),
+    }
+}
+
+fn cbc_seal(key: &[u8], iv: &[u8; CBC_IV], plain: &[u8]) -> Option<Vec<u8>> {
+    fn seal<C: KeyIvInit + BlockEncryptMut>(key: &[u8], iv: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
+        Some(C::new_from_slices(key, iv).ok()?.encrypt_padded_vec_mut::<Pkcs7>(plain))
+    }
+    match key.len() {
+        16 => seal::<cbc::Encryptor<aes::Aes128>>(key, iv, plain),
+        24 => seal::<cbc::Encryptor<aes::Aes192>>(key, iv, plain),
+        _ => seal::<cbc::Encryptor<aes::Aes256>>(key, iv, plain),
+    }
+}
+
+fn cbc_open(key: &[u8], iv: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+    fn open<C: KeyIvInit + BlockDecryptMut>(key: &[u8], iv: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+        C::new_from_slices(key, iv).ok()?.decrypt_padded_vec_mut::<Pkcs7>(sealed).ok()
+    }
+    match key.len() {
+        16 => open::<cbc::Decryptor<aes::Aes128>>(key, iv, sealed),
+        24 => open::<cbc::Decryptor<aes::Aes192>>(key, iv, sealed),
+        _ => open::<cbc::Decryptor<aes::Aes256>>(key, iv, sealed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CIPHERS: [Cipher; 3] = [Cipher::AesGcm, Cipher::AesCbc, Cipher::Secretbox];
+
+    #[test]
+    fn values_open_with_their_key_in_their_place_and_nowhere_else() {
+        for cipher in CIPHERS {
+            for length in cipher.key_lengths() {
+                let key = vec![7; *length];
+                for plain in [&b""[..], b"{}\n", &[9; 16], &[3; 1000]] {
+                    let sealed = cipher.seal(&key, plain, b"place").expect("sealed");
+                    assert_eq!(cipher.open(&key, &sealed, b"place").as_deref(), Some(plain));
+                    assert_ne!(cipher.seal(&key, plain, b"place").expect("sealed"), sealed, "no two are alike");
+                    assert_eq!(cipher.open(&key, &sealed, b"other"), None, "{cipher:?} elsewhere");
+                    assert_eq!(cipher.open(&vec![8; *length], &sealed, b"place"), None, "{cipher:?} another key");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_flipped_bit_and_any_cut_is_found() {
+        for cipher in CIPHERS {
+            let sealed = cipher.seal(&[7; 32], b"a value of some length", b"place").expect("sealed");
+            for at in 0..sealed.len() {
+                let mut changed = sealed.clone();
+                changed[at] ^= 1;
+                assert_eq!(cipher.open(&[7; 32], &changed, b"place"), None, "{cipher:?} at {at}");
+                assert_eq!(cipher.open(&[7; 32], &sealed[..at], b"place"), None, "{cipher:?} cut at {at}");
+            }
+        }
+    }
+
+    /// RFC 5869, the first test case.
+    #[test]
+    fn keys_are_derived_as_hkdf_says() {
+        let hex = |text: &str| -> Vec<u8> {
+            (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex")).collect()
+        };
+        let key = hex("077709362c2e32df0ddc3f0dc47bba6390b6c73bb50f9c3122ec844ad7c2b3e5");
+        let expected = hex("3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf");
+        assert_eq!(expand(&key, &hex("f0f1f2f3f4f5f6f7f8f9")).to_vec(), expected);
+    }
+}

@@ -1,0 +1,456 @@
+//! Which key a value is encrypted with, and which keys may decrypt it.
+//!
+//! Of the entries that cover a resource the first provider of the first one writes. What is read is tried with every
+//! provider whose prefix the value has: history goes back to before the configuration was what it is, so a provider that
+//! now stands at another resource counts, too. Values in plain are read where nothing covers their resource, or where
+//! the identity provider is among those that do.
+
+use crate::cipher::Cipher;
+use crate::configuration::{Configuration, Entry, Provider as Described};
+use crate::kms::{Closed, Kms};
+use crate::metrics::{Metrics, Way};
+use holdfast_core::event::Record;
+use holdfast_core::kinds::registry;
+use holdfast_engine::Fault;
+use holdfast_engine::log::{Locked, Prepared, Values};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
+
+/// What every encrypted value begins with, and no document.
+const MARK: &[u8] = b"k8s:enc:";
+/// Colons of a prefix: `k8s:enc:PROVIDER:VERSION:NAME:`.
+const PREFIX_PARTS: usize = 5;
+const PREFIX_BYTES_MAX: usize = 300;
+/// How many resources are remembered: clients may make up more by defining kinds.
+const COVERED_MAX: usize = 10_000;
+
+/// The providers of a configuration, or of none.
+pub struct Keyring {
+    entries: Vec<(Entry, Vec<Arc<Provider>>)>,
+    is_configured: bool,
+    covered: RwLock<HashMap<String, Arc<Covered>>>,
+    metrics: Arc<Metrics>,
+}
+
+enum Provider {
+    Identity,
+    Keys { cipher: Cipher, keys: Vec<Key> },
+    Kms(Arc<Kms>),
+}
+
+struct Key {
+    /// With the name.
+    prefix: String,
+    secret: Vec<u8>,
+}
+
+/// What a configuration says of one resource.
+struct Covered {
+    /// As metrics name it.
+    name: String,
+    writer: Option<Arc<Provider>>,
+    readers: Vec<Arc<Provider>>,
+    reads_plain: bool,
+}
+
+impl Provider {
+    fn new(described: &Described, metrics: &Arc<Metrics>) -> Result<Provider, String> {
+        Ok(match described {
+            Described::Identity => Provider::Identity,
+            Described::Keys { cipher, keys } => {
+                let provider = match cipher {
+                    Cipher::AesGcm => "aesgcm",
+                    Cipher::AesCbc => "aescbc",
+                    Cipher::Secretbox => "secretbox",
+                };
+                let key = |(name, secret): &(String, Vec<u8>)| Key {
+                    prefix: format!("k8s:enc:{provider}:v1:{name}:"),
+                    secret: secret.clone(),
+                };
+                Provider::Keys { cipher: *cipher, keys: keys.iter().map(key).collect() }
+            }
+            Described::Kms(settings) => {
+                let kms = Kms::new(settings, metrics.clone());
+                Provider::Kms(kms.map_err(|error| format!("KMS provider {}: {error}", settings.name))?)
+            }
+        })
+    }
+
+    /// What values that it writes begin with.
+    fn prefix(&self) -> &str {
+        match self {
+            Provider::Identity => "identity",
+            Provider::Keys { keys, .. } => keys.first().map_or("", |key| &key.prefix),
+            Provider::Kms(kms) => kms.prefix(),
+        }
+    }
+
+    fn seal(&self, plain: &[u8], place: &[u8]) -> Result<Vec<u8>, String> {
+        match self {
+            Provider::Identity => Ok(plain.to_vec()),
+            Provider::Keys { cipher, keys } => {
+                let key = keys.first().ok_or("the provider has no key")?;
+                let sealed = cipher.seal(&key.secret, plain, place).map_err(|error| error.to_string())?;
+                Ok([key.prefix.as_bytes(), &sealed].concat())
+            }
+            Provider::Kms(kms) => kms.seal(plain, place),
+        }
+    }
+
+    /// `None` where the prefix is another's.
+    fn open(&self, prefix: &str, sealed: &[u8], place: &[u8]) -> Option<Result<Vec<u8>, Closed>> {
+        match self {
+            Provider::Identity => None,
+            Provider::Keys { cipher, keys } => {
+                let mut own = keys.iter().filter(|key| key.prefix == prefix).peekable();
+                own.peek()?;
+                Some(own.find_map(|key| cipher.open(&key.secret, sealed, place)).ok_or(Closed::Changed))
+            }
+            Provider::Kms(kms) => (kms.prefix() == prefix).then(|| kms.open(sealed, place)),
+        }
+    }
+
+    /// Whether it would keep a value otherwise than it is kept.
+    fn is_outdated(&self, kept: &[u8]) -> bool {
+        match self {
+            Provider::Identity => kept.starts_with(MARK),
+            provider => match kept.strip_prefix(provider.prefix().as_bytes()) {
+                None => true,
+                Some(sealed) => matches!(provider, Provider::Kms(kms) if kms.is_outdated(sealed)),
+            },
+        }
+    }
+}
+
+impl Keyring {
+    /// Without a configuration nothing is encrypted, and nothing that is can be read.
+    pub fn none() -> Keyring {
+        let metrics = Arc::default();
+        Keyring { entries: Vec::new(), is_configured: false, covered: RwLock::default(), metrics }
+    }
+
+    pub(crate) fn new(configuration: Configuration, metrics: &Arc<Metrics>) -> Result<Keyring, String> {
+        let entry = |entry: Entry| {
+            let providers = entry.providers.iter().map(|one| Ok(Arc::new(Provider::new(one, metrics)?)));
+            let providers = providers.collect::<Result<_, String>>()?;
+            Ok((entry, providers))
+        };
+        let entries = configuration.entries.into_iter().map(entry).collect::<Result<_, String>>()?;
+        Ok(Keyring { entries, is_configured: true, covered: RwLock::default(), metrics: metrics.clone() })
+    }
+
+    /// The KMS plug-ins in their order.
+    pub fn kms(&self) -> impl Iterator<Item = &Arc<Kms>> {
+        let all = self.entries.iter().flat_map(|(_, providers)| providers);
+        all.filter_map(|provider| match provider.as_ref() {
+            Provider::Kms(kms) => Some(kms),
+            _ => None,
+        })
+    }
+
+    pub fn is_configured(&self) -> bool {
+        self.is_configured
+    }
+
+    /// Whether an event is encrypted as it is kept.
+    pub fn is_sealed(record: &Record) -> bool {
+        record.object.starts_with(MARK)
+    }
+
+    /// What must be awaited before an event of the resource is written.
+    pub fn prepare(&self, storage: &str) -> Option<Prepared> {
+        if !self.is_configured {
+            return None;
+        }
+        let covered = self.covered(storage);
+        let Some(Provider::Kms(kms)) = covered.writer.as_deref() else { return None };
+        let prepared = kms.prepare()?;
+        Some(Box::pin(async move { prepared.await.map_err(|what| Fault::Unreadable { what }) }))
+    }
+
+    /// Whether an event, as it is kept, would be kept otherwise now.
+    pub fn is_outdated(&self, kept: &Record) -> bool {
+        if !self.is_configured {
+            return false;
+        }
+        match &self.covered(&kept.resource).writer {
+            Some(writer) => writer.is_outdated(&kept.object),
+            None => Keyring::is_sealed(kept),
+        }
+    }
+
+    fn covered(&self, storage: &str) -> Arc<Covered> {
+        if let Some(known) = self.covered.read().unwrap_or_else(PoisonError::into_inner).get(storage) {
+            return known.clone();
+        }
+        let covered = Arc::new(self.cover(storage));
+        let mut all = self.covered.write().unwrap_or_else(PoisonError::into_inner);
+        if all.len() < COVERED_MAX {
+            all.insert(storage.to_owned(), covered.clone());
+        }
+        covered
+    }
+
+    fn cover(&self, storage: &str) -> Covered {
+        let (resource, group) = named(storage);
+        let covers = |(entry, _): &&(Entry, Vec<_>)| entry.resources.iter().any(|one| one.covers(&resource, &group));
+        let own: Vec<Arc<Provider>> =
+            self.entries.iter().filter(covers).flat_map(|(_, providers)| providers.clone()).collect();
+        let is_identity = |provider: &Arc<Provider>| matches!(provider.as_ref(), Provider::Identity);
+        let others = self.entries.iter().filter(|entry| !covers(entry)).flat_map(|(_, providers)| providers.clone());
+        let name = if group.is_empty() { resource.to_string() } else { format!("{resource}.{group}") };
+        Covered {
+            name,
+            writer: own.first().cloned(),
+            reads_plain: own.is_empty() || own.iter().any(is_identity),
+            readers: own.into_iter().chain(others).collect(),
+        }
+    }
+
+    fn open_sealed(&self, covered: &Covered, prefix: &str, record: &Record) -> Result<Vec<u8>, Locked> {
+        if !self.is_configured {
+            return Err(Locked::NoConfiguration);
+        }
+        let (place, sealed) = (place(record), &record.object[prefix.len()..]);
+        let mut why = Locked::NoProvider { prefix: prefix.to_owned() };
+        for provider in &covered.readers {
+            match provider.open(prefix, sealed, &place) {
+                None => {}
+                Some(Ok(plain)) => return Ok(plain),
+                Some(Err(Closed::Changed)) => why = Locked::Changed { prefix: prefix.to_owned() },
+                Some(Err(Closed::Unreachable(told))) => why = Locked::Unreachable(told),
+            }
+        }
+        Err(why)
+    }
+}
+
+impl Values for Keyring {
+    fn open(&self, mut record: Record) -> Result<Record, Fault> {
+        if !Keyring::is_sealed(&record) {
+            return match !self.is_configured || self.covered(&record.resource).reads_plain {
+                true => Ok(record),
+                false => Err(locked(&record, Locked::Plain)),
+            };
+        }
+        let (began, covered) = (Instant::now(), self.covered(&record.resource));
+        let prefix = prefix(&record.object).unwrap_or_default();
+        let opened = self.open_sealed(&covered, &prefix, &record);
+        // What nobody has written is counted without a name, or the table could be made to grow.
+        let shown = if opened.is_ok() { &prefix } else { "unknown" };
+        self.metrics.transformed(Way::FromStorage, &covered.name, shown, opened.is_ok(), began.elapsed());
+        record.object = opened.map_err(|why| locked(&record, why))?.into();
+        Ok(record)
+    }
+
+    fn seal(&self, mut record: Record) -> Result<Record, Fault> {
+        if !self.is_configured {
+            return Ok(record);
+        }
+        let covered = self.covered(&record.resource);
+        let Some(writer) = covered.writer.as_deref().filter(|writer| !matches!(writer, Provider::Identity)) else {
+            return Ok(record);
+        };
+        let began = Instant::now();
+        let sealed = writer.seal(&record.object, &place(&record));
+        self.metrics.transformed(Way::ToStorage, &covered.name, writer.prefix(), sealed.is_ok(), began.elapsed());
+        record.object = sealed.map_err(|why| locked(&record, Locked::Unreachable(why)))?.into();
+        Ok(record)
+    }
+}
+
+/// A keyring for whoever rewrites a log, and nobody who serves: its writers may be waited for, and what is in plain is
+/// about to be encrypted.
+pub struct Patient(pub Arc<Keyring>);
+
+impl Values for Patient {
+    fn open(&self, record: Record) -> Result<Record, Fault> {
+        if Keyring::is_sealed(&record) { self.0.open(record) } else { Ok(record) }
+    }
+
+    fn seal(&self, record: Record) -> Result<Record, Fault> {
+        if let Some(prepared) = self.0.prepare(&record.resource) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            runtime.map_err(|error| Fault::io("wait for a key", error))?.block_on(prepared)?;
+        }
+        self.0.seal(record)
+    }
+}
+
+fn locked(record: &Record, why: Locked) -> Fault {
+    Fault::Locked { offset: record.offset(), object: format!("{}/{}", record.resource, record.key), why }
+}
+
+/// Where a value belongs: the object's storage key, and the event. Neither holds a zero byte.
+fn place(record: &Record) -> Vec<u8> {
+    let mut place = ["/registry/", &record.resource, "/", &record.key, "\0"].concat().into_bytes();
+    place.extend_from_slice(&record.offset.to_be_bytes());
+    place
+}
+
+/// `k8s:enc:PROVIDER:VERSION:NAME:`
+fn prefix(kept: &[u8]) -> Option<String> {
+    let head = &kept[..kept.len().min(PREFIX_BYTES_MAX)];
+    let colons = head.iter().enumerate().filter(|(_, byte)| **byte == b':');
+    let (last, _) = colons.take(PREFIX_PARTS).nth(PREFIX_PARTS - 1)?;
+    std::str::from_utf8(&head[..=last]).ok().map(str::to_owned)
+}
+
+/// A resource and its group, by the path that its objects are stored under.
+fn named(storage: &str) -> (Cow<'_, str>, Cow<'_, str>) {
+    if let Some(id) = registry().by_storage(storage) {
+        let kind = registry().get(id);
+        return (Cow::Owned(kind.resource.clone()), Cow::Owned(kind.hub().group.clone()));
+    }
+    match storage.split_once('/') {
+        Some((group, resource)) => (resource.into(), group.into()),
+        None => (storage.into(), "".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::event::Operation;
+
+    const A: &str = "YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE=";
+    const B: &str = "YmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJiYmI=";
+
+    fn keyring(resources: &str) -> Keyring {
+        let text = format!("{{apiVersion: v1, kind: EncryptionConfig, resources: [{resources}]}}");
+        Keyring::new(Configuration::read(&text, true).expect("a configuration"), &Arc::default()).expect("a keyring")
+    }
+
+    fn entry(resources: &str, providers: &str) -> String {
+        format!("{{resources: [{resources}], providers: [{providers}]}}")
+    }
+
+    fn key(provider: &str, keys: &[(&str, &str)]) -> String {
+        let keys: Vec<String> =
+            keys.iter().map(|(name, secret)| format!("{{name: {name}, secret: {secret}}}")).collect();
+        format!("{{{provider}: {{keys: [{}]}}}}", keys.join(", "))
+    }
+
+    fn record(resource: &str, key: &str, offset: u64) -> Record {
+        Record {
+            offset,
+            resource: resource.into(),
+            key: key.into(),
+            operation: Operation::Put as i32,
+            object: "{\"a\":1}\n".into(),
+            ..Record::default()
+        }
+    }
+
+    fn why(opened: Result<Record, Fault>) -> Locked {
+        match opened {
+            Err(Fault::Locked { why, .. }) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_first_entry_that_covers_a_resource_writes() {
+        let one = key("aescbc", &[("one", A)]);
+        let keyring = keyring(
+            &[
+                entry("secrets, widgets.example.com", &key("aesgcm", &[("two", B), ("old", A)])),
+                entry("secrets", &one),
+                entry("'*.apps'", &one),
+                entry("events", "{identity: {}}"),
+                entry("'*.*'", &key("secretbox", &[("rest", A)])),
+            ]
+            .join(", "),
+        );
+        for (resource, expected) in [
+            ("secrets", "k8s:enc:aesgcm:v1:two:"),
+            ("example.com/widgets", "k8s:enc:aesgcm:v1:two:"),
+            ("deployments", "k8s:enc:aescbc:v1:one:"),
+            ("events", "{\"a\":1}\n"),
+            ("configmaps", "k8s:enc:secretbox:v1:rest:"),
+            ("example.com/gadgets", "k8s:enc:secretbox:v1:rest:"),
+        ] {
+            let plain = record(resource, "a/b", 7);
+            let sealed = keyring.seal(plain.clone()).expect("sealed");
+            let kept = String::from_utf8_lossy(&sealed.object).into_owned();
+            assert!(kept.starts_with(expected), "{resource}: {kept}");
+            assert!(expected.starts_with('{') || !kept.contains("\"a\""), "{resource}: {kept}");
+            assert!(!keyring.is_outdated(&sealed), "{resource}");
+            assert_eq!(keyring.open(sealed).expect("opened"), plain, "{resource}");
+        }
+    }
+
+    #[test]
+    fn what_was_moved_or_changed_does_not_open() {
+        for provider in ["aesgcm", "aescbc", "secretbox"] {
+            let keyring = keyring(&entry("'*.*'", &key(provider, &[("one", A)])));
+            let sealed = keyring.seal(record("secrets", "a/b", 7)).expect("sealed");
+            for (resource, key, offset) in [("secrets", "a/c", 7), ("configmaps", "a/b", 7), ("secrets", "a/b", 8)] {
+                let moved = Record { object: sealed.object.clone(), ..record(resource, key, offset) };
+                assert!(
+                    matches!(why(keyring.open(moved)), Locked::Changed { .. }),
+                    "{provider} {resource} {key} {offset}"
+                );
+            }
+            let mut flipped = sealed.clone();
+            let mut bytes = flipped.object.to_vec();
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+            flipped.object = bytes.into();
+            assert!(matches!(why(keyring.open(flipped)), Locked::Changed { .. }), "{provider}");
+            assert_eq!(why(Keyring::none().open(sealed)), Locked::NoConfiguration);
+        }
+    }
+
+    #[test]
+    fn keys_rotate() {
+        let plain = record("secrets", "a/b", 7);
+        let of = |keys: &[(&str, &str)]| keyring(&entry("secrets", &key("aescbc", keys)));
+        let (old, both, new) = (of(&[("one", A)]), of(&[("two", B), ("one", A)]), of(&[("two", B)]));
+        let first = old.seal(plain.clone()).expect("sealed");
+        assert!(both.is_outdated(&first) && both.is_outdated(&plain));
+        assert_eq!(both.open(first.clone()).expect("opened"), plain);
+        let second = both.seal(plain.clone()).expect("sealed");
+        assert!(!both.is_outdated(&second) && old.is_outdated(&second));
+        assert_eq!(new.open(second).expect("opened"), plain);
+        assert_eq!(why(new.open(first.clone())), Locked::NoProvider { prefix: "k8s:enc:aescbc:v1:one:".into() });
+        // Another secret under the same name.
+        assert!(matches!(why(of(&[("one", B)]).open(first.clone())), Locked::Changed { .. }));
+        // Two of one name: whichever it is.
+        assert_eq!(of(&[("one", B), ("one", A)]).open(first).expect("opened"), plain);
+    }
+
+    #[test]
+    fn plain_values_are_read_where_identity_says_so() {
+        let one = key("aesgcm", &[("one", A)]);
+        let plain = record("secrets", "a/b", 7);
+        assert_eq!(why(keyring(&entry("secrets", &one)).open(plain.clone())), Locked::Plain);
+        let both = keyring(&entry("secrets", &format!("{one}, {{identity: {{}}}}")));
+        assert!(both.is_outdated(&plain));
+        assert_eq!(both.open(plain.clone()).expect("opened"), plain);
+        assert!(keyring(&entry("secrets", &one)).open(record("pods", "a/b", 7)).is_ok(), "nothing covers it");
+        // Back to plain.
+        let back = keyring(&entry("secrets", &format!("{{identity: {{}}}}, {one}")));
+        let sealed = both.seal(plain.clone()).expect("sealed");
+        assert!(back.is_outdated(&sealed) && !back.is_outdated(&plain));
+        assert_eq!(back.open(sealed).expect("opened"), plain);
+    }
+
+    #[test]
+    fn no_kept_bytes_panic() {
+        let keyring = keyring(&entry("'*.*'", &key("aescbc", &[("one", A)])));
+        for kept in [
+            "k8s:enc:",
+            "k8s:enc:a:b",
+            "k8s:enc:aescbc:v1:one:",
+            "k8s:enc:aescbc:v1:one:x",
+            "k8s:enc:::::",
+            "k8s:enc:\u{fc}:::",
+        ] {
+            let kept = Record { object: kept.as_bytes().to_vec().into(), ..record("secrets", "a/b", 1) };
+            assert!(keyring.open(kept).is_err());
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! Keys that a KMS plug-in keeps: values are encrypted here, under keys that only the plug-in can decrypt.
+//!
+//! What a value is encrypted with was made before: [`Kms::seal`] and what a log writes with it ask nobody. Version 1 has
+//! a key made for each write, version 2 has one seed, from which a key for each value is derived, for as long as the
+//! plug-in names the same key of its own. What is read is decrypted with keys that are known, or else asked for once.
+
+mod cache;
+pub mod client;
+pub mod wire;
+
+use crate::cipher::{Cipher, expand, random};
+use crate::metrics::{Metrics, Way, hash};
+use arc_swap::ArcSwapOption;
+use cache::Cache;
+use client::{Client, Endpoint, Failure};
+use prost::Message;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use wire::{v1, v2};
+
+/// How long a seed is good after the plug-in last said that it is well.
+const GOOD: Duration = Duration::from_secs(3 * 60);
+/// How often a plug-in is asked how it is, when it is well and when it is not.
+const PERIOD: Duration = Duration::from_secs(60);
+const PERIOD_FAILING: Duration = Duration::from_secs(10);
+/// How long what it said counts for health checks.
+const CHECK_GOOD: Duration = Duration::from_secs(20);
+const CHECK_BAD: Duration = Duration::from_secs(3);
+/// Writers that find no good seed ask again at most this often, all together.
+const RETRY: Duration = Duration::from_millis(500);
+/// What a plug-in may make us keep with each value.
+const KEY_ID_BYTES_MAX: usize = 1 << 10;
+const SOURCE_BYTES_MAX: usize = 1 << 10;
+const ANNOTATIONS_BYTES_MAX: usize = 32 << 10;
+/// How many seeds of version 2 are known at a time.
+const SEEDS_MAX: usize = 1000;
+/// Derived keys are named by so many random bytes.
+const INFO: usize = 32;
+/// The field that says what the source of a value's key is.
+const SEED: i32 = 1;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    V1,
+    V2,
+}
+
+impl Version {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::V1 => "v1",
+            Self::V2 => "v2",
+        }
+    }
+}
+
+/// What a configuration says of a plug-in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    pub name: String,
+    pub version: Version,
+    pub endpoint: Endpoint,
+    pub timeout: Duration,
+    /// How many keys of version 1 are known at a time; none where it is not positive.
+    pub cache_size: i64,
+}
+
+/// Why a value stays closed.
+pub enum Closed {
+    Changed,
+    Unreachable(String),
+}
+
+/// A plug-in, and the keys that it has given.
+pub struct Kms {
+    name: String,
+    version: Version,
+    prefix: String,
+    client: Client,
+    /// What values are encrypted with now.
+    current: ArcSwapOption<Source>,
+    known: Mutex<Cache>,
+    /// When it was last asked how it is, and what it said.
+    checked: Mutex<Option<(Instant, Result<(), String>)>>,
+    checking: tokio::sync::Mutex<()>,
+    metrics: Arc<Metrics>,
+}
+
+/// A key, or a seed of keys, and the plug-in's word for it.
+#[derive(Clone)]
+struct Source {
+    secret: [u8; 32],
+    sealed: Vec<u8>,
+    key_id: String,
+    annotations: HashMap<String, Vec<u8>>,
+    until: Instant,
+}
+
+impl Kms {
+    pub fn new(settings: &Settings, metrics: Arc<Metrics>) -> std::io::Result<Arc<Kms>> {
+        let Settings { name, version, endpoint, timeout, cache_size } = settings;
+        let most = match version {
+            Version::V1 => usize::try_from(*cache_size).unwrap_or(0),
+            Version::V2 => SEEDS_MAX,
+        };
+        Ok(Arc::new(Kms {
+            name: name.clone(),
+            version: *version,
+            prefix: format!("k8s:enc:kms:{}:{name}:", version.as_str()),
+            client: Client::new(endpoint.clone(), *timeout)?,
+            current: ArcSwapOption::empty(),
+            known: Mutex::new(Cache::new(most)),
+            checked: Mutex::default(),
+            checking: tokio::sync::Mutex::default(),
+            metrics,
+        }))
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What its values begin with.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Asks the plug-in again and again how it is, until nobody has use for it.
+    pub fn follow(self: &Arc<Self>) {
+        let kms: Weak<Kms> = Arc::downgrade(self);
+        let is_polled = self.version == Version::V2;
+        self.client.spawn(async move {
+            loop {
+                let Some(alive) = kms.upgrade() else { return };
+                let well = alive.check().await;
+                if let Err(why) = &well {
+                    tracing::warn!(provider = alive.name, why, "the KMS plug-in is not well");
+                }
+                if !is_polled && well.is_ok() {
+                    return;
+                }
+                // Not held while it sleeps, or it would never go.
+                drop(alive);
+                tokio::time::sleep(if well.is_ok() { PERIOD } else { PERIOD_FAILING }).await;
+            }
+        });
+    }
+
+    /// How the plug-in is, as far as that was asked lately.
+    pub async fn health(&self) -> Result<(), String> {
+        if let Some(known) = self.last_check(CHECK_GOOD, CHECK_BAD) {
+            return known;
+        }
+        let _alone = self.checking.lock().await;
+        // Whoever had to wait may be told what the one before was told.
+        match self.last_check(CHECK_GOOD, CHECK_BAD) {
+            Some(known) => known,
+            None => self.check_alone().await,
+        }
+    }
+
+    /// Asks the plug-in how it is, and has a key ready afterwards.
+    pub async fn check(&self) -> Result<(), String> {
+        let _alone = self.checking.lock().await;
+        self.check_alone().await
+    }
+
+    async fn check_alone(&self) -> Result<(), String> {
+        let well = match self.version {
+            Version::V1 => self.check_v1().await,
+            Version::V2 => self.check_v2().await,
+        };
+        *lock(&self.checked) = Some((Instant::now(), well.clone()));
+        well
+    }
+
+    fn last_check(&self, good: Duration, bad: Duration) -> Option<Result<(), String>> {
+        let checked = lock(&self.checked);
+        let (at, well) = checked.as_ref()?;
+        let lasts = if well.is_ok() { good } else { bad };
+        (at.elapsed() < lasts).then(|| well.clone())
+    }
+
+    /// A key for a write. Nothing has to be awaited where there is one.
+    pub fn prepare(self: &Arc<Self>) -> Option<impl Future<Output = Result<(), String>> + Send + use<>> {
+        if self.version == Version::V2 && self.good().is_some() {
+            return None;
+        }
+        let kms = self.clone();
+        Some(async move {
+            match kms.version {
+                Version::V1 => kms.new_key().await.map_err(|failure| failure.to_string()),
+                Version::V2 => kms.new_seed().await,
+            }
+        })
+    }
+
+    fn good(&self) -> Option<Arc<Source>> {
+        self.current.load_full().filter(|source| source.until > Instant::now())
+    }
+
+    /// For writers that found no good seed: one of them asks, and what it is told counts for all.
+    async fn new_seed(&self) -> Result<(), String> {
+        let _alone = self.checking.lock().await;
+        if self.good().is_some() {
+            return Ok(());
+        }
+        let well = match self.last_check(Duration::ZERO, RETRY) {
+            Some(known) => known,
+            None => self.check_alone().await,
+        };
+        let why = match well {
+            Ok(()) => return Ok(()),
+            Err(why) => why,
+        };
+        Err(match self.current.load_full() {
+            None => format!("got unexpected nil transformer: {why}"),
+            Some(old) => format!("encryptedDEKSource with keyID hash {:?} expired: {why}", hash(&old.key_id)),
+        })
+    }
+
+    /// A key of version 1, for the next write.
+    async fn new_key(&self) -> Result<(), Failure> {
+        let began = Instant::now();
+        let secret = random::<32>().map_err(|error| Failure { code: "Internal", message: error.to_string() });
+        self.metrics.made(secret.is_ok(), began.elapsed());
+        let secret = secret?;
+        let request = v1::EncryptRequest { version: "v1beta1".into(), plain: secret.to_vec() };
+        let answer: v1::EncryptResponse = self.call("/v1beta1.KeyManagementService/Encrypt", &request).await?;
+        if answer.cipher.is_empty() || u16::try_from(answer.cipher.len()).is_err() {
+            let message = format!("the encrypted key has {} bytes", answer.cipher.len());
+            return Err(Failure { code: "Internal", message });
+        }
+        self.learn(&answer.cipher, secret);
+        self.current.store(Some(Arc::new(Source {
+            secret,
+            sealed: answer.cipher,
+            key_id: String::new(),
+            annotations: HashMap::new(),
+            until: Instant::now(),
+        })));
+        Ok(())
+    }
+
+    /// Whether what is encrypted can be decrypted again.
+    async fn check_v1(&self) -> Result<(), String> {
+        self.new_key().await.map_err(|failure| failure.to_string())?;
+        let Some(source) = self.current.load_full() else { return Err("there is no key".into()) };
+        let request = v1::DecryptRequest { version: "v1beta1".into(), cipher: source.sealed.clone() };
+        let answer: v1::DecryptResponse = self
+            .call("/v1beta1.KeyManagementService/Decrypt", &request)
+            .await
+            .map_err(|failure| failure.to_string())?;
+        match answer.plain == source.secret {
+            true => Ok(()),
+            false => Err("the KMS plug-in decrypts what it has encrypted to something else".into()),
+        }
+    }
+
+    /// Asks for the status; another key of the KMS makes another seed.
+    async fn check_v2(&self) -> Result<(), String> {
+        let status: v2::StatusResponse = self
+            .call("/v2.KeyManagementService/Status", &v2::StatusRequest {})
+            .await
+            .map_err(|failure| failure.to_string())?;
+        if !["v2", "v2beta1"].contains(&status.version.as_str()) {
+            return Err(format!("expected KMSv2 API version v2, got {}", status.version));
+        }
+        if status.healthz != "ok" {
+            return Err(format!("got unexpected healthz status: {}", status.healthz));
+        }
+        check_key_id(&status.key_id).map_err(|(why, word)| {
+            self.metrics.invalid(&self.name, word);
+            format!("failed to validate keyID: {why}")
+        })?;
+        self.metrics.told(&self.name, &status.key_id);
+        let until = Instant::now() + GOOD;
+        if let Some(source) = self.current.load_full()
+            && source.key_id == status.key_id
+        {
+            self.current.store(Some(Arc::new(Source { until, ..Source::clone(&source) })));
+            return Ok(());
+        }
+        let began = Instant::now();
+        let made = self.encrypted_seed(until).await;
+        self.metrics.made(made.is_ok(), began.elapsed());
+        let source = made.map_err(|why| format!("failed to encrypt DEK, error: {why}"))?;
+        tracing::info!(
+            provider = self.name,
+            key = hash(&source.key_id),
+            "values are encrypted under a new seed of the KMS plug-in"
+        );
+        self.learn(&source.sealed, source.secret);
+        self.current.store(Some(Arc::new(source)));
+        Ok(())
+    }
+
+    async fn encrypted_seed(&self, until: Instant) -> Result<Source, String> {
+        let secret = random::<32>().map_err(|error| error.to_string())?;
+        let request = v2::EncryptRequest { plaintext: secret.to_vec(), uid: uid() };
+        let answer: v2::EncryptResponse =
+            self.call("/v2.KeyManagementService/Encrypt", &request).await.map_err(|failure| failure.to_string())?;
+        let v2::EncryptResponse { ciphertext: sealed, key_id, annotations } = answer;
+        check_key_id(&key_id).map_err(|(why, _)| why)?;
+        check_source(&sealed)?;
+        check_annotations(&annotations)?;
+        Ok(Source { secret, sealed, key_id, annotations, until })
+    }
+
+    async fn call<A: Message + Default + 'static>(
+        &self,
+        method: &'static str,
+        request: &impl Message,
+    ) -> Result<A, Failure> {
+        let began = Instant::now();
+        let answer = self.client.call(method, request).await;
+        let code = answer.as_ref().map_or_else(|failure: &Failure| failure.code, |_| "OK");
+        self.metrics.called(&self.name, method, code, began.elapsed());
+        answer
+    }
+
+    fn call_blocking<A: Message + Default>(&self, method: &'static str, request: &impl Message) -> Result<A, Failure> {
+        let began = Instant::now();
+        let answer = self.client.call_blocking(method, request);
+        let code = answer.as_ref().map_or_else(|failure: &Failure| failure.code, |_| "OK");
+        self.metrics.called(&self.name, method, code, began.elapsed());
+        answer
+    }
+
+    /// Encrypts with what was prepared.
+    pub fn seal(&self, plain: &[u8], place: &[u8]) -> Result<Vec<u8>, String> {
+        let source = self.current.load_full().ok_or("there is no key of the KMS to encrypt with")?;
+        let mut out = self.prefix.as_bytes().to_vec();
+        match self.version {
+            Version::V1 => {
+                let length = u16::try_from(source.sealed.len()).map_err(|error| error.to_string())?;
+                out.extend_from_slice(&length.to_be_bytes());
+                out.extend_from_slice(&source.sealed);
+                let sealed = Cipher::AesGcm.seal(&source.secret, plain, place).map_err(|error| error.to_string())?;
+                out.extend_from_slice(&sealed);
+            }
+            Version::V2 => {
+                let info = random::<INFO>().map_err(|error| error.to_string())?;
+                let key = expand(&source.secret, &info);
+                let sealed = Cipher::AesGcm.seal(&key, plain, place).map_err(|error| error.to_string())?;
+                let object = v2::EncryptedObject {
+                    encrypted_data: [&info[..], &sealed].concat(),
+                    key_id: source.key_id.clone(),
+                    encrypted_dek_source: source.sealed.clone(),
+                    annotations: source.annotations.clone(),
+                    encrypted_dek_source_type: SEED,
+                };
+                out.extend_from_slice(&object.encode_to_vec());
+                self.metrics.used(Way::ToStorage, &self.name, &source.key_id);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Decrypts what stands behind the prefix. The plug-in is asked only for a key that is not known.
+    pub fn open(&self, sealed: &[u8], place: &[u8]) -> Result<Vec<u8>, Closed> {
+        match self.version {
+            Version::V1 => {
+                let (length, rest) = sealed.split_first_chunk().ok_or(Closed::Changed)?;
+                let (key, sealed) = rest.split_at_checked(u16::from_be_bytes(*length).into()).ok_or(Closed::Changed)?;
+                let secret = self.secret(key, || {
+                    let request = v1::DecryptRequest { version: "v1beta1".into(), cipher: key.to_vec() };
+                    let answer = self.call_blocking("/v1beta1.KeyManagementService/Decrypt", &request);
+                    answer.map(|answer: v1::DecryptResponse| answer.plain)
+                })?;
+                Cipher::AesGcm.open(&secret, sealed, place).ok_or(Closed::Changed)
+            }
+            Version::V2 => {
+                let object = v2::EncryptedObject::decode(sealed).map_err(|_| Closed::Changed)?;
+                if object.encrypted_dek_source_type != SEED {
+                    return Err(Closed::Changed);
+                }
+                self.metrics.used(Way::FromStorage, &self.name, &object.key_id);
+                let secret = self.secret(&object.encrypted_dek_source, || {
+                    let request = v2::DecryptRequest {
+                        ciphertext: object.encrypted_dek_source.clone(),
+                        uid: uid(),
+                        key_id: object.key_id.clone(),
+                        annotations: object.annotations.clone(),
+                    };
+                    let answer = self.call_blocking("/v2.KeyManagementService/Decrypt", &request);
+                    answer.map(|answer: v2::DecryptResponse| answer.plaintext)
+                })?;
+                let (info, sealed) = object.encrypted_data.split_at_checked(INFO).ok_or(Closed::Changed)?;
+                Cipher::AesGcm.open(&expand(&secret, info), sealed, place).ok_or(Closed::Changed)
+            }
+        }
+    }
+
+    /// Whether a value of this plug-in, without the prefix, is encrypted with another key than it would be now.
+    pub fn is_outdated(&self, sealed: &[u8]) -> bool {
+        let Some(current) = self.current.load_full().filter(|_| self.version == Version::V2) else { return false };
+        v2::EncryptedObject::decode(sealed).is_ok_and(|object| object.key_id != current.key_id)
+    }
+
+    fn secret(&self, sealed: &[u8], ask: impl FnOnce() -> Result<Vec<u8>, Failure>) -> Result<[u8; 32], Closed> {
+        if let Some(current) = self.current.load_full().filter(|current| current.sealed == sealed) {
+            return Ok(current.secret);
+        }
+        if let Some(known) = lock(&self.known).get(sealed) {
+            return Ok(known);
+        }
+        self.metrics.missed();
+        let secret = ask().map_err(|failure| Closed::Unreachable(failure.to_string()))?;
+        let secret = <[u8; 32]>::try_from(secret).map_err(|_| Closed::Changed)?;
+        self.learn(sealed, secret);
+        Ok(secret)
+    }
+
+    fn learn(&self, sealed: &[u8], secret: [u8; 32]) {
+        let mut known = lock(&self.known);
+        known.put(sealed, secret);
+        let (count, most) = (known.len(), known.most());
+        drop(known);
+        self.metrics.cached(&self.name, count, most);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Names one call in the plug-in's log.
+fn uid() -> String {
+    let bytes = random::<16>().unwrap_or_default();
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+fn check_key_id(key_id: &str) -> Result<(), (String, &'static str)> {
+    match key_id.len() {
+        0 => Err(("keyID is empty".into(), "empty")),
+        length if length > KEY_ID_BYTES_MAX => {
+            Err((format!("keyID is {length} bytes, which exceeds the max size of {KEY_ID_BYTES_MAX}"), "too_long"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_source(sealed: &[u8]) -> Result<(), String> {
+    match sealed.len() {
+        0 => Err("encrypted DEK source is empty".into()),
+        length if length > SOURCE_BYTES_MAX => {
+            Err(format!("encrypted DEK source is {length} bytes, which exceeds the max size of {SOURCE_BYTES_MAX}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_annotations(annotations: &HashMap<String, Vec<u8>>) -> Result<(), String> {
+    let size: usize = annotations.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if size > ANNOTATIONS_BYTES_MAX {
+        return Err(format!(
+            "total size of annotations is {size}, which exceeds the max size of {ANNOTATIONS_BYTES_MAX}"
+        ));
+    }
+    let label = |label: &str| {
+        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.chars().all(inner)
+    };
+    let is_domain = |name: &str| name.contains('.') && name.split('.').all(label);
+    match annotations.keys().find(|name| !is_domain(name)) {
+        Some(name) => Err(format!("should be a domain with at least two segments separated by dots: {name:?}")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,141 @@
+//! The configuration of a process: read when it starts, and followed where that is asked for.
+
+use crate::configuration::Configuration;
+use crate::keyring::Keyring;
+use crate::metrics::Metrics;
+use arc_swap::ArcSwap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How often the file is read again.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// What encrypts and decrypts now.
+pub struct Live {
+    keyring: ArcSwap<Keyring>,
+    metrics: Arc<Metrics>,
+    follows: bool,
+    /// Why what the file says now does not count.
+    failed: Mutex<Option<String>>,
+}
+
+/// A file that is followed.
+pub struct Follow {
+    file: PathBuf,
+    text: String,
+    may_use_kms_v1: bool,
+}
+
+impl Live {
+    /// Nothing is configured.
+    pub fn none() -> Arc<Live> {
+        Arc::new(Live::of(Keyring::none(), Arc::default(), false))
+    }
+
+    fn of(keyring: Keyring, metrics: Arc<Metrics>, follows: bool) -> Live {
+        Live { keyring: ArcSwap::from_pointee(keyring), metrics, follows, failed: Mutex::default() }
+    }
+
+    /// Reads the configuration of a file, which is to be followed, or not.
+    pub fn read(file: &Path, may_use_kms_v1: bool, follows: bool) -> Result<(Arc<Live>, Follow), Vec<String>> {
+        let text = std::fs::read_to_string(file).map_err(|error| vec![error.to_string()])?;
+        let live = Live::of_text(&text, may_use_kms_v1, follows)?;
+        Ok((live, Follow { file: file.to_owned(), text, may_use_kms_v1 }))
+    }
+
+    /// The same of the text of one.
+    pub fn of_text(text: &str, may_use_kms_v1: bool, follows: bool) -> Result<Arc<Live>, Vec<String>> {
+        let metrics = Arc::default();
+        let keyring = keyring(text, may_use_kms_v1, &metrics)?;
+        Ok(Arc::new(Live::of(keyring, metrics, follows)))
+    }
+
+    /// The one that counts now. Who has taken it may go on with it.
+    pub fn keyring(&self) -> Arc<Keyring> {
+        self.keyring.load_full()
+    }
+
+    /// Begins to ask plug-ins how they are.
+    pub fn start(&self) {
+        self.keyring().kms().for_each(|kms| kms.follow());
+    }
+
+    /// The names of its health checks: one for each plug-in, or one for all that may change.
+    pub fn checks(&self) -> Vec<String> {
+        match self.follows {
+            true => vec!["kms-providers".into()],
+            false => (0..self.keyring().kms().count()).map(|at| format!("kms-provider-{at}")).collect(),
+        }
+    }
+
+    /// How the plug-in of a check is, or all of them.
+    pub async fn check(&self, name: &str) -> Result<(), String> {
+        let keyring = self.keyring();
+        let only = name.strip_prefix("kms-provider-").and_then(|at| at.parse::<usize>().ok());
+        for (at, kms) in keyring.kms().enumerate() {
+            if only.is_none_or(|only| only == at) {
+                kms.health().await.map_err(|why| format!("{}: {why}", kms.name()))?;
+            }
+        }
+        match self.failed() {
+            Some(why) if only.is_none() => Err(format!("the encryption configuration cannot be reloaded: {why}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn failed(&self) -> Option<String> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What is counted, as text without its end.
+    pub fn metrics(&self) -> String {
+        self.metrics.render()
+    }
+
+    /// Follows the file for ever. What cannot be used changes nothing.
+    pub async fn follow(self: Arc<Self>, Follow { file, mut text, may_use_kms_v1 }: Follow) {
+        loop {
+            tokio::time::sleep(PERIOD).await;
+            let read = tokio::fs::read_to_string(&file).await.map_err(|error| error.to_string());
+            let taken = match read {
+                Ok(now) if now == text => continue,
+                Ok(now) => {
+                    let taken = self.take(&now, may_use_kms_v1).await;
+                    text = now;
+                    taken
+                }
+                // It is read again when it is back, whatever it says then.
+                Err(why) if !text.is_empty() => {
+                    text.clear();
+                    Err(why)
+                }
+                Err(_) => continue,
+            };
+            self.metrics.reloaded(taken.is_ok());
+            match &taken {
+                Ok(()) => tracing::info!(file = %file.display(), "reloaded encryption config"),
+                Err(why) => {
+                    tracing::error!(file = %file.display(), why, "the encryption config cannot be reloaded: the old one stays");
+                }
+            }
+            *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = taken.err();
+        }
+    }
+
+    /// Has a configuration count, if all of its plug-ins are well.
+    async fn take(&self, text: &str, may_use_kms_v1: bool) -> Result<(), String> {
+        let keyring = keyring(text, may_use_kms_v1, &self.metrics).map_err(|faults| faults.join(", "))?;
+        for kms in keyring.kms() {
+            kms.check().await.map_err(|why| format!("{}: {why}", kms.name()))?;
+        }
+        keyring.kms().for_each(|kms| kms.follow());
+        self.keyring.store(Arc::new(keyring));
+        Ok(())
+    }
+}
+
+fn keyring(text: &str, may_use_kms_v1: bool, metrics: &Arc<Metrics>) -> Result<Keyring, Vec<String>> {
+    let configuration = Configuration::read(text, may_use_kms_v1)?;
+    Keyring::new(configuration, metrics).map_err(|why| vec![why])
+}

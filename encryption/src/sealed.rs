@@ -1,0 +1,155 @@
+//! A log whose values are encrypted before another one keeps them, and decrypted when they are read from it.
+
+use crate::keyring::Keyring;
+use crate::live::Live;
+use holdfast_core::event::{Offset, Record};
+use holdfast_engine::log::{Identity, Prepared, Values, Wake};
+use holdfast_engine::{Append, AsOf, Fault, Log, LogRead, Size};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Whoever reads it sees values in plain; whoever holds the log below has what is on its disk.
+pub struct SealedLog<L: ?Sized> {
+    live: Arc<Live>,
+    log: Arc<L>,
+}
+
+impl<L: ?Sized> SealedLog<L> {
+    pub fn new(log: Arc<L>, live: Arc<Live>) -> SealedLog<L> {
+        SealedLog { live, log }
+    }
+
+    /// The log below.
+    pub fn kept(&self) -> &Arc<L> {
+        &self.log
+    }
+
+    fn open(&self, record: Record) -> Result<Record, Fault> {
+        self.live.keyring().open(record)
+    }
+
+    fn open_all(&self, mut records: Vec<Record>) -> Result<Vec<Record>, Fault> {
+        let keyring = self.live.keyring();
+        for record in &mut records {
+            *record = keyring.open(std::mem::take(record))?;
+        }
+        Ok(records)
+    }
+}
+
+impl<L: LogRead + ?Sized> LogRead for SealedLog<L> {
+    fn last(&self) -> Result<Offset, Fault> {
+        self.log.last()
+    }
+
+    fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
+        self.log.read(offset)?.map(|record| self.open(record)).transpose()
+    }
+
+    fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
+        let keyring = self.live.keyring();
+        self.log.current(&mut |record| visit(keyring.open(record)?))
+    }
+
+    fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
+        self.open_all(self.log.scan(resource, after, limit)?)
+    }
+
+    fn next_time(&self, after: Offset) -> Result<Option<(Offset, i64)>, Fault> {
+        self.log.next_time(after)
+    }
+
+    fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
+        let (keyring, mut fault) = (self.live.keyring(), None);
+        self.log.each(after, &mut |record| {
+            // Most are in plain, and stay where they are.
+            if !keyring.is_configured() && !Keyring::is_sealed(record) {
+                return visit(record);
+            }
+            match keyring.open(record.clone()) {
+                Ok(record) => visit(&record),
+                Err(closed) => {
+                    fault = Some(closed);
+                    ControlFlow::Break(())
+                }
+            }
+        })?;
+        fault.map_or(Ok(()), Err)
+    }
+
+    fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
+        self.log.versions(resource, key)
+    }
+
+    fn version_at(&self, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
+        self.log.version_at(resource, key, at)
+    }
+
+    fn as_of(&self, asked: &AsOf, visit: &mut dyn FnMut(&str, Offset) -> ControlFlow<()>) -> Result<(), Fault> {
+        self.log.as_of(asked, visit)
+    }
+
+    fn oldest(&self) -> Result<Offset, Fault> {
+        self.log.oldest()
+    }
+
+    fn size(&self) -> Result<Size, Fault> {
+        self.log.size()
+    }
+
+    fn identity(&self) -> Result<Identity, Fault> {
+        self.log.identity()
+    }
+
+    fn encrypts(&self) -> bool {
+        self.live.keyring().is_configured()
+    }
+
+    fn repaired(&self) -> Result<Offset, Fault> {
+        self.log.repaired()
+    }
+}
+
+impl<L: Log + ?Sized> Log for SealedLog<L> {
+    fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
+        let keyring = self.live.keyring();
+        if !keyring.is_configured() {
+            return self.log.append(batch);
+        }
+        let sealed: Vec<Record> = batch.iter().map(|record| keyring.seal(record.clone())).collect::<Result<_, _>>()?;
+        self.log.append(&sealed)
+    }
+
+    fn tail(&self, after: Offset) -> Result<Vec<Record>, Fault> {
+        self.open_all(self.log.tail(after)?)
+    }
+
+    fn wake_by(&self, wake: Wake) {
+        self.log.wake_by(wake);
+    }
+
+    fn secret(&self) -> Result<[u8; 32], Fault> {
+        self.log.secret()
+    }
+
+    fn forget(&self, through: Offset) -> Result<(), Fault> {
+        self.log.forget(through)
+    }
+
+    fn compact(&self, always: bool) -> Result<(), Fault> {
+        self.log.compact(always)
+    }
+
+    fn recover(&self) -> Result<(), Fault> {
+        self.log.recover()
+    }
+
+    fn prepare(&self, resource: &str) -> Option<Prepared> {
+        self.live.keyring().prepare(resource)
+    }
+
+    fn is_outdated(&self, offset: Offset) -> Result<bool, Fault> {
+        let kept = self.log.read(offset)?;
+        Ok(kept.is_some_and(|kept| self.live.keyring().is_outdated(&kept)))
+    }
+}

@@ -1,0 +1,225 @@
+//! The options about what tells the cluster of this server, and about other servers of the same API.
+
+use clap::ArgAction;
+use holdfast_component::values::{parse_bool, parse_duration};
+use holdfast_core::kinds::core::ServiceRange;
+use holdfast_core::presence::{Identity, Reconciler, Settings};
+use holdfast_core::stamp::Stamp;
+use holdfast_tls::server::Pem;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(clap::Args, Debug, Clone)]
+#[command(next_help_heading = "Cluster")]
+pub struct ClusterArgs {
+    /// Who keeps the endpoints of the service kubernetes: lease, master-count or none.
+    #[arg(long, default_value = "lease", value_name = "TYPE")]
+    pub endpoint_reconciler_type: String,
+    /// How many servers the endpoints show at most, with --endpoint-reconciler-type=master-count.
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_name = "COUNT")]
+    pub apiserver_count: i64,
+    /// The port of every node that leads to the service kubernetes; 0 for none.
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "PORT")]
+    pub kubernetes_service_node_port: i64,
+    /// How long the server's lease in kube-system lasts [default: 3600, and no lease with up].
+    #[arg(long, allow_negative_numbers = true, value_name = "SECONDS")]
+    pub identity_lease_duration_seconds: Option<i64>,
+    /// How often it is renewed [default: 10].
+    #[arg(long, allow_negative_numbers = true, value_name = "SECONDS")]
+    pub identity_lease_renew_interval_seconds: Option<i64>,
+    /// Delete what is owned together with its owner, and wait for that where a client asks for it.
+    #[arg(long, default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub enable_garbage_collector: bool,
+
+    /// Who vouches for other servers of this API. One server alone serves a log, so that no request goes to another.
+    #[arg(long, value_name = "FILE")]
+    pub peer_ca_file: Option<PathBuf>,
+    /// The address that other servers of this API would ask. None does.
+    #[arg(long, value_name = "ADDRESS")]
+    pub peer_advertise_ip: Option<String>,
+    /// The port that other servers of this API would ask. None does.
+    #[arg(long, value_name = "PORT")]
+    pub peer_advertise_port: Option<String>,
+
+    /// How long a leader that was chosen here has its lease; nobody is chosen while CoordinatedLeaderElection is off.
+    #[arg(long, default_value = "15s", value_parser = parse_duration, value_name = "DURATION")]
+    pub coordinated_leadership_lease_duration: Duration,
+    /// How long such a leader tries to renew its lease.
+    #[arg(long, default_value = "10s", value_parser = parse_duration, value_name = "DURATION")]
+    pub coordinated_leadership_renew_deadline: Duration,
+    /// How long it waits between two tries.
+    #[arg(long, default_value = "2s", value_parser = parse_duration, value_name = "DURATION")]
+    pub coordinated_leadership_retry_period: Duration,
+}
+
+impl ClusterArgs {
+    /// All that is wrong. `node_ports` are those that services get, `advertised` is what an option says.
+    pub fn faults(&self, range: ServiceRange, node_ports: (u16, u16), advertised: Option<IpAddr>) -> Vec<String> {
+        let mut faults = Vec::new();
+        let mut fault = |is_wrong: bool, why: String| faults.extend(is_wrong.then_some(why));
+        fault(
+            self.reconciler().is_none(),
+            format!("--endpoint-reconciler-type not implemented: {}", self.endpoint_reconciler_type),
+        );
+        fault(
+            self.apiserver_count <= 0,
+            format!("--apiserver-count should be a positive number, but value '{}' provided", self.apiserver_count),
+        );
+        let port = self.kubernetes_service_node_port;
+        fault(
+            !(0..=65535).contains(&port),
+            format!(
+                "--kubernetes-service-node-port {port} must be between 0 and 65535, inclusive. If 0, the Kubernetes \
+                 master service will be of type ClusterIP"
+            ),
+        );
+        let (first, last) = node_ports;
+        let is_outside = (1..=65535).contains(&port) && !(i64::from(first)..=i64::from(last)).contains(&port);
+        fault(is_outside, format!("kubernetes service node port range {first}-{last} doesn't contain {port}"));
+        let (lease, renewal) = self.identity_seconds();
+        fault(lease <= 0, "--identity-lease-duration-seconds should be a positive number".into());
+        fault(renewal <= 0, "--identity-lease-renew-interval-seconds should be a positive number".into());
+        fault(
+            lease > 0 && renewal >= lease,
+            "--identity-lease-renew-interval-seconds must be less than --identity-lease-duration-seconds".into(),
+        );
+        if let Some(advertised) = advertised {
+            let is_other_family = advertised.is_ipv4() != range.address(1).is_ipv4();
+            fault(
+                is_other_family && self.reconciler() != Some(Reconciler::Nobody),
+                format!(
+                    "service IP family {:?} must match public address family {:?}",
+                    range.to_string(),
+                    advertised.to_string()
+                ),
+            );
+        }
+        faults.extend(self.peer_faults());
+        let order = [
+            (
+                "lease-duration",
+                self.coordinated_leadership_lease_duration,
+                "renew-deadline",
+                self.coordinated_leadership_renew_deadline,
+            ),
+            (
+                "renew-deadline",
+                self.coordinated_leadership_renew_deadline,
+                "retry-period",
+                self.coordinated_leadership_retry_period,
+            ),
+        ];
+        for (longer, long, shorter, short) in order {
+            if long <= short {
+                faults.push(format!(
+                    "--coordinated-leadership-{longer} must be greater than --coordinated-leadership-{shorter}"
+                ));
+            }
+        }
+        faults
+    }
+
+    fn peer_faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        if let Some(file) = self.peer_ca_file.as_ref().filter(|file| !file.as_os_str().is_empty())
+            && let Err(why) = Pem::File(file.clone()).certificates()
+        {
+            faults.push(format!("--peer-ca-file: {why}"));
+        }
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        if let Some(address) = given(&self.peer_advertise_ip)
+            && address.parse::<IpAddr>().is_err()
+        {
+            faults.push(format!("--peer-advertise-ip: {address:?} is no address"));
+        }
+        if let Some(port) = given(&self.peer_advertise_port)
+            && !port.parse::<u16>().is_ok_and(|port| port > 0)
+        {
+            faults.push(format!("--peer-advertise-port: {port:?} must be between 1 and 65535"));
+        }
+        faults
+    }
+
+    fn reconciler(&self) -> Option<Reconciler> {
+        match self.endpoint_reconciler_type.as_str() {
+            "lease" => Some(Reconciler::Lease),
+            "master-count" => Some(Reconciler::MasterCount(usize::try_from(self.apiserver_count).unwrap_or(1))),
+            "none" => Some(Reconciler::Nobody),
+            _ => None,
+        }
+    }
+
+    fn identity_seconds(&self) -> (i64, i64) {
+        (self.identity_lease_duration_seconds.unwrap_or(3600), self.identity_lease_renew_interval_seconds.unwrap_or(10))
+    }
+
+    /// How clients within the cluster reach the server.
+    pub fn settings(&self, range: ServiceRange, reached: Option<IpAddr>, bound: SocketAddr) -> Settings {
+        Settings {
+            range,
+            address: reached,
+            port: bound.port(),
+            node_port: u16::try_from(self.kubernetes_service_node_port).unwrap_or_default(),
+            reconciler: self.reconciler().unwrap_or(Reconciler::Lease),
+        }
+    }
+
+    /// Which server this is, and how often it says so; a cluster on one machine says it where it is told to.
+    pub fn identity(&self, usually: bool, host: String, stamp: Stamp) -> Option<(Identity, Duration)> {
+        let asked =
+            self.identity_lease_duration_seconds.is_some() || self.identity_lease_renew_interval_seconds.is_some();
+        let (lease, renewal) = self.identity_seconds();
+        let identity =
+            Identity { host, lease_seconds: u32::try_from(lease).unwrap_or(u32::MAX), holder: stamp.uid(u64::MAX) };
+        let period = Duration::from_secs(u64::try_from(renewal).unwrap_or(1));
+        (asked || usually).then_some((identity, period))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        cluster: ClusterArgs,
+    }
+
+    fn faults(options: &[&str]) -> Vec<String> {
+        let cluster = Cli::parse_from(["holdfast"].iter().chain(options)).cluster;
+        cluster.faults(ServiceRange::default(), (30_000, 32_767), "::1".parse().ok())
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_all_at_once() {
+        assert_eq!(faults(&["--endpoint-reconciler-type=none"]), Vec::<String>::new());
+        let faults = faults(&[
+            "--endpoint-reconciler-type=ring",
+            "--apiserver-count=0",
+            "--kubernetes-service-node-port=80",
+            "--identity-lease-duration-seconds=5",
+            "--peer-ca-file=/nowhere/ca.crt",
+            "--peer-advertise-ip=here",
+            "--peer-advertise-port=0",
+            "--coordinated-leadership-renew-deadline=15s",
+        ]);
+        let expected = [
+            "--endpoint-reconciler-type not implemented: ring",
+            "--apiserver-count should be a positive number, but value '0' provided",
+            "kubernetes service node port range 30000-32767 doesn't contain 80",
+            "--identity-lease-renew-interval-seconds must be less than",
+            "service IP family \"10.0.0.0/24\" must match public address family \"::1\"",
+            "/nowhere/ca.crt",
+            "--peer-advertise-ip",
+            "--peer-advertise-port",
+            "--coordinated-leadership-lease-duration must be greater than",
+        ];
+        assert_eq!(faults.len(), expected.len(), "{faults:#?}");
+        for (fault, part) in faults.iter().zip(expected) {
+            assert!(fault.contains(part), "{part} in {fault}");
+        }
+    }
+}

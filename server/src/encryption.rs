@@ -1,0 +1,87 @@
+//! The options of encryption at rest.
+
+use anyhow::{Result, anyhow, ensure};
+use clap::ArgAction;
+use futures_util::future::BoxFuture;
+use holdfast_chronicle::encryption::EncryptionArgs as Reading;
+use holdfast_component::gates::ApiGates;
+use holdfast_component::options::joined;
+use holdfast_component::values::parse_bool;
+use holdfast_encryption::{Follow, Live};
+use holdfast_engine::log::Locked;
+use holdfast_engine::{Engine, Fault};
+use holdfast_service::Meter;
+use holdfast_transport_http::HealthCheck;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a log is opened again whose keys cannot be had.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(clap::Args, Debug, Clone)]
+#[command(next_help_heading = "Encryption at rest")]
+#[group(skip)]
+pub struct EncryptionArgs {
+    #[command(flatten)]
+    config: Reading,
+    /// Follow that file while the server runs.
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    encryption_provider_config_automatic_reload: bool,
+}
+
+impl EncryptionArgs {
+    /// What encrypts, and the file that is to be followed.
+    pub fn live(&self, gates: ApiGates) -> Result<(Arc<Live>, Option<Follow>)> {
+        let follows = self.encryption_provider_config_automatic_reload;
+        let Some(file) = &self.config.encryption_provider_config else {
+            ensure!(
+                !follows,
+                "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
+            );
+            return Ok((Live::none(), None));
+        };
+        let read = Live::read(file, gates.kms_v1, follows);
+        let (live, follow) =
+            read.map_err(|faults| anyhow!("--encryption-provider-config={}: {}", file.display(), joined(&faults)))?;
+        Ok((live, follows.then_some(follow)))
+    }
+}
+
+/// Opens an engine. Where the keys of its log cannot be had yet it waits: a KMS plug-in may well start later.
+pub fn open_patiently(open: impl Fn() -> Result<Arc<Engine>, Fault>) -> Result<Arc<Engine>, Fault> {
+    loop {
+        match open() {
+            Err(fault @ Fault::Locked { why: Locked::Unreachable(_), .. }) => {
+                tracing::warn!(%fault, "the log cannot be decrypted yet: the server starts when it can");
+                std::thread::sleep(PATIENCE);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// One health check of a KMS plug-in, or of all of them.
+struct Check {
+    live: Arc<Live>,
+    name: String,
+}
+
+impl HealthCheck for Check {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(self.live.check(&self.name))
+    }
+}
+
+pub fn checks(live: &Arc<Live>) -> Vec<Arc<dyn HealthCheck>> {
+    let check = |name| Arc::new(Check { live: live.clone(), name }) as Arc<dyn HealthCheck>;
+    live.checks().into_iter().map(check).collect()
+}
+
+pub fn meter(live: &Arc<Live>) -> Meter {
+    let live = live.clone();
+    Arc::new(move || live.metrics())
+}

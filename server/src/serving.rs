@@ -1,0 +1,210 @@
+//! The options of serving beyond TLS, and what is made of them: how requests are dealt with, where the server listens,
+//! and how it starts and ends.
+
+use crate::tracing_config::{self, TracingConfig};
+use anyhow::{Context, Result};
+use clap::ArgAction;
+use holdfast_component::values::{parse_bool, parse_duration};
+use holdfast_transport_http::manners::Manners;
+use http::HeaderValue;
+use regex::Regex;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpSocket};
+
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1024;
+/// As many requests may be the last of their connection at most.
+const GOAWAY_CHANCE_MAX: f64 = 0.02;
+
+#[derive(clap::Args, Debug, Clone)]
+#[command(next_help_heading = "Serving")]
+pub struct ServingArgs {
+    /// Regular expressions of origins whose pages may read answers; each says where the host begins and ends.
+    #[arg(long, value_delimiter = ',', value_name = "REGEXES")]
+    pub cors_allowed_origins: Vec<String>,
+    /// What browsers are told of coming back over TLS: max-age=SECONDS, includeSubDomains, preload.
+    #[arg(long, value_delimiter = ',', value_name = "DIRECTIVES")]
+    pub strict_transport_security_directives: Vec<String>,
+    /// Share of HTTP/2 requests that are the last of their connection, so that clients spread anew: up to 0.02.
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true, value_name = "SHARE")]
+    pub goaway_chance: f64,
+    /// How long a request may take; watches and other requests that last are not concerned. 0 for any time.
+    #[arg(long, default_value = "1m0s", value_parser = parse_duration, value_name = "DURATION")]
+    pub request_timeout: Duration,
+    /// Seconds that a watch lasts at least which says nothing of it; at most twice as many.
+    #[arg(long, default_value_t = 1800, allow_negative_numbers = true, value_name = "SECONDS")]
+    pub min_request_timeout: i64,
+    /// Speak HTTP/1.1 alone.
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub disable_http2_serving: bool,
+    /// Share the port with other processes (SO_REUSEPORT).
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub permit_port_sharing: bool,
+    /// Take an address of which connections still end (SO_REUSEADDR). It is always so.
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub permit_address_sharing: bool,
+    /// How long /livez bears with a start that is not done.
+    #[arg(long, alias = "max-startup-sequence-duration", alias = "maximum-startup-sequence-duration", default_value = "0s", value_parser = parse_duration, value_name = "DURATION")]
+    pub livez_grace_period: Duration,
+    /// How long the server goes on as before once it was told to end, while /readyz already says so.
+    #[arg(long, default_value = "0s", value_parser = parse_duration, value_name = "DURATION")]
+    pub shutdown_delay_duration: Duration,
+    /// While requests in progress end, answer new ones with 429 and Retry-After instead of closing the door.
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub shutdown_send_retry_after: bool,
+    /// Over which time watches are ended, one after the other, when the server ends.
+    #[arg(long, default_value = "0s", value_parser = parse_duration, value_name = "DURATION")]
+    pub shutdown_watch_termination_grace_period: Duration,
+    /// Which requests are followed, and to which collector of OpenTelemetry their spans are sent: a TracingConfiguration.
+    #[arg(long, value_name = "FILE")]
+    pub tracing_config_file: Option<PathBuf>,
+    /// A Unix socket on which the pages below /debug are served to whoever may open it.
+    #[arg(long, value_name = "FILE")]
+    pub debug_socket_path: Option<PathBuf>,
+}
+
+impl ServingArgs {
+    /// What is said of following requests, if anything is.
+    pub fn tracing(&self) -> Result<Option<TracingConfig>> {
+        let file = self.tracing_config_file.as_ref().filter(|file| !file.as_os_str().is_empty());
+        file.map(|file| tracing_config::read(file)).transpose()
+    }
+
+    /// How requests are dealt with, or all that is wrong with what the options say of it.
+    pub fn manners(&self) -> Result<Manners, Vec<String>> {
+        let mut faults = Vec::new();
+        let origins = origins(&self.cors_allowed_origins, &mut faults);
+        let strict_transport = strict_transport(&self.strict_transport_security_directives, &mut faults);
+        if !(0.0..=GOAWAY_CHANCE_MAX).contains(&self.goaway_chance) {
+            faults.push("--goaway-chance can not be less than 0 or greater than 0.02".into());
+        }
+        if self.min_request_timeout < 0 {
+            faults.push("--min-request-timeout can not be negative value".into());
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        Ok(Manners {
+            origins,
+            strict_transport,
+            goaway_chance: self.goaway_chance,
+            request_timeout: self.request_timeout,
+            watch_grace: self.shutdown_watch_termination_grace_period,
+            send_retry_after: self.shutdown_send_retry_after,
+            livez_grace: self.livez_grace_period,
+        })
+    }
+
+    pub fn watch_min(&self) -> Duration {
+        Duration::from_secs(u64::try_from(self.min_request_timeout).unwrap_or_default())
+    }
+
+    /// Listens where clients connect.
+    pub fn listen(&self, address: IpAddr, port: u16) -> Result<TcpListener> {
+        let listen = || {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            // Connections of the process before this one may still be ending.
+            socket.set_reuseaddr(true)?;
+            socket.set_reuseport(self.permit_port_sharing)?;
+            socket.bind((address, port).into())?;
+            socket.listen(BACKLOG)
+        };
+        listen().with_context(|| format!("listen on {address}:{port}"))
+    }
+}
+
+/// Expressions that say where the host of an origin begins and ends: others would let in whoever is called alike.
+fn origins(texts: &[String], faults: &mut Vec<String>) -> Vec<Regex> {
+    let mut origins = Vec::new();
+    for text in texts.iter().filter(|text| !text.is_empty()) {
+        let has = |signs: [&str; 2]| signs.iter().any(|sign| text.contains(sign));
+        let loose = [("start", has(["^", "//"])), ("end", has(["$", ":"]))];
+        let unpinned = loose
+            .iter()
+            .filter(|(_, pins)| !pins)
+            .map(|(end, _)| format!("regular expression does not pin to {end} of host in the origin header: {text:?}"));
+        let mut wrong: Vec<String> = unpinned.collect();
+        match Regex::new(text) {
+            Ok(origin) => origins.push(origin),
+            Err(why) => wrong.push(format!("{text:?}: {why}")),
+        }
+        faults.extend(
+            wrong.into_iter().map(|why| format!("--cors-allowed-origins has an invalid regular expression: {why}")),
+        );
+    }
+    origins
+}
+
+fn strict_transport(directives: &[String], faults: &mut Vec<String>) -> Option<HeaderValue> {
+    let is_known = |directive: &&String| {
+        let age = directive.strip_prefix("max-age=");
+        matches!(directive.as_str(), "includeSubDomains" | "preload")
+            || age.is_some_and(|age| age.parse::<u64>().is_ok())
+    };
+    let directives: Vec<&String> = directives.iter().filter(|directive| !directive.is_empty()).collect();
+    if !directives.iter().all(is_known) {
+        faults.push(
+            "--strict-transport-security-directives invalid, allowed values: max-age=expireTime, includeSubDomains, \
+             preload. see https://tools.ietf.org/html/rfc6797#section-6.1 for more information"
+                .into(),
+        );
+        return None;
+    }
+    let joined = directives.iter().map(|directive| directive.as_str()).collect::<Vec<_>>().join("; ");
+    HeaderValue::from_str(&joined).ok().filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        serving: ServingArgs,
+    }
+
+    fn manners(options: &[&str]) -> Result<Manners, Vec<String>> {
+        Cli::parse_from(["holdfast"].iter().chain(options)).serving.manners()
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_all_at_once() {
+        let faults = manners(&[
+            "--cors-allowed-origins=example.com,^http://(",
+            "--strict-transport-security-directives=max-age=x",
+            "--goaway-chance=0.5",
+            "--min-request-timeout=-1",
+        ])
+        .unwrap_err();
+        let expected = [
+            "does not pin to start of host in the origin header: \"example.com\"",
+            "does not pin to end of host",
+            "invalid regular expression: \"^http://(\"",
+            "--strict-transport-security-directives invalid, allowed values",
+            "--goaway-chance can not be less than 0 or greater than 0.02",
+            "--min-request-timeout can not be negative value",
+        ];
+        assert_eq!(faults.len(), expected.len(), "{faults:#?}");
+        for (fault, part) in faults.iter().zip(expected) {
+            assert!(fault.contains(part), "{part} in {fault}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_is_done() {
+        let manners = manners(&[
+            "--cors-allowed-origins=//example.com:",
+            "--strict-transport-security-directives=max-age=5,includeSubDomains",
+            "--max-startup-sequence-duration=3s",
+        ])
+        .unwrap();
+        assert_eq!(manners.origins.len(), 1);
+        assert_eq!(manners.strict_transport.unwrap(), "max-age=5; includeSubDomains");
+        assert_eq!(manners.livez_grace, Duration::from_secs(3));
+        assert_eq!(manners.request_timeout, Duration::from_secs(60));
+    }
+}

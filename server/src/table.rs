@@ -1,0 +1,71 @@
+//! `holdfast options`: the table of docs/OPTIONS.md, made of what the commands themselves say of their options.
+
+use crate::not_built;
+use clap::{Arg, Command};
+use std::collections::BTreeMap;
+
+/// A component, the command that it is here, and the options that it refuses by name.
+const COMPONENTS: [(&str, &str, &[&[&str]]); 3] = [
+    ("API server", "apiserver", &[not_built::API_SERVER]),
+    ("Controller manager", "controller-manager", &[not_built::COMPONENT]),
+    ("Scheduler", "scheduler", &[not_built::COMPONENT]),
+];
+
+const SINCE: &str = include_str!("../data/since.txt");
+
+const HEAD: &str = "# Options
+
+Every option of the components, as the commands take them: what it does here, and its default.
+Since when it exists is told by the release of Kubernetes that brought it; 1.18 stands for all that are as old or older.
+An option without effect is taken only with values under which the server does what it is asked for; those that \
+Kubernetes gave up, too, say so in the log, once.
+Whoever asks for what is not built is refused by the option's name.
+
+This page is written by `holdfast options`.
+";
+
+/// The page, with all its tables.
+pub fn page(command: &Command) -> String {
+    let mut page = HEAD.to_owned();
+    for (name, subcommand, unbuilt) in COMPONENTS {
+        let Some(command) = command.find_subcommand(subcommand) else { continue };
+        page.push_str(&format!(
+            "\n## {name}: `holdfast {subcommand}`\n\n| option | default | since | what it does here |\n| --- | --- | --- | --- |\n"
+        ));
+        for (name, [default, effect]) in rows(command, unbuilt) {
+            page.push_str(&format!("| `--{name}` | {default} | {} | {effect} |\n", since(name)));
+        }
+    }
+    page
+}
+
+fn rows<'a>(command: &'a Command, unbuilt: &'a [&'a [&'a str]]) -> BTreeMap<&'a str, [String; 2]> {
+    let taken = command.get_arguments().filter_map(|arg| Some((arg.get_long()?, [default(arg), effect(arg)])));
+    let refused =
+        unbuilt.iter().copied().flatten().map(|name| (*name, [String::new(), "not built: it is refused".into()]));
+    refused.chain(taken).collect()
+}
+
+fn default(arg: &Arg) -> String {
+    let values: Vec<String> =
+        arg.get_default_values().iter().map(|value| value.to_string_lossy().into_owned()).collect();
+    let value = values.join(",");
+    if value.is_empty() { String::new() } else { format!("`{value}`") }
+}
+
+/// The first paragraph of its help, on one line.
+fn effect(arg: &Arg) -> String {
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let text = help.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|").replace('<', "&lt;");
+    let others = arg.get_all_aliases().unwrap_or_default();
+    let others: Vec<String> = others.iter().map(|name| format!("`--{name}`")).collect();
+    match others.is_empty() {
+        true => text,
+        false => format!("{text} Also {}.", others.join(", ")),
+    }
+}
+
+fn since(name: &str) -> &'static str {
+    let known = SINCE.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(' '));
+    known.into_iter().find(|(known, _)| *known == name).map_or("1.18", |(_, since)| since)
+}

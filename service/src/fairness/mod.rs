@@ -1,0 +1,345 @@
+//! Priority and fairness at the door: levels with a lock each, requests that wait, and the clock that the core is told.
+//!
+//! Which flow a request belongs to, who goes first and how many seats there are is decided in
+//! [`holdfast_core::flowcontrol`]. A request that may begin at once takes one lock for a moment; one that waits is told
+//! by whoever makes room.
+
+mod dump;
+mod measures;
+mod seat;
+
+pub use dump::Dump;
+pub(crate) use measures::FlowMeasures;
+pub use measures::Measures;
+pub use seat::Seat;
+pub(crate) use seat::Waiting;
+
+use holdfast_core::Refusal;
+use holdfast_core::authz::{Attributes, User};
+use holdfast_core::flowcontrol::queues::{Full, Queues};
+use holdfast_core::flowcontrol::retry::RetryAfter;
+use holdfast_core::flowcontrol::seats::{self, Bounds, Wish};
+use holdfast_core::flowcontrol::{self, Arrival, Configuration, Distinguisher, Moment, Shape, Work, deal, work};
+use holdfast_core::refusal::Plenty;
+use holdfast_core::state::State;
+use jiff::Timestamp;
+use measures::Reason;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// A server's seats, and who has them.
+pub struct Fairness {
+    total: u32,
+    /// How long a request waits at most.
+    wait_max: Duration,
+    began: Instant,
+    began_at: Timestamp,
+    configured: RwLock<Arc<Configured>>,
+    /// One at a time changes what is configured.
+    changing: Mutex<()>,
+    measures: Measures,
+    /// Requests of each [`Kind`].
+    in_progress: [AtomicI64; 3],
+}
+
+/// What the objects of a moment come to.
+struct Configured {
+    of: Configuration,
+    /// In the order of the schemas.
+    flows: Vec<Arc<Flow>>,
+    /// By name. Those that are configured no more stay until the last request has left them.
+    levels: BTreeMap<String, Arc<Level>>,
+}
+
+/// A schema, with the level that its requests go to.
+pub struct Flow {
+    pub schema: String,
+    pub schema_uid: Arc<str>,
+    pub level_uid: Arc<str>,
+    distinguisher: Distinguisher,
+    pub(crate) level: Arc<Level>,
+    measures: FlowMeasures,
+}
+
+pub(crate) struct Level {
+    pub name: String,
+    inside: Mutex<Inside>,
+}
+
+struct Inside {
+    queues: Queues<About>,
+    retry: RetryAfter,
+    bounds: Bounds,
+    /// How many seats one request may take.
+    seats_max: u32,
+    /// What has been wanted lately.
+    smoothed: f64,
+    /// It is configured no more.
+    quiescing: bool,
+}
+
+/// What is known of a request that waits or runs.
+struct About {
+    flow: Arc<Flow>,
+    caller: Caller,
+    /// Who waits, while it does.
+    wake: Option<oneshot::Sender<()>>,
+}
+
+/// A request, as people are shown it.
+pub struct Caller {
+    pub user: Arc<User>,
+    pub verb: &'static str,
+    pub asked: Wanted,
+}
+
+pub enum Wanted {
+    Path(String),
+    Resource(Box<crate::ResourcePath>),
+}
+
+/// What becomes of a request at its level.
+pub(crate) enum Entered {
+    Seated(Seat),
+    Waiting(Waiting),
+    Refused(Refusal),
+}
+
+impl Fairness {
+    pub fn new(total: u32, wait_max: Duration, state: &State, measures: Measures) -> Arc<Fairness> {
+        let of = Configuration { schemas: flowcontrol::Schemas::new(Vec::new()), levels: BTreeMap::new() };
+        let nothing = Configured { of, flows: Vec::new(), levels: BTreeMap::new() };
+        let fairness = Fairness {
+            total,
+            wait_max,
+            began: Instant::now(),
+            began_at: Timestamp::now(),
+            configured: RwLock::new(Arc::new(nothing)),
+            changing: Mutex::default(),
+            measures,
+            in_progress: Default::default(),
+        };
+        fairness.configure(state);
+        Arc::new(fairness)
+    }
+
+    fn now(&self) -> Moment {
+        Moment::try_from(self.began.elapsed().as_nanos()).unwrap_or(Moment::MAX)
+    }
+
+    /// That moment, as people tell time.
+    fn time(&self, moment: Moment) -> Timestamp {
+        self.began_at.checked_add(Duration::from_nanos(moment)).unwrap_or(Timestamp::MAX)
+    }
+
+    fn configured(&self) -> Arc<Configured> {
+        self.configured.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The flow of a request.
+    pub(crate) fn flow(&self, user: &User, attributes: &Attributes<'_>) -> Arc<Flow> {
+        let configured = self.configured();
+        configured.flows[configured.of.schemas.find(user, attributes)].clone()
+    }
+
+    /// A request comes, which takes what `work` makes of the seats that it may take at most.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        flow: Arc<Flow>,
+        attributes: &Attributes<'_>,
+        caller: Caller,
+        work: impl FnOnce(u32, &FlowMeasures) -> Work,
+    ) -> Entered {
+        let distinguisher = flow.distinguisher.of(&caller.user, attributes);
+        let hash = deal::flow(&flow.schema, distinguisher);
+        let kind = Kind::of(caller.verb);
+        let now = self.now();
+        let mut inside = flow.level.lock();
+        let work = work(inside.seats_max, &flow.measures);
+        flow.measures.estimated(&work);
+        let about = About { flow: flow.clone(), caller, wake: None };
+        let seat = |ticket| Seat::new(self.clone(), flow.clone(), ticket, work, kind, now);
+        let arrival = inside.queues.arrive(now, hash, work, about);
+        inside.wake_started(now);
+        match arrival {
+            Arrival::Started(ticket) => {
+                flow.measures.starts(&work, Duration::ZERO);
+                Entered::Seated(seat(ticket).begun(now))
+            }
+            Arrival::Waiting(ticket) => {
+                let (wake, told) = oneshot::channel();
+                if let Some(request) = inside.queues.request_mut(ticket) {
+                    request.about.wake = Some(wake);
+                }
+                flow.measures.waits(&work, inside.queues.waiting());
+                Entered::Waiting(Waiting::new(seat(ticket), told, self.wait_max))
+            }
+            Arrival::Refused(full) => {
+                let reason = match full {
+                    Full::Level => Reason::ConcurrencyLimit,
+                    Full::Queue => Reason::QueueFull,
+                };
+                flow.measures.rejected(reason);
+                let retry_after_seconds = inside.retry.refuse(now);
+                Entered::Refused(Refusal::TooManyRequests { what: Plenty::Requests, retry_after_seconds })
+            }
+        }
+    }
+
+    /// How many requests read and how many write at this moment.
+    pub(crate) fn in_progress(&self) -> (u64, u64) {
+        let count = |kind: Kind| u64::try_from(self.in_progress[kind as usize].load(Ordering::Relaxed)).unwrap_or(0);
+        (count(Kind::Reading), count(Kind::Mutating))
+    }
+
+    /// Goes by the objects as they are now.
+    pub fn configure(&self, state: &State) {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = Configuration::of(state);
+        let before = self.configured();
+        let now = self.now();
+        let bounds = seats::bounds(self.total, &of.levels);
+        let mut levels: BTreeMap<String, Arc<Level>> = BTreeMap::new();
+        for (name, level) in &of.levels {
+            let bounds = bounds[name];
+            let kept = before.levels.get(name).cloned();
+            let kept = kept.unwrap_or_else(|| Arc::new(Level::new(name, bounds, now)));
+            self.measures.bounds(name, bounds);
+            self.measures.current_limit(name, kept.configure(level, bounds, now));
+            levels.insert(name.clone(), kept);
+        }
+        for (name, level) in &before.levels {
+            if !levels.contains_key(name) && level.fade() {
+                levels.insert(name.clone(), level.clone());
+            }
+        }
+        let flow = |schema: &flowcontrol::Schema| {
+            Arc::new(Flow {
+                schema: schema.name.clone(),
+                schema_uid: schema.uid.clone(),
+                level_uid: of.levels[&schema.level].uid.clone(),
+                distinguisher: schema.distinguisher,
+                level: levels[&schema.level].clone(),
+                measures: self.measures.of_flow(&schema.level, &schema.name),
+            })
+        };
+        let flows: Vec<Arc<Flow>> = of.schemas.iter().map(flow).collect();
+        self.measures.keep(flows.iter().map(|flow| (&*flow.level.name, &*flow.schema)), levels.keys());
+        let configured = Arc::new(Configured { of, flows, levels });
+        *self.configured.write().unwrap_or_else(PoisonError::into_inner) = configured;
+    }
+
+    /// Shares the seats out anew, by what has been wanted since the last time.
+    pub fn adjust(&self) {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (configured, now) = (self.configured(), self.now());
+        let levels: Vec<&Arc<Level>> = configured.levels.values().filter(|level| !level.lock().quiescing).collect();
+        let wishes: Vec<(Bounds, Wish)> = levels.iter().map(|level| level.wish(now, &self.measures)).collect();
+        let (seats, part) = seats::adjust(&wishes);
+        for (level, seats) in levels.iter().zip(seats) {
+            let mut inside = level.lock();
+            self.measures.current_limit(&level.name, seats);
+            let shape = inside.queues.shape();
+            if shape.seats.is_some() {
+                inside.queues.reshape(now, Shape { seats: Some(seats), ..shape });
+                inside.wake_started(now);
+            }
+        }
+        self.measures.fair_part(part);
+    }
+}
+
+/// What a request is counted as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Reading,
+    Mutating,
+    Watching,
+}
+
+impl Kind {
+    fn of(verb: &str) -> Kind {
+        match verb {
+            "watch" => Kind::Watching,
+            "get" | "head" | "list" | "options" => Kind::Reading,
+            _ => Kind::Mutating,
+        }
+    }
+}
+
+impl Flow {
+    /// The name of its level.
+    pub fn level(&self) -> &str {
+        &self.level.name
+    }
+}
+
+impl Level {
+    fn new(name: &str, bounds: Bounds, now: Moment) -> Level {
+        let queues = Queues::new(now, Shape { seats: Some(bounds.nominal), queuing: None });
+        let retry = RetryAfter::default();
+        let inside = Inside { queues, retry, bounds, seats_max: 1, smoothed: 0.0, quiescing: false };
+        Level { name: name.to_owned(), inside: Mutex::new(inside) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers how many seats it has now.
+    fn configure(&self, level: &flowcontrol::Level, bounds: Bounds, now: Moment) -> u32 {
+        let mut inside = self.lock();
+        let hand = level.queuing.map(|queuing| queuing.hand_size);
+        let seats = match (level.exempt, inside.queues.shape().seats) {
+            (true, _) => None,
+            // What it has borrowed it keeps until the next adjustment, as far as it may.
+            (false, Some(seats)) if bounds == inside.bounds => Some(seats.max(1)),
+            (false, _) => Some(bounds.nominal.max(1)),
+        };
+        inside.seats_max = work::seats_max(bounds.nominal, hand);
+        inside.bounds = bounds;
+        inside.quiescing = false;
+        inside.queues.reshape(now, Shape { seats, queuing: level.queuing });
+        inside.wake_started(now);
+        seats.unwrap_or(bounds.nominal)
+    }
+
+    /// Is configured no more; whether anybody is left in it.
+    fn fade(&self) -> bool {
+        let mut inside = self.lock();
+        inside.quiescing = true;
+        !inside.queues.is_idle() || inside.queues.seats_taken() > 0
+    }
+
+    fn wish(&self, now: Moment, measures: &Measures) -> (Bounds, Wish) {
+        let mut inside = self.lock();
+        let demand = inside.queues.take_demand(now);
+        inside.smoothed = seats::smoothed(inside.smoothed, &demand);
+        measures.demand(&self.name, &demand, inside.smoothed, inside.bounds);
+        let wish = match inside.queues.shape().seats {
+            None => Wish::Exempt { peak: demand.max() },
+            Some(_) => Wish::Limited { target: inside.smoothed },
+        };
+        (inside.bounds, wish)
+    }
+}
+
+impl Inside {
+    /// Tells those whose turn it is. One who has gone meanwhile gives the seats back.
+    fn wake_started(&mut self, now: Moment) {
+        for ticket in self.queues.take_started() {
+            let Some(request) = self.queues.request_mut(ticket) else { continue };
+            let waited = Duration::from_nanos(now.saturating_sub(request.came));
+            let (work, flow, wake) = (request.work, request.about.flow.clone(), request.about.wake.take());
+            flow.measures.stops_waiting(&work);
+            flow.measures.starts(&work, waited);
+            if let Some(wake) = wake {
+                let _ = wake.send(());
+            }
+        }
+    }
+}

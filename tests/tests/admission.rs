@@ -1,0 +1,167 @@
+//! Admission from outside: quotas under races, policies that change, a server that judges images, and what is counted.
+
+use holdfast_tests::hooks::Hooks;
+use holdfast_tests::server::{holdfast, succeeds};
+use holdfast_tests::wire::Wire;
+use holdfast_tests::{Folder, Server};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+const CLIENTS: usize = 24;
+const WRITES_OF_ONE: usize = 4;
+/// Fewer than are asked for.
+const ROOM: usize = 40;
+
+async fn put(wire: &Wire, path: &str, body: &Value) {
+    wire.post(path, body).await.expect(201);
+}
+
+/// Many clients at once take what is left of a quota, and none of it twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_takes_the_last_of_a_quota_twice() {
+    let folder = Folder::new();
+    let server = Server::start(&folder.join("data"), &["--controllers=-*"]);
+    let wire = Arc::new(Wire::admin(&server));
+    put(&wire, "/api/v1/namespaces", &json!({"metadata": {"name": "q"}})).await;
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/configmaps": ROOM.to_string()}}});
+    put(&wire, "/api/v1/namespaces/q/resourcequotas", &quota).await;
+    let status = json!({"status": {"hard": {"count/configmaps": ROOM.to_string()}, "used": {"count/configmaps": "0"}}});
+    let headers = [("content-type", "application/merge-patch+json")];
+    let path = "/api/v1/namespaces/q/resourcequotas/q/status";
+    wire.send(http::Method::PATCH, path, &headers, status.to_string()).await.expect(200);
+
+    let mut clients = JoinSet::new();
+    for client in 0..CLIENTS {
+        let wire = wire.clone();
+        clients.spawn(async move {
+            let mut made = 0;
+            for write in 0..WRITES_OF_ONE {
+                let name = format!("c{client}-{write}");
+                let answer = wire.post("/api/v1/namespaces/q/configmaps", &json!({"metadata": {"name": name}})).await;
+                match answer.code {
+                    201 => made += 1,
+                    code => {
+                        assert_eq!(code, 403, "{}", answer.text());
+                        assert!(answer.text().contains("exceeded quota: q"), "{}", answer.text());
+                    }
+                }
+            }
+            made
+        });
+    }
+    let made: usize = clients.join_all().await.into_iter().sum();
+    assert_eq!(made, ROOM);
+    let stored = wire.get("/api/v1/namespaces/q/configmaps").await.json();
+    let items = stored["items"].as_array().expect("a list");
+    assert_eq!(items.iter().filter(|item| item["metadata"]["name"] != "kube-root-ca.crt").count(), ROOM);
+    let quota = wire.get("/api/v1/namespaces/q/resourcequotas/q").await.json();
+    assert_eq!(quota["status"]["used"]["count/configmaps"], ROOM.to_string());
+    server.stop();
+}
+
+fn policy(name: &str, mutations: &Value) -> Value {
+    let rules =
+        json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]);
+    json!({"metadata": {"name": name}, "spec": {"reinvocationPolicy": "Never", "mutations": mutations,
+        "matchConstraints": {"resourceRules": rules}, "variables": [{"name": "n", "expression": "size(object.data)"}]}})
+}
+
+/// What a policy has set is told by its name, and what it did is counted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_change_objects_and_are_blamed_for_it() {
+    const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
+    let folder = Folder::new();
+    let server = Server::start(&folder.join("data"), &["--controllers=-*"]);
+    let wire = Wire::admin(&server);
+    let mutations = json!([
+        {"patchType": "ApplyConfiguration", "applyConfiguration":
+            {"expression": "Object{metadata: Object.metadata{?labels: optional.of({'count': string(variables.n)})}}"}},
+        {"patchType": "JSONPatch", "jsonPatch":
+            {"expression": "[JSONPatch{op: 'add', path: '/data/' + jsonpatch.escapeKey('from.policy'), value: object.metadata.labels.count}]"}},
+    ]);
+    put(&wire, &format!("{GROUP}/mutatingadmissionpolicies"), &policy("m", &mutations)).await;
+    let binding = json!({"metadata": {"name": "b"}, "spec": {"policyName": "m"}});
+    put(&wire, &format!("{GROUP}/mutatingadmissionpolicybindings"), &binding).await;
+    let configmaps = "/api/v1/namespaces/default/configmaps";
+    let made = wire.post(configmaps, &json!({"metadata": {"name": "c"}, "data": {"k": "v"}})).await.expect(201).json();
+    assert_eq!(made["metadata"]["labels"], json!({"count": "1"}));
+    assert_eq!(made["data"], json!({"k": "v", "from.policy": "1"}));
+    // Without data there is nowhere to put the key, and the policy has the write fail.
+    let refused = wire.post(configmaps, &json!({"metadata": {"name": "d"}})).await.refused(403, "Invalid");
+    let told = refused["message"].as_str().unwrap_or_default().to_owned();
+    assert!(told.starts_with("policy 'm' with binding 'b' denied request: "), "{told}");
+
+    let metrics = wire.get("/metrics").await.text();
+    for line in [
+        "apiserver_mutating_admission_policy_check_total{policy=\"m\",policy_binding=\"b\",error_type=\"no_error\"} ",
+        "apiserver_mutating_admission_policy_check_duration_seconds_count{policy=\"m\",policy_binding=\"b\",",
+        "apiserver_admission_step_admission_duration_seconds_count{type=\"admit\",operation=\"CREATE\",rejected=\"false\"} ",
+        "apiserver_admission_step_admission_duration_seconds_count{type=\"admit\",operation=\"CREATE\",rejected=\"true\"} ",
+        "apiserver_admission_controller_admission_duration_seconds_count{name=\"MutatingAdmissionPolicy\",type=\"admit\",operation=\"CREATE\",rejected=\"true\"} 1\n",
+    ] {
+        assert!(metrics.contains(line), "no {line} in the metrics");
+    }
+    server.stop();
+    let data = folder.join("data");
+    let arguments =
+        ["blame", "ConfigMap", "c", "-n", "default", "-o", "json", "--data-dir", data.to_str().expect("UTF-8")];
+    let blame: Value = serde_json::from_str(&succeeds(holdfast(arguments))).expect("JSON");
+    let line = |path: &str| {
+        let fields = blame["fields"].as_array().expect("fields");
+        fields.iter().find(|field| field["path"] == path).unwrap_or_else(|| panic!("no {path} in {blame}")).to_string()
+    };
+    assert!(line("metadata.labels.count").contains("policy m with binding b"), "{}", line("metadata.labels.count"));
+    assert!(!line("data.k").contains("policy m"), "{}", line("data.k"));
+}
+
+/// A server that judges images is asked once for what it has said already, and what it cannot say is as configured.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn images_are_judged_elsewhere() {
+    let hooks = Hooks::start().await;
+    let folder = Folder::new();
+    let address = hooks.names.iter().find(|(name, _)| *name == "<hook>").expect("a hook").1.clone();
+    let authority = hooks.names.iter().find(|(name, _)| *name == "<ca>").expect("its authority").1.clone();
+    let kubeconfig = folder.join("images.kubeconfig");
+    let context = json!({"name": "c", "context": {"cluster": "c", "user": "u"}});
+    let cluster = json!({"server": format!("https://{address}/images"), "certificate-authority-data": authority});
+    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [context],
+        "clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": {}}]});
+    std::fs::write(&kubeconfig, config.to_string()).expect("a kubeconfig");
+    let own = json!({"imagePolicy": {"kubeConfigFile": kubeconfig, "retryBackoff": -1, "defaultAllow": true}});
+    let admission = folder.join("admission.yaml");
+    let plugins = json!([{"name": "ImagePolicyWebhook", "configuration": own}]);
+    let document =
+        json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": plugins});
+    std::fs::write(&admission, document.to_string()).expect("a configuration");
+    let file = format!("--admission-control-config-file={}", admission.display());
+    let options = ["--controllers=-*", "--enable-admission-plugins=ImagePolicyWebhook", &file];
+    let server =
+        Server::start(&folder.join("data"), &[&options[..], &["--disable-admission-plugins=ServiceAccount"]].concat());
+    let wire = Wire::admin(&server);
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = |name: &str, image: &str| {
+        let annotations = json!({"a.image-policy.k8s.io/b": "c", "other": "d"});
+        json!({"metadata": {"name": name, "annotations": annotations}, "spec": {"containers": [{"name": "c", "image": image}]}})
+    };
+
+    hooks.behave("/images", json!({"review": {"allowed": true}}));
+    for name in ["a", "b"] {
+        wire.post(pods, &pod(name, "good")).await.expect(201);
+    }
+    let calls = hooks.take_calls();
+    assert_eq!(calls.len(), 1, "{calls:?}");
+    let wanted = json!({"containers": [{"image": "good"}], "annotations": {"a.image-policy.k8s.io/b": "c"}, "namespace": "default"});
+    assert_eq!(calls[0]["body"]["spec"], wanted);
+    assert_eq!(calls[0]["body"]["apiVersion"], "imagepolicy.k8s.io/v1alpha1");
+
+    hooks.behave("/images", json!({"review": {"allowed": false, "reason": "too old"}}));
+    let refused = wire.post(pods, &pod("c", "bad")).await.refused(403, "Forbidden");
+    let why = "pods \"c\" is forbidden: image policy webhook backend denied one or more images: too old";
+    assert_eq!(refused["message"], why);
+
+    hooks.behave("/images", json!({"http": 500, "raw": "{}"}));
+    let made = wire.post(pods, &pod("d", "other")).await.expect(201).json();
+    assert_eq!(made["metadata"]["annotations"]["alpha.image-policy.k8s.io/failed-open"], "true");
+    server.stop();
+}

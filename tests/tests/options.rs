@@ -1,0 +1,503 @@
+//! Options: the sets that common set-ups pass start the server, and each of those about serving does what it says.
+
+use bytes::Bytes;
+use holdfast_tests::authority::{Authority, Pair};
+use holdfast_tests::server::{binary, holdfast, succeeds};
+use holdfast_tests::wire::{Answer, Wire};
+use holdfast_tests::{Folder, Server, eventually};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Options about etcd and about connections to nodes, which are not built.
+const LEFT_OUT: [&str; 3] = ["--etcd-", "--kubelet-", "--egress-selector-"];
+
+/// A running `holdfast apiserver`, which ends with the test.
+struct ApiServer {
+    child: Child,
+    admin: Wire,
+    log: std::path::PathBuf,
+    _folder: Folder,
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl ApiServer {
+    /// Starts it with the options of a file, as a set-up passes them, in a folder with the files that they name.
+    async fn start(set: &str) -> ApiServer {
+        let folder = Folder::new();
+        let (pki, port) = (folder.join("pki"), free_port());
+        std::fs::create_dir_all(&pki).expect("a folder");
+        let (authority, proxies) = (Authority::new("kubernetes"), Authority::new("front-proxy-ca"));
+        std::fs::write(pki.join("ca.crt"), authority.pem()).expect("write");
+        std::fs::write(pki.join("front-proxy-ca.crt"), proxies.pem()).expect("write");
+        let policy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: Metadata\n";
+        std::fs::write(folder.join("audit-policy.yaml"), policy).expect("write");
+        authority.server(&["localhost", "kubernetes.default.svc"]).write(&pki, "apiserver");
+        proxies.client("front-proxy-client", &[]).write(&pki, "front-proxy-client");
+        let account: Pair = authority.client("nobody", &[]);
+        std::fs::write(pki.join("sa.key"), &account.key).expect("write");
+        let text = std::fs::read_to_string(holdfast_tests::folder().join("data/flag-sets").join(set)).expect("a set");
+        let text = text.replace("$PKI", text_of(&pki)).replace("$DIR", text_of(folder.path()));
+        let text = text.replace("$PORT", &port.to_string());
+        let options = text.lines().filter(|line| !LEFT_OUT.iter().any(|left_out| line.starts_with(left_out)));
+        let log = folder.join("log");
+        let child = Command::new(binary())
+            .arg("apiserver")
+            .arg("--data-dir")
+            .arg(folder.join("data"))
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&log).expect("a log"))
+            .spawn()
+            .expect("run holdfast");
+        let admin = Wire {
+            address: format!("127.0.0.1:{port}"),
+            authority: authority.pem().to_owned(),
+            server_name: "localhost".into(),
+            identity: None,
+            token: None,
+            http2: true,
+            tls: rustls::ALL_VERSIONS,
+        };
+        let admin = admin.with_identity(authority.client("kubernetes-admin", &["system:masters"]));
+        let mut server = ApiServer { child, admin, log, _folder: folder };
+        server.wait().await;
+        server
+    }
+
+    async fn wait(&mut self) {
+        loop {
+            let ended = self.child.try_wait().expect("its state");
+            assert!(ended.is_none(), "it ended: {}", self.log());
+            let ready = self.admin.try_send(Method::GET, "/readyz", &[], Default::default()).await;
+            if ready.is_ok_and(|ready| ready.code == 200) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+fn text_of(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+fn start(options: &[&str]) -> (Folder, Server) {
+    let folder = Folder::new();
+    let server = Server::start(folder.path(), options);
+    (folder, server)
+}
+
+#[tokio::test]
+async fn flag_sets_of_common_set_ups_start_the_server() {
+    let sets = ["kubeadm", "kind", "k3s", "local-up", "old-envtest"];
+    for set in sets {
+        let server = ApiServer::start(set).await;
+        server.admin.get("/livez").await.expect(200);
+        let service = server.admin.get("/api/v1/namespaces/default/services/kubernetes").await.expect(200).json();
+        assert_eq!(service["spec"]["ports"][0]["port"], 443, "{set}");
+        let told = server.log().matches("--insecure-port has been deprecated").count();
+        assert_eq!(told, usize::from(set == "old-envtest"), "{set}: {}", server.log());
+    }
+}
+
+/// The table is that of the code; with UPDATE_OPTIONS=1 it is written anew.
+#[test]
+fn the_table_says_what_the_commands_say() {
+    let file = holdfast_tests::folder().join("../docs/OPTIONS.md");
+    let table = succeeds(holdfast(["options"]));
+    if std::env::var_os("UPDATE_OPTIONS").is_some() {
+        std::fs::write(&file, &table).expect("write the table");
+    }
+    let kept = std::fs::read_to_string(&file).expect("docs/OPTIONS.md");
+    assert!(kept == table, "docs/OPTIONS.md is old: run `holdfast options > docs/OPTIONS.md`");
+    let api_server = table.split("\n## ").nth(1).expect("the API server's table");
+    let all = std::fs::read_to_string(holdfast_tests::folder().join("data/options-1.18.txt")).expect("the list");
+    for name in all.lines() {
+        let row = api_server.lines().find(|line| line.starts_with(&format!("| `--{name}` |")));
+        let row = row.unwrap_or_else(|| panic!("--{name} is in no row"));
+        assert!(!row.ends_with("|  |"), "--{name} says nothing of what it does");
+        let may_be_refused = ["etcd-", "kubelet-", "egress-"].iter().any(|left_out| name.starts_with(left_out));
+        assert!(!row.contains("not built") || may_be_refused, "--{name} is refused");
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_refused_at_once_and_by_name() {
+    let folder = Folder::new();
+    let options = [
+        "--cors-allowed-origins=example.com",
+        "--goaway-chance=1",
+        "--endpoint-reconciler-type=ring",
+        "--emulated-version=1.2",
+        "--runtime-config=nonsense.io/v1",
+        "--allow-metric-labels=a",
+        "--peer-ca-file=/nowhere/ca.crt",
+    ];
+    let refused = Server::try_start(folder.path(), &options).err().expect("a refusal");
+    assert_eq!(refused.status.code(), Some(1));
+    for option in [
+        "--cors-allowed-origins",
+        "--goaway-chance",
+        "ring",
+        "1.2",
+        "nonsense.io",
+        "--allow-metric-labels",
+        "/nowhere/ca.crt",
+    ] {
+        assert!(refused.stderr.contains(option), "{option} in {}", refused.stderr);
+    }
+}
+
+#[tokio::test]
+async fn browsers_are_told_who_may_read() {
+    let options =
+        ["--cors-allowed-origins=^https://.*\\.example\\.com$", "--strict-transport-security-directives=max-age=9"];
+    let (_folder, server) = start(&options);
+    let (admin, anonymous) = (Wire::admin(&server), Wire::anonymous(&server));
+    let origin = |origin: &'static str| [("origin", origin)];
+    let allowed = origin("https://a.example.com");
+    let preflight = anonymous.send(Method::OPTIONS, MAPS, &allowed, "").await.expect(204);
+    assert_eq!(preflight.header("access-control-allow-origin"), "https://a.example.com");
+    assert_eq!(preflight.header("access-control-allow-methods"), "POST, GET, OPTIONS, PUT, DELETE, PATCH");
+    assert!(!preflight.header("audit-id").is_empty());
+    let read = admin.send(Method::GET, MAPS, &allowed, "").await.expect(200);
+    assert_eq!(read.header("access-control-expose-headers"), "Date");
+    assert_eq!(read.header("strict-transport-security"), "max-age=9");
+    let other = origin("https://example.org");
+    let read = admin.send(Method::GET, MAPS, &other, "").await.expect(200);
+    assert_eq!(read.header("access-control-allow-origin"), "");
+    anonymous.send(Method::OPTIONS, MAPS, &other, "").await.expect(403);
+    server.stop();
+}
+
+#[tokio::test]
+async fn the_end_comes_in_steps() {
+    let options =
+        ["--shutdown-delay-duration=1s", "--shutdown-send-retry-after", "--shutdown-watch-termination-grace-period=2s"];
+    let (_folder, mut server) = start(&options);
+    let admin = Wire::admin(&server);
+    let mut watches = Vec::new();
+    for _ in 0..3 {
+        watches.push(admin.open(Method::GET, &format!("{MAPS}?watch=1"), &[], Default::default()).await.unwrap());
+    }
+    server.signal("TERM");
+    let unready = eventually(Duration::from_secs(5), || async {
+        let ready = admin.get("/readyz").await;
+        if ready.code == 500 { Ok(ready.text()) } else { Err("it is still ready") }
+    })
+    .await;
+    assert!(unready.contains("[-]shutdown failed"), "{unready}");
+    admin.get(MAPS).await.expect(200);
+    let refused = eventually(Duration::from_secs(5), || async {
+        let answer = admin.get(MAPS).await;
+        if answer.code == 429 { Ok(answer) } else { Err("it still answers") }
+    })
+    .await;
+    assert_eq!(refused.header("retry-after"), "5");
+    assert!(refused.text().contains("shutting down, please try again later"), "{}", refused.text());
+    admin.get("/livez").await.expect(200);
+    assert_eq!(server.wait().code(), Some(0), "{}", server.stderr());
+    drop(watches);
+}
+
+#[tokio::test]
+async fn requests_end_when_their_time_is_over() {
+    let (_folder, server) = start(&["--request-timeout=3s", "--min-request-timeout=1"]);
+    let admin = Wire::admin(&server);
+    admin.get(&format!("{MAPS}?timeout=1s")).await.expect(200);
+    let refused = admin.get(&format!("{MAPS}?timeout=1")).await.refused(400, "BadRequest");
+    let expected = "invalid timeout specified in the request URL - time: missing unit in duration \"1\"";
+    assert_eq!(refused["message"], expected);
+    // It waits for a version that is yet to come, longer than it is given.
+    let late = admin.get(&format!("{MAPS}?resourceVersion=999999&timeout=100ms")).await;
+    let status = late.refused(504, "Timeout");
+    assert_eq!(status["message"], "Timeout: request did not complete within the allotted timeout");
+    // A watch that says nothing of its time lasts a second or two here.
+    let watch = admin.get(&format!("{MAPS}?watch=1")).await.expect(200);
+    assert!(watch.text().contains("kube-root-ca.crt") || watch.text().is_empty(), "{}", watch.text());
+    let metrics = admin.get("/metrics").await.expect(200).text();
+    assert!(value(&metrics, "apiserver_request_terminations_total{component=\"apiserver\",code=\"504\"}") >= 1.0);
+    server.stop();
+}
+
+#[tokio::test]
+async fn an_older_release_is_stood_for() {
+    let (_folder, server) = start(&["--emulated-version=1.18", "--runtime-config=batch/v1beta1=false"]);
+    let admin = Wire::admin(&server);
+    let version = admin.get("/version").await.expect(200).json();
+    assert_eq!((&version["minor"], &version["emulationMinor"]), (&json!("35"), &json!("18")));
+    let groups = admin.get("/apis").await.expect(200).text();
+    assert!(groups.contains("policy/v1beta1") && !groups.contains("\"policy/v1\""), "{groups}");
+    for (path, code) in [
+        ("/apis/policy/v1", 404),
+        ("/apis/policy/v1/poddisruptionbudgets", 404),
+        ("/apis/batch/v1/cronjobs", 404),
+        ("/apis/batch/v1beta1/cronjobs", 404),
+        ("/apis/batch/v2alpha1/cronjobs", 200),
+        ("/apis/extensions/v1beta1/ingresses", 200),
+        ("/apis/apps/v1/deployments", 200),
+    ] {
+        assert_eq!(admin.get(path).await.code, code, "{path}");
+    }
+    let services = admin.get("/apis/apiregistration.k8s.io/v1/apiservices").await.expect(200).text();
+    assert!(services.contains("\"v1.apps\"") && !services.contains("\"v1.policy\""), "{services}");
+    let maps = admin.get("/api/v1/namespaces").await.expect(200).json();
+    assert!(maps["metadata"]["selfLink"].is_string(), "1.18 told where objects are: {}", maps["metadata"]);
+    assert!(admin.get("/statusz").await.text().contains("Emulation version: 1.18\n"));
+    server.stop();
+}
+
+#[tokio::test]
+async fn the_cluster_is_told_of_the_server() {
+    let options = [
+        "--advertise-address=192.0.2.7",
+        "--kubernetes-service-node-port=30443",
+        "--identity-lease-duration-seconds=60",
+        "--endpoint-reconciler-type=master-count",
+        "--apiserver-count=2",
+    ];
+    let folder = Folder::new();
+    let server = Server::start(folder.path(), &options);
+    let admin = Wire::admin(&server);
+    let endpoints = "/api/v1/namespaces/default/endpoints/kubernetes";
+    let slice = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes";
+    let addresses = |endpoints: &Value| endpoints["subsets"][0]["addresses"].clone();
+    assert_eq!(addresses(&admin.get(endpoints).await.json()), json!([{"ip": "192.0.2.7"}]));
+    let service = admin.get("/api/v1/namespaces/default/services/kubernetes").await.expect(200).json();
+    assert_eq!(
+        (&service["spec"]["type"], &service["spec"]["ports"][0]["nodePort"]),
+        (&json!("NodePort"), &json!(30443))
+    );
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+    let leases = admin.get(&format!("{leases}?labelSelector=apiserver.kubernetes.io/identity=kube-apiserver")).await;
+    let leases = leases.expect(200).json();
+    let name = leases["items"][0]["metadata"]["name"].as_str().expect("a lease").to_owned();
+    assert!(name.starts_with("apiserver-") && name.len() == 36, "{name}");
+    assert_eq!(leases["items"][0]["spec"]["leaseDurationSeconds"], 60);
+    server.stop();
+
+    // Another address stands beside the one before it, and then alone.
+    let moved = ["--advertise-address=192.0.2.8", "--endpoint-reconciler-type=master-count", "--apiserver-count=2"];
+    let server = Server::start(folder.path(), &moved);
+    let admin = Wire::admin(&server);
+    assert_eq!(addresses(&admin.get(endpoints).await.json()), json!([{"ip": "192.0.2.7"}, {"ip": "192.0.2.8"}]));
+    let service = admin.get("/api/v1/namespaces/default/services/kubernetes").await.expect(200).json();
+    assert_eq!(service["spec"]["type"], "ClusterIP");
+    server.stop();
+    let server = Server::start(folder.path(), &["--advertise-address=192.0.2.8"]);
+    let admin = Wire::admin(&server);
+    assert_eq!(addresses(&admin.get(endpoints).await.json()), json!([{"ip": "192.0.2.8"}]));
+    let told = admin.get(slice).await.expect(200).json();
+    assert_eq!(told["endpoints"][0]["addresses"], json!(["192.0.2.8"]));
+    assert_eq!(told["endpoints"].as_array().map(Vec::len), Some(1));
+    server.stop();
+    let server = Server::start(folder.path(), &["--advertise-address=192.0.2.9", "--endpoint-reconciler-type=none"]);
+    let admin = Wire::admin(&server);
+    assert_eq!(addresses(&admin.get(endpoints).await.json()), json!([{"ip": "192.0.2.8"}]));
+    server.stop();
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_garbage_collector_that_is_off() {
+    for (option, code) in [("--enable-garbage-collector=false", 404), ("--enable-garbage-collector=true", 200)] {
+        let (_folder, server) = start(&[option]);
+        let admin = Wire::admin(&server);
+        admin.post(MAPS, &json!({"metadata": {"name": "owner"}})).await.expect(201);
+        let owner = format!("{MAPS}/owner");
+        admin.send(Method::DELETE, &format!("{owner}?propagationPolicy=Foreground"), &[], "").await.expect(200);
+        assert_eq!(admin.get(&owner).await.code, code, "{option}");
+        server.stop();
+    }
+}
+
+#[tokio::test]
+async fn the_server_tells_of_itself() {
+    let folder = Folder::new();
+    let socket = folder.join("debug.sock");
+    let options = ["--debug-socket-path", text_of(&socket), "--disable-http2-serving", "--contention-profiling"];
+    let server = Server::start(&folder.join("data"), &options);
+    let admin = Wire { http2: false, ..Wire::admin(&server) };
+    assert!(admin.get("/flagz").await.expect(200).text().contains("\ndisable-http2-serving=true\n"));
+    let flags = admin.get_as("/flagz", "application/json;v=v1alpha1;g=config.k8s.io;as=Flagz").await.expect(200).json();
+    assert_eq!(flags["flags"]["secure-port"], "");
+    assert!(admin.get("/statusz").await.expect(200).text().starts_with("\nkube-apiserver statusz\n"));
+    let refused = admin.get("/debug/pprof/heap").await.expect(501);
+    assert!(refused.text().contains("no Go runtime"), "{}", refused.text());
+    let set = admin.send(Method::PUT, "/debug/flags/v", &[], "4").await.expect(200);
+    assert!(set.text().contains("4"), "{}", set.text());
+    Wire { http2: false, ..Wire::anonymous(&server) }.get("/flagz").await.expect(403);
+    let slis = admin.get("/metrics/slis").await.expect(200).text();
+    assert!(slis.contains("kubernetes_healthcheck{name=\"shutdown\",type=\"readyz\"} 1\n"), "{slis}");
+    let connection = Wire { http2: true, ..Wire::admin(&server) }.connect().await;
+    let spoken = connection.ok().and_then(|stream| stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec));
+    assert_ne!(spoken.as_deref(), Some(&b"h2"[..]));
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).expect("a socket").permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    server.stop();
+    let server = Server::start(&folder.join("data"), &["--profiling=false"]);
+    Wire::admin(&server).get("/debug/pprof/heap").await.expect(404);
+    server.stop();
+}
+
+/// A collector of spans: it keeps the messages that it gets.
+async fn collector() -> (String, Arc<Mutex<Vec<u8>>>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("its address").to_string();
+    let kept: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let seen = kept.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let seen = seen.clone();
+            let service = service_fn(move |request: Request<Incoming>| {
+                let seen = seen.clone();
+                async move {
+                    assert_eq!(request.uri().path(), "/opentelemetry.proto.collector.trace.v1.TraceService/Export");
+                    let body = request.into_body().collect().await?.to_bytes();
+                    seen.lock().unwrap().extend(&body[5..]);
+                    let answer = Full::new(Bytes::from_static(b"\0\0\0\0\0"));
+                    Ok::<_, hyper::Error>(Response::builder().header("grpc-status", "0").body(answer).unwrap())
+                }
+            });
+            let connection = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
+            tokio::spawn(connection);
+        }
+    });
+    (address, kept)
+}
+
+#[tokio::test]
+async fn requests_are_followed_to_a_collector() {
+    let (address, kept) = collector().await;
+    let folder = Folder::new();
+    let file = folder.join("tracing.yaml");
+    let text =
+        format!("apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: {address}\n");
+    std::fs::write(&file, text).expect("write");
+    let server = Server::start(&folder.join("data"), &["--tracing-config-file", text_of(&file)]);
+    let admin = Wire::admin(&server);
+    let parent = [("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")];
+    admin.get(&format!("{MAPS}/unfollowed")).await.expect(404);
+    admin.send(Method::GET, &format!("{MAPS}/followed"), &parent, "").await.expect(404);
+    let sent = eventually(Duration::from_secs(20), || async {
+        let sent = kept.lock().unwrap().clone();
+        if sent.is_empty() { Err("nothing has come") } else { Ok(sent) }
+    })
+    .await;
+    let has = |bytes: &[u8]| sent.windows(bytes.len()).any(|window| window == bytes);
+    assert!(has(b"GET /api/v1/namespaces/{:namespace}/configmaps/{:name}"));
+    assert!(
+        has(&0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c_u128.to_be_bytes())
+            && has(&0xb7ad_6b71_6920_3331_u64.to_be_bytes())
+    );
+    assert!(has(b"/configmaps/followed") && !has(b"/configmaps/unfollowed"));
+    server.stop();
+
+    std::fs::write(
+        &file,
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nsamplingRatePerMillion: -1\n",
+    )
+    .expect("write");
+    let refused = Server::try_start(&folder.join("data"), &["--tracing-config-file", text_of(&file)]).err();
+    let refused = refused.expect("a refusal").stderr;
+    assert!(refused.contains("--tracing-config-file") && refused.contains("samplingRatePerMillion"), "{refused}");
+    let missing = Server::try_start(&folder.join("data"), &["--tracing-config-file=/nowhere.yaml"]).err();
+    assert!(missing.expect("a refusal").stderr.contains("/nowhere.yaml"));
+}
+
+/// Names that the rules, alerts and dashboards of kubernetes-mixin ask an API server for.
+const MIXIN: [&str; 16] = [
+    "aggregator_unavailable_apiservice",
+    "aggregator_unavailable_apiservice_total",
+    "apiserver_client_certificate_expiration_seconds_bucket",
+    "apiserver_client_certificate_expiration_seconds_count",
+    "apiserver_request_duration_seconds_bucket",
+    "apiserver_request_sli_duration_seconds_bucket",
+    "apiserver_request_sli_duration_seconds_count",
+    "apiserver_request_terminations_total",
+    "apiserver_request_total",
+    "go_goroutines",
+    "kubernetes_build_info",
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+    "workqueue_adds_total",
+    "workqueue_depth",
+    "workqueue_queue_duration_seconds_bucket",
+];
+
+/// The value of the first row that begins so.
+fn value(metrics: &str, start: &str) -> f64 {
+    let line = metrics.lines().find(|line| line.starts_with(start));
+    let line = line.unwrap_or_else(|| panic!("{start} is not in {metrics}"));
+    line.rsplit_once(' ').and_then(|(_, value)| value.parse().ok()).expect("a number")
+}
+
+#[tokio::test]
+async fn dashboards_find_what_they_ask_for() {
+    let (_folder, server) = start(&[]);
+    let admin = Wire::admin(&server);
+    let api_service = json!({"metadata": {"name": "v1.nowhere.example"}, "spec": {"group": "nowhere.example", "version": "v1",
+        "groupPriorityMinimum": 1000, "versionPriority": 10, "insecureSkipTLSVerify": true,
+        "service": {"name": "nowhere", "namespace": "default"}}});
+    admin.post("/apis/apiregistration.k8s.io/v1/apiservices", &api_service).await.expect(201);
+    admin.get(&format!("{MAPS}?resourceVersion=999999&timeout=50ms")).await.expect(504);
+    admin.post(MAPS, &json!({"metadata": {"name": "one"}})).await.expect(201);
+    let metrics = eventually(Duration::from_secs(10), || async {
+        let metrics = admin.get("/metrics").await.expect(200).text();
+        let missing: Vec<&str> = MIXIN
+            .into_iter()
+            .filter(|name| {
+                !metrics
+                    .lines()
+                    .any(|line| line.starts_with(&format!("{name}{{")) || line.starts_with(&format!("{name} ")))
+            })
+            .collect();
+        if missing.is_empty() { Ok(metrics) } else { Err(format!("{missing:?} missing in {metrics}")) }
+    })
+    .await;
+    let created = "apiserver_request_total{verb=\"POST\",group=\"\",version=\"v1\",resource=\"configmaps\",subresource=\"\",\
+                   scope=\"resource\",component=\"apiserver\",dry_run=\"\",code=\"201\"}";
+    let before = value(&metrics, created);
+    admin.post(MAPS, &json!({"metadata": {"name": "two"}})).await.expect(201);
+    let after: Answer = admin.get("/metrics").await.expect(200);
+    assert_eq!(value(&after.text(), created), before + 1.0, "it moves");
+    server.stop();
+}
+
+#[tokio::test]
+async fn metrics_are_shown_as_the_operator_wants() {
+    let options =
+        ["--disabled-metrics=holdfast_log_offset", "--allow-metric-labels=apiserver_request_total,verb='GET'"];
+    let (_folder, server) = start(&options);
+    let metrics = Wire::admin(&server).get("/metrics").await.expect(200).text();
+    assert!(!metrics.contains("holdfast_log_offset"));
+    assert!(metrics.contains("apiserver_request_total{verb=\"unexpected\""), "{metrics}");
+    assert!(!metrics.contains("apiserver_request_total{verb=\"POST\""), "{metrics}");
+    server.stop();
+}

@@ -1,0 +1,63 @@
+//! How a server ends: it says so, lets requests in progress finish and watches go, and closes the door.
+
+use crate::transport::Transport;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How often it is looked whether watches have ended.
+const WATCHES_PERIOD: Duration = Duration::from_millis(20);
+
+impl Transport {
+    /// Says that the server will stop: it is no longer ready, so that nobody new is led to it.
+    pub fn leave(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends in the order that the operator wants, and says when nobody need be waited for any more but connections.
+    pub async fn end(&self) {
+        self.leave();
+        if self.manners.send_retry_after {
+            self.refusing.store(true, Ordering::Relaxed);
+            self.stopping.send_replace(true);
+            self.wait_for_requests().await;
+            let watches = async {
+                while self.service.watches() > 0 {
+                    tokio::time::sleep(WATCHES_PERIOD).await;
+                }
+            };
+            let _ = tokio::time::timeout(self.manners.watch_grace, watches).await;
+        }
+        self.stop();
+    }
+
+    /// Waits until requests in progress have their answers, as long as a request may take.
+    pub(crate) async fn wait_for_requests(&self) {
+        self.requests.close();
+        match self.manners.request_timeout {
+            Duration::ZERO => self.requests.wait().await,
+            longest => _ = tokio::time::timeout(longest, self.requests.wait()).await,
+        }
+    }
+
+    /// Ends watches, and then the server, with all its forks.
+    pub fn stop(&self) {
+        self.leave();
+        self.stopping.send_replace(true);
+        self.closing.send_replace(true);
+        if self.place.is_none() {
+            self.live.end_all();
+        }
+    }
+
+    /// When the server stops: one watch after the other, spread evenly over the time that they are given.
+    pub(crate) fn watch_ends(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stopping = self.stopping.subscribe();
+        // Multiples of the golden ratio lie evenly between whole numbers, however many there are.
+        let nth = self.watches_begun.fetch_add(1, Ordering::Relaxed) as f64;
+        let wait = self.manners.watch_grace.mul_f64((nth * 0.618_033_988_749_895).fract());
+        async move {
+            drop(stopping.wait_for(|stopping| *stopping).await);
+            tokio::time::sleep(wait).await;
+        }
+    }
+}

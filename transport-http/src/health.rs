@@ -1,0 +1,157 @@
+//! `/healthz`, `/livez` and `/readyz`: checks by name, and what they come to.
+
+use crate::query::Query;
+use crate::respond::{self, Response};
+use crate::transport::Transport;
+use holdfast_engine::Health;
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Paths of health.
+pub const PATHS: [&str; 3] = ["healthz", "livez", "readyz"];
+
+/// The checks of every server. `etcd` is asked for by those who know where other API servers keep their objects.
+const CHECKS: &[&str] = &["etcd", "log", "ping", "writer"];
+/// What is done once at the start, by the names that Kubernetes has for it.
+const HOOKS: &[&str] = &[
+    "poststarthook/bootstrap",
+    "poststarthook/bootstrap-controller",
+    "poststarthook/rbac/bootstrap-roles",
+    "poststarthook/scheduling/bootstrap-system-priority-classes",
+];
+/// How long the writer may take to answer before it counts as dead.
+const WRITER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How the log is, who writes it, and what else is not as it should be.
+struct Looked {
+    writer: Health,
+    readable: Result<(), String>,
+    /// By the names of their checks.
+    failed: Vec<(String, String)>,
+}
+
+impl Looked {
+    /// Looks at what the checks of a path need that are wanted.
+    async fn look(transport: &Transport, path: &str, wanted: impl Fn(&str) -> bool) -> Looked {
+        let readable = match path {
+            // Many who read, or a slow disk, are nothing that a restart would cure.
+            "livez" => Ok(()),
+            _ => {
+                let log = transport.engine().log().clone();
+                transport.engine().reads().run(move || log.last().map(drop).map_err(|fault| fault.to_string())).await
+            }
+        };
+        let mut failed = Vec::new();
+        // What other processes lack is nothing that a restart would cure, either.
+        for check in transport.checks.iter().filter(|check| path != "livez" && wanted(check.name())) {
+            if let Err(why) = check.check().await {
+                failed.push((check.name().to_owned(), why));
+            }
+        }
+        Looked { writer: transport.engine().health(WRITER_PATIENCE).await, readable, failed }
+    }
+
+    fn writer(&self) -> Result<(), String> {
+        match &self.writer {
+            Health::Dead(why) => Err(why.clone()),
+            Health::Well | Health::ReadOnly(_) => Ok(()),
+        }
+    }
+
+    fn log(&self, path: &str) -> Result<(), String> {
+        match &self.writer {
+            // A full disk is nothing that a restart would cure.
+            Health::ReadOnly(why) if path != "livez" => Err(why.clone()),
+            _ => self.readable.clone(),
+        }
+    }
+}
+
+impl Transport {
+    /// The names of the checks of a path.
+    pub(crate) fn check_names(&self, path: &str) -> impl Iterator<Item = &str> {
+        let own = CHECKS.iter().chain(HOOKS).copied();
+        let stopping = (path == "readyz").then_some("shutdown");
+        own.chain(self.checks.iter().map(|check| check.name())).chain(stopping)
+    }
+
+    fn check(&self, path: &str, log: &Looked, name: &str) -> Result<(), String> {
+        match name {
+            "writer" => log.writer(),
+            "log" => log.log(path),
+            "etcd" => log.writer().and_then(|()| log.log(path)),
+            "shutdown" if self.leaving.load(Ordering::Relaxed) => Err("the server is stopping".into()),
+            hook if HOOKS.contains(&hook) => match *self.ready.borrow() {
+                true => Ok(()),
+                // A start takes its time, and a restart would not shorten it.
+                false if path == "livez" && self.started.elapsed() < self.manners.livez_grace => Ok(()),
+                false => Err("not finished".into()),
+            },
+            _ => match log.failed.iter().find(|(failed, _)| failed == name) {
+                Some((_, why)) => Err(why.clone()),
+                None => Ok(()),
+            },
+        }
+    }
+}
+
+/// Answers a path, or one check of it.
+pub async fn answer(transport: &Transport, path: &str, wanted: &str, query: &Query) -> Response {
+    let is_wanted = |name: &str| match wanted {
+        "" => query.all("exclude").all(|excluded| excluded != name),
+        wanted => wanted == name,
+    };
+    let log = Looked::look(transport, path, is_wanted).await;
+    let check = |name: &str| transport.check(path, &log, name);
+    if !wanted.is_empty() {
+        if !transport.check_names(path).any(|name| name == wanted) {
+            return respond::plain_error(404, "404 page not found");
+        }
+        return match check(wanted) {
+            Ok(()) => respond::text(200, "ok"),
+            Err(why) => respond::text(500, format!("internal server error: {why}\n")),
+        };
+    }
+    let (mut lines, mut failed) = (String::new(), false);
+    let mut unknown: Vec<&str> = query.all("exclude").filter(|name| !name.is_empty()).collect();
+    for name in transport.check_names(path) {
+        if query.all("exclude").any(|excluded| excluded == name) {
+            unknown.retain(|excluded| *excluded != name);
+            _ = writeln!(lines, "[+]{name} excluded: ok");
+            continue;
+        }
+        match check(name) {
+            Ok(()) => _ = writeln!(lines, "[+]{name} ok"),
+            Err(why) => {
+                failed = true;
+                _ = writeln!(lines, "[-]{name} failed: {why}");
+            }
+        }
+    }
+    if !unknown.is_empty() {
+        let names: Vec<String> = unknown.iter().map(|name| format!("{name:?}")).collect();
+        _ = writeln!(lines, "warn: some health checks cannot be excluded: no matches for {}", names.join(","));
+    }
+    match (failed, query.get("verbose").is_some()) {
+        (true, _) => respond::text(500, format!("{lines}{path} check failed\n")),
+        (false, true) => respond::text(200, format!("{lines}{path} check passed\n")),
+        (false, false) => respond::text(200, "ok"),
+    }
+}
+
+/// The text of `/metrics/slis`: whether each check of each path is well.
+pub async fn metrics(transport: &Transport) -> String {
+    let mut text = String::from(
+        "# HELP kubernetes_healthcheck Whether a check of health is well\n# TYPE kubernetes_healthcheck gauge\n",
+    );
+    for path in PATHS {
+        let log = Looked::look(transport, path, |_| true).await;
+        for name in transport.check_names(path) {
+            let well = u8::from(transport.check(path, &log, name).is_ok());
+            _ = writeln!(text, "kubernetes_healthcheck{{name=\"{name}\",type=\"{path}\"}} {well}");
+        }
+    }
+    text.push_str("# EOF\n");
+    text
+}

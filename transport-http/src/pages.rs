@@ -1,0 +1,37 @@
+//! What the process tells of itself to people, on pages that the program around this server has: `/flagz`, `/statusz`,
+//! `/configz` and what is below `/debug`.
+
+use crate::respond::{self, Response};
+use crate::transport::{Head, Transport};
+use http::Method;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use std::sync::Arc;
+
+/// A request whose sender may ask it.
+pub struct Asked<'a> {
+    pub method: &'a Method,
+    pub path: &'a str,
+    pub query: &'a str,
+    pub accept: &'a str,
+    pub body: &'a [u8],
+}
+
+/// What it gets.
+pub struct Page {
+    pub code: u16,
+    pub content_type: &'static str,
+    pub text: String,
+}
+
+/// Answers every path of a page.
+pub type Pages = Arc<dyn Fn(&Asked<'_>) -> Page + Send + Sync>;
+
+/// Has the program answer, if it has pages.
+pub(crate) fn answer(transport: &Transport, head: &Head, path: &str, body: &[u8]) -> Response {
+    let Some(pages) = &transport.pages else { return respond::text(404, "404 page not found\n") };
+    let accept = head.headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let page = pages(&Asked { method: &head.method, path, query: &head.query, accept, body });
+    let mut response = respond::text(page.code, page.text);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(page.content_type));
+    response
+}

@@ -1,0 +1,183 @@
+//! Traces: a span for each request that is followed, in the terms of OpenTelemetry and of W3C's `traceparent`.
+//!
+//! What becomes of spans is somebody else's: here they are begun, ended and handed over.
+
+use crate::route::Route;
+use holdfast_core::authz::User;
+use http::{HeaderMap, Method};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Who may say with a request that it is followed, and as a part of what: others begin a trace of their own.
+const MAY_ASK: [&str; 2] = ["system:masters", "system:monitoring"];
+const MILLION: u64 = 1_000_000;
+
+/// A request from its beginning to its answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Span {
+    pub trace: u128,
+    pub id: u64,
+    /// The span that it is a part of; 0 for none.
+    pub parent: u64,
+    pub name: String,
+    pub began: SystemTime,
+    pub ended: SystemTime,
+    pub code: u16,
+    pub attributes: Vec<(&'static str, String)>,
+}
+
+/// Follows requests.
+#[derive(Clone)]
+pub struct Tracer {
+    /// How many of a million requests are followed of which nobody says so.
+    pub per_million: u32,
+    /// Takes what has ended. It must not wait.
+    pub take: Arc<dyn Fn(Span) + Send + Sync>,
+}
+
+/// What a client says of the trace that its request is a part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Parent {
+    trace: u128,
+    id: u64,
+    sampled: bool,
+}
+
+/// A request that is being followed; it is handed over when it has [ended](Self::end).
+pub struct Following {
+    span: Span,
+    take: Arc<dyn Fn(Span) + Send + Sync>,
+}
+
+impl Tracer {
+    /// Begins to follow a request, if it is one of those that are. Each draw is random.
+    pub fn begin(
+        &self,
+        (method, path, route): (&Method, &str, &Route),
+        headers: &HeaderMap,
+        user: &User,
+        mut draw: impl FnMut() -> u64,
+    ) -> Option<Following> {
+        let may_ask = user.groups.iter().any(|group| MAY_ASK.contains(&group.as_str()));
+        let parent = headers.get("traceparent").and_then(|value| parse(value.to_str().ok()?)).filter(|_| may_ask);
+        let trace = match parent {
+            Some(parent) => parent.trace,
+            None => (u128::from(draw()) << 64 | u128::from(draw())).max(1),
+        };
+        let sampled = match parent {
+            Some(parent) => parent.sampled,
+            // As other servers of a trace decide: by the low bits of its id.
+            None => (trace as u64 >> 1) % MILLION < u64::from(self.per_million),
+        };
+        if !sampled {
+            return None;
+        }
+        let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("").to_owned();
+        let now = SystemTime::now();
+        let span = Span {
+            trace,
+            id: draw().max(1),
+            parent: parent.map_or(0, |parent| parent.id),
+            name: name(method, route),
+            began: now,
+            ended: now,
+            code: 0,
+            attributes: vec![
+                ("http.request.method", method.to_string()),
+                ("url.path", path.to_owned()),
+                ("url.scheme", "https".into()),
+                ("user_agent.original", text("user-agent")),
+            ],
+        };
+        Some(Following { span, take: self.take.clone() })
+    }
+}
+
+impl Following {
+    pub fn end(mut self, code: u16, audit_id: &str) {
+        self.span.ended = SystemTime::now();
+        self.span.code = code;
+        self.span.attributes.push(("audit-id", audit_id.to_owned()));
+        (self.take)(self.span);
+    }
+}
+
+/// `GET /apis/apps/v1/namespaces/{:namespace}/deployments/{:name}`: alike for all objects of a kind.
+fn name(method: &Method, route: &Route) -> String {
+    let Route::Resource { path, .. } = route else { return method.to_string() };
+    let prefix = match path.group.as_str() {
+        "" => format!("/api/{}", path.version),
+        group => format!("/apis/{group}/{}", path.version),
+    };
+    let within = if path.within { "/namespaces/{:namespace}" } else { "" };
+    let one = if path.name.is_empty() { "" } else { "/{:name}" };
+    let part = if path.subresource.is_empty() { String::new() } else { format!("/{}", path.subresource) };
+    format!("{method} {prefix}{within}/{}{one}{part}", path.resource)
+}
+
+/// Reads `00-TRACE-SPAN-FLAGS`; a later version may say more behind that.
+fn parse(text: &str) -> Option<Parent> {
+    let mut parts = text.split('-');
+    let (version, trace, id, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let is_hex = |text: &str, length: usize| {
+        text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let is_well_formed = is_hex(version, 2) && is_hex(trace, 32) && is_hex(id, 16) && is_hex(flags, 2);
+    if !is_well_formed || version == "ff" || version == "00" && parts.next().is_some() {
+        return None;
+    }
+    let trace = u128::from_str_radix(trace, 16).ok().filter(|trace| *trace != 0)?;
+    let id = u64::from_str_radix(id, 16).ok().filter(|id| *id != 0)?;
+    let sampled = u8::from_str_radix(flags, 16).ok()? & 1 == 1;
+    Some(Parent { trace, id, sampled })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+    use std::sync::Mutex;
+
+    const TRACE: u128 = 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c;
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    #[test]
+    fn headers_of_others_are_read_or_left() {
+        assert_eq!(parse(PARENT), Some(Parent { trace: TRACE, id: 0xb7ad_6b71_6920_3331, sampled: true }));
+        assert!(!parse(&format!("{}00", &PARENT[..53])).unwrap().sampled);
+        assert!(parse(&format!("01{}-more", &PARENT[2..])).is_some());
+        for text in ["", "00", &format!("{PARENT}-more"), &PARENT.to_uppercase(), &format!("ff{}", &PARENT[2..])] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+        assert_eq!(parse("00-00000000000000000000000000000000-b7ad6b7169203331-01"), None);
+    }
+
+    #[test]
+    fn the_trusted_say_what_is_followed_and_the_rate_says_the_rest() {
+        let seen: Arc<Mutex<Vec<Span>>> = Arc::default();
+        let kept = seen.clone();
+        let take = Arc::new(move |span| kept.lock().unwrap().push(span));
+        let follow = |per_million: u32, group: &str, parent: Option<&'static str>| {
+            let tracer = Tracer { per_million, take: take.clone() };
+            let headers: HeaderMap = parent
+                .into_iter()
+                .map(|text| (http::HeaderName::from_static("traceparent"), HeaderValue::from_static(text)))
+                .collect();
+            let path = "/apis/apps/v1/namespaces/a/deployments/b/scale";
+            let route = Route::new(&Method::GET, path, false);
+            let following = tracer.begin((&Method::GET, path, &route), &headers, &User::new("jane", &[group]), || 7);
+            following.map(|following| following.end(200, "id"))?;
+            seen.lock().unwrap().pop()
+        };
+        let span = follow(0, "system:masters", Some(PARENT)).expect("it is followed");
+        assert_eq!((span.trace, span.parent, span.code), (TRACE, 0xb7ad_6b71_6920_3331, 200));
+        assert_eq!(span.name, "GET /apis/apps/v1/namespaces/{:namespace}/deployments/{:name}/scale");
+        assert_eq!(follow(0, "system:authenticated", Some(PARENT)), None);
+        let own = follow(1_000_000, "system:authenticated", Some(PARENT)).expect("all are followed");
+        assert_eq!((own.trace, own.parent), (7 << 64 | 7, 0));
+        assert_eq!(follow(3, "x", None), None);
+        assert!(follow(4, "x", None).is_some());
+        let unsampled = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+        assert_eq!(follow(1_000_000, "system:masters", Some(unsampled)), None);
+    }
+}
