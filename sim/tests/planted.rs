@@ -55,27 +55,11 @@ fn every_planted_bug_of_the_scheduler_is_found() {
     assert!(unseen.is_empty(), "nothing finds {unseen:?}");
 }
 
-/// Those of the controllers' mistakes that so few seeds are known to find.
-const CONTROLLERS_BUGS: [holdfast_controllers::planted::Bug; 9] = {
-    use holdfast_controllers::planted::Bug;
-    [
-        Bug::KeepsTheWorst,
-        Bug::CountsTheLeaving,
-        Bug::SurgeUnbounded,
-        Bug::OrderIgnored,
-        Bug::PartitionIgnored,
-        Bug::TaintsIgnored,
-        Bug::HistoryForEver,
-        Bug::CountedTooEarly,
-        Bug::ParallelismIgnored,
-    ]
-};
-
 #[test]
 fn every_planted_bug_of_the_controllers_is_found() {
-    use holdfast_controllers::planted::plant;
+    use holdfast_controllers::planted::{Bug, plant};
     let mut unseen = Vec::new();
-    for bug in CONTROLLERS_BUGS {
+    for bug in Bug::ALL {
         plant(Some(bug));
         let found = (1..=CONTROLLERS_SEEDS).find_map(|seed| Some((seed, simulate(&controllers(seed)).failure?)));
         plant(None);
