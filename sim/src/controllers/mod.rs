@@ -82,7 +82,7 @@ struct Site {
 
 impl Site {
     fn new(seed: u64, trace: bool) -> Site {
-        let (calm, lossy) = (seed % 2 == 1, seed % 4 == 0);
+        let (calm, lossy) = (!seed.is_multiple_of(2), seed.is_multiple_of(4));
         let cluster = Cluster::new();
         let manager = Manager::new(&cluster.trial.state, cluster.trial.now());
         let watch = Watch::new(calm, !lossy);

@@ -1,8 +1,8 @@
 //! What must hold at every version of the log.
 
 use super::cluster::{
-    Cluster, Event, controller, has_condition, has_ended, has_finalizer, is_active, is_available, is_leaving,
-    is_observed, items, name, number, ordinal, text, uid,
+    Cluster, Event, controller, has_condition, has_finalizer, is_active, is_available, is_leaving, is_observed, items,
+    name, number, ordinal, text, uid,
 };
 use super::manager::Manager;
 use super::people::KEPT;
@@ -88,12 +88,14 @@ impl Watch {
                 (pods, bounds(owner).0, sets.iter().all(|set| is_in_step(cluster, set)))
             }
         };
+        let known = number(&owner["status"]["availableReplicas"], 0) + number(&owner["status"]["numberAvailable"], 0);
         let available = pods.into_iter().filter(|pod| is_available(pod)).count() as i64;
         let least = self.least.entry(uid(owner).to_owned()).or_insert(0);
         if !is_observed(owner) {
             *least = (*least).min(wanted);
         } else if in_step {
-            *least = (*least).max(available.min(wanted));
+            // A pod of which the controller has not heard that it is ready counts for nothing, and may go.
+            *least = (*least).max(available.min(known).min(wanted));
         }
         let least = *least;
         ensure(available >= least, || {
@@ -128,7 +130,9 @@ impl Watch {
         let Some(pod) = pod else { return };
         if pod["status"]["phase"] == "Succeeded" {
             self.succeeded.entry(job.to_owned()).or_default().insert(uid(pod).to_owned());
-        } else if is_gone || is_leaving(pod) || has_ended(pod) {
+        }
+        // One that is told to go counts as failed for whoever has not heard yet that it has succeeded.
+        if is_gone || is_leaving(pod) || pod["status"]["phase"] == "Failed" {
             self.ended.entry(job.to_owned()).or_default().insert(uid(pod).to_owned());
         }
     }
