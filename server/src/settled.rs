@@ -72,7 +72,8 @@ impl Row {
     fn arg(&'static self) -> Arg {
         let parser = ValueParser::new(|text: &str| (self.takes)(text).map(|()| text.to_owned()));
         let arg = Arg::new(self.name).long(self.name).value_parser(parser).action(ArgAction::Append).help(self.because);
-        let arg = arg.help_heading("Settled here");
+        // Nobody shall find in the help what is no more; envtest looks there for options that it must then give.
+        let arg = arg.help_heading("Settled here").hide(self.gone);
         match self.form {
             Form::Switch => arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("BOOL"),
             Form::Value => arg.num_args(1).value_name("VALUE"),

@@ -110,10 +110,8 @@ pub fn binding(grant: &Grant<'_>) -> Result<(), Refusal> {
     }
     let rules = match role {
         Some(role) => grant.authorizer.rbac.role_rules(kind, name, grant.namespace).map_err(|_| {
-            // Kubernetes finds ClusterRoles through its own cache, which names them in the singular, and Roles in the
-            // name of what is being written.
-            let resource = if kind == "Role" { "rolebindings" } else { role.resource().1 };
-            Refusal::NotFound(Subject::new(GROUP, resource, name))
+            // It is told of as if it were a binding.
+            Refusal::NotFound(Subject { name: name.to_owned(), ..grant.subject.clone() })
         })?,
         // The rules of the kind refuse it in better words.
         None => Vec::new(),

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 const CORE: &str = "core/src";
 
 /// From low to high. A file, and what it uses, belongs to the longest entry that its path begins with.
-const LAYERS: [&str; 34] = [
+const LAYERS: [&str; 38] = [
     "event",
     "stamp",
     "refusal",
@@ -26,6 +26,8 @@ const LAYERS: [&str; 34] = [
     "wire/protobuf",
     "authz",
     "kinds",
+    // Documents of kinds, that every cluster begins with.
+    "authz/bootstrap_objects",
     // Answers kinds that are only asked.
     "authz/reviews",
     "request",
@@ -42,6 +44,9 @@ const LAYERS: [&str; 34] = [
     // Plans writes, which the rest of `authz` knows nothing of.
     "authz/upkeep",
     "apiservices",
+    "presence",
+    "flowcontrol",
+    "flowcontrol/upkeep",
     "history",
     // What admission asks for and leads to are effects and writes like all others.
     "admission/call",
