@@ -166,7 +166,7 @@ mod tests {
         let patience = |target: &str| {
             let (path, query) = target.split_once('?').unwrap_or((target, ""));
             let query = Query::parse(query);
-            manners.patience(&route(&Method::GET, path, query.flag("watch")), &query).map_err(|why| why.to_string())
+            manners.patience(&route(&Method::GET, path, query.flag("watch")), &query).map_err(|why| why.message())
         };
         let seconds = |seconds| Ok(Some(Duration::from_secs(seconds)));
         assert_eq!(patience("/api/v1/pods"), seconds(60));
