@@ -22,10 +22,40 @@ pub enum Bug {
     TaintsIgnored,
     /// An update of a DaemonSet replaces all pods at once.
     AllAtOnce,
+    /// An update of a StatefulSet goes on though the pod above is not ready.
+    UpdateUnordered,
+    /// Old sets of a Deployment are never forgotten.
+    HistoryForEver,
+    /// A Job counts a pod before its finalizer is off, and once more when that takes a second try.
+    CountedTooEarly,
+    /// A Job makes all pods that it needs at once.
+    ParallelismIgnored,
+    /// A Job goes on however often its pods fail.
+    LimitIgnored,
+    /// What several own goes with the first of them.
+    OneOwnerIsEnough,
+    /// An owner does not wait for what it owns, though it was to go last.
+    OwnersGoFirst,
+    /// What is to be left behind still names its owner when that goes.
+    OrphansForgotten,
+    /// A budget counts pods that are not ready as healthy.
+    UnreadyCountsAsHealthy,
+    /// A budget counts pods that are on their way out as healthy.
+    EvictedPodsCount,
+    /// A CronJob starts a job beside another, though that is forbidden.
+    ForbidIgnored,
+    /// A Service leads to pods that are not ready.
+    LeadsToUnready,
+    /// A job that has finished goes before its time.
+    TimeIgnored,
+    /// A quota goes on counting what is gone.
+    UsedForEver,
+    /// Pods of a node that is gone stay.
+    LostPodsStay,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 8] = [
+    pub const ALL: [Bug; 23] = [
         Bug::KeepsTheWorst,
         Bug::CountsTheLeaving,
         Bug::UnreadyCountsAsAvailable,
@@ -34,6 +64,21 @@ impl Bug {
         Bug::PartitionIgnored,
         Bug::TaintsIgnored,
         Bug::AllAtOnce,
+        Bug::UpdateUnordered,
+        Bug::HistoryForEver,
+        Bug::CountedTooEarly,
+        Bug::ParallelismIgnored,
+        Bug::LimitIgnored,
+        Bug::OneOwnerIsEnough,
+        Bug::OwnersGoFirst,
+        Bug::OrphansForgotten,
+        Bug::UnreadyCountsAsHealthy,
+        Bug::EvictedPodsCount,
+        Bug::ForbidIgnored,
+        Bug::LeadsToUnready,
+        Bug::TimeIgnored,
+        Bug::UsedForEver,
+        Bug::LostPodsStay,
     ];
 }
 

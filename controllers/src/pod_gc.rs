@@ -2,6 +2,7 @@
 //! oldest of very many that have ended.
 
 use crate::Settings;
+use crate::planted::{Bug, planted};
 use crate::subject::Subject;
 use holdfast_world::views::{Node, Pod, pod::Condition};
 use holdfast_world::{
@@ -110,7 +111,7 @@ impl PodCollector {
             None => {
                 let since = *self.away.entry(node.clone()).or_insert(stamp.time);
                 let until = since.plus_seconds(QUARANTINE_SECONDS);
-                if stamp.time < until {
+                if stamp.time < until || planted(Bug::LostPodsStay) {
                     plan.again_at(until);
                 } else {
                     fail_and_remove(pod, Some("PodGC: node no longer exists"), stamp, plan);

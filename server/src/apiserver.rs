@@ -43,8 +43,6 @@ use tokio::task::JoinSet;
 
 /// What a log in memory may take, history and all, when no option says so.
 const MEMORY_MAX: u64 = 64 << 20;
-/// How long a request may take.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long suites that finish a deletion themselves have for it.
 const ENVTEST_NAMESPACE_GRACE: Duration = Duration::from_secs(2);
 
@@ -381,7 +379,7 @@ fn fairness(args: &Args) -> Result<Option<Duration>> {
              something positive"
         );
     }
-    Ok(Some(REQUEST_TIMEOUT / 4))
+    Ok(Some(args.serving.request_timeout / 4))
 }
 
 /// Whether everything is allowed to everybody: then nobody is let in without saying who it is, as in Kubernetes.

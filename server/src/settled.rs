@@ -14,23 +14,16 @@ use std::net::IpAddr;
 /// Options of one command, as clap takes them.
 #[derive(Debug, Clone)]
 pub struct Settled<T> {
-    given: Vec<&'static Row>,
+    /// Those that were given and whose users are told.
+    gone: Vec<&'static Row>,
     of: PhantomData<T>,
 }
 
 impl<T> Settled<T> {
-    /// Tells once of the options that say something about what is no more, because Kubernetes has given it up, too.
+    /// Tells once of the options that say something about what is no more.
     pub fn warn(&self) {
-        for row in self.given.iter().filter(|row| row.gone) {
+        for row in &self.gone {
             tracing::warn!("Flag --{} has been deprecated, it has no effect: {}", row.name, row.because);
-        }
-    }
-
-    /// Says in one line which options were given to no effect.
-    pub fn warn_of_all(&self) {
-        let names: Vec<&str> = self.given.iter().map(|row| row.name).collect();
-        if !names.is_empty() {
-            tracing::warn!("without effect here, see --help: --{}", names.join(", --"));
         }
     }
 }
@@ -63,7 +56,7 @@ const fn row(name: &'static str, form: Form, takes: fn(&str) -> Result<(), Strin
     Row { name, form, takes, because, gone: false }
 }
 
-/// One that Kubernetes has given up.
+/// One that Kubernetes has given up, or that is about what is not here: who gives it is told once.
 const fn gone(name: &'static str, form: Form, takes: fn(&str) -> Result<(), String>, because: &'static str) -> Row {
     Row { name, form, takes, because, gone: true }
 }
@@ -83,7 +76,8 @@ impl Row {
 impl<T: Options> clap::FromArgMatches for Settled<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let is_given = |row: &&Row| matches.value_source(row.name) == Some(ValueSource::CommandLine);
-        Ok(Settled { given: T::OPTIONS.iter().filter(is_given).collect(), of: PhantomData })
+        let gone = T::OPTIONS.iter().filter(|row| row.gone).filter(is_given).collect();
+        Ok(Settled { gone, of: PhantomData })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -368,8 +362,7 @@ mod tests {
         let manager =
             Manager::try_parse_from(["holdfast", "--cluster-name=c", "--pv-recycler-minimum-timeout-nfs", "9"]);
         let manager = manager.expect("options that are settled");
-        let names: Vec<&str> = manager.settled.given.iter().map(|row| row.name).collect();
-        assert_eq!(names, ["cluster-name", "pv-recycler-minimum-timeout-nfs"]);
+        assert_eq!(manager.settled.given, ["cluster-name", "pv-recycler-minimum-timeout-nfs"]);
         for refused in [
             "--enable-leader-migration",
             "--leader-migration-config=f",
@@ -409,7 +402,7 @@ mod tests {
     #[test]
     fn what_kubernetes_gave_up_is_told_of() {
         let cli = Cli::parse_from(["holdfast", "--insecure-port=0", "--watch-cache=true", "--cloud-provider="]);
-        let names: Vec<&str> = cli.api_server.given.iter().filter(|row| row.gone).map(|row| row.name).collect();
+        let names: Vec<&str> = cli.api_server.gone.iter().map(|row| row.name).collect();
         assert_eq!(names, ["cloud-provider", "insecure-port"]);
     }
 

@@ -1,7 +1,7 @@
 //! `holdfast sim`: runs simulations by seed, and says how to run a failed one again.
 
 use crate::shrink::shrink;
-use crate::world::{Failure, Plan, Report, simulate};
+use crate::world::{Failure, Plan, Report, Scene, simulate};
 use anyhow::{Context, Result, bail, ensure};
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
@@ -30,6 +30,8 @@ enum Mode {
     Meta(Scope),
     /// Simulate the scheduler instead: pods and nodes that come and go, schedulers that die, and two at once.
     Scheduling(Scope),
+    /// Simulate the controllers instead: people, nodes and pods around a manager that hears late, is refused and dies.
+    Controllers(Scope),
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -75,10 +77,11 @@ fn minutes(text: &str) -> Result<Duration> {
 
 /// Runs the simulations and tells what came of them; an error when one failed.
 pub fn run(args: Args) -> Result<()> {
-    let (scope, twice, scheduling) = match args.mode {
-        Some(Mode::Meta(scope)) => (scope, true, false),
-        Some(Mode::Scheduling(scope)) => (scope, false, true),
-        None => (args.scope, false, false),
+    let (scope, twice, scene) = match args.mode {
+        Some(Mode::Meta(scope)) => (scope, true, Scene::Server),
+        Some(Mode::Scheduling(scope)) => (scope, false, Scene::Scheduling),
+        Some(Mode::Controllers(scope)) => (scope, false, Scene::Controllers),
+        None => (args.scope, false, Scene::Server),
     };
     if let (Some(only), Some(seeds)) = (&scope.only, &scope.seeds) {
         ensure!(seeds.start() == seeds.end(), "--only is for a single seed: say --seeds {}", seeds.start());
@@ -88,7 +91,7 @@ pub fn run(args: Args) -> Result<()> {
     // A panic within the engine is told as the failure that it is.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let runner = Runner::new(scope, twice, scheduling);
+    let runner = Runner::new(scope, twice, scene);
     let outcome = runner.run();
     std::panic::set_hook(hook);
     outcome
@@ -97,7 +100,7 @@ pub fn run(args: Args) -> Result<()> {
 struct Runner {
     scope: Scope,
     twice: bool,
-    scheduling: bool,
+    scene: Scene,
     started: Instant,
     next: AtomicU64,
     last: u64,
@@ -115,7 +118,7 @@ struct Totals {
 }
 
 impl Runner {
-    fn new(scope: Scope, twice: bool, scheduling: bool) -> Runner {
+    fn new(scope: Scope, twice: bool, scene: Scene) -> Runner {
         let seeds = scope.seeds.clone().unwrap_or(match scope.minutes {
             Some(_) => 1..=u64::MAX - 1,
             None => 1..=SEEDS,
@@ -123,7 +126,7 @@ impl Runner {
         Runner {
             scope,
             twice,
-            scheduling,
+            scene,
             started: Instant::now(),
             next: AtomicU64::new(*seeds.start()),
             last: *seeds.end(),
@@ -168,8 +171,8 @@ impl Runner {
     fn plan(&self, seed: u64) -> Plan {
         let Scope { steps, clients, only, trace, .. } = self.scope.clone();
         let trace = trace || self.twice;
-        let scheduling = self.scheduling;
-        Plan { steps: steps as usize, clients: clients.into(), only, trace, scheduling, ..Plan::new(seed) }
+        let scene = self.scene;
+        Plan { steps: steps as usize, clients: clients.into(), only, trace, scene, ..Plan::new(seed) }
     }
 
     fn one(&self, seed: u64) {
@@ -212,9 +215,10 @@ impl Runner {
 pub fn account(plan: &Plan, failure: &Failure, shrinks: bool) -> String {
     let Failure { step, why } = failure;
     let mut told = format!("seed {} fails at step {step}: {why}\n", plan.seed);
-    let (what, clients) = match plan.scheduling {
-        true => (" scheduling", String::new()),
-        false => ("", format!(" --clients {}", plan.clients)),
+    let (what, clients) = match plan.scene {
+        Scene::Scheduling => (" scheduling", String::new()),
+        Scene::Controllers => (" controllers", String::new()),
+        Scene::Server => ("", format!(" --clients {}", plan.clients)),
     };
     let again = format!("holdfast sim{what} --seeds {} --steps {}{clients}", plan.seed, plan.steps);
     if !shrinks || plan.only.is_some() {
@@ -292,7 +296,12 @@ mod tests {
 
     #[test]
     fn what_can_be_run_is() {
-        for line in ["--seeds 5 --steps 100", "--seeds 1..4 --jobs 2 --steps 50", "meta --seeds 1..2 --steps 50"] {
+        for line in [
+            "--seeds 5 --steps 100",
+            "--seeds 1..4 --jobs 2 --steps 50",
+            "meta --seeds 1..2 --steps 50",
+            "controllers --seeds 1 --steps 50",
+        ] {
             run(parse(line).expect(line)).expect(line);
         }
         run(parse("--minutes 0.001 --steps 50").expect("an end")).expect("an end");

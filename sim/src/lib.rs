@@ -12,6 +12,7 @@
 mod act;
 mod clock;
 mod command;
+mod controllers;
 mod coverage;
 mod custom;
 mod disk;
@@ -38,4 +39,4 @@ pub use command::{Args, account, run};
 pub use coverage::{Coverage, Mark};
 pub use disk::Sabotage;
 pub use shrink::shrink;
-pub use world::{Failure, Plan, Report, simulate};
+pub use world::{Failure, Plan, Report, Scene, simulate};

@@ -1,6 +1,7 @@
 //! The simulated world: one server, its disk, clients, watchers and readers, and one small step after another.
 
 use crate::clock::SimulatedClock;
+use crate::controllers;
 use crate::coverage::{self, Coverage, Mark, saw};
 use crate::disk::{Disk, Sabotage};
 use crate::door;
@@ -61,12 +62,19 @@ pub struct Plan {
     pub clients: usize,
     pub watchers: usize,
     pub sabotage: Sabotage,
-    /// Whether it is about the scheduler, in a world of its own.
-    pub scheduling: bool,
+    pub scene: Scene,
     /// Only these steps of all; `None`: every one.
     pub only: Option<Vec<u32>>,
     /// Whether every step is told in words, which takes time.
     pub trace: bool,
+}
+
+/// What is simulated; each has a world of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scene {
+    Server,
+    Scheduling,
+    Controllers,
 }
 
 impl Plan {
@@ -80,7 +88,7 @@ impl Plan {
             clients: Self::CLIENTS,
             watchers: 8,
             sabotage: Sabotage::None,
-            scheduling: false,
+            scene: Scene::Server,
             only: None,
             trace: false,
         }
@@ -110,8 +118,10 @@ pub struct Failure {
 /// Runs one simulation to its end, or to the first violation.
 pub fn simulate(plan: &Plan) -> Report {
     coverage::take();
-    if plan.scheduling {
-        return scheduling::simulate(plan);
+    match plan.scene {
+        Scene::Server => {}
+        Scene::Scheduling => return scheduling::simulate(plan),
+        Scene::Controllers => return controllers::simulate(plan),
     }
     let mut world = World::new(plan.clone());
     // An assertion that fails within the engine is a finding like any other.

@@ -2,7 +2,7 @@
 
 use clap::{Args as _, Command, FromArgMatches};
 use holdfast_engine::planted::{Bug, plant};
-use holdfast_sim::{Args, Plan, account, run, simulate};
+use holdfast_sim::{Args, Plan, Scene, account, run, simulate};
 
 /// How many simulations a bug may hide in.
 const SEEDS: u64 = 300;
@@ -10,7 +10,13 @@ const SEEDS: u64 = 300;
 const SCHEDULING_SEEDS: u64 = 60;
 
 fn scheduling(seed: u64) -> Plan {
-    Plan { scheduling: true, steps: 400, ..Plan::new(seed) }
+    Plan { scene: Scene::Scheduling, steps: 400, ..Plan::new(seed) }
+}
+
+const CONTROLLERS_SEEDS: u64 = 60;
+
+fn controllers(seed: u64) -> Plan {
+    Plan { scene: Scene::Controllers, steps: 1000, ..Plan::new(seed) }
 }
 
 #[test]
@@ -38,6 +44,24 @@ fn every_planted_bug_of_the_scheduler_is_found() {
     for bug in Bug::ALL {
         plant(Some(bug));
         let found = (1..=SCHEDULING_SEEDS).find_map(|seed| Some((seed, simulate(&scheduling(seed)).failure?)));
+        plant(None);
+        match found {
+            None => unseen.push(bug),
+            Some((seed, failure)) => {
+                println!("{bug:?} is found at seed {seed}, step {}: {}", failure.step, failure.why)
+            }
+        }
+    }
+    assert!(unseen.is_empty(), "nothing finds {unseen:?}");
+}
+
+#[test]
+fn every_planted_bug_of_the_controllers_is_found() {
+    use holdfast_controllers::planted::{Bug, plant};
+    let mut unseen = Vec::new();
+    for bug in Bug::ALL {
+        plant(Some(bug));
+        let found = (1..=CONTROLLERS_SEEDS).find_map(|seed| Some((seed, simulate(&controllers(seed)).failure?)));
         plant(None);
         match found {
             None => unseen.push(bug),

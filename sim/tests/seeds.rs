@@ -1,12 +1,14 @@
 //! A bounded number of simulations on every run; `holdfast sim --seeds 1..100000` runs as many as one likes.
 
-use holdfast_sim::{Coverage, Plan, Report, Sabotage, simulate};
+use holdfast_sim::{Coverage, Plan, Report, Sabotage, Scene, simulate};
 
 /// How many simulations every run takes. They must do all that a simulation is there for.
 const SEEDS: u64 = 400;
 /// The same for the scheduler.
 const SCHEDULING_SEEDS: u64 = 60;
 const SCHEDULING_STEPS: usize = 400;
+/// And for the controllers.
+const CONTROLLERS_SEEDS: u64 = 40;
 
 /// Runs a simulation that is to find nothing.
 fn clean(seed: u64, steps: usize) -> Report {
@@ -48,7 +50,7 @@ fn the_oracles_find_nothing() {
 fn the_oracles_of_scheduling_find_nothing() {
     let mut commands = 0;
     for seed in 1..=SCHEDULING_SEEDS {
-        let report = simulate(&Plan { scheduling: true, steps: SCHEDULING_STEPS, ..Plan::new(seed) });
+        let report = simulate(&Plan { scene: Scene::Scheduling, steps: SCHEDULING_STEPS, ..Plan::new(seed) });
         if let Some(failure) = &report.failure {
             let again = format!("holdfast sim scheduling --seeds {seed} --steps {SCHEDULING_STEPS}");
             panic!("seed {seed} fails at step {}: {}\n  rerun: {again}", failure.step, failure.why);
@@ -58,9 +60,26 @@ fn the_oracles_of_scheduling_find_nothing() {
     assert!(commands > SCHEDULING_SEEDS * 50, "{commands}");
 }
 
+/// Managers die, pods fail, people change their minds, and all is as they want it in the end.
+#[test]
+fn the_oracles_of_controllers_find_nothing() {
+    let mut commands = 0;
+    for seed in 1..=CONTROLLERS_SEEDS {
+        let report = simulate(&Plan { scene: Scene::Controllers, ..Plan::new(seed) });
+        if let Some(failure) = &report.failure {
+            let again = format!("holdfast sim controllers --seeds {seed}");
+            panic!("seed {seed} fails at step {}: {}\n  rerun: {again}", failure.step, failure.why);
+        }
+        commands += report.commands;
+    }
+    assert!(commands > CONTROLLERS_SEEDS * 100, "{commands}");
+}
+
 #[test]
 fn a_seed_does_the_same_twice() {
-    let scheduled = |seed| simulate(&Plan { trace: true, scheduling: true, steps: 200, ..Plan::new(seed) });
+    let controlled = |seed| simulate(&Plan { trace: true, scene: Scene::Controllers, steps: 400, ..Plan::new(seed) });
+    assert_eq!(controlled(1), controlled(1));
+    let scheduled = |seed| simulate(&Plan { trace: true, scene: Scene::Scheduling, steps: 200, ..Plan::new(seed) });
     assert_eq!(scheduled(1), scheduled(1));
     let traced = |seed| simulate(&Plan { trace: true, ..Plan::new(seed) });
     for seed in [1, 2, 3, 1_000_003] {

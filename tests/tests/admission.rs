@@ -104,7 +104,8 @@ async fn policies_change_objects_and_are_blamed_for_it() {
     }
     server.stop();
     let data = folder.join("data");
-    let arguments = ["blame", "ConfigMap", "c", "-n", "default", "--json", "--data-dir", data.to_str().expect("UTF-8")];
+    let arguments =
+        ["blame", "ConfigMap", "c", "-n", "default", "-o", "json", "--data-dir", data.to_str().expect("UTF-8")];
     let blame: Value = serde_json::from_str(&succeeds(holdfast(arguments))).expect("JSON");
     let line = |path: &str| {
         let fields = blame["fields"].as_array().expect("fields");

@@ -21,16 +21,16 @@ const AGREED: &[(&str, usize)] = &[
     ("authn-webhook-oidc", 18),
     ("authz-webhook-flags", 1),
     ("authz-webhooks", 10),
-    ("default", 414),
-    ("default2", 1),
-    ("default3", 0),
+    ("default", 436),
+    ("default2", 2),
+    ("default3", 1),
     ("eventrate", 2),
     ("node", 11),
     ("plugins1", 11),
     ("psa-config", 6),
     ("quota-config", 4),
     ("tokens", 0),
-    ("typecheck", 4),
+    ("typecheck", 5),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -117,10 +117,9 @@ impl Builder {
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
         let authenticator = Arc::new(authenticator);
-        let (tokens, meters, watch_min) = (authenticator.clone(), self.meters, self.watch_min);
-        let fairness = self.fairness;
-        let service =
-            Service::new(engine, Options { limits, fairness, tokens, auditor, meters, authorities, watch_min });
+        let (tokens, meters, fairness, watch_min) = (authenticator.clone(), self.meters, self.fairness, self.watch_min);
+        let options = Options { limits, fairness, tokens, auditor, meters, authorities, watch_min };
+        let service = Service::new(engine, options);
         Arc::new(Transport {
             service,
             authenticator,

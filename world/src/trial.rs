@@ -44,6 +44,8 @@ pub struct Trial {
     pub answers: BTreeMap<String, Value>,
     /// Whether what a review asks about is allowed.
     pub allows: fn(&Value) -> bool,
+    /// What was committed, oldest first, where somebody wants to know.
+    changes: Option<Vec<state::Change>>,
 }
 
 /// An Event that a controller wants written, and who tells it.
@@ -83,6 +85,7 @@ impl Trial {
             user: Actor { user: Arc::new(User::new("jane", &["system:masters"])), field_manager: "jane" },
             answers: BTreeMap::new(),
             allows: |_| false,
+            changes: None,
         };
         for name in ["default", "kube-system"] {
             trial.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
@@ -122,6 +125,11 @@ impl Trial {
     pub fn world(&self, controller: &str) -> &World {
         let found = self.members.iter().find(|member| member.driver.controller(0).name() == controller);
         found.unwrap_or_else(|| panic!("there is no {controller}")).driver.world()
+    }
+
+    /// What was committed since this was asked last, oldest first. Nothing is kept before the first time.
+    pub fn take_changes(&mut self) -> Vec<state::Change> {
+        self.changes.replace(Vec::new()).unwrap_or_default()
     }
 
     /// Lets time pass, without running anything.
@@ -411,7 +419,8 @@ impl Trial {
 
 /// The server's part: judging and storing.
 impl Trial {
-    fn act(&mut self, action: &Action, actor: &Actor) -> Result<Value, Refusal> {
+    /// One request of anybody; null where an object is gone with it.
+    pub fn act(&mut self, action: &Action, actor: &Actor) -> Result<Value, Refusal> {
         if let Some((resource, key, _)) = action.absent.iter().find(|absent| self.is_there(absent)) {
             return Err(Refusal::stale(format!("{resource} {key} is there")));
         }
@@ -421,7 +430,7 @@ impl Trial {
     }
 
     /// What a GET of this path answers.
-    fn read(&self, path: &str) -> Result<Value, Refusal> {
+    pub fn read(&self, path: &str) -> Result<Value, Refusal> {
         let no_such_path = || Refusal::from(&holdfast_core::Refusal::NoSuchPath);
         let request = request::get(&self.state.registry, path, &self.user).ok_or_else(no_such_path)?;
         let entry = list::get(&self.state, &request).map_err(|refusal| Refusal::from(&refusal))?;
@@ -469,7 +478,8 @@ impl Trial {
             for member in &mut self.members {
                 member.see(&self.state, change.kind, &change.key, entry, self.now);
             }
-            entries.push(change.entry);
+            entries.push(change.entry.clone());
+            self.changes.iter_mut().for_each(|changes| changes.push(change.clone()));
         }
         Ok(match decision.answer {
             Answer::Written { index, .. } => entries[index].document(),

@@ -12,7 +12,7 @@ impl Sync<'_> {
             self.tell_progress();
             return STOP;
         }
-        if self.is_complete_as_told() {
+        if self.is_complete_as_told() && !planted(Bug::HistoryForEver) {
             self.forget_old_sets();
         }
         self.tell_progress();

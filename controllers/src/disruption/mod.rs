@@ -6,6 +6,7 @@ mod expected;
 mod tests;
 
 use crate::answers::{self, Answers, Ask};
+use crate::planted::{Bug, planted};
 use crate::subject::Subject;
 use expected::Expected;
 pub(crate) use expected::selector_text;
@@ -151,8 +152,10 @@ fn plan_budget(budget: Seen<'_, PodDisruptionBudget>, pods: &[Seen<'_, Pod>], ex
         }
     };
     let disrupted = disrupted(budget, pods, now, &mut plan);
-    let is_healthy =
-        |pod: &&Seen<'_, Pod>| pod.is_ready() && !pod.meta().is_deleting() && !disrupted.contains_key(&pod.meta().name);
+    let is_staying = |pod: &&Seen<'_, Pod>| {
+        !pod.meta().is_deleting() && !disrupted.contains_key(&pod.meta().name) || planted(Bug::EvictedPodsCount)
+    };
+    let is_healthy = |pod: &&Seen<'_, Pod>| is_staying(pod) && (pod.is_ready() || planted(Bug::UnreadyCountsAsHealthy));
     let healthy = pods.iter().filter(is_healthy).count() as i64;
     let allowed = if expected > 0 { (healthy - desired).max(0) } else { 0 };
     let action = subject.status(|status| {

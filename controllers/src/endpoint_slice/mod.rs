@@ -7,6 +7,7 @@ mod packing;
 #[cfg(test)]
 mod tests;
 
+use crate::planted::{Bug, planted};
 use crate::services::{self, Triggers};
 use crate::settings::Settings;
 use crate::subject::Subject;
@@ -234,7 +235,8 @@ fn ports(service: Seen<'_, Service>, pod: Seen<'_, Pod>) -> Vec<EndpointPort> {
 
 fn endpoint(service: Seen<'_, Service>, pod: Seen<'_, Pod>, node: Option<Seen<'_, Node>>, family: &str) -> Endpoint {
     let (serving, terminating) = (pod.is_ready(), pod.meta().is_deleting());
-    let ready = service.spec.publish_not_ready_addresses || serving && !terminating;
+    let serves = serving || planted(Bug::LeadsToUnready);
+    let ready = service.spec.publish_not_ready_addresses || serves && !terminating;
     let zone = node.and_then(|node| node.meta().label(ZONE)).filter(|zone| !zone.is_empty());
     Endpoint {
         addresses: services::addresses(pod, family == "IPv6").map(str::to_owned).collect(),

@@ -9,6 +9,7 @@ mod references;
 #[cfg(test)]
 mod tests;
 
+use crate::planted::{Bug, planted};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Meta, Note, Object, Owner, Plan, Propagation, Resource, Stamp, Verb, World,
 };
@@ -94,7 +95,8 @@ fn collect(world: &World, resource: &Resource, object: &Object) -> Plan {
         return plan;
     }
     let absent = references.absent();
-    if references.is_there(|found| matches!(found, Found::Solid)) {
+    let is_kept = references.is_there(|found| matches!(found, Found::Solid));
+    if is_kept && !(planted(Bug::OneOwnerIsEnough) && !references.are_all_solid()) {
         let lost = |owner: &Owner| references.is_lost(owner);
         if object.meta.owner_references.iter().any(lost) {
             let patch = without_owners(object, |owner| owner["uid"].as_str().is_some_and(|uid| references.loses(uid)));
@@ -141,7 +143,7 @@ fn orphan(world: &World, resource: &Resource, object: &Object) -> Plan {
     };
     let mut actions: Vec<Action> = world
         .owned_by(&object.meta.uid)
-        .filter(|(_, owned)| owned.meta.uid != object.meta.uid)
+        .filter(|(_, owned)| owned.meta.uid != object.meta.uid && !planted(Bug::OrphansForgotten))
         .map(|(resource, owned)| release((resource, owned)))
         .collect();
     while !actions.is_empty() {
@@ -159,7 +161,7 @@ fn finish_foreground(world: &World, resource: &Resource, object: &Object) -> Pla
     let is_blocking = |owned: &Object| {
         owned.meta.owner_references.iter().any(|owner| owner.uid == *uid && owner.block_owner_deletion)
     };
-    match dependents(world, object).filter(|owned| is_blocking(owned)).count() {
+    match dependents(world, object).filter(|owned| is_blocking(owned) && !planted(Bug::OwnersGoFirst)).count() {
         0 => plan.then(Action::new(resource, object.key(), without_finalizer(object, FOREGROUND))),
         count => plan.left.push(format!("{count} objects that it owns have to go first")),
     }

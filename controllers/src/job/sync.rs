@@ -5,6 +5,7 @@ use super::members::{self, Member, Mould, TRACKING, untrack};
 use super::policy::{self, Verdict};
 use super::tracking::Tracking;
 use crate::claim::{self, Claims};
+use crate::planted::{Bug, planted};
 use crate::pods;
 use crate::subject::Subject;
 use holdfast_world::views::pod::Condition;
@@ -208,6 +209,7 @@ impl<'w> Sync<'w> {
             }
         }
         let limit = spec.backoff_limit.unwrap_or(i64::from(i32::MAX));
+        let limit = if planted(Bug::LimitIgnored) { i64::MAX } else { limit };
         let restarts = self.restarts();
         if self.failed > limit || restarts > 0 && restarts >= limit && spec.template.spec.restart_policy == "OnFailure"
         {
@@ -289,6 +291,7 @@ impl<'w> Sync<'w> {
             _ if spec.suspend => 0,
             None if self.succeeded > 0 => self.active,
             None => parallelism,
+            Some(completions) if planted(Bug::ParallelismIgnored) => (completions - self.succeeded).max(0),
             Some(completions) => (completions - self.succeeded).min(parallelism).max(0),
         };
         let completions = self.is_indexed().then(|| self.completions());

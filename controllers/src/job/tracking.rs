@@ -3,6 +3,7 @@
 use super::indexes::Indexes;
 use super::members::{Member, untrack};
 use super::sync::{End, Sync};
+use crate::planted::{Bug, planted};
 use crate::subject::count;
 use holdfast_world::views::batch::Uncounted;
 use holdfast_world::views::pod::Condition;
@@ -48,7 +49,7 @@ impl<'w> Tracking<'w> {
         let tracked: BTreeSet<&str> = tracked.map(Member::uid).collect();
         let clean = |uids: &mut Vec<String>| {
             let before = uids.len();
-            uids.retain(|uid| tracked.contains(uid.as_str()));
+            uids.retain(|uid| tracked.contains(uid.as_str()) && !planted(Bug::CountedTooEarly));
             (before - uids.len()) as i64
         };
         self.succeeded += clean(&mut self.uncounted.succeeded);

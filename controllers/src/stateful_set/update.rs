@@ -34,7 +34,7 @@ impl<'w> Sync<'w> {
                 self.delete(*pod);
                 return STOP;
             }
-            if !self.is_healthy(*pod) {
+            if !self.is_healthy(*pod) && !planted(Bug::UpdateUnordered) {
                 return STOP;
             }
         }

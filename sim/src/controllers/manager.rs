@@ -1,0 +1,249 @@
+//! All controllers in one process, as the runtime drives them: they hear of each change some time after it happened, of
+//! one kind in order and of several out of step, and their actions are carried out one at a time.
+
+use super::cluster::{Cluster, Event};
+use crate::random::Dice;
+use bytes::Bytes;
+use holdfast_controllers::Settings;
+use holdfast_controllers::settings::NodeSettings;
+use holdfast_core::kinds::KindId;
+use holdfast_core::object::meta;
+use holdfast_core::state::State;
+use holdfast_world::request::{resource_of, version_of};
+use holdfast_world::{
+    Action, Actor, BackOff, Came, Driver, Key, Outcome, Plan, Refusal, Refused, Resource, Stamp, Step, Task, Text,
+    Time, Verb, Written,
+};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Nodes say nothing of themselves here, and stay well.
+const FOR_EVER_SECONDS: i64 = 100 * 365 * 86_400;
+const WORKERS: usize = 2;
+
+pub struct Manager {
+    pub driver: Driver,
+    actors: Vec<Actor>,
+    /// As what, and in which version, objects of a kind are shown.
+    shown: BTreeMap<KindId, (Resource, Option<usize>)>,
+    news: BTreeMap<KindId, VecDeque<News>>,
+    works: Vec<Work>,
+    /// Every key that was planned.
+    pub known: BTreeSet<(usize, Key)>,
+    plans: u64,
+}
+
+struct News {
+    key: Key,
+    bytes: Option<Bytes>,
+    version: u64,
+}
+
+/// A plan that is being carried out.
+struct Work {
+    member: usize,
+    key: Key,
+    steps: VecDeque<Step>,
+    written: Vec<Written>,
+    refused: Vec<Refused>,
+    again: Option<Time>,
+    unready: bool,
+    is_last: bool,
+}
+
+/// An action that is about to be carried out.
+pub struct Due {
+    work: usize,
+    pub controller: &'static str,
+    pub action: Action,
+}
+
+impl Manager {
+    /// One that has just started: it knows all that is there.
+    pub fn new(state: &State, now: Time) -> Manager {
+        let nodes = NodeSettings {
+            monitor_grace_seconds: FOR_EVER_SECONDS,
+            startup_grace_seconds: FOR_EVER_SECONDS,
+            ..NodeSettings::default()
+        };
+        let mut driver = Driver::new();
+        let mut actors = Vec::new();
+        for controller in holdfast_controllers::all(&Settings { nodes, ..Settings::default() }) {
+            actors.push(Actor::of(controller.as_ref()));
+            driver.add(controller, WORKERS, BackOff::default());
+        }
+        let mut shown = BTreeMap::new();
+        for resource in driver.resources() {
+            if let Some((kind, version)) = state.registry.find(resource.group(), resource.version(), resource.plural())
+            {
+                shown.insert(kind, (resource.clone(), Some(version)));
+            }
+        }
+        for (id, kind) in state.registry.iter().filter(|(_, kind)| kind.stored && !kind.expires) {
+            shown.entry(id).or_insert_with(|| (resource_of(kind), None));
+        }
+        let (news, works, known) = Default::default();
+        let mut manager = Manager { driver, actors, shown, news, works, known, plans: 0 };
+        for (id, (resource, version)) in &manager.shown {
+            let kind = state.kind(*id);
+            let objects = state.scan(*id, "", None).map(|(key, entry)| {
+                let (namespace, name) = meta::split_key(key);
+                let bytes = version.map_or_else(|| entry.json.clone(), |version| entry.json_in(kind, version));
+                (Key::new(namespace.unwrap_or_default(), name), bytes, entry.offset.0)
+            });
+            manager.driver.replace(resource, objects.collect(), state.offset.0, now);
+        }
+        manager.driver.complete();
+        manager
+    }
+
+    /// Will hear of this some time.
+    pub fn tell(&mut self, state: &State, event: &Event) {
+        let Some((_, version)) = self.shown.get(&event.kind) else { return };
+        let bytes = event.entry.as_ref().map(|entry| match version {
+            Some(version) => entry.json_in(state.kind(event.kind), *version),
+            None => entry.json.clone(),
+        });
+        let news = News { key: event.key.clone(), bytes, version: event.version };
+        self.news.entry(event.kind).or_default().push_back(news);
+    }
+
+    /// Hears the oldest news of some kind, whichever.
+    pub fn hear(&mut self, dice: &mut Dice, now: Time) -> Option<String> {
+        let kinds: Vec<KindId> = self.news.iter().filter(|(_, news)| !news.is_empty()).map(|(kind, _)| *kind).collect();
+        if kinds.is_empty() {
+            return None;
+        }
+        let kind = kinds[dice.below(kinds.len())];
+        let News { key, bytes, version } = self.news.get_mut(&kind)?.pop_front()?;
+        let (resource, _) = self.shown.get(&kind)?;
+        let told = format!("{resource} {key} at {version}");
+        self.driver.change(resource, key, bytes, version, now);
+        self.driver.settle();
+        Some(told)
+    }
+
+    /// Makes the next plan. An error where the plan itself breaks what it knows.
+    pub fn turn(&mut self, cluster: &Cluster) -> Result<Option<String>, String> {
+        self.plans += 1;
+        let (time, seed) = (cluster.trial.now(), self.plans);
+        let Some(Task { member, key, plan }) = self.driver.take(|| Stamp { time, seed }) else { return Ok(None) };
+        let controller = self.driver.controller(member).name();
+        let told = format!("{controller} plans {key}");
+        self.known.insert((member, key.clone()));
+        if controller == "garbage-collector-controller" {
+            self.check_foreground(&key, &plan)?;
+        }
+        if plan.is_idle() {
+            let outcome = Outcome { failed: plan.unready, again: plan.again, ..Outcome::default() };
+            self.driver.done(member, key, outcome, time);
+        } else if !plan.asks.is_empty() || !plan.reviews.is_empty() {
+            for path in &plan.asks {
+                self.driver.answered(member, &key, path, cluster.trial.read(path));
+            }
+            for review in &plan.reviews {
+                let mut answer = review.clone();
+                answer["status"] = json!({"allowed": false});
+                self.driver.reviewed(member, &key, review, Ok(answer));
+            }
+            self.driver.done(member, key, Outcome { again: Some(time), ..Outcome::default() }, time);
+        } else {
+            let Plan { steps, again, unready, .. } = plan;
+            let (written, refused) = Default::default();
+            let steps = steps.into_iter().filter(|step| !step.is_empty()).collect();
+            self.works.push(Work { member, key, steps, written, refused, again, unready, is_last: false });
+        }
+        Ok(Some(told))
+    }
+
+    /// An owner that waits for what it owns is let go of only when the world shows nothing of that any more.
+    fn check_foreground(&self, key: &Key, plan: &Plan) -> Result<(), String> {
+        let world = self.driver.world();
+        let Some((_, owner)) = world.by_uid(&key.name) else { return Ok(()) };
+        let waits = owner.meta.is_deleting() && owner.meta.has_finalizer("foregroundDeletion");
+        if !waits || plan.steps.iter().all(Vec::is_empty) {
+            return Ok(());
+        }
+        let blocks = |object: &holdfast_world::Object| {
+            let mut owners = object.meta.owner_references.iter();
+            owners.any(|of| of.uid == owner.meta.uid && of.block_owner_deletion)
+        };
+        match world.owned_by(&owner.meta.uid).find(|(_, owned)| blocks(owned)) {
+            Some((_, owned)) => Err(format!("{} is let go of while {} is there", owner.meta.name, owned.meta.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// One of the actions that are due, whichever.
+    pub fn due(&mut self, dice: &mut Dice) -> Option<Due> {
+        if self.works.is_empty() {
+            return None;
+        }
+        let work = dice.below(self.works.len());
+        let Work { member, steps, .. } = &mut self.works[work];
+        let step = steps.front_mut()?;
+        let action = step.swap_remove(dice.below(step.len()));
+        Some(Due { work, controller: self.driver.controller(*member).name(), action })
+    }
+
+    pub fn actor(&self, due: &Due) -> &Actor {
+        &self.actors[self.works[due.work].member]
+    }
+
+    /// Learns what came of an action.
+    pub fn answer(&mut self, due: Due, answer: Result<Value, Refusal>, stamp: Stamp) {
+        let work = &mut self.works[due.work];
+        match answer {
+            Ok(object) => work.written.push(written(due.action, &object)),
+            Err(refusal) => work.refused.push(Refused { action: due.action, refusal }),
+        }
+        if work.steps.front().is_some_and(Vec::is_empty) {
+            work.steps.pop_front();
+            if !work.refused.is_empty() {
+                work.steps.clear();
+            }
+        }
+        if work.steps.is_empty() {
+            let work = self.works.swap_remove(due.work);
+            self.finish(work, stamp);
+        }
+    }
+
+    fn finish(&mut self, mut work: Work, stamp: Stamp) {
+        if !work.refused.is_empty() && !work.is_last {
+            let after = self.driver.refused(work.member, &work.key, &work.refused, stamp);
+            work.is_last = true;
+            work.again = work.again.into_iter().chain(after.again).min();
+            work.steps = after.steps.into_iter().filter(|step| !step.is_empty()).collect();
+            if !work.steps.is_empty() {
+                return self.works.push(work);
+            }
+        }
+        let Work { member, key, written, refused, again, unready, .. } = work;
+        let failed = unready || !refused.is_empty();
+        self.driver.done(member, key, Outcome { written, failed, again }, stamp.time);
+    }
+
+    /// What a manager that dies now has under way.
+    pub fn under_way(&mut self) -> Vec<(Actor, Action)> {
+        let works = std::mem::take(&mut self.works).into_iter();
+        let actions = works.filter_map(|mut work| Some((work.member, work.steps.pop_front()?)));
+        actions
+            .flat_map(|(member, step)| step.into_iter().map(move |action| (member, action)))
+            .map(|(member, action)| (self.actors[member].clone(), action))
+            .collect()
+    }
+}
+
+fn written(action: Action, object: &Value) -> Written {
+    let Action { resource, key, subresource, verb, .. } = action;
+    let came = match (&verb, object) {
+        (Verb::Delete { uid, .. }, Value::Null) => Came::Gone(uid.clone().unwrap_or_default()),
+        (_, Value::Null) => Came::Gone(Text::default()),
+        _ if matches!(subresource, "" | "status") => Came::Version(version_of(object)),
+        _ => Came::Nothing,
+    };
+    let name = object["metadata"]["name"].as_str().unwrap_or(&key.name);
+    let key = Key::new(&key.namespace, name);
+    Written { resource, key, came }
+}

@@ -1,0 +1,330 @@
+//! The controllers under simulation: a cluster in memory, people who change their minds, pods that run and end by dice,
+//! and one manager with all controllers that may die between any two steps.
+//!
+//! The manager hears of each change some time after it happened, of several kinds out of step. Its actions are carried
+//! out one at a time among everything else, some are refused, and what a dead one had under way may still happen before
+//! the next one looks. Half of the seeds are calm: nothing but controllers and evictions takes pods away there, so that
+//! a rollout must keep its bounds at every version. When everything has come to rest, the cluster is as people want it.
+
+mod cluster;
+mod machine;
+mod manager;
+mod oracle;
+mod people;
+mod rest;
+
+use crate::oracle::{Verdict, ensure};
+use crate::random::{Dice, step_seed};
+use crate::world::{Failure, Plan, Report};
+use cluster::Cluster;
+use holdfast_world::{Action, Actor, Refusal, Stamp, Verb};
+use machine::Mood;
+use manager::{Due, Manager};
+use oracle::Watch;
+use people::Deed;
+use serde_json::Value;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// How long everything may take to come to rest: longer than any back-off, and how often it is waited for.
+const REST_SECONDS: i64 = 3600;
+const ROUNDS_MAX: usize = 400;
+/// How much may happen at one time before it counts as never quiet.
+const BUSY_MAX: usize = 20_000;
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Hear,
+    Turn,
+    CarryOut,
+    Run,
+    People,
+    Wait,
+    Die,
+}
+
+const STEPS: [(usize, Step); 7] = [
+    (300, Step::Hear),
+    (300, Step::Turn),
+    (350, Step::CarryOut),
+    (300, Step::Run),
+    (50, Step::People),
+    (40, Step::Wait),
+    (4, Step::Die),
+];
+
+/// Runs one simulation to its end, or to the first violation.
+pub fn simulate(plan: &Plan) -> Report {
+    let mut site = Site::new(plan.seed, plan.trace);
+    let only = plan.only.as_deref();
+    let outcome = catch_unwind(AssertUnwindSafe(|| site.live(plan.steps, only))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        Err(format!("panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words")))
+    });
+    let failure = outcome.err().map(|why| Failure { step: site.step, why });
+    let Site { trace, cluster, deaths, .. } = site;
+    let (commands, events) = (cluster.commands, cluster.trial.state.offset.0);
+    Report { trace: trace.unwrap_or_default(), commands, events, crashes: deaths, failure, ..Report::default() }
+}
+
+struct Site {
+    seed: u64,
+    dice: Dice,
+    cluster: Cluster,
+    manager: Manager,
+    watch: Watch,
+    calm: bool,
+    /// Whether a controller may hear of a failure that was none.
+    lossy: bool,
+    step: usize,
+    deaths: u64,
+    trace: Option<Vec<String>>,
+}
+
+impl Site {
+    fn new(seed: u64, trace: bool) -> Site {
+        let (calm, lossy) = (seed % 2 == 1, seed % 4 == 0);
+        let cluster = Cluster::new();
+        let manager = Manager::new(&cluster.trial.state, cluster.trial.now());
+        let watch = Watch::new(calm, !lossy);
+        let (dice, trace) = (Dice::new(seed), trace.then(Vec::new));
+        Site { seed, dice, cluster, manager, watch, calm, lossy, step: 0, deaths: 0, trace }
+    }
+
+    fn live(&mut self, steps: usize, only: Option<&[u32]>) -> Verdict {
+        for object in people::founded(&mut self.dice) {
+            self.cluster.trial.create(object);
+        }
+        self.publish()?;
+        for step in 1..=steps {
+            if only.is_some_and(|only| !only.contains(&(step as u32))) {
+                continue;
+            }
+            self.step = step;
+            self.dice = Dice::new(step_seed(self.seed, step as u64));
+            let step = self.dice.weighted(&STEPS);
+            self.take(step)?;
+        }
+        self.step = steps + 1;
+        self.rest()
+    }
+
+    fn note(&mut self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:5} {}", self.step, line()));
+        }
+    }
+
+    fn stamp(&self) -> Stamp {
+        Stamp { time: self.cluster.trial.now(), seed: self.cluster.commands }
+    }
+
+    fn take(&mut self, step: Step) -> Verdict {
+        match step {
+            Step::Hear => {
+                for _ in 0..1 + self.dice.below(8) {
+                    self.hear();
+                }
+            }
+            Step::Turn => {
+                for _ in 0..1 + self.dice.below(8) {
+                    self.turn()?;
+                }
+            }
+            Step::CarryOut => {
+                for _ in 0..1 + self.dice.below(3) {
+                    self.carry_out(true)?;
+                }
+            }
+            Step::Run => return self.run_one(),
+            Step::People => return self.people(),
+            Step::Wait => {
+                let millis = self.dice.pick(&[100, 1000, 20_000]);
+                let millis = self.dice.below(millis) as i64;
+                self.cluster.trial.pass_millis(millis);
+            }
+            Step::Die => return self.die(),
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self) -> bool {
+        let now = self.cluster.trial.now();
+        let Some(told) = self.manager.hear(&mut self.dice, now) else { return false };
+        self.note(|| format!("the manager hears of {told}"));
+        true
+    }
+
+    fn turn(&mut self) -> Result<bool, String> {
+        let Some(told) = self.manager.turn(&self.cluster)? else { return Ok(false) };
+        self.note(|| told);
+        Ok(true)
+    }
+
+    fn carry_out(&mut self, may_fail: bool) -> Result<bool, String> {
+        let Some(due) = self.manager.due(&mut self.dice) else { return Ok(false) };
+        let fails = may_fail && self.dice.chance(5);
+        let happens = !fails || (self.lossy && self.dice.chance(50));
+        let actor = self.manager.actor(&due).clone();
+        let answer = match happens {
+            true => self.act(due.controller, &due.action, Some(&actor))?,
+            false => Err(broken()),
+        };
+        let answer = if fails { Err(broken()) } else { answer };
+        let Due { controller, action, .. } = &due;
+        self.note(|| format!("{controller} {}: {}", shown(action), told(&answer)));
+        let stamp = self.stamp();
+        self.manager.answer(due, answer, stamp);
+        Ok(true)
+    }
+
+    /// One request, and what all others see of it.
+    fn act(&mut self, who: &str, action: &Action, actor: Option<&Actor>) -> Result<Result<Value, Refusal>, String> {
+        let judged = self.watch.may_delete(&self.cluster, who, action, self.cluster.trial.now());
+        let answer = self.cluster.act(action, actor);
+        if answer.is_ok() {
+            judged.map_err(|why| format!("{why} by the {who}"))?;
+        }
+        self.publish()?;
+        Ok(answer)
+    }
+
+    fn publish(&mut self) -> Verdict {
+        while let Some(event) = self.cluster.next_event() {
+            self.manager.tell(&self.cluster.trial.state, &event);
+            self.watch.see(&self.cluster, &self.manager, &event)?;
+        }
+        Ok(())
+    }
+
+    fn mood(&self) -> Mood {
+        if self.calm { Mood::Calm } else { Mood::Wild }
+    }
+
+    fn run_one(&mut self) -> Verdict {
+        let mood = self.mood();
+        let pods: Vec<&Value> = self.cluster.all("pods").collect();
+        if pods.is_empty() {
+            return Ok(());
+        }
+        let pod = pods[self.dice.below(pods.len())];
+        match machine::next(&self.cluster, &mut self.dice, pod, mood) {
+            Some(action) => self.somebody(&action),
+            None => Ok(()),
+        }
+    }
+
+    /// Somebody who is no controller does something, or is refused.
+    fn somebody(&mut self, action: &Action) -> Verdict {
+        let answer = self.act("", action, None)?;
+        self.note(|| format!("somebody {}: {}", shown(action), told(&answer)));
+        Ok(())
+    }
+
+    fn people(&mut self) -> Verdict {
+        match people::draw(&self.cluster, &mut self.dice, self.seed, self.step, self.calm) {
+            None => Ok(()),
+            Some(Deed::Create(object)) => self.create(object),
+            Some(Deed::Act(action)) if action.subresource == "eviction" => self.evict(&action),
+            Some(Deed::Act(action)) => self.somebody(&action),
+        }
+    }
+
+    fn create(&mut self, object: Value) -> Verdict {
+        self.cluster.commands += 1;
+        let answer = self.cluster.trial.try_create(object.clone());
+        self.note(|| format!("somebody creates {object}: {}", told(&answer)));
+        self.publish()
+    }
+
+    /// A pod that is ready goes only as far as its budget goes.
+    fn evict(&mut self, action: &Action) -> Verdict {
+        let pod = self.cluster.get("pods", &action.key);
+        let counts = self.calm && pod.is_some_and(cluster::is_available);
+        let answer = self.act("", action, None)?;
+        self.note(|| format!("somebody {}: {}", shown(action), told(&answer)));
+        let is_kept = |pod: &&Value| pod["metadata"]["labels"]["app"] == people::KEPT && cluster::is_available(pod);
+        let left = self.cluster.all("pods").filter(is_kept).count() as i64;
+        let is_broken = counts && answer.is_ok() && left < people::KEPT_REPLICAS - 1;
+        ensure(!is_broken, || format!("a pod over budget is evicted: {left} are left"))
+    }
+
+    /// The manager dies. What it had under way happens before another looks, or never.
+    fn die(&mut self) -> Verdict {
+        self.note(|| "the manager dies".to_owned());
+        self.deaths += 1;
+        for (actor, action) in self.manager.under_way() {
+            if self.dice.chance(50) {
+                let answer = self.act("", &action, Some(&actor))?;
+                self.note(|| format!("it had begun to {}: {}", shown(&action), told(&answer)));
+            }
+        }
+        self.manager = Manager::new(&self.cluster.trial.state, self.cluster.trial.now());
+        Ok(())
+    }
+
+    /// Nothing new happens, and everything that is under way comes to its end.
+    fn rest(&mut self) -> Verdict {
+        for deed in people::settle(&self.cluster) {
+            match deed {
+                Deed::Create(object) => self.create(object)?,
+                Deed::Act(action) => self.somebody(&action)?,
+            }
+        }
+        let end = self.cluster.trial.now().plus_seconds(REST_SECONDS);
+        for _ in 0..ROUNDS_MAX {
+            self.finish()?;
+            let now = self.cluster.trial.now();
+            let Some(next) = self.manager.driver.next_time().filter(|next| *next <= end) else { break };
+            self.cluster.trial.pass_millis(next.millis_since(now).max(1));
+        }
+        rest::check(&self.cluster, &mut self.manager)
+    }
+
+    /// Everything that can happen at this time does.
+    fn finish(&mut self) -> Verdict {
+        for _ in 0..BUSY_MAX {
+            let busy = self.hear() || self.turn()? || self.carry_out(false)? || self.run_all()?;
+            if !busy {
+                return Ok(());
+            }
+        }
+        Err("controllers are never quiet".to_owned())
+    }
+
+    fn run_all(&mut self) -> Result<bool, String> {
+        let pods: Vec<Value> = self.cluster.all("pods").cloned().collect();
+        let mut busy = false;
+        for pod in pods {
+            let pod = self.cluster.get("pods", &cluster::key(&pod)).cloned();
+            let next = pod.and_then(|pod| machine::next(&self.cluster, &mut self.dice, &pod, Mood::Kind));
+            if let Some(action) = next {
+                self.somebody(&action)?;
+                busy = true;
+            }
+        }
+        Ok(busy)
+    }
+}
+
+fn broken() -> Refusal {
+    Refusal { code: 500, reason: "InternalError".into(), message: "it broke".into(), causes: Vec::new() }
+}
+
+fn shown(action: &Action) -> String {
+    let (verb, body) = match &action.verb {
+        Verb::Create(body) => ("creates", body.to_string()),
+        Verb::Update(body) => ("updates", body.to_string()),
+        Verb::MergePatch(body) | Verb::StrategicPatch(body) | Verb::JsonPatch(body) | Verb::Apply(body) => {
+            ("patches", body.to_string())
+        }
+        Verb::Delete { propagation, .. } => ("deletes", format!("{propagation:?}")),
+    };
+    format!("{verb} {} {} {} {body}", action.resource, action.key, action.subresource)
+}
+
+fn told(answer: &Result<Value, Refusal>) -> &str {
+    match answer {
+        Ok(_) => "done",
+        Err(refusal) => &refusal.message,
+    }
+}

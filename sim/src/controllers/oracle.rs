@@ -1,0 +1,284 @@
+//! What must hold at every version of the log.
+
+use super::cluster::{
+    Cluster, Event, controller, has_condition, has_ended, has_finalizer, is_active, is_available, is_leaving,
+    is_observed, items, name, number, ordinal, text, uid,
+};
+use super::manager::Manager;
+use super::people::KEPT;
+use crate::oracle::{Verdict, ensure};
+use holdfast_world::{Action, Time, Verb};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
+
+/// What was seen so far, by uids.
+pub struct Watch {
+    /// Whether pods go by what controllers and evictions do alone.
+    calm: bool,
+    /// Whether controllers learn what became of their actions: one that does not may make a pod twice.
+    exact: bool,
+    /// How many pods there may be: of the newest spec, and of those before it until a controller has acted on it.
+    most: BTreeMap<String, i64>,
+    /// How many pods were available since the spec that asks for them was acted on.
+    least: BTreeMap<String, i64>,
+    succeeded: BTreeMap<String, BTreeSet<String>>,
+    ended: BTreeMap<String, BTreeSet<String>>,
+    /// Owners, and what they are to leave behind.
+    left: BTreeSet<(String, String)>,
+}
+
+impl Watch {
+    pub fn new(calm: bool, exact: bool) -> Watch {
+        let (most, least, succeeded, ended, left) = Default::default();
+        Watch { calm, exact, most, least, succeeded, ended, left }
+    }
+
+    pub fn see(&mut self, cluster: &Cluster, manager: &Manager, event: &Event) -> Verdict {
+        self.see_orphaning(cluster, manager, event);
+        let (before, after) = (event.before.as_deref(), event.after.as_deref());
+        match (event.plural.as_str(), after) {
+            ("pods", _) => self.pod(cluster, before, after),
+            ("deployments", Some(deployment)) => {
+                self.bound(deployment, bounds(deployment).1);
+                self.keeps_available(cluster, deployment)
+            }
+            ("replicasets", Some(set)) => {
+                self.bound(set, number(&set["spec"]["replicas"], 1));
+                self.surges(cluster, before, set)
+            }
+            ("jobs", Some(job)) => self.job(cluster, before, job),
+            _ => Ok(()),
+        }
+    }
+
+    fn bound(&mut self, object: &Value, bound: i64) {
+        let most = self.most.entry(uid(object).to_owned()).or_insert(bound);
+        *most = if is_observed(object) { bound } else { bound.max(*most) };
+    }
+
+    /// All sets of a Deployment together are never larger than it may surge.
+    fn surges(&self, cluster: &Cluster, before: Option<&Value>, set: &Value) -> Verdict {
+        let size = |set: &Value| number(&set["spec"]["replicas"], 1);
+        let Some(deployment) = cluster.deployment_of(set).filter(|found| !is_leaving(found)) else { return Ok(()) };
+        let grew = before.map_or(0, size) < size(set);
+        if !self.exact || !grew {
+            return Ok(());
+        }
+        let sum: i64 = cluster.controlled("replicasets", uid(deployment)).map(size).sum();
+        let most = self.most.get(uid(deployment)).copied().unwrap_or(i64::MAX);
+        ensure(sum <= most, || format!("sets ask for more pods than their deployment may have: {sum} of {most}"))
+    }
+
+    /// Where nothing else takes pods away, a rollout leaves as many available as it must.
+    fn keeps_available(&mut self, cluster: &Cluster, owner: &Value) -> Verdict {
+        if !self.calm || is_leaving(owner) || name(owner) == KEPT {
+            return Ok(());
+        }
+        let (pods, wanted, in_step): (Vec<&Value>, i64, bool) = match text(&owner["kind"]) {
+            "DaemonSet" => {
+                let nodes = cluster.all("nodes").filter(|node| items(&node["spec"]["taints"]).next().is_none()).count();
+                (cluster.controlled("pods", uid(owner)).collect(), nodes as i64 - 1, true)
+            }
+            _ => {
+                let sets: Vec<&Value> = cluster.controlled("replicasets", uid(owner)).collect();
+                let pods = sets.iter().flat_map(|set| cluster.controlled("pods", uid(set))).collect();
+                (pods, bounds(owner).0, sets.iter().all(|set| is_in_step(cluster, set)))
+            }
+        };
+        let available = pods.into_iter().filter(|pod| is_available(pod)).count() as i64;
+        let least = self.least.entry(uid(owner).to_owned()).or_insert(0);
+        if !is_observed(owner) {
+            *least = (*least).min(wanted);
+        } else if in_step {
+            *least = (*least).max(available.min(wanted));
+        }
+        let least = *least;
+        ensure(available >= least, || {
+            format!("fewer pods are available than a rollout must leave: {available} of {least} of {}", name(owner))
+        })
+    }
+
+    fn pod(&mut self, cluster: &Cluster, before: Option<&Value>, after: Option<&Value>) -> Verdict {
+        let Some(owner) = after.or(before).and_then(controller) else { return Ok(()) };
+        let owner_uid = text(&owner["uid"]);
+        if owner["kind"] == "Job" {
+            self.note_end(owner_uid, after.or(before), after.is_none());
+        }
+        let Some(owner) = cluster.by_uid(owner_uid) else { return Ok(()) };
+        let leaves = before.is_some_and(|pod| !is_leaving(pod));
+        match (before, after) {
+            (None, Some(pod)) => self.made(cluster, owner, pod)?,
+            (Some(_), Some(pod)) if leaves && is_leaving(pod) => self.taken(cluster, owner, pod)?,
+            _ => {}
+        }
+        match text(&owner["kind"]) {
+            "DaemonSet" => self.keeps_available(cluster, owner),
+            "ReplicaSet" => match cluster.deployment_of(owner) {
+                Some(deployment) => self.keeps_available(cluster, deployment),
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    fn note_end(&mut self, job: &str, pod: Option<&Value>, is_gone: bool) {
+        let Some(pod) = pod else { return };
+        if pod["status"]["phase"] == "Succeeded" {
+            self.succeeded.entry(job.to_owned()).or_default().insert(uid(pod).to_owned());
+        } else if is_gone || is_leaving(pod) || has_ended(pod) {
+            self.ended.entry(job.to_owned()).or_default().insert(uid(pod).to_owned());
+        }
+    }
+
+    /// A controller has made a pod.
+    fn made(&self, cluster: &Cluster, owner: &Value, pod: &Value) -> Verdict {
+        if !self.exact || is_leaving(owner) {
+            return Ok(());
+        }
+        let active = || cluster.controlled("pods", uid(owner)).filter(|pod| is_active(pod));
+        let too_many = |most: i64| {
+            let count = active().count() as i64;
+            ensure(count <= most, || format!("a pod too many is made: {count} of {most} for {}", name(owner)))
+        };
+        match text(&owner["kind"]) {
+            "ReplicaSet" => too_many(self.most.get(uid(owner)).copied().unwrap_or(i64::MAX)),
+            "Job" => too_many(number(&owner["spec"]["parallelism"], 1)),
+            "StatefulSet" if self.calm && owner["spec"]["podManagementPolicy"] == "OrderedReady" => {
+                let below = active().filter(|other| ordinal(other) < ordinal(pod) && is_available(other)).count();
+                let wanted = ordinal(pod);
+                ensure(below as i64 == wanted, || {
+                    format!("a pod is made before those below it are ready: {}", name(pod))
+                })
+            }
+            "DaemonSet" if self.calm => {
+                let node = node_of(pod);
+                let taints = cluster.named("nodes", node).map(|node| &node["spec"]["taints"]).unwrap_or(&Value::Null);
+                ensure(items(taints).next().is_none(), || {
+                    format!("a daemon is made on a node that repels it: {node}")
+                })?;
+                let here = active().filter(|pod| node_of(pod) == node).count();
+                ensure(here == 1, || format!("several daemons are made for one node: {here} for {node}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Somebody has told a pod to go.
+    fn taken(&self, cluster: &Cluster, owner: &Value, pod: &Value) -> Verdict {
+        let is_meant = self.calm && owner["kind"] == "StatefulSet" && !is_leaving(owner) && is_observed(owner);
+        let replicas = number(&owner["spec"]["replicas"], 1);
+        if !is_meant || ordinal(pod) >= replicas {
+            return Ok(());
+        }
+        let partition = number(&owner["spec"]["updateStrategy"]["rollingUpdate"]["partition"], 0);
+        ensure(ordinal(pod) >= partition, || format!("a pod below the partition is replaced: {}", name(pod)))?;
+        let above = cluster
+            .controlled("pods", uid(owner))
+            .filter(|other| (ordinal(pod) + 1..replicas).contains(&ordinal(other)) && is_available(other));
+        let above = above.count() as i64;
+        ensure(above == replicas - 1 - ordinal(pod), || {
+            format!("a pod is replaced before those above it are ready: {}", name(pod))
+        })
+    }
+
+    fn job(&self, cluster: &Cluster, before: Option<&Value>, job: &Value) -> Verdict {
+        let (status, spec) = (&job["status"], &job["spec"]);
+        let (succeeded, failed) = (number(&status["succeeded"], 0), number(&status["failed"], 0));
+        let of = |seen: &BTreeMap<String, BTreeSet<String>>| seen.get(uid(job)).map_or(0, BTreeSet::len) as i64;
+        let (ever, lost) = (of(&self.succeeded), of(&self.ended));
+        ensure(succeeded <= ever, || format!("a job counts more successes than pods: {succeeded} of {ever}"))?;
+        ensure(failed <= lost, || format!("a job counts more failures than pods: {failed} of {lost}"))?;
+        if has_condition(job, "Complete") {
+            let wanted = number(&spec["completions"], 1);
+            ensure(succeeded >= wanted, || format!("a job is complete too early: {succeeded} of {wanted}"))?;
+        }
+        let tries = number(&spec["backoffLimit"], 6) + number(&spec["parallelism"], 1);
+        ensure(failed <= tries, || format!("a job tries again and again: {failed} failures of {tries}"))?;
+        match before {
+            Some(before) => {
+                let counted = number(&before["status"]["succeeded"], 0);
+                ensure(succeeded >= counted, || format!("a job forgets successes: {succeeded} of {counted}"))
+            }
+            None => self.starts(cluster, job),
+        }
+    }
+
+    /// A job of a schedule that forbids it does not start beside another.
+    fn starts(&self, cluster: &Cluster, job: &Value) -> Verdict {
+        let Some(owner) = controller(job).and_then(|owner| cluster.by_uid(text(&owner["uid"]))) else { return Ok(()) };
+        if !self.exact || owner["spec"]["concurrencyPolicy"] != "Forbid" {
+            return Ok(());
+        }
+        let runs = |job: &&Value| !(has_condition(job, "Complete") || has_condition(job, "Failed") || is_leaving(job));
+        let count = cluster.controlled("jobs", uid(owner)).filter(runs).count();
+        ensure(count <= 1, || format!("jobs run side by side though that is forbidden: {count}"))
+    }
+
+    /// Whoever is to be left behind by an owner, as far as the manager knows of them.
+    fn see_orphaning(&mut self, cluster: &Cluster, manager: &Manager, event: &Event) {
+        let is_marked = |object: &Value| is_leaving(object) && has_finalizer(object, ORPHAN);
+        let Some(owner) = event.after.as_deref().filter(|after| is_marked(after)) else { return };
+        if event.before.as_deref().is_some_and(is_marked) {
+            return;
+        }
+        for plural in ["replicasets", "pods", "jobs"] {
+            let known = |owned: &&Value| manager.driver.world().by_uid(uid(owned)).is_some();
+            for owned in cluster.controlled(plural, uid(owner)).filter(known) {
+                self.left.insert((uid(owner).to_owned(), uid(owned).to_owned()));
+            }
+        }
+    }
+
+    /// Whether a controller may delete this.
+    pub fn may_delete(&self, cluster: &Cluster, who: &str, action: &Action, now: Time) -> Verdict {
+        let Verb::Delete { .. } = action.verb else { return Ok(()) };
+        let Some(object) = cluster.get(action.resource.plural(), &action.key) else { return Ok(()) };
+        match who {
+            "garbage-collector-controller" => {
+                for owner in items(&object["metadata"]["ownerReferences"]) {
+                    let owner = text(&owner["uid"]);
+                    let stays = |owner: &Value| !(is_leaving(owner) && has_finalizer(owner, FOREGROUND));
+                    let alive = cluster.by_uid(owner).is_some_and(stays);
+                    ensure(!alive, || format!("what has an owner is collected: {}", action.key))?;
+                    let pair = (owner.to_owned(), uid(object).to_owned());
+                    ensure(!self.left.contains(&pair), || format!("an orphan is collected: {}", action.key))?;
+                }
+                Ok(())
+            }
+            "ttl-after-finished-controller" => {
+                let end = items(&object["status"]["conditions"])
+                    .filter(|condition| condition["type"] == "Complete" || condition["type"] == "Failed")
+                    .find_map(|condition| Time::parse(text(&condition["lastTransitionTime"])));
+                let kept = number(&object["spec"]["ttlSecondsAfterFinished"], i64::from(i32::MAX));
+                let is_due = end.is_some_and(|end| end.plus_seconds(kept) <= now);
+                ensure(is_due, || format!("a job goes before its time: {}", action.key))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a set has the pods that it asks for: of too many, some are still to go, ready or not.
+fn is_in_step(cluster: &Cluster, set: &Value) -> bool {
+    let active = cluster.controlled("pods", uid(set)).filter(|pod| is_active(pod)).count();
+    active as i64 == number(&set["spec"]["replicas"], 1)
+}
+
+/// How many pods of a Deployment must be available, and how many there may be.
+fn bounds(deployment: &Value) -> (i64, i64) {
+    let replicas = number(&deployment["spec"]["replicas"], 1);
+    let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];
+    match rolling.is_null() {
+        true => (0, replicas),
+        false => (replicas - number(&rolling["maxUnavailable"], 0), replicas + number(&rolling["maxSurge"], 0)),
+    }
+}
+
+pub fn node_of(pod: &Value) -> &str {
+    let terms =
+        &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+    text(&terms[0]["matchFields"][0]["values"][0])
+}

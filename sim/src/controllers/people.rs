@@ -1,0 +1,273 @@
+//! What people do to the cluster.
+
+use super::cluster::{self, Cluster};
+use super::machine::SICK;
+use crate::random::Dice;
+use holdfast_world::{Action, Key, Propagation, Verb};
+use serde_json::{Value, json};
+
+/// The Deployment that nobody changes, under a budget: its pods go by evictions alone.
+pub const KEPT: &str = "kept";
+pub const KEPT_REPLICAS: i64 = 4;
+pub const NODES: usize = 4;
+const JOBS: usize = 4;
+
+/// What there is from the beginning.
+pub fn founded(dice: &mut Dice) -> Vec<Value> {
+    let mut all: Vec<Value> = (0..NODES).map(|number| node(number, dice.chance(25))).collect();
+    all[0]["spec"]["taints"] = json!([]);
+    let mut kept = workload("Deployment", KEPT, json!({"replicas": KEPT_REPLICAS}), 1);
+    kept["spec"]["strategy"] = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}});
+    all.push(kept);
+    let amount = if dice.chance(50) { json!({"minAvailable": 3}) } else { json!({"maxUnavailable": 1}) };
+    let mut budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": KEPT},
+        "spec": amount});
+    budget["spec"]["selector"] = json!({"matchLabels": {"app": KEPT}});
+    all.push(budget);
+    all.push(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "all"},
+        "spec": {"clusterIP": "None", "selector": {"service": "all"}, "ports": [{"port": 80}]}}));
+    all.push(json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "all"},
+        "spec": {"hard": {"pods": "500", "count/jobs.batch": "500"}}}));
+    all.push(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": SICK, "labels": {"service": "all"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}}));
+    all
+}
+
+fn node(number: usize, tainted: bool) -> Value {
+    let there = json!({"cpu": "64", "memory": "64Gi", "pods": "110"});
+    let taints = if tainted { json!([{"key": "t", "effect": "NoSchedule"}]) } else { json!([]) };
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("n{number}")}, "spec": {"taints": taints},
+        "status": {"capacity": there, "allocatable": there}})
+}
+
+fn workload(kind: &str, name: &str, spec: Value, image: usize) -> Value {
+    let mut object = json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    object["spec"]["selector"] = json!({"matchLabels": {"app": name}});
+    object["spec"]["template"] = json!({
+        "metadata": {"labels": {"app": name, "service": "all"}},
+        "spec": {"terminationGracePeriodSeconds": 5, "containers": [{"name": "c", "image": format!("i{image}")}]},
+    });
+    object
+}
+
+/// What one of them does, and to what.
+pub enum Deed {
+    Create(Value),
+    Act(Action),
+}
+
+/// What people of one seed do most: the deeds of these numbers.
+const THEMES: [std::ops::Range<usize>; 6] = [0..7, 7..11, 11..13, 13..17, 17..20, 20..24];
+
+/// Draws what somebody does; `calm` people only say what they want.
+pub fn draw(cluster: &Cluster, dice: &mut Dice, seed: u64, number: usize, calm: bool) -> Option<Deed> {
+    let theme = THEMES[(seed / 2) as usize % THEMES.len()].clone();
+    let deed = match dice.chance(50) {
+        true => theme.start + dice.below(theme.len()),
+        false => dice.below(if calm { 24 } else { 32 }),
+    };
+    match deed {
+        0..=4 => deployment(cluster, dice),
+        5 | 6 => replica_set(cluster, dice),
+        7..=10 => stateful_set(cluster, dice),
+        11 | 12 => daemon_set(cluster, dice),
+        13..=15 => job(cluster, dice, number),
+        16 => cron_job(cluster, dice),
+        17..=19 => evict(cluster, dice, calm),
+        20 => config_map(cluster, dice, number),
+        21 | 22 => delete(cluster, dice),
+        23 => tidy(cluster, dice),
+        24..=27 => delete_pod(cluster, dice),
+        28 => delete_node(cluster, dice),
+        29 => new_node(cluster, dice),
+        _ => taint(cluster, dice),
+    }
+}
+
+fn deployment(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+    let name = dice.pick(&["d0", "d1"]);
+    let replicas = dice.below(6);
+    let (surge, unavailable) = dice.pick(&[(1, 0), (0, 1), (1, 1), (2, 1), (3, 2)]);
+    let mut strategy =
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}});
+    if dice.chance(20) {
+        strategy = json!({"type": "Recreate"});
+    }
+    if cluster.named("deployments", name).is_none() {
+        let spec = json!({"replicas": replicas, "strategy": strategy, "revisionHistoryLimit": dice.below(3)});
+        return Some(Deed::Create(workload("Deployment", name, spec, dice.below(4))));
+    }
+    change("deployments", name, dice, replicas)
+}
+
+/// Another number of pods, or another template.
+fn change(plural: &str, name: &str, dice: &mut Dice, replicas: usize) -> Option<Deed> {
+    let image = format!("i{}", dice.below(4));
+    let template = json!({"template": {"spec": {"containers": [{"name": "c", "image": image}]}}});
+    let spec = if dice.chance(40) { json!({"replicas": replicas}) } else { template };
+    Some(Deed::Act(patch(plural, name, json!({"spec": spec}))))
+}
+
+fn patch(plural: &str, name: &str, patch: Value) -> Action {
+    let resource = cluster::resource(plural);
+    let key = if resource.namespaced() { Key::new("default", name) } else { Key::cluster(name) };
+    Action::new(&resource, key, Verb::StrategicPatch(patch))
+}
+
+fn replica_set(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+    let replicas = dice.below(6);
+    match cluster.named("replicasets", "r0") {
+        None => Some(Deed::Create(workload("ReplicaSet", "r0", json!({"replicas": replicas}), 1))),
+        Some(_) => Some(Deed::Act(patch("replicasets", "r0", json!({"spec": {"replicas": replicas}})))),
+    }
+}
+
+fn stateful_set(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+    let name = dice.pick(&["s0", "s1"]);
+    let replicas = 1 + dice.below(4);
+    let partition = if name == "s0" { 0 } else { 1 + dice.below(2) };
+    if cluster.named("statefulsets", name).is_none() {
+        let policy = if dice.chance(70) { "OrderedReady" } else { "Parallel" };
+        let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"partition": partition}});
+        let spec = json!({"replicas": replicas, "serviceName": "all", "podManagementPolicy": policy,
+            "updateStrategy": strategy});
+        return Some(Deed::Create(workload("StatefulSet", name, spec, dice.below(4))));
+    }
+    change("statefulsets", name, dice, replicas)
+}
+
+fn daemon_set(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+    if cluster.named("daemonsets", "a0").is_none() {
+        let spec = json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}});
+        return Some(Deed::Create(workload("DaemonSet", "a0", spec, dice.below(4))));
+    }
+    let image = format!("i{}", dice.below(4));
+    let template = json!({"template": {"spec": {"containers": [{"name": "c", "image": image}]}}});
+    Some(Deed::Act(patch("daemonsets", "a0", json!({ "spec": template }))))
+}
+
+fn job_spec(dice: &mut Dice) -> Value {
+    let mut spec = json!({"parallelism": 1 + dice.below(3), "backoffLimit": dice.below(4), "template": {
+        "metadata": {"labels": {"service": "none"}},
+        "spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 5, "containers": [{"name": "c", "image": "i"}]},
+    }});
+    if dice.chance(80) {
+        spec["completions"] = (1 + dice.below(5)).into();
+        if dice.chance(40) {
+            spec["completionMode"] = "Indexed".into();
+        }
+    }
+    if dice.chance(30) {
+        spec["ttlSecondsAfterFinished"] = dice.pick(&[5, 60]).into();
+    }
+    spec
+}
+
+fn job(cluster: &Cluster, dice: &mut Dice, number: usize) -> Option<Deed> {
+    if cluster.all("jobs").count() >= JOBS {
+        return None;
+    }
+    let metadata = json!({"name": format!("j{number}")});
+    Some(Deed::Create(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job_spec(dice)})))
+}
+
+fn cron_job(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+    if cluster.named("cronjobs", "c0").is_some() {
+        return None;
+    }
+    let policy = dice.pick(&["Forbid", "Forbid", "Replace", "Allow"]);
+    Some(Deed::Create(json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "c0"},
+        "spec": {"schedule": "* * * * *", "concurrencyPolicy": policy, "successfulJobsHistoryLimit": 1,
+            "failedJobsHistoryLimit": 1, "jobTemplate": {"spec": job_spec(dice)}}})))
+}
+
+fn any<'a>(dice: &mut Dice, objects: impl Iterator<Item = &'a Value>) -> Option<&'a Value> {
+    let objects: Vec<&Value> = objects.filter(|object| !cluster::is_leaving(object)).collect();
+    if objects.is_empty() { None } else { Some(objects[dice.below(objects.len())]) }
+}
+
+fn evict(cluster: &Cluster, dice: &mut Dice, calm: bool) -> Option<Deed> {
+    let is_kept = |pod: &&Value| !calm || pod["metadata"]["labels"]["app"] == KEPT;
+    let pod = any(dice, cluster.all("pods").filter(is_kept))?;
+    let metadata = json!({"name": cluster::name(pod), "namespace": "default"});
+    let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata});
+    let action = Action::new(&cluster::resource("pods"), cluster::key(pod), Verb::Create(body));
+    Some(Deed::Act(action.subresource("eviction")))
+}
+
+/// One that several own, and that stays as long as one of them does.
+fn config_map(cluster: &Cluster, dice: &mut Dice, number: usize) -> Option<Deed> {
+    let owners: Vec<Value> = ["deployments", "statefulsets"]
+        .into_iter()
+        .filter_map(|plural| Some((plural, any(dice, cluster.all(plural))?)))
+        .map(|(plural, owner)| {
+            let kind = if plural == "deployments" { "Deployment" } else { "StatefulSet" };
+            json!({"apiVersion": "apps/v1", "kind": kind, "name": cluster::name(owner), "uid": cluster::uid(owner)})
+        })
+        .collect();
+    let metadata = json!({"name": format!("m{number}"), "ownerReferences": owners});
+    Some(Deed::Create(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})))
+}
+
+fn delete(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+    let plural =
+        dice.pick(&["deployments", "deployments", "statefulsets", "replicasets", "daemonsets", "jobs", "cronjobs"]);
+    let is_free = |object: &&Value| cluster::name(object) != KEPT && cluster::controller(object).is_none();
+    let object = any(dice, cluster.all(plural).filter(is_free))?;
+    let propagation = dice.pick(&[Propagation::Background, Propagation::Foreground, Propagation::Orphan]);
+    let verb = Verb::Delete { uid: None, version: None, propagation: Some(propagation), grace_seconds: None };
+    Some(Deed::Act(Action::new(&cluster::resource(plural), cluster::key(object), verb)))
+}
+
+/// A pod that nobody controls any more is of no use.
+fn tidy(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+    let is_free = |pod: &&Value| cluster::name(pod) != SICK && cluster::controller(pod).is_none();
+    Some(Deed::Act(deletion("pods", any(dice, cluster.all("pods").filter(is_free))?)))
+}
+
+fn deletion(plural: &str, object: &Value) -> Action {
+    let verb = Verb::Delete { uid: None, version: None, propagation: None, grace_seconds: None };
+    Action::new(&cluster::resource(plural), cluster::key(object), verb)
+}
+
+fn delete_pod(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+    Some(Deed::Act(deletion("pods", any(dice, cluster.all("pods"))?)))
+}
+
+fn delete_node(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+    Some(Deed::Act(deletion("nodes", any(dice, cluster.all("nodes"))?)))
+}
+
+fn new_node(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+    let number = dice.below(NODES);
+    let is_there = cluster.named("nodes", &format!("n{number}")).is_some();
+    (!is_there).then(|| Deed::Create(node(number, dice.chance(25))))
+}
+
+fn taint(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
+    let node = any(dice, cluster.all("nodes"))?;
+    let effect = dice.pick(&["NoSchedule", "NoExecute"]);
+    let taints = if dice.chance(50) { json!([{"key": "t", "effect": effect}]) } else { json!([]) };
+    let action = Action::new(
+        &cluster::resource("nodes"),
+        cluster::key(node),
+        Verb::MergePatch(json!({"spec": {"taints": taints}})),
+    );
+    Some(Deed::Act(action))
+}
+
+/// What lets everything come to rest: no job starts any more, and pods have a place.
+pub fn settle(cluster: &Cluster) -> Vec<Deed> {
+    let mut deeds = Vec::new();
+    for cron_job in cluster.all("cronjobs") {
+        deeds.push(Deed::Act(patch("cronjobs", cluster::name(cron_job), json!({"spec": {"suspend": true}}))));
+    }
+    match cluster.named("nodes", "n0") {
+        None => deeds.push(Deed::Create(node(0, false))),
+        Some(node) => {
+            let verb = Verb::MergePatch(json!({"spec": {"taints": []}}));
+            deeds.push(Deed::Act(Action::new(&cluster::resource("nodes"), cluster::key(node), verb)));
+        }
+    }
+    deeds
+}
