@@ -63,7 +63,7 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     let component = Arc::new(Component::new(KIND, options, flags, profiling)?);
     component.show("kubecontrollermanager.config.k8s.io", controllers.document());
     component.serve(None).await?;
-    controllers.settled.warn();
+    controllers.settled.warn_of_all();
     let patience = controllers.controller_shutdown_timeout;
     let own_credentials = controllers.use_service_account_credentials;
     let place = Place { component: component.clone(), kubeconfig: kubeconfig.clone(), rate };

@@ -14,16 +14,23 @@ use std::net::IpAddr;
 /// Options of one command, as clap takes them.
 #[derive(Debug, Clone)]
 pub struct Settled<T> {
-    /// Those that were given and whose users are told.
-    gone: Vec<&'static Row>,
+    given: Vec<&'static Row>,
     of: PhantomData<T>,
 }
 
 impl<T> Settled<T> {
-    /// Tells once of the options that say something about what is no more.
+    /// Tells once of the options that say something about what is no more, because Kubernetes has given it up, too.
     pub fn warn(&self) {
-        for row in &self.gone {
+        for row in self.given.iter().filter(|row| row.gone) {
             tracing::warn!("Flag --{} has been deprecated, it has no effect: {}", row.name, row.because);
+        }
+    }
+
+    /// Says in one line which options were given to no effect.
+    pub fn warn_of_all(&self) {
+        let names: Vec<&str> = self.given.iter().map(|row| row.name).collect();
+        if !names.is_empty() {
+            tracing::warn!("without effect here, see --help: --{}", names.join(", --"));
         }
     }
 }
@@ -76,8 +83,7 @@ impl Row {
 impl<T: Options> clap::FromArgMatches for Settled<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let is_given = |row: &&Row| matches.value_source(row.name) == Some(ValueSource::CommandLine);
-        let gone = T::OPTIONS.iter().filter(|row| row.gone).filter(is_given).collect();
-        Ok(Settled { gone, of: PhantomData })
+        Ok(Settled { given: T::OPTIONS.iter().filter(is_given).collect(), of: PhantomData })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -362,7 +368,8 @@ mod tests {
         let manager =
             Manager::try_parse_from(["holdfast", "--cluster-name=c", "--pv-recycler-minimum-timeout-nfs", "9"]);
         let manager = manager.expect("options that are settled");
-        assert_eq!(manager.settled.given, ["cluster-name", "pv-recycler-minimum-timeout-nfs"]);
+        let names: Vec<&str> = manager.settled.given.iter().map(|row| row.name).collect();
+        assert_eq!(names, ["cluster-name", "pv-recycler-minimum-timeout-nfs"]);
         for refused in [
             "--enable-leader-migration",
             "--leader-migration-config=f",
@@ -402,7 +409,7 @@ mod tests {
     #[test]
     fn what_kubernetes_gave_up_is_told_of() {
         let cli = Cli::parse_from(["holdfast", "--insecure-port=0", "--watch-cache=true", "--cloud-provider="]);
-        let names: Vec<&str> = cli.api_server.gone.iter().map(|row| row.name).collect();
+        let names: Vec<&str> = cli.api_server.given.iter().filter(|row| row.gone).map(|row| row.name).collect();
         assert_eq!(names, ["cloud-provider", "insecure-port"]);
     }
 
