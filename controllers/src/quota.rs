@@ -13,9 +13,6 @@ use holdfast_world::{Change, Controller, Key, Keys, Object, Plan, Resource, Seen
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Who owns what admission has granted.
-const GRANTED_BY: &str = "kube-apiserver";
-
 /// Plans a quota at a time.
 #[derive(Default)]
 pub struct ResourceQuotas {
@@ -172,16 +169,10 @@ impl Tally {
         for (name, amount) in &self.used.0 {
             used.set(name, *amount);
         }
-        let action = Subject::from(found).status(|status| {
+        Subject::from(found).status(|status| {
             status.insert("hard".into(), hard.clone());
             status.insert("used".into(), used.document());
-        });
-        // What is used more was granted by the API server, with the write that uses it.
-        let before = Usage::of(&document["status"]["used"]);
-        let has_grown = |name: &str, amount| before.0.get(name).is_some_and(|before| before <= amount);
-        let is_granted =
-            document["status"]["hard"] == *hard && self.used.0.iter().all(|(name, amount)| has_grown(name, amount));
-        action.map(|action| if is_granted { action.manager(GRANTED_BY) } else { action })
+        })
     }
 }
 
@@ -241,26 +232,6 @@ mod tests {
         }
         trial.run();
         assert_eq!(used(&trial, "q"), counts("0", "0", "0"));
-    }
-
-    #[test]
-    fn what_was_granted_is_the_api_servers() {
-        let mut trial = Trial::new().with(ResourceQuotas::default());
-        trial.create(quota("q", json!({"hard": {"pods": "5"}})));
-        trial.run();
-        let managers = |trial: &Trial| -> Vec<String> {
-            let quota = trial.get("resourcequotas", "q");
-            let fields = quota["metadata"]["managedFields"].as_array().into_iter().flatten();
-            let of_status = fields.filter(|entry| entry["subresource"] == "status");
-            of_status.filter_map(|entry| entry["manager"].as_str()).map(str::to_owned).collect()
-        };
-        assert_eq!(managers(&trial), ["kube-controller-manager"]);
-        trial.create(pod("p", None));
-        trial.run();
-        assert_eq!(managers(&trial), ["kube-apiserver", "kube-controller-manager"]);
-        trial.delete_as("pods", "p", None, Some(0));
-        trial.run();
-        assert_eq!(managers(&trial), ["kube-controller-manager"], "what is used no more, the controller has seen");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::subject::Subject;
 use holdfast_world::views::network::{Address, Subset, SubsetPort};
 use holdfast_world::views::{Endpoints, Pod, Service};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Note, Object, Plan, Refused, Resource, Seen, Stamp, Time, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Object, Plan, Refused, Resource, Seen, Stamp, Time, Verb, View, World,
 };
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,28 +88,11 @@ impl Controller for EndpointsController {
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
         let told = refused.iter().filter(|refused| !refused.refusal.is_stale());
         let note = |Refused { action, refusal }: &Refused| {
-            let (reason, message) = match action.verb {
-                Verb::Create(_) => (
-                    "FailedToCreateEndpoint",
-                    format!("Failed to create endpoint for service {key}: {}", refusal.message),
-                ),
-                Verb::Update(_) => {
-                    ("FailedToUpdateEndpoint", format!("Failed to update endpoint {key}: {}", refusal.message))
-                }
-                _ => return None,
-            };
+            // Of Endpoints that could not be made there is nothing to tell it of.
+            let Verb::Update(_) = action.verb else { return None };
             let known = world.get::<Endpoints>(key);
-            let uid = known.map_or("", |known| known.object.meta.uid.as_str());
-            let version = known.map_or("", |known| known.object.meta.resource_version.as_str());
-            Some(Note {
-                resource: Endpoints::resource().clone(),
-                key: key.clone(),
-                uid: uid.into(),
-                version: version.into(),
-                warning: true,
-                reason,
-                message,
-            })
+            let message = format!("Failed to update endpoint {key}: {}", refusal.message);
+            Some(Subject::from(known?).warning("FailedToUpdateEndpoint", message))
         };
         Plan { notes: told.filter_map(note).collect(), ..Plan::default() }
     }

@@ -74,7 +74,7 @@ fn zone_offset(zone: &str, at: Timestamp) -> Result<i64, EvalError> {
     let Some((hours, minutes)) = zone.split_once(':') else { return named_offset(zone, at) };
     let number = |text: &str| {
         let invalid = || EvalError::new(format!("strconv.Atoi: parsing {text:?}: invalid syntax"));
-        text.parse::<i64>().ok().filter(|number| number.abs() <= 100_000).ok_or_else(invalid)
+        text.parse::<i64>().ok().filter(|number| number.unsigned_abs() <= 100_000).ok_or_else(invalid)
     };
     let (hours, minutes) = (number(hours)?, number(minutes)?);
     Ok(60 * if zone.starts_with('-') { hours * 60 - minutes } else { hours * 60 + minutes })
