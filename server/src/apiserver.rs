@@ -332,7 +332,7 @@ async fn transport(
     authentication::look_up(args, tls, &authenticator).await?;
     let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
     let images = match engine.settings().admission.configuration.image_policy.clone() {
-        Some(policy) => Some(image_policy::Webhook::new(policy).await?),
+        Some(policy) => Some(image_policy::Webhook::open(policy).await?),
         None => None,
     };
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();

@@ -24,7 +24,7 @@ pub struct Webhook {
 
 impl Webhook {
     /// The server that the current context of the kubeconfig names.
-    pub async fn new(policy: ImagePolicy) -> Result<Arc<dyn Images>> {
+    pub async fn open(policy: ImagePolicy) -> Result<Arc<dyn Images>> {
         let file = policy.kubeconfig.clone();
         let agent = concat!("holdfast/", env!("CARGO_PKG_VERSION"));
         let place = Place { kubeconfig: Some(Path::new(&file)), agent, ..Place::default() };

@@ -297,7 +297,7 @@ async fn the_server_tells_of_itself_as_an_issuer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn groups_may_be_told_by_another_server() {
-    let (folder, hooks, issuer) = (Folder::new(), Hooks::start().await, Issuer::new());
+    let (folder, hooks, issuer) = (Folder::new(), Hooks::start().await, Issuer::with_known_keys());
     let address = hooks.names.iter().find(|(name, _)| *name == "<hook>").expect("the hooks' address").1.clone();
     let site = format!("https://{address}");
     issuer.serve(&hooks, &site, "/oidc");

@@ -198,12 +198,15 @@ impl Transport {
     }
 }
 
+/// Who says elsewhere what may be done, and which images may run.
+type Asked = (Option<Arc<dyn Authorities>>, Option<Arc<dyn Images>>);
+
 /// Has read what other servers there are, and what the engine needs from outside done.
 fn aggregator(
     aggregator: Aggregator,
     engine: &Arc<Engine>,
     authenticator: &Authenticator,
-    (authorities, images): (Option<Arc<dyn Authorities>>, Option<Arc<dyn Images>>),
+    (authorities, images): Asked,
 ) -> Arc<Aggregator> {
     let aggregator = Arc::new(aggregator);
     aggregator.prime(engine);

@@ -96,7 +96,7 @@ fn collect(world: &World, resource: &Resource, object: &Object) -> Plan {
     }
     let absent = references.absent();
     let is_kept = references.is_there(|found| matches!(found, Found::Solid));
-    if is_kept && !(planted(Bug::OneOwnerIsEnough) && !references.are_all_solid()) {
+    if is_kept && (references.are_all_solid() || !planted(Bug::OneOwnerIsEnough)) {
         let lost = |owner: &Owner| references.is_lost(owner);
         if object.meta.owner_references.iter().any(lost) {
             let patch = without_owners(object, |owner| owner["uid"].as_str().is_some_and(|uid| references.loses(uid)));

@@ -109,7 +109,7 @@ pub fn binding(grant: &Grant<'_>) -> Result<(), Refusal> {
         return Ok(());
     }
     let rules = match role {
-        Some(role) => grant.authorizer.rbac.role_rules(kind, name, grant.namespace).map_err(|_| {
+        Some(_) => grant.authorizer.rbac.role_rules(kind, name, grant.namespace).map_err(|_| {
             // It is told of as if it were a binding.
             Refusal::NotFound(Subject { name: name.to_owned(), ..grant.subject.clone() })
         })?,

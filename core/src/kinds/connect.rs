@@ -82,7 +82,7 @@ fn value_of(field: &Field, said: &[&str]) -> Option<Value> {
     let first = one(said.first()?)?;
     match field.shape {
         Shape::List => Some(said.iter().filter_map(|text| one(text)).collect()),
-        _ => Some(first).filter(|value| *value != Value::Bool(false) && *value != Value::from("")),
+        _ => Some(first).filter(|value| *value != Value::Bool(false) && value.as_str() != Some("")),
     }
 }
 

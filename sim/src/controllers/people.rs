@@ -53,7 +53,7 @@ fn workload(kind: &str, name: &str, spec: Value, image: usize) -> Value {
 /// What one of them does, and to what.
 pub enum Deed {
     Create(Value),
-    Act(Action),
+    Act(Box<Action>),
 }
 
 /// What people of one seed do most: the deeds of these numbers.
@@ -105,7 +105,7 @@ fn change(plural: &str, name: &str, dice: &mut Dice, replicas: usize) -> Option<
     let image = format!("i{}", dice.below(4));
     let template = json!({"template": {"spec": {"containers": [{"name": "c", "image": image}]}}});
     let spec = if dice.chance(40) { json!({"replicas": replicas}) } else { template };
-    Some(Deed::Act(patch(plural, name, json!({"spec": spec}))))
+    Some(Deed::Act(Box::new(patch(plural, name, json!({"spec": spec})))))
 }
 
 fn patch(plural: &str, name: &str, patch: Value) -> Action {
@@ -118,7 +118,7 @@ fn replica_set(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
     let replicas = dice.below(6);
     match cluster.named("replicasets", "r0") {
         None => Some(Deed::Create(workload("ReplicaSet", "r0", json!({"replicas": replicas}), 1))),
-        Some(_) => Some(Deed::Act(patch("replicasets", "r0", json!({"spec": {"replicas": replicas}})))),
+        Some(_) => Some(Deed::Act(Box::new(patch("replicasets", "r0", json!({"spec": {"replicas": replicas}}))))),
     }
 }
 
@@ -143,7 +143,7 @@ fn daemon_set(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
     }
     let image = format!("i{}", dice.below(4));
     let template = json!({"template": {"spec": {"containers": [{"name": "c", "image": image}]}}});
-    Some(Deed::Act(patch("daemonsets", "a0", json!({ "spec": template }))))
+    Some(Deed::Act(Box::new(patch("daemonsets", "a0", json!({ "spec": template })))))
 }
 
 fn job_spec(dice: &mut Dice) -> Value {
@@ -192,7 +192,7 @@ fn evict(cluster: &Cluster, dice: &mut Dice, calm: bool) -> Option<Deed> {
     let metadata = json!({"name": cluster::name(pod), "namespace": "default"});
     let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata});
     let action = Action::new(&cluster::resource("pods"), cluster::key(pod), Verb::Create(body));
-    Some(Deed::Act(action.subresource("eviction")))
+    Some(Deed::Act(Box::new(action.subresource("eviction"))))
 }
 
 /// One that several own, and that stays as long as one of them does.
@@ -216,13 +216,13 @@ fn delete(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
     let object = any(dice, cluster.all(plural).filter(is_free))?;
     let propagation = dice.pick(&[Propagation::Background, Propagation::Foreground, Propagation::Orphan]);
     let verb = Verb::Delete { uid: None, version: None, propagation: Some(propagation), grace_seconds: None };
-    Some(Deed::Act(Action::new(&cluster::resource(plural), cluster::key(object), verb)))
+    Some(Deed::Act(Box::new(Action::new(&cluster::resource(plural), cluster::key(object), verb))))
 }
 
 /// A pod that nobody controls any more is of no use.
 fn tidy(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
     let is_free = |pod: &&Value| cluster::name(pod) != SICK && cluster::controller(pod).is_none();
-    Some(Deed::Act(deletion("pods", any(dice, cluster.all("pods").filter(is_free))?)))
+    Some(Deed::Act(Box::new(deletion("pods", any(dice, cluster.all("pods").filter(is_free))?))))
 }
 
 fn deletion(plural: &str, object: &Value) -> Action {
@@ -231,11 +231,11 @@ fn deletion(plural: &str, object: &Value) -> Action {
 }
 
 fn delete_pod(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
-    Some(Deed::Act(deletion("pods", any(dice, cluster.all("pods"))?)))
+    Some(Deed::Act(Box::new(deletion("pods", any(dice, cluster.all("pods"))?))))
 }
 
 fn delete_node(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
-    Some(Deed::Act(deletion("nodes", any(dice, cluster.all("nodes"))?)))
+    Some(Deed::Act(Box::new(deletion("nodes", any(dice, cluster.all("nodes"))?))))
 }
 
 fn new_node(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
@@ -253,20 +253,20 @@ fn taint(cluster: &Cluster, dice: &mut Dice) -> Option<Deed> {
         cluster::key(node),
         Verb::MergePatch(json!({"spec": {"taints": taints}})),
     );
-    Some(Deed::Act(action))
+    Some(Deed::Act(Box::new(action)))
 }
 
 /// What lets everything come to rest: no job starts any more, and pods have a place.
 pub fn settle(cluster: &Cluster) -> Vec<Deed> {
     let mut deeds = Vec::new();
     for cron_job in cluster.all("cronjobs") {
-        deeds.push(Deed::Act(patch("cronjobs", cluster::name(cron_job), json!({"spec": {"suspend": true}}))));
+        deeds.push(Deed::Act(Box::new(patch("cronjobs", cluster::name(cron_job), json!({"spec": {"suspend": true}})))));
     }
     match cluster.named("nodes", "n0") {
         None => deeds.push(Deed::Create(node(0, false))),
         Some(node) => {
             let verb = Verb::MergePatch(json!({"spec": {"taints": []}}));
-            deeds.push(Deed::Act(Action::new(&cluster::resource("nodes"), cluster::key(node), verb)));
+            deeds.push(Deed::Act(Box::new(Action::new(&cluster::resource("nodes"), cluster::key(node), verb))));
         }
     }
     deeds

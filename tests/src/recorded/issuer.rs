@@ -23,7 +23,7 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    pub fn new() -> Issuer {
+    pub fn with_known_keys() -> Issuer {
         let pair = |name| {
             let key = PrivatePkcs8KeyDer::from_pem_slice(rsa_key(name).as_bytes()).expect("a key as PEM");
             RsaKeyPair::from_pkcs8(key.secret_pkcs8_der()).expect("an RSA key")

@@ -43,7 +43,7 @@ impl Stage {
     pub async fn start(recording: &Recording, name: &str) -> Result<Stage, Refused> {
         let setup = &recording.setups[name];
         let (folder, hooks, authority, issuer) =
-            (Folder::new(), Hooks::start().await, Authority::new("ca"), Issuer::new());
+            (Folder::new(), Hooks::start().await, Authority::new("ca"), Issuer::with_known_keys());
         let mut names: Vec<(String, String)> =
             hooks.names.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         let address = &names.iter().find(|(name, _)| name == "<hook>").expect("the hooks' address").1;

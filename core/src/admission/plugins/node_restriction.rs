@@ -15,8 +15,11 @@ use std::collections::BTreeSet;
 
 const LEASES: &str = "kube-node-lease";
 
+/// What is said of a node's write; the node by its name.
+type Rule = fn(&Attributes, &str) -> Result<(), Stop>;
+
 /// What is said of each kind that nodes write.
-static KINDS: &[(Known, fn(&Attributes, &str) -> Result<(), Stop>)] = &[
+static KINDS: &[(Known, Rule)] = &[
     (known::POD, pod),
     (known::NODE, node),
     (known::PERSISTENT_VOLUME_CLAIM, claim),
