@@ -244,10 +244,10 @@ async fn what_cannot_be_is_refused_by_name() {
     fails(server(other.path(), plane.port, other_etcd, &[]), &["listen on", "in use"]);
     fails(server(other.path(), port, plane.port, &[]), &["a log on etcd is not built yet"]);
     for (option, why) in [
-        ("--authorization-config=p", "not built yet"),
-        ("--enable-admission-plugins=NodeRestriction", "NodeRestriction is not built yet"),
+        ("--etcd-prefix=p", "not built yet"),
+        ("--encryption-provider-config=/nowhere", "No such file"),
         ("--disable-admission-plugins=Nonsense", "plugin \"Nonsense\" is unknown"),
-        ("--runtime-config=batch/v1=false", "cannot be turned off"),
+        ("--runtime-config=batch/v1=maybe", "maybe"),
         ("--feature-gates=NoSuchGate=true", "unrecognized feature gate: NoSuchGate"),
         ("--etcd-servers=https://127.0.0.1:1,http://127.0.0.1:2", "a log on etcd is not built yet"),
     ] {
