@@ -94,6 +94,10 @@ fn configure(admission: &mut Admission, file: &Path) -> Result<()> {
             (Value::Null, path) => self::document(&file.parent().unwrap_or(Path::new("")).join(path))?,
             (inline, _) => inline.clone(),
         };
+        // Credentials for webhooks stand there, and nobody would show them.
+        if name.ends_with("AdmissionWebhook") && !text(&own, "kubeConfigFile").is_empty() {
+            bail!("{name}: kubeConfigFile: credentials for webhooks are not built yet");
+        }
         admission.configure(&name, &own).map_err(|fault| anyhow!("{fault}"))?;
     }
     Ok(())
@@ -128,6 +132,21 @@ mod tests {
             ..AdmissionArgs::default()
         };
         chain(&args, &["Priority"])
+    }
+
+    #[test]
+    fn credentials_for_webhooks_are_refused() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let own = "apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: k";
+        let text = format!(
+            "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n\
+             plugins: [{{name: ValidatingAdmissionWebhook, configuration: {{{own}}}}}]\n"
+        );
+        std::fs::write(file.path(), text).expect("written");
+        let file = Some(file.path().to_owned());
+        let args = AdmissionArgs { admission_control_config_file: file, ..AdmissionArgs::default() };
+        let refused = chain(&args, &[]).expect_err("it cannot be heeded");
+        assert!(format!("{refused:#}").contains("kubeConfigFile: credentials for webhooks are not built yet"));
     }
 
     #[test]
