@@ -35,7 +35,7 @@ impl<'a> Attributes<'a> {
     }
 
     /// The object's name as far as it is known: a new one's may be made later.
-    fn shown_name(&self) -> &str {
+    pub(super) fn shown_name(&self) -> &str {
         match self.asked_name() {
             "" if self.operation == Operation::Create => self.object["metadata"]["name"].as_str().unwrap_or(""),
             name => name,

@@ -14,6 +14,7 @@ use crate::schema::layout::Layout;
 use crate::stamp::Stamp;
 use crate::state::{Entry, Index, State};
 use serde_json::Value;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -67,6 +68,8 @@ pub struct Attributes<'a> {
     pub reinvocation: Reinvocation,
     /// The second half.
     pub is_validating: bool,
+    /// What expressions have cost so far.
+    pub spent: Cell<u64>,
 }
 
 /// What came of admission beside the object.
@@ -154,9 +157,10 @@ impl<'a> Attributes<'a> {
     }
 
     /// The server's own upkeep: what is registered has no say in it, or a webhook that is down could keep a server from
-    /// starting.
+    /// starting. The name alone is nobody's: others may act under it.
     pub fn is_upkeep(&self) -> bool {
-        self.request.user.name == crate::apiservices::USER
+        let user = self.user();
+        user.name == crate::apiservices::USER && user.is_privileged()
     }
 
     /// Empty for the object itself.

@@ -45,14 +45,15 @@ fn found(attributes: &Attributes, is_mutating: bool) -> Vec<Found> {
     if family.is_empty() || attributes.kind.registers.is_some() || attributes.is_upkeep() {
         return Vec::new();
     }
-    let concerning = family.concerning(&attributes.kind.resource);
-    if concerning.is_empty() {
+    // Both are in the order of names.
+    let mut concerning = family.concerning(&attributes.kind.resource).into_iter().peekable();
+    if concerning.peek().is_none() {
         return Vec::new();
     }
     let mut all = Vec::new();
     let mut index = 0;
     for (name, webhooks) in family.iter() {
-        if concerning.iter().any(|(concerning, _)| concerning == name) {
+        if concerning.next_if(|(concerning, _)| concerning == name).is_some() {
             all.extend((0..webhooks.len()).map(|at| Found {
                 configuration: name.clone(),
                 webhooks: webhooks.clone(),
@@ -116,11 +117,15 @@ fn all_hold(attributes: &Attributes, asking: &Asking, version: usize) -> Result<
     let mut faults = Vec::new();
     for condition in *conditions {
         match condition.expression.eval(known, &scope, &mut budget) {
-            Ok(CelValue::Bool(false)) => return Ok(Ok(false)),
+            Ok(CelValue::Bool(false)) => {
+                attributes.spend(CONDITIONS_COST_MAX, &budget)?;
+                return Ok(Ok(false));
+            }
             Ok(_) => {}
             Err(fault) => faults.push(fault.to_string()),
         }
     }
+    attributes.spend(CONDITIONS_COST_MAX, &budget)?;
     Ok(match faults.as_slice() {
         [] => Ok(true),
         [one] => Err(one.clone()),

@@ -122,5 +122,6 @@ fn of<'a>(context: &'a Context, operation: Operation, body: Body, object: Value,
         admitted: Default::default(),
         reinvocation: Default::default(),
         is_validating: false,
+        spent: Default::default(),
     }
 }

@@ -22,7 +22,7 @@ impl Amount {
         Amount { nanos: i128::from(number) * UNIT, notation: Notation::Decimal }
     }
 
-    /// `None` for what is no quantity, or too long to compute with.
+    /// `None` for what is no quantity.
     pub fn parse(text: &str) -> Option<Amount> {
         quantity::read(text).map(|(nanos, notation)| Amount { nanos, notation })
     }

@@ -31,14 +31,14 @@ pub fn canonical(text: &str) -> Result<String, Problem> {
     Ok(parts.canonical().unwrap_or_else(|| text.trim().to_string()))
 }
 
-/// Compares two quantities by what they amount to; `None` when one of them is too long to compute with, or none.
+/// Compares two quantities by what they amount to; `None` when one of them is none.
 pub fn compare(a: &str, b: &str) -> Option<std::cmp::Ordering> {
-    parse(a).ok()?.nanos()?.partial_cmp(&parse(b).ok()?.nanos()?)
+    Some(nanos(a)?.cmp(&nanos(b)?))
 }
 
-/// The amount in billionths, rounded up; `None` for what is no quantity, or too long to compute with.
+/// The amount in billionths, rounded up; `None` for what is no quantity.
 pub fn nanos(text: &str) -> Option<i128> {
-    parse(text).ok()?.nanos()
+    Some(parse(text).ok()?.nanos())
 }
 
 /// The amount in whole units, rounded up; `None` as for [`nanos`].
@@ -64,7 +64,7 @@ pub fn read(text: &str) -> Option<(i128, Notation)> {
         Suffix::Exponent(_) => Notation::Exponent,
         Suffix::Binary(_) => Notation::Binary,
     };
-    Some((parts.nanos()?, notation))
+    Some((parts.nanos(), notation))
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -91,6 +91,9 @@ const DECIMAL: [(&str, i32); 10] =
 const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 /// Nothing is finer than a nano.
 const FINEST: i32 = -9;
+/// What is beyond counts as this, a whole number of units: who asks for more than anybody can count asks for very much,
+/// and not for nothing.
+const MOST: i128 = i128::MAX / 1_000_000_000 * 1_000_000_000;
 /// Powers of ten from here on are not worth computing with.
 const POWER_MAX: u32 = 1_000;
 
@@ -130,11 +133,32 @@ fn take(text: &str, fits: impl Fn(char) -> bool) -> (&str, &str) {
 }
 
 impl Parts<'_> {
-    /// The number in billionths, rounded up. `None` when that has too many digits.
-    fn nanos(&self) -> Option<i128> {
-        let digits = format!("{}{}", self.whole, self.fraction);
+    /// The number in billionths, rounded up.
+    fn nanos(&self) -> i128 {
+        self.exact_nanos().unwrap_or_else(|| self.rough_nanos())
+    }
+
+    /// The same for numbers of so many digits that only a few of them count.
+    fn rough_nanos(&self) -> i128 {
+        let (power, shift) = match self.suffix {
+            Suffix::Decimal(power) | Suffix::Exponent(power) => (power, 0),
+            Suffix::Binary(shift) => (0, shift),
+        };
+        let Parts { whole, fraction, .. } = self;
+        let text = format!("0{whole}.{fraction}0e{}", i64::from(power) - i64::from(FINEST));
+        let number = text.parse::<f64>().map_or(f64::INFINITY, |number| number.ceil() * f64::from(shift).exp2());
+        // What is too small for a float still counts as the least there is.
+        let is_nothing = whole.bytes().chain(fraction.bytes()).all(|digit| digit == b'0');
+        let number = (number as i128).clamp(i128::from(!is_nothing), MOST);
+        if self.negative { -number } else { number }
+    }
+
+    /// `None` when there are too many digits.
+    fn exact_nanos(&self) -> Option<i128> {
+        let fraction = self.fraction.trim_end_matches('0');
+        let digits = format!("{}{fraction}", self.whole);
         let mut number: i128 = if digits.is_empty() { 0 } else { digits.parse().ok()? };
-        let mut power = -FINEST - i32::try_from(self.fraction.len()).ok()?;
+        let mut power = -FINEST - i32::try_from(fraction.len()).ok()?;
         match self.suffix {
             Suffix::Binary(shift) => number = number.checked_mul(1_i128.checked_shl(shift)?)?,
             Suffix::Decimal(exponent) | Suffix::Exponent(exponent) => power = power.checked_add(exponent)?,
@@ -269,8 +293,17 @@ mod tests {
             (format!("{largest}e-10"), Some(i128::MAX / 10 + 1)),
             (format!("{largest}e-47"), Some(2)),
             (format!("0.{largest}"), Some(170_141_184)),
-            (largest.to_string(), None),
-            (format!("{largest}Ki"), None),
+            (largest.to_string(), Some(MOST)),
+            (format!("-{largest}Ki"), Some(-MOST)),
+            ("1e40".to_owned(), Some(MOST)),
+            ("-1e2147483647".to_owned(), Some(-MOST)),
+            ("9".repeat(1000), Some(MOST)),
+            (format!("0{}", "0".repeat(1000)), Some(0)),
+            (format!("0.{}1e9", "0".repeat(1000)), Some(1)),
+            (format!("1.{}E", "0".repeat(1000)), Some(1_000_000_000_000_000_000_000_000_000)),
+            (format!("1.{}Ei", "0".repeat(1000)), Some((1 << 60) * 1_000_000_000)),
+            (format!("0.{}e2147483647", "0".repeat(1000)), Some(0)),
+            ("0e2147483647".to_owned(), Some(0)),
             ("1e-2147483648".to_owned(), Some(1)),
             ("9223372036854775807Ki".to_owned(), Some(9_223_372_036_854_775_807 * 1024 * 1_000_000_000)),
         ] {

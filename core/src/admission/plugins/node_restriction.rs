@@ -153,7 +153,7 @@ fn owner(attributes: &Attributes, node: &str) -> Result<(), Stop> {
 fn node(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     let (old, new, own) = (attributes.old, &attributes.object, quoted(node));
     let refused = |why: String| Err(attributes.forbidden(why));
-    if attributes.name() != node {
+    if !is_named(attributes, node) {
         return refused(format!("node {own} is not allowed to modify node {}", quoted(attributes.name())));
     }
     let differs = |pointer: &str| said(old.pointer(pointer)) != said(new.pointer(pointer));
@@ -360,7 +360,12 @@ fn storage_node(attributes: &Attributes, node: &str) -> Result<(), Stop> {
 }
 
 fn own_name(attributes: &Attributes, node: &str, why: &str) -> Result<(), Stop> {
-    if attributes.name() == node { Ok(()) } else { Err(attributes.forbidden(why)) }
+    if is_named(attributes, node) { Ok(()) } else { Err(attributes.forbidden(why)) }
+}
+
+/// Whether the object has this name. One that is yet to be made of a prefix will have another.
+fn is_named(attributes: &Attributes, name: &str) -> bool {
+    attributes.shown_name() == name
 }
 
 fn slice(attributes: &Attributes, node: &str) -> Result<(), Stop> {

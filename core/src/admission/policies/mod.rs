@@ -13,7 +13,8 @@ use super::expressions::{ANY, Expression, Fault, Known, Scope, variable};
 use super::registered::{Binding, Policy};
 use crate::cel::value::{Failure, Key};
 use crate::cel::{Budget, Type, Value as CelValue};
-use crate::kinds::{KindId, Registers};
+use crate::kinds::{Kind, KindId, Registers};
+use crate::pipeline::effect::Stop;
 use crate::select::LabelSelector;
 use crate::state::Entry;
 use serde_json::Value;
@@ -24,10 +25,40 @@ use std::sync::Arc;
 /// What the expressions of one policy may cost for one binding and parameter, and those of one mutation.
 const COST_MAX: u64 = 10_000_000;
 
+/// What the expressions of everybody may cost for one half of a write. How many parameters there are may be said by
+/// those whom a policy is for.
+const COST_OF_ALL_MAX: u64 = 100 * COST_MAX;
+
 /// A policy put to use by a binding, with a parameter where there is one.
-struct Invocation {
+struct Invocation<'a> {
     binding: Arc<Binding>,
-    parameter: Option<Value>,
+    parameter: Option<Parameter<'a>>,
+}
+
+/// A parameter as it is stored: of many, one at a time is read.
+struct Parameter<'a> {
+    key: Arc<str>,
+    entry: Arc<Entry>,
+    kind: &'a Kind,
+    version: usize,
+}
+
+impl Parameter<'_> {
+    fn document(&self) -> Value {
+        self.entry.document_in(self.kind, self.version)
+    }
+}
+
+impl Attributes<'_> {
+    /// Counts what is gone of a budget. Beyond what all may cost nobody goes on, whatever a policy forgives: else many
+    /// parameters of one could have another passed over.
+    pub(super) fn spend(&self, whole: u64, rest: &Budget) -> Result<(), Stop> {
+        self.spent.set(self.spent.get().saturating_add(whole.saturating_sub(rest.left)));
+        match self.spent.get() > COST_OF_ALL_MAX {
+            true => Err(self.forbidden("the expressions of its policies and webhooks cost too much together")),
+            false => Ok(()),
+        }
+    }
 }
 
 /// Why a policy, or one of its bindings, cannot be put to use.
@@ -43,11 +74,11 @@ fn is_exempt(attributes: &Attributes) -> bool {
 }
 
 /// How a policy that matches the write is put to use.
-fn invocations(
-    attributes: &Attributes,
+fn invocations<'a>(
+    attributes: &Attributes<'a>,
     policy: &Policy,
     bindings: Vec<Arc<Binding>>,
-) -> (Vec<Invocation>, Vec<Misconfigured>) {
+) -> (Vec<Invocation<'a>>, Vec<Misconfigured>) {
     let (mut invocations, mut faults) = (Vec::new(), Vec::new());
     if let Some((api_version, kind)) = &policy.parameters
         && parameter_kind(attributes, api_version, kind).is_none()
@@ -158,7 +189,11 @@ fn parameter_kind(attributes: &Attributes, api_version: &str, kind: &str) -> Opt
 }
 
 /// The parameters of a binding; one that is nothing where there are none to be.
-fn parameters(attributes: &Attributes, policy: &Policy, binding: &Binding) -> Result<Vec<Option<Value>>, String> {
+fn parameters<'a>(
+    attributes: &Attributes<'a>,
+    policy: &Policy,
+    binding: &Binding,
+) -> Result<Vec<Option<Parameter<'a>>>, String> {
     let reference = &binding.parameters;
     let Some((api_version, kind)) = policy.parameters.as_ref().filter(|_| reference.is_object()) else {
         return Ok(vec![None]);
@@ -166,7 +201,7 @@ fn parameters(attributes: &Attributes, policy: &Policy, binding: &Binding) -> Re
     let Some((id, version)) = parameter_kind(attributes, api_version, kind) else {
         return Err(format!("paramKind kind `{api_version}, Kind={kind}` not known"));
     };
-    let shape = attributes.state.kind(id);
+    let (state, shape) = (attributes.state, attributes.state.kind(id));
     let own = reference["namespace"].as_str().unwrap_or("");
     let namespace = match (shape.is_namespaced(), own, attributes.namespace()) {
         (false, "", _) => "",
@@ -177,18 +212,17 @@ fn parameters(attributes: &Attributes, policy: &Policy, binding: &Binding) -> Re
         (true, "", of_request) => of_request,
         (true, own, _) => own,
     };
-    let show = |entry: &Entry| Some(entry.document_in(shape, version));
+    let of = |key: Arc<str>, entry: &Arc<Entry>| Some(Parameter { key, entry: entry.clone(), kind: shape, version });
     let name = reference["name"].as_str().unwrap_or("");
-    let found: Vec<Option<Value>> = if name.is_empty() {
+    let found: Vec<_> = if name.is_empty() {
         let selector = LabelSelector::from_object(&reference["selector"])?;
         let prefix = crate::state::prefix(Some(namespace));
-        let all = attributes.state.scan(id, &prefix, None);
-        all.filter(|(_, entry)| selector.matches_by(|key| entry.index.label(key)))
-            .map(|(_, entry)| show(entry))
-            .collect()
+        let all = state.scan(id, &prefix, None);
+        let selected = all.filter(|(_, entry)| selector.matches_by(|key| entry.index.label(key)));
+        selected.map(|(key, entry)| of(key.clone(), entry)).collect()
     } else {
         let key = crate::object::meta::key(Some(namespace), name);
-        attributes.state.get(id, &key).map(|entry| show(entry)).into_iter().collect()
+        state.get(id, &key).map(|entry| of(key.as_str().into(), entry)).into_iter().collect()
     };
     if found.is_empty() && reference["parameterNotFoundAction"] == "Deny" {
         return Err("no params found for policy binding with `Deny` parameterNotFoundAction".into());

@@ -4,9 +4,8 @@ use super::super::observed::error_type;
 use super::super::registered::{Mutation, Policy};
 use super::super::{Attributes, Observation, changes, webhooks};
 use super::patches::{self, Outcome};
-use super::{Evaluation, Invocation, invocations, is_exempt};
+use super::{COST_MAX, Evaluation, Invocation, Parameter, invocations, is_exempt};
 use crate::event::ChangedBy;
-use crate::object::meta;
 use crate::pipeline::effect::Stop;
 use crate::refusal::{Refusal, Ruling};
 use serde_json::{Value, json};
@@ -22,11 +21,11 @@ struct Denial {
 }
 
 /// A policy as it is put to use.
-struct Due {
+struct Due<'a> {
     name: Arc<str>,
     policy: Arc<Policy>,
     version: usize,
-    invocation: Invocation,
+    invocation: Invocation<'a>,
 }
 
 pub(in crate::admission) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
@@ -64,7 +63,8 @@ fn run(attributes: &mut Attributes, all: &[Due], denials: &mut Vec<Denial>) -> R
             message,
             reason: "Invalid",
         };
-        let of = Some((&**policy, invocation.parameter.as_ref()));
+        let parameter = invocation.parameter.as_ref().map(Parameter::document);
+        let of = Some((&**policy, parameter.as_ref()));
         let asking = webhooks::Asking { name, of, conditions: &policy.conditions };
         match webhooks::holds(attributes, &asking, *version)? {
             Ok(true) => {}
@@ -81,7 +81,7 @@ fn run(attributes: &mut Attributes, all: &[Due], denials: &mut Vec<Denial>) -> R
         let mut is_changed = false;
         for mutation in &policy.mutations {
             let began = (attributes.ticks)();
-            let outcome = change(attributes, due, mutation)?;
+            let outcome = change(attributes, due, parameter.as_ref(), mutation)?;
             attributes.observe(Observation::Mutated {
                 policy: name.clone(),
                 binding: invocation.binding.name.clone(),
@@ -112,24 +112,27 @@ fn run(attributes: &mut Attributes, all: &[Due], denials: &mut Vec<Denial>) -> R
     Ok(())
 }
 
-impl Due {
+impl Due<'_> {
     /// What tells this use of the policy from its others.
     fn id(&self) -> String {
-        let parameter = self.invocation.parameter.as_ref();
-        let text = |field: &str| {
-            let metadata = parameter.map(|parameter| meta::metadata(meta::fields(parameter)));
-            metadata.map_or("", |metadata| meta::text(metadata, field)).to_owned()
-        };
-        format!("{}/{}/{}/{}", self.name, self.invocation.binding.name, text("namespace"), text("name"))
+        let parameter = self.invocation.parameter.as_ref().map_or("", |parameter| &*parameter.key);
+        format!("{}/{}/{parameter}", self.name, self.invocation.binding.name)
     }
 }
 
 /// Carries out one mutation: whether the object is another now, or why it cannot be carried out.
-fn change(attributes: &mut Attributes, due: &Due, mutation: &Mutation) -> Result<Result<bool, String>, Stop> {
+fn change(
+    attributes: &mut Attributes,
+    due: &Due,
+    parameter: Option<&Value>,
+    mutation: &Mutation,
+) -> Result<Result<bool, String>, Stop> {
     let documents = attributes.documents(due.version)?;
     let shown = &documents.object;
-    let mut evaluation = Evaluation::new(attributes, &due.policy, &documents, due.invocation.parameter.as_ref());
-    let outcome = match evaluation.eval_change(&mutation.expression) {
+    let mut evaluation = Evaluation::new(attributes, &due.policy, &documents, parameter);
+    let value = evaluation.eval_change(&mutation.expression);
+    attributes.spend(COST_MAX, &evaluation.budget)?;
+    let outcome = match value {
         Ok(value) if mutation.is_apply => patches::apply(attributes, &value, shown, due.version)?,
         Ok(value) => patches::patch(attributes, &value, shown, due.version)?,
         Err(fault) => return Ok(Err(fault.to_string())),

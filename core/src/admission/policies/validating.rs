@@ -3,7 +3,7 @@
 use super::super::observed::error_type;
 use super::super::registered::{Binding, Policy, Validation};
 use super::super::{Attributes, Observation, webhooks};
-use super::{Evaluation, Invocation, invocations, is_exempt};
+use super::{COST_MAX, Evaluation, Invocation, Parameter, invocations, is_exempt};
 use crate::cel::Value as CelValue;
 use crate::pipeline::effect::Stop;
 use crate::refusal::{Refusal, Ruling};
@@ -75,6 +75,7 @@ fn judge(
     let mut annotations: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for Invocation { binding, parameter } in &invocations {
         let began = (attributes.ticks)();
+        let parameter = parameter.as_ref().map(Parameter::document);
         let found = evaluate(attributes, name, policy, version, parameter.as_ref())?;
         let nanos = (attributes.ticks)().saturating_sub(began);
         for why in &found.ignored {
@@ -217,6 +218,7 @@ fn evaluate(
             }
         }
     }
+    attributes.spend(COST_MAX, &evaluation.budget)?;
     Ok(found)
 }
 

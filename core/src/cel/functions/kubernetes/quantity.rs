@@ -118,18 +118,7 @@ impl Quantity {
         let suffix_at = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
         let (digits, suffix) = unsigned.split_at(suffix_at);
         let fraction = digits.split_once('.').map_or(0, |(_, fraction)| fraction.len());
-        let is_nothing = !digits.contains(|c: char| ('1'..='9').contains(&c));
-        let nanos = quantity::nanos(text).unwrap_or_else(|| {
-            let tiny = suffix.starts_with(['e', 'E']) && suffix[1..].starts_with('-');
-            let size = if is_nothing {
-                0
-            } else if tiny {
-                1
-            } else {
-                i128::MAX
-            };
-            if text.starts_with('-') { -size } else { size }
-        });
+        let nanos = quantity::nanos(text).unwrap_or_default();
         let scale = match suffix {
             "n" => Some(-9),
             "u" => Some(-6),
