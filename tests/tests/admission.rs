@@ -115,6 +115,79 @@ async fn policies_change_objects_and_are_blamed_for_it() {
     assert!(!line("data.k").contains("policy m"), "{}", line("data.k"));
 }
 
+/// What a policy refuses is refused to whoever acts under the name of the server's own upkeep; and the parameters of a
+/// policy, which others may make, do not keep a write for long, nor let it by.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn policies_stand_in_everybodys_way_and_in_nobodys_for_long() {
+    const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
+    const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+    const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+    let folder = Folder::new();
+    let server = Server::start(&folder.join("data"), &["--controllers=-*"]);
+    let wire = Wire::admin(&server);
+    let make = async |name: &str, resource: &str, spec: Value| {
+        let rules =
+            json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource]}]);
+        let mut policy = json!({"metadata": {"name": name}, "spec": spec});
+        policy["spec"]["matchConstraints"] = json!({"resourceRules": rules});
+        put(&wire, &format!("{GROUP}/validatingadmissionpolicies"), &policy).await;
+        let mut binding = json!({"metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"]}});
+        if !policy["spec"]["paramKind"].is_null() {
+            binding["spec"]["paramRef"] = json!({"selector": {}, "parameterNotFoundAction": "Allow"});
+        }
+        put(&wire, &format!("{GROUP}/validatingadmissionpolicybindings"), &binding).await;
+    };
+    make("never", "serviceaccounts", json!({"validations": [{"expression": "false"}]})).await;
+    let everything = json!({"metadata": {"name": "all"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io",
+        "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:apiserver"}]});
+    put(&wire, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &everything).await;
+    let headers = [("content-type", "application/json"), ("impersonate-user", "system:apiserver")];
+    let body = json!({"metadata": {"name": "a"}}).to_string();
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    wire.send(http::Method::POST, accounts, &headers, body).await.refused(422, "Invalid");
+
+    // A question to the authorizer costs much and takes no time.
+    let asks = "authorizer.path('/x').check('get').allowed() && authorizer.path('/y').check('get').allowed()";
+    let validations: Vec<Value> = (0..20).map(|_| json!({"expression": asks})).collect();
+    let spec = json!({"failurePolicy": "Ignore", "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "validations": validations});
+    make("asks", "secrets", spec).await;
+    for count in 0..12 {
+        if count == 3 {
+            put(&wire, SECRETS, &json!({"metadata": {"name": "few"}})).await;
+        }
+        put(&wire, MAPS, &json!({"metadata": {"name": format!("m{count}")}})).await;
+    }
+    let refused = wire.post(SECRETS, &json!({"metadata": {"name": "many"}})).await.refused(403, "Forbidden");
+    assert!(refused["message"].to_string().contains("cost too much together"), "{refused}");
+    server.stop();
+}
+
+/// What is more than anybody can count is not nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn amounts_beyond_all_numbers_are_over_every_quota() {
+    let folder = Folder::new();
+    let server = Server::start(&folder.join("data"), &["--controllers=-*"]);
+    let wire = Wire::admin(&server);
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let hard = json!({"requests.example.com/gpu": "1"});
+    put(&wire, quotas, &json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).await;
+    let status = json!({"status": {"hard": hard, "used": {"requests.example.com/gpu": "0"}}});
+    let headers = [("content-type", "application/merge-patch+json")];
+    wire.send(http::Method::PATCH, &format!("{quotas}/q/status"), &headers, status.to_string()).await.expect(200);
+    put(&wire, "/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "default"}})).await;
+    for (amount, code) in [("1e40", 403), ("1e999999999", 403), ("2", 403), ("1", 201)] {
+        let limits = json!({"limits": {"example.com/gpu": amount}});
+        let containers = json!([{"name": "c", "image": "i", "resources": limits}]);
+        let pod = json!({"metadata": {"generateName": "p"}, "spec": {"containers": containers}});
+        let answer = wire.post("/api/v1/namespaces/default/pods", &pod).await;
+        assert_eq!(answer.code, code, "{amount}: {}", answer.text());
+    }
+    server.stop();
+}
+
 /// A server that judges images is asked once for what it has said already, and what it cannot say is as configured.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn images_are_judged_elsewhere() {

@@ -354,6 +354,14 @@ async fn nodes_see_what_their_pods_need() {
     assert_eq!(status["message"], "nodes \"two\" is forbidden: node \"one\" is not allowed to modify node \"two\"");
     let status = patch("one", json!({"spec": {"taints": null}})).await;
     assert_eq!(status.code, 403, "{}", status.text());
+    // A name that begins with the node's is not the node's.
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    for path in ["/api/v1/nodes", leases, "/apis/storage.k8s.io/v1/csinodes"] {
+        let new = json!({"metadata": {"generateName": "one"}, "spec": {"drivers": []}});
+        let new = if path.ends_with("csinodes") { new } else { json!({"metadata": new["metadata"]}) };
+        let made = as_user(&admin, "system:node:one", &["system:nodes"], Method::POST, path, &new).await;
+        assert_eq!(made.code, 403, "{path}: {}", made.text());
+    }
     server.stop();
     let server = start(&folder, &options);
     let admin = Wire::admin(&server);

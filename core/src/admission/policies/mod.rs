@@ -27,7 +27,7 @@ const COST_MAX: u64 = 10_000_000;
 
 /// What the expressions of everybody may cost for one half of a write. How many parameters there are may be said by
 /// those whom a policy is for.
-const COST_OF_ALL_MAX: u64 = 100 * COST_MAX;
+const COST_OF_ALL_MAX: u64 = 10 * COST_MAX;
 
 /// A policy put to use by a binding, with a parameter where there is one.
 struct Invocation<'a> {
