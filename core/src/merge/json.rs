@@ -48,19 +48,36 @@ pub fn json_patch(original: Value, patch: &Value) -> Result<Value, Refusal> {
         let (found, count_max) = (items.len(), OPERATIONS_MAX);
         return Err(Refusal::TooLarge(TooLarge::PatchOperations { found, count_max }));
     }
-    let mut document = original;
-    let mut bounds = Bounds { depth: depth(&document), copied_bytes: 0, effort: 0 };
+    let mut patched = Patched::new(original);
     for item in items {
-        let operation = operation(item, &document).ok_or_else(does_not_apply)?;
-        if !bounds.allow(&operation, &document) {
-            return Err(does_not_apply());
-        }
-        if finds_nothing(&operation, &document) {
-            continue;
-        }
-        json_patch::patch(&mut document, std::slice::from_ref(&operation)).map_err(|_| does_not_apply())?;
+        patched.take(item).ok_or_else(does_not_apply)?;
     }
-    if document.is_object() { Ok(document) } else { Err(does_not_apply()) }
+    if patched.document.is_object() { Ok(patched.document) } else { Err(does_not_apply()) }
+}
+
+/// A document on its way through the operations of a patch, which are bounded together.
+struct Patched {
+    document: Value,
+    bounds: Bounds,
+}
+
+impl Patched {
+    fn new(document: Value) -> Patched {
+        let bounds = Bounds { depth: depth(&document), copied_bytes: 0, effort: 0 };
+        Patched { document, bounds }
+    }
+
+    /// Carries out one operation, if it can be.
+    fn take(&mut self, item: &Value) -> Option<()> {
+        let operation = operation(item, &self.document)?;
+        if !self.bounds.allow(&operation, &self.document) {
+            return None;
+        }
+        if finds_nothing(&operation, &self.document) {
+            return Some(());
+        }
+        json_patch::patch(&mut self.document, std::slice::from_ref(&operation)).ok()
+    }
 }
 
 /// What stands in the way of a patch, in the words that Kubernetes' library has for it. Clients of the API do not see
@@ -81,12 +98,12 @@ impl fmt::Display for Fault {
 
 /// The first fault of a patch that does not apply, if it can be told.
 pub fn fault(original: &Value, patch: &Value) -> Option<Fault> {
-    let mut document = original.clone();
-    for item in patch.as_array()? {
-        if let Some(fault) = fault_of(&document, item) {
+    let mut patched = Patched::new(original.clone());
+    for item in patch.as_array()?.iter().take(OPERATIONS_MAX) {
+        if let Some(fault) = fault_of(&patched.document, item) {
             return Some(fault);
         }
-        document = json_patch(document, &Value::Array(vec![item.clone()])).ok()?;
+        patched.take(item)?;
     }
     None
 }
@@ -468,6 +485,11 @@ mod tests {
             })
             .collect();
         assert_eq!(json_patch(json!({"a": {}}), &Value::Array(deeper)).unwrap_err(), does_not_apply());
+
+        // Whoever looks for the fault keeps to the same bounds: it is behind more copies than there may be.
+        let copies = (0..10).map(|n| json!({"op": "copy", "from": "/a", "path": format!("/b{n}")}));
+        let copies = copies.chain([json!({"op": "remove", "path": "/c"})]).collect();
+        assert_eq!(fault(&json!({"a": "x".repeat(1 << 20)}), &Value::Array(copies)), None);
     }
 
     fn any_json() -> impl Strategy<Value = Value> {
