@@ -14,6 +14,7 @@ fn main() {
     for (name, shape) in CASES {
         run(name, nodes, pods, *shape);
     }
+    preempt(nodes, pods.min(nodes));
 }
 
 type Shape = fn(usize) -> Value;
@@ -50,7 +51,7 @@ fn term(key: &str) -> Value {
     json!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": "a"}}})
 }
 
-fn run(name: &str, nodes: usize, pods: usize, shape: Shape) {
+fn empty_nodes(nodes: usize) -> Snapshot {
     let mut snapshot = Snapshot::new();
     for at in 0..nodes {
         let name = format!("node-{at}");
@@ -60,6 +61,61 @@ fn run(name: &str, nodes: usize, pods: usize, shape: Shape) {
         });
         snapshot.apply(Kind::Node, &Key::cluster(&name), Some(&node));
     }
+    snapshot
+}
+
+/// Nodes full of pods that matter less, and pods that take their places: four go for each.
+fn preempt(nodes: usize, pods: usize) {
+    let mut snapshot = empty_nodes(nodes);
+    let pod = |name: &str, priority: i64, cpu: &str, node: Option<String>| {
+        json!({
+            "metadata": {"name": name, "uid": name, "labels": {"app": "a"}},
+            "spec": {"priority": priority, "nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "500Mi"}}}]},
+        })
+    };
+    for at in 0..nodes * 4 {
+        let name = format!("low-{at}");
+        let low = pod(&name, 0, "900m", Some(format!("node-{}", at / 4)));
+        snapshot.apply(Kind::Pod, &Key::new("default", &name), Some(&low));
+    }
+    let configuration = Configuration::default();
+    let profile = (0, &configuration.profiles[0]);
+    let mut planner = Planner::new();
+    let (mut finding, mut placing, mut bound) = (Duration::ZERO, Duration::ZERO, 0);
+    for at in 0..pods {
+        let name = format!("high-{at}");
+        let key = Key::new("default", &name);
+        snapshot.apply(Kind::Pod, &key, Some(&pod(&name, 10, "3", None)));
+        let waiting = snapshot.pod(&key).unwrap().clone();
+        let start = clock();
+        let plan = planner.plan(&snapshot, profile, &waiting);
+        finding += clock() - start;
+        let Outcome::Unschedulable(why) = plan.outcome else { continue };
+        let Some(victims) = why.victims else { continue };
+        let start = clock();
+        snapshot.nominate(&key, Some(victims.node));
+        for victim in &victims.pods {
+            snapshot.apply(Kind::Pod, &victim.key, None);
+        }
+        let waiting = snapshot.pod(&key).unwrap().clone();
+        let plan = planner.plan(&snapshot, profile, &waiting);
+        if let Outcome::Bind { node, promise } = plan.outcome {
+            snapshot.assume(&key, &node, &promise);
+            bound += 1;
+        }
+        placing += clock() - start;
+    }
+    let each = |time: Duration| time.as_secs_f64() * 1e6 / pods as f64;
+    println!(
+        "{:24} {nodes} nodes, {pods} pods, {bound} bound: {:7.1} µs a pod to find victims, {:.1} µs to place",
+        "preemption",
+        each(finding),
+        each(placing),
+    );
+}
+
+fn run(name: &str, nodes: usize, pods: usize, shape: Shape) {
+    let mut snapshot = empty_nodes(nodes);
     let configuration = Configuration::default();
     let mut planner = Planner::new();
     let (mut decoding, mut planning, mut placing, mut bound) = (Duration::ZERO, Duration::ZERO, Duration::ZERO, 0);

@@ -342,14 +342,8 @@ impl<'a> Search<'a> {
                 break;
             }
         }
-        let unschedulable = Unschedulable {
-            reason: UNSCHEDULABLE,
-            message: self.diagnosis.message(&said.reasons.join(", ")),
-            rejectors: self.diagnosis.rejectors(),
-            nomination: said.nomination,
-            victims: said.victims,
-            deallocate: said.deallocate,
-        };
+        let unschedulable =
+            said.unschedulable(self.diagnosis.message(&said.reasons.join(", ")), self.diagnosis.rejectors());
         let explanation = self.explanation(Vec::new(), Vec::new(), said.preemption);
         Plan { outcome: Outcome::Unschedulable(unschedulable), explanation }
     }
@@ -366,7 +360,7 @@ impl<'a> Search<'a> {
         let refused_itself =
             self.diagnosis.absent.as_ref().is_some_and(|refusal| refusal.plugin == dynamic_resources::NAME);
         said.reasons.push(if !has_claims || refused_itself {
-            "no new claims to deallocate".into()
+            dynamic_resources::NO_NEW_CLAIMS.into()
         } else if let Some(claim) = dynamic_resources::claim_in_the_way(self.cycle, &self.diagnosis) {
             said.deallocate = Some(claim);
             "deallocation of ResourceClaim completed".into()
@@ -377,29 +371,42 @@ impl<'a> Search<'a> {
 
     fn preempt(&self, said: &mut Said) {
         let Some(preemption) = &self.profile.preemption else { return };
-        let found = preemption.find(self);
-        said.nomination = found.nomination.clone();
-        match &found.victims {
-            Some(victims) => {
-                said.victims = Some(victims.clone());
-                said.reasons.clear();
-                said.done = true;
-            }
-            None => said.reasons.push(format!("preemption: {}", found.message)),
-        }
-        said.preemption = Some(found);
+        said.preempted(preemption.find(self));
     }
 }
 
 /// What was said after no node was found.
 #[derive(Default)]
-struct Said {
-    reasons: Vec<String>,
-    nomination: Nomination,
-    victims: Option<Victims>,
+pub(crate) struct Said {
+    pub reasons: Vec<String>,
     deallocate: Option<Key>,
     preemption: Option<Preemption>,
-    done: bool,
+    /// Nobody else needs to be asked.
+    pub done: bool,
+}
+
+impl Said {
+    pub fn preempted(&mut self, found: Preemption) {
+        if found.victims.is_some() {
+            self.reasons.clear();
+            self.done = true;
+        } else {
+            self.reasons.push(format!("preemption: {}", found.message));
+        }
+        self.preemption = Some(found);
+    }
+
+    pub fn unschedulable(&self, message: String, rejectors: Vec<&'static str>) -> Unschedulable {
+        let found = self.preemption.as_ref();
+        Unschedulable {
+            reason: UNSCHEDULABLE,
+            message,
+            rejectors,
+            nomination: found.map(|found| found.nomination.clone()).unwrap_or_default(),
+            victims: found.and_then(|found| found.victims.clone()),
+            deallocate: self.deallocate.clone(),
+        }
+    }
 }
 
 /// The filters of one search, in their order.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// How final a no is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
     /// Not as things are; if other pods went, it might be yes.
     Unschedulable,
@@ -31,7 +31,7 @@ impl Code {
 pub type Reason = Cow<'static, str>;
 
 /// What a plug-in says about a pod, or about a pod on a node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Refusal {
     pub code: Code,
     /// Which plug-in says it; empty where several do.
@@ -92,36 +92,32 @@ impl Diagnosis {
 
     /// The text that a pod's condition and event show. `after` is what was said when no node was found.
     pub fn message(&self, after: &str) -> String {
-        let mut text = format!("0/{} nodes are available:", self.nodes);
-        match &self.before {
-            Some(before) => {
-                text.push(' ');
-                text.push_str(before);
-                text.push('.');
-            }
-            None => text.push_str(&self.histogram()),
+        if let Some(before) = &self.before {
+            return text(self.nodes, &format!(" {before}."), after);
         }
-        if !after.is_empty() {
-            text.push(' ');
-            text.push_str(after);
-        }
-        text
-    }
-
-    /// How many nodes each reason is said of.
-    fn histogram(&self) -> String {
-        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        let refused = self.refused.iter().map(|(_, refusal)| (refusal, 1));
         let others = self.nodes.saturating_sub(self.refused.len());
-        for (refusal, nodes) in refused.chain(self.absent.iter().map(|refusal| (refusal, others))) {
-            for reason in &refusal.reasons {
-                *counts.entry(reason).or_default() += nodes;
-            }
-        }
-        // Sorted as text: ten of something come before two.
-        let mut lines: Vec<String> =
-            counts.iter().filter(|(_, nodes)| **nodes > 0).map(|(reason, nodes)| format!("{nodes} {reason}")).collect();
-        lines.sort();
-        if lines.is_empty() { String::new() } else { format!(" {}.", lines.join(", ")) }
+        let refused = self.refused.iter().map(|(_, refusal)| (refusal, 1));
+        message(self.nodes, refused.chain(self.absent.iter().map(|refusal| (refusal, others))), after)
     }
+}
+
+/// The same text, from how many nodes are refused for which reasons.
+pub fn message<'a>(nodes: usize, refused: impl Iterator<Item = (&'a Refusal, usize)>, after: &str) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for (refusal, nodes) in refused {
+        for reason in &refusal.reasons {
+            *counts.entry(reason).or_default() += nodes;
+        }
+    }
+    // Sorted as text: ten of something come before two.
+    let mut lines: Vec<String> =
+        counts.iter().filter(|(_, nodes)| **nodes > 0).map(|(reason, nodes)| format!("{nodes} {reason}")).collect();
+    lines.sort();
+    let histogram = if lines.is_empty() { String::new() } else { format!(" {}.", lines.join(", ")) };
+    text(nodes, &histogram, after)
+}
+
+fn text(nodes: usize, why: &str, after: &str) -> String {
+    let space = if after.is_empty() { "" } else { " " };
+    format!("0/{nodes} nodes are available:{why}{space}{after}")
 }

@@ -3,9 +3,11 @@
 
 use holdfast_scheduler::object::pod::Pod;
 use holdfast_scheduler::plan::Plan;
+use holdfast_scheduler::plugins::default_preemption::{DefaultPreemption, Victims};
 use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Snapshot, plan};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// A step in the life of a cluster.
 #[derive(Debug, Clone)]
@@ -14,11 +16,15 @@ enum Step {
     Node(u8, NodeShape),
     NodeGone(u8),
     /// A pod comes that lies on a node already.
-    Placed(u8, u8, PodShape),
+    Placed(u8, u8, PodShape, u8),
     PodGone(u8),
     /// A pod is nominated to a node.
     Nominated(u8, u8, PodShape, u8),
     Service(u8, bool),
+    /// A budget for the pods of an application, with so many disruptions left.
+    Budget(u8, Option<u8>),
+    /// A pod on a node says when it began.
+    Started(u8, u8),
     Namespace(u8),
     /// So many pods of one kind are planned and bound.
     Plan(PodShape, u8, u8),
@@ -82,12 +88,14 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..10u8, node_shape()).prop_map(|(node, shape)| Step::Node(node, shape)),
         1 => (0..10u8).prop_map(Step::NodeGone),
-        5 => (any::<u8>(), 0..10u8, pod_shape()).prop_map(|(pod, node, shape)| Step::Placed(pod, node, shape)),
-        2 => any::<u8>().prop_map(Step::PodGone),
-        1 => (any::<u8>(), 0..10u8, pod_shape(), 0..3u8).prop_map(|(pod, node, shape, priority)| Step::Nominated(pod, node, shape, priority)),
+        5 => (0..60u8, 0..10u8, pod_shape(), 0..3u8).prop_map(|(pod, node, shape, priority)| Step::Placed(pod, node, shape, priority)),
+        2 => (0..60u8).prop_map(Step::PodGone),
+        2 => (0..60u8, 0..9u8).prop_map(|(pod, second)| Step::Started(pod, second)),
+        1 => (0..3u8, prop::option::of(0..2u8)).prop_map(|(app, left)| Step::Budget(app, left)),
+        1 => (0..60u8, 0..10u8, pod_shape(), 0..3u8).prop_map(|(pod, node, shape, priority)| Step::Nominated(pod, node, shape, priority)),
         1 => (0..3u8, any::<bool>()).prop_map(|(app, there)| Step::Service(app, there)),
         1 => (0..2u8).prop_map(Step::Namespace),
-        8 => (pod_shape(), 1..5u8, 0..3u8).prop_map(|(shape, count, priority)| Step::Plan(shape, count, priority)),
+        8 => (pod_shape(), 1..5u8, 0..4u8).prop_map(|(shape, count, priority)| Step::Plan(shape, count, priority)),
     ]
 }
 
@@ -187,6 +195,7 @@ struct World {
     planner: Planner,
     configuration: Configuration,
     planned: usize,
+    placed: BTreeMap<u8, (Key, Value)>,
 }
 
 impl World {
@@ -209,12 +218,28 @@ impl World {
             Step::NodeGone(at) => {
                 self.snapshot.apply(Kind::Node, &Key::cluster(&format!("n{at}")), None);
             }
-            Step::Placed(at, on, shape) => {
+            Step::Placed(at, on, shape, priority) => {
                 let name = format!("e{at}");
                 self.gone(&name);
-                let mut object = pod(&name, &shape, 0);
+                let mut object = pod(&name, &shape, priority);
                 object["spec"]["nodeName"] = format!("n{on}").into();
-                self.snapshot.apply(Kind::Pod, &World::key(&shape, &name), Some(&object));
+                let key = World::key(&shape, &name);
+                self.snapshot.apply(Kind::Pod, &key, Some(&object));
+                self.placed.insert(at, (key, object));
+            }
+            Step::Started(at, second) => {
+                let Some((key, object)) = self.placed.get_mut(&at) else { return Ok(()) };
+                object["status"]["startTime"] = format!("2026-01-01T00:00:0{second}Z").into();
+                if self.snapshot.pod(key).is_some_and(|pod| pod.node_name.is_some()) {
+                    self.snapshot.apply(Kind::Pod, key, Some(object));
+                }
+            }
+            Step::Budget(app, left) => {
+                let selector = json!({"matchLabels": {"app": format!("a{app}")}});
+                let object =
+                    left.map(|left| json!({"spec": {"selector": selector}, "status": {"disruptionsAllowed": left}}));
+                let key = Key::new("ns0", &format!("b{app}"));
+                self.snapshot.apply(Kind::PodDisruptionBudget, &key, object.as_ref());
             }
             Step::PodGone(at) => self.gone(&format!("e{at}")),
             Step::Nominated(at, to, shape, priority) => {
@@ -261,7 +286,18 @@ impl World {
                 prop_assert_eq!(&slow.message, &fast.message);
                 prop_assert_eq!(&slow.rejectors, &fast.rejectors);
                 prop_assert_eq!(&slow.nomination, &fast.nomination);
+                prop_assert_eq!(&slow.deallocate, &fast.deallocate);
+                let told = |victims: &Victims| {
+                    let pods: Vec<_> = victims.pods.iter().map(|pod| pod.key.clone()).collect();
+                    (victims.node.clone(), pods, victims.clear_nominations.clone())
+                };
+                let (slow, fast) = (slow.victims.as_ref().map(told), fast.victims.as_ref().map(told));
+                prop_assert_eq!(&slow, &fast);
                 self.snapshot.apply(Kind::Pod, key, None);
+                // Half of the time those go who would have to, so that others find the places in which they lay.
+                for victim in fast.filter(|_| self.planned % 2 == 0).map(|(_, pods, _)| pods).into_iter().flatten() {
+                    self.snapshot.apply(Kind::Pod, &victim, None);
+                }
             }
             _ => prop_assert!(false, "slow: {:?}\nfast: {:?}", slow.outcome, fast.outcome),
         }
@@ -299,9 +335,17 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_fast_planner_agrees_with_the_plain_one(steps in prop::collection::vec(step(), 10..80)) {
-        let configuration = Configuration::default();
-        let mut world = World { snapshot: Snapshot::new(), planner: Planner::new(), configuration, planned: 0 };
+    fn the_fast_planner_agrees_with_the_plain_one(
+        steps in prop::collection::vec(step(), 10..80),
+        enough in prop::option::of(1..4i64),
+    ) {
+        let mut configuration = Configuration::default();
+        if let Some(min_candidate_nodes_absolute) = enough {
+            let preemption = DefaultPreemption { min_candidate_nodes_percentage: 10, min_candidate_nodes_absolute };
+            configuration.profiles[0].preemption = Some(preemption);
+        }
+        let (snapshot, planner) = (Snapshot::new(), Planner::new());
+        let mut world = World { snapshot, planner, configuration, planned: 0, placed: BTreeMap::new() };
         for step in steps {
             world.take(step)?;
         }

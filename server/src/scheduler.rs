@@ -103,6 +103,9 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     }
     if let Some(file) = &args.write_config_to {
         Writing::Synced.file(file, &yaml(&configuration.document()), Readers::Owner)?;
+        for field in configuration.unwritten() {
+            tracing::warn!(field, "version v1 has no such field: it takes effect here, and is not written");
+        }
         tracing::info!(file = %file.display(), "wrote configuration");
         return Ok(());
     }

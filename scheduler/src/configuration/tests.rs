@@ -168,6 +168,15 @@ fn what_is_written_is_what_was_read() {
 }
 
 #[test]
+fn what_cannot_be_written_is_named() {
+    assert!(Configuration::default().unwritten().is_empty());
+    let mut policy = Configuration::default();
+    policy.take_policy("kind: Policy\nalwaysCheckAllPredicates: true").expect("it is right");
+    assert_eq!(policy.unwritten(), ["alwaysCheckAllPredicates"]);
+    assert_eq!(read("v1beta1", "").unwritten(), ["healthzBindAddress", "metricsBindAddress"]);
+}
+
+#[test]
 fn the_usual_configuration_is_written_as_kubernetes_does() {
     let text = holdfast_core::wire::yaml::yaml(&Configuration::default().document());
     assert_eq!(text, include_str!("usual.yaml"));

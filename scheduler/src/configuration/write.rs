@@ -24,7 +24,18 @@ const WITH_ARGUMENTS: [&str; 8] = [
 ];
 
 impl Configuration {
-    /// The document. Read again, it comes to the same configuration.
+    /// What was read of versions and Policies of old and has no field in the document.
+    pub fn unwritten(&self) -> Vec<&'static str> {
+        let check_all = self.profiles.iter().any(|profile| profile.check_all);
+        let all = [
+            ("alwaysCheckAllPredicates", check_all),
+            ("healthzBindAddress", self.healthz_bind_address.is_some()),
+            ("metricsBindAddress", self.metrics_bind_address.is_some()),
+        ];
+        all.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field).collect()
+    }
+
+    /// The document. Read again, it comes to the same configuration, but for what is [`Configuration::unwritten`].
     pub fn document(&self) -> Value {
         let (election, client) = (&self.leader_election, &self.client_connection);
         let mut document = json!({

@@ -1,8 +1,10 @@
 //! What is remembered for the pods of one template.
 
+use super::no_place::NoPlace;
 use super::rests_on;
 use super::tournament::Tournament;
-use crate::plan::{Filters, Outcome, Plan, Unschedulable};
+use crate::object::Kind;
+use crate::plan::{Filters, Unschedulable};
 use crate::plugin::{Cycle, Filter, Point, PreFilter, Scale, Score};
 use crate::profile::Profile;
 use crate::snapshot::changes::Change;
@@ -29,6 +31,7 @@ pub(super) struct Memory {
     refused: bool,
     /// Why there was no place, and after how many changes that was.
     why: Option<(u64, Unschedulable)>,
+    no_place: NoPlace,
 }
 
 /// A score with what it gave to each node.
@@ -75,6 +78,7 @@ impl Memory {
             is_dirty: Vec::new(),
             refused: false,
             why: None,
+            no_place: NoPlace::default(),
         };
         memory.begin_anew(cycle, profile);
         memory
@@ -86,14 +90,24 @@ impl Memory {
         (*at == cycle.snapshot.changes().next()).then(|| why.clone())
     }
 
+    /// Why there is no place, from what is known of each node; `None`: only the plain search can tell.
+    pub fn tell(&mut self, cycle: Cycle<'_>, profile: &Profile) -> Option<Unschedulable> {
+        if self.refused || cycle.snapshot.node_count() == 0 || !self.is_local() {
+            return None;
+        }
+        let local = self.filters.list.iter().filter(|filter| filter.is_local()).map(|filter| filter.copy());
+        self.no_place.tell(cycle, profile, &Filters { list: local.collect(), all: false })
+    }
+
     /// Remembers why there is no place, unless something is to be done about it.
-    pub fn remember_why(&mut self, cycle: Cycle<'_>, plan: &Plan) {
-        self.why = match &plan.outcome {
-            Outcome::Unschedulable(why) if why.victims.is_none() && why.deallocate.is_none() => {
-                Some((cycle.snapshot.changes().next(), why.clone()))
-            }
-            _ => None,
-        };
+    pub fn remember_why(&mut self, cycle: Cycle<'_>, why: &Unschedulable) {
+        let nothing_to_do = why.victims.is_none() && why.deallocate.is_none();
+        self.why = nothing_to_do.then(|| (cycle.snapshot.changes().next(), why.clone()));
+    }
+
+    /// How many numbers of nodes it holds, in terms of what it holds at least.
+    pub fn weight(&self) -> usize {
+        1 + 4 * usize::from(self.no_place.len() > 0)
     }
 
     pub fn will_do(&self, node: NodeId) -> bool {
@@ -110,6 +124,7 @@ impl Memory {
         self.sums = vec![0; bound];
         self.is_dirty = vec![false; bound];
         self.dirty.clear();
+        self.no_place = NoPlace::default();
         self.totals = None;
         for kept in &mut self.scores {
             kept.raw = if kept.is_scaled() { vec![0; bound] } else { Vec::new() };
@@ -176,9 +191,13 @@ impl Memory {
         if self.refused {
             return None;
         }
-        let local = self.filters.list.iter().all(|filter| filter.is_local() || filter.is_idle())
-            && self.scores.iter().all(|kept| kept.local || kept.score.is_idle());
+        let local = self.is_local() && self.scores.iter().all(|kept| kept.local || kept.score.is_idle());
         if local { self.best_by_totals() } else { self.best_of_all(cycle) }
+    }
+
+    /// Whether nodes will do by what filters say about each alone.
+    fn is_local(&self) -> bool {
+        self.filters.list.iter().all(|filter| filter.is_local() || filter.is_idle())
     }
 
     fn catch_up(&mut self, cycle: Cycle<'_>, profile: &Profile) {
@@ -205,6 +224,8 @@ impl Memory {
                 Change::Image(image) => {
                     all_dirty |= self.scores.iter().any(|kept| kept.score.rests_on_image(image));
                 }
+                Change::Pods(node) => self.no_place.pods_changed(*node),
+                Change::Object(Kind::PodDisruptionBudget) => self.no_place.budgets_changed(),
                 Change::Object(kind) => {
                     if rests_on(profile, cycle, *kind) {
                         return self.begin_anew(cycle, profile);
@@ -252,6 +273,7 @@ impl Memory {
 
     /// Works out anew what plug-ins say about one node alone.
     fn judge(&mut self, cycle: Cycle<'_>, id: NodeId) {
+        self.no_place.changed(id);
         if self.will_do[id] {
             for kept in self.scores.iter_mut().filter(|kept| kept.is_scaled()) {
                 uncount(&mut kept.counts, kept.raw[id]);

@@ -6,6 +6,7 @@
 //! nodes each time, as long as it has anything to say.
 
 mod memory;
+mod no_place;
 mod tournament;
 
 use crate::object::pod::Pod;
@@ -20,12 +21,20 @@ use memory::Memory;
 use std::collections::HashMap;
 
 /// Which pods are alike: those of one profile and template, and of one priority, because a pod respects pods that are
-/// nominated to a node and matter at least as much.
+/// nominated to a node and matter at least as much, and makes those go that matter less, if it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Likeness {
     profile: usize,
     template: u64,
     priority: i64,
+    never_preempts: bool,
+}
+
+impl Likeness {
+    fn of(profile: usize, pod: &Pod) -> Self {
+        let Pod { template_id: template, priority, never_preempts, .. } = *pod;
+        Likeness { profile, template, priority, never_preempts }
+    }
 }
 
 #[derive(Default)]
@@ -51,7 +60,7 @@ impl Planner {
         if by_name || pod.nominated.is_some() || pod.node_name.is_some() || profile.check_all {
             return plan(snapshot, profile, pod);
         }
-        let likeness = Likeness { profile: number, template: pod.template_id, priority: pod.priority };
+        let likeness = Likeness::of(number, pod);
         let cycle = Cycle { snapshot, pod };
         self.turn += 1;
         let turn = self.turn;
@@ -62,31 +71,41 @@ impl Planner {
         if let Some(plan) = best.and_then(|node| bind(cycle, memory, node)) {
             return plan;
         }
+        let unschedulable = |why| Plan { outcome: Outcome::Unschedulable(why), explanation: Explanation::default() };
         if let Some(told) = memory.told_before(cycle) {
-            return Plan { outcome: Outcome::Unschedulable(told), explanation: Explanation::default() };
+            return unschedulable(told);
         }
-        // Why there is no place, and what can be done about it, only the plain search tells.
-        let plan = plan(snapshot, profile, pod);
-        memory.remember_why(cycle, &plan);
+        let told = if best.is_none() { memory.tell(cycle, profile) } else { None };
+        let plan = told.map_or_else(|| plan(snapshot, profile, pod), unschedulable);
+        if let Outcome::Unschedulable(why) = &plan.outcome {
+            memory.remember_why(cycle, why);
+        }
         plan
     }
 
     /// Whether a node will do for a pod by what is remembered, for tests that compare this with what is worked out.
     pub fn remembers(&self, profile: usize, pod: &Pod, node: NodeId) -> Option<bool> {
-        let likeness = Likeness { profile, template: pod.template_id, priority: pod.priority };
-        Some(self.memories.get(&likeness)?.will_do(node))
+        Some(self.memories.get(&Likeness::of(profile, pod))?.will_do(node))
+    }
+
+    fn weight_exceeds(&self, most: usize) -> bool {
+        self.memories.len() > (most / MAX_WEIGHT).max(8)
+            && self.memories.values().map(Memory::weight).sum::<usize>() > most
     }
 
     /// Forgets what has not been of use for the longest time.
     fn make_room(&mut self, snapshot: &Snapshot) {
         let most = (MAX_CELLS / snapshot.node_bound().max(1)).clamp(8, 256);
-        while self.memories.len() > most {
+        while self.memories.len() > most || self.weight_exceeds(most) {
             let oldest = self.memories.iter().min_by_key(|(_, memory)| memory.used).map(|(likeness, _)| *likeness);
             let Some(oldest) = oldest else { return };
             self.memories.remove(&oldest);
         }
     }
 }
+
+/// What a memory weighs at most.
+const MAX_WEIGHT: usize = 5;
 
 /// The decision for a node, unless a plug-in cannot keep what it promised there.
 fn bind(cycle: Cycle<'_>, memory: &Memory, node: NodeId) -> Option<Plan> {

@@ -3,7 +3,8 @@
 use crate::object::pod::Pod;
 use crate::object::{Key, Text};
 use crate::plan::{Filters, Nomination, Search};
-use crate::snapshot::node_info::NodeInfo;
+use crate::plugin::Cycle;
+use crate::snapshot::node_info::{NodeId, NodeInfo};
 use crate::status::{Code, Diagnosis, Refusal};
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -54,17 +55,18 @@ pub struct Victims {
     pub clear_nominations: Vec<Key>,
 }
 
-const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
+pub(crate) const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 
 impl DefaultPreemption {
     pub fn find(&self, search: &Search<'_>) -> Preemption {
         if let Some(message) = ineligible(search) {
-            return Preemption { message: message.into(), ..Preemption::default() };
+            return Preemption::ineligible(message);
         }
         let mut found = Preemption { nomination: Nomination::Clear, ..Preemption::default() };
         let refused = search.diagnosis.refused.iter().filter(|(_, refusal)| refusal.code == Code::Unschedulable);
-        let nodes: Vec<_> = refused.filter_map(|(name, _)| search.cycle.snapshot.node_named(name)).collect();
+        let mut nodes: Vec<_> = refused.filter_map(|(name, _)| search.cycle.snapshot.node_named(name)).collect();
+        nodes.sort_unstable_by_key(|node| node.id);
         match &search.outside.candidates {
             Some(left) => found.candidates = left.clone(),
             None => self.try_nodes(search, &nodes, &mut found),
@@ -72,7 +74,7 @@ impl DefaultPreemption {
         match best(&found.candidates) {
             Some(best) => {
                 found.nomination = Nomination::Set(best.node.clone());
-                found.victims = Some(victims(search, best));
+                found.victims = Some(victims(search.cycle, best));
             }
             None => {
                 let tried = Diagnosis {
@@ -91,12 +93,10 @@ impl DefaultPreemption {
         let enough = self.enough(nodes.len());
         // One copy is enough for all nodes: each trial puts back what it took away.
         let mut filters = search.filters.copy();
-        // Where to begin differs from pod to pod, so that not all take their places from the same nodes.
-        let start =
-            search.cycle.pod.uid.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-        for at in 0..nodes.len() {
-            let node = nodes[(start % nodes.len() + at) % nodes.len()];
-            match dry_run(search, node, &mut filters) {
+        let start = first_node(search.cycle);
+        let (before, from) = nodes.split_at(nodes.partition_point(|node| node.id < start));
+        for node in from.iter().chain(before) {
+            match dry_run(search.cycle, node, &mut filters) {
                 Ok(candidate) => found.candidates.push(candidate),
                 Err(refusal) => found.refused.push((node.node.name.clone(), refusal)),
             }
@@ -108,18 +108,26 @@ impl DefaultPreemption {
     }
 
     /// How many candidates are enough to choose among.
-    fn enough(&self, nodes: usize) -> usize {
+    pub(crate) fn enough(&self, nodes: usize) -> usize {
         let count = |number: i64| usize::try_from(number).unwrap_or(0);
         let part = nodes.saturating_mul(count(self.min_candidate_nodes_percentage)) / 100;
         part.max(count(self.min_candidate_nodes_absolute)).min(nodes)
     }
 }
 
+/// With which node a pod begins: that differs from pod to pod, so that not all take their places from the same nodes.
+pub(crate) fn first_node(cycle: Cycle<'_>) -> NodeId {
+    let hash = cycle.pod.uid.bytes().fold(0usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    hash % cycle.snapshot.node_bound().max(1)
+}
+
+pub(crate) const NEVER: &str = "not eligible due to preemptionPolicy=Never.";
+
 /// Why a pod may not make others go.
 fn ineligible(search: &Search<'_>) -> Option<&'static str> {
     let pod = search.cycle.pod;
     if pod.never_preempts {
-        return Some("not eligible due to preemptionPolicy=Never.");
+        return Some(NEVER);
     }
     let name = pod.nominated.as_ref()?;
     let refusal = search.diagnosis.refused.iter().find(|(node, _)| node == name).map(|(_, refusal)| refusal.code);
@@ -132,25 +140,25 @@ fn ineligible(search: &Search<'_>) -> Option<&'static str> {
 }
 
 /// A node with some of its pods away.
-struct Trial<'a, 'b> {
-    search: &'a Search<'b>,
+struct Trial<'a> {
+    cycle: Cycle<'a>,
     node: NodeInfo,
     filters: &'a mut Filters,
 }
 
-impl Trial<'_, '_> {
+impl Trial<'_> {
     fn remove(&mut self, pod: &Pod) {
         self.node.remove(&pod.key);
-        self.filters.left(self.search.cycle, pod, self.node.id);
+        self.filters.left(self.cycle, pod, self.node.id);
     }
 
     fn add(&mut self, pod: &Arc<Pod>) {
         self.node.add(pod.clone());
-        self.filters.placed(self.search.cycle, pod, self.node.id);
+        self.filters.placed(self.cycle, pod, self.node.id);
     }
 
     fn check(&self) -> Result<(), Refusal> {
-        self.filters.check(self.search.cycle, &self.node)
+        self.filters.check(self.cycle, &self.node)
     }
 
     /// Whether the pod may stay after all.
@@ -165,14 +173,14 @@ impl Trial<'_, '_> {
 }
 
 /// Who would have to go from a node; fails where even the absence of all who matter less would not help.
-fn dry_run(search: &Search<'_>, node: &NodeInfo, filters: &mut Filters) -> Result<Candidate, Refusal> {
-    let lesser = |pod: &&Arc<Pod>| pod.priority < search.cycle.pod.priority;
+pub(crate) fn dry_run(cycle: Cycle<'_>, node: &NodeInfo, filters: &mut Filters) -> Result<Candidate, Refusal> {
+    let lesser = |pod: &&Arc<Pod>| pod.priority < cycle.pod.priority;
     let mut potential: Vec<Arc<Pod>> = node.pods.iter().filter(lesser).cloned().collect();
     if potential.is_empty() {
         return Err(Refusal::hard("", NO_VICTIMS));
     }
     potential.sort_by_key(importance);
-    let mut trial = Trial { search, node: node.clone(), filters };
+    let mut trial = Trial { cycle, node: node.clone(), filters };
     for pod in &potential {
         trial.remove(pod);
     }
@@ -180,7 +188,7 @@ fn dry_run(search: &Search<'_>, node: &NodeInfo, filters: &mut Filters) -> Resul
         potential.iter().for_each(|pod| trial.add(pod));
         return Err(refusal);
     }
-    let (protected, others) = split_by_budget(search, &potential);
+    let (protected, others) = split_by_budget(cycle, &potential);
     let mixed = !protected.is_empty() && !others.is_empty();
     let mut victims: Vec<_> = protected.into_iter().filter(|pod| !trial.reprieve(pod)).collect();
     let violations = victims.len();
@@ -199,10 +207,10 @@ fn importance(pod: &Arc<Pod>) -> (Reverse<i64>, i128) {
 }
 
 /// Pods whose going would break a disruption budget, and the others.
-fn split_by_budget(search: &Search<'_>, pods: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
+fn split_by_budget(cycle: Cycle<'_>, pods: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Vec<Arc<Pod>>) {
     let mut left: Vec<_> = match pods.first() {
         None => Vec::new(),
-        Some(_) => search.cycle.snapshot.budgets.iter().map(|(key, budget)| (key, budget, budget.allowed)).collect(),
+        Some(_) => cycle.snapshot.budgets.iter().map(|(key, budget)| (key, budget, budget.allowed)).collect(),
     };
     pods.iter().cloned().partition(|pod| {
         let mut breaks = false;
@@ -223,33 +231,40 @@ fn split_by_budget(search: &Search<'_>, pods: &[Arc<Pod>]) -> (Vec<Arc<Pod>>, Ve
     })
 }
 
-/// The rank of a candidate: smaller is better.
-fn rank(candidate: &Candidate) -> (usize, i64, i64, usize, Reverse<i128>) {
-    let victims = &candidate.victims;
-    let highest = victims.first().map_or(i64::MIN, |pod| pod.priority);
-    // So that more victims of negative priority do not count as fewer.
-    let sum = victims.iter().map(|pod| pod.priority + (1 << 31)).sum();
-    let of_highest = victims.iter().filter(|pod| pod.priority == highest);
-    let earliest = of_highest.map(|pod| pod.started.unwrap_or(i128::MAX)).min().unwrap_or(i128::MAX);
-    (candidate.violations, highest, sum, victims.len(), Reverse(earliest))
-}
+/// How a candidate compares with others: smaller is better. It begins with how many budgets would be broken.
+pub(crate) type Rank = (usize, i64, i64, usize, Reverse<i128>);
 
-fn best(candidates: &[Candidate]) -> Option<&Candidate> {
-    candidates.iter().min_by_key(|candidate| rank(candidate))
-}
-
-impl Preemption {
-    /// The candidates that nothing tells from the best.
-    pub fn best(&self) -> Vec<&Text> {
-        let Some(best) = best(&self.candidates) else { return Vec::new() };
-        self.candidates.iter().filter(|one| rank(one) == rank(best)).map(|one| &one.node).collect()
+impl Candidate {
+    pub(crate) fn rank(&self) -> Rank {
+        let victims = &self.victims;
+        let highest = victims.first().map_or(i64::MIN, |pod| pod.priority);
+        // So that more victims of negative priority do not count as fewer.
+        let sum = victims.iter().map(|pod| pod.priority + (1 << 31)).sum();
+        let of_highest = victims.iter().filter(|pod| pod.priority == highest);
+        let earliest = of_highest.map(|pod| pod.started.unwrap_or(i128::MAX)).min().unwrap_or(i128::MAX);
+        (self.violations, highest, sum, victims.len(), Reverse(earliest))
     }
 }
 
-fn victims(search: &Search<'_>, best: &Candidate) -> Victims {
-    let pod = search.cycle.pod;
-    let nominated = search.cycle.snapshot.nominated_to(&best.node);
-    let lesser = nominated.iter().filter(|one| one.priority < pod.priority && one.uid != pod.uid);
+fn best(candidates: &[Candidate]) -> Option<&Candidate> {
+    candidates.iter().min_by_key(|candidate| candidate.rank())
+}
+
+impl Preemption {
+    pub(crate) fn ineligible(message: &str) -> Self {
+        Preemption { message: message.into(), ..Preemption::default() }
+    }
+
+    /// The candidates that nothing tells from the best.
+    pub fn best(&self) -> Vec<&Text> {
+        let Some(best) = best(&self.candidates) else { return Vec::new() };
+        self.candidates.iter().filter(|one| one.rank() == best.rank()).map(|one| &one.node).collect()
+    }
+}
+
+pub(crate) fn victims(cycle: Cycle<'_>, best: &Candidate) -> Victims {
+    let nominated = cycle.snapshot.nominated_to(&best.node);
+    let lesser = nominated.iter().filter(|one| one.priority < cycle.pod.priority && one.uid != cycle.pod.uid);
     Victims {
         node: best.node.clone(),
         pods: best.victims.iter().filter(|pod| !pod.deleting).cloned().collect(),

@@ -13,6 +13,9 @@ use std::sync::Arc;
 
 pub const NAME: &str = "DynamicResources";
 
+/// What is said of a pod without claims when no node will do.
+pub(crate) const NO_NEW_CLAIMS: &str = "no new claims to deallocate";
+
 const ELSEWHERE: &str = "resourceclaim not available on the node";
 
 #[derive(Debug)]

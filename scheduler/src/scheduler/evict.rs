@@ -2,29 +2,32 @@
 //!
 //! All but one go at the same time, the last one after them: so the pod that waits is woken when all are on their way.
 //! Until then it is kept in flight, and hears afterwards of what happened meanwhile.
+//!
+//! Several pods may want the same place, one after the other, before those who lie there are seen to go: each of these
+//! is told once all the same.
 
 use super::event::Saying;
 use super::order::{PODS, Purpose, patch_status};
 use super::status::seconds;
 use super::{Observed, Scheduler, failure};
-use crate::object::Key;
 use crate::object::pod::Pod;
+use crate::object::{Key, Text};
 use crate::plan::Nomination;
 use crate::planted::{Bug, planted};
 use crate::plugins::default_preemption::{Victims, eviction_message};
 use crate::queue::Time;
 use holdfast_world::{Action, Refusal, Verb};
 use serde_json::json;
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 #[derive(Debug)]
 pub(super) struct Eviction {
     preemptor: Arc<Pod>,
     profile: usize,
-    node: crate::object::Text,
-    /// Those who are on their way out, and whether they know.
-    open: HashMap<Key, (Arc<Pod>, Told)>,
+    node: Text,
+    /// The UIDs of those who are on their way out.
+    open: HashSet<Text>,
     /// Who goes when all others do.
     last: Option<Arc<Pod>>,
     rejectors: Vec<&'static str>,
@@ -32,12 +35,23 @@ pub(super) struct Eviction {
     began: Time,
 }
 
+/// A pod on its way out.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    pod: Arc<Pod>,
+    step: Step,
+    /// For whom it goes; the first of them had it go.
+    preemptors: Vec<Key>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum Step {
     /// It is being told why it goes.
     Why,
     /// It is being deleted.
     Go,
+    /// It was deleted, and does not say so yet.
+    Gone,
 }
 
 impl Scheduler {
@@ -61,7 +75,7 @@ impl Scheduler {
             preemptor: preemptor.clone(),
             profile,
             node,
-            open: HashMap::new(),
+            open: HashSet::new(),
             last,
             rejectors,
             failed: false,
@@ -82,7 +96,13 @@ impl Scheduler {
             self.tell_preempted(&victim, &preemptor, profile, &format!("{node} (in kube-scheduler memory)."), now);
             return self.call_back(&victim.key, "preempted", now);
         }
-        eviction.open.insert(victim.key.clone(), (victim.clone(), Told::Why));
+        if let Some(leaving) = self.leaving.get_mut(&victim.uid) {
+            if leaving.step != Step::Gone && eviction.open.insert(victim.uid.clone()) {
+                leaving.preemptors.push(preemptor.clone());
+            }
+            return;
+        }
+        eviction.open.insert(victim.uid.clone());
         let name = self.profile_name(preemptor);
         let mut condition = json!({
             "type": "DisruptionTarget",
@@ -94,41 +114,52 @@ impl Scheduler {
         if victim.generation > 0 {
             condition["observedGeneration"] = victim.generation.into();
         }
-        let purpose = Purpose::Victim { victim: victim.key.clone(), preemptor: preemptor.clone() };
+        let purpose = Purpose::Victim(victim.uid.clone());
         self.order(patch_status(&victim.key, &victim.uid, json!({"conditions": [condition]})), purpose);
+        let leaving = Leaving { pod: victim.clone(), step: Step::Why, preemptors: vec![preemptor.clone()] };
+        self.leaving.insert(victim.uid.clone(), leaving);
     }
 
-    fn profile_name(&self, preemptor: &Key) -> crate::object::Text {
+    fn profile_name(&self, preemptor: &Key) -> Text {
         let profile = self.evictions.get(preemptor).map_or(0, |eviction| eviction.profile);
         self.profile(profile).scheduler_name.clone()
     }
 
-    pub(super) fn victim_answered(&mut self, victim: &Key, preemptor: &Key, refusal: Option<Refusal>, now: Time) {
-        let Some(eviction) = self.evictions.get_mut(preemptor) else { return };
-        let Some((pod, told)) = eviction.open.get_mut(victim) else { return };
+    pub(super) fn victim_answered(&mut self, uid: &Text, refusal: Option<Refusal>, now: Time) {
+        let Some(leaving) = self.leaving.get_mut(uid) else { return };
+        let pod = leaving.pod.clone();
+        if refusal.is_none() && leaving.step == Step::Why {
+            leaving.step = Step::Go;
+            let verb = Verb::Delete { uid: Some(uid.clone()), version: None, propagation: None, grace_seconds: None };
+            self.order(Action::new(&PODS, pod.key.clone(), verb), Purpose::Victim(uid.clone()));
+            return;
+        }
+        let preemptors = std::mem::take(&mut leaving.preemptors);
+        let is_told = refusal.is_none();
         // A pod that is gone, or is another one by now, has gone.
-        let gone = refusal.as_ref().is_some_and(|refusal| refusal.is_not_found() || refusal.is_conflict());
-        let (pod, step) = (pod.clone(), *told);
-        match (refusal, step) {
-            (None, Told::Why) => {
-                *told = Told::Go;
-                let uid = Some(pod.uid.clone());
-                let verb = Verb::Delete { uid, version: None, propagation: None, grace_seconds: None };
-                let purpose = Purpose::Victim { victim: victim.clone(), preemptor: preemptor.clone() };
-                self.order(Action::new(&PODS, victim.clone(), verb), purpose);
-                return;
-            }
-            (None, Told::Go) => {
-                eviction.open.remove(victim);
+        let goes = refusal.is_none_or(|refusal| refusal.is_not_found() || refusal.is_conflict());
+        match goes && self.snapshot.pod(&pod.key).is_some_and(|one| one.uid == *uid && !one.deleting) {
+            true => leaving.step = Step::Gone,
+            false => _ = self.leaving.remove(uid),
+        }
+        for (at, preemptor) in preemptors.iter().enumerate() {
+            let Some(eviction) = self.evictions.get_mut(preemptor) else { continue };
+            eviction.open.remove(uid);
+            eviction.failed |= !goes;
+            if is_told && at == 0 {
                 let (preemptor, profile, node) = (eviction.preemptor.clone(), eviction.profile, eviction.node.clone());
                 self.tell_preempted(&pod, &preemptor, profile, &node, now);
             }
-            (Some(_), _) => {
-                eviction.open.remove(victim);
-                eviction.failed |= !gone;
-            }
+            self.next_victim(preemptor, now);
         }
-        self.next_victim(preemptor, now);
+    }
+
+    /// A pod is not any more what it was: it needs not be remembered that it goes when it says so itself.
+    pub(super) fn left(&mut self, before: &Pod) {
+        let Some(leaving) = self.leaving.get(&before.uid).filter(|leaving| leaving.step == Step::Gone) else { return };
+        if self.snapshot.pod(&leaving.pod.key).is_none_or(|now| now.uid != before.uid || now.deleting) {
+            self.leaving.remove(&before.uid);
+        }
     }
 
     fn next_victim(&mut self, preemptor: &Key, now: Time) {

@@ -25,10 +25,10 @@ use crate::plan::{Nomination, Outcome, Plan, SCHEDULER_ERROR, Unschedulable};
 use crate::planner::Planner;
 use crate::profile::Profile;
 use crate::queue::{Attempt, Failure, Lengths, Queue, Time, World};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Seen, Snapshot};
 use consult::Consultation;
 use event::Events;
-use evict::Eviction;
+use evict::{Eviction, Leaving};
 use order::Purpose;
 pub use order::{Answer, Ask, Order};
 use serde_json::Value;
@@ -50,6 +50,8 @@ pub struct Scheduler {
     deadlines: BTreeSet<(Time, Key)>,
     writing: HashMap<Key, Writing>,
     evictions: HashMap<Key, Eviction>,
+    /// Pods that go for others, by UID, until they say so themselves.
+    leaving: HashMap<Text, Leaving>,
     consultation: Option<Consultation>,
     /// The objects themselves, where extenders want to see them.
     documents: HashMap<(Kind, Key), Arc<Value>>,
@@ -98,6 +100,7 @@ impl Scheduler {
             deadlines: BTreeSet::new(),
             writing: HashMap::new(),
             evictions: HashMap::new(),
+            leaving: HashMap::new(),
             consultation: None,
             documents: HashMap::new(),
             events: Events::default(),
@@ -115,6 +118,9 @@ impl Scheduler {
         if kind == Kind::Pod {
             self.keep_nomination(key);
             self.own_way(key, now);
+        }
+        if let Seen::Pod(Some(before), _) = &event.seen {
+            self.left(before);
         }
         let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
         self.queue.event(world, event, now);

@@ -51,8 +51,8 @@ pub(super) enum Purpose {
     Way(Key),
     /// The status of a pod.
     Status(Key),
-    /// A step of an eviction: of whom, and for whom.
-    Victim { victim: Key, preemptor: Key },
+    /// A step of an eviction, of the pod of this UID.
+    Victim(Text),
     /// One of those extenders that are asked now.
     Consultation,
     /// Nothing follows from it.
@@ -104,9 +104,7 @@ impl Scheduler {
         match self.purposes.remove(&number) {
             Some(Purpose::Way(pod)) => self.way_answered(&pod, number, answer.refusal(), now),
             Some(Purpose::Status(pod)) => self.status_answered(&pod, number, now),
-            Some(Purpose::Victim { victim, preemptor }) => {
-                self.victim_answered(&victim, &preemptor, answer.refusal(), now);
-            }
+            Some(Purpose::Victim(uid)) => self.victim_answered(&uid, answer.refusal(), now),
             Some(Purpose::Consultation) => self.consulted(number, answer, now),
             Some(Purpose::Nothing) | None => {}
         }

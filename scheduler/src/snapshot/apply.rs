@@ -204,7 +204,7 @@ impl Snapshot {
         if let (Some(before), Some(after)) = (&before, &after)
             && before.lies_as(after)
         {
-            self.swap_pod(after.clone());
+            self.swap_pod(before, after.clone());
             self.pods.insert(key.clone(), after.clone());
             return Some(before.clone());
         }
@@ -219,9 +219,12 @@ impl Snapshot {
     }
 
     /// Replaces a pod on its node by one that holds the same.
-    fn swap_pod(&mut self, pod: Arc<Pod>) {
-        let Some(info) = pod.node_name.as_ref().and_then(|name| self.by_name.get(name)).copied() else { return };
-        let pods = self.nodes[info].as_mut().map(|info| &mut info.pods);
+    fn swap_pod(&mut self, before: &Pod, pod: Arc<Pod>) {
+        let Some(id) = pod.node_name.as_ref().and_then(|name| self.by_name.get(name)).copied() else { return };
+        if before.started != pod.started {
+            self.changes.push(Change::Pods(id));
+        }
+        let pods = self.nodes[id].as_mut().map(|info| &mut info.pods);
         if let Some(own) = pods.and_then(|pods| pods.iter_mut().find(|own| own.key == pod.key)) {
             *own = pod;
         }

@@ -14,6 +14,8 @@ pub enum Change {
     Left(NodeId, Arc<Pod>),
     /// What a node says about itself, aside from what [`Change::Reshaped`] means; or a pod was, or is no more, nominated to it.
     Node(NodeId),
+    /// A pod on this node says something else about itself of which no more hangs than who goes first.
+    Pods(NodeId),
     /// A node came, went, or has other labels or taints: what counts pods by place must count again.
     Reshaped(NodeId),
     /// On how many nodes this image is.

@@ -1,0 +1,239 @@
+//! Why no node will do for the pods of a template, and who would have to go from each node: worked out once, and again
+//! for the nodes that changed.
+
+use crate::plan::{Filters, Nomination, Said, Unschedulable};
+use crate::plugin::{Cycle, Point};
+use crate::plugins::default_preemption::{self, DefaultPreemption, NOT_HELPFUL, Preemption, Rank, dry_run};
+use crate::plugins::dynamic_resources;
+use crate::profile::Profile;
+use crate::snapshot::node_info::NodeId;
+use crate::status::{Code, Refusal, message};
+use std::collections::HashMap;
+
+/// The number of a refusal among those that are known.
+type RefusalId = u32;
+
+#[derive(Default)]
+pub(super) struct NoPlace {
+    /// What is known of each node.
+    nodes: Vec<Known>,
+    /// Nodes of which nothing is known since they changed.
+    unknown: Vec<NodeId>,
+    refusals: Vec<Counted>,
+    numbers: HashMap<Refusal, RefusalId>,
+    /// On how many nodes the absence of others might help.
+    hopeful: usize,
+    /// On how many of them it was tried in vain.
+    vain: usize,
+}
+
+#[derive(Clone, Copy, Default)]
+enum Known {
+    #[default]
+    Nothing,
+    /// There is no node of this number.
+    NoNode,
+    /// Why the node will not do.
+    Refused(RefusalId),
+    /// Why it would not do even if all went who matter less.
+    InVain(RefusalId, RefusalId),
+    /// How it compares with others, if those go who would have to.
+    Candidate(RefusalId, Rank),
+}
+
+struct Counted {
+    refusal: Refusal,
+    /// How many nodes will not do because of it.
+    nodes: usize,
+    /// On how many nodes nobody's absence helps because of it.
+    in_vain: usize,
+}
+
+impl NoPlace {
+    /// Forgets what it knows of a node.
+    pub fn changed(&mut self, node: NodeId) {
+        // Of what is behind the known nodes nothing is known anyway.
+        let Some(known) = self.nodes.get_mut(node).map(std::mem::take) else { return };
+        self.uncount_trial(known);
+        if let Some(number) = known.refusal() {
+            self.refusals[number as usize].nodes -= 1;
+            self.hopeful -= usize::from(self.is_hopeful(number));
+        }
+        if !matches!(known, Known::Nothing) {
+            self.unknown.push(node);
+        }
+    }
+
+    /// Forgets who would have to go from each node: that rests on disruption budgets.
+    pub fn budgets_changed(&mut self) {
+        (0..self.nodes.len()).for_each(|node| self.pods_changed(node));
+    }
+
+    /// Forgets who would have to go from a node.
+    pub fn pods_changed(&mut self, node: NodeId) {
+        let Some(known) = self.nodes.get(node).copied() else { return };
+        self.uncount_trial(known);
+        if let Some(number) = known.refusal() {
+            self.nodes[node] = Known::Refused(number);
+        }
+    }
+
+    /// How many nodes it holds something of.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Why there is no place and what can be done about it, where no node will do by what plug-ins say about each
+    /// alone. `None`: only the plain search can tell.
+    pub fn tell(&mut self, cycle: Cycle<'_>, profile: &Profile, filters: &Filters) -> Option<Unschedulable> {
+        let is_asked = profile.has(Point::PostFilter, dynamic_resources::NAME);
+        if is_asked && !cycle.pod.template.claims.is_empty() {
+            return None;
+        }
+        self.learn(cycle, filters)?;
+        let mut said = Said::default();
+        for enabled in profile.at(Point::PostFilter) {
+            match enabled.plugin.name() {
+                dynamic_resources::NAME => said.reasons.push(dynamic_resources::NO_NEW_CLAIMS.into()),
+                default_preemption::NAME => {
+                    if let Some(preemption) = &profile.preemption {
+                        said.preempted(self.preempt(cycle, preemption, filters));
+                    }
+                }
+                _ => {}
+            }
+            if said.done {
+                break;
+            }
+        }
+        let after = said.reasons.join(", ");
+        let refusals = || self.refusals.iter().filter(|one| one.nodes > 0);
+        let text = message(cycle.snapshot.node_count(), refusals().map(|one| (&one.refusal, one.nodes)), &after);
+        let mut rejectors: Vec<_> = refusals().map(|one| one.refusal.plugin).filter(|name| !name.is_empty()).collect();
+        rejectors.sort_unstable();
+        rejectors.dedup();
+        Some(said.unschedulable(text, rejectors))
+    }
+
+    /// Asks why those nodes will not do of which it is not known. `None`: it could not be told of all.
+    fn learn(&mut self, cycle: Cycle<'_>, filters: &Filters) -> Option<()> {
+        let bound = cycle.snapshot.node_bound();
+        if self.refusals.len() > 2 * bound + 64 {
+            // Most of them are of nodes as they were.
+            *self = NoPlace::default();
+        }
+        self.unknown.extend(self.nodes.len()..bound);
+        self.nodes.resize(self.nodes.len().max(bound), Known::Nothing);
+        while let Some(id) = self.unknown.last().copied() {
+            self.nodes[id] = match cycle.snapshot.node(id) {
+                None => Known::NoNode,
+                Some(node) => {
+                    let refusal = filters.check(cycle, node).err().filter(|refusal| refusal.code != Code::Error)?;
+                    let number = self.number(refusal);
+                    self.refusals[number as usize].nodes += 1;
+                    self.hopeful += usize::from(self.is_hopeful(number));
+                    Known::Refused(number)
+                }
+            };
+            self.unknown.pop();
+        }
+        Some(())
+    }
+
+    fn preempt(&mut self, cycle: Cycle<'_>, preemption: &DefaultPreemption, filters: &Filters) -> Preemption {
+        if cycle.pod.never_preempts {
+            return Preemption::ineligible(default_preemption::NEVER);
+        }
+        let Some(best) = self.best(cycle, preemption, filters) else {
+            let absent = Refusal::hard("", NOT_HELPFUL);
+            let nodes = cycle.snapshot.node_count();
+            let tried = self.refusals.iter().map(|one| (&one.refusal, one.in_vain));
+            let message = message(nodes, tried.chain([(&absent, nodes.saturating_sub(self.vain))]), "");
+            return Preemption { message, nomination: Nomination::Clear, ..Preemption::default() };
+        };
+        // Which pods would go is found again for the one node that is chosen, instead of being remembered of all.
+        let node = cycle.snapshot.node(best);
+        let candidate = node.and_then(|node| dry_run(cycle, node, &mut filters.copy()).ok());
+        let victims = candidate.map(|candidate| default_preemption::victims(cycle, &candidate));
+        let nomination = victims.as_ref().map_or(Nomination::Clear, |victims| Nomination::Set(victims.node.clone()));
+        Preemption { nomination, victims, ..Preemption::default() }
+    }
+
+    /// The best of enough candidates, those nodes first that this pod begins with.
+    fn best(&mut self, cycle: Cycle<'_>, preemption: &DefaultPreemption, filters: &Filters) -> Option<NodeId> {
+        if self.vain == self.hopeful {
+            return None;
+        }
+        let enough = preemption.enough(self.hopeful);
+        let bound = self.nodes.len();
+        let start = default_preemption::first_node(cycle);
+        let mut filters = filters.copy();
+        let (mut candidates, mut harmless) = (0, false);
+        let mut best: Option<(Rank, NodeId)> = None;
+        for id in (start..bound).chain(0..start) {
+            let Some(rank) = self.trial(cycle, id, &mut filters) else { continue };
+            candidates += 1;
+            harmless |= rank.0 == 0;
+            if best.is_none_or(|(least, _)| rank < least) {
+                best = Some((rank, id));
+            }
+            if harmless && candidates >= enough {
+                break;
+            }
+        }
+        best.map(|(_, id)| id)
+    }
+
+    /// How a node does as a candidate, if it is one.
+    fn trial(&mut self, cycle: Cycle<'_>, id: NodeId, filters: &mut Filters) -> Option<Rank> {
+        let number = match self.nodes[id] {
+            Known::Candidate(_, rank) => return Some(rank),
+            Known::Refused(number) if self.is_hopeful(number) => number,
+            _ => return None,
+        };
+        match dry_run(cycle, cycle.snapshot.node(id)?, filters) {
+            Ok(candidate) => {
+                let rank = candidate.rank();
+                self.nodes[id] = Known::Candidate(number, rank);
+                Some(rank)
+            }
+            Err(refusal) => {
+                let why = self.number(refusal);
+                self.nodes[id] = Known::InVain(number, why);
+                self.refusals[why as usize].in_vain += 1;
+                self.vain += 1;
+                None
+            }
+        }
+    }
+
+    fn uncount_trial(&mut self, known: Known) {
+        if let Known::InVain(_, why) = known {
+            self.refusals[why as usize].in_vain -= 1;
+            self.vain -= 1;
+        }
+    }
+
+    fn is_hopeful(&self, number: RefusalId) -> bool {
+        self.refusals[number as usize].refusal.code == Code::Unschedulable
+    }
+
+    fn number(&mut self, refusal: Refusal) -> RefusalId {
+        if let Some(number) = self.numbers.get(&refusal) {
+            return *number;
+        }
+        let number = self.refusals.len() as RefusalId;
+        self.numbers.insert(refusal.clone(), number);
+        self.refusals.push(Counted { refusal, nodes: 0, in_vain: 0 });
+        number
+    }
+}
+
+impl Known {
+    fn refusal(self) -> Option<RefusalId> {
+        match self {
+            Known::Nothing | Known::NoNode => None,
+            Known::Refused(number) | Known::InVain(number, _) | Known::Candidate(number, _) => Some(number),
+        }
+    }
+}
