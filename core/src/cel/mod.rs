@@ -163,6 +163,10 @@ impl Fault {
         if at == lex::NOWHERE {
             return Fault { stage: Stage::Compilation, message, line: 0, column: 0, excerpt: String::new() };
         }
+        if source.is_empty() {
+            // No text has no first character, and no line to show.
+            return Fault { stage: Stage::Compilation, message, line: 1, column: 0, excerpt: String::new() };
+        }
         let before = &source[..at];
         let start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let excerpt = source[start..].split('\n').next().unwrap_or_default().to_owned();
@@ -180,6 +184,9 @@ impl fmt::Display for Fault {
             return write!(f, "ERROR: <input>:-1:0: {}", self.message);
         }
         write!(f, "ERROR: <input>:{}:{}: {}", self.line, self.column, self.message)?;
+        if self.column == 0 {
+            return Ok(());
+        }
         // Characters that are not of ASCII are shown wide, and so are the dots below them.
         write!(f, "\n | {}\n | ", self.excerpt.replace('\t', " "))?;
         for character in self.excerpt.chars().take(self.column as usize - 1) {

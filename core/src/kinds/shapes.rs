@@ -314,6 +314,7 @@ pub(super) fn canonical_cidr(at: At, causes: &mut Vec<Cause>) {
     let first = first_of(address, bits);
     if first != address {
         causes.push(at.invalid("must not have bits set beyond the prefix length"));
+        return;
     }
     let canonical = format!("{first}/{bits}");
     if canonical != at.text() {

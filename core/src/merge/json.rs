@@ -135,21 +135,27 @@ fn fault_of(document: &Value, item: &Value) -> Option<Fault> {
             }
         },
         "replace" if holder(path).is_none() => return no_path(format!("missing path: {path}")),
-        "replace" if document.pointer(path).is_none() => return no_path(format!("missing key: {path}")),
+        "replace" => match holder(path) {
+            Some(Value::Object(_)) => return None,
+            _ if document.pointer(path).is_none() => return no_path(format!("missing key: {path}")),
+            _ => return None,
+        },
         "move" | "copy" => {
             let from = text("from");
             match holder(from) {
                 None => return no_path(format!("missing from path: {from}")),
-                Some(_) if document.pointer(from).is_none() => {
+                Some(Value::Array(items)) if document.pointer(from).is_none() => {
+                    let at = if name == "move" { format!("path: '{}'", last_step(from)) } else { format!("from: '{from}'") };
+                    format!("error in {name} for {at}: {}", no_place(items, from, false)?)
+                }
+                Some(_) if name == "move" && document.pointer(from).is_none() => {
                     let key = last_step(from);
-                    let at = if name == "move" { format!("path: '{key}'") } else { format!("from: '{from}'") };
-                    format!("error in {name} for {at}: unable to get nonexistent key: {key}: missing value")
+                    format!("error in move for path: '{key}': Unable to remove nonexistent key: {key}: missing value")
                 }
                 Some(_) if holder(path).is_none() => return no_path(format!("missing destination path: {path}")),
                 Some(_) => return None,
             }
         }
-        "replace" => return None,
         unknown => format!("Unexpected kind: {unknown}"),
     };
     Some(Fault::Other(why))
@@ -189,9 +195,14 @@ fn no_place(items: &[Value], path: &str, may_append: bool) -> Option<String> {
 /// they add the first finalizer. The standard wants the member to exist.
 fn finds_nothing(operation: &PatchOperation, document: &Value) -> bool {
     let PatchOperation::Test(TestOperation { path, value: Value::Null }) = operation else { return false };
-    let Some((parent, last)) = path.as_str().rsplit_once('/') else { return false };
-    let member = last.replace("~1", "/").replace("~0", "~");
-    document.pointer(parent).and_then(Value::as_object).is_some_and(|parent| !parent.contains_key(&member))
+    is_free(document, path.as_str())
+}
+
+/// Whether a path leads to a member that its map does not have. Kubernetes' library reads null there, so that `replace`
+/// adds it, and `copy` copies null.
+fn is_free(document: &Value, path: &str) -> bool {
+    let Some((parent, _)) = path.rsplit_once('/') else { return false };
+    document.pointer(parent).and_then(Value::as_object).is_some_and(|parent| !parent.contains_key(&last_step(path)))
 }
 
 fn merge(target: &mut Value, patch: Value) {
@@ -243,7 +254,6 @@ pub fn unknown_members(patch: &Value) -> Vec<String> {
     unknown
 }
 
-/// `None` when no document could take the operation: an unknown name or a path that is no pointer.
 /// The maps and lists that a JSON patch goes through, as maps of maps.
 pub fn touched(patch: &Value) -> Value {
     let mut touched = Map::new();
@@ -263,6 +273,7 @@ pub fn touched(patch: &Value) -> Value {
     touched.into()
 }
 
+/// `None` when no document could take the operation: an unknown name or a path that is no pointer.
 fn operation(item: &Value, document: &Value) -> Option<PatchOperation> {
     let pointer = |name: &str| {
         let text = item.get(name)?.as_str()?;
@@ -272,6 +283,10 @@ fn operation(item: &Value, document: &Value) -> Option<PatchOperation> {
     let value = || item.get("value").cloned().unwrap_or(Value::Null);
     let whole = path.is_root();
     Some(match item.get("op")?.as_str()? {
+        "replace" if is_free(document, path.as_str()) => PatchOperation::Add(AddOperation { path, value: value() }),
+        "copy" if !whole && is_free(document, pointer("from")?.as_str()) => {
+            PatchOperation::Add(AddOperation { path, value: Value::Null })
+        }
         "add" if !whole => PatchOperation::Add(AddOperation { path, value: value() }),
         "remove" if !whole => PatchOperation::Remove(RemoveOperation { path }),
         "replace" => PatchOperation::Replace(ReplaceOperation { path, value: value() }),
@@ -431,7 +446,12 @@ mod tests {
             (json!({"a": 1}), json!([{"op": "test", "path": "/a", "value": 1}]), Some(json!({"a": 1}))),
             (json!({"a": 1}), json!([{"op": "test", "path": "/a", "value": 2}]), None),
             (json!({"a": 1}), json!([{"op": "remove", "path": "/b"}]), None),
-            (json!({"a": 1}), json!([{"op": "replace", "path": "/b", "value": 1}]), None),
+            (json!({"a": 1}), json!([{"op": "replace", "path": "/b", "value": 1}]), Some(json!({"a": 1, "b": 1}))),
+            (json!({"a": [1]}), json!([{"op": "replace", "path": "/a/1", "value": 1}]), None),
+            (json!({"a": 1}), json!([{"op": "replace", "path": "/b/c", "value": 1}]), None),
+            (json!({"a": 1}), json!([{"op": "copy", "from": "/c", "path": "/b"}]), Some(json!({"a": 1, "b": null}))),
+            (json!({"a": [1]}), json!([{"op": "copy", "from": "/a/1", "path": "/b"}]), None),
+            (json!({"a": 1}), json!([{"op": "move", "from": "/c", "path": "/b"}]), None),
             (json!({"a": 1}), json!([{"op": "add", "path": "/b/c", "value": 1}]), None),
             (json!({"a": 1}), json!([{"op": "add", "path": "b", "value": 1}]), None),
             (json!({"a": [1]}), json!([{"op": "add", "path": "/a/7", "value": 1}]), None),

@@ -14,7 +14,6 @@ pub(super) fn mutate(context: &Context, endpoint: &Endpoint, object: &mut Candid
     if object.admitted {
         return Ok(());
     }
-    tell(context, object);
     let taken = if endpoint.part == Part::Deletion { Value::Null } else { object.new.take() };
     let mut attributes = attributes(context, endpoint, object, taken);
     let outcome = admission::mutate(&mut attributes);
@@ -28,7 +27,6 @@ pub(super) fn mutate(context: &Context, endpoint: &Endpoint, object: &mut Candid
 
 /// The validating half, on what would be stored.
 pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Stop> {
-    tell(context, object);
     if object.admitted {
         return Ok(());
     }
@@ -41,11 +39,6 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Cand
         object.new = seen;
     }
     outcome
-}
-
-/// What there is to tell so far is told even where admission says no.
-fn tell(context: &Context, object: &mut Candidate) {
-    context.admitted.borrow_mut().told.warnings.append(&mut object.warnings);
 }
 
 /// Both halves, for what a subresource takes that is no object of the path's kind; gives back what the first made of it.

@@ -5,17 +5,16 @@ use super::{Context, Endpoint, Stop, admit, decode};
 use crate::admission::Operation;
 use crate::kinds::known::BINDING;
 use crate::object::meta::{self, Document, metadata, metadata_mut, object_mut};
-use crate::refusal::{Cause, Conflict, Mismatch, Refusal, Subject};
+use crate::refusal::{Cause, Conflict, Mismatch, Refusal, Subject, Unreasoned};
 use serde_json::{Value, json};
 
 pub(super) fn bind(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
-    let mut warnings = Vec::new();
     let layout = decode::layout_of("io.k8s.api.core.v1.Binding")?;
-    let binding = context.decode_as(BINDING.group, BINDING.version, BINDING.kind, layout, &mut warnings)?;
+    let binding = context.decode_as(BINDING.group, BINDING.version, BINDING.kind, layout)?;
     let node = binding["target"]["name"].as_str().unwrap_or("").to_owned();
-    if node.is_empty() {
-        let subject = Subject::new(BINDING.group, BINDING.kind, context.request.name());
-        return Err(Refusal::Invalid { subject, causes: vec![Cause::required("target.name", "")] }.into());
+    let causes = wrong_target(&binding["target"]);
+    if !causes.is_empty() {
+        return Err(Refusal::Unreasoned(Unreasoned::Causes(causes)).into());
     }
     let binding = admit::part(context, BINDING, Operation::Create, binding, &Value::Null)?;
     let binding = meta::fields(&binding);
@@ -24,7 +23,20 @@ pub(super) fn bind(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let mut new = old.document.clone();
     assign(context, meta::fields_mut(&mut new), binding, &node);
     // What a pod is told is nobody's field.
-    Ok(Candidate { tracked: true, admitted: true, warnings, ..Candidate::replacing(context, old, new) }.into())
+    Ok(Candidate { tracked: true, admitted: true, ..Candidate::replacing(context, old, new) }.into())
+}
+
+/// Only nodes have room for pods.
+fn wrong_target(target: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let kind = &target["kind"];
+    if !matches!(kind.as_str(), None | Some("" | "Node")) {
+        causes.push(Cause::not_supported("target.kind", kind, &["Node", "<empty>"]));
+    }
+    if target["name"].as_str().is_none_or(str::is_empty) {
+        causes.push(Cause::required("target.name", ""));
+    }
+    causes
 }
 
 /// The pod must be the one that the binding means, and have no node yet.

@@ -9,14 +9,12 @@ use crate::request::{Format, Request};
 use serde_json::Value;
 
 pub(super) fn create(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
-    let mut warnings = Vec::new();
-    let document = context.decode(&mut warnings)?;
-    Ok(creating(context, document, warnings)?.into())
+    let document = context.decode()?;
+    Ok(creating(context, document)?.into())
 }
 
 pub(super) fn update(context: &Context, endpoint: &Endpoint) -> Result<Made, Stop> {
-    let mut warnings = Vec::new();
-    let mut document = context.decode(&mut warnings)?;
+    let mut document = context.decode()?;
     let meta = metadata_mut(meta::fields_mut(&mut document));
     match_namespace(context, meta)?;
     match_name(context, meta)?;
@@ -28,7 +26,7 @@ pub(super) fn update(context: &Context, endpoint: &Endpoint) -> Result<Made, Sto
         if !uid.is_empty() {
             return Err(other_uid(context, uid, "").into());
         }
-        return Ok(creating(context, document, warnings)?.into());
+        return Ok(creating(context, document)?.into());
     };
     let uid = text(meta, "uid");
     let found = text(old.metadata(), "uid");
@@ -36,11 +34,11 @@ pub(super) fn update(context: &Context, endpoint: &Endpoint) -> Result<Made, Sto
         return Err(other_uid(context, uid, found).into());
     }
     let fixed = match_version(context, &old, meta)?;
-    Ok(Candidate { fixed, warnings, ..Candidate::replacing(context, old, document) }.into())
+    Ok(Candidate { fixed, ..Candidate::replacing(context, old, document) }.into())
 }
 
 /// The candidate for an object that is not there yet, of a document that was checked against its schema.
-pub(super) fn creating(context: &Context, document: Value, warnings: Vec<String>) -> Result<Candidate, Refusal> {
+pub(super) fn creating(context: &Context, document: Value) -> Result<Candidate, Refusal> {
     if context.kind.custom.as_ref().is_some_and(|custom| custom.terminating) {
         return Err(Refusal::MethodNotAllowed(MethodNotAllowed::DefinitionTerminating));
     }
@@ -57,7 +55,7 @@ pub(super) fn creating(context: &Context, document: Value, warnings: Vec<String>
     {
         return Err(name_mismatch(body, name));
     }
-    Ok(Candidate::creating(document, warnings))
+    Ok(Candidate::creating(document))
 }
 
 /// The version that a new object claims to have, where only a dry run lets it.

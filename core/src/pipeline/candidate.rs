@@ -36,7 +36,6 @@ pub(super) struct Candidate {
     pub admitted: bool,
     /// Writes of other objects that must happen together with this one: an eviction's budget.
     pub besides: Vec<Write>,
-    pub warnings: Vec<String>,
 }
 
 /// An object as it is.
@@ -50,10 +49,10 @@ impl Candidate {
     /// The object as it shall be in place of `old`.
     pub fn replacing(context: &Context, old: Old, new: Value) -> Candidate {
         let key = context.request.key().into();
-        Candidate { key, old: Some(old), ..Candidate::creating(new, Vec::new()) }
+        Candidate { key, old: Some(old), ..Candidate::creating(new) }
     }
 
-    pub fn creating(new: Value, warnings: Vec<String>) -> Candidate {
+    pub fn creating(new: Value) -> Candidate {
         Candidate {
             key: "".into(),
             old: None,
@@ -63,7 +62,6 @@ impl Candidate {
             tracked: false,
             admitted: false,
             besides: Vec::new(),
-            warnings,
         }
     }
 

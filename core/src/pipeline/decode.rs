@@ -31,7 +31,7 @@ pub fn decode_body(state: &State, request: &Request, stamp: Stamp) -> Result<Doc
 
 /// The document in the body, in the path's version.
 pub(super) fn posted(context: &Context) -> Result<Value, Refusal> {
-    let mut document = context.decode(&mut Vec::new())?;
+    let mut document = context.decode()?;
     kinds::default(context.layout()?, &mut document);
     meta::metadata_mut(meta::fields_mut(&mut document));
     manage::note_new(context, &mut document)?;
@@ -65,9 +65,9 @@ pub fn requested(kind: &Kind, version: usize, body: &Body) -> Option<Value> {
 impl Context<'_> {
     /// Decodes the body as an object of the path's kind and version, checks and prunes it.
     /// Unknown and duplicate fields are refused, told of, or passed over in silence, as the client asks.
-    pub(super) fn decode(&self, warnings: &mut Vec<String>) -> Result<Value, Refusal> {
+    pub(super) fn decode(&self) -> Result<Value, Refusal> {
         let version = self.version();
-        self.decode_as(&version.group, &version.version, &self.kind.kind, self.layout()?, warnings)
+        self.decode_as(&version.group, &version.version, &self.kind.kind, self.layout()?)
     }
 
     /// The same for a body of another kind than the path's (`Scale`, `Eviction`).
@@ -77,7 +77,6 @@ impl Context<'_> {
         version: &str,
         kind: &str,
         layout: Layout,
-        warnings: &mut Vec<String>,
     ) -> Result<Value, Refusal> {
         let body = &self.request.body;
         let decoded = match body.format {
@@ -121,7 +120,7 @@ impl Context<'_> {
         };
         match self.request.options.field_validation {
             FieldValidation::Strict if !complaints.is_empty() => return Err(unfit(Unfit::Strict(complaints))),
-            FieldValidation::Warn => warnings.extend(complaints),
+            FieldValidation::Warn => self.warn(complaints),
             FieldValidation::Strict | FieldValidation::Ignore => {}
         }
         Ok(value)

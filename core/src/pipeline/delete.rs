@@ -2,6 +2,7 @@
 
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, encode};
+use crate::kinds::{Kind, Version};
 use crate::object::meta::{self, Document, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, metadata_mut};
 use crate::refusal::{Cause, Conflict, Mismatch, Refusal, Subject};
 use crate::request::DeleteOptions;
@@ -10,7 +11,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 pub(super) fn delete(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
-    validate_options(&context.request.options.delete)?;
+    let options = &context.request.options.delete;
+    validate_options(options)?;
+    context.warn(warning(context.kind, context.version(), options));
     Ok(deleting(context, context.existing()?)?.into())
 }
 
@@ -40,10 +43,13 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
     // Without a second phase nobody sees the object being deleted. Where there may be one, there always is.
     let unmarked = removed && !already && context.kind.hooks.grace_period.is_none();
     let last = if unmarked { released } else { new };
+    Ok(Candidate { removed, fixed, tracked: true, ..Candidate::replacing(context, old, last) })
+}
+
+/// What whoever deletes objects of the kind is told, whether they are there or not.
+pub fn warning(kind: &Kind, version: &Version, options: &DeleteOptions) -> Option<String> {
     let unsaid = options.orphan_dependents.is_none() && options.propagation_policy.is_none();
-    let warning = context.kind.orphan_warning.filter(|_| unsaid && context.version().orphans_dependents);
-    let warnings = warning.map(str::to_owned).into_iter().collect();
-    Ok(Candidate { removed, fixed, warnings, tracked: true, ..Candidate::replacing(context, old, last) })
+    kind.orphan_warning.filter(|_| unsaid && version.orphans_dependents).map(str::to_owned)
 }
 
 /// Options that contradict themselves or name what does not exist.

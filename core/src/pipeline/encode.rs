@@ -19,7 +19,7 @@ const OBJECT_BYTES_MAX: usize = 8 << 20;
 
 /// A write of the object, or the removal that it completes, or nothing when nothing changes.
 pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) -> Result<Decision, Stop> {
-    let Candidate { key, old, new, removed, fixed, besides, warnings, .. } = object;
+    let Candidate { key, old, new, removed, fixed, besides, .. } = object;
     let fields = meta::fields(&new);
     let gone = removed || (old.is_some() && meta::is_deleting(fields) && is_released(context, fields));
     let uid = meta::uid(fields).to_owned();
@@ -49,15 +49,14 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     let fixed = fixed && !writes.is_empty();
     let expects = if old.is_none() { lifecycle::expect_namespace(context).into_iter().collect() } else { Vec::new() };
     let changes = std::mem::take(&mut context.admitted.borrow_mut().changes);
-    Ok(Decision { writes, expects, answer, fixed, warnings, changes })
+    Ok(Decision { writes, expects, answer, fixed, warnings: Vec::new(), changes })
 }
 
 /// What whoever writes the object is to know, though nothing is wrong with it.
-pub(super) fn warn(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
+pub(super) fn warn(context: &Context, endpoint: &Endpoint, object: &Candidate) {
     let Some(hook) = context.kind.hooks.warnings else { return };
     if endpoint.part == Part::Main && endpoint.answer != Form::Deletion {
-        let warnings = hook(context.kind, object.fields(), object.old());
-        object.warnings.extend(warnings);
+        context.warn(hook(context.kind, object.fields(), object.old()));
     }
 }
 

@@ -39,7 +39,7 @@ pub use body::named_version;
 pub use decision::{Answer, Decision, Expectation, Representation, Write};
 pub use decode::{decode_body, requested};
 pub use definition::Clearing;
-pub use delete::validate_options as validate_delete_options;
+pub use delete::{validate_options as validate_delete_options, warning as delete_warning};
 pub use effect::{Answers, Effect, Reviewed, SignedToken};
 pub use scale::scale_of;
 pub use settings::Settings;
@@ -124,7 +124,7 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
     default::show_zeros(context, &endpoint, &mut object)?;
     manage::keep_times(&mut object);
     generation::count(context, &endpoint, &mut object);
-    encode::warn(context, &endpoint, &mut object);
+    encode::warn(context, &endpoint, &object);
     // The second half of admission sees what would be stored.
     admit::validate(context, &endpoint, &mut object)?;
     encode::decide(context, &endpoint, object)
@@ -155,6 +155,11 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// Tells whoever asks, whatever comes of the request.
+    fn warn(&self, warnings: impl IntoIterator<Item = String>) {
+        self.admitted.borrow_mut().told.warnings.extend(warnings);
+    }
+
     /// Says what users may do beside the verb of the request, which somebody has asked before.
     fn authorizer(&self) -> Authorizer<'_> {
         self.state.authorizer(&self.chain, &self.answers.consulted)

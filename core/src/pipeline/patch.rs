@@ -17,13 +17,12 @@ pub(super) fn patch(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let live = || context.shown(&old);
     let patched = Patched::new(context, context.layout()?, &live)?;
     let named = patched.names_version;
-    let mut warnings = Vec::new();
-    let mut new = checked(context, patched, &mut warnings)?;
+    let mut new = checked(context, patched)?;
     let meta = metadata_mut(meta::fields_mut(&mut new));
     body::match_namespace(context, meta)?;
     body::match_name(context, meta)?;
     let fixed = body::match_version(context, &old, meta)? && named;
-    Ok(Candidate { fixed, warnings, ..Candidate::replacing(context, old, new) }.into())
+    Ok(Candidate { fixed, ..Candidate::replacing(context, old, new) }.into())
 }
 
 /// Whether the patch in a body sets the resource version: then a lost race is its client's conflict.
@@ -136,7 +135,7 @@ impl<'a> Patched<'a> {
     }
 
     /// Fits the document to its message. Unknown and repeated fields are refused or told of as the client asks.
-    fn check(&mut self, layout: Layout, warnings: &mut Vec<String>) -> Result<(), Refusal> {
+    fn check(&mut self, layout: Layout) -> Result<(), Refusal> {
         let unknown = layout.check(&mut self.document).map_err(|error| match self.is_strategic() {
             true => self.fault(&as_converter_says(&error.to_string())),
             false => self.fault(&error.to_string()),
@@ -147,7 +146,7 @@ impl<'a> Patched<'a> {
             FieldValidation::Strict if !complaints.is_empty() => {
                 return Err(self.fault(&format!("strict decoding error: {}", complaints.join(", "))));
             }
-            FieldValidation::Warn => warnings.extend(complaints),
+            FieldValidation::Warn => self.context.warn(complaints),
             FieldValidation::Strict | FieldValidation::Ignore => {}
         }
         Ok(())
@@ -185,7 +184,7 @@ fn as_converter_says(error: &str) -> String {
 }
 
 /// The patched document, type-checked, in the version of the path.
-fn checked(context: &Context, patched: Patched, warnings: &mut Vec<String>) -> Result<Value, Stop> {
+fn checked(context: &Context, patched: Patched) -> Result<Value, Stop> {
     let mut patched = patched;
     let own = context.request.target.version;
     let mut version = own;
@@ -202,7 +201,7 @@ fn checked(context: &Context, patched: Patched, warnings: &mut Vec<String>) -> R
             .filter(|_| kind == context.kind.kind)
             .ok_or_else(|| patched.fault(&context.kind_fault(&api_version, &kind).to_string()))?;
     }
-    patched.check(documents::layout(context.kind, version)?, warnings)?;
+    patched.check(documents::layout(context.kind, version)?)?;
     if !patched.document.is_object() {
         return Err(patched.fault("the patched object is no object").into());
     }
@@ -210,30 +209,29 @@ fn checked(context: &Context, patched: Patched, warnings: &mut Vec<String>) -> R
 }
 
 /// The Scale that a patch makes of the live one. Both hold the managed fields of their replicas.
-pub(super) fn scale(context: &Context, live: &Value, warnings: &mut Vec<String>) -> Result<Value, Stop> {
+pub(super) fn scale(context: &Context, live: &Value) -> Result<Value, Stop> {
     let layout = documents::layout_of(scale::MESSAGE)?;
     if context.request.body.format == Format::ApplyPatch {
-        let config = apply_body(context, "autoscaling/v1", "Scale", warnings)?;
+        let config = apply_body(context, "autoscaling/v1", "Scale")?;
         let now = &context.stamp.rfc3339();
         let apply = Apply { live: Some(live), config: &config, api_version: "autoscaling/v1", layout, now };
         return Ok(fitted(apply.merged(context, None)?, &config, layout)?);
     }
     let remake = || live.clone();
     let mut patched = Patched::new(context, layout, &remake)?;
-    patched.check(layout, warnings)?;
+    patched.check(layout)?;
     Ok(patched.document)
 }
 
 /// Server-side apply: creates the object, or merges what the manager wants into it.
 pub(super) fn apply(context: &Context, endpoint: &Endpoint) -> Result<Made, Stop> {
     let request = context.request;
-    let mut warnings = Vec::new();
     let old = context.find()?;
     if old.is_none() && !endpoint.may_create() {
         return Err(Refusal::NotFound(context.subject(request.name())).into());
     }
     let api_version = context.version().api_version();
-    let config = apply_body(context, &api_version, &context.kind.kind, &mut warnings)?;
+    let config = apply_body(context, &api_version, &context.kind.kind)?;
     let live = old.as_ref().map(|old| context.shown(old));
     let missing = RefCell::new(None);
     let convert = |document: &Value, api_version: &str| manage::convert(context, document, api_version, &missing);
@@ -245,17 +243,11 @@ pub(super) fn apply(context: &Context, endpoint: &Endpoint) -> Result<Made, Stop
         return Err(stop);
     }
     let merged = fitted(merged?, &config, layout)?;
-    Ok(applied(context, old, merged, sets_version(&config), warnings)?.into())
+    Ok(applied(context, old, merged, sets_version(&config))?.into())
 }
 
 /// The candidate of a document that apply has merged.
-fn applied(
-    context: &Context,
-    old: Option<Old>,
-    merged: Value,
-    names_version: bool,
-    warnings: Vec<String>,
-) -> Result<Candidate, Refusal> {
+fn applied(context: &Context, old: Option<Old>, merged: Value, names_version: bool) -> Result<Candidate, Refusal> {
     let mut merged = merged;
     let meta = metadata_mut(meta::fields_mut(&mut merged));
     let uid = text(meta, "uid");
@@ -267,10 +259,10 @@ fn applied(
     body::match_name(context, meta)?;
     let Some(old) = old else {
         meta.remove("resourceVersion");
-        return Ok(Candidate { tracked: true, ..body::creating(context, merged, warnings)? });
+        return Ok(Candidate { tracked: true, ..body::creating(context, merged)? });
     };
     let fixed = body::match_version(context, &old, meta)? && names_version;
-    Ok(Candidate { fixed, tracked: true, warnings, ..Candidate::replacing(context, old, merged) })
+    Ok(Candidate { fixed, tracked: true, ..Candidate::replacing(context, old, merged) })
 }
 
 /// What one apply is about.
@@ -313,7 +305,7 @@ fn fitted(merged: Value, config: &Value, layout: Layout) -> Result<Value, Refusa
 }
 
 /// The applied configuration: YAML (and so JSON too) of the kind that the path takes. Its types are apply's to check.
-fn apply_body(context: &Context, api_version: &str, kind: &str, warnings: &mut Vec<String>) -> Result<Value, Refusal> {
+fn apply_body(context: &Context, api_version: &str, kind: &str) -> Result<Value, Refusal> {
     let body = &context.request.body;
     let bad = |fault: ApplyFault| Refusal::BadRequest(BadRequest::Apply(fault));
     let decoded = decode::yaml(&body.bytes).map_err(|error| bad(ApplyFault::Undecodable(error.to_string())))?;
@@ -333,7 +325,7 @@ fn apply_body(context: &Context, api_version: &str, kind: &str, warnings: &mut V
     if !strict_errors.is_empty() {
         match context.request.options.field_validation {
             FieldValidation::Strict => return Err(bad(ApplyFault::Strict(strict_errors))),
-            FieldValidation::Warn => warnings.extend(strict_errors),
+            FieldValidation::Warn => context.warn(strict_errors),
             FieldValidation::Ignore => {}
         }
     }

@@ -80,8 +80,7 @@ pub(super) fn scale(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let old = context.existing()?;
     let replicas_path: Vec<&str> = paths.spec_replicas.split('.').collect();
     let live = live_scale(&paths, &old, &replicas_path);
-    let mut warnings = Vec::new();
-    let mut wanted = wanted_scale(context, &live, &mut warnings)?;
+    let mut wanted = wanted_scale(context, &live)?;
     let fixed = check_scale(context, &old, &wanted)?;
     wanted = admit::part(context, SCALE, Operation::Update, wanted, &live)?;
     let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
@@ -99,7 +98,7 @@ pub(super) fn scale(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     // The object's own schema speaks about the field that this writes.
     let layout = decode::layout(context.kind, context.working_version())?;
     layout.check(&mut new).map_err(|error| Refusal::BadRequest(BadRequest::Undecodable(error.to_string())))?;
-    Ok(Candidate { fixed, tracked: true, admitted: true, warnings, ..Candidate::replacing(context, old, new) }.into())
+    Ok(Candidate { fixed, tracked: true, admitted: true, ..Candidate::replacing(context, old, new) }.into())
 }
 
 /// The Scale of the object as it is, with the owners of its replicas.
@@ -113,14 +112,14 @@ fn live_scale(paths: &ScalePaths, old: &Old, replicas_path: &[&str]) -> Value {
     Value::Object(live)
 }
 
-fn wanted_scale(context: &Context, live: &Value, warnings: &mut Vec<String>) -> Result<Value, Stop> {
+fn wanted_scale(context: &Context, live: &Value) -> Result<Value, Stop> {
     match context.request.body.format {
         Format::Json | Format::Yaml | Format::Protobuf => {
-            let scale = context.decode_as("autoscaling", "v1", "Scale", decode::layout_of(MESSAGE)?, warnings)?;
+            let scale = context.decode_as("autoscaling", "v1", "Scale", decode::layout_of(MESSAGE)?)?;
             body::match_name(context, metadata(meta::fields(&scale)))?;
             Ok(scale)
         }
-        _ => patch::scale(context, live, warnings),
+        _ => patch::scale(context, live),
     }
 }
 

@@ -49,9 +49,8 @@ pub struct BoundTo {
 }
 
 pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
-    let mut warnings = Vec::new();
     let layout = decode::layout_of("io.k8s.api.authentication.v1.TokenRequest")?;
-    let mut body = context.decode_as("authentication.k8s.io", "v1", "TokenRequest", layout, &mut warnings)?;
+    let mut body = context.decode_as("authentication.k8s.io", "v1", "TokenRequest", layout)?;
     body::match_namespace(context, meta::metadata_mut(meta::fields_mut(&mut body)))?;
     let account = context.existing()?;
     let body =
@@ -59,7 +58,7 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let asked = body["spec"]["expirationSeconds"].as_i64().unwrap_or(SECONDS);
     let seconds = context.settings.token_seconds_max.map_or(asked, |most| asked.min(most));
     if seconds < asked {
-        warnings.push(format!("requested expiration of {asked} seconds shortened to {seconds} seconds"));
+        context.warn([format!("requested expiration of {asked} seconds shortened to {seconds} seconds")]);
     }
     let claims = TokenClaims { account: bound_to(&account.document), ..claims(context, &body["spec"], seconds)? };
     let extends = context.settings.extend_tokens && claims.pod.is_some() && seconds == EXTENDED;
@@ -69,7 +68,7 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     };
     let document = answer(context, layout, body, seconds, signed);
     let answer = Answer::Document { document: meta::fields(&document).clone(), code: 201 };
-    let (writes, expects, changes) = Default::default();
+    let (writes, expects, warnings, changes) = Default::default();
     let decision = Decision { writes, expects, answer, fixed: false, warnings, changes };
     Ok(Made::Answer(Box::new(decision)))
 }

@@ -21,7 +21,6 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Cand
         return Ok(());
     }
     let judged = by_kind(context, endpoint, object);
-    object.warnings.extend(judged.warnings);
     let new = object.fields();
     let mut causes = of_metadata(context.kind, new, object.old());
     causes.extend(judged.causes);
@@ -30,6 +29,7 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Cand
         show_structures(context.kind, &mut causes);
         return Err(Refusal::Invalid { subject: context.kind_subject(meta::name(new)), causes });
     }
+    context.warn(judged.warnings);
     match object.old {
         Some(_) => Ok(()),
         None => {

@@ -2,7 +2,7 @@
 //!
 //! A text inside a variant comes from below: from a parser, the log, the network, or a kind's own rule.
 
-use super::Subject;
+use super::{Cause, Subject};
 use crate::event::Offset;
 
 /// The request contradicts itself or cannot be understood (400).
@@ -493,6 +493,8 @@ pub enum Unreasoned {
         why: WebhookFault,
     },
     Merge(Merging),
+    /// What is wrong with a document whose rules nobody made a refusal of.
+    Causes(Vec<Cause>),
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -378,6 +378,7 @@ impl Display for Unreasoned {
                 write!(f, "conversion webhook for {api_version}, Kind={kind} failed: {why}")
             }
             Self::Merge(fault) => write!(f, "{fault}"),
+            Self::Causes(causes) => f.write_str(&aggregate(causes)),
         }
     }
 }

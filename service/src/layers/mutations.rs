@@ -10,7 +10,7 @@ use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
 use holdfast_core::kinds::{Deprecation, known};
 use holdfast_core::object::meta;
-use holdfast_core::pipeline::{Representation, decode_body};
+use holdfast_core::pipeline::{Representation, decode_body, delete_warning};
 use holdfast_core::request::Verb;
 use holdfast_core::stamp::Stamp;
 use holdfast_engine::{Collection, Reply as Written};
@@ -24,6 +24,9 @@ impl Layer for Mutations {
         Box::pin(async move {
             let service = next.service();
             if found.request.verb == Verb::DeleteCollection {
+                let Found { kind, request, .. } = &found;
+                let version = &kind.versions[request.target.version];
+                passage.warnings.extend(delete_warning(kind, version, &request.options.delete));
                 return delete_collection(service, &found).await;
             }
             let mut told = Told::default();
