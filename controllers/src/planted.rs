@@ -52,10 +52,22 @@ pub enum Bug {
     UsedForEver,
     /// Pods of a node that is gone stay.
     LostPodsStay,
+    /// A node whose lease is renewed counts as silent all the same.
+    LeasesIgnored,
+    /// A node that was silent goes on repelling pods when it is back.
+    TaintsStay,
+    /// Pods of a node that is silent are waited for.
+    SilenceIsBorne,
+    /// A claim that is deleted goes though pods have it.
+    ClaimsUnprotected,
+    /// A volume stays when its claim is gone.
+    VolumesStay,
+    /// A quota never says what its limits are.
+    LimitsForgotten,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 23] = [
+    pub const ALL: [Bug; 29] = [
         Bug::KeepsTheWorst,
         Bug::CountsTheLeaving,
         Bug::UnreadyCountsAsAvailable,
@@ -79,6 +91,12 @@ impl Bug {
         Bug::TimeIgnored,
         Bug::UsedForEver,
         Bug::LostPodsStay,
+        Bug::LeasesIgnored,
+        Bug::TaintsStay,
+        Bug::SilenceIsBorne,
+        Bug::ClaimsUnprotected,
+        Bug::VolumesStay,
+        Bug::LimitsForgotten,
     ];
 }
 

@@ -170,7 +170,9 @@ impl Tally {
             used.set(name, *amount);
         }
         Subject::from(found).status(|status| {
-            status.insert("hard".into(), hard.clone());
+            if !planted(Bug::LimitsForgotten) {
+                status.insert("hard".into(), hard.clone());
+            }
             status.insert("used".into(), used.document());
         })
     }

@@ -132,7 +132,8 @@ pub fn pin(pod: &mut Value, node: &str) {
 }
 
 /// The DaemonSets that a change of a node concerns: those that should run there and do not, or must not and do, and
-/// those that have a pod for a node that is gone. A taint that only new pods mind concerns nobody, as in Kubernetes.
+/// those that have a pod for a node that is gone. A taint that only new pods mind concerns nobody whose pod is ready, as
+/// in Kubernetes; one that is not ready is waited for no longer.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     let (before, after) = (change.before::<Node>(), change.after::<Node>());
     let is_same = |before: Seen<'_, Node>, after: Seen<'_, Node>| {
@@ -142,13 +143,19 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
         return;
     }
     for set in world.all::<DaemonSet>() {
-        let mut pods = world.indexed::<Pod>(PODS, &change.key.name);
-        let has_pod = pods.any(|pod| pod.meta().is_controlled_by(&set.meta().uid));
+        let pods = world.indexed::<Pod>(PODS, &change.key.name);
+        let ready = pods.filter(|pod| pod.meta().is_controlled_by(&set.meta().uid)).map(|pod| pod.is_ready());
+        let all_ready = ready.reduce(|one, other| one && other);
         let allowed = after.map(|node| Placement::of_set(set).on(node));
         let concerns = match allowed {
-            None => has_pod,
-            Some(allowed) if has_pod => !allowed.may_stay || set.status.number_misscheduled > 0,
-            Some(allowed) => allowed.should_run,
+            None => all_ready.is_some(),
+            Some(allowed) => match all_ready {
+                Some(all_ready) => {
+                    let waits = !allowed.should_run && !all_ready;
+                    !allowed.may_stay || waits || set.status.number_misscheduled > 0
+                }
+                None => allowed.should_run,
+            },
         };
         if concerns {
             keys.add(set.object.key());

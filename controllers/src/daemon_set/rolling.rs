@@ -12,6 +12,8 @@ struct Pair<'w> {
     node: &'w str,
     new: Option<Seen<'w, Pod>>,
     old: Option<Seen<'w, Pod>>,
+    /// Whether the pods are for this node: what is missing elsewhere holds nothing back.
+    is_wanted: bool,
     /// Whether there are more than that, which is put in order first.
     is_crowded: bool,
 }
@@ -38,34 +40,38 @@ impl<'w> Sync<'w> {
         let unavailable = self.amount(|rolling| rolling.max_unavailable, desired);
         let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
         let everywhere: BTreeSet<&str> = nodes.iter().copied().chain(self.pods.keys().copied()).collect();
-        let pairs: Vec<Pair<'_>> = everywhere.into_iter().map(|node| self.pair(node)).collect();
+        let pairs: Vec<Pair<'_>> = everywhere.into_iter().map(|node| self.pair(node, nodes.contains(node))).collect();
         match surge {
             0 => self.replace(&pairs, usize::try_from(unavailable).unwrap_or(usize::MAX)),
-            _ => self.surge(&pairs, &nodes, usize::try_from(surge).unwrap_or(usize::MAX)),
+            _ => self.surge(&pairs, nodes.len(), usize::try_from(surge).unwrap_or(usize::MAX)),
         }
     }
 
-    fn pair(&self, node: &'w str) -> Pair<'w> {
+    fn pair(&self, node: &'w str, is_wanted: bool) -> Pair<'w> {
         let pods = self.pods.get(node).into_iter().flatten().filter(|pod| !pod.meta().is_deleting());
         let (new, old): (Vec<_>, Vec<_>) = pods.copied().partition(|pod| self.is_updated(*pod));
         let is_crowded = new.len() > 1 || old.len() > 1;
-        Pair { node, new: new.first().copied(), old: old.first().copied(), is_crowded }
+        Pair { node, new: new.first().copied(), old: old.first().copied(), is_wanted, is_crowded }
     }
 
     /// Old pods go as far as not more are missing than allowed; those that are not available anyway go in any case.
     fn replace(&mut self, pairs: &[Pair<'w>], allowed: usize) {
         let (mut missing, mut broken, mut candidates) = (0, Vec::new(), Vec::new());
         for pair in pairs {
-            match (pair.new, pair.old) {
-                _ if pair.is_crowded => missing += 1,
-                (None, None) | (Some(_), Some(_)) => missing += 1,
-                (Some(new), None) => missing += usize::from(!self.is_available(new)),
+            let is_missing = match (pair.new, pair.old) {
+                _ if pair.is_crowded => true,
+                (None, None) | (Some(_), Some(_)) => true,
+                (Some(new), None) => !self.is_available(new),
                 (None, Some(old)) if !self.is_available(old) => {
-                    missing += 1;
                     broken.push(old);
+                    true
                 }
-                (None, Some(old)) => candidates.push(old),
-            }
+                (None, Some(old)) => {
+                    candidates.push(old);
+                    false
+                }
+            };
+            missing += usize::from(is_missing && pair.is_wanted);
         }
         let allowed = if planted(Bug::AllAtOnce) { usize::MAX } else { allowed };
         candidates.truncate(allowed.saturating_sub(missing));
@@ -74,25 +80,25 @@ impl<'w> Sync<'w> {
 
     /// New pods come beside old ones, so many at a time; beside those that are not available in any case. An old pod goes
     /// when the new one is available. On nodes that the pods are not for any more, old ones go while enough others run.
-    fn surge(&mut self, pairs: &[Pair<'w>], nodes: &BTreeSet<&str>, allowed: usize) {
+    fn surge(&mut self, pairs: &[Pair<'w>], desired: usize, allowed: usize) {
         let (mut surging, mut available) = (0, 0);
         let (mut urgent, mut candidates, mut strays) = (Vec::new(), Vec::new(), Vec::new());
         for pair in pairs {
             let is_available = [pair.old, pair.new].into_iter().flatten().any(|pod| self.is_available(pod));
             available += usize::from(is_available && !pair.is_crowded);
             match (pair.new, pair.old) {
-                _ if pair.is_crowded => surging += 1,
+                _ if pair.is_crowded => surging += usize::from(pair.is_wanted),
                 (_, None) => {}
-                (None, Some(old)) if !nodes.contains(pair.node) => strays.push(old),
+                (None, Some(old)) if !pair.is_wanted => strays.push(old),
                 (None, Some(old)) if !self.is_available(old) => urgent.push(pair.node),
                 (None, Some(_)) => candidates.push(pair.node),
                 (Some(new), Some(old)) if self.is_available(new) => self.surplus.push(old),
-                (Some(_), Some(_)) => surging += 1,
+                (Some(_), Some(_)) => surging += usize::from(pair.is_wanted),
             }
         }
         candidates.truncate(allowed.saturating_sub(surging));
         self.missing.extend(urgent.into_iter().chain(candidates));
-        strays.truncate(available.saturating_sub(nodes.len()));
+        strays.truncate(available.saturating_sub(desired));
         self.surplus.extend(strays);
     }
 }

@@ -147,6 +147,32 @@ fn old_pods_are_replaced_one_by_one() {
     assert_eq!(all(&trial, "controllerrevisions.apps", "/revision").len(), 2);
 }
 
+/// A pod that waits for a node that repels it by now never becomes available, and the others do not wait for it.
+#[test]
+fn an_update_does_not_wait_for_nodes_that_repel_the_pods() {
+    let strategies = [json!({}), surging(json!(1))];
+    for strategy in strategies {
+        let mut trial = trial(&["a", "b"]);
+        trial.create(set(strategy));
+        trial.run();
+        make_all_ready(&mut trial);
+        update_to(&mut trial, "two");
+        add_node(&mut trial, "c", json!({}), json!([]));
+        trial.run();
+        let ready = pod_on(&trial, "a two");
+        make_ready(&mut trial, &ready);
+        trial.run();
+        assert!(places(&trial).contains(&"b one".to_owned()));
+        trial.patch("nodes", "c", json!({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}));
+        trial.run();
+        let waiting = pod_on(&trial, "b two");
+        make_ready(&mut trial, &waiting);
+        trial.run();
+        assert_eq!(places(&trial), ["a two", "b two", "c two"]);
+        assert_eq!(status(&trial)["numberMisscheduled"], 1);
+    }
+}
+
 #[test]
 fn a_share_of_nodes_is_rounded_up() {
     let mut trial = trial(&["a", "b", "c"]);

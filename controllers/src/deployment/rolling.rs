@@ -37,13 +37,14 @@ impl Sync<'_> {
 
     /// Takes pods off old sets as far as enough stay available: first such as are not available anyway.
     fn shrink_old_sets(&mut self) -> bool {
-        let new_unavailable = self.new.as_ref().map_or(0, |set| set.replicas - set.available());
+        let new_unavailable = self.new.as_ref().map_or(0, |set| set.replicas - set.lasting());
         let budget = self.asked() - self.min_available() - new_unavailable;
         if budget <= 0 || self.old.iter().all(|set| !set.is_active()) {
             return false;
         }
-        let available = if planted(Bug::UnreadyCountsAsAvailable) { self.asked() } else { self.available() };
-        self.take_off(budget, |set| set.replicas - set.available())
+        let lasting: i64 = self.sets().map(super::Set::lasting).sum();
+        let available = if planted(Bug::UnreadyCountsAsAvailable) { self.asked() } else { lasting };
+        self.take_off(budget, |set| set.replicas - set.lasting())
             || self.take_off(available - self.min_available(), |set| set.replicas)
     }
 

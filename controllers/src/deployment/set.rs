@@ -59,6 +59,11 @@ impl<'w> Set<'w> {
     pub fn available(&self) -> i64 {
         self.seen.status.available_replicas
     }
+
+    /// How many of its available pods stay: a set that was made smaller may still tell of pods that it is to delete.
+    pub fn lasting(&self) -> i64 {
+        self.available().min(self.replicas)
+    }
 }
 
 /// A template that has only the label of its hash has no labels at all without it.

@@ -99,6 +99,22 @@ fn a_set_is_made_and_its_pods_counted() {
     assert_eq!(managers, [json!("status")]);
 }
 
+/// A set that was just made smaller still tells of the pods that it had.
+#[test]
+fn pods_that_are_to_go_do_not_count_as_available() {
+    let mut trial = Trial::new().with(Deployments);
+    trial.create(deployment(5, rolling(json!(1), json!(1))));
+    trial.run();
+    let name = trial.names(SETS)[0].clone();
+    trial.patch_status(SETS, &name, json!({"replicas": 5, "readyReplicas": 5, "availableReplicas": 5}));
+    trial.run();
+    trial.patch(KIND, "d", json!({"spec": {"replicas": 4}}));
+    trial.run();
+    assert_eq!(sizes(&trial), "1: 4");
+    roll_to(&mut trial, "two");
+    assert_eq!(sizes(&trial), "1: 3, 2: 2");
+}
+
 #[test]
 fn a_rollout_stops_where_new_pods_do_not_run() {
     let cases = [

@@ -1,6 +1,7 @@
 //! Which taints a node has because of its conditions.
 
 use super::zones::{Turn, Zones};
+use crate::planted::{Bug, planted};
 use crate::subject::part;
 use holdfast_world::views::Node;
 use holdfast_world::views::pod::Condition;
@@ -55,7 +56,8 @@ fn rewritten(
         is_ours(&taint.key, &taint.effect) && !wanted.contains(&(&*taint.key, &*taint.effect))
     };
     let missing: Vec<_> = wanted.iter().filter(|(key, effect)| !has(key, effect)).collect();
-    if missing.is_empty() && !node.spec.taints.iter().any(|taint| surplus(&taint)) {
+    let stays = planted(Bug::TaintsStay) || !node.spec.taints.iter().any(|taint| surplus(&taint));
+    if missing.is_empty() && stays {
         return None;
     }
     let mut taints = part(node.object, &["spec", "taints"]).as_array().cloned().unwrap_or_default();

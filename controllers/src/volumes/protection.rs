@@ -4,6 +4,7 @@
 //! A finalizer stands on each from its creation on, and goes once it is being deleted and nobody uses it.
 
 use super::{claims_of, index_pods, pods_of};
+use crate::planted::{Bug, planted};
 use crate::subject::Subject;
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttributesClass};
 use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, View, World};
@@ -69,6 +70,7 @@ impl Controller for ClaimProtection {
     fn plan(&mut self, world: &World, key: &Key, _: Stamp) -> Plan {
         let Some(claim) = world.get::<PersistentVolumeClaim>(key) else { return Plan::default() };
         let is_used = pods_of(world, key).any(|pod| !pod.spec.node_name.is_empty());
+        let is_used = is_used && !planted(Bug::ClaimsUnprotected);
         plan_of(protect(claim, CLAIM_FINALIZER, is_used))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Admission, Observation, Ticks, Timing};
 use crate::authz::{self, Authorizer, ResourceTarget, User};
-use crate::event::{ChangedBy, Offset};
+use crate::event::ChangedBy;
 use crate::kinds::{Kind, KindId, Known, known};
 use crate::object::meta::{self, Document};
 use crate::object::{Draft, names};
@@ -285,7 +285,11 @@ impl<'a> Attributes<'a> {
 
     /// Makes another object together with this one, unless somebody else has by then.
     pub fn make_beside(&mut self, known: Known, key: Arc<str>, document: Value) {
-        self.push_beside(known, key, None, document);
+        let Some(kind) = self.id_of(known) else { return };
+        let shape = self.state.kind(kind);
+        let draft = Draft::new(&shape.hub().api_version(), &shape.kind, meta::fields(&document));
+        let index = Index::new(shape, &document);
+        self.admitted.besides.push(Write { kind, key, expect: None, draft, index, delete: false });
     }
 
     /// Whether an object of this kind is made together with this one.
@@ -303,19 +307,12 @@ impl<'a> Attributes<'a> {
         entries.filter(|entry| finder.find(&entry.json).is_some()).map(|entry| entry.document()).collect()
     }
 
-    /// Writes another object together with this one, as long as it is still the one that was seen.
-    pub fn write_beside(&mut self, known: Known, key: Arc<str>, entry: &Entry, document: Value) {
-        let mut document = document;
-        meta::metadata_mut(meta::fields_mut(&mut document)).remove("resourceVersion");
-        self.push_beside(known, key, Some(entry.offset), document);
-    }
-
-    fn push_beside(&mut self, known: Known, key: Arc<str>, expect: Option<Offset>, document: Value) {
-        let Some(kind) = self.id_of(known) else { return };
-        let shape = self.state.kind(kind);
-        let draft = Draft::new(&shape.hub().api_version(), &shape.kind, meta::fields(&document));
-        let index = Index::new(shape, &document);
-        self.admitted.besides.push(Write { kind, key, expect, draft, index, delete: false });
+    /// Writes the status of another object together with this one, as long as it is still the one that was seen.
+    pub(super) fn write_beside(&mut self, known: Known, key: Arc<str>, seen: &Entry, document: Value) -> Result<(), Stop> {
+        let Some(kind) = self.id_of(known) else { return Ok(()) };
+        let write = Write::of_status(self.state, kind, key, seen, document, &self.stamp.rfc3339())?;
+        self.admitted.besides.push(write);
+        Ok(())
     }
 
     /// The namespace that the write is in.

@@ -1,11 +1,13 @@
 //! What a request leads to: the writes it wants, what they count on, and the answer.
 
 use crate::event::{ChangedBy, Offset};
-use crate::kinds::KindId;
+use crate::kinds::{self, KindId};
+use crate::merge::managed::{self, Writer};
 use crate::object::Draft;
-use crate::object::meta::Document;
-use crate::refusal::Subject;
-use crate::state::{Entry, Index};
+use crate::object::meta::{self, Document};
+use crate::refusal::{Refusal, Subject};
+use crate::state::{Entry, Index, State};
+use serde_json::Value;
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -32,6 +34,39 @@ pub struct Write {
     pub draft: Draft,
     pub index: Index,
     pub delete: bool,
+}
+
+/// As whom the server changes objects by itself.
+const SERVER: &str = "kube-apiserver";
+
+impl Write {
+    /// A new status for another object than the one asked for, which the server keeps up itself, as long as that object
+    /// is still the one that was seen.
+    pub fn of_status(
+        state: &State,
+        kind: KindId,
+        key: Arc<str>,
+        seen: &Entry,
+        mut document: Value,
+        now: &str,
+    ) -> Result<Write, Refusal> {
+        let hub = state.kind(kind);
+        let api_version = hub.hub().api_version();
+        meta::metadata_mut(meta::fields_mut(&mut document)).remove("resourceVersion");
+        let writer = Writer {
+            layout: kinds::layout(hub, 0)?,
+            api_version: &api_version,
+            manager: SERVER,
+            subresource: "status",
+            now,
+            reset: &[],
+            convert: None,
+        };
+        managed::track_update(Some(&seen.document()), &mut document, &writer);
+        let draft = Draft::new(&api_version, &hub.kind, meta::fields_mut(&mut document));
+        let index = Index::new(hub, &document);
+        Ok(Write { kind, key, expect: Some(seen.offset), draft, index, delete: false })
+    }
 }
 
 /// An object and the version that the decision saw of it; `None`: it was not there.

@@ -2,21 +2,17 @@
 
 use super::candidate::{Made, Old};
 use super::decision::Write;
-use super::{Context, Endpoint, Stop, admit, decode, delete};
+use super::{Context, Endpoint, Stop, admit, delete};
 use crate::admission::Operation;
 use crate::kinds::known::EVICTION;
 use crate::kinds::{KindId, known};
-use crate::merge::managed::{self, Writer};
-use crate::object::Draft;
-use crate::object::meta::{self, Document, metadata_mut};
+use crate::object::meta::{self, Document};
 use crate::refusal::{Forbidden, Internal, Refusal, Subject, Withheld};
 use crate::select::LabelSelector;
-use crate::state::{Entry, Index, prefix};
+use crate::state::{Entry, prefix};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Whose the status of a budget is that the server changes itself.
-const SERVER: &str = "kube-apiserver";
 /// How many evictions may be under way that the controller has not counted yet.
 const DISRUPTED_PODS_MAX: usize = 2000;
 /// When to ask again for a budget that is behind.
@@ -70,29 +66,12 @@ fn take_disruption(context: &Context, pod: &Old) -> Result<Option<Write>, Refusa
         return Ok(None);
     }
     check_budget(meta::fields(&document))?;
-    let old = document.clone();
-    let budget = meta::fields_mut(&mut document);
-    metadata_mut(budget).remove("resourceVersion");
-    let status = meta::object_mut(budget, "status");
+    let status = meta::object_mut(meta::fields_mut(&mut document), "status");
     let allowed = status.get("disruptionsAllowed").and_then(Value::as_i64).unwrap_or(0);
     status.insert("disruptionsAllowed".into(), (allowed - 1).into());
     let disrupted = meta::object_mut(status, "disruptedPods");
     disrupted.insert(context.request.name().into(), context.stamp.rfc3339().into());
-    let hub = context.state.kind(kind);
-    let api_version = hub.versions[0].api_version();
-    let writer = Writer {
-        layout: decode::layout(hub, 0)?,
-        api_version: &api_version,
-        manager: SERVER,
-        subresource: "status",
-        now: &context.stamp.rfc3339(),
-        reset: &[],
-        convert: None,
-    };
-    managed::track_update(Some(&old), &mut document, &writer);
-    let draft = Draft::new(&api_version, &hub.kind, meta::fields_mut(&mut document));
-    let index = Index::new(hub, &document);
-    Ok(Some(Write { kind, key, expect: Some(entry.offset), draft, index, delete: false }))
+    Write::of_status(context.state, kind, key, &entry, document, &context.stamp.rfc3339()).map(Some)
 }
 
 fn is_ready(pod: &Document) -> bool {

@@ -110,6 +110,8 @@ pub fn resource(plural: &str) -> Resource {
         "pods" => ("", "Pod", true),
         "nodes" => ("", "Node", false),
         "configmaps" => ("", "ConfigMap", true),
+        "persistentvolumeclaims" => ("", "PersistentVolumeClaim", true),
+        "leases" => ("coordination.k8s.io", "Lease", true),
         "replicasets" => ("apps", "ReplicaSet", true),
         "deployments" => ("apps", "Deployment", true),
         "statefulsets" => ("apps", "StatefulSet", true),

@@ -1,6 +1,7 @@
 //! What schedules and runs pods here: some pod takes its next step, whichever comes next by dice.
 
 use super::cluster::{self, Cluster, items, text};
+use super::volumes;
 use crate::random::Dice;
 use holdfast_world::{Action, Verb};
 use serde_json::{Value, json};
@@ -55,7 +56,7 @@ pub fn next(cluster: &Cluster, dice: &mut Dice, pod: &Value, mood: Mood) -> Opti
 }
 
 fn bind(cluster: &Cluster, dice: &mut Dice, pod: &Value) -> Option<Action> {
-    if cluster::is_leaving(pod) {
+    if cluster::is_leaving(pod) || !volumes::are_bound(cluster, pod) {
         return None;
     }
     let terms =

@@ -17,7 +17,7 @@ use holdfast_world::{
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Nodes say nothing of themselves here, and stay well.
+/// For nodes that say nothing of themselves, and stay well.
 const FOR_EVER_SECONDS: i64 = 100 * 365 * 86_400;
 const WORKERS: usize = 2;
 
@@ -31,6 +31,11 @@ pub struct Manager {
     /// Every key that was planned.
     pub known: BTreeSet<(usize, Key)>,
     plans: u64,
+    /// After how long without a sign of life a node counts as silent.
+    grace_seconds: i64,
+    started: Time,
+    /// When each lease was seen to be renewed.
+    renewed: BTreeMap<String, Time>,
 }
 
 struct News {
@@ -60,15 +65,15 @@ pub struct Due {
 
 impl Manager {
     /// One that has just started: it knows all that is there.
-    pub fn new(state: &State, now: Time) -> Manager {
-        let nodes = NodeSettings {
-            monitor_grace_seconds: FOR_EVER_SECONDS,
-            startup_grace_seconds: FOR_EVER_SECONDS,
-            ..NodeSettings::default()
-        };
+    pub fn new(state: &State, now: Time, nodes_speak: bool) -> Manager {
+        let mut nodes = NodeSettings::default();
+        if !nodes_speak {
+            (nodes.monitor_grace_seconds, nodes.startup_grace_seconds) = (FOR_EVER_SECONDS, FOR_EVER_SECONDS);
+        }
+        let grace_seconds = nodes.monitor_grace_seconds;
         let mut driver = Driver::new();
         let mut actors = Vec::new();
-        for controller in holdfast_controllers::all(&Settings { nodes, ..Settings::default() }) {
+        for controller in holdfast_controllers::all(&Settings { nodes, host_path_provisioner: true, ..Settings::default() }) {
             actors.push(Actor::of(controller.as_ref()));
             driver.add(controller, WORKERS, BackOff::default());
         }
@@ -82,8 +87,9 @@ impl Manager {
         for (id, kind) in state.registry.iter().filter(|(_, kind)| kind.stored && !kind.expires) {
             shown.entry(id).or_insert_with(|| (resource_of(kind), None));
         }
-        let (news, works, known) = Default::default();
-        let mut manager = Manager { driver, actors, shown, news, works, known, plans: 0 };
+        let (news, works, known, renewed) = Default::default();
+        let mut manager =
+            Manager { driver, actors, shown, news, works, known, plans: 0, grace_seconds, started: now, renewed };
         for (id, (resource, version)) in &manager.shown {
             let kind = state.kind(*id);
             let objects = state.scan(*id, "", None).map(|(key, entry)| {
@@ -118,6 +124,9 @@ impl Manager {
         let News { key, bytes, version } = self.news.get_mut(&kind)?.pop_front()?;
         let (resource, _) = self.shown.get(&kind)?;
         let told = format!("{resource} {key} at {version}");
+        if resource.plural() == "leases" {
+            self.renewed.insert(key.name.to_string(), now);
+        }
         self.driver.change(resource, key, bytes, version, now);
         self.driver.settle();
         Some(told)
@@ -133,6 +142,9 @@ impl Manager {
         self.known.insert((member, key.clone()));
         if controller == "garbage-collector-controller" {
             self.check_foreground(&key, &plan)?;
+        }
+        if controller == "node-lifecycle-controller" {
+            self.check_silence(&key, &plan, time)?;
         }
         if plan.is_idle() {
             let outcome = Outcome { failed: plan.unready, again: plan.again, ..Outcome::default() };
@@ -171,6 +183,17 @@ impl Manager {
         match world.owned_by(&owner.meta.uid).find(|(_, owned)| blocks(owned)) {
             Some((_, owned)) => Err(format!("{} is let go of while {} is there", owner.meta.name, owned.meta.name)),
             None => Ok(()),
+        }
+    }
+
+    /// A node is given up only when nothing was seen of it for as long as it may be silent.
+    fn check_silence(&self, node: &Key, plan: &Plan, now: Time) -> Result<(), String> {
+        let is_status = |action: &Action| action.resource.plural() == "nodes" && action.subresource == "status";
+        let renewed = self.renewed.get(&*node.name).copied().unwrap_or(self.started);
+        let gives_up = plan.steps.iter().flatten().any(is_status);
+        match gives_up && renewed.plus_seconds(self.grace_seconds) > now {
+            true => Err(format!("a node is given up that is alive: {node}, seen at {renewed}")),
+            false => Ok(()),
         }
     }
 

@@ -4,30 +4,36 @@
 //! The manager hears of each change some time after it happened, of several kinds out of step. Its actions are carried
 //! out one at a time among everything else, some are refused, and what a dead one had under way may still happen before
 //! the next one looks. Half of the seeds are calm: nothing but controllers and evictions takes pods away there, so that
-//! a rollout must keep its bounds at every version. When everything has come to rest, the cluster is as people want it.
+//! a rollout must keep its bounds at every version. Some seeds have nodes that fall silent, some claims and volumes.
+//! When everything has come to rest, the cluster is as people want it.
 
 mod cluster;
+mod kubelets;
 mod machine;
 mod manager;
 mod oracle;
 mod people;
 mod rest;
+mod volumes;
 
 use crate::oracle::{Verdict, ensure};
 use crate::random::{Dice, step_seed};
 use crate::world::{Failure, Plan, Report};
 use cluster::Cluster;
 use holdfast_world::{Action, Actor, Refusal, Stamp, Verb};
+use kubelets::Kubelets;
 use machine::Mood;
 use manager::{Due, Manager};
 use oracle::Watch;
 use people::Deed;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How long everything may take to come to rest: longer than any back-off, and how often it is waited for.
 const REST_SECONDS: i64 = 3600;
 const ROUNDS_MAX: usize = 400;
+/// How long the pods of silent nodes may take to be replaced: until nobody tolerates their taints, and a while.
+const REPLACED_SECONDS: i64 = 1200;
 /// How much may happen at one time before it counts as never quiet.
 const BUSY_MAX: usize = 20_000;
 
@@ -72,6 +78,9 @@ struct Site {
     cluster: Cluster,
     manager: Manager,
     watch: Watch,
+    kubelets: Kubelets,
+    /// Whether people make claims of volumes.
+    claims: bool,
     calm: bool,
     /// Whether a controller may hear of a failure that was none.
     lossy: bool,
@@ -83,18 +92,27 @@ struct Site {
 impl Site {
     fn new(seed: u64, trace: bool) -> Site {
         let (calm, lossy) = (!seed.is_multiple_of(2), seed.is_multiple_of(4));
+        let (kubelets, claims) = (Kubelets::new(seed % 10 == 6), seed % 5 == 3);
         let cluster = Cluster::new();
-        let manager = Manager::new(&cluster.trial.state, cluster.trial.now());
+        let manager = Manager::new(&cluster.trial.state, cluster.trial.now(), kubelets.speak());
         let watch = Watch::new(calm, !lossy);
         let (dice, trace) = (Dice::new(seed), trace.then(Vec::new));
-        Site { seed, dice, cluster, manager, watch, calm, lossy, step: 0, deaths: 0, trace }
+        Site { seed, dice, cluster, manager, watch, kubelets, claims, calm, lossy, step: 0, deaths: 0, trace }
     }
 
     fn live(&mut self, steps: usize, only: Option<&[u32]>) -> Verdict {
         for object in people::founded(&mut self.dice) {
             self.cluster.trial.create(object);
         }
+        if self.claims {
+            self.cluster.trial.create(volumes::founded());
+        }
+        if self.kubelets.speak() {
+            let metadata = json!({"name": "kube-node-lease"});
+            self.cluster.trial.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
+        }
         self.publish()?;
+        self.kubelets_speak()?;
         for step in 1..=steps {
             if only.is_some_and(|only| !only.contains(&(step as u32))) {
                 continue;
@@ -138,9 +156,11 @@ impl Site {
             Step::Run => return self.run_one(),
             Step::People => return self.people(),
             Step::Wait => {
-                let millis = self.dice.pick(&[100, 1000, 20_000]);
+                let longest = if self.kubelets.speak() { 60_000 } else { 20_000 };
+                let millis = self.dice.pick(&[100, 1000, longest]);
                 let millis = self.dice.below(millis) as i64;
                 self.cluster.trial.pass_millis(millis);
+                return self.kubelets_speak();
             }
             Step::Die => return self.die(),
         }
@@ -207,6 +227,9 @@ impl Site {
             return Ok(());
         }
         let pod = pods[self.dice.below(pods.len())];
+        if self.kubelets.is_silent(cluster::text(&pod["spec"]["nodeName"])) {
+            return Ok(());
+        }
         match machine::next(&self.cluster, &mut self.dice, pod, mood) {
             Some(action) => self.somebody(&action),
             None => Ok(()),
@@ -221,12 +244,28 @@ impl Site {
     }
 
     fn people(&mut self) -> Verdict {
-        match people::draw(&self.cluster, &mut self.dice, self.seed, self.step, self.calm) {
-            None => Ok(()),
-            Some(Deed::Create(object)) => self.create(object),
-            Some(Deed::Act(action)) if action.subresource == "eviction" => self.evict(&action),
-            Some(Deed::Act(action)) => self.somebody(&action),
+        if self.kubelets.speak() && self.dice.chance(25) {
+            let told = self.kubelets.turn(&mut self.dice);
+            self.note(|| told);
+            return Ok(());
         }
+        let deed = match self.claims && self.dice.chance(50) {
+            true => volumes::draw(&self.cluster, &mut self.dice, self.step),
+            false => people::draw(&self.cluster, &mut self.dice, self.seed, self.step, self.calm),
+        };
+        deed.map_or(Ok(()), |deed| self.done(deed))
+    }
+
+    fn done(&mut self, deed: Deed) -> Verdict {
+        match deed {
+            Deed::Create(object) => self.create(object),
+            Deed::Act(action) if action.subresource == "eviction" => self.evict(&action),
+            Deed::Act(action) => self.somebody(&action),
+        }
+    }
+
+    fn kubelets_speak(&mut self) -> Verdict {
+        self.kubelets.due(&self.cluster).into_iter().try_for_each(|deed| self.done(deed))
     }
 
     fn create(&mut self, object: Value) -> Verdict {
@@ -258,26 +297,37 @@ impl Site {
                 self.note(|| format!("it had begun to {}: {}", shown(&action), told(&answer)));
             }
         }
-        self.manager = Manager::new(&self.cluster.trial.state, self.cluster.trial.now());
+        self.manager = Manager::new(&self.cluster.trial.state, self.cluster.trial.now(), self.kubelets.speak());
         Ok(())
     }
 
     /// Nothing new happens, and everything that is under way comes to its end.
     fn rest(&mut self) -> Verdict {
         for deed in people::settle(&self.cluster) {
-            match deed {
-                Deed::Create(object) => self.create(object)?,
-                Deed::Act(action) => self.somebody(&action)?,
-            }
+            self.done(deed)?;
         }
-        let end = self.cluster.trial.now().plus_seconds(REST_SECONDS);
+        let mut safe = Vec::new();
+        if self.kubelets.speak() {
+            self.come_to_rest(REPLACED_SECONDS)?;
+            self.kubelets.check_replaced(&self.cluster)?;
+            safe = self.kubelets.safe(&self.cluster);
+            self.kubelets.all_speak();
+        }
+        self.come_to_rest(REST_SECONDS)?;
+        kubelets::check_kept(&self.cluster, &safe)?;
+        rest::check(&self.cluster, &mut self.manager)
+    }
+
+    fn come_to_rest(&mut self, seconds: i64) -> Verdict {
+        let end = self.cluster.trial.now().plus_seconds(seconds);
         for _ in 0..ROUNDS_MAX {
+            self.kubelets_speak()?;
             self.finish()?;
             let now = self.cluster.trial.now();
             let Some(next) = self.manager.driver.next_time().filter(|next| *next <= end) else { break };
             self.cluster.trial.pass_millis(next.millis_since(now).max(1));
         }
-        rest::check(&self.cluster, &mut self.manager)
+        Ok(())
     }
 
     /// Everything that can happen at this time does.
@@ -296,6 +346,7 @@ impl Site {
         let mut busy = false;
         for pod in pods {
             let pod = self.cluster.get("pods", &cluster::key(&pod)).cloned();
+            let pod = pod.filter(|pod| !self.kubelets.is_silent(cluster::text(&pod["spec"]["nodeName"])));
             let next = pod.and_then(|pod| machine::next(&self.cluster, &mut self.dice, &pod, Mood::Kind));
             if let Some(action) = next {
                 self.somebody(&action)?;

@@ -6,6 +6,7 @@ use super::cluster::{
 };
 use super::manager::Manager;
 use super::people::KEPT;
+use super::volumes;
 use crate::oracle::{Verdict, ensure};
 use holdfast_world::{Action, Time, Verb};
 use serde_json::Value;
@@ -39,6 +40,9 @@ impl Watch {
     pub fn see(&mut self, cluster: &Cluster, manager: &Manager, event: &Event) -> Verdict {
         self.see_orphaning(cluster, manager, event);
         let (before, after) = (event.before.as_deref(), event.after.as_deref());
+        if let (Some(before), None) = (before, after) {
+            volumes::gone(cluster, &event.plural, before)?;
+        }
         match (event.plural.as_str(), after) {
             ("pods", _) => self.pod(cluster, before, after),
             ("deployments", Some(deployment)) => {
@@ -91,7 +95,10 @@ impl Watch {
         let known = number(&owner["status"]["availableReplicas"], 0) + number(&owner["status"]["numberAvailable"], 0);
         let available = pods.into_iter().filter(|pod| is_available(pod)).count() as i64;
         let least = self.least.entry(uid(owner).to_owned()).or_insert(0);
-        if !is_observed(owner) {
+        if is_resized(cluster, owner) {
+            // Each set gains or loses its share, whichever of its pods are available.
+            *least = 0;
+        } else if !is_observed(owner) {
             *least = (*least).min(wanted);
         } else if in_step {
             // A pod of which the controller has not heard that it is ready counts for nothing, and may go.
@@ -269,6 +276,13 @@ impl Watch {
 fn is_in_step(cluster: &Cluster, set: &Value) -> bool {
     let active = cluster.controlled("pods", uid(set)).filter(|pod| is_active(pod)).count();
     active as i64 == number(&set["spec"]["replicas"], 1)
+}
+
+/// Whether a Deployment has another size than the one by which its sets were scaled last.
+fn is_resized(cluster: &Cluster, owner: &Value) -> bool {
+    let wanted = number(&owner["spec"]["replicas"], 1).to_string();
+    let mut sets = cluster.controlled("replicasets", uid(owner)).filter(|set| set["spec"]["replicas"] != 0);
+    sets.any(|set| set["metadata"]["annotations"]["deployment.kubernetes.io/desired-replicas"] != *wanted)
 }
 
 /// How many pods of a Deployment must be available, and how many there may be.

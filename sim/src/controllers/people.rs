@@ -2,6 +2,7 @@
 
 use super::cluster::{self, Cluster};
 use super::machine::SICK;
+use super::volumes;
 use crate::random::Dice;
 use holdfast_world::{Action, Key, Propagation, Verb};
 use serde_json::{Value, json};
@@ -27,7 +28,7 @@ pub fn founded(dice: &mut Dice) -> Vec<Value> {
     all.push(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "all"},
         "spec": {"clusterIP": "None", "selector": {"service": "all"}, "ports": [{"port": 80}]}}));
     all.push(json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "all"},
-        "spec": {"hard": {"pods": "500", "count/jobs.batch": "500"}}}));
+        "spec": {"hard": {"pods": "500", "count/jobs.batch": "500", "count/configmaps": "3"}}}));
     all.push(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": SICK, "labels": {"service": "all"}},
         "spec": {"containers": [{"name": "c", "image": "i"}]}}));
     all
@@ -262,6 +263,7 @@ pub fn settle(cluster: &Cluster) -> Vec<Deed> {
     for cron_job in cluster.all("cronjobs") {
         deeds.push(Deed::Act(Box::new(patch("cronjobs", cluster::name(cron_job), json!({"spec": {"suspend": true}})))));
     }
+    deeds.extend(volumes::waiting(cluster).map(|pod| Deed::Act(Box::new(deletion("pods", pod)))));
     match cluster.named("nodes", "n0") {
         None => deeds.push(Deed::Create(node(0, false))),
         Some(node) => {

@@ -6,6 +6,7 @@ use super::cluster::{
 };
 use super::manager::Manager;
 use super::oracle::node_of;
+use super::volumes;
 use crate::oracle::{Verdict, ensure};
 use holdfast_world::Stamp;
 use serde_json::Value;
@@ -20,6 +21,7 @@ pub fn check(cluster: &Cluster, manager: &mut Manager) -> Verdict {
             ensure(is_there, || format!("something is left without its owner {}: {}", owner["name"], shown()))?;
         }
         let kind = match plural {
+            "nodes" => node(object),
             "pods" => pod(cluster, object),
             "deployments" => deployment(cluster, object),
             "replicasets" => replica_set(cluster, object),
@@ -33,6 +35,7 @@ pub fn check(cluster: &Cluster, manager: &mut Manager) -> Verdict {
         kind.map_err(|why| format!("{why}: {}: {}", shown(), object["status"]))?;
     }
     endpoints(cluster)?;
+    volumes::check(cluster)?;
     quiet(cluster, manager)
 }
 
@@ -53,6 +56,12 @@ fn quiet(cluster: &Cluster, manager: &mut Manager) -> Verdict {
 fn tells(object: &Value, field: &str, count: usize) -> Verdict {
     let told = number(&object["status"][field], 0);
     ensure(told == count as i64, || format!("a status is wrong: {field} is {told}, not {count}"))
+}
+
+/// All nodes are well.
+fn node(node: &Value) -> Verdict {
+    let taint = items(&node["spec"]["taints"]).find(|taint| text(&taint["key"]).starts_with("node.kubernetes.io/"));
+    ensure(taint.is_none(), || format!("a node that is well repels pods: {taint:?}"))
 }
 
 /// Pods of a node that is gone are given up.
@@ -135,8 +144,9 @@ fn job(cluster: &Cluster, job: &Value) -> Verdict {
 
 fn quota(cluster: &Cluster, quota: &Value) -> Verdict {
     let pods = cluster.all("pods").filter(|pod| !has_ended(pod)).count();
-    let jobs = cluster.all("jobs").count();
-    for (name, there) in [("pods", pods), ("count/jobs.batch", jobs)] {
+    let (jobs, maps) = (cluster.all("jobs").count(), cluster.all("configmaps").count());
+    ensure(quota["status"]["hard"] == quota["spec"]["hard"], || "a quota forgets its limits".to_owned())?;
+    for (name, there) in [("pods", pods), ("count/jobs.batch", jobs), ("count/configmaps", maps)] {
         let used = text(&quota["status"]["used"][name]);
         ensure(used == there.to_string(), || format!("a quota counts wrong: {used} of {name}, not {there}"))?;
     }

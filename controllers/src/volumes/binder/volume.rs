@@ -2,6 +2,7 @@
 
 use super::provision::{FINALIZER, FOLDERS};
 use super::{BOUND_BY_CONTROLLER, Binder, PROVISIONED_BY, drop_annotation, matching, volume_phase};
+use crate::planted::{Bug, planted};
 use crate::subject::Subject;
 use crate::volumes::claim_key;
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim};
@@ -65,6 +66,7 @@ fn release(volume: Volume<'_>, plan: &mut Plan) {
     }
     match volume.spec.persistent_volume_reclaim_policy.as_str() {
         "Retain" => {}
+        "Delete" if planted(Bug::VolumesStay) => {}
         "Delete" => delete(volume, plan),
         "Recycle" => fail(volume, "VolumeFailedRecycle", "No recycler plugin found for the volume!", plan),
         _ => fail(volume, "VolumeUnknownReclaimPolicy", "Volume has unrecognized PersistentVolumeReclaimPolicy", plan),

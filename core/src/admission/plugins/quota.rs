@@ -186,8 +186,7 @@ fn charge(attributes: &mut Attributes, quota: Charged, more: &Usage) -> Result<(
     let mut document = document;
     let fields = meta::fields_mut(&mut document);
     object_mut(fields, "status").insert("used".into(), used.document());
-    attributes.write_beside(RESOURCE_QUOTA, key, &entry, document);
-    Ok(())
+    attributes.write_beside(RESOURCE_QUOTA, key, &entry, document)
 }
 
 pub(super) fn configure(configuration: &mut Configuration, document: &Value) -> Result<(), String> {

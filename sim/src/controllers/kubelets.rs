@@ -1,0 +1,121 @@
+//! What nodes say of themselves: their kubelets renew leases, until one stops for a while.
+
+use super::cluster::{self, Cluster, controller, has_condition, is_available, items, name, number, text, uid};
+use super::people::{Deed, NODES};
+use crate::oracle::{Verdict, ensure};
+use crate::random::Dice;
+use holdfast_world::{Action, Key, Time, Verb};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+const LEASES: &str = "kube-node-lease";
+const RENEWED_SECONDS: i64 = 10;
+/// So many of four that the controllers still tell a lost node from a lost zone.
+const SILENT_MAX: usize = 2;
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
+/// Those of one cluster; where nothing is said of any node, nobody waits for it.
+pub struct Kubelets {
+    speak: bool,
+    silent: BTreeSet<String>,
+}
+
+impl Kubelets {
+    pub fn new(speak: bool) -> Kubelets {
+        Kubelets { speak, silent: BTreeSet::new() }
+    }
+
+    pub fn speak(&self) -> bool {
+        self.speak
+    }
+
+    pub fn is_silent(&self, node: &str) -> bool {
+        self.silent.contains(node)
+    }
+
+    /// One of them stops or goes on; the first never stops, so that pods have a place.
+    pub fn turn(&mut self, dice: &mut Dice) -> String {
+        let node = format!("n{}", 1 + dice.below(NODES - 1));
+        if self.silent.remove(&node) {
+            return format!("node {node} speaks again");
+        }
+        if self.silent.len() < SILENT_MAX {
+            self.silent.insert(node.clone());
+        }
+        format!("node {node} falls silent")
+    }
+
+    pub fn all_speak(&mut self) {
+        self.silent.clear();
+    }
+
+    /// What those that speak have to say by now.
+    pub fn due(&self, cluster: &Cluster) -> Vec<Deed> {
+        let nodes = cluster.all("nodes").filter(|node| self.speak && !self.is_silent(name(node)));
+        nodes.flat_map(|node| renewal(cluster, node).into_iter().chain(conditions(cluster, node))).collect()
+    }
+
+    /// While nodes are silent, others run what sets asked for there.
+    pub fn check_replaced(&self, cluster: &Cluster) -> Verdict {
+        for node in cluster.all("nodes").filter(|node| self.is_silent(name(node))) {
+            let repels = items(&node["spec"]["taints"]).any(|taint| taint["key"] == UNREACHABLE);
+            ensure(repels, || format!("a silent node repels nobody: {}", name(node)))?;
+        }
+        for set in cluster.all("replicasets") {
+            let wanted = number(&set["spec"]["replicas"], 1) as usize;
+            let elsewhere = cluster.controlled("pods", uid(set)).filter(|pod| self.is_safe(pod)).count();
+            ensure(elsewhere == wanted, || {
+                format!("pods of silent nodes are not replaced: {elsewhere} of {wanted} of {}", name(set))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The pods of sets that no node has to come back for.
+    pub fn safe(&self, cluster: &Cluster) -> Vec<String> {
+        let of_sets = |pod: &&Value| controller(pod).is_some_and(|owner| owner["kind"] == "ReplicaSet");
+        let safe = cluster.all("pods").filter(of_sets).filter(|pod| self.is_safe(pod));
+        safe.map(|pod| uid(pod).to_owned()).collect()
+    }
+
+    fn is_safe(&self, pod: &Value) -> bool {
+        is_available(pod) && !self.is_silent(text(&pod["spec"]["nodeName"]))
+    }
+}
+
+/// Whoever was available before nodes came back still is.
+pub fn check_kept(cluster: &Cluster, safe: &[String]) -> Verdict {
+    let lost = safe.iter().find(|uid| !cluster.by_uid(uid).is_some_and(is_available));
+    ensure(lost.is_none(), || format!("a pod breaks because a node comes back: {lost:?}"))
+}
+
+fn renewal(cluster: &Cluster, node: &Value) -> Option<Deed> {
+    let (key, now) = (Key::new(LEASES, name(node)), cluster.trial.now());
+    let Some(lease) = cluster.get("leases", &key) else {
+        let metadata = json!({"name": name(node), "namespace": LEASES});
+        let spec = json!({"holderIdentity": name(node), "leaseDurationSeconds": 40, "renewTime": now.micros()});
+        return Some(Deed::Create(json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec,
+        })));
+    };
+    let renewed = Time::parse(text(&lease["spec"]["renewTime"]))?;
+    let patch = json!({"spec": {"renewTime": now.micros()}});
+    let action = || Action::new(&cluster::resource("leases"), key, Verb::MergePatch(patch));
+    (renewed.plus_seconds(RENEWED_SECONDS) <= now).then(|| Deed::Act(Box::new(action())))
+}
+
+/// Well, where somebody said otherwise or nobody said anything.
+fn conditions(cluster: &Cluster, node: &Value) -> Option<Deed> {
+    if has_condition(node, "Ready") {
+        return None;
+    }
+    let now = cluster.trial.now();
+    let told = |kind: &str| {
+        let status = if kind == "Ready" { "True" } else { "False" };
+        json!({"type": kind, "status": status, "lastHeartbeatTime": now, "lastTransitionTime": now})
+    };
+    let kinds = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+    let patch = json!({"status": {"conditions": kinds.map(told)}});
+    let action = Action::new(&cluster::resource("nodes"), Key::cluster(name(node)), Verb::StrategicPatch(patch));
+    Some(Deed::Act(Box::new(action.subresource("status"))))
+}

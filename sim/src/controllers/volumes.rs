@@ -1,0 +1,85 @@
+//! Claims, and pods that use them: who comes and goes while volumes are made, bound, protected and taken away.
+
+use super::cluster::{self, Cluster, has_ended, is_leaving, items, name, text, uid};
+use super::people::Deed;
+use crate::oracle::{Verdict, ensure};
+use crate::random::Dice;
+use holdfast_world::{Action, Verb};
+use serde_json::{Value, json};
+
+const CLAIMS: &str = "persistentvolumeclaims";
+const USES: &str = "uses";
+
+/// The class that the built-in provisioner makes volumes for.
+pub fn founded() -> Value {
+    json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "kubernetes.io/host-path",
+        "metadata": {"name": "own", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}})
+}
+
+/// Somebody makes a claim, uses one, or has enough of it.
+pub fn draw(cluster: &Cluster, dice: &mut Dice, number: usize) -> Option<Deed> {
+    let claim = dice.pick(&["v0", "v1"]);
+    match (dice.below(4), cluster.named(CLAIMS, claim)) {
+        (_, None) => Some(Deed::Create(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": claim},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}))),
+        (0, Some(found)) => {
+            let verb = Verb::Delete { uid: None, version: None, propagation: None, grace_seconds: None };
+            Some(Deed::Act(Box::new(Action::new(&cluster::resource(CLAIMS), cluster::key(found), verb))))
+        }
+        _ => Some(Deed::Create(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("{USES}{number}")},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}],
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]}}))),
+    }
+}
+
+fn claims_of(pod: &Value) -> impl Iterator<Item = &str> {
+    items(&pod["spec"]["volumes"]).filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str())
+}
+
+/// Whether a pod can run as far as its volumes go.
+pub fn are_bound(cluster: &Cluster, pod: &Value) -> bool {
+    claims_of(pod).all(|claim| {
+        let found = cluster.named(CLAIMS, claim);
+        found.is_some_and(|claim| claim["status"]["phase"] == "Bound" && !is_leaving(claim))
+    })
+}
+
+/// Pods that wait for a claim that goes away: nobody else ends their wait.
+pub fn waiting(cluster: &Cluster) -> impl Iterator<Item = &Value> {
+    let waits = |pod: &&Value| text(&pod["spec"]["nodeName"]).is_empty() && claims_of(pod).next().is_some();
+    cluster.all("pods").filter(waits)
+}
+
+/// A claim goes when no pod that runs has it, and its volume when the claim is gone.
+pub fn gone(cluster: &Cluster, plural: &str, gone: &Value) -> Verdict {
+    match plural {
+        "persistentvolumes" => {
+            let claim = &gone["spec"]["claimRef"]["uid"];
+            let is_kept = cluster.by_uid(text(claim)).is_some();
+            ensure(!is_kept, || format!("a volume goes before its claim: {}", name(gone)))
+        }
+        CLAIMS => {
+            let runs = |pod: &&Value| !text(&pod["spec"]["nodeName"]).is_empty() && !has_ended(pod);
+            let users = cluster.all("pods").filter(runs);
+            let user = users.into_iter().find(|pod| claims_of(pod).any(|claim| claim == name(gone)));
+            ensure(user.is_none(), || format!("a claim goes that a pod has: {}", name(gone)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// At rest every claim has one volume of its own, and no volume is without its claim.
+pub fn check(cluster: &Cluster) -> Verdict {
+    for claim in cluster.all(CLAIMS) {
+        let volume = cluster.named("persistentvolumes", text(&claim["spec"]["volumeName"]));
+        let is_bound = claim["status"]["phase"] == "Bound"
+            && volume.is_some_and(|volume| text(&volume["spec"]["claimRef"]["uid"]) == uid(claim));
+        ensure(is_bound, || format!("a claim has no volume: {}: {}", name(claim), claim["status"]))?;
+    }
+    for volume in cluster.all("persistentvolumes") {
+        let has_claim = cluster.by_uid(text(&volume["spec"]["claimRef"]["uid"])).is_some();
+        ensure(has_claim, || format!("a volume outlives its claim: {}: {}", name(volume), volume["status"]))?;
+    }
+    Ok(())
+}
