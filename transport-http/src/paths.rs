@@ -14,7 +14,7 @@ use holdfast_core::schema::schema;
 use holdfast_core::wire::discovery::documents::{VersionInfo, indented};
 use holdfast_core::wire::discovery::{self, Aggregated, Catalog};
 use holdfast_core::wire::openapi::{self, OpenApi, v2};
-use holdfast_core::wire::protobuf::codec;
+use holdfast_core::wire::protobuf;
 use holdfast_service::Scene;
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Method};
@@ -275,8 +275,9 @@ fn json_answer(body: Bytes, shape: Shape) -> Response {
 /// The same as a message, where the document is of a kind.
 fn protobuf_of(body: &[u8]) -> Option<Vec<u8>> {
     let document: Value = serde_json::from_slice(body).ok()?;
-    let message = codec().find("v1", document["kind"].as_str()?)?;
-    codec().encode_object(message, &document).ok()
+    let kind = document["kind"].as_str()?;
+    let message = schema().id(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}"))?;
+    Some(protobuf::wrap("v1", kind, &protobuf::codec().encode(message, &document).ok()?))
 }
 
 fn accepts(headers: &HeaderMap) -> &str {
