@@ -5,7 +5,7 @@ use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::offered::Releases;
-use crate::{admission, aggregation, authentication, encryption, image_policy, otlp, pages, tls};
+use crate::{admission, aggregation, authentication, encryption, image_policy, otlp, pages, pki, tls};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_audit::Auditor;
 use holdfast_authorization::Webhooks;
@@ -75,6 +75,10 @@ pub fn run(mut args: Args, flags: Vec<(String, String)>) -> Result<()> {
         )?,
     };
     let tls = tls::configure(&args, &certificate, &key)?;
+    if args.service_account_signing_key_file.is_none() && args.service_account_key_file.is_empty() {
+        holdfast_storage_rocks::check_whole(args.data_dir())?;
+        args.service_account_signing_key_file = Some(pki::account_key(args.data_dir())?);
+    }
     let server = Server {
         args,
         bind,

@@ -38,6 +38,8 @@ pub struct Pki {
 /// The common name of the one proxy there is.
 pub const FRONT_PROXY: &str = "front-proxy-client";
 
+const ACCOUNT_KEY: &str = "sa.key";
+
 /// Makes what is missing or about to expire.
 pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writing) -> Result<Pki> {
     let folder = certificates(data);
@@ -52,7 +54,7 @@ pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writin
         server_key: file("server.key"),
         admin_certificate: file("admin.crt"),
         admin_key: file("admin.key"),
-        service_account_key: file("sa.key"),
+        service_account_key: file(ACCOUNT_KEY),
         front_proxy_authority: file("front-proxy-ca.crt"),
         front_proxy_certificate: file("front-proxy-client.crt"),
         front_proxy_key: file("front-proxy-client.key"),
@@ -87,10 +89,24 @@ pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writin
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         issue(params, &authority, &pki.admin_certificate, &pki.admin_key, write)?;
     }
-    if !pki.service_account_key.exists() {
-        write.file(&pki.service_account_key, &KeyPair::generate()?.serialize_pem(), Readers::Owner)?;
-    }
+    keep_account_key(&pki.service_account_key, write)?;
     Ok(pki)
+}
+
+/// The key that signs the tokens of service accounts, in the folder of a server's data, made when there is none.
+pub fn account_key(data: &Path) -> Result<PathBuf> {
+    let folder = certificates(data);
+    make_private(data)?;
+    make_private(&folder)?;
+    close(&folder);
+    let key = folder.join(ACCOUNT_KEY);
+    files::close(&key);
+    keep_account_key(&key, Writing::Synced)?;
+    Ok(key)
+}
+
+fn keep_account_key(key: &Path, write: Writing) -> Result<()> {
+    if key.exists() { Ok(()) } else { write.file(key, &KeyPair::generate()?.serialize_pem(), Readers::Owner) }
 }
 
 /// An authority, made when it is missing: what an older one signed is worth nothing then.

@@ -5,7 +5,7 @@ use futures_util::{Stream, StreamExt, stream};
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::object::decode;
-use holdfast_core::refusal::{BadRequest, Cause, Plenty, Subject, Timeout, TooLarge, Unrecognized};
+use holdfast_core::refusal::{BadRequest, Cause, KindFault, Plenty, Subject, Timeout, TooLarge, Unfit, Unrecognized};
 use holdfast_core::request::{Body, DeleteOptions, Format, Options};
 use holdfast_core::wire::protobuf;
 use holdfast_service::{Named, Share, Shares};
@@ -209,6 +209,13 @@ fn options_body(body: &Body, wanted: &'static str) -> Result<Option<Value>, Refu
         return Err(unrecognized(Unrecognized::OptionsAreNoObject));
     }
     let kind = body["kind"].as_str().unwrap_or(wanted);
+    if kind != wanted && wanted == "Eviction" && body["apiVersion"].is_null() {
+        // The body is of the subresource's own version then, which has no such kind.
+        let why = KindFault::Unregistered { kind: kind.into(), api_version: "policy/v1".into() };
+        let (kind, version) = (kind.into(), "v1".into());
+        let why = Unfit::Kind(Box::new(why));
+        return Err(Refusal::BadRequest(BadRequest::Unfit { kind, version, wanted: wanted.into(), why }));
+    }
     if kind != wanted {
         let (version, kind) = (body["apiVersion"].as_str().unwrap_or("v1").to_owned(), kind.to_owned());
         return Err(Refusal::BadRequest(BadRequest::OtherOptions { wanted, version, kind }));

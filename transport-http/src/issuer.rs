@@ -1,13 +1,11 @@
 //! What this server tells about itself as an issuer of tokens, for those who verify them.
 
-use crate::respond::{self, Response, Shape};
+use crate::respond::{self, Encoding, Response, Shape};
 use crate::tokens::Published;
 use bytes::Bytes;
 use holdfast_core::Refusal;
-use holdfast_core::refusal::Ruling;
 use http::HeaderMap;
 use http::header::{ACCEPT, CACHE_CONTROL, HeaderValue};
-use serde_json::Value;
 
 /// A document about the issuer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,17 +27,22 @@ pub fn answer(
 ) -> Option<Response> {
     let published = published?;
     let (value, content_type) = match document {
-        Document::Configuration => (&published.issuer, "application/json"),
+        Document::Configuration if shape.encoding != Encoding::Json => {
+            return Some(not_acceptable(respond::JSON, shape));
+        }
+        Document::Configuration => (&published.issuer, respond::JSON),
         Document::Keys if !takes_key_set(headers) => {
-            let message = format!("406: Not Acceptable\n\nAvailable representations: {KEY_SET}");
-            let ruling = Ruling { code: 406, reason: "NotAcceptable".into(), message, details: Value::Null };
-            return Some(respond::refusal(&Refusal::Ruled(Box::new(ruling)), shape));
+            return Some(not_acceptable(KEY_SET, shape));
         }
         Document::Keys => (&published.keys, KEY_SET),
     };
     let mut response = respond::content(200, Bytes::from(value.to_string()), content_type, false);
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static(KEPT));
     Some(response)
+}
+
+fn not_acceptable(offered: &'static str, shape: Shape) -> Response {
+    respond::refusal(&Refusal::NotAcceptable { offered, is_offered: false }, shape)
 }
 
 fn takes_key_set(headers: &HeaderMap) -> bool {

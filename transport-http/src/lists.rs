@@ -72,8 +72,13 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
     if let Some(remaining) = page.remaining {
         start.push_str(&format!(",\"remainingItemCount\":{remaining}"));
     }
-    start.push_str("},\"items\":[");
     let whole = matches!(shape.form, Form::Metadata(_));
+    if whole && page.entries.is_empty() {
+        // Kubernetes makes such a list of the objects, and of none it makes none.
+        start.push_str("},\"items\":null}\n");
+        return respond::bytes(200, start.into(), shape);
+    }
+    start.push_str("},\"items\":[");
     let each = |convert: &dyn Fn(&Arc<Entry>) -> Bytes| Some(page.entries.iter().map(convert).collect());
     let converted = match shape.form {
         Form::Object

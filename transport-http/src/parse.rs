@@ -69,6 +69,9 @@ impl Transport {
         E: std::fmt::Display,
     {
         understood.negotiated.clone()?;
+        if named.verb == Verb::Watch {
+            understood.shape = understood.shape.for_stream(&head.headers)?;
+        }
         self.fit_shape(named, head, understood)?;
         let verb = named.verb;
         named.options = understood.query.options(options_kind(verb))?;

@@ -14,6 +14,7 @@ use holdfast_core::schema::schema;
 use holdfast_core::wire::discovery::documents::{VersionInfo, indented};
 use holdfast_core::wire::discovery::{self, Aggregated, Catalog};
 use holdfast_core::wire::openapi::{self, OpenApi, v2};
+use holdfast_core::wire::protobuf;
 use holdfast_service::Scene;
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Method};
@@ -261,8 +262,22 @@ pub async fn answer(
     })
 }
 
+/// A description, whose document is JSON.
 fn json_answer(body: Bytes, shape: Shape) -> Response {
+    if shape.encoding == Encoding::Protobuf
+        && let Some(message) = protobuf_of(&body)
+    {
+        return respond::content(200, message.into(), respond::PROTOBUF, shape.gzip);
+    }
     respond::bytes(200, body, shape)
+}
+
+/// The same as a message, where the document is of a kind.
+fn protobuf_of(body: &[u8]) -> Option<Vec<u8>> {
+    let document: Value = serde_json::from_slice(body).ok()?;
+    let kind = document["kind"].as_str()?;
+    let message = schema().id(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}"))?;
+    Some(protobuf::wrap("v1", kind, &protobuf::codec().encode(message, &document).ok()?))
 }
 
 fn accepts(headers: &HeaderMap) -> &str {

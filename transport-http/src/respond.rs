@@ -46,6 +46,8 @@ pub const JSON: &str = "application/json";
 pub const YAML: &str = "application/yaml";
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// What objects are written in.
+/// What streams of events are written in.
+const STREAMS: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 pub const OBJECTS: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 /// What the client wants to see, and how it is written.
@@ -84,12 +86,10 @@ impl Shape {
     pub fn negotiate(headers: &HeaderMap, pretty: Option<&str>, include: Option<&str>) -> Result<Shape, Refusal> {
         let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
         let include = match include {
-            None | Some("" | "Metadata") => IncludeObject::Metadata,
             Some("None") => IncludeObject::None,
             Some("Object") => IncludeObject::Object,
-            Some(other) => {
-                return Err(Refusal::BadRequest(BadRequest::UnknownIncludeObject(other.to_owned())));
-            }
+            // Another word matters once there is something to show, see `unknown_include`.
+            _ => IncludeObject::Metadata,
         };
         let (form, encoding) = choose(accept, include)
             .ok_or(Refusal::NotAcceptable { offered: OBJECTS, is_offered: accept.split(',').any(is_known) })?;
@@ -107,6 +107,14 @@ impl Shape {
         Ok(Shape { form, encoding, pretty, gzip, links: false })
     }
 
+    /// The refusal of what a table's rows are to include, where nobody knows what that is. Kubernetes looks at it when the
+    /// table is made.
+    pub fn unknown_include(self, include: Option<&str>) -> Option<Refusal> {
+        let other = include.filter(|include| !matches!(*include, "" | "Metadata" | "None" | "Object"))?;
+        let is_table = matches!(self.form, Form::Table(..));
+        is_table.then(|| Refusal::BadRequest(BadRequest::UnknownIncludeObject(other.to_owned())))
+    }
+
     /// The same for what has no Protobuf form: the next of the forms that the client takes.
     pub fn without_protobuf(self, headers: &HeaderMap) -> Result<Shape, Refusal> {
         if self.encoding != Encoding::Protobuf {
@@ -117,6 +125,18 @@ impl Shape {
         let choice = if others.is_empty() { None } else { choose(&others.join(","), IncludeObject::Metadata) };
         let (form, encoding) = choice
             .ok_or(Refusal::NotAcceptable { offered: "application/json, application/yaml", is_offered: false })?;
+        Ok(Shape { form, encoding, ..self })
+    }
+
+    /// The same for a stream of events, of which YAML has none.
+    pub fn for_stream(self, headers: &HeaderMap) -> Result<Shape, Refusal> {
+        if self.encoding != Encoding::Yaml {
+            return Ok(self);
+        }
+        let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let others: Vec<&str> = accept.split(',').filter(|clause| !clause.contains("yaml")).collect();
+        let choice = if others.is_empty() { None } else { choose(&others.join(","), IncludeObject::Metadata) };
+        let (form, encoding) = choice.ok_or(Refusal::NotAcceptable { offered: STREAMS, is_offered: true })?;
         Ok(Shape { form, encoding, ..self })
     }
 

@@ -38,7 +38,11 @@ impl From<&Refusal> for Status {
         if !details.is_empty()
             || matches!(
                 refusal,
-                Refusal::NoSuchPath | Refusal::Unprocessable | Refusal::Forbidden { .. } | Refusal::MethodNotAllowed(_)
+                Refusal::NoSuchPath
+                    | Refusal::Unprocessable
+                    | Refusal::Forbidden { .. }
+                    | Refusal::MethodNotAllowed(_)
+                    | Refusal::NotAcceptable { is_offered: false, .. }
             )
         {
             document["details"] = Value::Object(details);

@@ -430,6 +430,11 @@ impl Transport {
         let call = Call { user, acting_as, id, at: understood.at.take(), asked, flaw, source, own: false };
         let Answer { mut reply, warnings, id, record, trail, place } = self.service.call(call).await;
         let shape = understood.shape;
+        if reply.is_ok()
+            && let Some(refusal) = shape.unknown_include(understood.query.get("includeObject"))
+        {
+            reply = Err(refusal);
+        }
         // What few servers keep is not moved along with every request.
         let trail = match trail {
             Some(trail) => Box::pin(audit::tell(self, trail, &mut reply, &understood)).await,

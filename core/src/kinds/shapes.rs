@@ -373,15 +373,20 @@ pub(super) fn webhook_url(at: At, causes: &mut Vec<Cause>) {
     let text = at.text();
     let wrong = |part: &str, detail: String| Cause::invalid(at.path(), &Value::from(part), &detail);
     let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
-    if text.bytes().any(|byte| byte.is_ascii_control() || byte == b' ') {
-        let why = format!("parse {}: net/url: invalid control character in URL", Value::from(text));
+    let mut unreadable = |why: &str| {
+        let why = format!("parse {}: {why}", Value::from(text));
         causes.push(at.required(&format!("url must be a valid URL: {why}{FORM}")));
-        return;
+    };
+    if text.bytes().any(|byte| byte.is_ascii_control()) {
+        return unreadable("net/url: invalid control character in URL");
     }
     let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let authority = if scheme.is_empty() { "" } else { rest.split('/').next().unwrap_or("") };
     let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    if host.contains(' ') {
+        return unreadable("invalid character \" \" in host name");
+    }
     if !scheme.eq_ignore_ascii_case("https") {
         causes.push(wrong(&scheme.to_lowercase(), format!("'https' is the only allowed URL scheme{FORM}")));
     }

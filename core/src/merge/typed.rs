@@ -195,8 +195,11 @@ impl<'s> Typed<'s> {
     fn default_of(self, list: Node<'s>, key: &str) -> Option<Value> {
         match list {
             Node::Keyed(Field { ty: Type::Message(id), .. }) => {
-                let default = self.schema.message(*id).field(key)?.default.as_deref()?;
-                serde_json::from_str(default).ok()
+                let field = self.schema.message(*id).field(key)?;
+                match &field.default {
+                    Some(default) => serde_json::from_str(default).ok(),
+                    None => field.always(),
+                }
             }
             Node::KeyedItems(list) => list.items.as_ref()?.properties.get(key)?.default.clone(),
             _ => None,

@@ -3,14 +3,17 @@
 
 use super::candidate::Made;
 use super::decision::{Answer, Decision};
-use super::{Context, Endpoint, Stop, admit, decode};
+use super::{Context, Endpoint, Stop, admit, body, decode};
 use crate::admission::Operation;
 use crate::kinds;
 use crate::object::meta;
 use serde_json::Value;
 
 pub(super) fn question(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
-    let posted = decode::posted(context)?;
+    let mut posted = decode::posted(context)?;
+    if context.kind.is_namespaced() {
+        body::match_namespace(context, meta::metadata_mut(meta::fields_mut(&mut posted)))?;
+    }
     Ok(done(&admit::question(context, posted)?))
 }
 

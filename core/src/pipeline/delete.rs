@@ -76,7 +76,12 @@ pub fn validate_options(options: &DeleteOptions) -> Result<(), Refusal> {
 
 /// True when the client fixed the version.
 fn preconditions(context: &Context, options: &DeleteOptions, old: &Old) -> Result<bool, Refusal> {
-    let conflict = |why: Conflict| Refusal::Conflict { subject: context.kind_subject(context.request.name()), why };
+    let name = context.request.name();
+    let conflict = |why: Conflict| match context.kind.hooks.begin_delete {
+        // Kubernetes' own code for such kinds has words of its own.
+        Some(_) => Refusal::Conflict { subject: context.subject(name), why: Conflict::Precondition(Box::new(why)) },
+        None => Refusal::Conflict { subject: context.kind_subject(name), why },
+    };
     if let Some(uid) = &options.precondition_uid
         && uid != meta::uid(old.fields())
     {

@@ -53,7 +53,8 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let mut body = context.decode_as("authentication.k8s.io", "v1", "TokenRequest", layout)?;
     body::match_namespace(context, meta::metadata_mut(meta::fields_mut(&mut body)))?;
     let account = context.existing()?;
-    let body =
+    let names_audiences = body["spec"]["audiences"].as_array().is_some_and(|audiences| !audiences.is_empty());
+    let mut body =
         admit::completed_part(context, TOKEN_REQUEST, body, |body| complete(context, layout, body, &account.document))?;
     let asked = body["spec"]["expirationSeconds"].as_i64().unwrap_or(SECONDS);
     let seconds = context.settings.token_seconds_max.map_or(asked, |most| asked.min(most));
@@ -66,6 +67,10 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let Some(signed) = context.answers.token(&claims) else {
         return Err(Stop::Needs(Effect::Sign(Box::new(claims))));
     };
+    if !names_audiences && let Some(spec) = body["spec"].as_object_mut() {
+        // What the server says is nobody's field.
+        spec.remove("audiences");
+    }
     let document = answer(context, layout, body, seconds, signed);
     let answer = Answer::Document { document: meta::fields(&document).clone(), code: 201 };
     let (writes, expects, warnings, changes) = Default::default();

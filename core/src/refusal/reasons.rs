@@ -304,6 +304,8 @@ pub enum Conflict {
     /// Preconditions of a deletion.
     UidPrecondition(Box<Mismatch>),
     VersionPrecondition(Box<Mismatch>),
+    /// The same of a kind whose deletion goes an own way.
+    Precondition(Box<Conflict>),
     /// A token bound to an object that is not the one with this uid.
     BoundUid(String),
     /// A token asked for the account with another uid.

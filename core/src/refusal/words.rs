@@ -237,6 +237,17 @@ impl Conflict {
                      ({found}). The object might have been modified"
                 )
             }
+            Self::Precondition(why) => match &**why {
+                Self::UidPrecondition(uids) => preconditions(uids),
+                Self::VersionPrecondition(versions) => {
+                    let Mismatch { wanted, found } = &**versions;
+                    format!(
+                        "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object \
+                         meta: {found}"
+                    )
+                }
+                other => other.words(name),
+            },
             Self::BoundUid(uid) => {
                 format!("the UID in the bound object reference ({uid}) does not match the UID in record. {RECREATED}")
             }

@@ -330,13 +330,13 @@ fn rewrite(result: Result<Option<String>, String>, text: &mut String) -> Result<
 }
 
 /// Whether an empty value is as good as none, where Go leaves it out: that of a list, a map, or a scalar which is no
-/// pointer. An empty `managedFields` is a request.
+/// pointer. An empty `managedFields` is a request, and some lists may be left out but not be empty.
 fn vanishes(field: &Field, value: &Value) -> bool {
     match (field.shape, value) {
         (Shape::List, Value::Array(items)) => {
-            items.is_empty() && field.zero != Zero::Always && field.json != "managedFields"
+            items.is_empty() && !matches!(field.zero, Zero::Always | Zero::Kept) && field.json != "managedFields"
         }
-        (Shape::Map, Value::Object(values)) => values.is_empty() && field.zero != Zero::Always,
+        (Shape::Map, Value::Object(values)) => values.is_empty() && !matches!(field.zero, Zero::Always | Zero::Kept),
         (Shape::Single, value) => matches!(field.zero, Zero::Plain | Zero::Dropped) && is_plain_zero(field.ty, value),
         _ => false,
     }

@@ -16,6 +16,7 @@ pub mod schedule;
 pub mod structural;
 pub mod timestamp;
 
+use serde_json::Value;
 use std::{collections::BTreeMap, sync::LazyLock};
 
 pub use check::{TypeError, check};
@@ -175,6 +176,20 @@ impl Zero {
     /// Whether the field shows even when nothing is set.
     pub fn is_shown(self) -> bool {
         matches!(self, Zero::Always | Zero::Null)
+    }
+}
+
+impl Field {
+    /// What a scalar that Go has in every struct is when nobody says it.
+    pub fn always(&self) -> Option<Value> {
+        let is_always = self.zero == Zero::Always && self.shape == Shape::Single;
+        match self.ty {
+            _ if !is_always => None,
+            Type::String => Some("".into()),
+            Type::Bool => Some(false.into()),
+            Type::Int32 | Type::Int64 => Some(0.into()),
+            _ => None,
+        }
     }
 }
 

@@ -22,7 +22,10 @@ pub fn read(text: &str) -> anyhow::Result<Facts> {
         if let Some(heading) = line.strip_prefix("## ") {
             let (name, _) = heading.split_once(':').context("a heading without a meaning")?;
             current = Some(match name {
-                "number-or-bool-zero-kept" | "string-zero-kept" | "spec-status-meta-only-when-set" => Zero::Kept,
+                "number-or-bool-zero-kept"
+                | "string-zero-kept"
+                | "spec-status-meta-only-when-set"
+                | "container-kept-when-empty" => Zero::Kept,
                 "pointer-emitted-as-null-when-unset" => Zero::Null,
                 "number-or-bool-zero-dropped" => Zero::Dropped,
                 "scalar-always-emitted"

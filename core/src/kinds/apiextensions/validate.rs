@@ -137,7 +137,7 @@ fn versions(spec: At, causes: &mut Vec<Cause>) {
         if !messages.is_empty() {
             causes.push(Cause::invalid(name.path(), &name.text().into(), &messages.join(",")));
             // The first is the definition's own, too.
-            if index == 0 {
+            if index == 0 && !name.is_empty() {
                 causes.push(Cause::invalid("spec.version", &name.text().into(), &messages.join(",")));
             }
         }
@@ -160,13 +160,14 @@ fn versions(spec: At, causes: &mut Vec<Cause>) {
 
 /// Versions without what they all have in common, which Kubernetes takes for the definition's own.
 fn apart(versions: &Value) -> Value {
-    let mut apart = versions.as_array().cloned().unwrap_or_default();
+    let Some(versions) = versions.as_array() else { return Value::Null };
+    let mut apart = versions.clone();
     for field in ["schema", "subresources", "additionalPrinterColumns", "selectableFields"] {
         if apart.iter().all(|version| version[field] == apart[0][field]) {
             apart.iter_mut().filter_map(Value::as_object_mut).for_each(|version| drop(version.remove(field)));
         }
     }
-    if apart.is_empty() { Value::Null } else { apart.into() }
+    apart.into()
 }
 
 /// Visits a field of all versions, with the version that has it. Where they all say the same, as a single one does,
@@ -320,11 +321,13 @@ fn stored_versions(definition: At, causes: &mut Vec<Cause>) {
     for version in stored.items().filter(|version| !known.contains(version.text())) {
         causes.push(version.invalid("must appear in spec.versions"));
     }
-    let storage = versions.items().find(|version| version.get("storage").is_true());
-    if let Some(storage) = storage
-        && !texts(stored).contains(storage.get("name").text())
-    {
-        causes.push(stored.invalid(&format!("must have the storage version {}", storage.get("name").text())));
+    // A name that several versions have stands for the first of them.
+    let mut unseen = texts(stored);
+    for version in versions.items() {
+        let name = version.get("name").text();
+        if !unseen.remove(name) && version.get("storage").is_true() {
+            causes.push(stored.invalid(&format!("must have the storage version {name}")));
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! Defaults of jobs and cron jobs.
 
 use crate::kinds::core::defaults::{set_labels, template_labels};
-use crate::schema::defaults::{Rule, is_absent, object, objects, set_absent, set_empty};
+use crate::schema::defaults::{Rule, is_absent, object, set_absent};
 use serde_json::{Map, Value};
 
 pub fn rules() -> Vec<Rule> {
     vec![
         Rule::of("api.batch.v1.Job").run(job),
+        Rule::of("api.batch.v1.PodFailurePolicyOnPodConditionsPattern").set("status", "True"),
         Rule::in_versions("api.batch", &["v1", "v1beta1"], "CronJobSpec")
             .set("concurrencyPolicy", "Allow")
             .set("suspend", false)
@@ -34,11 +35,6 @@ fn job(job: &mut Map<String, Value>) {
     set_absent(spec, "manualSelector", false);
     let replacement = if is_absent(spec, "podFailurePolicy") { "TerminatingOrFailed" } else { "Failed" };
     set_absent(spec, "podReplacementPolicy", replacement);
-    if let Some(policy) = object(spec, "podFailurePolicy") {
-        for pattern in objects(policy, "rules").flat_map(|rule| objects(rule, "onPodConditions")) {
-            set_empty(pattern, "status", "True");
-        }
-    }
 }
 
 #[cfg(test)]

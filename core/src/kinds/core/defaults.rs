@@ -1,5 +1,7 @@
 //! Defaults of the core group: pods and what they are made of, services, volumes, namespaces.
 
+use super::measure;
+use crate::quota::Usage;
 use crate::schema::defaults::{Rule, is_absent, is_empty, object, object_or_new, objects, set_absent, set_empty, text};
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
@@ -98,6 +100,7 @@ fn pod(pod: &mut Map<String, Value>) {
             }
         }
     }
+    whole_pod(spec);
     set_absent(spec, "enableServiceLinks", true);
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         for list in ["containers", "initContainers"] {
@@ -107,6 +110,46 @@ fn pod(pod: &mut Map<String, Value>) {
                 }
             }
         }
+    }
+}
+
+/// A pod that says as a whole how much it may take requests what its containers do, or else what it may take. Huge pages
+/// that containers may take are its own limit, too.
+fn whole_pod(spec: &mut Map<String, Value>) {
+    let of_containers = |part: &str| {
+        let list = |name: &str| spec.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let amounts = |container: &Value| Usage::of(&container["resources"][part]);
+        measure::of_containers(list("containers"), list("initContainers"), amounts)
+    };
+    let Some(resources) = spec.get("resources").and_then(Value::as_object) else { return };
+    let is_said = |part: &str, name: &str| resources.get(part).is_some_and(|amounts| amounts.get(name).is_some());
+    let says = |part: &str| resources.get(part).and_then(Value::as_object).is_some_and(|amounts| !amounts.is_empty());
+    if !says("limits") && !says("requests") {
+        return;
+    }
+    let is_huge = |name: &str| name.starts_with(measure::HUGE_PAGES);
+    let limits = of_containers("limits").only(|name| is_huge(name) && !is_said("requests", name));
+    let requests = of_containers("requests").only(|name| measure::is_pod_level(name) && !is_huge(name));
+    let (limits, requests) = (entries(limits.document()), entries(requests.document()));
+    let Some(resources) = object(spec, "resources") else { return };
+    if !limits.is_empty()
+        && let Some(said) = object_or_new(resources, "limits")
+    {
+        fill_from(said, limits);
+    }
+    let limited = resources.get("limits").and_then(Value::as_object).cloned().unwrap_or_default();
+    if !limited.is_empty()
+        && let Some(said) = object_or_new(resources, "requests")
+    {
+        fill_from(said, requests);
+        fill_from(said, limited.into_iter().filter(|(name, _)| measure::is_pod_level(name)).collect());
+    }
+}
+
+fn entries(document: Value) -> Map<String, Value> {
+    match document {
+        Value::Object(entries) => entries,
+        _ => Map::new(),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{PACKAGE, columns, validate};
 use crate::kinds::Kind;
 use crate::kinds::build::{VIEW, keep_old};
-use crate::object::meta::{Document, set_path};
+use crate::object::meta::{Document, metadata_mut, object_mut, set_path, text};
 use crate::object::names::NameRule;
 use serde_json::{Value, json};
 
@@ -36,6 +36,10 @@ fn is_held(namespace: &Document) -> bool {
 
 fn prepare_create(namespace: &mut Value) {
     let Some(fields) = namespace.as_object_mut() else { return };
+    // One that was named just now has the label of its name, too.
+    let meta = metadata_mut(fields);
+    let name = text(meta, "name").to_owned();
+    object_mut(meta, "labels").insert("kubernetes.io/metadata.name".into(), name.into());
     fields.insert("status".into(), json!({ "phase": "Active" }));
     let spec = fields.entry("spec").or_insert_with(|| json!({}));
     if !spec["finalizers"].is_array() {

@@ -241,7 +241,8 @@ impl Template<'_> {
                 warnings.push(format!("{spec}.volumes[{index}].{source}: {why}"));
             }
             let projected = volume.get("projected").filter(|projected| projected.is_object());
-            if projected.is_some_and(|projected| list(&projected["sources"]).is_empty()) {
+            let is_nothing = |source: &Value| source.as_object().is_none_or(Map::is_empty);
+            if projected.is_some_and(|projected| list(&projected["sources"]).iter().all(is_nothing)) {
                 let name = volume["name"].as_str().unwrap_or_default();
                 warnings.push(format!("volume \"{name}\" (Projected) has no sources provided"));
             }

@@ -195,17 +195,16 @@ pub fn node(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 pub fn capacity(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let root = At::root(new);
-    if let Some(old) = old {
-        for field in ["nodeTopology", "storageClassName"] {
-            immutable(root.get(field), &old[field], &mut causes);
-        }
-        return causes;
-    }
     selector(root.get("nodeTopology"), &mut causes);
     named(root.get("storageClassName"), names::subdomain, &mut causes);
     let capacity = root.get("capacity");
     if is_less(capacity.value, &Value::from("0")) {
         causes.push(capacity.invalid("must be greater than or equal to 0"));
+    }
+    if let Some(old) = old {
+        for field in ["nodeTopology", "storageClassName"] {
+            immutable(root.get(field), &old[field], &mut causes);
+        }
     }
     causes
 }

@@ -3,6 +3,27 @@
 /// Structures whose fields Kubernetes declares in another order than that of their numbers.
 pub const ORDERS: &[(&str, &[&str])] = &[
     (
+        "JobSpec",
+        &[
+            "parallelism",
+            "completions",
+            "activeDeadlineSeconds",
+            "podFailurePolicy",
+            "successPolicy",
+            "backoffLimit",
+            "backoffLimitPerIndex",
+            "maxFailedIndexes",
+            "selector",
+            "manualSelector",
+            "template",
+            "ttlSecondsAfterFinished",
+            "completionMode",
+            "suspend",
+            "podReplacementPolicy",
+            "managedBy",
+        ],
+    ),
+    (
         "PodSpec",
         &[
             "volumes",

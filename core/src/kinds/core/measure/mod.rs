@@ -2,7 +2,7 @@
 
 mod pod;
 
-pub(super) use pod::POD;
+pub(super) use pod::{HUGE_PAGES, POD, is_pod_level, of_containers};
 
 use crate::quota::{Measure, NOTHING_BUT_ITS_NUMBER, Selector, Usage};
 use crate::schema::amount::Amount;

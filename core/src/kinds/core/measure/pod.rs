@@ -7,7 +7,7 @@ use crate::schema::amount::Amount;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-const HUGE_PAGES: &str = "hugepages-";
+pub(in crate::kinds::core) const HUGE_PAGES: &str = "hugepages-";
 const REQUESTS: &str = "requests.";
 const LIMITS: &str = "limits.";
 /// What is limited by its bare name, which means requests, and under both prefixes.
@@ -69,19 +69,43 @@ fn compute(requests: &Usage, limits: &Usage) -> Usage {
     usage
 }
 
-/// What the whole pod requests, or is limited to. What containers that only prepare it ask for is given back before
-/// the others start, but those of them that stay are beside all that come later.
+/// What the whole pod requests, or is limited to.
 fn sum(pod: &Value, part: &str) -> Usage {
     let spec = &pod["spec"];
     let statuses = Statuses::of(pod);
     let list = |name: &str| spec[name].as_array().map(Vec::as_slice).unwrap_or_default();
+    let amounts = |container: &Value| statuses.amounts(container, part);
+    let mut running = of_containers(list("containers"), list("initContainers"), amounts);
+    for (name, amount) in Usage::of(&spec["resources"][part]).0 {
+        if is_pod_level(&name) {
+            running.set(&name, amount);
+        }
+    }
+    let overhead = Usage::of(&spec["overhead"]);
+    // An overhead does not limit what had no limit.
+    running.add(&overhead.only(|name| part == "requests" || running.get(name).is_some_and(|limit| !limit.is_zero())));
+    running
+}
+
+/// Whether a pod can say as a whole how much of it it needs.
+pub(in crate::kinds::core) fn is_pod_level(name: &str) -> bool {
+    matches!(name, "cpu" | "memory") || name.starts_with(HUGE_PAGES)
+}
+
+/// What the containers of a pod come to. What those that only prepare it ask for is given back before the others start,
+/// but those of them that stay are beside all that come later.
+pub(in crate::kinds::core) fn of_containers(
+    containers: &[Value],
+    init_containers: &[Value],
+    amounts: impl Fn(&Value) -> Usage,
+) -> Usage {
     let mut running = Usage::default();
-    for container in list("containers") {
-        running.add(&statuses.amounts(container, part));
+    for container in containers {
+        running.add(&amounts(container));
     }
     let (mut staying, mut preparing) = (Usage::default(), Usage::default());
-    for container in list("initContainers") {
-        let own = statuses.amounts(container, part);
+    for container in init_containers {
+        let own = amounts(container);
         if container["restartPolicy"] == "Always" {
             staying.add(&own);
             preparing.raise(&staying);
@@ -93,14 +117,6 @@ fn sum(pod: &Value, part: &str) -> Usage {
         }
     }
     running.raise(&preparing);
-    for (name, amount) in Usage::of(&spec["resources"][part]).0 {
-        if matches!(name.as_str(), "cpu" | "memory") || name.starts_with(HUGE_PAGES) {
-            running.set(&name, amount);
-        }
-    }
-    let overhead = Usage::of(&spec["overhead"]);
-    // An overhead does not limit what had no limit.
-    running.add(&overhead.only(|name| part == "requests" || running.get(name).is_some_and(|limit| !limit.is_zero())));
     running
 }
 

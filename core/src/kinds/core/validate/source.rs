@@ -123,7 +123,7 @@ pub(super) const PERSISTENT: &[Source] = &[
     SCALE_IO,
     source("local", &["path"], Some(|at, _, causes| no_backsteps(at.get("path"), causes))),
     secret(STORAGE_OS, REMOTE),
-    source("csi", &["volumeHandle"], Some(persistent_csi)),
+    source("csi", &[], Some(persistent_csi)),
 ];
 
 /// The one source of a volume, whose fields stand at `at`.
@@ -516,6 +516,7 @@ fn csi(at: At, _: &Owner, causes: &mut Vec<Cause>) {
 
 fn persistent_csi(at: At, _: &Owner, causes: &mut Vec<Cause>) {
     driver(at.get("driver"), causes);
+    need(at.get("volumeHandle"), causes);
     let references =
         ["controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"];
     for reference in references {
@@ -529,7 +530,10 @@ fn persistent_csi(at: At, _: &Owner, causes: &mut Vec<Cause>) {
 
 /// The name of a storage driver.
 fn driver(at: At, causes: &mut Vec<Cause>) {
-    need(at, causes);
+    if at.is_empty() {
+        need(at, causes);
+        return;
+    }
     if at.text().len() > 63 {
         causes.push(Cause::too_long(at.path(), 63));
     }
