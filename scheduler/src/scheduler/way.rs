@@ -33,6 +33,8 @@ pub(super) struct Way {
     pub selected: BTreeSet<Key>,
     /// Whether the pod's own events say that it lies there.
     seen: bool,
+    /// The extender that binds it.
+    binder: Option<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,7 +98,17 @@ impl Scheduler {
             (false, true) => Stage::Ready,
         };
         let selected = BTreeSet::new();
-        let way = Way { trying, node: node.clone(), promise, stage, steps, deadline: None, selected, seen: false };
+        let way = Way {
+            trying,
+            node: node.clone(),
+            promise,
+            stage,
+            steps,
+            deadline: None,
+            selected,
+            seen: false,
+            binder: None,
+        };
         let direct = way.stage == Stage::Ready;
         self.ways.insert(pod.key.clone(), way);
         if waits {
@@ -230,7 +242,8 @@ impl Scheduler {
     fn bind(&mut self, key: &Key) {
         let Some(way) = self.ways.get(key) else { return };
         let (pod, node) = (way.trying.pod.clone(), way.node.clone());
-        let ask = match self.binder(&pod) {
+        let binder = self.binder(&pod, way.binder);
+        let ask = match binder {
             Some(extender) => {
                 let body = json!({
                     "PodName": &*pod.key.name, "PodNamespace": &*pod.key.namespace, "PodUID": &*pod.uid, "Node": &*node,
@@ -243,6 +256,19 @@ impl Scheduler {
         let order = self.ask(ask, Purpose::Way(key.clone()));
         if let Some(way) = self.ways.get_mut(key) {
             way.stage = Stage::Binding(order);
+            way.binder = binder;
+        }
+    }
+
+    fn binding_failed(&mut self, key: &Key, why: &str, now: Time) {
+        match self.ways.get(key).and_then(|way| way.binder) {
+            // Others bind in the place of one that may be missed.
+            Some(extender) if self.configuration.extenders[extender].ignorable => self.bind(key),
+            Some(_) => self.fall(key, Fall::error(why.to_owned()), now),
+            None => {
+                let name = marker::DEFAULT_BINDER;
+                self.fall(key, Fall::error(format!("running Bind plugin \"{name}\": {why}")), now);
+            }
         }
     }
 
@@ -251,8 +277,7 @@ impl Scheduler {
         match (&mut way.stage, refusal) {
             (Stage::Binding(order), None) if *order == number => self.bound(key, now),
             (Stage::Binding(order), Some(refusal)) if *order == number => {
-                let why = format!("running Bind plugin \"{}\": {}", marker::DEFAULT_BINDER, refusal.message);
-                self.fall(key, Fall::error(why), now);
+                self.binding_failed(key, &refusal.message, now);
             }
             (Stage::Prepares(open), refusal) => match (open.remove(&number), refusal) {
                 (false, _) => {}
