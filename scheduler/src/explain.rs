@@ -2,7 +2,8 @@
 
 use crate::object::Text;
 use crate::object::pod::Pod;
-use crate::plan::{Outcome, Plan, Scores, plan};
+use crate::plan::{Outcome, Plan, Scores, goes_before, plan};
+use crate::plugin::{Cycle, Point};
 use crate::profile::Profile;
 use crate::snapshot::Snapshot;
 
@@ -15,6 +16,12 @@ pub struct Explained {
     pub message: Option<String>,
     /// The node that the pod gets when others have gone, and their names.
     pub preemption: Option<(Text, Vec<String>)>,
+    /// Why the pod may not be tried yet, and which plug-in says so.
+    pub gate: Option<(&'static str, String)>,
+    /// The node that others make room on for the pod.
+    pub nominated: Option<Text>,
+    /// Nodes with the pods that wait, are nominated to them, and go before this one: each is judged as if they lay there.
+    pub promised: Vec<(Text, Vec<String>)>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -63,7 +70,25 @@ pub fn explain(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Explained {
         let names = victims.pods.iter().map(|pod| pod.key.to_string()).collect();
         (victims.node, names)
     });
-    Explained { nodes: fits.into_iter().chain(refused).collect(), message, preemption }
+    let before = |node: &Text| {
+        let pods = snapshot.nominated_to(node).iter().filter(|one| goes_before(one, pod));
+        let names: Vec<String> = pods.map(|one| one.key.to_string()).collect();
+        (!names.is_empty()).then(|| (node.clone(), names))
+    };
+    Explained {
+        nodes: fits.into_iter().chain(refused).collect(),
+        message,
+        preemption,
+        gate: gate(snapshot, profile, pod),
+        nominated: pod.nominated.clone(),
+        promised: snapshot.nominations().filter_map(before).collect(),
+    }
+}
+
+fn gate(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Option<(&'static str, String)> {
+    let mut plugins = profile.at(Point::PreEnqueue).iter();
+    let refusal = plugins.find_map(|enabled| enabled.plugin.pre_enqueue(Cycle { snapshot, pod }))?;
+    Some((refusal.plugin, refusal.message()))
 }
 
 #[cfg(test)]

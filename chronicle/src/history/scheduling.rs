@@ -6,7 +6,7 @@ use holdfast_core::event::Offset;
 use holdfast_core::history::render::{Colour, Paint, printable};
 use holdfast_engine::AsOf;
 use holdfast_scheduler::explain::{Explained, Node, Verdict, explain};
-use holdfast_scheduler::object::KINDS;
+use holdfast_scheduler::object::{KINDS, Text};
 use holdfast_scheduler::{Configuration, Key, Kind, Snapshot};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
@@ -140,7 +140,16 @@ impl Told {
                 shown_time(*time_ms),
                 self.at
             ),
-            None => format!("{pod} waits. On version {}:", self.at),
+            None => match (&self.explained.gate, &self.explained.nominated) {
+                (Some((plugin, why)), _) => {
+                    let why = printable(why);
+                    format!("{pod} is not tried: {why} ({plugin}). Without that, on version {}:", self.at)
+                }
+                (None, Some(node)) => {
+                    format!("{pod} waits, and is nominated to {}. On version {}:", printable(node), self.at)
+                }
+                (None, None) => format!("{pod} waits. On version {}:", self.at),
+            },
         }
     }
 }
@@ -150,7 +159,12 @@ impl Report for Told {
         let mut text = paint.paint(Colour::Bold, &self.head()) + "\n";
         let mut rows = vec![["NODE", "TOTAL", "WHY"].map(String::from).to_vec()];
         rows.extend(self.explained.nodes.iter().map(row));
-        for line in table(&rows) {
+        let mut lines = if self.explained.nodes.is_empty() { Vec::new() } else { table(&rows) };
+        let promised = self.explained.promised.iter();
+        lines.extend(promised.map(|(node, pods)| {
+            printable(&format!("{node} is judged with the pods on it that are nominated to it: {}", pods.join(", ")))
+        }));
+        for line in lines {
             text.push_str(&line);
             text.push('\n');
         }
@@ -179,6 +193,7 @@ impl Report for Told {
             }),
         };
         let nodes: Vec<Value> = self.explained.nodes.iter().map(node).collect();
+        let promise = |(node, pods): &(Text, Vec<String>)| json!({"node": &**node, "pods": pods});
         let bound = self.bound.as_ref();
         let preemption = self.explained.preemption.as_ref();
         json!({
@@ -189,6 +204,9 @@ impl Report for Told {
             "nodes": nodes,
             "message": self.explained.message,
             "preemption": preemption.map(|(node, victims)| json!({"node": &**node, "victims": victims})),
+            "gate": self.explained.gate.as_ref().map(|(plugin, why)| json!({"plugin": plugin, "reason": why})),
+            "nominatedTo": self.explained.nominated.as_deref(),
+            "nominated": self.explained.promised.iter().map(promise).collect::<Vec<_>>(),
         })
     }
 }
@@ -276,6 +294,25 @@ mod tests {
         let text = told.text(Paint(false));
         assert!(text.contains("0/1 nodes are available: 1 Insufficient cpu."), "{text}");
         assert_eq!(told.value()["nodes"][0]["plugin"], "NodeResourcesFit");
+    }
+
+    #[test]
+    fn gates_and_places_that_others_are_to_have_are_told() {
+        let mut gated = pod(2, 0, None);
+        let object = json!({"metadata": {"name": "p", "namespace": "default", "uid": "p"},
+            "spec": {"schedulingGates": [{"name": "g.io/a"}], "containers": [{"resources": {"requests": {"cpu": "2"}}}]}});
+        gated.object = object.to_string().into();
+        let urgent = json!({"metadata": {"name": "u", "namespace": "default", "uid": "u"}, "status": {"nominatedNodeName": "a"},
+            "spec": {"priority": 9, "containers": [{"resources": {"requests": {"cpu": "3"}}}]}});
+        let records = [node(1, "a", 0, "4"), gated, put(3, "pods", "default/u", 0, urgent)];
+        let told = told(&records, None).unwrap();
+        let text = told.text(Paint(false));
+        let first = "pods/default/p is not tried: waiting for scheduling gates: [g.io/a] (SchedulingGates). Without that, on version 3:\n\
+            NODE   TOTAL   WHY\n\
+            a      -       Insufficient cpu (NodeResourcesFit)\n\
+            a is judged with the pods on it that are nominated to it: default/u\n";
+        assert!(text.starts_with(first), "{text}");
+        assert_eq!(told.value()["gate"]["plugin"], "SchedulingGates");
     }
 
     #[test]

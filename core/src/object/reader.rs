@@ -162,27 +162,7 @@ impl Drop for Reader<'_> {
 
 /// The seconds of a duration as Go writes it.
 pub fn seconds(text: &str) -> Option<f64> {
-    let (sign, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (-1.0, rest),
-        None => (1.0, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Some(0.0);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut sum = 0.0;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..end].parse().ok()?;
-        rest = &rest[end..];
-        let units = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-        let (unit, factor) = units.iter().find(|(unit, _)| rest.starts_with(unit))?;
-        rest = &rest[unit.len()..];
-        sum += number * factor;
-    }
-    Some(sign * sum)
+    crate::schema::duration_nanos(text).ok().map(|nanoseconds| nanoseconds as f64 / 1e9)
 }
 
 #[cfg(test)]
@@ -196,6 +176,7 @@ mod tests {
         assert_eq!(seconds("1.5h"), Some(5400.0));
         assert_eq!(seconds("250ms"), Some(0.25));
         assert_eq!(seconds("-2s"), Some(-2.0));
+        assert_eq!(seconds("1m34.474s"), Some(94.474));
         assert_eq!([seconds("5"), seconds(""), seconds("5 s"), seconds("x")], [None; 4]);
     }
 

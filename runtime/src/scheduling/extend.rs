@@ -4,6 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_scheduler::configuration::extender::{Extender, Tls};
 use http::{Method, Request, Uri};
+use http_body_util::{BodyExt, Limited};
 use kube::{Client, Config};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -12,6 +13,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
+
+/// How many bytes an extender may answer: all nodes of a large cluster, whole.
+const ANSWER_MAX: usize = 256 << 20;
 
 /// The clients of extenders, made when they are first called.
 #[derive(Default)]
@@ -30,9 +34,10 @@ impl Extenders {
             let response = client.send(request).await.map_err(|error| format!("Post \"{url}\": {error}"))?;
             if response.status() != http::StatusCode::OK {
                 let code = response.status().as_u16();
-                return Err(format!("failed {verb} with extender at URL {}, code {code}", extender.url_prefix));
+                return Err(format!("failed {verb} with extender at URL {url}, code {code}"));
             }
-            let body = response.into_body().collect_bytes().await.map_err(|error| error.to_string())?;
+            let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await;
+            let body = body.map_err(|error| error.to_string())?.to_bytes();
             serde_json::from_slice(&body).map_err(|error| error.to_string())
         };
         let timeout = Duration::try_from_secs_f64(extender.http_timeout_seconds).unwrap_or_default();

@@ -1,6 +1,5 @@
 //! What a scheduler counts and measures, under the names that kube-scheduler gives it.
 
-use holdfast_scheduler::object::Kind;
 use holdfast_scheduler::scheduler::{Observed, Scheduler};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -44,6 +43,25 @@ struct About {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Operation {
+    operation: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AtPoint {
+    extension_point: &'static str,
+    status: &'static str,
+    profile: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfPlugin {
+    plugin: &'static str,
+    extension_point: &'static str,
+    status: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Attempts {
     attempts: String,
 }
@@ -63,13 +81,17 @@ pub struct Metrics {
     incoming: Family<Came, Counter>,
     pod_attempts: Histogram,
     pod_seconds: Histograms<Attempts>,
-    refused: Family<RefusedBy, Counter>,
+    refused: Family<RefusedBy, Gauge>,
+    kept_events: Family<About, Gauge>,
+    busy: Family<Operation, Gauge>,
     victims: Histogram,
     preemptions: Counter,
     evictions: Family<Ended, Counter>,
     eviction_seconds: Histograms<Ended>,
     permit_seconds: Histograms<Ended>,
     event_seconds: Histograms<About>,
+    point_seconds: Histograms<AtPoint>,
+    plugin_seconds: Histograms<OfPlugin>,
     cache: Family<Cached, Gauge>,
 }
 
@@ -85,6 +107,10 @@ fn event_buckets() -> Histogram {
     Histogram::new(exponential_buckets(0.0001, 2.0, 12))
 }
 
+fn plugin_buckets() -> Histogram {
+    Histogram::new(exponential_buckets(0.00001, 1.5, 20))
+}
+
 impl Default for Metrics {
     fn default() -> Metrics {
         Metrics {
@@ -96,12 +122,16 @@ impl Default for Metrics {
             pod_attempts: Histogram::new(exponential_buckets(1.0, 2.0, 5)),
             pod_seconds: Family::new_with_constructor(pod_buckets),
             refused: Family::default(),
+            kept_events: Family::default(),
+            busy: Family::default(),
             victims: Histogram::new(exponential_buckets(1.0, 2.0, 7)),
             preemptions: Counter::default(),
             evictions: Family::default(),
             eviction_seconds: Family::new_with_constructor(pod_buckets),
             permit_seconds: Family::new_with_constructor(attempt_buckets),
             event_seconds: Family::new_with_constructor(event_buckets),
+            point_seconds: Family::new_with_constructor(event_buckets),
+            plugin_seconds: Family::new_with_constructor(plugin_buckets),
             cache: Family::default(),
         }
     }
@@ -130,7 +160,9 @@ impl Metrics {
             "Time from the first attempt until a pod was scheduled",
             self.pod_seconds.clone(),
         );
-        own.register("unschedulable_pods", "Attempts that a plug-in refused", self.refused.clone());
+        own.register("unschedulable_pods", "Pods that wait, by the plug-ins that refused them", self.refused.clone());
+        own.register("inflight_events", "Events kept for pods that are being tried or bound", self.kept_events.clone());
+        own.register("goroutines", "What is under way, by what it is", self.busy.clone());
         own.register("preemption_victims", "Pods that go for another", self.victims.clone());
         own.register("preemption_attempts", "Preemptions so far", self.preemptions.clone());
         own.register("preemption_goroutines_execution", "Evictions, by result", self.evictions.clone());
@@ -149,6 +181,16 @@ impl Metrics {
             "How long it took to take a change in",
             self.event_seconds.clone(),
         );
+        own.register(
+            "framework_extension_point_duration_seconds",
+            "How long it took to pass a point on the way to a node, of one attempt in ten",
+            self.point_seconds.clone(),
+        );
+        own.register(
+            "plugin_execution_duration_seconds",
+            "How long a plug-in took at a point, of one attempt in ten",
+            self.plugin_seconds.clone(),
+        );
         own.register("cache_size", "Nodes and pods that are known", self.cache.clone());
     }
 
@@ -164,11 +206,6 @@ impl Metrics {
                 let attempts = if *attempts < 15 { attempts.to_string() } else { "15+".to_owned() };
                 self.pod_seconds.get_or_create(&Attempts { attempts }).observe(seconds(at - first_tried));
             }
-            Observed::Refused { profile, plugins } => {
-                for plugin in plugins {
-                    self.refused.get_or_create(&RefusedBy { plugin, profile: profile.to_string() }).inc();
-                }
-            }
             Observed::Preemption { victims } => {
                 self.preemptions.inc();
                 self.victims.observe(*victims as f64);
@@ -177,6 +214,13 @@ impl Metrics {
                 let result = Ended { result: if *success { "success" } else { "error" } };
                 self.evictions.get_or_create(&result).inc();
                 self.eviction_seconds.get_or_create(&result).observe(seconds(ended - began));
+            }
+            Observed::Passed { profile, point, plugin, success, began, ended } => {
+                let (extension_point, status) = (*point, if *success { "Success" } else { "Error" });
+                let took = seconds(ended - began);
+                let at = AtPoint { extension_point, status, profile: profile.to_string() };
+                self.point_seconds.get_or_create(&at).observe(took);
+                self.plugin_seconds.get_or_create(&OfPlugin { plugin, extension_point, status }).observe(took);
             }
             Observed::Waited { result, began, ended } => {
                 self.permit_seconds.get_or_create(&Ended { result }).observe(seconds(ended - began));
@@ -188,12 +232,7 @@ impl Metrics {
         self.algorithm_seconds.observe(took.as_secs_f64());
     }
 
-    pub(super) fn handled(&self, kind: Kind, took: Duration) {
-        let event = match kind {
-            Kind::Pod => "Pod",
-            Kind::Node => "Node",
-            _ => "Other",
-        };
+    pub(super) fn handled(&self, event: &'static str, took: Duration) {
         self.event_seconds.get_or_create(&About { event }).observe(took.as_secs_f64());
     }
 
@@ -212,6 +251,13 @@ impl Metrics {
             let counter = self.incoming.get_or_create(&Came { queue, event });
             counter.inc_by(count.saturating_sub(counter.get()));
         }
+        for (plugin, scheduler, pods) in scheduler.refused() {
+            self.refused.get_or_create(&RefusedBy { plugin, profile: scheduler.to_string() }).set(gauge(pods));
+        }
+        for (event, kept) in scheduler.kept_events() {
+            self.kept_events.get_or_create(&About { event }).set(gauge(kept));
+        }
+        self.busy.get_or_create(&Operation { operation: "binding" }).set(gauge(scheduler.binding()));
         let snapshot = scheduler.snapshot();
         let sizes = [
             ("nodes", snapshot.node_count()),

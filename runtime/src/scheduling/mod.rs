@@ -182,8 +182,9 @@ impl<F: Feed> Runner<F> {
     fn see(&mut self, Change { kind, key, bytes }: Change) {
         let began = Instant::now();
         let object = bytes.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
-        self.scheduler.see(kind, &key, object.as_ref(), now());
-        self.metrics.handled(kind, began.elapsed());
+        if let Some(event) = self.scheduler.see(kind, &key, object.as_ref(), now()) {
+            self.metrics.handled(event, began.elapsed());
+        }
     }
 
     fn may_try(&self) -> bool {

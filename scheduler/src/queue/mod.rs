@@ -9,8 +9,8 @@ mod tests;
 mod waiting;
 
 use crate::configuration::Configuration;
-use crate::object::Key;
 use crate::object::pod::Pod;
+use crate::object::{Key, Text};
 use crate::plugin::{Cycle, Hint, Point};
 use crate::profile::Profile;
 use crate::snapshot::{Event, Seen, Snapshot};
@@ -18,7 +18,7 @@ use backoff::Backoff;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
-use waiting::Waiting;
+use waiting::{Group, Waiting};
 
 /// Nanoseconds since 1970.
 pub type Time = i128;
@@ -75,6 +75,7 @@ struct Entry {
     errors: u32,
     rejectors: Arc<[&'static str]>,
     template: u64,
+    scheduler_name: Text,
     /// The first event that it must still hear of when it was tried in vain.
     missed_from: u64,
 }
@@ -110,6 +111,8 @@ pub struct Queue {
     waiting: Waiting,
     /// Events since the oldest pod in flight was taken, each with its number.
     missed: VecDeque<(u64, Arc<Event>)>,
+    /// How many of them there are, by what happened.
+    kept_events: BTreeMap<&'static str, usize>,
     next_event: u64,
     in_flight: BTreeSet<(u64, Key)>,
     next_number: u64,
@@ -152,6 +155,7 @@ impl Queue {
             active: BTreeSet::new(),
             waiting: Waiting::default(),
             missed: VecDeque::new(),
+            kept_events: BTreeMap::new(),
             next_event: 0,
             in_flight: BTreeSet::new(),
             next_number: 0,
@@ -175,6 +179,7 @@ impl Queue {
         // Of the pods in flight, those that take long hear of nothing.
         let awaited = self.in_flight.first().is_some_and(|(from, _)| *from != u64::MAX);
         if awaited {
+            *self.kept_events.entry(event.label()).or_default() += 1;
             self.missed.push_back((self.next_event, Arc::new(event)));
         }
         self.next_event += 1;
@@ -246,6 +251,7 @@ impl Queue {
             errors: 0,
             rejectors: Arc::default(),
             template: pod.template_id,
+            scheduler_name: pod.template.scheduler_name.clone(),
             missed_from: 0,
         };
         self.entries.insert(pod.key.clone(), entry);
@@ -323,7 +329,15 @@ impl Queue {
                 self.active.insert(entry.rank(key));
             }
             Place::Backoff => self.backoff.insert(entry.errors > 0, since, entry.failures(), entry.rank(key)),
-            Place::Unschedulable | Place::Gated => self.waiting.insert(key, entry.template, &entry.rejectors),
+            Place::Unschedulable | Place::Gated => {
+                let group = Group {
+                    template: entry.template,
+                    rejectors: entry.rejectors.clone(),
+                    scheduler_name: entry.scheduler_name.clone(),
+                    gated: place == Place::Gated,
+                };
+                self.waiting.insert(key, group);
+            }
             Place::InFlight => {
                 self.in_flight.insert((entry.missed_from, key.clone()));
             }
@@ -348,7 +362,10 @@ impl Queue {
     fn forget_missed(&mut self) {
         let oldest = self.in_flight.first().map_or(u64::MAX, |(from, _)| *from);
         while self.missed.front().is_some_and(|(number, _)| *number < oldest) {
-            self.missed.pop_front();
+            let event = self.missed.pop_front().map_or("", |(_, event)| event.label());
+            if let Some(count) = self.kept_events.get_mut(event) {
+                *count -= 1;
+            }
         }
     }
 
@@ -476,15 +493,23 @@ impl Queue {
     }
 
     pub fn lengths(&self) -> Lengths {
-        let mut lengths = Lengths { active: self.active.len(), in_flight: self.in_flight.len(), ..Lengths::default() };
-        lengths.backoff = self.backoff.len();
-        let waiting = self.waiting.keys().filter_map(|key| self.entries.get(key));
-        for entry in waiting {
-            match entry.place {
-                Place::Gated => lengths.gated += 1,
-                _ => lengths.unschedulable += 1,
-            }
+        let gated = self.waiting.gated();
+        Lengths {
+            active: self.active.len(),
+            backoff: self.backoff.len(),
+            unschedulable: self.waiting.len() - gated,
+            gated,
+            in_flight: self.in_flight.len(),
         }
-        lengths
+    }
+
+    /// How many pods that wait each plug-in refused, by the name of their scheduler.
+    pub fn refused(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
+        self.waiting.refused()
+    }
+
+    /// How many events are kept for pods in flight, by what happened.
+    pub fn kept_events(&self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
+        self.kept_events.iter().map(|(event, count)| (*event, *count))
     }
 }

@@ -1,6 +1,6 @@
 //! Pods that wait for an event, those beside each other whom the same plug-ins refused for the same template.
 
-use crate::object::Key;
+use crate::object::{Key, Text};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -8,23 +8,39 @@ use std::sync::Arc;
 pub(super) struct Group {
     pub template: u64,
     pub rejectors: Arc<[&'static str]>,
+    pub scheduler_name: Text,
+    /// Whether its pods may not be tried at all yet.
+    pub gated: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     groups: BTreeMap<Group, BTreeSet<Key>>,
     group_of: HashMap<Key, Group>,
+    gated: usize,
+    /// How many of a scheduler's pods each plug-in refused; they stay when there are none any more.
+    refused: BTreeMap<(&'static str, Text), usize>,
 }
 
 impl Waiting {
-    pub fn insert(&mut self, key: &Key, template: u64, rejectors: &Arc<[&'static str]>) {
-        let group = Group { template, rejectors: rejectors.clone() };
+    pub fn insert(&mut self, key: &Key, group: Group) {
+        self.remove(key);
+        self.gated += usize::from(group.gated);
+        for plugin in &*group.rejectors {
+            *self.refused.entry((plugin, group.scheduler_name.clone())).or_default() += 1;
+        }
         self.groups.entry(group.clone()).or_default().insert(key.clone());
         self.group_of.insert(key.clone(), group);
     }
 
     pub fn remove(&mut self, key: &Key) {
         let Some(group) = self.group_of.remove(key) else { return };
+        self.gated -= usize::from(group.gated);
+        for plugin in &*group.rejectors {
+            if let Some(count) = self.refused.get_mut(&(*plugin, group.scheduler_name.clone())) {
+                *count -= 1;
+            }
+        }
         if let Some(keys) = self.groups.get_mut(&group) {
             keys.remove(key);
             if keys.is_empty() {
@@ -37,8 +53,13 @@ impl Waiting {
         self.groups.iter()
     }
 
-    pub fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.group_of.keys()
+    /// How many pods each plug-in refused, by the name of their scheduler.
+    pub fn refused(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
+        self.refused.iter().map(|((plugin, scheduler), count)| (*plugin, scheduler, *count))
+    }
+
+    pub fn gated(&self) -> usize {
+        self.gated
     }
 
     pub fn len(&self) -> usize {

@@ -54,9 +54,9 @@ impl Scheduler {
         all.any(|one| asks(one) && one.is_interested_in(pod))
     }
 
-    /// The extender that binds the pod, if one does.
-    pub(super) fn binder(&self, pod: &Pod) -> Option<usize> {
-        self.extenders_for(pod, |one| &one.bind_verb).first().copied()
+    /// The first extender that binds the pod, of those that come after one that could not.
+    pub(super) fn binder(&self, pod: &Pod, after: Option<usize>) -> Option<usize> {
+        self.extenders_for(pod, |one| &one.bind_verb).into_iter().find(|number| Some(*number) > after)
     }
 
     /// Keeps objects that extenders want to see whole.
@@ -226,9 +226,9 @@ impl Scheduler {
 
     fn take_in(&self, consultation: &mut Consultation, extender: &Extender, body: &Value) -> Result<(), String> {
         match &mut consultation.stage {
-            Stage::Filter(nodes) => *nodes = filter_result(nodes, body, &mut consultation.outside)?,
+            Stage::Filter(nodes) => *nodes = filter_result(extender, nodes, body, &mut consultation.outside)?,
             Stage::Score => score_result(extender, body, &mut consultation.outside),
-            Stage::Preempt { candidates, .. } => *candidates = preempt_result(candidates, body)?,
+            Stage::Preempt { candidates, .. } => *candidates = preempt_result(extender, candidates, body)?,
         }
         Ok(())
     }
@@ -267,9 +267,32 @@ fn field<'a>(object: &'a Value, name: &str) -> &'a Value {
     found.map_or(&Value::Null, |(_, value)| value)
 }
 
+/// What an extender says is wrong.
+pub(super) fn error(body: &Value) -> Option<&str> {
+    field(body, "error").as_str().filter(|error| !error.is_empty())
+}
+
+/// The fields of an answer, which says nothing where it is `null`.
+fn fields<'a>(body: &'a Value, what: &str) -> Result<&'a Value, String> {
+    let kind = match body {
+        Value::Null | Value::Object(_) => return Ok(body),
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+    };
+    Err(format!("json: cannot unmarshal {kind} into Go value of type v1.{what}"))
+}
+
 /// The nodes that are left, in their order.
-fn filter_result(nodes: &[Text], body: &Value, outside: &mut Outside) -> Result<Vec<Text>, String> {
-    if let Some(error) = field(body, "error").as_str().filter(|error| !error.is_empty()) {
+fn filter_result(
+    extender: &Extender,
+    nodes: &[Text],
+    body: &Value,
+    outside: &mut Outside,
+) -> Result<Vec<Text>, String> {
+    let body = fields(body, "ExtenderFilterResult")?;
+    if let Some(error) = error(body) {
         return Err(error.to_owned());
     }
     let mut refuse = |list: &str, code: Code| {
@@ -280,12 +303,24 @@ fn filter_result(nodes: &[Text], body: &Value, outside: &mut Outside) -> Result<
     };
     refuse("failedNodes", Code::Unschedulable);
     refuse("failedAndUnresolvableNodes", Code::UnschedulableAndUnresolvable);
-    let names = match (field(body, "nodeNames"), field(field(body, "nodes"), "items")) {
-        (Value::Array(names), _) => names.iter().filter_map(Value::as_str).collect::<BTreeSet<_>>(),
-        (_, Value::Array(items)) => items.iter().filter_map(|one| one["metadata"]["name"].as_str()).collect(),
-        _ => BTreeSet::new(),
+    // Only who knows the nodes may say no more of them than their names.
+    let names = match field(body, "nodeNames") {
+        Value::Array(names) if extender.node_cache_capable => names.iter().collect::<Vec<_>>(),
+        _ => {
+            let items = field(field(body, "nodes"), "items").as_array().into_iter().flatten();
+            items.map(|one| &one["metadata"]["name"]).collect()
+        }
     };
-    Ok(nodes.iter().filter(|name| names.contains(&***name)).cloned().collect())
+    let names: BTreeSet<&str> = names.into_iter().map(|name| name.as_str().unwrap_or_default()).collect();
+    let left: Vec<Text> = nodes.iter().filter(|name| names.contains(&***name)).cloned().collect();
+    match names.into_iter().find(|name| !left.iter().any(|own| **own == **name)) {
+        Some(unknown) => {
+            let url = &extender.url_prefix;
+            let why = "which is not found in the input node list";
+            Err(format!("extender \"{url}\" claims a filtered node \"{unknown}\" {why}"))
+        }
+        None => Ok(left),
+    }
 }
 
 fn score_result(extender: &Extender, body: &Value, outside: &mut Outside) {
@@ -298,18 +333,26 @@ fn score_result(extender: &Extender, body: &Value, outside: &mut Outside) {
 }
 
 /// The candidates that are left, each with the victims that it is to have.
-fn preempt_result(candidates: &[Candidate], body: &Value) -> Result<Vec<Candidate>, String> {
-    let left = field(body, "nodeNameToMetaVictims").as_object();
+fn preempt_result(extender: &Extender, candidates: &[Candidate], body: &Value) -> Result<Vec<Candidate>, String> {
+    let body = fields(body, "ExtenderPreemptionResult")?;
     let mut result = Vec::new();
-    for (node, victims) in left.into_iter().flatten() {
-        let Some(own) = candidates.iter().find(|one| *one.node == **node) else { continue };
+    for (node, victims) in field(body, "nodeNameToMetaVictims").as_object().into_iter().flatten() {
+        let Some(own) = candidates.iter().find(|one| *one.node == **node) else {
+            return Err(format!("nodeinfo not found for node name \"{node}\""));
+        };
         let mut pods = Vec::new();
         for uid in field(victims, "pods").as_array().into_iter().flatten().filter_map(|one| field(one, "uid").as_str())
         {
-            match own.victims.iter().find(|pod| *pod.uid == *uid) {
-                Some(pod) => pods.push(pod.clone()),
-                None => return Err(format!("extender names a victim {uid} that is not on node \"{node}\"")),
-            }
+            let victim = own.victims.iter().find(|pod| *pod.uid == *uid).ok_or_else(|| {
+                let claims = format!("extender: {} claims to preempt pod (UID: {uid})", extender.url_prefix);
+                format!("{claims} on node: {node}, but the pod is not found on that node")
+            })?;
+            pods.push(victim.clone());
+        }
+        match pods.is_empty() {
+            true if extender.ignorable => continue,
+            true => return Err(format!("expected at least one victim pod on node \"{node}\"")),
+            false => {}
         }
         let violations = field(victims, "numPDBViolations").as_u64().and_then(|count| usize::try_from(count).ok());
         let violations = violations.unwrap_or(own.violations);
@@ -326,12 +369,42 @@ mod tests {
     fn what_extenders_say_is_read_whatever_its_case() {
         let nodes: Vec<Text> = ["a", "b", "c"].map(Text::from).into();
         let mut outside = Outside::default();
-        let body = json!({"nodenames": ["c", "a", "x"], "FailedNodes": {"b": "no"}});
-        assert_eq!(filter_result(&nodes, &body, &mut outside).unwrap(), ["a".into(), "c".into()]);
+        let extender = Extender { weight: 2, node_cache_capable: true, ..Extender::default() };
+        let body = json!({"nodenames": ["c", "a"], "FailedNodes": {"b": "no"}});
+        assert_eq!(filter_result(&extender, &nodes, &body, &mut outside).unwrap(), ["a".into(), "c".into()]);
         assert_eq!(outside.refused["b"].reasons, ["no"]);
-        let extender = Extender { weight: 2, ..Extender::default() };
         score_result(&extender, &json!([{"Host": "a", "Score": 3}, {"host": "a", "score": 99}]), &mut outside);
         assert_eq!(outside.scores["a"], 60 + 200);
-        assert_eq!(filter_result(&nodes, &json!({"Error": "down"}), &mut outside), Err("down".into()));
+        assert_eq!(filter_result(&extender, &nodes, &json!({"Error": "down"}), &mut outside), Err("down".into()));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_no_answer() {
+        let nodes: Vec<Text> = ["a", "b"].map(Text::from).into();
+        let by_name = Extender { url_prefix: "http://e".into(), node_cache_capable: true, ..Extender::default() };
+        let whole = Extender { url_prefix: "http://e".into(), ..Extender::default() };
+        let filtered = |extender: &Extender, body: Value| {
+            filter_result(extender, &nodes, &body, &mut Outside::default()).map(|left| left.join(" "))
+        };
+        let unknown = "extender \"http://e\" claims a filtered node \"x\" which is not found in the input node list";
+        assert_eq!(filtered(&by_name, json!({"nodeNames": ["a", "x"]})), Err(unknown.into()));
+        assert_eq!(filtered(&whole, json!({"nodes": {"items": [{"metadata": {"name": "x"}}]}})), Err(unknown.into()));
+        assert_eq!(filtered(&whole, json!({"nodes": {"items": [{"metadata": {"name": "b"}}]}})), Ok("b".into()));
+        // Who is sent whole nodes answers with whole nodes.
+        assert_eq!(filtered(&whole, json!({"nodeNames": ["a"]})), Ok(String::new()));
+        let array = "json: cannot unmarshal array into Go value of type v1.ExtenderFilterResult";
+        assert_eq!(filtered(&by_name, json!([1])), Err(array.into()));
+        let candidate = Candidate { node: "a".into(), victims: Vec::new(), violations: 0 };
+        let trimmed = |extender: &Extender, body: Value| {
+            let left = preempt_result(extender, std::slice::from_ref(&candidate), &body);
+            left.map(|left| left.len())
+        };
+        let victims = |node: &str, pods: Value| json!({"nodeNameToMetaVictims": {node: {"pods": pods}}});
+        let nobody = "expected at least one victim pod on node \"a\"";
+        assert_eq!(trimmed(&whole, victims("a", json!([]))), Err(nobody.into()));
+        assert_eq!(trimmed(&Extender { ignorable: true, ..whole.clone() }, victims("a", json!([]))), Ok(0));
+        assert_eq!(trimmed(&whole, victims("x", json!([]))), Err("nodeinfo not found for node name \"x\"".into()));
+        let told = trimmed(&whole, victims("a", json!([{"uid": "u"}]))).unwrap_err();
+        assert!(told.ends_with("(UID: u) on node: a, but the pod is not found on that node"), "{told}");
     }
 }

@@ -60,6 +60,8 @@ pub struct Scheduler {
     purposes: HashMap<u64, Purpose>,
     orders: Vec<Order>,
     observed: Vec<Observed>,
+    /// How many points were passed on ways to nodes.
+    passed: u64,
 }
 
 /// What happened, for metrics. Times are nanoseconds, durations between them the watcher's business.
@@ -69,8 +71,8 @@ pub enum Observed {
     Attempt { profile: Text, result: &'static str, began: Time, ended: Time },
     /// A pod lies where it was placed.
     Bound { attempts: u32, first_tried: Time, at: Time },
-    /// Plug-ins refused a pod.
-    Refused { profile: Text, plugins: Vec<&'static str> },
+    /// What was done at a point on a pod's way, and whether that was well; one attempt of ten tells of it.
+    Passed { profile: Text, point: &'static str, plugin: &'static str, success: bool, began: Time, ended: Time },
     /// Pods go for another one.
     Preemption { victims: usize },
     /// An eviction is over, and how.
@@ -108,13 +110,15 @@ impl Scheduler {
             purposes: HashMap::new(),
             orders: Vec::new(),
             observed: Vec::new(),
+            passed: 0,
         }
     }
 
-    /// Takes in what an object is now; `None`: it is gone.
-    pub fn see(&mut self, kind: Kind, key: &Key, object: Option<&Value>, now: Time) {
+    /// Takes in what an object is now; `None`: it is gone. Says what happened, if anything did.
+    pub fn see(&mut self, kind: Kind, key: &Key, object: Option<&Value>, now: Time) -> Option<&'static str> {
         self.keep_document(kind, key, object);
-        let Some(event) = self.snapshot.apply(kind, key, object) else { return };
+        let event = self.snapshot.apply(kind, key, object)?;
+        let label = event.label();
         if kind == Kind::Pod {
             self.keep_nomination(key);
             self.own_way(key, now);
@@ -125,6 +129,7 @@ impl Scheduler {
         let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
         self.queue.event(world, event, now);
         self.awaited_changed(kind, key, now);
+        Some(label)
     }
 
     /// Does what is due, and tries the next pod. `false`: there is none to be tried now.
@@ -167,6 +172,16 @@ impl Scheduler {
     /// How many pods came to each part of the queue, by what brought them there.
     pub fn incoming(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
         self.queue.incoming()
+    }
+
+    /// How many pods that wait each plug-in refused, by the name of their scheduler.
+    pub fn refused(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
+        self.queue.refused()
+    }
+
+    /// How many events are kept for pods that are being tried or bound, by what happened.
+    pub fn kept_events(&self) -> impl Iterator<Item = (&'static str, usize)> + '_ {
+        self.queue.kept_events()
     }
 
     pub fn configuration(&self) -> &Arc<Configuration> {
@@ -217,10 +232,6 @@ impl Scheduler {
             began,
             now,
         );
-        if !why.rejectors.is_empty() {
-            let profile = self.profile(profile).scheduler_name.clone();
-            self.observed.push(Observed::Refused { profile, plugins: why.rejectors.clone() });
-        }
         self.tell_failure(&pod, profile, &why.message, now);
         self.write_status(&pod, Some((why.reason, why.message)), why.nomination, now);
         if let Some(claim) = &why.deallocate {

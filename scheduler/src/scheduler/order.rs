@@ -1,6 +1,6 @@
 //! What a scheduler asks of others, and what for.
 
-use super::Scheduler;
+use super::{Scheduler, consult};
 use crate::object::{Key, Text};
 use crate::queue::Time;
 use holdfast_world::{Action, Refusal, Resource, Verb};
@@ -36,10 +36,12 @@ pub enum Answer {
 
 impl Answer {
     fn refusal(self) -> Option<Refusal> {
+        let failed = |message: String| Refusal { code: 500, message, ..Refusal::default() };
         match self {
-            Answer::Done(_) => None,
+            // An extender that could not bind a pod says so in what it answers.
+            Answer::Done(said) => consult::error(&said).map(|message| failed(message.to_owned())),
             Answer::Refused(refusal) => Some(refusal),
-            Answer::Failed(message) => Some(Refusal { code: 500, message, ..Refusal::default() }),
+            Answer::Failed(message) => Some(failed(message)),
         }
     }
 }

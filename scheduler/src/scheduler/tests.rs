@@ -508,9 +508,11 @@ fn extenders_refuse_score_and_bind() {
     // Who may fail is not missed.
     answer(&mut scene, "extender 1 filter", Answer::Failed("down".into()));
     answer(&mut scene, "extender 0 score", Answer::Done(json!([{"Host": "c", "Score": 10}])));
-    let bind = answer(&mut scene, "extender 1 bind", Answer::Done(json!({})));
+    let bind = answer(&mut scene, "extender 1 bind", Answer::Done(json!({"Error": "not mine"})));
     let Ask::Extender { body: asked, .. } = &bind.ask else { panic!() };
     assert_eq!((&asked["PodName"], &asked["Node"]), (&json!("p"), &json!("c")));
+    let bound = scene.done("create pods/p/binding");
+    assert_eq!(body(&bound)["target"]["name"], "c");
     answer(&mut scene, "extender 0 filter", Answer::Failed("broken".into()));
     let told = scene.take("patch pods/q/status");
     let condition = &body(&told)["status"]["conditions"][0];

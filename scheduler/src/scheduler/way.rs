@@ -6,7 +6,7 @@
 use super::event::Saying;
 use super::order::{Ask, Purpose, bind};
 use super::prepare::Progress;
-use super::{Observed, Scheduler, Trying, failure};
+use super::{Observed, Scheduler, Trying, consult, failure};
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
 use crate::plan::{Nomination, SCHEDULER_ERROR, UNSCHEDULABLE};
@@ -33,6 +33,10 @@ pub(super) struct Way {
     pub selected: BTreeSet<Key>,
     /// Whether the pod's own events say that it lies there.
     seen: bool,
+    /// The extender that binds it.
+    binder: Option<usize>,
+    /// When it came to the point at which it is.
+    since: Time,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +83,26 @@ impl Fall {
     }
 }
 
+/// Of how many attempts one tells how long it was at each point.
+const MEASURED: u64 = 10;
+
 impl Scheduler {
+    /// How many pods are being bound.
+    pub fn binding(&self) -> usize {
+        self.ways.values().filter(|way| matches!(way.stage, Stage::Binding(_))).count()
+    }
+
+    /// Tells how long a pod was at the point which it leaves now, and has it come to the next.
+    fn pass(&mut self, key: &Key, point: &'static str, plugin: &'static str, success: bool, now: Time) {
+        let Some(way) = self.ways.get_mut(key) else { return };
+        let (began, profile) = (std::mem::replace(&mut way.since, now), way.trying.profile);
+        self.passed += 1;
+        if self.passed % MEASURED == 0 {
+            let profile = self.profile(profile).scheduler_name.clone();
+            self.observed.push(Observed::Passed { profile, point, plugin, success, began, ended: now });
+        }
+    }
+
     /// The pod goes to the node.
     pub(super) fn set_out(&mut self, trying: Trying, node: Text, promise: Promise, now: Time) {
         let pod = trying.pod.clone();
@@ -96,7 +119,18 @@ impl Scheduler {
             (false, true) => Stage::Ready,
         };
         let selected = BTreeSet::new();
-        let way = Way { trying, node: node.clone(), promise, stage, steps, deadline: None, selected, seen: false };
+        let way = Way {
+            trying,
+            node: node.clone(),
+            promise,
+            stage,
+            steps,
+            deadline: None,
+            selected,
+            seen: false,
+            binder: None,
+            since: now,
+        };
         let direct = way.stage == Stage::Ready;
         self.ways.insert(pod.key.clone(), way);
         if waits {
@@ -157,7 +191,12 @@ impl Scheduler {
                     }
                     Progress::Failed(why) => return self.fall(key, volumes_failed(&why), now),
                 },
-                Stage::Ready if quiet => return self.bind(key),
+                Stage::Ready if quiet => {
+                    if let Some(plugin) = way.promise.prepared_by() {
+                        self.pass(key, "PreBind", plugin, true, now);
+                    }
+                    return self.bind(key, now);
+                }
                 _ => return,
             }
         }
@@ -227,10 +266,11 @@ impl Scheduler {
         }
     }
 
-    fn bind(&mut self, key: &Key) {
+    fn bind(&mut self, key: &Key, now: Time) {
         let Some(way) = self.ways.get(key) else { return };
         let (pod, node) = (way.trying.pod.clone(), way.node.clone());
-        let ask = match self.binder(&pod) {
+        let binder = self.binder(&pod, way.binder);
+        let ask = match binder {
             Some(extender) => {
                 let body = json!({
                     "PodName": &*pod.key.name, "PodNamespace": &*pod.key.namespace, "PodUID": &*pod.uid, "Node": &*node,
@@ -243,16 +283,38 @@ impl Scheduler {
         let order = self.ask(ask, Purpose::Way(key.clone()));
         if let Some(way) = self.ways.get_mut(key) {
             way.stage = Stage::Binding(order);
+            way.binder = binder;
+            way.since = now;
+        }
+    }
+
+    fn pass_binding(&mut self, key: &Key, success: bool, now: Time) {
+        let by_extender = self.ways.get(key).is_some_and(|way| way.binder.is_some());
+        self.pass(key, "Bind", if by_extender { consult::NAME } else { marker::DEFAULT_BINDER }, success, now);
+    }
+
+    fn binding_failed(&mut self, key: &Key, why: &str, now: Time) {
+        match self.ways.get(key).and_then(|way| way.binder) {
+            // Others bind in the place of one that may be missed.
+            Some(extender) if self.configuration.extenders[extender].ignorable => self.bind(key, now),
+            Some(_) => self.fall(key, Fall::error(why.to_owned()), now),
+            None => {
+                let name = marker::DEFAULT_BINDER;
+                self.fall(key, Fall::error(format!("running Bind plugin \"{name}\": {why}")), now);
+            }
         }
     }
 
     pub(super) fn way_answered(&mut self, key: &Key, number: u64, refusal: Option<Refusal>, now: Time) {
         let Some(way) = self.ways.get_mut(key) else { return };
         match (&mut way.stage, refusal) {
-            (Stage::Binding(order), None) if *order == number => self.bound(key, now),
+            (Stage::Binding(order), None) if *order == number => {
+                self.pass_binding(key, true, now);
+                self.bound(key, now);
+            }
             (Stage::Binding(order), Some(refusal)) if *order == number => {
-                let why = format!("running Bind plugin \"{}\": {}", marker::DEFAULT_BINDER, refusal.message);
-                self.fall(key, Fall::error(why), now);
+                self.pass_binding(key, false, now);
+                self.binding_failed(key, &refusal.message, now);
             }
             (Stage::Prepares(open), refusal) => match (open.remove(&number), refusal) {
                 (false, _) => {}

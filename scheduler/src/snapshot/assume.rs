@@ -5,6 +5,7 @@ use super::changes::Change;
 use crate::object::device::Allocation;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
+use crate::plugins::{dynamic_resources, volume_binding};
 use std::sync::Arc;
 
 /// What a placement promised.
@@ -23,6 +24,17 @@ pub struct Promise {
     pub volumes: Vec<(Key, Option<Text>)>,
     /// Each device claim that had no devices yet.
     pub devices: Vec<(Key, Allocation)>,
+}
+
+impl Promise {
+    /// The plug-in that writes down what comes with the place, if anything does.
+    pub fn prepared_by(&self) -> Option<&'static str> {
+        match (self.volumes.is_empty(), self.devices.is_empty()) {
+            (true, true) => None,
+            (false, _) => Some(volume_binding::NAME),
+            (true, false) => Some(dynamic_resources::NAME),
+        }
+    }
 }
 
 impl Snapshot {
