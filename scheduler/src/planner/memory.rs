@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 pub(super) struct Memory {
     /// The turn in which it was last of use.
     pub used: u64,
+    /// How many times it began anew since that was last asked.
+    pub begun: u64,
     /// The number of the first change that it does not know of.
     seen: u64,
     node_count: usize,
@@ -64,6 +66,7 @@ impl Memory {
     pub fn new(cycle: Cycle<'_>, profile: &Profile) -> Self {
         let mut memory = Memory {
             used: 0,
+            begun: 0,
             seen: 0,
             node_count: 0,
             filters: Filters { list: Vec::new(), all: false },
@@ -102,6 +105,7 @@ impl Memory {
 
     fn begin_anew(&mut self, cycle: Cycle<'_>, profile: &Profile) {
         let snapshot = cycle.snapshot;
+        self.begun += 1;
         self.seen = snapshot.changes().next();
         self.node_count = snapshot.node_count();
         self.make_plugins(cycle, profile);
@@ -205,8 +209,8 @@ impl Memory {
                 Change::Image(image) => {
                     all_dirty |= self.scores.iter().any(|kept| kept.score.rests_on_image(image));
                 }
-                Change::Object(kind) => {
-                    if rests_on(profile, cycle, *kind) {
+                Change::Object(kind, key) => {
+                    if rests_on(profile, cycle, *kind, key) {
                         return self.begin_anew(cycle, profile);
                     }
                 }
