@@ -112,7 +112,7 @@ fn document(
         "ownerReferences": [owner.reference()],
     });
     if !owner.object.meta.annotations.is_empty() {
-        metadata["annotations"] = json!(owner.object.meta.annotations);
+        metadata["annotations"] = json!(*owner.object.meta.annotations);
     }
     json!({
         "apiVersion": ControllerRevision::resource().api_version(),

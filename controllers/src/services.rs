@@ -117,7 +117,7 @@ pub fn address(pod: Seen<'_, Pod>, service: Seen<'_, Service>, ip: &str) -> Addr
 
 /// The labels of a Service that its addresses get too, with the mark of a Service that has no address itself.
 pub fn labels(service: Seen<'_, Service>) -> BTreeMap<String, String> {
-    let mut labels = service.meta().labels.clone();
+    let mut labels = BTreeMap::clone(&service.meta().labels);
     labels.remove(HEADLESS);
     if matches!(service.view.spec.cluster_ip.as_str(), "" | "None") {
         labels.insert(HEADLESS.to_owned(), String::new());

@@ -5,7 +5,7 @@
 //! that come and go, which is also how preemption asks what would be if some pods went.
 
 use crate::object::pod::{Pod, Template};
-use crate::object::{Kind, Text};
+use crate::object::{Key, Kind, Text};
 use crate::plugins::node_resources_fit::NodeResourcesFit;
 use crate::snapshot::assume::Promise;
 use crate::snapshot::node_info::{NodeId, NodeInfo};
@@ -87,8 +87,8 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
-    /// Whether what it made for pods of a template may be wrong after an object of this kind changed.
-    fn rests_on(&self, _: &Template, _: Kind) -> bool {
+    /// Whether what it made for pods of a template may be wrong after this object changed.
+    fn rests_on(&self, _: &Template, _: Kind, _: &Key) -> bool {
         false
     }
 

@@ -1,6 +1,6 @@
 //! One object as components see it: its metadata, what its view keeps of it, and its bytes.
 
-use crate::{Time, View};
+use crate::{List, Shared, Time, View, shared};
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub struct Key {
 
 impl Key {
     pub fn new(namespace: &str, name: &str) -> Key {
-        Key { namespace: namespace.into(), name: name.into() }
+        Key { namespace: shared::text(namespace), name: name.into() }
     }
 
     /// Of an object without a namespace.
@@ -56,13 +56,13 @@ pub struct Meta {
     pub deletion_timestamp: Option<Time>,
     pub deletion_grace_period_seconds: Option<i64>,
     #[serde(deserialize_with = "or_default")]
-    pub labels: BTreeMap<String, String>,
+    pub labels: Shared<BTreeMap<String, String>>,
     #[serde(deserialize_with = "or_default")]
-    pub annotations: BTreeMap<String, String>,
+    pub annotations: Shared<BTreeMap<String, String>>,
     #[serde(deserialize_with = "or_default")]
-    pub owner_references: Vec<Owner>,
+    pub owner_references: List<Owner>,
     #[serde(deserialize_with = "or_default")]
-    pub finalizers: Vec<String>,
+    pub finalizers: List<String>,
 }
 
 impl Meta {
@@ -93,7 +93,7 @@ impl Meta {
 }
 
 /// A reference to an owner.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Owner {
     pub api_version: String,

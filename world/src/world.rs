@@ -2,7 +2,7 @@
 
 use crate::resource::Decode;
 use crate::view::Seen;
-use crate::{Key, Meta, Object, Resource, Text, Time, View};
+use crate::{Key, Meta, Object, Resource, Shared, Text, Time, View};
 use bytes::Bytes;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -152,8 +152,8 @@ impl World {
             Some(decode) => decode(&bytes),
             None => {
                 // Nobody looks at these for what they are: what holds them together is enough.
-                metadata.labels.clear();
-                metadata.annotations.clear();
+                metadata.labels = Shared::default();
+                metadata.annotations = Shared::default();
                 Box::new(())
             }
         };

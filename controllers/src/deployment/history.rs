@@ -33,7 +33,7 @@ impl Sync<'_> {
         let Some(set) = &self.new else { return GO_ON };
         let annotations = self.annotations_of(set);
         let min_ready_seconds = self.deployment.spec.min_ready_seconds;
-        if annotations != set.seen.meta().annotations || set.seen.spec.min_ready_seconds != min_ready_seconds {
+        if annotations != *set.seen.meta().annotations || set.seen.spec.min_ready_seconds != min_ready_seconds {
             let mut document = set.seen.object.document();
             document["metadata"]["annotations"] = json!(annotations);
             document["spec"]["minReadySeconds"] = min_ready_seconds.into();
@@ -56,7 +56,7 @@ impl Sync<'_> {
 
     /// What annotations the new set is to have.
     fn annotations_of(&self, set: &Set<'_>) -> BTreeMap<String, String> {
-        let mut annotations = set.seen.meta().annotations.clone();
+        let mut annotations = BTreeMap::clone(&set.seen.meta().annotations);
         annotations.extend(self.handed_down());
         let (known, revision) = (annotations.get(REVISION).cloned(), self.revision());
         let known_revision = known.as_deref().map_or(Some(0), |text| text.parse().ok());

@@ -8,7 +8,7 @@ use crate::subject::Subject;
 use holdfast_world::views::network::{Address, Endpoint, EndpointConditions, EndpointPort, Subset};
 use holdfast_world::views::{EndpointSlice, Endpoints, Service};
 use holdfast_world::{Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, View, World};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
@@ -68,7 +68,8 @@ impl Controller for Mirroring {
             return plan;
         };
         let owner = Subject::from(endpoints);
-        let (mut labels, mut annotations) = (endpoints.meta().labels.clone(), endpoints.meta().annotations.clone());
+        let mut labels = BTreeMap::clone(&endpoints.meta().labels);
+        let mut annotations = BTreeMap::clone(&endpoints.meta().annotations);
         labels.insert(SERVICE.to_owned(), endpoints.meta().name.clone());
         labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
         // When the Endpoints changed is not when their slices do.

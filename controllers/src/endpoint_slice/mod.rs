@@ -257,7 +257,7 @@ fn keep_one(packing: &Packing<'_>, packed: &mut Packed<'_>) {
     let is_empty = |slice: &Seen<'_, EndpointSlice>| {
         slice.endpoints.is_empty()
             && slice.ports.is_empty()
-            && slice.meta().labels == packing.labels
+            && *slice.meta().labels == packing.labels
             && slice.meta().is_controlled_by(&packing.owner.object.meta.uid)
     };
     match packed.deleted[..] {

@@ -139,9 +139,9 @@ impl<'a> Packing<'a> {
 
     /// Whether a slice has the labels and annotations that it should have.
     fn is_marked(&self, slice: Seen<'_, EndpointSlice>) -> bool {
-        let mut annotations = slice.meta().annotations.clone();
+        let mut annotations = BTreeMap::clone(&slice.meta().annotations);
         annotations.remove(TRIGGER);
-        slice.meta().labels == self.labels && self.annotations.as_ref().is_none_or(|wanted| *wanted == annotations)
+        *slice.meta().labels == self.labels && self.annotations.as_ref().is_none_or(|wanted| *wanted == annotations)
     }
 
     /// The writes: what would be deleted becomes what would be created, where that is possible.

@@ -187,7 +187,7 @@ fn write(
     let mut labels = services::labels(service);
     labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
     let is_marked = known.is_some_and(|known| known.meta().annotation(OVER_CAPACITY).is_some());
-    if known.is_some_and(|known| known.subsets == subsets && known.meta().labels == labels && is_marked == truncated) {
+    if known.is_some_and(|known| known.subsets == subsets && *known.meta().labels == labels && is_marked == truncated) {
         return None;
     }
     let mut document = match known {

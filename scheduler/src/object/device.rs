@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A class of devices: expressions of which all must hold.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Class {
     pub selectors: Vec<Text>,
     /// What drivers are told about devices of this class, as it stands there.
@@ -34,7 +34,7 @@ fn selectors(pool: &mut Pool, value: &Value) -> Vec<Text> {
 }
 
 /// Part of what a driver offers.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Slice {
     pub driver: Text,
     pub pool: Text,
@@ -50,7 +50,7 @@ pub struct Slice {
 type Counters = BTreeMap<Text, i128>;
 
 /// Where devices can be used.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Place {
     Node(Text),
     Nodes(Option<NodeSelector>),
@@ -60,7 +60,7 @@ pub enum Place {
     Nowhere,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Device {
     pub name: Text,
     pub place: Place,
@@ -81,14 +81,14 @@ pub enum Attribute {
     Version(Text),
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Capacity {
     pub value: Text,
     pub policy: Option<Policy>,
 }
 
 /// Which parts of a capacity can be asked for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     pub default: Option<i128>,
     pub values: Vec<i128>,
@@ -192,7 +192,7 @@ impl Attribute {
 }
 
 /// A claim of devices.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
     pub key: Key,
     pub uid: Text,
@@ -213,7 +213,7 @@ pub struct Claim {
 }
 
 /// A request, with the alternatives that will do, best first.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Request {
     pub name: Text,
     pub alternatives: Vec<Ask>,
@@ -221,7 +221,7 @@ pub struct Request {
     pub prioritized: bool,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
     pub name: Text,
     pub class: Text,
@@ -234,7 +234,7 @@ pub struct Ask {
     pub capacity: Vec<(Text, i128)>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Constraint {
     /// Requests that it is about; all where there are none.
     pub requests: Vec<Text>,

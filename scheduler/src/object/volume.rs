@@ -8,7 +8,7 @@ use super::{Key, Pool, Text, items, text};
 use holdfast_core::schema::quantity;
 use serde_json::Value;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Volume {
     pub name: Text,
     pub uid: Text,
@@ -63,7 +63,7 @@ impl Volume {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
     pub key: Key,
     pub uid: Text,
@@ -141,7 +141,7 @@ pub(super) fn bytes(value: &Value) -> i128 {
     quantity::whole(text(value)).unwrap_or(0)
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Class {
     pub provisioner: Text,
     pub waits_for_consumer: bool,
@@ -171,7 +171,7 @@ impl Class {
 }
 
 /// What CSI drivers say about a node.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct CsiNode {
     /// How many volumes of each driver fit.
     pub limits: Vec<(Text, i64)>,
@@ -193,7 +193,7 @@ impl CsiNode {
 }
 
 /// How much room a driver has for volumes of a class, near some nodes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Capacity {
     pub class: Text,
     pub nodes: Selector,
@@ -213,7 +213,7 @@ impl Capacity {
 }
 
 /// A volume that is attached to a node, or being attached.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Attachment {
     pub driver: Text,
     pub node: Text,

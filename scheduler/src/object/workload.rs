@@ -29,7 +29,7 @@ impl Selecting {
 }
 
 /// A PodDisruptionBudget.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Budget {
     pub selector: Selector,
     pub allowed: i64,
@@ -48,7 +48,7 @@ impl Budget {
 }
 
 /// A Workload: how many pods of each of its groups must be placed at once.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
     /// The name of each group, and its smallest number of pods; `None` where its pods are placed one by one.
     pub groups: Vec<(Text, Option<usize>)>,

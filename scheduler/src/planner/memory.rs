@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 pub(super) struct Memory {
     /// The turn in which it was last of use.
     pub used: u64,
+    /// How many times it began anew since that was last asked.
+    pub begun: u64,
     /// The number of the first change that it does not know of.
     seen: u64,
     node_count: usize,
@@ -67,6 +69,7 @@ impl Memory {
     pub fn new(cycle: Cycle<'_>, profile: &Profile) -> Self {
         let mut memory = Memory {
             used: 0,
+            begun: 0,
             seen: 0,
             node_count: 0,
             filters: Filters { list: Vec::new(), all: false },
@@ -116,6 +119,7 @@ impl Memory {
 
     fn begin_anew(&mut self, cycle: Cycle<'_>, profile: &Profile) {
         let snapshot = cycle.snapshot;
+        self.begun += 1;
         self.seen = snapshot.changes().next();
         self.node_count = snapshot.node_count();
         self.make_plugins(cycle, profile);
@@ -225,9 +229,9 @@ impl Memory {
                     all_dirty |= self.scores.iter().any(|kept| kept.score.rests_on_image(image));
                 }
                 Change::Pods(node) => self.no_place.pods_changed(*node),
-                Change::Object(Kind::PodDisruptionBudget) => self.no_place.budgets_changed(),
-                Change::Object(kind) => {
-                    if rests_on(profile, cycle, *kind) {
+                Change::Object(Kind::PodDisruptionBudget, _) => self.no_place.budgets_changed(),
+                Change::Object(kind, key) => {
+                    if rests_on(profile, cycle, *kind, key) {
                         return self.begin_anew(cycle, profile);
                     }
                 }

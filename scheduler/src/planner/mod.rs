@@ -10,6 +10,7 @@ mod no_place;
 mod tournament;
 
 use crate::object::pod::Pod;
+use crate::object::{Key, Kind};
 use crate::plan::{Explanation, Outcome, Plan, plan};
 use crate::plugin::{Cycle, Plugin};
 use crate::plugins::node_affinity::named_nodes;
@@ -41,6 +42,8 @@ impl Likeness {
 pub struct Planner {
     memories: HashMap<Likeness, Memory>,
     turn: u64,
+    /// How many times all nodes were judged for a template.
+    judged_all: u64,
 }
 
 /// How many numbers, each of a node for a template, are remembered at most.
@@ -68,6 +71,7 @@ impl Planner {
         let memory = self.memories.entry(likeness).or_insert_with(|| Memory::new(cycle, profile));
         memory.used = turn;
         let best = memory.best(cycle, profile);
+        self.judged_all += std::mem::take(&mut memory.begun);
         if let Some(plan) = best.and_then(|node| bind(cycle, memory, node)) {
             return plan;
         }
@@ -91,6 +95,12 @@ impl Planner {
     fn weight_exceeds(&self, most: usize) -> bool {
         self.memories.len() > (most / MAX_WEIGHT).max(8)
             && self.memories.values().map(Memory::weight).sum::<usize>() > most
+    }
+
+    /// How many times all nodes and their pods were looked at for a template: once for each, and once more whenever
+    /// something changes that it rests on.
+    pub fn judged_all(&self) -> u64 {
+        self.judged_all
     }
 
     /// Forgets what has not been of use for the longest time.
@@ -118,9 +128,9 @@ fn bind(cycle: Cycle<'_>, memory: &Memory, node: NodeId) -> Option<Plan> {
     Some(Plan { outcome, explanation: Explanation::default() })
 }
 
-/// Whether anything of what a profile says about pods of a template rests on objects of this kind.
-fn rests_on(profile: &Profile, cycle: Cycle<'_>, kind: crate::object::Kind) -> bool {
+/// Whether anything of what a profile says about pods of a template rests on this object.
+fn rests_on(profile: &Profile, cycle: Cycle<'_>, kind: Kind, key: &Key) -> bool {
     let template = &cycle.pod.template;
-    let rests = |plugin: &dyn Plugin| plugin.rests_on(template, kind);
+    let rests = |plugin: &dyn Plugin| plugin.rests_on(template, kind, key);
     profile.points.values().flatten().any(|enabled| rests(&*enabled.plugin))
 }

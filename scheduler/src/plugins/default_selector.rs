@@ -30,3 +30,9 @@ pub fn default_selector(snapshot: &Snapshot, template: &Template) -> Selector {
         None => labels,
     }
 }
+
+/// Whether the selector of a template's pods may be another one after this object changed.
+pub fn rests_on(template: &Template, kind: Kind, key: &Key) -> bool {
+    let is_owner = |(own, name, _): &(Text, Text, Text)| Kind::named(own) == Some(kind) && *name == key.name;
+    key.namespace == template.namespace && (kind == Kind::Service || template.controller.as_ref().is_some_and(is_owner))
+}

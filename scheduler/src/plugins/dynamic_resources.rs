@@ -46,7 +46,7 @@ impl Plugin for DynamicResources {
         Some(Box::new(Liking(devices.filter(prioritized))))
     }
 
-    fn rests_on(&self, template: &Template, kind: Kind) -> bool {
+    fn rests_on(&self, template: &Template, kind: Kind, _: &Key) -> bool {
         let kinds = [Kind::ResourceClaim, Kind::ResourceSlice, Kind::DeviceClass];
         !template.claims.is_empty() && kinds.contains(&kind)
     }

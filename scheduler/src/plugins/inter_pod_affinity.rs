@@ -5,7 +5,7 @@ use crate::object::labels::Labels;
 use crate::object::pod::{Pod, Template};
 use crate::object::selector::Selector;
 use crate::object::terms::PodTerm;
-use crate::object::{Kind, Text};
+use crate::object::{Key, Kind, Text};
 use crate::plugin::{Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score, extremes, replace_each};
 use crate::snapshot::node_info::{NodeId, NodeInfo};
 use crate::snapshot::{Event, Seen, Snapshot};
@@ -46,7 +46,7 @@ impl Plugin for InterPodAffinity {
         Some(Box::new(Preferences::new(self, cycle)))
     }
 
-    fn rests_on(&self, _: &Template, kind: Kind) -> bool {
+    fn rests_on(&self, _: &Template, kind: Kind, _: &Key) -> bool {
         kind == Kind::Namespace
     }
 

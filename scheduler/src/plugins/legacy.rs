@@ -1,8 +1,9 @@
 //! Plug-ins that configurations of old may name.
 
 use super::allocation::{Strategy, Weighted};
-use super::default_selector::default_selector;
-use crate::object::Text;
+use super::default_selector::{self, default_selector};
+use crate::object::pod::Template;
+use crate::object::{Key, Kind, Text};
 use crate::object::labels::Labels;
 use crate::object::selector::Selector;
 use crate::plugin::{Check, Cycle, Filter, MAX_SCORE, Plugin, PreFilter, Score};
@@ -27,6 +28,10 @@ impl Plugin for SelectorSpread {
         let template = &cycle.pod.template;
         let selector = default_selector(cycle.snapshot, template);
         template.spread.is_empty().then(|| Box::new(Together(selector)) as Box<dyn Score>)
+    }
+
+    fn rests_on(&self, template: &Template, kind: Kind, key: &Key) -> bool {
+        template.spread.is_empty() && default_selector::rests_on(template, kind, key)
     }
 }
 

@@ -42,7 +42,7 @@ impl Plugin for NodeVolumeLimits {
         PreFilter::judge(Check(check))
     }
 
-    fn rests_on(&self, template: &Template, kind: Kind) -> bool {
+    fn rests_on(&self, template: &Template, kind: Kind, _: &Key) -> bool {
         let kinds = [
             Kind::CsiNode,
             Kind::PersistentVolume,

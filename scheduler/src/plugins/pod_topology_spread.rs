@@ -1,10 +1,10 @@
 //! PodTopologySpread: pods lie evenly over zones, hosts, or whatever else a label makes of the nodes.
 
-use super::default_selector::default_selector;
+use super::default_selector::{self, default_selector};
 use super::places::Places;
 use crate::object::pod::{Pod, Template};
 use crate::object::terms::{Spread, untolerated};
-use crate::object::{Kind, Text};
+use crate::object::{Key, Kind, Text};
 use crate::plugin::{Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score, extremes, replace_each};
 use crate::snapshot::node_info::{NodeId, NodeInfo};
 use crate::snapshot::{Event, Seen};
@@ -61,9 +61,8 @@ impl Plugin for PodTopologySpread {
         (!constraints.is_empty()).then(|| Box::new(Evenness::new(cycle, constraints, all_keys)) as Box<dyn Score>)
     }
 
-    fn rests_on(&self, template: &Template, kind: Kind) -> bool {
-        let selecting = [Kind::Service, Kind::ReplicationController, Kind::ReplicaSet, Kind::StatefulSet];
-        template.spread.is_empty() && selecting.contains(&kind)
+    fn rests_on(&self, template: &Template, kind: Kind, key: &Key) -> bool {
+        template.spread.is_empty() && default_selector::rests_on(template, kind, key)
     }
 
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {

@@ -43,7 +43,7 @@ impl Plugin for VolumeBinding {
         Some(self.bind_timeout_seconds)
     }
 
-    fn rests_on(&self, template: &Template, kind: Kind) -> bool {
+    fn rests_on(&self, template: &Template, kind: Kind, _: &Key) -> bool {
         let kinds = [
             Kind::PersistentVolume,
             Kind::PersistentVolumeClaim,

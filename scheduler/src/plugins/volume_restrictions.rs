@@ -37,7 +37,7 @@ impl Plugin for VolumeRestrictions {
         PreFilter::judge(Conflicts { restricted, exclusive, users })
     }
 
-    fn rests_on(&self, template: &Template, kind: Kind) -> bool {
+    fn rests_on(&self, template: &Template, kind: Kind, _: &Key) -> bool {
         kind == Kind::PersistentVolumeClaim && !template.volumes.is_empty()
     }
 

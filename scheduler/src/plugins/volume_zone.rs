@@ -34,7 +34,7 @@ impl Plugin for VolumeZone {
         }
     }
 
-    fn rests_on(&self, template: &Template, kind: Kind) -> bool {
+    fn rests_on(&self, template: &Template, kind: Kind, _: &Key) -> bool {
         let kinds = [Kind::PersistentVolume, Kind::PersistentVolumeClaim, Kind::StorageClass];
         !template.volumes.is_empty() && kinds.contains(&kind)
     }

@@ -90,91 +90,105 @@ impl Seen {
     }
 }
 
+/// What one object is now, on its way into its table.
+struct News<'a> {
+    pool: &'a mut Pool,
+    key: &'a Key,
+    object: Option<&'a Value>,
+    /// Whether it changes anything that is looked at: most statuses do not.
+    shows: bool,
+}
+
+impl News<'_> {
+    /// Puts the object into its table, or takes it away, and tells what was there and what is.
+    fn put<T: PartialEq>(
+        &mut self,
+        table: &mut Table<T>,
+        decode: impl Fn(&mut Pool, &Value) -> T,
+    ) -> (Option<Arc<T>>, Option<Arc<T>>) {
+        let after = self.object.map(|object| Arc::new(decode(self.pool, object)));
+        let before = match &after {
+            Some(after) => table.insert(self.key.clone(), after.clone()),
+            None => table.remove(self.key),
+        };
+        self.shows |= before != after;
+        (before, after)
+    }
+}
+
 impl Snapshot {
     /// Takes in what an object is now; `None`: it is gone. Says what it was and is, unless there was nothing and is nothing.
     pub fn apply(&mut self, kind: Kind, key: &Key, object: Option<&Value>) -> Option<Event> {
         let seen = match kind {
             Kind::Pod => self.apply_pod(key, object),
             Kind::Node => self.apply_node(key, object),
-            _ => {
-                let seen = self.apply_other(kind, key, object);
-                self.changes.push(Change::Object(kind));
-                seen
-            }
+            _ => self.apply_other(kind, key, object),
         };
         (seen.presence() != (false, false)).then(|| Event { kind, key: key.clone(), seen })
     }
 
     fn apply_other(&mut self, kind: Kind, key: &Key, object: Option<&Value>) -> Seen {
-        /// Puts the object, or takes it away, and tells both.
-        fn put<T>(
-            table: &mut Table<T>,
-            pool: &mut Pool,
-            key: &Key,
-            object: Option<&Value>,
-            decode: impl Fn(&mut Pool, &Value) -> T,
-        ) -> (Option<Arc<T>>, Option<Arc<T>>) {
-            let Some(object) = object else { return (table.remove(key), None) };
-            let after = Arc::new(decode(pool, object));
-            (table.insert(key.clone(), after.clone()), Some(after))
-        }
         fn other<T>((before, after): (Option<Arc<T>>, Option<Arc<T>>)) -> Seen {
             Seen::Other { before: before.is_some(), after: after.is_some() }
         }
-        let pool = &mut self.pool;
-        match kind {
+        let mut news = News { pool: &mut self.pool, key, object, shows: false };
+        let seen = match kind {
             Kind::Pod | Kind::Node => Seen::Other { before: false, after: false },
             Kind::Namespace => {
                 let labels = |pool: &mut Pool, object: &Value| Labels::decode(pool, &object["metadata"]["labels"]);
-                other(put(&mut self.namespaces, pool, key, object, labels))
+                other(news.put(&mut self.namespaces, labels))
             }
-            Kind::Service => other(put(&mut self.services, pool, key, object, Selecting::by_labels)),
+            Kind::Service => other(news.put(&mut self.services, Selecting::by_labels)),
             Kind::ReplicationController | Kind::ReplicaSet | Kind::StatefulSet => {
                 let by_labels = kind == Kind::ReplicationController;
                 let decode = if by_labels { Selecting::by_labels } else { Selecting::by_selector };
-                other(put(self.controllers.entry(kind).or_default(), pool, key, object, decode))
+                other(news.put(self.controllers.entry(kind).or_default(), decode))
             }
-            Kind::PodDisruptionBudget => other(put(&mut self.budgets, pool, key, object, Budget::decode)),
+            Kind::PodDisruptionBudget => other(news.put(&mut self.budgets, Budget::decode)),
             Kind::PersistentVolume => {
                 let decode = |pool: &mut Pool, object: &Value| volume::Volume::decode(pool, key.name.clone(), object);
-                let (before, after) = put(&mut self.volumes, pool, key, object, decode);
+                let (before, after) = news.put(&mut self.volumes, decode);
                 Seen::Volume(before, after)
             }
             Kind::PersistentVolumeClaim => {
                 let decode = |pool: &mut Pool, object: &Value| volume::Claim::decode(pool, key.clone(), object);
-                other(put(&mut self.volume_claims, pool, key, object, decode))
+                other(news.put(&mut self.volume_claims, decode))
             }
             Kind::StorageClass => {
-                let (before, after) = put(&mut self.storage_classes, pool, key, object, volume::Class::decode);
+                let (before, after) = news.put(&mut self.storage_classes, volume::Class::decode);
                 Seen::StorageClass(before, after)
             }
             Kind::CsiNode => {
-                let (before, after) = put(&mut self.csi_nodes, pool, key, object, volume::CsiNode::decode);
+                let (before, after) = news.put(&mut self.csi_nodes, volume::CsiNode::decode);
                 Seen::CsiNode(before, after)
             }
             Kind::CsiDriver => {
                 let decode = |_: &mut Pool, object: &Value| volume::tracks_capacity(object);
-                let (before, after) = put(&mut self.csi_drivers, pool, key, object, decode);
+                let (before, after) = news.put(&mut self.csi_drivers, decode);
                 Seen::CsiDriver(before, after)
             }
             Kind::CsiStorageCapacity => {
-                let (before, after) = put(&mut self.capacities, pool, key, object, volume::Capacity::decode);
+                let (before, after) = news.put(&mut self.capacities, volume::Capacity::decode);
                 Seen::Capacity(before, after)
             }
-            Kind::VolumeAttachment => other(put(&mut self.attachments, pool, key, object, volume::Attachment::decode)),
+            Kind::VolumeAttachment => other(news.put(&mut self.attachments, volume::Attachment::decode)),
             Kind::ResourceClaim => {
                 let decode = |pool: &mut Pool, object: &Value| device::Claim::decode(pool, key.clone(), object);
-                let (before, mut after) = put(&mut self.device_claims, pool, key, object, decode);
+                let (before, mut after) = news.put(&mut self.device_claims, decode);
                 if let Some(after) = &mut after {
                     keep_promises(before.as_deref(), after);
                     self.device_claims.insert(key.clone(), after.clone());
                 }
                 Seen::DeviceClaim(before, after)
             }
-            Kind::ResourceSlice => other(put(&mut self.device_slices, pool, key, object, device::Slice::decode)),
-            Kind::DeviceClass => other(put(&mut self.device_classes, pool, key, object, device::Class::decode)),
-            Kind::Workload => other(put(&mut self.workloads, pool, key, object, Workload::decode)),
+            Kind::ResourceSlice => other(news.put(&mut self.device_slices, device::Slice::decode)),
+            Kind::DeviceClass => other(news.put(&mut self.device_classes, device::Class::decode)),
+            Kind::Workload => other(news.put(&mut self.workloads, Workload::decode)),
+        };
+        if news.shows {
+            self.changes.push(Change::Object(kind, key.clone()));
         }
+        seen
     }
 
     fn apply_pod(&mut self, key: &Key, object: Option<&Value>) -> Seen {

@@ -61,7 +61,8 @@ impl Snapshot {
                 claim.promised = true;
             }
         }
-        self.promises_changed(!promise.volumes.is_empty(), !promise.devices.is_empty());
+        let devices = promise.devices.iter().map(|(claim, _)| claim);
+        self.promises_changed(&promise.volumes, devices);
     }
 
     /// Takes a placement back that was not made.
@@ -87,15 +88,15 @@ impl Snapshot {
                 claim.promised = false;
             }
         }
-        self.promises_changed(!assumed.volumes.is_empty(), !assumed.devices.is_empty());
+        self.promises_changed(&assumed.volumes, assumed.devices.iter());
     }
 
-    fn promises_changed(&mut self, volumes: bool, devices: bool) {
-        if volumes {
-            self.changes.push(Change::Object(Kind::PersistentVolumeClaim));
+    fn promises_changed<'k>(&mut self, volumes: &[(Key, Option<Text>)], devices: impl Iterator<Item = &'k Key>) {
+        for (claim, _) in volumes {
+            self.changes.push(Change::Object(Kind::PersistentVolumeClaim, claim.clone()));
         }
-        if devices {
-            self.changes.push(Change::Object(Kind::ResourceClaim));
+        for claim in devices {
+            self.changes.push(Change::Object(Kind::ResourceClaim, claim.clone()));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::node_info::NodeId;
 use crate::object::pod::Pod;
-use crate::object::{Kind, Text};
+use crate::object::{Key, Kind, Text};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ pub enum Change {
     Reshaped(NodeId),
     /// On how many nodes this image is.
     Image(Text),
-    /// Some object of this kind, which is neither a pod nor a node.
-    Object(Kind),
+    /// What plug-ins look at of an object of this kind, which is neither a pod nor a node.
+    Object(Kind, Key),
 }
 
 /// The newest changes. Who has missed more than are kept starts anew.

@@ -1,7 +1,7 @@
 //! Nodes, as controllers look at them.
 
 use super::pod::Condition;
-use crate::Time;
+use crate::{List, Shared, Time};
 use crate::object::or_default;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ impl Node {
 #[serde(default)]
 pub struct NodeStatus {
     #[serde(deserialize_with = "or_default")]
-    pub allocatable: BTreeMap<String, String>,
+    pub allocatable: Shared<BTreeMap<String, String>>,
     #[serde(deserialize_with = "or_default")]
-    pub conditions: Vec<Condition>,
+    pub conditions: List<Condition>,
 }

@@ -1,7 +1,7 @@
 //! Pods, as controllers look at them.
 
 use crate::object::or_default;
-use crate::{Meta, Time};
+use crate::{List, Meta, Time};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -23,23 +23,23 @@ pub struct PodSpec {
     pub hostname: String,
     pub subdomain: String,
     #[serde(deserialize_with = "or_default")]
-    pub containers: Vec<Container>,
+    pub containers: List<Container>,
     #[serde(deserialize_with = "or_default")]
-    pub init_containers: Vec<Container>,
+    pub init_containers: List<Container>,
     pub resources: Resources,
     #[serde(deserialize_with = "or_default")]
-    pub volumes: Vec<Volume>,
+    pub volumes: List<Volume>,
     #[serde(deserialize_with = "or_default")]
-    pub tolerations: Vec<Toleration>,
+    pub tolerations: List<Toleration>,
     #[serde(deserialize_with = "or_default")]
-    pub resource_claims: Vec<PodClaim>,
+    pub resource_claims: List<PodClaim>,
     /// The node that required affinity to a name asks for, as pods of DaemonSets have it.
     #[serde(rename = "affinity", deserialize_with = "node_of_affinity")]
     pub affine_node: String,
 }
 
 /// A volume, and the claim that it is of.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Volume {
     pub name: String,
@@ -49,17 +49,17 @@ pub struct Volume {
     pub ephemeral: Option<EphemeralVolume>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SecretVolume {
     pub secret_name: String,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub struct EphemeralVolume {}
 
 /// What a pod puts up with.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Toleration {
     pub key: String,
@@ -84,7 +84,7 @@ impl Toleration {
 }
 
 /// Devices that a pod claims: by the name of a claim, or of a template of one.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodClaim {
     pub name: String,
@@ -93,14 +93,14 @@ pub struct PodClaim {
 }
 
 /// The claim that was made from a template; none where none is needed.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodClaimStatus {
     pub name: String,
     pub resource_claim_name: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimVolume {
     pub claim_name: String,
@@ -114,19 +114,19 @@ fn node_of_affinity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String
     Ok(by_name.and_then(|field| field["values"][0].as_str()).unwrap_or_default().to_owned())
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Container {
     pub name: String,
     #[serde(deserialize_with = "or_default")]
-    pub ports: Vec<ContainerPort>,
+    pub ports: List<ContainerPort>,
     /// `Always` for an init container that goes on beside the others.
     pub restart_policy: String,
     #[serde(deserialize_with = "or_default")]
     pub resources: Resources,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerPort {
     pub name: String,
@@ -134,7 +134,7 @@ pub struct ContainerPort {
     pub protocol: String,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub struct Resources {
     #[serde(deserialize_with = "or_default")]
@@ -147,27 +147,27 @@ pub struct PodStatus {
     pub phase: String,
     pub reason: String,
     #[serde(deserialize_with = "or_default")]
-    pub conditions: Vec<Condition>,
+    pub conditions: List<Condition>,
     #[serde(rename = "podIP")]
     pub pod_ip: String,
     #[serde(rename = "podIPs", deserialize_with = "or_default")]
-    pub pod_ips: Vec<PodIp>,
+    pub pod_ips: List<PodIp>,
     pub start_time: Option<Time>,
     #[serde(deserialize_with = "or_default")]
-    pub resource_claim_statuses: Vec<PodClaimStatus>,
+    pub resource_claim_statuses: List<PodClaimStatus>,
     #[serde(deserialize_with = "or_default")]
-    pub container_statuses: Vec<ContainerStatus>,
+    pub container_statuses: List<ContainerStatus>,
     #[serde(deserialize_with = "or_default")]
-    pub init_container_statuses: Vec<ContainerStatus>,
+    pub init_container_statuses: List<ContainerStatus>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub struct PodIp {
     pub ip: String,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStatus {
     pub name: String,
@@ -175,14 +175,14 @@ pub struct ContainerStatus {
     pub state: ContainerState,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub struct ContainerState {
     pub terminated: Option<Terminated>,
 }
 
 /// How a container ended.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Terminated {
     pub exit_code: i64,
@@ -190,7 +190,7 @@ pub struct Terminated {
 }
 
 /// A condition, as most kinds have them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
     #[serde(rename = "type")]

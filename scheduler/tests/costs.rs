@@ -1,0 +1,77 @@
+//! What the planner looks at for a change: a count, which does not depend on the machine.
+
+use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Snapshot};
+use serde_json::{Value, json};
+
+struct Cluster {
+    snapshot: Snapshot,
+    planner: Planner,
+    configuration: Configuration,
+    pods: usize,
+}
+
+impl Cluster {
+    fn new() -> Cluster {
+        let mut snapshot = Snapshot::new();
+        for at in 0..10 {
+            let name = format!("node-{at}");
+            let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+                "status": {"allocatable": {"cpu": "64", "memory": "64Gi", "pods": "110"}}});
+            snapshot.apply(Kind::Node, &Key::cluster(&name), Some(&node));
+        }
+        Cluster { snapshot, planner: Planner::new(), configuration: Configuration::default(), pods: 0 }
+    }
+
+    fn set(&mut self, name: &str, replicas: u32, ready: u32, app: &str) {
+        let set = json!({"metadata": {"name": name, "namespace": "default", "resourceVersion": ready.to_string()},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": app}}}, "status": {"readyReplicas": ready}});
+        self.snapshot.apply(Kind::ReplicaSet, &Key::new("default", name), Some(&set));
+    }
+
+    /// Finds a place for one more pod of a ReplicaSet.
+    fn place(&mut self, set: &str) {
+        self.pods += 1;
+        let name = format!("{set}-{}", self.pods);
+        let key = Key::new("default", &name);
+        let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": set, "controller": true});
+        let pod: Value = json!({"metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": set},
+            "ownerReferences": [owner]}, "spec": {"containers": [{"name": "c", "image": "pause"}]}});
+        self.snapshot.apply(Kind::Pod, &key, Some(&pod));
+        let waiting = self.snapshot.pod(&key).expect("the pod").clone();
+        let plan = self.planner.plan(&self.snapshot, (0, &self.configuration.profiles[0]), &waiting);
+        let Outcome::Bind { node, promise } = plan.outcome else { panic!("{name} has no place") };
+        self.snapshot.assume(&key, &node, &promise);
+    }
+
+    fn service(&mut self, namespace: &str) {
+        let service = json!({"metadata": {"name": "s", "namespace": namespace}, "spec": {"selector": {"app": "a"}}});
+        self.snapshot.apply(Kind::Service, &Key::new(namespace, "s"), Some(&service));
+    }
+}
+
+#[test]
+fn pods_are_counted_anew_for_a_change_that_their_own_place_rests_on_alone() {
+    let mut cluster = Cluster::new();
+    cluster.set("a", 50, 0, "a");
+    cluster.set("b", 50, 0, "b");
+    for ready in 1..20 {
+        cluster.place("a");
+        cluster.place("b");
+        cluster.set("a", 50, ready, "a");
+        cluster.set("b", 50, ready, "b");
+    }
+    assert_eq!(cluster.planner.judged_all(), 2, "statuses are nothing to go by");
+    cluster.set("c", 1, 0, "c");
+    cluster.service("elsewhere");
+    cluster.place("a");
+    cluster.place("b");
+    assert_eq!(cluster.planner.judged_all(), 2, "nor are others' owners");
+    cluster.set("a", 50, 20, "other");
+    cluster.place("a");
+    cluster.place("b");
+    assert_eq!(cluster.planner.judged_all(), 3, "another selector is for its own pods");
+    cluster.service("default");
+    cluster.place("a");
+    cluster.place("b");
+    assert_eq!(cluster.planner.judged_all(), 5, "a Service is for whoever it may select");
+}
