@@ -63,9 +63,10 @@ impl Controller for TaintEviction {
             return plan;
         };
         let meta = pod.meta();
-        self.since.retain(|known, (uid, _)| known != key || *uid == meta.uid);
-        if meta.is_deleting() {
+        if self.since.get(key).is_some_and(|(uid, _)| *uid != meta.uid) || meta.is_deleting() {
             self.since.remove(key);
+        }
+        if meta.is_deleting() {
             return plan;
         }
         let node = world.get::<Node>(&Key::cluster(&pod.spec.node_name)).filter(|_| !pod.spec.node_name.is_empty());

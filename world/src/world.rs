@@ -98,12 +98,7 @@ impl World {
     pub fn apply(&mut self, resource: &Resource, key: Key, bytes: Option<Bytes>, version: u64, seen: Time) -> Change {
         let after = bytes.and_then(|bytes| self.decode(resource, bytes, seen)).map(Arc::new);
         let before = self.collection(resource).objects.get(&key).cloned();
-        if let Some(before) = &before {
-            self.forget(resource, &key, before);
-        }
-        if let Some(after) = &after {
-            self.learn(resource, &key, after);
-        }
+        self.place(resource, &key, before.as_deref(), after.as_deref());
         let collection = self.collection(resource);
         collection.version = collection.version.max(version);
         match &after {
@@ -164,32 +159,26 @@ impl World {
         self.collections.entry(resource.clone()).or_default()
     }
 
-    fn learn(&mut self, resource: &Resource, key: &Key, object: &Object) {
-        let place = (resource.clone(), key.clone());
-        self.uids.insert(object.meta.uid.as_str().into(), place.clone());
-        for owner in &object.meta.owner_references {
-            self.owned.entry(owner.uid.as_str().into()).or_default().insert(place.clone());
-        }
+    /// Has an object found by what it says now, and no longer by what it said before. What it still says is left as it
+    /// is: most changes are of a status.
+    fn place(&mut self, resource: &Resource, key: &Key, before: Option<&Object>, after: Option<&Object>) {
+        let here = || (resource.clone(), key.clone());
+        let uid = |side: Option<&Object>| side.map(|object| Text::from(object.meta.uid.as_str()));
+        let owners = |side: Option<&Object>| -> Vec<Text> {
+            let owners = side.map_or(&[][..], |object| &object.meta.owner_references);
+            owners.iter().map(|owner| owner.uid.as_str().into()).collect()
+        };
+        changed(uid(before), uid(after), |uid, is_there| match is_there {
+            true => _ = self.uids.insert(uid, here()),
+            false if self.uids.get(&uid) == Some(&here()) => _ = self.uids.remove(&uid),
+            false => {}
+        });
+        changed(owners(before), owners(after), |owner, is_there| put(&mut self.owned, owner, here(), is_there));
         for (name, indexer) in self.indexes.get(resource).map_or(&[][..], Vec::as_slice) {
-            for value in indexer(object) {
-                self.indexed.entry((resource.clone(), name, value)).or_default().insert(key.clone());
-            }
-        }
-    }
-
-    fn forget(&mut self, resource: &Resource, key: &Key, object: &Object) {
-        let place = (resource.clone(), key.clone());
-        let uid = object.meta.uid.as_str();
-        if self.uids.get(uid) == Some(&place) {
-            self.uids.remove(uid);
-        }
-        for owner in &object.meta.owner_references {
-            drop_from(&mut self.owned, &Text::from(owner.uid.as_str()), &place);
-        }
-        for (name, indexer) in self.indexes.get(resource).map_or(&[][..], Vec::as_slice) {
-            for value in indexer(object) {
-                drop_from(&mut self.indexed, &(resource.clone(), *name, value), key);
-            }
+            let values = |side: Option<&Object>| side.map_or_else(Vec::new, indexer);
+            changed(values(before), values(after), |value, is_there| {
+                put(&mut self.indexed, (resource.clone(), *name, value), key.clone(), is_there);
+            });
         }
     }
 
@@ -269,11 +258,21 @@ impl World {
     }
 }
 
-fn drop_from<K: std::hash::Hash + Eq, V: Ord>(index: &mut HashMap<K, BTreeSet<V>>, key: &K, value: &V) {
-    if let Some(places) = index.get_mut(key) {
-        places.remove(value);
+/// Tells what is no longer so, and then what is so now, where the two differ.
+fn changed<I: IntoIterator<Item = Text> + PartialEq>(before: I, after: I, mut tell: impl FnMut(Text, bool)) {
+    if before != after {
+        before.into_iter().for_each(|was| tell(was, false));
+        after.into_iter().for_each(|is| tell(is, true));
+    }
+}
+
+fn put<K: std::hash::Hash + Eq, V: Ord>(index: &mut HashMap<K, BTreeSet<V>>, key: K, value: V, is_there: bool) {
+    if is_there {
+        index.entry(key).or_default().insert(value);
+    } else if let Some(places) = index.get_mut(&key) {
+        places.remove(&value);
         if places.is_empty() {
-            index.remove(key);
+            index.remove(&key);
         }
     }
 }

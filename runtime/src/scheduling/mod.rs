@@ -3,6 +3,7 @@
 //! It lives on the same two traits as controllers: a [`Feed`] and [`Act`], in the API server's own process or over HTTPS
 //! anywhere else.
 
+mod document;
 pub mod extend;
 pub mod metrics;
 
@@ -181,7 +182,7 @@ impl<F: Feed> Runner<F> {
 
     fn see(&mut self, Change { kind, key, bytes }: Change) {
         let began = Instant::now();
-        let object = bytes.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+        let object = bytes.and_then(|bytes| document::read(&bytes));
         if let Some(event) = self.scheduler.see(kind, &key, object.as_ref(), now()) {
             self.metrics.handled(event, began.elapsed());
         }

@@ -5,7 +5,9 @@ use crate::admission::{Attributes, Body, Operation};
 use crate::kinds::known::{BINDING, NODE, POD};
 use crate::object::meta::{metadata_mut, object_mut};
 use crate::pipeline::effect::Stop;
+use serde::Deserialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// What a Binding calls its target; nothing else is bound to.
 const NODE_KIND: &str = NODE.kind;
@@ -21,16 +23,29 @@ pub(super) fn labels(attributes: &mut Attributes) -> Result<(), Stop> {
     } else {
         None
     };
-    let Some(node) = node.filter(|node| !node.is_empty()).and_then(|node| attributes.find(NODE, "", node)) else {
-        return Ok(());
-    };
-    for label in LABELS {
-        if let Some(value) = node["metadata"]["labels"].get(label) {
+    let node = node.filter(|node| !node.is_empty()).and_then(|node| attributes.entry(NODE, "", node));
+    for (label, value) in node.map(|node| labels_of(&node.json)).unwrap_or_default() {
+        if LABELS.contains(&label.as_str()) {
             let metadata = metadata_mut(attributes.fields_mut());
-            object_mut(metadata, "labels").insert(label.into(), value.clone());
+            object_mut(metadata, "labels").insert(label, value.into());
         }
     }
     Ok(())
+}
+
+/// The labels alone: a node says much else, and every pod that is bound asks for them.
+fn labels_of(json: &[u8]) -> BTreeMap<String, String> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Metadata {
+        labels: BTreeMap<String, String>,
+    }
+    #[derive(Deserialize)]
+    struct Labelled {
+        #[serde(default)]
+        metadata: Metadata,
+    }
+    serde_json::from_slice::<Labelled>(json).map(|labelled| labelled.metadata.labels).unwrap_or_default()
 }
 
 /// LimitPodHardAntiAffinityTopology.
