@@ -11,6 +11,8 @@ use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::sign::SingleCertAndKey;
+use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,6 +31,27 @@ const INSIDE_BYTES: usize = 64 << 10;
 
 /// How we prove who we are.
 pub struct Identity(Arc<SingleCertAndKey>);
+
+/// One that was read once is the same wherever it is shown.
+impl PartialEq for Identity {
+    fn eq(&self, other: &Identity) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Identity {}
+
+impl Hash for Identity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Identity")
+    }
+}
 
 impl Identity {
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Identity, String> {
@@ -85,7 +108,7 @@ impl Connector {
             .map_err(|error| error.to_string())?
             .dangerous()
             .with_custom_certificate_verifier(verifier);
-        let mut config = match identity.filter(|_| trust.identified) {
+        let mut config = match identity {
             None => builder.with_no_client_auth(),
             Some(Identity(certified)) => builder.with_client_cert_resolver(certified.clone()),
         };

@@ -1,6 +1,6 @@
 //! Webhooks: the calls that bring objects of custom resources into another version, and those that ask for admission.
 
-use crate::{Endpoint, Outbound, Place, TlsTrust};
+use crate::{Credentials, Endpoint, Outbound, Place, TlsTrust, Users};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -20,15 +20,23 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The port of a webhook's Service that names none.
 const PORT: u16 = 443;
 
+/// Who speaks to the webhooks of either half of admission, where anybody does.
+#[derive(Clone, Default)]
+pub struct Speakers {
+    pub mutating: Option<Arc<Users>>,
+    pub validating: Option<Arc<Users>>,
+}
+
 /// Calls webhooks for an engine. Holds neither alive: both hold it.
 pub struct Webhooks {
     engine: Weak<Engine>,
     outbound: Weak<Outbound>,
+    speakers: Speakers,
 }
 
 impl Webhooks {
-    pub fn new(engine: &Arc<Engine>, outbound: &Arc<Outbound>) -> Webhooks {
-        Webhooks { engine: Arc::downgrade(engine), outbound: Arc::downgrade(outbound) }
+    pub fn new(engine: &Arc<Engine>, outbound: &Arc<Outbound>, speakers: Speakers) -> Webhooks {
+        Webhooks { engine: Arc::downgrade(engine), outbound: Arc::downgrade(outbound), speakers }
     }
 
     async fn call(&self, webhook: &Value, to: &str, objects: &[Value]) -> Result<Vec<Document>, String> {
@@ -37,7 +45,7 @@ impl Webhooks {
         };
         let asked = review(webhook, &engine.stamp().uid(0), to, objects)?;
         let target = endpoint(&webhook["clientConfig"])?;
-        let answer = outbound.post_json(&target, Bytes::from(asked.to_string()), PATIENCE).await;
+        let answer = outbound.post_json(&target, None, Bytes::from(asked.to_string()), PATIENCE).await;
         let answer = answer.map_err(|error| error.to_string())?;
         let answer: Value =
             serde_json::from_slice(&answer).map_err(|error| format!("the answer is no JSON: {error}"))?;
@@ -61,6 +69,15 @@ fn endpoint(config: &Value) -> Result<Endpoint, String> {
     Ok(Endpoint::service(text("namespace"), text("name"), port, &path, trust))
 }
 
+/// Who speaks to this server.
+fn speaker<'a>(users: &'a Users, target: &Endpoint) -> Option<&'a Credentials> {
+    let found = match &target.place {
+        Place::Url(url) => users.speaking_to(url.host().unwrap_or_default(), url.port_u16().unwrap_or(PORT)),
+        Place::Service { port, .. } => users.speaking_to(&target.server_name(), *port),
+    };
+    found.map(|user| &**user)
+}
+
 impl Webhooks {
     /// Posts a review of a write to an admission webhook: what it sends back, or why nothing came.
     pub async fn review(&self, call: &Call) -> Result<Vec<u8>, String> {
@@ -68,7 +85,9 @@ impl Webhooks {
         let seconds = call.timeout_seconds;
         let target = endpoint(&call.client)?.asking(&format!("timeout={seconds}s"))?;
         let body = Bytes::from(call.review.to_string());
-        let answer = outbound.post_json(&target, body, Duration::from_secs(seconds)).await;
+        let users = if call.is_validating { &self.speakers.validating } else { &self.speakers.mutating };
+        let user = users.as_deref().and_then(|users| speaker(users, &target));
+        let answer = outbound.post_json(&target, user, body, Duration::from_secs(seconds)).await;
         answer.map(|body| body.to_vec()).map_err(|error| error.to_string())
     }
 

@@ -1,26 +1,23 @@
 //! A server that a kubeconfig names, and what is shown to it: how options and configuration files tell of webhooks.
 
-use crate::connect::{Connector, Identity};
+use crate::connect::Connector;
+use crate::credentials::{Credentials, named, pem};
 use crate::{BoxError, OutBody, OutboundError, TlsTrust, WEBHOOK_BYTES_MAX, collect, words};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, USER_AGENT};
-use http::{HeaderMap, Method, Request, Uri};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::{Method, Request, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// What is posted to one server.
 pub struct Posting {
     url: Uri,
     client: Client<Connector, OutBody>,
-    headers: HeaderMap,
-    /// Read again for each call: whoever keeps it may put another token there.
-    token_file: Option<PathBuf>,
+    credentials: Credentials,
 }
 
 /// An answer that is a failure, with how long the server wants to be left alone.
@@ -61,24 +58,19 @@ impl Posting {
         }
         let host = url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let name = Some(text(&cluster["tls-server-name"])).filter(|name| !name.is_empty()).unwrap_or(host);
-        let identity = match (pem(user, "client-certificate", folder)?, pem(user, "client-key", folder)?) {
-            (Some(certificate), Some(key)) => Some(Identity::from_pem(&certificate, &key)?),
-            (None, None) => None,
-            _ => return Err("client-certificate and client-key must be given together".into()),
-        };
+        let credentials = Credentials::of(user, folder)?;
         let trust = TlsTrust {
             authorities: pem(cluster, "certificate-authority", folder)?.unwrap_or_default(),
             insecure: cluster["insecure-skip-tls-verify"] == true,
-            identified: identity.is_some(),
+            identified: credentials.identity.is_some(),
         };
-        let connector = Connector::direct(&name, &trust, identity.as_ref())?;
+        let connector = Connector::direct(&name, &trust, credentials.identity.as_deref())?;
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(crate::IDLE_MAX)
             .build(connector);
-        let (headers, token_file) = credentials(user, folder)?;
-        Ok(Posting { url, client, headers, token_file })
+        Ok(Posting { url, client, credentials })
     }
 
     /// The server's URL with a query.
@@ -119,63 +111,13 @@ impl Posting {
         let mut request = Request::new(Full::new(body).map_err(|never| -> BoxError { match never {} }).boxed_unsync());
         *request.method_mut() = Method::POST;
         *request.uri_mut() = url.parse().map_err(|error| OutboundError::Unresolved(format!("{error}")))?;
-        *request.headers_mut() = self.headers.clone();
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
         headers.insert(USER_AGENT, HeaderValue::from_static("Go-http-client/1.1"));
-        if let Some(file) = &self.token_file {
-            let token = std::fs::read_to_string(file);
-            let token = token.map_err(|error| OutboundError::Unusable(format!("{}: {error}", file.display())))?;
-            headers.insert(AUTHORIZATION, bearer(token.trim()).map_err(OutboundError::Unusable)?);
-        }
+        self.credentials.show(headers).map_err(OutboundError::Unusable)?;
         Ok(request)
     }
-}
-
-/// What the user of a kubeconfig shows, beside a certificate.
-fn credentials(user: &Value, folder: &Path) -> Result<(HeaderMap, Option<PathBuf>), String> {
-    let text = |field: &str| user[field].as_str().filter(|text| !text.is_empty());
-    if let Some(field) = ["exec", "auth-provider"].into_iter().find(|field| !user[*field].is_null()) {
-        return Err(format!("a user with {field} cannot be used here: give it a token or a certificate"));
-    }
-    let mut headers = HeaderMap::new();
-    if let Some(token) = text("token") {
-        headers.insert(AUTHORIZATION, bearer(token)?);
-    } else if let Some(name) = text("username") {
-        let both = STANDARD.encode(format!("{name}:{}", text("password").unwrap_or_default()));
-        headers.insert(AUTHORIZATION, secret(&format!("Basic {both}"))?);
-    }
-    Ok((headers, text("tokenFile").map(|file| folder.join(file))))
-}
-
-fn bearer(token: &str) -> Result<HeaderValue, String> {
-    secret(&format!("Bearer {token}"))
-}
-
-fn secret(text: &str) -> Result<HeaderValue, String> {
-    let mut value =
-        HeaderValue::from_str(text).map_err(|_| "the token has characters that no header has".to_owned())?;
-    value.set_sensitive(true);
-    Ok(value)
-}
-
-/// An entry of one of a kubeconfig's lists.
-fn named<'a>(document: &'a Value, list: &str, field: &str, name: &str) -> Result<&'a Value, String> {
-    let entries = document[list].as_array().into_iter().flatten();
-    let found = entries.filter(|entry| entry["name"] == name).map(|entry| &entry[field]).next();
-    found.ok_or_else(|| format!("{field} {name:?} does not exist"))
-}
-
-/// What stands in a kubeconfig itself, or in a file that it names beside it.
-fn pem(value: &Value, field: &str, folder: &Path) -> Result<Option<Vec<u8>>, String> {
-    let text = |field: &str| value[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-    if let Some(data) = text(&format!("{field}-data")) {
-        return STANDARD.decode(data).map(Some).map_err(|error| format!("{field}-data is not base64: {error}"));
-    }
-    let Some(file) = text(field) else { return Ok(None) };
-    let file = folder.join(file);
-    std::fs::read(&file).map(Some).map_err(|error| format!("{}: {error}", file.display()))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 mod connect;
 pub mod conversion;
+mod credentials;
 pub mod kubeconfig;
 pub mod trust;
 mod words;
@@ -13,6 +14,7 @@ mod words;
 use bytes::Bytes;
 use connect::Connector;
 pub use connect::{Identity, Inside};
+pub use credentials::{Credentials, Users};
 use holdfast_core::apiservices::resolve::{Address, Routing, Slices, resolve};
 use holdfast_engine::Engine;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, USER_AGENT};
@@ -149,6 +151,8 @@ struct Profile {
     trust: TlsTrust,
     /// The Service to look up whenever a connection is made; without one, connections lead to where the URL says.
     service: Option<(String, String, u16)>,
+    /// Whose certificate is shown instead of ours.
+    identity: Option<Arc<Identity>>,
 }
 
 impl Outbound {
@@ -173,8 +177,14 @@ impl Outbound {
         self.inside(namespace, name).is_some()
     }
 
-    /// Posts a JSON document and gives back the body of a successful answer.
-    pub async fn post_json(&self, target: &Endpoint, body: Bytes, timeout: Duration) -> Result<Bytes, OutboundError> {
+    /// Posts a JSON document and gives back the body of a successful answer. `user` is who speaks, if anybody does.
+    pub async fn post_json(
+        &self,
+        target: &Endpoint,
+        user: Option<&Credentials>,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, OutboundError> {
         let url = target.url();
         let said = |error: OutboundError| match error {
             OutboundError::Refused { .. } => error,
@@ -189,11 +199,15 @@ impl Outbound {
             request.headers_mut().insert(CONTENT_TYPE, json.clone());
             request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json, */*"));
             request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("kube-apiserver-admission"));
+            if let Some(user) = user {
+                user.show(request.headers_mut()).map_err(OutboundError::Unusable)?;
+            }
             let service = match &target.place {
                 Place::Url(_) => None,
                 Place::Service { namespace, name, port, .. } => Some((namespace.clone(), name.clone(), *port)),
             };
-            let response = self.client(target, service)?.request(request).await.map_err(words::of_client)?;
+            let identity = user.and_then(|user| user.identity.clone());
+            let response = self.client(target, service, identity)?.request(request).await.map_err(words::of_client)?;
             let (parts, body) = response.into_parts();
             let body = collect(body, WEBHOOK_BYTES_MAX).await?;
             match parts.status.is_success() {
@@ -235,7 +249,7 @@ impl Outbound {
         mut request: Request<OutBody>,
     ) -> Result<Response<Incoming>, OutboundError> {
         *request.uri_mut() = self.located(target)?;
-        self.client(target, None)?.request(request).await.map_err(words::of_client)
+        self.client(target, None, None)?.request(request).await.map_err(words::of_client)
     }
 
     /// Sends a request on that wants to go on as something else than HTTP, over a connection of its own.
@@ -247,7 +261,7 @@ impl Outbound {
         let url = self.located(target)?;
         let host = url.authority().map(|authority| authority.to_string()).unwrap_or_default();
         let stream = self
-            .connector(target, None)?
+            .connector(target, None, None)?
             .connect(&url, false)
             .await
             .map_err(|error| OutboundError::Unanswered(format!("error dialing backend: {error}")))?;
@@ -297,13 +311,14 @@ impl Outbound {
         &self,
         target: &Endpoint,
         service: Option<(String, String, u16)>,
+        identity: Option<Arc<Identity>>,
     ) -> Result<Client<Connector, OutBody>, OutboundError> {
-        let profile = Profile { server_name: target.server_name(), trust: target.trust.clone(), service };
+        let profile = Profile { server_name: target.server_name(), trust: target.trust.clone(), service, identity };
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(&profile) {
             return Ok(client.clone());
         }
-        let connector = self.connector(target, profile.service.clone())?;
+        let connector = self.connector(target, profile.service.clone(), profile.identity.as_deref())?;
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -319,12 +334,18 @@ impl Outbound {
         Ok(client)
     }
 
-    fn connector(&self, target: &Endpoint, service: Option<(String, String, u16)>) -> Result<Connector, OutboundError> {
+    fn connector(
+        &self,
+        target: &Endpoint,
+        service: Option<(String, String, u16)>,
+        identity: Option<&Identity>,
+    ) -> Result<Connector, OutboundError> {
         let inside = match &target.place {
             Place::Service { namespace, name, .. } => self.inside(namespace, name),
             Place::Url(_) => None,
         };
-        let (identity, resolver) = (self.identity.as_deref(), self.resolver.clone());
+        let own = self.identity.as_deref().filter(|_| target.trust.identified);
+        let (identity, resolver) = (identity.or(own), self.resolver.clone());
         Connector::new(&target.server_name(), &target.trust, identity, service, resolver, inside)
             .map_err(OutboundError::Unusable)
     }

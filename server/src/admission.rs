@@ -3,8 +3,11 @@
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_core::admission::{Admission, Choice};
 use holdfast_core::object::decode;
+use holdfast_outbound::Users;
+use holdfast_outbound::conversion::Speakers;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 // No doc comment: it would become the text about the command that takes these options.
 #[derive(clap::Args, Debug, Clone, Default)]
@@ -71,6 +74,21 @@ pub fn chain(args: &AdmissionArgs, left_out: &'static [&'static str]) -> Result<
     Ok(admission)
 }
 
+/// Who speaks to webhooks, as the files say that the chain was told of.
+pub fn speakers(admission: &Admission) -> Result<Speakers> {
+    let users = |plugin: &str, file: &Option<String>| -> Result<Option<Arc<Users>>> {
+        let Some(file) = file else { return Ok(None) };
+        let users = Users::from_file(Path::new(file));
+        let users = users.map_err(|why| anyhow!("couldn't init admission plugin \"{plugin}\": {why}"))?;
+        Ok(Some(Arc::new(users)))
+    };
+    let told = &admission.configuration;
+    Ok(Speakers {
+        mutating: users("MutatingAdmissionWebhook", &told.mutating_users)?,
+        validating: users("ValidatingAdmissionWebhook", &told.validating_users)?,
+    })
+}
+
 fn configure(admission: &mut Admission, file: &Path) -> Result<()> {
     let document = document(file)?;
     // Files of old had the configuration of one plug-in and no kind.
@@ -94,10 +112,6 @@ fn configure(admission: &mut Admission, file: &Path) -> Result<()> {
             (Value::Null, path) => self::document(&file.parent().unwrap_or(Path::new("")).join(path))?,
             (inline, _) => inline.clone(),
         };
-        // Credentials for webhooks stand there, and nobody would show them.
-        if name.ends_with("AdmissionWebhook") && !text(&own, "kubeConfigFile").is_empty() {
-            bail!("{name}: kubeConfigFile: credentials for webhooks are not built yet");
-        }
         admission.configure(&name, &own).map_err(|fault| anyhow!("{fault}"))?;
     }
     Ok(())
@@ -135,18 +149,26 @@ mod tests {
     }
 
     #[test]
-    fn credentials_for_webhooks_are_refused() {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        let own = "apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: k";
+    fn who_speaks_to_webhooks_stands_in_a_file() {
+        let (file, users) = (tempfile::NamedTempFile::new(), tempfile::NamedTempFile::new());
+        let (file, users) = (file.expect("a file"), users.expect("a file"));
         let text = format!(
             "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n\
-             plugins: [{{name: ValidatingAdmissionWebhook, configuration: {{{own}}}}}]\n"
+             plugins: [{{name: ValidatingAdmissionWebhook, configuration: {{\
+             apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: {}}}}}]\n",
+            users.path().display()
         );
         std::fs::write(file.path(), text).expect("written");
         let file = Some(file.path().to_owned());
         let args = AdmissionArgs { admission_control_config_file: file, ..AdmissionArgs::default() };
-        let refused = chain(&args, &[]).expect_err("it cannot be heeded");
-        assert!(format!("{refused:#}").contains("kubeConfigFile: credentials for webhooks are not built yet"));
+        let admission = chain(&args, &[]).expect("a chain");
+        std::fs::write(users.path(), "users: [{name: '*', user: {token: t}}]").expect("written");
+        let found = speakers(&admission).expect("speakers");
+        assert!(found.mutating.is_none() && found.validating.expect("users").speaking_to("h", 443).is_some());
+        std::fs::write(users.path(), "users: [{name: '*', user: {client-key-data: YQ==}}]").expect("written");
+        let refused = speakers(&admission).err().expect("a fault").to_string();
+        assert!(refused.starts_with("couldn't init admission plugin \"ValidatingAdmissionWebhook\": /"), "{refused}");
+        assert!(refused.ends_with("user \"*\": client-certificate and client-key must be given together"), "{refused}");
     }
 
     #[test]

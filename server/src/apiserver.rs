@@ -354,6 +354,7 @@ async fn transport(
         components: Some(Arc::new(move |transport, tasks| components.start(transport, tasks))),
         auditor,
         images,
+        speakers: admission::speakers(&engine.settings().admission)?,
         manners: args.serving.manners().map_err(|faults| anyhow!(joined(&faults)))?,
         watch_min: args.serving.watch_min(),
         pages: Some(pages),

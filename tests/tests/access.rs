@@ -132,6 +132,11 @@ async fn a_token_is_good_for_its_own_audiences() {
     // A token for others is no credential here.
     Wire::anonymous(&cluster.server).with_token(&vault).get("/version").await.refused(401, "Unauthorized");
     Wire::anonymous(&cluster.server).with_token(&own).get("/version").await.expect(200);
+    // Four reviews that say yes, and a request.
+    let metrics = admin.get("/metrics").await.text();
+    let uses = metrics.lines().find_map(|line| line.strip_prefix("serviceaccount_valid_tokens_total "));
+    assert_eq!(uses, Some("5"));
+    assert!(metrics.lines().any(|line| line == "serviceaccount_stale_tokens_total 0"));
     cluster.server.stop();
 }
 

@@ -238,3 +238,57 @@ async fn images_are_judged_elsewhere() {
     assert_eq!(made["metadata"]["annotations"]["alpha.image-policy.k8s.io/failed-open"], "true");
     server.stop();
 }
+
+/// Webhooks are shown what the operator's file says for their address, by either half of admission from a file of its
+/// own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn webhooks_are_shown_who_speaks() {
+    let hooks = Hooks::start().await;
+    let folder = Folder::new();
+    let name = |wanted: &str| hooks.names.iter().find(|(name, _)| *name == wanted).expect("a name").1.clone();
+    let users = |file: &str, users: Value| {
+        let file = folder.join(file);
+        std::fs::write(&file, json!({"kind": "Config", "users": users}).to_string()).expect("a kubeconfig");
+        file
+    };
+    let judges = users(
+        "judges.kubeconfig",
+        json!([
+            {"name": name("<hook>"), "user": {"token": "for-the-hook"}},
+            {"name": "*", "user": {"token": "for-others"}},
+        ]),
+    );
+    let changers = users("changers.kubeconfig", json!([{"name": "*", "user": {"username": "u", "password": "p"}}]));
+    let admission = folder.join("admission.yaml");
+    let group = "apiserver.config.k8s.io";
+    let plugins = json!([
+        {"name": "ValidatingAdmissionWebhook", "configuration":
+            {"apiVersion": format!("{group}/v1"), "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": judges}},
+        {"name": "MutatingAdmissionWebhook", "configuration":
+            {"apiVersion": format!("{group}/v1alpha1"), "kind": "WebhookAdmission", "kubeConfigFile": changers}},
+    ]);
+    let document = json!({"apiVersion": format!("{group}/v1"), "kind": "AdmissionConfiguration", "plugins": plugins});
+    std::fs::write(&admission, document.to_string()).expect("a configuration");
+    let file = format!("--admission-control-config-file={}", admission.display());
+    let server = Server::start(&folder.join("data"), &["--controllers=-*", &file]);
+    let wire = Wire::admin(&server);
+    for (resource, kind) in [("validating", "Validating"), ("mutating", "Mutating")] {
+        hooks.behave(&format!("/{resource}"), json!({}));
+        let url = format!("https://{}/{resource}", name("<hook>"));
+        let configuration = json!({"kind": format!("{kind}WebhookConfiguration"), "metadata": {"name": resource}, "webhooks": [{
+            "name": "h.example.com", "clientConfig": {"url": url, "caBundle": name("<ca>")},
+            "rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
+            "admissionReviewVersions": ["v1"], "sideEffects": "None"}]});
+        put(&wire, &format!("/apis/admissionregistration.k8s.io/v1/{resource}webhookconfigurations"), &configuration)
+            .await;
+    }
+    put(&wire, "/api/v1/namespaces/default/configmaps", &json!({"metadata": {"name": "c"}})).await;
+    let shown = |path: &str, calls: &[Value]| {
+        let call = calls.iter().find(|call| call["path"] == path).expect("a call");
+        call["authorization"].as_str().map(str::to_owned)
+    };
+    let calls = hooks.take_calls();
+    assert_eq!(shown("/validating", &calls).as_deref(), Some("Bearer for-the-hook"));
+    assert_eq!(shown("/mutating", &calls).as_deref(), Some("Basic dTpw"));
+    server.stop();
+}

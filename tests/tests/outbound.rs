@@ -7,7 +7,7 @@ use holdfast_core::pipeline::Settings;
 use holdfast_core::stamp::Stamp;
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::{Clock, Engine, Options};
-use holdfast_outbound::{Endpoint, Identity, Outbound, Place, TlsTrust};
+use holdfast_outbound::{Endpoint, Identity, Outbound, Place, TlsTrust, Users};
 use holdfast_tests::authority::Authority;
 use holdfast_tests::backend::{Backend, GROUP};
 use serde_json::{Value, json};
@@ -49,17 +49,42 @@ async fn documents_are_posted_and_answered() {
     let sent = json!({"text": "x".repeat(100_000)});
     for _ in 0..3 {
         let body = Bytes::from(sent.to_string());
-        let answer = outbound.post_json(&endpoint(backend.port, &things, &trust), body, PATIENCE).await.unwrap();
+        let answer = outbound.post_json(&endpoint(backend.port, &things, &trust), None, body, PATIENCE).await.unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&answer).unwrap(), sent);
     }
     let seen = backend.seen(&things);
     assert_eq!((seen.len(), &seen[0].headers["content-type"]), (3, &"application/json".parse().unwrap()));
 
-    let refused = outbound.post_json(&endpoint(backend.port, "/nowhere", &trust), Bytes::new(), PATIENCE).await;
+    let refused = outbound.post_json(&endpoint(backend.port, "/nowhere", &trust), None, Bytes::new(), PATIENCE).await;
     assert_eq!(refused.unwrap_err().to_string(), "the server could not find the requested resource");
     let large = Bytes::from(format!("\"{}\"", "x".repeat(4 << 20)));
-    let refused = outbound.post_json(&endpoint(backend.port, &things, &trust), large, PATIENCE).await;
+    let refused = outbound.post_json(&endpoint(backend.port, &things, &trust), None, large, PATIENCE).await;
     assert!(refused.unwrap_err().to_string().contains("length limit exceeded"));
+}
+
+/// Whoever speaks shows a certificate of their own, and connections are not shared with those of others.
+#[tokio::test]
+async fn users_show_their_own_certificates() {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let folder = holdfast_tests::Folder::new();
+    let (certificate, key) = clients.client("speaker", &[]).write(&folder.join(""), "speaker");
+    let user = json!({"client-certificate": certificate, "client-key": key, "as": "jane"});
+    let file = folder.join("users.kubeconfig");
+    std::fs::write(&file, json!({"users": [{"name": "localhost", "user": user}]}).to_string()).unwrap();
+    let users = Users::from_file(&file).unwrap();
+    assert!(users.speaking_to("localhost", 8443).is_none());
+    let speaker = users.speaking_to("localhost", 443).unwrap();
+
+    let outbound = client(None);
+    let backend = Backend::start(&servers.server(&["localhost"]), clients.pem(), true).await;
+    let trust = TlsTrust { authorities: servers.pem().into(), insecure: false, identified: false };
+    let things = format!("/apis/{GROUP}/v1/namespaces/default/things");
+    let target = endpoint(backend.port, &things, &trust);
+    for (user, is_known) in [(None, false), (Some(&**speaker), true), (None, false)] {
+        let answer = outbound.post_json(&target, user, Bytes::from_static(b"{}"), PATIENCE).await;
+        assert_eq!(answer.is_ok(), is_known, "{answer:?}");
+    }
+    assert_eq!(backend.seen(&things)[0].headers["impersonate-user"], "jane");
 }
 
 #[tokio::test]
@@ -94,12 +119,13 @@ async fn faults_are_told_in_the_words_of_gos_client() {
         (babbling_port, &trusting, "tls: first record does not look like a TLS handshake".into()),
     ] {
         let patience = if port == silent_port { Duration::from_millis(300) } else { PATIENCE };
-        let found = outbound.post_json(&endpoint(port, "/convert", trust), Bytes::new(), patience).await.unwrap_err();
+        let found =
+            outbound.post_json(&endpoint(port, "/convert", trust), None, Bytes::new(), patience).await.unwrap_err();
         let found = found.to_string().replace("[::1]", "127.0.0.1");
         assert_eq!(found, format!("Post \"https://localhost:{port}/convert\": {expected}"));
     }
     let service = Endpoint::service("default", "hook", 443, "/convert?timeout=10s", trusting);
-    let found = outbound.post_json(&service, Bytes::new(), PATIENCE).await.unwrap_err().to_string();
+    let found = outbound.post_json(&service, None, Bytes::new(), PATIENCE).await.unwrap_err().to_string();
     let url = "https://hook.default.svc:443/convert?timeout=10s";
     assert_eq!(found, format!("Post \"{url}\": service \"hook\" not found"));
 }

@@ -15,7 +15,7 @@ use holdfast_audit::Auditor;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::kinds::offered::NEWEST;
 use holdfast_engine::{Engine, Fault};
-use holdfast_outbound::conversion::Webhooks;
+use holdfast_outbound::conversion::{Speakers, Webhooks};
 use holdfast_service::{Authorities, Limits, Meter, Options, Service};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,6 +46,8 @@ pub struct Builder {
     pub components: Option<Components>,
     /// Says whether images may run, where somebody is asked.
     pub images: Option<Arc<dyn Images>>,
+    /// Who speaks to admission webhooks, where they are shown anything.
+    pub speakers: Speakers,
     /// Tells of requests, where they are told of.
     pub auditor: Option<Arc<Auditor>>,
     pub manners: Manners,
@@ -93,6 +95,7 @@ impl Builder {
             forks_max: 0,
             components: None,
             images: None,
+            speakers: Speakers::default(),
             auditor: None,
             manners: Manners::default(),
             releases: (NEWEST, NEWEST - 1),
@@ -110,14 +113,19 @@ impl Builder {
     pub fn build(self) -> Arc<Transport> {
         let Builder { engine, authenticator, limits, features, aggregation, trust, address, forker, .. } = self;
         let (forks_max, auditor, components) = (self.forks_max, self.auditor, self.components);
-        let (authorities, images) = (self.authorities, self.images);
+        let (authorities, images, speakers) = (self.authorities, self.images, self.speakers);
         let aggregator = Aggregator::new(engine.clone(), aggregation);
-        let asked = (authorities.clone(), images.clone());
+        let asked = Asked { authorities: authorities.clone(), images: images.clone(), speakers: speakers.clone() };
         let aggregator = self::aggregator(aggregator, &engine, &authenticator, asked);
         let tokens = authenticator.service_accounts.as_ref();
         let issuer = self.keys_url.and_then(|url| tokens?.published(&url)).map(Arc::new);
+        let mut meters = self.meters;
+        if let Some(tokens) = tokens {
+            let uses = tokens.uses.clone();
+            meters.push(Arc::new(move || uses.text()));
+        }
         let authenticator = Arc::new(authenticator);
-        let (tokens, meters, fairness, watch_min) = (authenticator.clone(), self.meters, self.fairness, self.watch_min);
+        let (tokens, fairness, watch_min) = (authenticator.clone(), self.fairness, self.watch_min);
         let options = Options { limits, fairness, tokens, auditor, meters, authorities, watch_min };
         let service = Service::new(engine, options);
         Arc::new(Transport {
@@ -133,6 +141,7 @@ impl Builder {
             forker,
             components,
             images,
+            speakers,
             checks: self.checks.into(),
             live: Arc::new(Live::new(forks_max)),
             place: None,
@@ -159,7 +168,8 @@ impl Transport {
     pub(crate) fn beside(&self, engine: Arc<Engine>, place: Place) -> Result<Arc<Transport>, Fault> {
         let cluster = engine.log().identity()?.id.unwrap_or_default();
         let authenticator = self.authenticator.beside(cluster);
-        let asked = (self.service.authorities(), self.images.clone());
+        let (authorities, images, speakers) = (self.service.authorities(), self.images.clone(), self.speakers.clone());
+        let asked = Asked { authorities, images, speakers };
         let aggregator = aggregator(self.aggregator.beside(engine.clone()), &engine, &authenticator, asked);
         let authenticator = Arc::new(authenticator);
         let revision = engine.snapshot().registry.revision();
@@ -177,6 +187,7 @@ impl Transport {
             forker: None,
             components: self.components.clone(),
             images: self.images.clone(),
+            speakers: self.speakers.clone(),
             checks: self.checks.clone(),
             live: self.live.clone(),
             place: Some(place),
@@ -198,19 +209,23 @@ impl Transport {
     }
 }
 
-/// Who says elsewhere what may be done, and which images may run.
-type Asked = (Option<Arc<dyn Authorities>>, Option<Arc<dyn Images>>);
+/// Who is asked elsewhere.
+struct Asked {
+    authorities: Option<Arc<dyn Authorities>>,
+    images: Option<Arc<dyn Images>>,
+    speakers: Speakers,
+}
 
 /// Has read what other servers there are, and what the engine needs from outside done.
 fn aggregator(
     aggregator: Aggregator,
     engine: &Arc<Engine>,
     authenticator: &Authenticator,
-    (authorities, images): Asked,
+    Asked { authorities, images, speakers }: Asked,
 ) -> Arc<Aggregator> {
     let aggregator = Arc::new(aggregator);
     aggregator.prime(engine);
-    let webhooks = Webhooks::new(engine, aggregator.outbound());
+    let webhooks = Webhooks::new(engine, aggregator.outbound(), speakers);
     let tokens = authenticator.service_accounts.clone();
     engine.set_outside(Arc::new(Effects { webhooks, tokens, authorities, images }));
     aggregator

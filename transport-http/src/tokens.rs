@@ -4,6 +4,7 @@ mod bound;
 mod keys;
 pub mod legacy;
 mod signatures;
+mod uses;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use uses::{Use, Uses};
 
 /// How many verified tokens are remembered, so that a signature is checked once and not at every request.
 const REMEMBERED_MAX: usize = 4096;
@@ -31,6 +33,8 @@ pub struct ServiceAccountTokens {
     /// fork is good there and in its forks, and nowhere else, although all have the same keys.
     forks: Vec<String>,
     remembered: Mutex<HashMap<String, Arc<Claims>>>,
+    /// Of the server and all its forks.
+    pub uses: Arc<Uses>,
 }
 
 /// What an issuer tells about itself.
@@ -112,14 +116,20 @@ impl ServiceAccountTokens {
         }
         let audiences = if audiences.is_empty() { issuers.clone() } else { audiences };
         let keys = Arc::new(Keys { issuers, signing: signing_key, verifying: keys });
-        Ok(ServiceAccountTokens { keys, audiences, forks: Vec::new(), remembered: Mutex::default() })
+        Ok(ServiceAccountTokens {
+            keys,
+            audiences,
+            forks: Vec::new(),
+            remembered: Mutex::default(),
+            uses: Arc::default(),
+        })
     }
 
     /// Those of a fork of this name.
     pub fn beside(&self, fork: String) -> ServiceAccountTokens {
         let forks = self.forks.iter().cloned().chain([fork]).collect();
-        let (keys, audiences) = (self.keys.clone(), self.audiences.clone());
-        ServiceAccountTokens { keys, audiences, forks, remembered: Mutex::default() }
+        let (keys, audiences, uses) = (self.keys.clone(), self.audiences.clone(), self.uses.clone());
+        ServiceAccountTokens { keys, audiences, forks, remembered: Mutex::default(), uses }
     }
 
     /// Who signs.
@@ -201,7 +211,7 @@ impl ServiceAccountTokens {
             if audiences.is_empty() {
                 return Ok(None);
             }
-            let user = legacy::verify(&self.keys.verifying, state, token)?;
+            let user = legacy::verify(&self.keys.verifying, state, token, &self.uses)?;
             return Ok(Some(Reviewed { user: Arc::new(user), audiences }));
         }
         if !issuer.is_some_and(|issuer| self.keys.issuers.contains(&issuer)) {
@@ -217,7 +227,10 @@ impl ServiceAccountTokens {
             let (meant, asked) = (shown(claims.aud.all()), shown(asked));
             return Err(format!("token audiences {meant} is invalid for the target audiences {asked}"));
         }
-        bound::check(state, &claims, jiff::Timestamp::now().as_second())?;
+        let now = jiff::Timestamp::now().as_second();
+        bound::check(state, &claims, now)?;
+        let is_stale = claims.kubernetes.warnafter.is_some_and(|after| after < now);
+        self.uses.count(if is_stale { Use::Stale } else { Use::Valid });
         Ok(Some(Reviewed { user: Arc::new(claims.user()), audiences }))
     }
 

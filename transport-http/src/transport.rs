@@ -60,6 +60,7 @@ pub struct Transport {
     pub(crate) forker: Option<Arc<dyn forks::Forker>>,
     pub(crate) components: Option<Components>,
     pub(crate) images: Option<Arc<dyn crate::effects::Images>>,
+    pub(crate) speakers: holdfast_outbound::conversion::Speakers,
     pub(crate) checks: Arc<[Arc<dyn HealthCheck>]>,
     /// The forks in memory, of this server and of them.
     pub(crate) live: Arc<forks::live::Live>,

@@ -7,6 +7,8 @@ use serde_json::Value;
 pub struct Call {
     pub configuration: String,
     pub webhook: String,
+    /// Which half of admission calls.
+    pub is_validating: bool,
     /// The webhook's `clientConfig`.
     pub client: Value,
     pub timeout_seconds: u64,

@@ -22,6 +22,9 @@ pub struct Configuration {
     pub event_limits: Vec<EventLimit>,
     pub pod_security: PodSecurity,
     pub image_policy: Option<ImagePolicy>,
+    /// The files that say who speaks to webhooks.
+    pub mutating_users: Option<String>,
+    pub validating_users: Option<String>,
     /// Node selectors by namespace, and the cluster's own.
     pub node_selectors: Map<String, Value>,
     /// The cluster's default tolerations, and those that it allows.

@@ -2,6 +2,7 @@
 
 use super::keys::{Verifying, signing_key};
 use super::proved;
+use super::uses::{Use, Uses};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_core::authz::{User, service_account_user};
@@ -40,7 +41,7 @@ pub fn sign(pem: &str, claims: &Value) -> Result<String, String> {
 }
 
 /// The user of such a token, if its Secret has it and its account is the one that it was made for.
-pub(super) fn verify(keys: &[Verifying], state: &State, token: &str) -> Result<User, String> {
+pub(super) fn verify(keys: &[Verifying], state: &State, token: &str, uses: &Uses) -> Result<User, String> {
     let Claims { sub, namespace, secret: name, account, uid } = proved::<Claims>(keys, token)?;
     for (claim, value) in [
         ("sub", &sub),
@@ -75,12 +76,19 @@ pub(super) fn verify(keys: &[Verifying], state: &State, token: &str) -> Result<U
     if current != uid {
         return Err(format!("service account UID ({current}) does not match claim ({uid})"));
     }
+    let mut of_account = found["secrets"].as_array().into_iter().flatten();
+    let is_automatic = of_account.any(|secret| secret["name"] == name.as_str());
     if !secret["metadata"]["labels"][INVALID_SINCE].is_null() {
+        if is_automatic {
+            uses.count(Use::InvalidLegacyAuto);
+        }
         return Err(format!(
             "the token in secret {namespace}/{name} for service account {namespace}/{account} has been marked invalid. Use \
              tokens from the TokenRequest API or manually created secret-based tokens, or remove the '{INVALID_SINCE}' label \
              from the secret to temporarily allow use of this token"
         ));
     }
+    uses.count(if is_automatic { Use::LegacyAuto } else { Use::LegacyManual });
+    uses.count(Use::Legacy);
     Ok(User::service_account(&namespace, &account, &uid))
 }

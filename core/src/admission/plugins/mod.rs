@@ -21,6 +21,7 @@ mod quota;
 mod runtime_class;
 mod service_account;
 mod small;
+mod speakers;
 mod storage;
 mod tolerations;
 mod topology;
@@ -140,9 +141,9 @@ pub static PLUGINS: &[Plugin] = &[
     Plugin::off("DenyServiceExternalIPs").validate(network::deny_external_addresses),
     Plugin::on("PodTopologyLabels").mutate(topology::labels),
     Plugin::on("MutatingAdmissionPolicy").mutate(policies::mutate),
-    Plugin::on("MutatingAdmissionWebhook").mutate(webhooks::mutate),
+    Plugin::on("MutatingAdmissionWebhook").mutate(webhooks::mutate).configured(speakers::configure_mutating),
     Plugin::on("ValidatingAdmissionPolicy").validate(policies::validate),
-    Plugin::on("ValidatingAdmissionWebhook").validate(webhooks::validate),
+    Plugin::on("ValidatingAdmissionWebhook").validate(webhooks::validate).configured(speakers::configure_validating),
     Plugin::on("ResourceQuota").validate(quota::validate).configured(quota::configure),
     Plugin::off("AlwaysDeny").mutate(small::deny).validate(small::deny),
 ];

@@ -65,6 +65,7 @@ pub(super) fn call(
     Ok(Call {
         configuration: configuration.to_owned(),
         webhook: webhook.name.clone(),
+        is_validating: attributes.is_validating,
         client: webhook.client.clone(),
         timeout_seconds: webhook.timeout_seconds,
         review,

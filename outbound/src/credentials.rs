@@ -1,0 +1,232 @@
+//! What the users of a kubeconfig show to servers, and which of them a server is for.
+
+use crate::connect::Identity;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The port that a server has which names none.
+const PORT: &str = "443";
+/// Of a user's other attributes: they stand behind it.
+const EXTRA: &str = "impersonate-extra-";
+
+/// What one user shows.
+#[derive(Default)]
+pub struct Credentials {
+    pub(crate) identity: Option<Arc<Identity>>,
+    headers: HeaderMap,
+    /// Read again for each call: whoever keeps it may put another token there.
+    token_file: Option<PathBuf>,
+}
+
+impl Credentials {
+    /// Those of a kubeconfig's user; its files stand beside the kubeconfig.
+    pub(crate) fn of(user: &Value, folder: &Path) -> Result<Credentials, String> {
+        let text = |field: &str| user[field].as_str().filter(|text| !text.is_empty());
+        if let Some(field) = ["exec", "auth-provider"].into_iter().find(|field| !user[*field].is_null()) {
+            return Err(format!("a user with {field} cannot be used here: give it a token or a certificate"));
+        }
+        let identity = match (pem(user, "client-certificate", folder)?, pem(user, "client-key", folder)?) {
+            (Some(certificate), Some(key)) => Some(Arc::new(Identity::from_pem(&certificate, &key)?)),
+            (None, None) => None,
+            _ => return Err("client-certificate and client-key must be given together".into()),
+        };
+        let mut headers = HeaderMap::new();
+        if let Some(token) = text("token") {
+            headers.insert(AUTHORIZATION, bearer(token)?);
+        } else if let Some(name) = text("username") {
+            let both = STANDARD.encode(format!("{name}:{}", text("password").unwrap_or_default()));
+            headers.insert(AUTHORIZATION, secret(&format!("Basic {both}"))?);
+        }
+        impersonate(user, &mut headers)?;
+        Ok(Credentials { identity, headers, token_file: text("tokenFile").map(|file| folder.join(file)) })
+    }
+
+    /// Puts them on a request.
+    pub(crate) fn show(&self, headers: &mut HeaderMap) -> Result<(), String> {
+        headers.extend(self.headers.clone());
+        if let Some(file) = &self.token_file {
+            let token = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+            headers.insert(AUTHORIZATION, bearer(token.trim())?);
+        }
+        Ok(())
+    }
+}
+
+/// The users of a kubeconfig, by the servers that they are named after.
+pub struct Users {
+    named: HashMap<String, Arc<Credentials>>,
+    /// The user of the current context, for all other servers.
+    current: Option<Arc<Credentials>>,
+}
+
+impl Users {
+    pub fn from_file(file: &Path) -> Result<Users, String> {
+        let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let document: Value = serde_yaml_ng::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))?;
+        Users::of(&document, file.parent().unwrap_or(Path::new(""))).map_err(|why| format!("{}: {why}", file.display()))
+    }
+
+    fn of(document: &Value, folder: &Path) -> Result<Users, String> {
+        let mut named = HashMap::new();
+        for entry in document["users"].as_array().into_iter().flatten() {
+            let name = entry["name"].as_str().unwrap_or_default();
+            let credentials = Credentials::of(&entry["user"], folder).map_err(|why| format!("user {name:?}: {why}"))?;
+            named.insert(name.to_owned(), Arc::new(credentials));
+        }
+        let current = match document["current-context"].as_str().unwrap_or_default() {
+            "" => None,
+            context => {
+                let user = self::named(document, "contexts", "context", context)?["user"].as_str().unwrap_or_default();
+                named.get(user).cloned()
+            }
+        };
+        Ok(Users { named, current })
+    }
+
+    /// Who speaks to a server: a user of its very name, then one of a pattern for names that end like it, both with the
+    /// port and, where it is the usual one, without; then the user `*`, and the one of the current context.
+    pub fn speaking_to(&self, host: &str, port: u16) -> Option<&Arc<Credentials>> {
+        let port = port.to_string();
+        let with_port = format!("{host}:{port}");
+        let targets = [Some(with_port.as_str()), (port == PORT).then(|| host.trim_matches(['[', ']']))];
+        let found = targets.into_iter().flatten().find_map(|target| self.matching(target));
+        found.or_else(|| self.named.get("*")).or(self.current.as_ref())
+    }
+
+    fn matching(&self, target: &str) -> Option<&Arc<Credentials>> {
+        let mut dots = target.match_indices('.').map(|(at, _)| at);
+        self.named.get(target).or_else(|| dots.find_map(|at| self.named.get(&format!("*{}", &target[at..]))))
+    }
+}
+
+/// Whom a user speaks for.
+fn impersonate(user: &Value, headers: &mut HeaderMap) -> Result<(), String> {
+    let mut say = |name: HeaderName, value: &Value| {
+        let Some(value) = value.as_str().filter(|value| !value.is_empty()) else { return Ok(()) };
+        let value = HeaderValue::from_str(value).map_err(|_| format!("{value:?} is no value of a header"))?;
+        headers.append(name, value);
+        Ok::<(), String>(())
+    };
+    say(HeaderName::from_static("impersonate-user"), &user["as"])?;
+    say(HeaderName::from_static("impersonate-uid"), &user["as-uid"])?;
+    for group in user["as-groups"].as_array().into_iter().flatten() {
+        say(HeaderName::from_static("impersonate-group"), group)?;
+    }
+    for (key, values) in user["as-user-extra"].as_object().into_iter().flatten() {
+        let name = format!("{EXTRA}{}", key.to_ascii_lowercase());
+        let name: HeaderName = name.parse().map_err(|_| format!("{key:?} is no name of a header"))?;
+        for value in values.as_array().into_iter().flatten() {
+            say(name.clone(), value)?;
+        }
+    }
+    Ok(())
+}
+
+fn bearer(token: &str) -> Result<HeaderValue, String> {
+    secret(&format!("Bearer {token}"))
+}
+
+fn secret(text: &str) -> Result<HeaderValue, String> {
+    let mut value =
+        HeaderValue::from_str(text).map_err(|_| "the token has characters that no header has".to_owned())?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// An entry of one of a kubeconfig's lists.
+pub(crate) fn named<'a>(document: &'a Value, list: &str, field: &str, name: &str) -> Result<&'a Value, String> {
+    let entries = document[list].as_array().into_iter().flatten();
+    let found = entries.filter(|entry| entry["name"] == name).map(|entry| &entry[field]).next();
+    found.ok_or_else(|| format!("{field} {name:?} does not exist"))
+}
+
+/// What stands in a kubeconfig itself, or in a file that it names beside it.
+pub(crate) fn pem(value: &Value, field: &str, folder: &Path) -> Result<Option<Vec<u8>>, String> {
+    let text = |field: &str| value[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    if let Some(data) = text(&format!("{field}-data")) {
+        return STANDARD.decode(data).map(Some).map_err(|error| format!("{field}-data is not base64: {error}"));
+    }
+    let Some(file) = text(field) else { return Ok(None) };
+    let file = folder.join(file);
+    std::fs::read(&file).map(Some).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn shown(users: &Users, host: &str, port: u16) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        users.speaking_to(host, port)?.show(&mut headers).expect("headers");
+        let value = headers.get(AUTHORIZATION)?.to_str().expect("text");
+        Some(value.trim_start_matches("Bearer ").to_owned())
+    }
+
+    fn users(names: &[&str]) -> Value {
+        names.iter().map(|name| json!({"name": name, "user": {"token": name}})).collect()
+    }
+
+    #[test]
+    fn a_server_is_spoken_to_by_the_user_that_names_it_best() {
+        let all = ["h.a.svc", "h.a.svc:8443", "*.a.svc", "*.svc:8443", "*.b.svc:443", "*", "[::1]:1"];
+        let users = |names: &[&str]| Users::of(&json!({"users": users(names)}), Path::new("")).expect("users");
+        let known = users(&all);
+        for (host, port, expected) in [
+            ("h.a.svc", 443, "h.a.svc"),
+            ("h.a.svc", 8443, "h.a.svc:8443"),
+            ("h.a.svc", 9443, "*"),
+            ("other.a.svc", 443, "*.a.svc"),
+            ("other.a.svc", 8443, "*.svc:8443"),
+            ("h.b.svc", 443, "*.b.svc:443"),
+            ("svc", 443, "*"),
+            ("[::1]", 1, "[::1]:1"),
+        ] {
+            assert_eq!(shown(&known, host, port).as_deref(), Some(expected), "{host}:{port}");
+        }
+        assert_eq!(shown(&users(&all[..1]), "h.a.svc", 8443), None);
+    }
+
+    #[test]
+    fn the_current_context_speaks_to_all_others() {
+        let mut document = json!({
+            "users": users(&["a", "b.example"]),
+            "contexts": [{"name": "c", "context": {"user": "a"}}],
+            "current-context": "c",
+        });
+        let known = Users::of(&document, Path::new("")).expect("users");
+        assert_eq!(shown(&known, "h", 443).as_deref(), Some("a"));
+        assert_eq!(shown(&known, "b.example", 443).as_deref(), Some("b.example"));
+        document["current-context"] = "d".into();
+        assert_eq!(Users::of(&document, Path::new("")).err().as_deref(), Some("context \"d\" does not exist"));
+    }
+
+    #[test]
+    fn users_may_speak_for_others() {
+        let user = json!({
+            "username": "u", "password": "p", "as": "jane", "as-uid": "1", "as-groups": ["a", "b"],
+            "as-user-extra": {"Scopes": ["s"]},
+        });
+        let mut headers = HeaderMap::new();
+        Credentials::of(&user, Path::new("")).expect("credentials").show(&mut headers).expect("headers");
+        let all = |name: &str| headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect::<Vec<_>>();
+        assert_eq!(all("authorization"), ["Basic dTpw"]);
+        assert_eq!(all("impersonate-user"), ["jane"]);
+        assert_eq!(all("impersonate-uid"), ["1"]);
+        assert_eq!(all("impersonate-group"), ["a", "b"]);
+        assert_eq!(all("impersonate-extra-scopes"), ["s"]);
+        for (user, fault) in [
+            (json!({"exec": {}}), "a user with exec cannot be used here: give it a token or a certificate"),
+            (json!({"client-key-data": "YQ=="}), "client-certificate and client-key must be given together"),
+            (json!({"token": "a\nb"}), "the token has characters that no header has"),
+        ] {
+            assert_eq!(Credentials::of(&user, Path::new("")).err().as_deref(), Some(fault));
+        }
+    }
+}

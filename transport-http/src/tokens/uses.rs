@@ -1,0 +1,71 @@
+//! How often tokens of service accounts are used, by what they are, under Kubernetes' names.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A use of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    Valid,
+    /// It is good for longer than whoever uses it was told.
+    Stale,
+    /// Of a Secret.
+    Legacy,
+    /// Of a Secret that somebody made, or that clusters once made for every account.
+    LegacyManual,
+    LegacyAuto,
+    /// The same, marked as no longer good.
+    InvalidLegacyAuto,
+}
+
+/// Names and texts, in the order of the uses.
+const METRICS: [(&str, &str); 6] = [
+    ("valid_tokens", "Cumulative valid projected service account tokens used"),
+    ("stale_tokens", "Cumulative stale projected service account tokens used"),
+    ("legacy_tokens", "Cumulative legacy service account tokens used"),
+    ("legacy_manual_token_uses", "Cumulative manually created legacy tokens used"),
+    ("legacy_auto_token_uses", "Cumulative auto-generated legacy tokens used"),
+    ("invalid_legacy_auto_token_uses", "Cumulative invalid auto-generated legacy tokens used"),
+];
+
+#[derive(Default)]
+pub struct Uses([AtomicU64; METRICS.len()]);
+
+impl Uses {
+    pub(super) fn count(&self, one: Use) {
+        self.0[one as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// In Prometheus' form.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for ((name, help), count) in METRICS.iter().zip(&self.0) {
+            let (name, count) = (format!("serviceaccount_{name}_total"), count.load(Ordering::Relaxed));
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "# HELP {name} {help}.\n# TYPE {name} counter\n{name} {count}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_use_has_its_line() {
+        let uses = Uses::default();
+        uses.count(Use::Stale);
+        uses.count(Use::InvalidLegacyAuto);
+        uses.count(Use::InvalidLegacyAuto);
+        let text = uses.text();
+        for line in [
+            "serviceaccount_valid_tokens_total 0",
+            "serviceaccount_stale_tokens_total 1",
+            "# TYPE serviceaccount_legacy_tokens_total counter",
+            "serviceaccount_invalid_legacy_auto_token_uses_total 2",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        }
+    }
+}
