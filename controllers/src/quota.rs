@@ -41,7 +41,7 @@ impl Controller for ResourceQuotas {
     /// Those of which more than the number counts, whole; of all others the metadata is enough.
     fn resources(&self) -> Vec<Resource> {
         let quotas = ResourceQuota::resource();
-        let whole = registry().iter().filter(|(_, kind)| *kind.measure != NOTHING_BUT_ITS_NUMBER);
+        let whole = registry().iter().filter(|(_, kind)| !kind.measure.is_number_alone());
         let others = whole.map(|(_, kind)| resource_of(kind)).filter(|resource| resource != quotas);
         std::iter::once(quotas.clone()).chain(others).collect()
     }
@@ -180,7 +180,7 @@ impl Tally {
 
 /// The object, where more of it counts than that it is there.
 fn looked_at(counted: &Counted, object: &Object) -> Value {
-    if *counted.measure == NOTHING_BUT_ITS_NUMBER { Value::Null } else { object.document() }
+    if counted.measure.is_number_alone() { Value::Null } else { object.document() }
 }
 
 /// The first time at which an object that goes away should be gone.
@@ -194,6 +194,15 @@ mod tests {
     use super::*;
     use holdfast_world::Trial;
     use serde_json::json;
+
+    #[test]
+    fn most_kinds_are_looked_at_for_their_number_alone() {
+        let resources = ResourceQuotas::default().resources();
+        let mut names: Vec<String> = resources.iter().map(ToString::to_string).collect();
+        names.sort();
+        let whole = ["persistentvolumeclaims", "pods", "resourceclaims.resource.k8s.io", "resourcequotas", "services"];
+        assert_eq!(names, whole);
+    }
 
     fn quota(name: &str, spec: Value) -> Value {
         json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": spec})

@@ -244,6 +244,71 @@ async fn a_controller_manager_works_from_elsewhere() {
     cluster.await_count(MAPS, "owned", 0).await;
 }
 
+/// Every controller by its own account, the scheduler and nodes, each a process of its own.
+#[tokio::test]
+async fn nobody_from_elsewhere_is_refused_anything() {
+    let cluster = Cluster::start("--controllers=-*");
+    let start = |options: &[&str]| {
+        let mut command = Command::new(binary());
+        command.args(options).arg("--kubeconfig").arg(cluster.server.kubeconfig());
+        Manager(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs"))
+    };
+    let _manager = start(&["controller-manager", "--secure-port=0", "--use-service-account-credentials"]);
+    let _scheduler = start(&["scheduler", "--secure-port=0"]);
+    let _nodes = start(&["nodes", "--count=2"]);
+    let admin = &cluster.admin;
+    admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "shop"}})).await.expect(201);
+    let (labels, containers) = (json!({"app": "a"}), json!([{"name": "c", "image": "i"}]));
+    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": containers}});
+    let claim = json!({"metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let body = |name: &str, spec: Value| json!({"metadata": {"name": name}, "spec": spec});
+    let job = json!({"template": {"spec": {"restartPolicy": "Never", "containers": containers}}});
+    let selected = json!({"replicas": 2, "selector": {"matchLabels": labels}, "template": template});
+    let mut stateful = selected.clone();
+    stateful["serviceName"] = "db".into();
+    stateful["volumeClaimTemplates"] = json!([claim]);
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    for (path, object) in [
+        ("apis/apps/v1/namespaces/shop/deployments", body("web", selected)),
+        ("apis/apps/v1/namespaces/shop/statefulsets", body("db", stateful)),
+        ("apis/batch/v1/namespaces/shop/jobs", body("once", job.clone())),
+        (
+            "apis/batch/v1/namespaces/shop/cronjobs",
+            body("often", json!({"schedule": "* * * * *", "jobTemplate": {"spec": job}})),
+        ),
+        (
+            "apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers",
+            body("web", json!({"scaleTargetRef": target, "maxReplicas": 3})),
+        ),
+        (
+            "apis/policy/v1/namespaces/shop/poddisruptionbudgets",
+            body("web", json!({"minAvailable": 1, "selector": {"matchLabels": labels}})),
+        ),
+        ("api/v1/namespaces/shop/services", body("web", json!({"selector": labels, "ports": [{"port": 80}]}))),
+        ("api/v1/namespaces/shop/resourcequotas", body("q", json!({"hard": {"pods": "100"}}))),
+    ] {
+        admin.post(&format!("/{path}"), &object).await.expect(201);
+    }
+    let pods = "/api/v1/namespaces/shop/pods";
+    cluster.await_count(&format!("{pods}?fieldSelector=status.phase=Running"), "web-", 2).await;
+    cluster.await_count(&format!("{pods}?fieldSelector=status.phase=Succeeded"), "once-", 1).await;
+    cluster.await_count("/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices", "web-", 1).await;
+    cluster.await_count("/api/v1/namespaces/shop/persistentvolumeclaims", "data-db-0", 1).await;
+    admin.send(Method::DELETE, "/api/v1/namespaces/shop", &[], "").await.expect(200);
+    cluster.await_count("/api/v1/namespaces", "shop", 0).await;
+    // Who creates in a namespace that is going away is told so, and nothing else is refused.
+    let metrics = admin.get("/metrics").await.expect(200).text();
+    let is_meant = |line: &&str| {
+        line.starts_with("apiserver_request_total{")
+            && line.contains("code=\"403\"")
+            && !line.contains("verb=\"POST\"")
+            && !line.contains("resource=\"\"")
+    };
+    let refused: Vec<&str> = metrics.lines().filter(is_meant).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
 #[test]
 fn options_that_cannot_be_met_are_refused_by_name() {
     for (options, parts) in [

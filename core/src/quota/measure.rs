@@ -11,8 +11,8 @@ pub struct Measure {
     pub alias: Option<&'static str>,
     /// Which other names of resources it answers for.
     pub answers: fn(&str) -> bool,
-    /// What one object uses of those, at a time.
-    pub usage: fn(&Value, &str) -> Usage,
+    /// What one object uses of those, at a time; `None` where nothing but its number counts.
+    pub usage: Option<fn(&Value, &str) -> Usage>,
     /// Whether an object is within a scope.
     pub within: fn(&Value, &Selector) -> bool,
     /// What an object must say itself where a quota limits these names, in words.
@@ -25,27 +25,26 @@ pub struct Measure {
 pub const NOTHING_BUT_ITS_NUMBER: Measure = Measure {
     alias: None,
     answers: |_| false,
-    usage: |_, _| Usage::default(),
+    usage: None,
     within: |_, _| false,
     missing: |_, _| None,
     grows_through: &[],
 };
 
 /// A kind as quotas see it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Counted {
     name: std::borrow::Cow<'static, str>,
     group: std::borrow::Cow<'static, str>,
     pub measure: &'static Measure,
 }
 
-impl PartialEq for Measure {
-    fn eq(&self, other: &Measure) -> bool {
-        std::ptr::eq(self, other)
+impl Measure {
+    /// Whether it is enough to know how many objects there are.
+    pub fn is_number_alone(&self) -> bool {
+        self.usage.is_none()
     }
 }
-
-impl Eq for Measure {}
 
 impl Counted {
     pub const fn new(plural: &'static str, group: &'static str, measure: &'static Measure) -> Counted {
@@ -79,7 +78,7 @@ impl Counted {
     }
 
     pub fn usage(&self, object: &Value, now: &str) -> Usage {
-        let mut usage = (self.measure.usage)(object, now);
+        let mut usage = self.measure.usage.map_or_else(Usage::default, |usage| usage(object, now));
         usage.set(&self.count_name(), Amount::whole(1));
         if let Some(alias) = self.measure.alias {
             usage.set(alias, Amount::whole(1));

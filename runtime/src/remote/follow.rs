@@ -73,8 +73,8 @@ impl Follower {
             };
             if let Some(refusal) = failed {
                 from = from.filter(|_| refusal.code != 410);
-                if refusal.code == 404 && from.is_none() {
-                    // Nobody serves it: there are none.
+                if matches!(refusal.code, 404 | 405) && from.is_none() {
+                    // Nobody serves it, or it is only asked and never kept: there are none.
                     let none = News::Replaced { resource: self.resource.clone(), objects: Vec::new(), version: 0 };
                     if self.news.send(none).await.is_err() {
                         return;

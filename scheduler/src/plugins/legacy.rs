@@ -2,10 +2,10 @@
 
 use super::allocation::{Strategy, Weighted};
 use super::default_selector::{self, default_selector};
-use crate::object::pod::Template;
-use crate::object::{Key, Kind, Text};
 use crate::object::labels::Labels;
+use crate::object::pod::Template;
 use crate::object::selector::Selector;
+use crate::object::{Key, Kind, Text};
 use crate::plugin::{Check, Cycle, Filter, MAX_SCORE, Plugin, PreFilter, Score};
 use crate::snapshot::node_info::{NodeId, NodeInfo};
 use crate::status::Refusal;

@@ -1,8 +1,8 @@
 //! Nodes, as controllers look at them.
 
 use super::pod::Condition;
-use crate::{List, Shared, Time};
 use crate::object::or_default;
+use crate::{List, Shared, Time};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 

@@ -11,7 +11,7 @@ const MOST: i64 = 32;
 
 pub(super) const CLAIM: Measure = Measure {
     answers: |name| name.ends_with(DEVICES),
-    usage: |claim, _| usage(claim),
+    usage: Some(|claim, _| usage(claim)),
     grows_through: &[""],
     ..NOTHING_BUT_ITS_NUMBER
 };

@@ -21,7 +21,7 @@ pub(super) const SECRET: Measure = Measure { alias: Some("secrets"), ..NOTHING_B
 pub(super) const SERVICE: Measure = Measure {
     alias: Some("services"),
     answers: |name| matches!(name, "services.nodeports" | "services.loadbalancers"),
-    usage: service,
+    usage: Some(service),
     grows_through: &[""],
     ..NOTHING_BUT_ITS_NUMBER
 };
@@ -32,7 +32,7 @@ pub(super) const VOLUME_CLAIM: Measure = Measure {
         let of_class = name.split_once(OF_CLASS).map(|(_, rest)| rest);
         name == STORAGE || of_class.is_some_and(|rest| matches!(rest, STORAGE | CLAIMS))
     },
-    usage: |claim, _| volume_claim(claim),
+    usage: Some(|claim, _| volume_claim(claim)),
     within: claim_within,
     grows_through: &["", "status"],
     ..NOTHING_BUT_ITS_NUMBER

@@ -16,7 +16,7 @@ const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const MUST_BE_SAID: [&str; 6] = ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
 
 pub(in crate::kinds::core) const POD: Measure =
-    Measure { answers, usage, within, missing, grows_through: &["resize"], ..NOTHING_BUT_ITS_NUMBER };
+    Measure { answers, usage: Some(usage), within, missing, grows_through: &["resize"], ..NOTHING_BUT_ITS_NUMBER };
 
 fn answers(name: &str) -> bool {
     let requested = name.strip_prefix(REQUESTS);
