@@ -38,7 +38,7 @@ impl Extenders {
             }
             let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await;
             let body = body.map_err(|error| error.to_string())?.to_bytes();
-            serde_json::from_slice(&body).map_err(|error| error.to_string())
+            serde_json::from_slice(&body).map_err(|error| format!("answer of \"{url}\": {error}"))
         };
         let timeout = Duration::try_from_secs_f64(extender.http_timeout_seconds).unwrap_or_default();
         match tokio::time::timeout(timeout, call).await {

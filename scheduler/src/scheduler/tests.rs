@@ -267,6 +267,29 @@ fn victims_go_before_the_pod_that_matters_more_is_tried_again() {
 }
 
 #[test]
+fn pods_that_wait_are_counted_by_who_refused_them() {
+    let mut scene = Scene::new();
+    scene.node("n", "1");
+    scene.pod("large", asks("2"));
+    let mut gated = asks("1");
+    gated["schedulingGates"] = json!([{"name": "g.io/g"}]);
+    scene.pod("gated", gated);
+    scene.turn();
+    let counts = |scene: &Scene| -> Vec<String> {
+        scene.scheduler.refused().map(|(plugin, scheduler, pods)| format!("{plugin} {scheduler} {pods}")).collect()
+    };
+    assert_eq!(counts(&scene), ["NodeResourcesFit default-scheduler 1", "SchedulingGates default-scheduler 1"]);
+    let lengths = scene.scheduler.lengths();
+    assert_eq!((lengths.unschedulable, lengths.gated), (1, 1));
+    scene.done("patch pods/large/status");
+    scene.now += 2 * SECONDS;
+    scene.node("n", "4");
+    scene.pod("gated", asks("1"));
+    scene.turn();
+    assert_eq!(counts(&scene), ["NodeResourcesFit default-scheduler 0", "SchedulingGates default-scheduler 0"]);
+}
+
+#[test]
 fn a_victim_of_two_pods_is_deleted_once() {
     let mut scene = Scene::new();
     scene.node("n", "1");
