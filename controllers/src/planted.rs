@@ -64,10 +64,12 @@ pub enum Bug {
     VolumesStay,
     /// A quota never says what its limits are.
     LimitsForgotten,
+    /// An autoscaler makes as many pods as the load takes.
+    BoundsIgnored,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 29] = [
+    pub const ALL: [Bug; 30] = [
         Bug::KeepsTheWorst,
         Bug::CountsTheLeaving,
         Bug::UnreadyCountsAsAvailable,
@@ -97,6 +99,7 @@ impl Bug {
         Bug::ClaimsUnprotected,
         Bug::VolumesStay,
         Bug::LimitsForgotten,
+        Bug::BoundsIgnored,
     ];
 }
 

@@ -4,6 +4,7 @@ use super::Known;
 use super::limits::{Tolerance, limit};
 use super::metrics::{Fault, Scene, evaluate};
 use crate::answers::{Ask, Read, scale_path};
+use crate::planted::{Bug, planted};
 use crate::settings::AutoscalingSettings;
 use crate::subject::{Subject, count};
 use holdfast_world::views::{HorizontalPodAutoscaler, Pod};
@@ -261,7 +262,7 @@ impl Sync<'_> {
             limit(&self.autoscaler.view.spec, settings.down_window_seconds, &mut known.memory, current, size, self.now);
         self.set(ABLE, true, limited.stable.0, limited.stable.1);
         self.set(LIMITED, limited.is_limited, limited.limit.0, limited.limit.1);
-        (limited.size, reason)
+        (if planted(Bug::BoundsIgnored) { size } else { limited.size }, reason)
     }
 
     fn end(self, mut plan: Plan, sizes: Sizes) -> Plan {

@@ -133,7 +133,7 @@ pub fn pin(pod: &mut Value, node: &str) {
 
 /// The DaemonSets that a change of a node concerns: those that should run there and do not, or must not and do, and
 /// those that have a pod for a node that is gone. A taint that only new pods mind concerns nobody whose pod is ready, as
-/// in Kubernetes; one that is not ready is waited for no longer.
+/// in Kubernetes; an update waits no longer for one that is not ready.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     let (before, after) = (change.before::<Node>(), change.after::<Node>());
     let is_same = |before: Seen<'_, Node>, after: Seen<'_, Node>| {
@@ -151,7 +151,8 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
             None => all_ready.is_some(),
             Some(allowed) => match all_ready {
                 Some(all_ready) => {
-                    let waits = !allowed.should_run && !all_ready;
+                    let updates = set.status.updated_number_scheduled < set.status.desired_number_scheduled;
+                    let waits = updates && !allowed.should_run && !all_ready;
                     !allowed.may_stay || waits || set.status.number_misscheduled > 0
                 }
                 None => allowed.should_run,

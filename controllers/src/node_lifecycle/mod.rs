@@ -155,7 +155,10 @@ impl Controller for NodeLifecycle {
 impl NodeLifecycle {
     fn see_lease(&mut self, change: &Change) {
         let renewed = |side: Option<Seen<'_, Lease>>| side.and_then(|lease| lease.spec.renew_time);
-        if planted(Bug::LeasesIgnored) || &*change.key.namespace != LEASES || renewed(change.before()) == renewed(change.after()) {
+        if planted(Bug::LeasesIgnored)
+            || &*change.key.namespace != LEASES
+            || renewed(change.before()) == renewed(change.after())
+        {
             return;
         }
         if let Some(health) = self.health.get_mut(&Key::cluster(&change.key.name))

@@ -308,7 +308,13 @@ impl<'a> Attributes<'a> {
     }
 
     /// Writes the status of another object together with this one, as long as it is still the one that was seen.
-    pub(super) fn write_beside(&mut self, known: Known, key: Arc<str>, seen: &Entry, document: Value) -> Result<(), Stop> {
+    pub(super) fn write_beside(
+        &mut self,
+        known: Known,
+        key: Arc<str>,
+        seen: &Entry,
+        document: Value,
+    ) -> Result<(), Stop> {
         let Some(kind) = self.id_of(known) else { return Ok(()) };
         let write = Write::of_status(self.state, kind, key, seen, document, &self.stamp.rfc3339())?;
         self.admitted.besides.push(write);

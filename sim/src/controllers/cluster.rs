@@ -12,6 +12,8 @@ use std::sync::Arc;
 pub struct Cluster {
     pub trial: Trial,
     pub commands: u64,
+    /// What is told of the load, if anything is.
+    pub load: Option<i64>,
     objects: BTreeMap<String, BTreeMap<Key, Arc<Value>>>,
     /// Where each object is.
     places: BTreeMap<String, (String, Key)>,
@@ -34,7 +36,7 @@ impl Cluster {
         let mut trial = Trial::new();
         trial.take_changes();
         let (objects, places, unseen) = Default::default();
-        Cluster { trial, commands: 0, objects, places, unseen }
+        Cluster { trial, commands: 0, load: None, objects, places, unseen }
     }
 
     /// A request of a controller, or of somebody who may do everything.

@@ -2,6 +2,7 @@
 //! one kind in order and of several out of step, and their actions are carried out one at a time.
 
 use super::cluster::{Cluster, Event};
+use super::load;
 use crate::random::Dice;
 use bytes::Bytes;
 use holdfast_controllers::Settings;
@@ -73,7 +74,9 @@ impl Manager {
         let grace_seconds = nodes.monitor_grace_seconds;
         let mut driver = Driver::new();
         let mut actors = Vec::new();
-        for controller in holdfast_controllers::all(&Settings { nodes, host_path_provisioner: true, ..Settings::default() }) {
+        for controller in
+            holdfast_controllers::all(&Settings { nodes, host_path_provisioner: true, ..Settings::default() })
+        {
             actors.push(Actor::of(controller.as_ref()));
             driver.add(controller, WORKERS, BackOff::default());
         }
@@ -151,7 +154,7 @@ impl Manager {
             self.driver.done(member, key, outcome, time);
         } else if !plan.asks.is_empty() || !plan.reviews.is_empty() {
             for path in &plan.asks {
-                self.driver.answered(member, &key, path, cluster.trial.read(path));
+                self.driver.answered(member, &key, path, load::read(cluster, path));
             }
             for review in &plan.reviews {
                 let mut answer = review.clone();

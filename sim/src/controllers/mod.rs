@@ -4,11 +4,13 @@
 //! The manager hears of each change some time after it happened, of several kinds out of step. Its actions are carried
 //! out one at a time among everything else, some are refused, and what a dead one had under way may still happen before
 //! the next one looks. Half of the seeds are calm: nothing but controllers and evictions takes pods away there, so that
-//! a rollout must keep its bounds at every version. Some seeds have nodes that fall silent, some claims and volumes.
+//! a rollout must keep its bounds at every version. Some seeds have nodes that fall silent, some claims and volumes, some a
+//! load that an autoscaler follows.
 //! When everything has come to rest, the cluster is as people want it.
 
 mod cluster;
 mod kubelets;
+mod load;
 mod machine;
 mod manager;
 mod oracle;
@@ -81,6 +83,8 @@ struct Site {
     kubelets: Kubelets,
     /// Whether people make claims of volumes.
     claims: bool,
+    /// Whether there is a load that an autoscaler follows.
+    loaded: bool,
     calm: bool,
     /// Whether a controller may hear of a failure that was none.
     lossy: bool,
@@ -92,12 +96,12 @@ struct Site {
 impl Site {
     fn new(seed: u64, trace: bool) -> Site {
         let (calm, lossy) = (!seed.is_multiple_of(2), seed.is_multiple_of(4));
-        let (kubelets, claims) = (Kubelets::new(seed % 10 == 6), seed % 5 == 3);
+        let (kubelets, claims, loaded) = (Kubelets::new(seed % 10 == 6), seed % 5 == 3, seed % 7 == 5);
         let cluster = Cluster::new();
         let manager = Manager::new(&cluster.trial.state, cluster.trial.now(), kubelets.speak());
         let watch = Watch::new(calm, !lossy);
         let (dice, trace) = (Dice::new(seed), trace.then(Vec::new));
-        Site { seed, dice, cluster, manager, watch, kubelets, claims, calm, lossy, step: 0, deaths: 0, trace }
+        Site { seed, dice, cluster, manager, watch, kubelets, claims, loaded, calm, lossy, step: 0, deaths: 0, trace }
     }
 
     fn live(&mut self, steps: usize, only: Option<&[u32]>) -> Verdict {
@@ -106,6 +110,10 @@ impl Site {
         }
         if self.claims {
             self.cluster.trial.create(volumes::founded());
+        }
+        if self.loaded {
+            self.cluster.trial.create(people::workload("Deployment", load::SCALED, json!({"replicas": 2}), 0));
+            self.cluster.trial.create(load::autoscaler());
         }
         if self.kubelets.speak() {
             let metadata = json!({"name": "kube-node-lease"});
@@ -249,6 +257,12 @@ impl Site {
             self.note(|| told);
             return Ok(());
         }
+        if self.loaded && self.dice.chance(25) {
+            self.cluster.load = load::draw(&mut self.dice);
+            let load = self.cluster.load;
+            self.note(|| format!("the load is {load:?}"));
+            return Ok(());
+        }
         let deed = match self.claims && self.dice.chance(50) {
             true => volumes::draw(&self.cluster, &mut self.dice, self.step),
             false => people::draw(&self.cluster, &mut self.dice, self.seed, self.step, self.calm),
@@ -305,6 +319,9 @@ impl Site {
     fn rest(&mut self) -> Verdict {
         for deed in people::settle(&self.cluster) {
             self.done(deed)?;
+        }
+        if self.loaded {
+            self.cluster.load = self.cluster.load.or(Some(0));
         }
         let mut safe = Vec::new();
         if self.kubelets.speak() {

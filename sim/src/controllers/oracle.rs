@@ -4,6 +4,7 @@ use super::cluster::{
     Cluster, Event, controller, has_condition, has_finalizer, is_active, is_available, is_leaving, is_observed, items,
     name, number, ordinal, text, uid,
 };
+use super::load;
 use super::manager::Manager;
 use super::people::KEPT;
 use super::volumes;
@@ -46,6 +47,7 @@ impl Watch {
         match (event.plural.as_str(), after) {
             ("pods", _) => self.pod(cluster, before, after),
             ("deployments", Some(deployment)) => {
+                load::stays_within_bounds(deployment)?;
                 self.bound(deployment, bounds(deployment).1);
                 self.keeps_available(cluster, deployment)
             }

@@ -41,7 +41,7 @@ fn node(number: usize, tainted: bool) -> Value {
         "status": {"capacity": there, "allocatable": there}})
 }
 
-fn workload(kind: &str, name: &str, spec: Value, image: usize) -> Value {
+pub fn workload(kind: &str, name: &str, spec: Value, image: usize) -> Value {
     let mut object = json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
     object["spec"]["selector"] = json!({"matchLabels": {"app": name}});
     object["spec"]["template"] = json!({
@@ -263,7 +263,7 @@ pub fn settle(cluster: &Cluster) -> Vec<Deed> {
     for cron_job in cluster.all("cronjobs") {
         deeds.push(Deed::Act(Box::new(patch("cronjobs", cluster::name(cron_job), json!({"spec": {"suspend": true}})))));
     }
-    deeds.extend(volumes::waiting(cluster).map(|pod| Deed::Act(Box::new(deletion("pods", pod)))));
+    deeds.extend(volumes::users(cluster).map(|pod| Deed::Act(Box::new(deletion("pods", pod)))));
     match cluster.named("nodes", "n0") {
         None => deeds.push(Deed::Create(node(0, false))),
         Some(node) => {

@@ -4,6 +4,7 @@ use super::cluster::{
     self, Cluster, controller, has_condition, has_ended, image, is_active, is_available, is_leaving, is_observed,
     items, name, number, ordinal, text, uid,
 };
+use super::load;
 use super::manager::Manager;
 use super::oracle::node_of;
 use super::volumes;
@@ -36,6 +37,7 @@ pub fn check(cluster: &Cluster, manager: &mut Manager) -> Verdict {
     }
     endpoints(cluster)?;
     volumes::check(cluster)?;
+    load::check(cluster)?;
     quiet(cluster, manager)
 }
 

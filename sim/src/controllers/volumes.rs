@@ -27,9 +27,11 @@ pub fn draw(cluster: &Cluster, dice: &mut Dice, number: usize) -> Option<Deed> {
             let verb = Verb::Delete { uid: None, version: None, propagation: None, grace_seconds: None };
             Some(Deed::Act(Box::new(Action::new(&cluster::resource(CLAIMS), cluster::key(found), verb))))
         }
-        _ => Some(Deed::Create(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("{USES}{number}")},
+        _ => Some(Deed::Create(
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("{USES}{number}")},
             "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}],
-                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]}}))),
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]}}),
+        )),
     }
 }
 
@@ -45,10 +47,9 @@ pub fn are_bound(cluster: &Cluster, pod: &Value) -> bool {
     })
 }
 
-/// Pods that wait for a claim that goes away: nobody else ends their wait.
-pub fn waiting(cluster: &Cluster) -> impl Iterator<Item = &Value> {
-    let waits = |pod: &&Value| text(&pod["spec"]["nodeName"]).is_empty() && claims_of(pod).next().is_some();
-    cluster.all("pods").filter(waits)
+/// Pods that hold claims, also when they have ended, or wait for one that goes: nobody else takes them away.
+pub fn users(cluster: &Cluster) -> impl Iterator<Item = &Value> {
+    cluster.all("pods").filter(|pod| claims_of(pod).next().is_some())
 }
 
 /// A claim goes when no pod that runs has it, and its volume when the claim is gone.
@@ -61,8 +62,8 @@ pub fn gone(cluster: &Cluster, plural: &str, gone: &Value) -> Verdict {
         }
         CLAIMS => {
             let runs = |pod: &&Value| !text(&pod["spec"]["nodeName"]).is_empty() && !has_ended(pod);
-            let users = cluster.all("pods").filter(runs);
-            let user = users.into_iter().find(|pod| claims_of(pod).any(|claim| claim == name(gone)));
+            let has = |pod: &&Value| claims_of(pod).any(|claim| claim == name(gone));
+            let user = cluster.all("pods").filter(runs).find(has);
             ensure(user.is_none(), || format!("a claim goes that a pod has: {}", name(gone)))
         }
         _ => Ok(()),

@@ -182,6 +182,8 @@ pub struct DaemonSetSpec {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DaemonSetStatus {
+    pub desired_number_scheduled: i64,
+    pub updated_number_scheduled: i64,
     pub number_misscheduled: i64,
     pub observed_generation: i64,
     pub collision_count: Option<i64>,

@@ -1,0 +1,60 @@
+//! A Deployment that grows and shrinks with the load that its pods share, as far as metrics tell of it.
+
+use super::cluster::{self, Cluster, is_available, name, number};
+use crate::oracle::{Verdict, ensure};
+use crate::random::Dice;
+use holdfast_world::Refusal;
+use serde_json::{Value, json};
+
+pub const SCALED: &str = "h0";
+const METRICS: &str = "/apis/metrics.k8s.io/";
+/// What one pod is to bear, and how many there may be.
+const TARGET: i64 = 100;
+const MOST: i64 = 6;
+/// Any number of pods up to the most has the same whole share of the load.
+const UNIT: i64 = 60;
+const UNITS_MAX: usize = 14;
+
+/// Who scales it; the Deployment itself is like any other.
+pub fn autoscaler() -> Value {
+    let metric = json!({"type": "Resource", "resource": {"name": "cpu",
+        "target": {"type": "AverageValue", "averageValue": format!("{TARGET}m")}}});
+    json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": SCALED}, "spec": {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": SCALED},
+        "minReplicas": 1, "maxReplicas": MOST, "metrics": [metric]}})
+}
+
+/// Another load, or nobody who tells of it.
+pub fn draw(dice: &mut Dice) -> Option<i64> {
+    (!dice.chance(25)).then(|| UNIT * dice.below(UNITS_MAX) as i64)
+}
+
+/// What the server, or one behind it, answers to a GET.
+pub fn read(cluster: &Cluster, path: &str) -> Result<Value, Refusal> {
+    let Some(load) = cluster.load.filter(|_| path.starts_with(METRICS)) else { return cluster.trial.read(path) };
+    let is_scaled = |pod: &&Value| pod["metadata"]["labels"]["app"] == SCALED && is_available(pod);
+    let pods: Vec<&Value> = cluster.all("pods").filter(is_scaled).collect();
+    let share = format!("{}m", load / pods.len().max(1) as i64);
+    let item = |pod: &&Value| {
+        json!({"metadata": {"name": name(pod), "namespace": "default"}, "timestamp": cluster.trial.now(),
+            "window": "30s", "containers": [{"name": "c", "usage": {"cpu": share}}]})
+    };
+    Ok(json!({"items": pods.iter().map(item).collect::<Vec<_>>()}))
+}
+
+pub fn stays_within_bounds(deployment: &Value) -> Verdict {
+    let size = number(&deployment["spec"]["replicas"], 1);
+    let is_within = cluster::name(deployment) != SCALED || (1..=MOST).contains(&size);
+    ensure(is_within, || format!("an autoscaler goes beyond its bounds: {size}"))
+}
+
+/// At rest there are as many pods as the load takes, within a tenth.
+pub fn check(cluster: &Cluster) -> Verdict {
+    let (Some(deployment), Some(load)) = (cluster.named("deployments", SCALED), cluster.load) else { return Ok(()) };
+    let size = number(&deployment["spec"]["replicas"], 1);
+    let is_near = (10 * load - 10 * TARGET * size).abs() <= TARGET * size;
+    let wanted = ((load + TARGET - 1) / TARGET).clamp(1, MOST);
+    ensure(is_near || size == wanted, || {
+        format!("an autoscaler leaves {size} pods, not {wanted}, to a load of {load}m")
+    })
+}
