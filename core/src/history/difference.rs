@@ -281,7 +281,7 @@ pub(super) mod tests {
             (
                 containers(json!([{"image": "x"}])),
                 containers(json!([{"image": "y"}])),
-                vec!["~ spec.containers[0].image \"x\" \"y\""],
+                vec!["~ spec.containers[name=].image \"x\" \"y\""],
             ),
             // A set, by value; an atomic list, by position.
             (

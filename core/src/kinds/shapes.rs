@@ -487,6 +487,12 @@ mod tests {
             (webhook_url, "http://example.com", "f: Invalid value: \"http\": 'https' is the only allowed URL scheme"),
             (webhook_url, "https://", "f: Invalid value: \"\": host must be specified; desired format: https://host"),
             (webhook_url, "https://me@h", "f: Invalid value: \"me\": user information is not permitted in the URL"),
+            (webhook_url, "A b/c", "f: Invalid value: \"\": 'https' is the only allowed URL scheme"),
+            (
+                webhook_url,
+                "https://a b/c",
+                "f: Required value: url must be a valid URL: parse \"https://a b/c\": invalid",
+            ),
             (webhook_url, "https://h#f", "f: Invalid value: \"f\": fragments are not permitted in the URL"),
             (webhook_url, "https://h?a=b", "f: Invalid value: \"a=b\": query parameters are not permitted in the URL"),
         ];

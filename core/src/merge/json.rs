@@ -145,7 +145,8 @@ fn fault_of(document: &Value, item: &Value) -> Option<Fault> {
             match holder(from) {
                 None => return no_path(format!("missing from path: {from}")),
                 Some(Value::Array(items)) if document.pointer(from).is_none() => {
-                    let at = if name == "move" { format!("path: '{}'", last_step(from)) } else { format!("from: '{from}'") };
+                    let at =
+                        if name == "move" { format!("path: '{}'", last_step(from)) } else { format!("from: '{from}'") };
                     format!("error in {name} for {at}: {}", no_place(items, from, false)?)
                 }
                 Some(_) if name == "move" && document.pointer(from).is_none() => {

@@ -71,13 +71,7 @@ impl Context<'_> {
     }
 
     /// The same for a body of another kind than the path's (`Scale`, `Eviction`).
-    pub(super) fn decode_as(
-        &self,
-        group: &str,
-        version: &str,
-        kind: &str,
-        layout: Layout,
-    ) -> Result<Value, Refusal> {
+    pub(super) fn decode_as(&self, group: &str, version: &str, kind: &str, layout: Layout) -> Result<Value, Refusal> {
         let body = &self.request.body;
         let decoded = match body.format {
             Format::Json => decode::json(&body.bytes),

@@ -306,7 +306,12 @@ mod tests {
                         "target": {"type": "Utilization", "averageUtilization": 1}}}),
                     &of(metric, ".containerResource.container: Required value: must specify a container"),
                 ),
-                ("/spec/behavior/scaleUp/policies", json!([]), ""),
+                (
+                    "/spec/behavior/scaleUp/policies",
+                    json!([]),
+                    "spec.behavior.scaleUp.policies: Required value: must specify at least one Policy",
+                ),
+                ("/spec/behavior/scaleUp/policies", Value::Null, ""),
                 (
                     "/spec/behavior/scaleUp/policies/0/periodSeconds",
                     json!(1801),

@@ -73,7 +73,8 @@ mod tests {
         let mut namespace = json!({ "metadata": { "name": "a" }, "status": { "phase": "Terminating" } });
         prepare_create(&mut namespace);
         let expected = json!({
-            "metadata": { "name": "a" }, "spec": { "finalizers": ["kubernetes"] }, "status": { "phase": "Active" },
+            "metadata": { "name": "a", "labels": { "kubernetes.io/metadata.name": "a" } },
+            "spec": { "finalizers": ["kubernetes"] }, "status": { "phase": "Active" },
         });
         assert_eq!(namespace, expected);
     }

@@ -322,6 +322,7 @@ mod tests {
             &[
                 ("/capacity", json!("2Gi"), ""),
                 ("/storageClassName", json!("b"), "storageClassName: Invalid value: \"b\": field is immutable"),
+                ("/storageClassName", Value::Null, "storageClassName: Invalid value: \"\": a lowercase RFC 1123"),
                 ("/nodeTopology", json!({"matchLabels": {"a": "b"}}), "nodeTopology: Invalid value: {\"matchLabels\""),
             ],
         );

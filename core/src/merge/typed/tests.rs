@@ -137,8 +137,6 @@ fn faults_name_their_paths() {
             ".data.a: expected string, got &value.valueUnstructured{Value:1}",
             ".metadata.finalizers: element 0: associative list without keys has an element that's a map type",
             ".metadata.labels: expected map, got &{x}",
-            ".spec.containers: element 0: associative list with keys has an element that omits key field \"name\" \
-             (and doesn't have default value)",
             ".spec.containers: duplicate entries for key [name=\"a\"]",
             ".spec.containers[name=\"b\"].ports[containerPort=1,protocol=\"TCP\"].x: field not declared in schema",
             ".spec.foo: field not declared in schema",
