@@ -4,6 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_scheduler::configuration::extender::{Extender, Tls};
 use http::{Method, Request, Uri};
+use http_body_util::{BodyExt, Limited};
 use kube::{Client, Config};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -12,6 +13,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
+
+/// The largest answer that is read: some thousands of nodes, whole.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// The clients of extenders, made when they are first called.
 #[derive(Default)]
@@ -32,8 +36,9 @@ impl Extenders {
                 let code = response.status().as_u16();
                 return Err(format!("failed {verb} with extender at URL {}, code {code}", extender.url_prefix));
             }
-            let body = response.into_body().collect_bytes().await.map_err(|error| error.to_string())?;
-            serde_json::from_slice(&body).map_err(|error| error.to_string())
+            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+            serde_json::from_slice(&body.map_err(|error| error.to_string())?.to_bytes())
+                .map_err(|error| error.to_string())
         };
         let timeout = Duration::try_from_secs_f64(extender.http_timeout_seconds).unwrap_or_default();
         match tokio::time::timeout(timeout, call).await {
