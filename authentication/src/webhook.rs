@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -19,6 +20,9 @@ const TRIES_MAX: u32 = 5;
 const WAIT: Duration = Duration::from_millis(500);
 const WAIT_FACTOR: f64 = 1.5;
 const WAIT_JITTER: f64 = 0.2;
+/// How many tokens it is asked about at a time. The others wait, no longer than for an answer: strangers decide how many
+/// there are.
+const ASKED_MAX: usize = 256;
 
 /// How long an API server's answer is good.
 const DELEGATED: Duration = Duration::from_secs(10);
@@ -61,6 +65,7 @@ pub struct Webhook {
     version: Version,
     cache_time: Duration,
     answers: Cache<[u8; 32], Option<Reviewed>>,
+    room: Semaphore,
 }
 
 impl Webhook {
@@ -76,7 +81,7 @@ impl Webhook {
         // It is asked again here.
         config.default_retry = false;
         let api = Api::new(kube::Client::try_from(config)?).patient(ANSWER_MAX);
-        Ok(Webhook { api, path, version, cache_time, answers: Cache::default() })
+        Ok(Webhook { api, path, version, cache_time, answers: Cache::default(), room: Semaphore::new(ASKED_MAX) })
     }
 
     /// Another API server, asked as servers beside it ask it about tokens.
@@ -87,7 +92,14 @@ impl Webhook {
 
     async fn ask(&self, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
         let key = key(token, audiences);
-        if let Some(answer) = self.answers.get(&key, Instant::now()) {
+        let known = || self.answers.get(&key, Instant::now());
+        if let Some(answer) = known() {
+            return Ok(answer);
+        }
+        let room = tokio::time::timeout(ANSWER_MAX, self.room.acquire()).await;
+        let Ok(Ok(_room)) = room else { return Err("too many tokens wait for the webhook".into()) };
+        // Somebody else may have asked meanwhile.
+        if let Some(answer) = known() {
             return Ok(answer);
         }
         let mut review = json!({

@@ -131,15 +131,12 @@ impl Told {
     }
 
     fn apply(&self, behaviour: &mut Behaviour, container: &str) {
-        let (all, own): (Vec<_>, Vec<_>) = self.0.iter().partition(|(name, _)| !name.contains('.'));
-        for (name, value) in all {
-            behaviour.tell(name, value);
-        }
-        for (name, value) in own {
-            if let Some((base, of)) = name.split_once('.')
-                && of == container
-            {
-                behaviour.tell(base, value);
+        // Looked up by name: a pod may have thousands of annotations, and of containers.
+        for name in NAMES {
+            let own = self.0.get(&format!("{name}.{container}"));
+            // What is told of the container alone counts most.
+            for value in self.0.get(*name).into_iter().chain(own) {
+                behaviour.tell(name, value);
             }
         }
     }

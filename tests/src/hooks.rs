@@ -27,6 +27,9 @@ struct Shared {
     /// By path; with how often each was asked.
     behaviour: BTreeMap<String, (Value, usize)>,
     calls: Vec<Value>,
+    /// Those that are answered late.
+    waiting: usize,
+    most_waiting: usize,
 }
 
 /// Running webhooks. Dropping them ends them.
@@ -64,6 +67,11 @@ impl Hooks {
     pub fn behave(&self, path: &str, behaviour: Value) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.behaviour.insert(path.to_owned(), (behaviour, 0));
+    }
+
+    /// How many waited at once for an answer that came late.
+    pub fn most_waiting(&self) -> usize {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).most_waiting
     }
 
     /// What was asked since the last time, in order: `{path, query, authorization, body}`.
@@ -128,7 +136,14 @@ async fn answer(
     };
     let Some(behaviour) = behaviour else { return Ok(response(404, "404 page not found".into())) };
     if let Some(seconds) = behaviour["delay"].as_f64() {
+        let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
+        {
+            let mut shared = lock();
+            shared.waiting += 1;
+            shared.most_waiting = shared.most_waiting.max(shared.waiting);
+        }
         tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+        lock().waiting -= 1;
     }
     let code = behaviour["http"].as_u64().unwrap_or(200) as u16;
     let content_type = behaviour["contentType"].as_str().unwrap_or("application/json");

@@ -15,6 +15,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
 
 const WHO: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
@@ -127,6 +128,36 @@ async fn holders_of_bootstrap_tokens_may_join() {
     }
     admin.send(Method::DELETE, &format!("{SECRETS}/bootstrap-token-aaaaa1"), &[], "").await.expect(200);
     assert_eq!(who(&wire, "aaaaa1.0123456789abcdef").await, Err(401), "its Secret is gone");
+}
+
+/// Anybody may send tokens that nobody knows, and the server that is asked about them is not flooded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_ask_the_webhook_for_tokens_about_few_at_a_time() {
+    let (folder, hooks) = (Folder::new(), Hooks::start().await);
+    let answer = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
+        "status": {"authenticated": false}});
+    hooks.behave("/tokens", json!({"delay": 2, "raw": answer.to_string()}));
+    let of = |wanted: &str| hooks.names.iter().find(|(name, _)| *name == wanted).map(|(_, is)| is.clone()).unwrap();
+    let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "h", "cluster": {"server": format!("https://{}/tokens", of("<hook>")),
+            "certificate-authority-data": of("<ca>")}}],
+        "contexts": [{"name": "c", "context": {"cluster": "h"}}]});
+    let config = folder.join("config");
+    std::fs::write(&config, kubeconfig.to_string()).unwrap();
+    let option = format!("--authentication-token-webhook-config-file={}", config.display());
+    let server = Server::start(&folder.join("data"), &["--controllers=-*", &option]);
+    let mut all = JoinSet::new();
+    for connection in 0..2 {
+        let wire = Wire::anonymous(&server);
+        for token in 0..200 {
+            let wire = wire.clone().with_token(&format!("{connection}-{token}"));
+            all.spawn(async move { wire.get("/api").await.code });
+        }
+    }
+    assert!(all.join_all().await.into_iter().all(|code| code == 401));
+    let most = hooks.most_waiting();
+    assert!((1..=256).contains(&most), "{most} at once");
+    server.stop();
 }
 
 #[tokio::test]

@@ -146,15 +146,24 @@ fn message(piece: Bytes, binary: bool) -> Message {
 
 /// Takes the token out of the offered protocols, as if it had come in its own header.
 pub fn take_token(headers: &mut HeaderMap) -> Result<(), Refusal> {
+    if !protocols(headers).any(|protocol| protocol.starts_with(BEARER)) {
+        return Ok(());
+    }
+    let token = protocols(headers).find_map(|protocol| protocol.strip_prefix(BEARER)).map(str::to_owned);
+    let others = protocols(headers).filter(|protocol| !protocol.starts_with(BEARER)).collect::<Vec<_>>().join(", ");
+    // Nobody else sees it: neither whoever is answered nor another server that the request is sent on to.
+    let others = HeaderValue::from_str(&others).ok().filter(|others| !others.is_empty());
+    headers.remove(PROTOCOL);
+    let is_answerable = others.is_some();
+    others.map(|others| headers.insert(PROTOCOL, others));
     if !is_upgrade(headers) || headers.contains_key(AUTHORIZATION) {
         return Ok(());
     }
-    let Some(token) = protocols(headers).find_map(|protocol| protocol.strip_prefix(BEARER)) else { return Ok(()) };
-    // An answer must name a protocol, and a token must not be repeated in one.
-    if !protocols(headers).any(|protocol| !protocol.starts_with(BEARER)) {
+    // An answer must name a protocol.
+    if !is_answerable {
         return Err(Refusal::Unauthorized);
     }
-    let token = URL_SAFE_NO_PAD.decode(token).ok().and_then(|token| String::from_utf8(token).ok());
+    let token = token.and_then(|token| String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok());
     let header = token.and_then(|token| HeaderValue::from_str(&format!("Bearer {token}")).ok());
     headers.insert(AUTHORIZATION, header.ok_or(Refusal::Unauthorized)?);
     Ok(())
@@ -186,6 +195,32 @@ fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[test]
+    fn the_token_is_taken_out_of_the_protocols() {
+        const TOKEN: &str = "base64url.bearer.authorization.k8s.io.dG9r";
+        let with = |lines: &[(&'static str, &str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in lines {
+                headers.append(*name, HeaderValue::from_str(value).expect("a value"));
+            }
+            let taken = take_token(&mut headers).is_ok();
+            let left = |name: HeaderName| headers.get(name).map(|value| value.to_str().expect("text").to_owned());
+            (taken, left(PROTOCOL), left(AUTHORIZATION))
+        };
+        let text = |text: &str| Some(text.to_owned());
+        let upgrade = [("upgrade", "websocket"), ("connection", "upgrade")];
+        let offered = format!("a, {TOKEN}, b");
+        let asked = |more: &[(&'static str, &str)]| with(&[&upgrade[..], more].concat());
+        assert_eq!(asked(&[("sec-websocket-protocol", &offered)]), (true, text("a, b"), text("Bearer tok")));
+        let lines = [("sec-websocket-protocol", "a"), ("sec-websocket-protocol", TOKEN)];
+        assert_eq!(asked(&lines), (true, text("a"), text("Bearer tok")));
+        let other = [("authorization", "Bearer other"), ("sec-websocket-protocol", TOKEN)];
+        assert_eq!(asked(&other), (true, None, text("Bearer other")));
+        assert_eq!(asked(&[("sec-websocket-protocol", TOKEN)]), (false, None, None));
+        assert_eq!(with(&[("sec-websocket-protocol", TOKEN)]), (true, None, None), "no WebSocket");
+        assert_eq!(asked(&[("sec-websocket-protocol", "a")]), (true, text("a"), None));
+    }
 
     fn headers(protocols: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();

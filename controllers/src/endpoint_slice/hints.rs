@@ -27,6 +27,9 @@ fn is_shared(service: &Object) -> bool {
     matches!(mode, Some("Auto" | "auto"))
 }
 
+/// So many billionths of processors no node has.
+const PROCESSORS_MAX: i128 = 1 << 60;
+
 /// A node that comes, goes or changes moves the shares of all zones.
 pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     let [before, after] = [change.before::<Node>(), change.after::<Node>()].map(|node| node.and_then(processors));
@@ -42,7 +45,8 @@ fn processors(node: Seen<'_, Node>) -> Option<(Option<String>, i128)> {
         return None;
     }
     let amount = node.view.status.allocatable.get("cpu").and_then(|text| quantity::nanos(text)).unwrap_or(0);
-    Some((node.meta().label(ZONE).map(str::to_owned), amount))
+    // A node says what it likes, and the shares of all are computed with it.
+    Some((node.meta().label(ZONE).map(str::to_owned), amount.min(PROCESSORS_MAX)))
 }
 
 /// Gives all endpoints of a family the hints that they should have; slices that only lack those are written too.

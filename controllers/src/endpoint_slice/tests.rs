@@ -172,6 +172,10 @@ fn who_should_use_which() {
         trial.take_notes(),
         ["Normal TopologyAwareHintsEnabled Topology Aware Hints has been enabled, addressType: IPv4"]
     );
+    // A node that tells of more processors than can be computed with stops nobody.
+    trial.patch_status("nodes", "n1", json!({"allocatable": {"cpu": format!("{}n", i128::MAX)}}));
+    trial.run();
+    assert_eq!(trial.take_notes(), [warning.replace("(3 endpoints", "(4 endpoints")]);
 }
 
 #[test]
