@@ -1,6 +1,8 @@
 //! A server that a kubeconfig names, and what is shown to it: how options and configuration files tell of webhooks.
 
-use crate::connect::{Connector, Identity};
+use crate::connect::Connector;
+use crate::identity::Identity;
+use crate::trace::Calling;
 use crate::{BoxError, OutBody, OutboundError, TlsTrust, WEBHOOK_BYTES_MAX, collect, words};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -96,9 +98,11 @@ impl Posting {
             retry_after: None,
         };
         let call = async {
-            let request = self.request(&url, body).map_err(unsaid)?;
+            let mut request = self.request(&url, body).map_err(unsaid)?;
+            let mut calling = Calling::begin(&mut request);
             let response = self.client.request(request).await.map_err(words::of_client).map_err(unsaid)?;
             let (parts, body) = response.into_parts();
+            crate::followed(&mut calling, parts.status);
             let body = collect(body, WEBHOOK_BYTES_MAX).await.map_err(unsaid)?;
             if parts.status.is_success() {
                 return Ok(body);
