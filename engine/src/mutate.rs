@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::planted::{Bug, planted};
 use crate::turns::Turn;
 use crate::writer::{Contested, Rejection};
+use futures_util::future::join_all;
 use holdfast_core::Refusal;
 use holdfast_core::admission::{Call, Told};
 use holdfast_core::authz::Consulted;
@@ -355,16 +356,16 @@ impl Engine {
             return calls.into_iter().map(|call| (call, none())).collect();
         };
         let ticks = self.settings().ticks;
-        let mut asked = tokio::task::JoinSet::new();
-        for call in calls {
-            let outside = outside.clone();
-            asked.spawn(async move {
+        // In this task, which knows what the calls are made for.
+        let asked = calls.into_iter().map(|call| {
+            let outside = &outside;
+            async move {
                 let began = ticks();
                 let answer = outside.review(&call).await;
                 (call, Reviewed { answer, nanos: ticks().saturating_sub(began) })
-            });
-        }
-        asked.join_all().await
+            }
+        });
+        join_all(asked).await
     }
 
     /// Has authorization webhooks answer questions.

@@ -1,18 +1,14 @@
 //! Connections: a name or an address dialled, and TLS spoken over it.
 
+use crate::identity::Identity;
 use crate::trust::{ServerVerifier, TlsTrust};
 use crate::{Resolver, words};
 use holdfast_engine::Engine;
-use holdfast_tls::keys;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::sign::SingleCertAndKey;
-use std::fmt;
-use std::hash::{Hash, Hasher};
+use rustls::pki_types::ServerName;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,40 +24,6 @@ const DIAL_MAX: Duration = Duration::from_secs(30);
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// How much may be on the way to a server of this process, or back.
 const INSIDE_BYTES: usize = 64 << 10;
-
-/// How we prove who we are.
-pub struct Identity(Arc<SingleCertAndKey>);
-
-/// One that was read once is the same wherever it is shown.
-impl PartialEq for Identity {
-    fn eq(&self, other: &Identity) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for Identity {}
-
-impl Hash for Identity {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.0).hash(state);
-    }
-}
-
-impl fmt::Debug for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Identity")
-    }
-}
-
-impl Identity {
-    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Identity, String> {
-        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
-        let chain = chain.map_err(|error| error.to_string())?;
-        let provider = rustls::crypto::ring::default_provider();
-        let certified = keys::certified(&provider, chain, keys::private_key(key)?)?;
-        Ok(Identity(Arc::new(certified.into())))
-    }
-}
 
 /// Takes the other end of a connection: the server of a Service that this very process answers for.
 pub type Inside = Arc<dyn Fn(&Arc<Engine>, DuplexStream) + Send + Sync>;
@@ -110,7 +72,7 @@ impl Connector {
             .with_custom_certificate_verifier(verifier);
         let mut config = match identity {
             None => builder.with_no_client_auth(),
-            Some(Identity(certified)) => builder.with_client_cert_resolver(certified.clone()),
+            Some(identity) => builder.with_client_cert_resolver(identity.resolver()),
         };
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Connector { server_name: name, config: Arc::new(config), service: None, resolver: None, inside: None })

@@ -1,6 +1,6 @@
 //! What the users of a kubeconfig show to servers, and which of them a server is for.
 
-use crate::connect::Identity;
+use crate::identity::Identity;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;

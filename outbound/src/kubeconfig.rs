@@ -2,6 +2,7 @@
 
 use crate::connect::Connector;
 use crate::credentials::{Credentials, named, pem};
+use crate::trace::Calling;
 use crate::{BoxError, OutBody, OutboundError, TlsTrust, WEBHOOK_BYTES_MAX, collect, words};
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, USER_AGENT};
@@ -88,9 +89,11 @@ impl Posting {
             retry_after: None,
         };
         let call = async {
-            let request = self.request(&url, body).map_err(unsaid)?;
+            let mut request = self.request(&url, body).map_err(unsaid)?;
+            let mut calling = Calling::begin(&mut request);
             let response = self.client.request(request).await.map_err(words::of_client).map_err(unsaid)?;
             let (parts, body) = response.into_parts();
+            crate::followed(&mut calling, parts.status);
             let body = collect(body, WEBHOOK_BYTES_MAX).await.map_err(unsaid)?;
             if parts.status.is_success() {
                 return Ok(body);

@@ -7,13 +7,15 @@
 mod connect;
 pub mod conversion;
 mod credentials;
+mod identity;
 pub mod kubeconfig;
+pub mod trace;
 pub mod trust;
 mod words;
 
 use bytes::Bytes;
 use connect::Connector;
-pub use connect::{Identity, Inside};
+pub use connect::Inside;
 pub use credentials::{Credentials, Users};
 use holdfast_core::apiservices::resolve::{Address, Routing, Slices, resolve};
 use holdfast_engine::Engine;
@@ -24,9 +26,11 @@ use http_body_util::{BodyExt, Empty, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+pub use identity::Identity;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
+use trace::Calling;
 pub use trust::TlsTrust;
 
 /// The largest answer that is kept in memory.
@@ -151,8 +155,9 @@ struct Profile {
     trust: TlsTrust,
     /// The Service to look up whenever a connection is made; without one, connections lead to where the URL says.
     service: Option<(String, String, u16)>,
-    /// Whose certificate is shown instead of ours.
+    /// Whose certificate is shown, if any, and how often it had changed.
     identity: Option<Arc<Identity>>,
+    generation: u64,
 }
 
 impl Outbound {
@@ -207,8 +212,10 @@ impl Outbound {
                 Place::Service { namespace, name, port, .. } => Some((namespace.clone(), name.clone(), *port)),
             };
             let identity = user.and_then(|user| user.identity.clone());
+            let mut calling = Calling::begin(&mut request);
             let response = self.client(target, service, identity)?.request(request).await.map_err(words::of_client)?;
             let (parts, body) = response.into_parts();
+            followed(&mut calling, parts.status);
             let body = collect(body, WEBHOOK_BYTES_MAX).await?;
             match parts.status.is_success() {
                 true => Ok(body),
@@ -249,7 +256,10 @@ impl Outbound {
         mut request: Request<OutBody>,
     ) -> Result<Response<Incoming>, OutboundError> {
         *request.uri_mut() = self.located(target)?;
-        self.client(target, None, None)?.request(request).await.map_err(words::of_client)
+        let mut calling = Calling::begin(&mut request);
+        let response = self.client(target, None, None)?.request(request).await.map_err(words::of_client)?;
+        followed(&mut calling, response.status());
+        Ok(response)
     }
 
     /// Sends a request on that wants to go on as something else than HTTP, over a connection of its own.
@@ -259,6 +269,8 @@ impl Outbound {
         mut request: Request<OutBody>,
     ) -> Result<Response<Incoming>, OutboundError> {
         let url = self.located(target)?;
+        *request.uri_mut() = url.clone();
+        let mut calling = Calling::begin(&mut request);
         let host = url.authority().map(|authority| authority.to_string()).unwrap_or_default();
         let stream = self
             .connector(target, None, None)?
@@ -278,7 +290,9 @@ impl Outbound {
                 tracing::debug!(%error, "an upgraded connection ended");
             }
         });
-        sender.send_request(request).await.map_err(failed)
+        let response = sender.send_request(request).await.map_err(failed)?;
+        followed(&mut calling, response.status());
+        Ok(response)
     }
 
     /// The URL that a call goes to, for messages.
@@ -313,7 +327,10 @@ impl Outbound {
         service: Option<(String, String, u16)>,
         identity: Option<Arc<Identity>>,
     ) -> Result<Client<Connector, OutBody>, OutboundError> {
-        let profile = Profile { server_name: target.server_name(), trust: target.trust.clone(), service, identity };
+        let identity = identity.or_else(|| self.identity.clone().filter(|_| target.trust.identified));
+        let generation = identity.as_ref().map_or(0, |identity| identity.generation());
+        let (server_name, trust) = (target.server_name(), target.trust.clone());
+        let profile = Profile { server_name, trust, service, identity, generation };
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(&profile) {
             return Ok(client.clone());
@@ -348,6 +365,12 @@ impl Outbound {
         let (identity, resolver) = (identity.or(own), self.resolver.clone());
         Connector::new(&target.server_name(), &target.trust, identity, service, resolver, inside)
             .map_err(OutboundError::Unusable)
+    }
+}
+
+fn followed(calling: &mut Option<Calling>, status: StatusCode) {
+    if let Some(calling) = calling {
+        calling.answered(status);
     }
 }
 

@@ -3,27 +3,40 @@
 use crate::apiserver::read;
 use crate::flags::Args;
 use anyhow::{Result, anyhow};
+use holdfast_component::serving::FILES_PERIOD;
 use holdfast_core::apiservices::resolve::Routing;
 use holdfast_core::apiservices::trust::{FrontProxy, Trust};
 use holdfast_outbound::{Identity, Insiders};
 use holdfast_tls::front_proxy::RequestHeaders;
 use holdfast_transport_http::aggregate::Settings;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// How servers are reached that answer for parts of the API; those of this process are `inside`.
 pub fn settings(args: &Args, inside: Insiders) -> Result<Settings> {
     let options = &args.front_proxy;
     let identity = match (&options.proxy_client_cert_file, &options.proxy_client_key_file) {
         (Some(certificate), Some(key)) => {
-            let identity = Identity::from_pem(read(certificate)?.as_bytes(), read(key)?.as_bytes());
+            let identity = Identity::of_files(certificate, key);
             let identity =
                 identity.map_err(|why| anyhow!("--proxy-client-cert-file={}: {why}", certificate.display()))?;
-            Some(Arc::new(identity))
+            let identity = Arc::new(identity);
+            tokio::spawn(follow(Arc::downgrade(&identity)));
+            Some(identity)
         }
         _ => None,
     };
     let routing = if options.enable_aggregator_routing { Routing::Endpoints } else { Routing::Service };
     Ok(Settings { routing, reject_redirects: options.aggregator_reject_forwarding_redirect, identity, inside })
+}
+
+/// Has the certificate that other servers are shown follow its files.
+async fn follow(identity: Weak<Identity>) {
+    loop {
+        tokio::time::sleep(FILES_PERIOD).await;
+        let Some(identity) = identity.upgrade() else { return };
+        // Files may lie on a disk that does not answer.
+        _ = tokio::task::spawn_blocking(move || identity.look()).await;
+    }
 }
 
 pub fn request_headers(args: &Args) -> RequestHeaders {

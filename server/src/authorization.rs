@@ -83,7 +83,7 @@ impl AuthorizationArgs {
         }
         let (authorizers, text) = match &self.authorization_config {
             Some(file) => {
-                let text = read(file)?;
+                let text = read(file).with_context(|| format!("--authorization-config={}", file.display()))?;
                 let configuration = Configuration::read(&text);
                 let configuration =
                     configuration.map_err(|faults| anyhow!("{}: {}", file.display(), joined(&faults)))?;

@@ -4,7 +4,7 @@
 
 use crate::tracing_config::TracingConfig;
 use anyhow::{Context, Result, anyhow, ensure};
-use holdfast_transport_http::spans::{Span, Tracer};
+use holdfast_transport_http::spans::{Side, Span, Tracer};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http2::{self, SendRequest};
@@ -106,7 +106,6 @@ fn request(batch: &[Span]) -> Vec<u8> {
 }
 
 fn span(span: &Span) -> Message {
-    const SERVER: u64 = 2;
     const ERROR: u64 = 2;
     let mut message = Message::default();
     message.bytes(1, &span.trace.to_be_bytes());
@@ -115,19 +114,27 @@ fn span(span: &Span) -> Message {
         message.bytes(4, &span.parent.to_be_bytes());
     }
     message.text(5, &span.name);
-    message.number(6, SERVER);
+    message.number(
+        6,
+        match span.side {
+            Side::Server => 2,
+            Side::Client => 3,
+        },
+    );
     message.fixed(7, nanos(span.began));
     message.fixed(8, nanos(span.ended));
     for (key, value) in span.attributes.iter().filter(|(_, value)| !value.is_empty()) {
         message.message(9, attribute(key, value));
     }
-    let mut code = Message::default();
-    code.number(3, u64::from(span.code));
-    let mut attribute = Message::default();
-    attribute.text(1, "http.response.status_code");
-    attribute.message(2, code);
-    message.message(9, attribute);
-    if span.code >= 500 {
+    if span.code != 0 {
+        let mut code = Message::default();
+        code.number(3, u64::from(span.code));
+        let mut attribute = Message::default();
+        attribute.text(1, "http.response.status_code");
+        attribute.message(2, code);
+        message.message(9, attribute);
+    }
+    if span.failed() {
         let mut status = Message::default();
         status.number(3, ERROR);
         message.message(15, status);

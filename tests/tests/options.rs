@@ -403,15 +403,31 @@ async fn requests_are_followed_to_a_collector() {
     let server = Server::start(&folder.join("data"), &["--tracing-config-file", text_of(&file)]);
     let admin = Wire::admin(&server);
     let parent = [("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")];
+    // Nobody answers there: the call is followed all the same.
+    let webhook = json!({"metadata": {"name": "absent"}, "webhooks": [{
+        "name": "absent.example.com", "clientConfig": {"url": "https://127.0.0.1:1/absent"}, "failurePolicy": "Ignore",
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
+        "sideEffects": "None", "admissionReviewVersions": ["v1"],
+    }]});
+    let webhooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    admin.post(webhooks, &webhook).await.expect(201);
     admin.get(&format!("{MAPS}/unfollowed")).await.expect(404);
+    admin.post(MAPS, &json!({"metadata": {"name": "unfollowed"}})).await.expect(201);
     admin.send(Method::GET, &format!("{MAPS}/followed"), &parent, "").await.expect(404);
-    let sent = eventually(Duration::from_secs(20), || async {
+    let made = json!({"metadata": {"name": "made"}}).to_string();
+    let json = ("content-type", "application/json");
+    admin.send(Method::POST, MAPS, &[parent[0], json], made).await.expect(201);
+    let (sent, calls) = eventually(Duration::from_secs(20), || async {
         let sent = kept.lock().unwrap().clone();
-        if sent.is_empty() { Err("nothing has come") } else { Ok(sent) }
+        let calls = sent.windows(9).filter(|window| window == b"HTTP POST").count();
+        if calls == 0 { Err("nothing has come of the webhook") } else { Ok((sent, calls)) }
     })
     .await;
     let has = |bytes: &[u8]| sent.windows(bytes.len()).any(|window| window == bytes);
     assert!(has(b"GET /api/v1/namespaces/{:namespace}/configmaps/{:name}"));
+    assert!(has(b"POST /api/v1/namespaces/{:namespace}/configmaps"));
+    assert!(has(b"https://127.0.0.1:1/absent?timeout=10s"));
+    assert_eq!(calls, 1, "the webhook was called for one request that is followed");
     assert!(
         has(&0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c_u128.to_be_bytes())
             && has(&0xb7ad_6b71_6920_3331_u64.to_be_bytes())
@@ -429,6 +445,25 @@ async fn requests_are_followed_to_a_collector() {
     assert!(refused.contains("--tracing-config-file") && refused.contains("samplingRatePerMillion"), "{refused}");
     let missing = Server::try_start(&folder.join("data"), &["--tracing-config-file=/nowhere.yaml"]).err();
     assert!(missing.expect("a refusal").stderr.contains("/nowhere.yaml"));
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_is_told_with_its_option() {
+    let folder = Folder::new();
+    for options in [
+        &["--client-ca-file=/nowhere"][..],
+        &["--requestheader-client-ca-file=/nowhere"],
+        &["--proxy-client-cert-file=/nowhere", "--proxy-client-key-file=/nowhere"],
+        &["--tls-cert-file=/nowhere", "--tls-private-key-file=/nowhere"],
+        &["--authorization-config=/nowhere"],
+        &["--authentication-config=/nowhere"],
+        &["--audit-policy-file=/nowhere"],
+        &["--encryption-provider-config=/nowhere"],
+    ] {
+        let refused = Server::try_start(&folder.join("data"), options).err().expect("a refusal").stderr;
+        let name = options[0].trim_start_matches("--").split('=').next().expect("a name");
+        assert!(refused.contains(name) && refused.contains("/nowhere"), "{options:?}: {refused}");
+    }
 }
 
 /// Names that the rules, alerts and dashboards of kubernetes-mixin ask an API server for.
@@ -487,6 +522,16 @@ async fn dashboards_find_what_they_ask_for() {
     admin.post(MAPS, &json!({"metadata": {"name": "two"}})).await.expect(201);
     let after: Answer = admin.get("/metrics").await.expect(200);
     assert_eq!(value(&after.text(), created), before + 1.0, "it moves");
+    for (name, labels) in [
+        ("demand_seats", "priority_level=\"exempt\""),
+        ("priority_level_seat_utilization", "phase=\"executing\",priority_level=\"exempt\""),
+        ("priority_level_request_utilization", "phase=\"executing\",priority_level=\"exempt\""),
+        ("read_vs_write_current_requests", "phase=\"executing\",request_kind=\"mutating\""),
+    ] {
+        let row = |part: &str| format!("apiserver_flowcontrol_{name}_{part}{{{labels}");
+        let (nanos, sum) = (value(&after.text(), &row("count")), value(&after.text(), &row("sum")));
+        assert!(nanos > 0.0 && sum > 0.0, "{name}: {sum} over {nanos}");
+    }
     server.stop();
 }
 

@@ -54,13 +54,15 @@ pub struct Tls {
 impl Tls {
     pub fn new(options: &Options) -> Result<Tls, String> {
         let provider = Arc::new(provider(&options.cipher_suites)?);
-        let default = load_pair(&provider, &options.certificate, &options.key)?;
+        let default = load_pair(&provider, &options.certificate, &options.key)
+            .map_err(|why| format!("--tls-cert-file, --tls-private-key-file: {why}"))?;
         let mut certificates = Certificates { default, named: Vec::new() };
         for text in &options.named {
             certificates.add(&provider, text).map_err(|why| format!("--tls-sni-cert-key={text}: {why}"))?;
         }
-        let authorities = load_authorities(&options.client_authorities)?;
-        let proxies = load_authorities(&options.front_proxy_authorities)?;
+        let load = |option: &str, all: &[Pem]| load_authorities(all).map_err(|why| format!("{option}: {why}"));
+        let authorities = load("--client-ca-file", &options.client_authorities)?;
+        let proxies = load("--requestheader-client-ca-file", &options.front_proxy_authorities)?;
         let names = &options.front_proxy_names;
         if names.is_empty() && proxies.iter().any(|authority| authorities.contains(authority)) {
             return Err(
@@ -92,7 +94,7 @@ pub struct LiveTls {
 }
 
 /// What tells one state of a file from another.
-type Stamp = (i64, i64, u64, u64);
+pub type Stamp = (i64, i64, u64, u64);
 
 impl From<Tls> for LiveTls {
     /// One that stays as it is.
@@ -159,7 +161,8 @@ impl Options {
     }
 }
 
-fn stamp(file: &Path) -> Option<Stamp> {
+/// The state of a file at this moment; nothing where there is none.
+pub fn stamp(file: &Path) -> Option<Stamp> {
     let metadata = std::fs::metadata(file).ok()?;
     Some((metadata.mtime(), metadata.mtime_nsec(), metadata.size(), metadata.ino()))
 }

@@ -4,35 +4,20 @@
 
 use crate::route::Route;
 use holdfast_core::authz::User;
+pub use holdfast_outbound::trace::{Context, Side, Span, Take};
 use http::{HeaderMap, Method};
-use std::sync::Arc;
 use std::time::SystemTime;
 
 /// Who may say with a request that it is followed, and as a part of what: others begin a trace of their own.
 const MAY_ASK: [&str; 2] = ["system:masters", "system:monitoring"];
 const MILLION: u64 = 1_000_000;
 
-/// A request from its beginning to its answer.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Span {
-    pub trace: u128,
-    pub id: u64,
-    /// The span that it is a part of; 0 for none.
-    pub parent: u64,
-    pub name: String,
-    pub began: SystemTime,
-    pub ended: SystemTime,
-    pub code: u16,
-    pub attributes: Vec<(&'static str, String)>,
-}
-
 /// Follows requests.
 #[derive(Clone)]
 pub struct Tracer {
     /// How many of a million requests are followed of which nobody says so.
     pub per_million: u32,
-    /// Takes what has ended. It must not wait.
-    pub take: Arc<dyn Fn(Span) + Send + Sync>,
+    pub take: Take,
 }
 
 /// What a client says of the trace that its request is a part of.
@@ -46,7 +31,7 @@ struct Parent {
 /// A request that is being followed; it is handed over when it has [ended](Self::end).
 pub struct Following {
     span: Span,
-    take: Arc<dyn Fn(Span) + Send + Sync>,
+    take: Take,
 }
 
 impl Tracer {
@@ -75,6 +60,7 @@ impl Tracer {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("").to_owned();
         let now = SystemTime::now();
         let span = Span {
+            side: Side::Server,
             trace,
             id: draw().max(1),
             parent: parent.map_or(0, |parent| parent.id),
@@ -94,6 +80,11 @@ impl Tracer {
 }
 
 impl Following {
+    /// What calls that are made for the request are parts of.
+    pub fn context(&self) -> Context {
+        Context { trace: self.span.trace, id: self.span.id, take: self.take.clone() }
+    }
+
     pub fn end(mut self, code: u16, audit_id: &str) {
         self.span.ended = SystemTime::now();
         self.span.code = code;
@@ -136,7 +127,7 @@ fn parse(text: &str) -> Option<Parent> {
 mod tests {
     use super::*;
     use http::HeaderValue;
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
     const TRACE: u128 = 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c;
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";

@@ -27,6 +27,7 @@ use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::authz::User;
 use holdfast_core::refusal::{Internal, MethodNotAllowed, Timeout};
 use holdfast_engine::{Engine, WatchStart};
+use holdfast_outbound::trace;
 use holdfast_service::housekeeping::{self, registrar};
 use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Place, Record, Reply, RequestId, Service, Source};
 use holdfast_tls::bearer::{Bearer, MISPLACED};
@@ -288,6 +289,7 @@ impl Transport {
             Ok((user, acting_as)) => {
                 following = self.follow(&head, &understood.route, &user);
                 let answer = self.answer(head, understood, (user, acting_as), source, body);
+                let answer = trace::within(following.as_ref().map(Following::context), answer);
                 // The door has caught what happens behind it; this is for what goes wrong in reading and writing.
                 match within(patience, holdfast_service::caught(answer)).await.and_then(|answered| answered) {
                     Ok(answered) => answered,

@@ -25,7 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 /// How often the files of certificates are looked at.
-const FILES_PERIOD: Duration = Duration::from_secs(5);
+pub const FILES_PERIOD: Duration = Duration::from_secs(5);
 /// How long a connection may last: whoever still asks makes another one.
 const CONNECTION_MAX: Duration = Duration::from_secs(3600);
 /// The largest body that is read; the only one that anybody sends is a number.

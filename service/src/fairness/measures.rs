@@ -4,8 +4,9 @@
 //! request looks for a counter, and no name that a stranger makes up has one.
 
 use super::Kind;
-use holdfast_core::flowcontrol::Work;
+use super::over_time::OverTime;
 use holdfast_core::flowcontrol::seats::{Bounds, Demand};
+use holdfast_core::flowcontrol::{Moment, Work};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -49,6 +50,28 @@ struct OfLevel {
     priority_level: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InPhase {
+    phase: &'static str,
+    priority_level: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfKind {
+    phase: &'static str,
+    request_kind: &'static str,
+}
+
+/// Where a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Waiting,
+    Executing,
+}
+
+const PHASES: [&str; 2] = ["waiting", "executing"];
+const KINDS: [&str; 2] = ["readOnly", "mutating"];
+
 /// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
@@ -62,6 +85,7 @@ const REASONS: [&str; 4] = ["queue-full", "concurrency-limit", "time-out", "canc
 const TYPES: [&str; 2] = ["regular", "watch"];
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+type Numbers<L> = Family<L, OverTime, fn() -> OverTime>;
 type Fraction = Gauge<f64, AtomicU64>;
 
 /// All counters of flow control.
@@ -88,6 +112,10 @@ pub struct Measures {
     demand_smoothed: Family<OfLevel, Fraction>,
     target: Family<OfLevel, Fraction>,
     fair_part: Fraction,
+    demand_over_time: Numbers<OfLevel>,
+    seats_over_time: Numbers<InPhase>,
+    requests_over_time: Numbers<InPhase>,
+    kinds_over_time: Numbers<OfKind>,
     /// What there are counters of.
     kept: Arc<Mutex<(BTreeSet<OfFlow>, BTreeSet<OfLevel>)>>,
 }
@@ -106,6 +134,22 @@ fn watchers() -> Histogram {
 
 fn widths() -> Histogram {
     Histogram::new([1.0, 2.0, 4.0, 10.0])
+}
+
+fn demands() -> OverTime {
+    OverTime::new(&[0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.7, 2.0, 2.8, 4.0, 6.0])
+}
+
+fn seat_parts() -> OverTime {
+    OverTime::new(&[0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0])
+}
+
+fn request_parts() -> OverTime {
+    OverTime::new(&[0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 1.0])
+}
+
+fn kinds() -> OverTime {
+    OverTime::new(&[0.0, 0.001, 0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0])
 }
 
 impl Default for Measures {
@@ -133,6 +177,10 @@ impl Default for Measures {
             demand_smoothed: Family::default(),
             target: Family::default(),
             fair_part: Fraction::default(),
+            demand_over_time: Numbers::new_with_constructor(demands),
+            seats_over_time: Numbers::new_with_constructor(seat_parts),
+            requests_over_time: Numbers::new_with_constructor(request_parts),
+            kinds_over_time: Numbers::new_with_constructor(kinds),
             kept: Arc::default(),
         }
     }
@@ -162,6 +210,10 @@ impl Measures {
         of.register("demand_seats_smoothed", "Seats wanted lately", self.demand_smoothed.clone());
         of.register("target_seats", "Seats aimed at", self.target.clone());
         of.register("seat_fair_frac", "Part of what they want that levels get", self.fair_part.clone());
+        of.register("demand_seats", "Seats wanted, by share, over time", self.demand_over_time.clone());
+        of.register("priority_level_seat_utilization", "Seats taken, of those now", self.seats_over_time.clone());
+        of.register("priority_level_request_utilization", "Requests, of the most", self.requests_over_time.clone());
+        of.register("read_vs_write_current_requests", "Requests over time", self.kinds_over_time.clone());
     }
 
     /// The counters of one flow.
@@ -237,6 +289,34 @@ impl Measures {
         for gauge in [&self.demand_average, &self.demand_deviation, &self.demand_smoothed, &self.target] {
             gauge.remove(level);
         }
+        self.demand_over_time.remove(level);
+        for phase in PHASES {
+            let level = InPhase { phase, priority_level: level.priority_level.clone() };
+            self.seats_over_time.remove(&level);
+            self.requests_over_time.remove(&level);
+        }
+    }
+
+    /// How full a level is over time.
+    pub(super) fn fullness(&self, name: &str) -> Fullness {
+        let level = self.level(name);
+        let requests = |phase: Phase| {
+            let labels = InPhase { phase: PHASES[phase as usize], priority_level: name.to_owned() };
+            self.requests_over_time.get_or_create_owned(&labels)
+        };
+        let executing = InPhase { phase: PHASES[Phase::Executing as usize], priority_level: name.to_owned() };
+        Fullness {
+            demand: self.demand_over_time.get_or_create_owned(&level),
+            seats: self.seats_over_time.get_or_create_owned(&executing),
+            waiting: requests(Phase::Waiting),
+            executing: requests(Phase::Executing),
+        }
+    }
+
+    /// How many requests of each kind there are over time.
+    pub(super) fn by_kind(&self) -> ByKind {
+        let of = |phase, request_kind| self.kinds_over_time.get_or_create_owned(&OfKind { phase, request_kind });
+        ByKind(PHASES.map(|phase| KINDS.map(|kind| of(phase, kind))))
     }
 
     fn level(&self, name: &str) -> OfLevel {
@@ -284,6 +364,48 @@ impl OfFlow {
     fn executed(&self, r#type: &'static str) -> Executed {
         let OfFlow { priority_level, flow_schema } = self.clone();
         Executed { priority_level, flow_schema, r#type }
+    }
+}
+
+/// How many requests of each kind there are over time, by where they are.
+pub(super) struct ByKind([[OverTime; KINDS.len()]; PHASES.len()]);
+
+impl ByKind {
+    pub fn add(&self, now: Moment, phase: Phase, kind: Kind, by: i64) {
+        self.0[phase as usize][usize::from(kind == Kind::Mutating)].add(now, by as f64);
+    }
+
+    pub fn bring_to(&self, now: Moment) {
+        self.0.iter().flatten().for_each(|number| number.add(now, 0.0));
+    }
+}
+
+/// How full a level is over time, as parts of what it may have.
+pub(super) struct Fullness {
+    demand: OverTime,
+    seats: OverTime,
+    waiting: OverTime,
+    executing: OverTime,
+}
+
+/// What a level has at a moment, and what it may have.
+pub(super) struct Level {
+    pub demand: u64,
+    pub seats: u64,
+    pub waiting: usize,
+    pub executing: usize,
+    pub nominal: u32,
+    pub seats_max: u32,
+    pub waiting_max: u64,
+}
+
+impl Fullness {
+    pub fn note(&self, now: Moment, level: &Level) {
+        let part = |number: u64, of: u64| number as f64 / of.max(1) as f64;
+        self.demand.set(now, part(level.demand, level.nominal.into()));
+        self.seats.set(now, part(level.seats, level.seats_max.into()));
+        self.waiting.set(now, part(level.waiting as u64, level.waiting_max));
+        self.executing.set(now, part(level.executing as u64, level.seats_max.into()));
     }
 }
 

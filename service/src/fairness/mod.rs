@@ -6,6 +6,7 @@
 
 mod dump;
 mod measures;
+mod over_time;
 mod seat;
 
 pub use dump::Dump;
@@ -23,7 +24,7 @@ use holdfast_core::flowcontrol::{self, Arrival, Configuration, Distinguisher, Mo
 use holdfast_core::refusal::Plenty;
 use holdfast_core::state::State;
 use jiff::Timestamp;
-use measures::Reason;
+use measures::{ByKind, Fullness, Phase, Reason};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -44,6 +45,7 @@ pub struct Fairness {
     measures: Measures,
     /// Requests of each [`Kind`].
     in_progress: [AtomicI64; 3],
+    by_kind: ByKind,
 }
 
 /// What the objects of a moment come to.
@@ -80,6 +82,9 @@ struct Inside {
     smoothed: f64,
     /// It is configured no more.
     quiescing: bool,
+    fullness: Fullness,
+    /// How many seats are thought to be all, where there is no limit: a tenth of the server's.
+    unlimited: u32,
 }
 
 /// What is known of a request that waits or runs.
@@ -120,6 +125,7 @@ impl Fairness {
             began_at: Timestamp::now(),
             configured: RwLock::new(Arc::new(nothing)),
             changing: Mutex::default(),
+            by_kind: measures.by_kind(),
             measures,
             in_progress: Default::default(),
         };
@@ -162,13 +168,13 @@ impl Fairness {
         let work = work(inside.seats_max, &flow.measures);
         flow.measures.estimated(&work);
         let about = About { flow: flow.clone(), caller, wake: None };
-        let seat = |ticket| Seat::new(self.clone(), flow.clone(), ticket, work, kind, now);
+        let seat = |ticket, phase| Seat::new(self.clone(), flow.clone(), (ticket, phase), work, kind, now);
         let arrival = inside.queues.arrive(now, hash, work, about);
-        inside.wake_started(now);
+        inside.settle(now);
         match arrival {
             Arrival::Started(ticket) => {
                 flow.measures.starts(&work, Duration::ZERO);
-                Entered::Seated(seat(ticket).begun(now))
+                Entered::Seated(seat(ticket, Phase::Executing))
             }
             Arrival::Waiting(ticket) => {
                 let (wake, told) = oneshot::channel();
@@ -176,7 +182,7 @@ impl Fairness {
                     request.about.wake = Some(wake);
                 }
                 flow.measures.waits(&work, inside.queues.waiting());
-                Entered::Waiting(Waiting::new(seat(ticket), told, self.wait_max))
+                Entered::Waiting(Waiting::new(seat(ticket, Phase::Waiting), told, self.wait_max))
             }
             Arrival::Refused(full) => {
                 let reason = match full {
@@ -207,7 +213,10 @@ impl Fairness {
         for (name, level) in &of.levels {
             let bounds = bounds[name];
             let kept = before.levels.get(name).cloned();
-            let kept = kept.unwrap_or_else(|| Arc::new(Level::new(name, bounds, now)));
+            let kept = kept.unwrap_or_else(|| {
+                let fullness = self.measures.fullness(name);
+                Arc::new(Level::new(name, bounds, (fullness, self.total / 10), now))
+            });
             self.measures.bounds(name, bounds);
             self.measures.current_limit(name, kept.configure(level, bounds, now));
             levels.insert(name.clone(), kept);
@@ -237,6 +246,7 @@ impl Fairness {
     pub fn adjust(&self) {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let (configured, now) = (self.configured(), self.now());
+        self.by_kind.bring_to(now);
         let levels: Vec<&Arc<Level>> = configured.levels.values().filter(|level| !level.lock().quiescing).collect();
         let wishes: Vec<(Bounds, Wish)> = levels.iter().map(|level| level.wish(now, &self.measures)).collect();
         let (seats, part) = seats::adjust(&wishes);
@@ -246,7 +256,7 @@ impl Fairness {
             let shape = inside.queues.shape();
             if shape.seats.is_some() {
                 inside.queues.reshape(now, Shape { seats: Some(seats), ..shape });
-                inside.wake_started(now);
+                inside.settle(now);
             }
         }
         self.measures.fair_part(part);
@@ -279,10 +289,11 @@ impl Flow {
 }
 
 impl Level {
-    fn new(name: &str, bounds: Bounds, now: Moment) -> Level {
+    fn new(name: &str, bounds: Bounds, (fullness, unlimited): (Fullness, u32), now: Moment) -> Level {
         let queues = Queues::new(now, Shape { seats: Some(bounds.nominal), queuing: None });
         let retry = RetryAfter::default();
-        let inside = Inside { queues, retry, bounds, seats_max: 1, smoothed: 0.0, quiescing: false };
+        let (seats_max, smoothed, quiescing) = (1, 0.0, false);
+        let inside = Inside { queues, retry, bounds, seats_max, smoothed, quiescing, fullness, unlimited };
         Level { name: name.to_owned(), inside: Mutex::new(inside) }
     }
 
@@ -304,7 +315,7 @@ impl Level {
         inside.bounds = bounds;
         inside.quiescing = false;
         inside.queues.reshape(now, Shape { seats, queuing: level.queuing });
-        inside.wake_started(now);
+        inside.settle(now);
         seats.unwrap_or(bounds.nominal)
     }
 
@@ -317,6 +328,7 @@ impl Level {
 
     fn wish(&self, now: Moment, measures: &Measures) -> (Bounds, Wish) {
         let mut inside = self.lock();
+        inside.settle(now);
         let demand = inside.queues.take_demand(now);
         inside.smoothed = seats::smoothed(inside.smoothed, &demand);
         measures.demand(&self.name, &demand, inside.smoothed, inside.bounds);
@@ -329,7 +341,26 @@ impl Level {
 }
 
 impl Inside {
-    /// Tells those whose turn it is. One who has gone meanwhile gives the seats back.
+    /// After each change: tells those whose turn it is, and notes how full the level is.
+    fn settle(&mut self, now: Moment) {
+        self.wake_started(now);
+        let (queues, Shape { seats, queuing }) = (&self.queues, self.queues.shape());
+        let all = seats.filter(|seats| *seats > 0).unwrap_or(self.unlimited);
+        self.fullness.note(
+            now,
+            &measures::Level {
+                demand: queues.seats_taken() + queues.seats_wanted(),
+                seats: queues.seats_taken(),
+                waiting: queues.waiting(),
+                executing: queues.executing(),
+                nominal: self.bounds.nominal,
+                seats_max: all,
+                waiting_max: queuing.map_or(1, |of| u64::from(of.queues.max(1)) * u64::from(of.length_max.max(1))),
+            },
+        );
+    }
+
+    /// One who has gone meanwhile gives the seats back.
     fn wake_started(&mut self, now: Moment) {
         for ticket in self.queues.take_started() {
             let Some(request) = self.queues.request_mut(ticket) else { continue };

@@ -1,6 +1,6 @@
 //! What a request has of its level, given back when it is dropped: at any time, and whatever becomes of the request.
 
-use super::measures::Reason;
+use super::measures::{Phase, Reason};
 use super::{Fairness, Flow, Kind};
 use holdfast_core::Refusal;
 use holdfast_core::flowcontrol::queues::Leave;
@@ -21,38 +21,40 @@ pub struct Seat {
     kind: Kind,
     /// When it began; while it waits, when it came.
     began: Moment,
-    state: State,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Waiting,
-    Running,
-    /// It has left its queue, and has nothing to give back.
-    Left,
+    /// `None`: it has left its queue, and has nothing to give back.
+    phase: Option<Phase>,
 }
 
 impl Seat {
     pub(super) fn new(
         fairness: Arc<Fairness>,
         flow: Arc<Flow>,
-        ticket: Ticket,
+        (ticket, phase): (Ticket, Phase),
         work: Work,
         kind: Kind,
         began: Moment,
     ) -> Seat {
-        Seat { fairness, flow, ticket, work, kind, began, state: State::Waiting }
+        let mut seat = Seat { fairness, flow, ticket, work, kind, began, phase: None };
+        seat.enter(began, Some(phase));
+        seat
     }
 
     /// The same, from the moment on at which the request began.
     pub(super) fn begun(mut self, now: Moment) -> Seat {
-        (self.state, self.began) = (State::Running, now);
-        self.count(1);
+        self.began = now;
+        self.enter(now, Some(Phase::Executing));
         self
     }
 
-    fn count(&self, by: i64) {
-        self.fairness.in_progress[self.kind as usize].fetch_add(by, Ordering::Relaxed);
+    /// Goes from one phase to another, and is counted there.
+    fn enter(&mut self, now: Moment, phase: Option<Phase>) {
+        let before = std::mem::replace(&mut self.phase, phase);
+        for (phase, by) in before.map(|phase| (phase, -1)).into_iter().chain(phase.map(|phase| (phase, 1))) {
+            self.fairness.by_kind.add(now, phase, self.kind, by);
+            if phase == Phase::Executing {
+                self.fairness.in_progress[self.kind as usize].fetch_add(by, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Leaves the queue; false when its turn has come meanwhile.
@@ -62,8 +64,9 @@ impl Seat {
         if !inside.queues.leave(now, self.ticket, why) {
             return false;
         }
-        self.state = State::Left;
-        inside.wake_started(now);
+        inside.settle(now);
+        drop(inside);
+        self.enter(now, None);
         let measures = &self.flow.measures;
         measures.stops_waiting(&self.work);
         measures.gives_up(Duration::from_nanos(now.saturating_sub(self.began)));
@@ -75,16 +78,14 @@ impl Seat {
     }
 
     fn end(&mut self) {
-        if self.state == State::Running {
-            self.count(-1);
-        }
         let now = self.fairness.now();
+        self.enter(now, None);
         let measures = &self.flow.measures;
         measures.ends(self.kind, Duration::from_nanos(now.saturating_sub(self.began)));
         let lingering = {
             let mut inside = self.flow.level.lock();
             let lingering = inside.queues.end(now, self.ticket);
-            inside.wake_started(now);
+            inside.settle(now);
             lingering
         };
         let Some(lingering) = lingering else { return measures.released(self.work.seats()) };
@@ -95,7 +96,7 @@ impl Seat {
             let now = fairness.now();
             let mut inside = flow.level.lock();
             inside.queues.release(now, ticket);
-            inside.wake_started(now);
+            inside.settle(now);
             flow.measures.released(seats);
         };
         match Handle::try_current() {
@@ -111,10 +112,10 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let over = match self.state {
-            State::Left => true,
-            State::Waiting => self.leave(Leave::Cancelled),
-            State::Running => false,
+        let over = match self.phase {
+            None => true,
+            Some(Phase::Waiting) => self.leave(Leave::Cancelled),
+            Some(Phase::Executing) => false,
         };
         if !over {
             self.end();

@@ -1,0 +1,162 @@
+//! The certificate by which this server proves who it is, as its files say at the moment.
+
+use holdfast_tls::keys;
+use holdfast_tls::server::{Stamp, stamp};
+use rustls::SignatureScheme;
+use rustls::client::ResolvesClientCert;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::sign::CertifiedKey;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// How we prove who we are.
+pub struct Identity {
+    shown: Arc<Shown>,
+    files: Option<Files>,
+    generation: AtomicU64,
+}
+
+struct Files {
+    certificate: PathBuf,
+    key: PathBuf,
+    stamps: Mutex<[Option<Stamp>; 2]>,
+}
+
+/// What the next connection is made with.
+#[derive(Debug)]
+struct Shown(RwLock<Arc<CertifiedKey>>);
+
+/// One that was read once is the same wherever it is shown, whatever its files say by now.
+impl PartialEq for Identity {
+    fn eq(&self, other: &Identity) -> bool {
+        Arc::ptr_eq(&self.shown, &other.shown)
+    }
+}
+
+impl Eq for Identity {}
+
+impl Hash for Identity {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.shown).hash(state);
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Identity")
+    }
+}
+
+impl Identity {
+    /// One that stays as it is.
+    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Identity, String> {
+        Ok(Identity::new(certified(certificate, key)?, None))
+    }
+
+    /// One that changes with its files, whenever somebody [looks](Self::look).
+    pub fn of_files(certificate: &Path, key: &Path) -> Result<Identity, String> {
+        let files = Files { certificate: certificate.to_owned(), key: key.to_owned(), stamps: Mutex::default() };
+        *files.stamps.lock().unwrap_or_else(PoisonError::into_inner) = files.stamps_now();
+        Ok(Identity::new(files.read()?, Some(files)))
+    }
+
+    fn new(certified: CertifiedKey, files: Option<Files>) -> Identity {
+        let shown = Arc::new(Shown(RwLock::new(Arc::new(certified))));
+        Identity { shown, files, generation: AtomicU64::new(0) }
+    }
+
+    /// How often it has changed: connections made before were made with another certificate.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn resolver(&self) -> Arc<dyn ResolvesClientCert> {
+        self.shown.clone()
+    }
+
+    /// Looks whether a file has changed, and takes what they say now. What cannot be read leaves all as it was.
+    pub fn look(&self) {
+        let Some(files) = &self.files else { return };
+        let mut stamps = files.stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = files.stamps_now();
+        if *stamps == now {
+            return;
+        }
+        *stamps = now;
+        let certificate = files.certificate.display();
+        match files.read() {
+            Ok(certified) => {
+                *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(certified);
+                self.generation.fetch_add(1, Ordering::Release);
+                tracing::info!(%certificate, "the certificate shown to other servers has changed");
+            }
+            Err(why) => {
+                tracing::error!(%certificate, why, "the certificate shown to other servers cannot be read: the old one stays");
+            }
+        }
+    }
+}
+
+impl Files {
+    fn stamps_now(&self) -> [Option<Stamp>; 2] {
+        [stamp(&self.certificate), stamp(&self.key)]
+    }
+
+    fn read(&self) -> Result<CertifiedKey, String> {
+        let read = |file: &Path| std::fs::read(file).map_err(|error| format!("read {}: {error}", file.display()));
+        certified(&read(&self.certificate)?, &read(&self.key)?)
+    }
+}
+
+impl ResolvesClientCert for Shown {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+fn certified(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, String> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
+    let chain = chain.map_err(|error| error.to_string())?;
+    let provider = rustls::crypto::ring::default_provider();
+    keys::certified(&provider, chain, keys::private_key(key)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_tls::made::self_signed;
+
+    #[test]
+    fn the_certificate_follows_its_files_and_broken_ones_change_nothing() {
+        let folder = std::env::temp_dir().join(format!("holdfast-identity-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let (certificate, key) = (folder.join("proxy.crt"), folder.join("proxy.key"));
+        let write = |name: &str| {
+            let made = self_signed(name, &[name.to_owned()], &[]).expect("a certificate");
+            std::fs::write(&certificate, made.certificate).expect("it is written");
+            std::fs::write(&key, made.key).expect("it is written");
+        };
+        let shown = |identity: &Identity| identity.resolver().resolve(&[], &[]).expect("a certificate");
+        write("first");
+        let identity = Identity::of_files(&certificate, &key).expect("it is read");
+        let first = shown(&identity);
+        identity.look();
+        assert!(Arc::ptr_eq(&first, &shown(&identity)) && identity.generation() == 0, "nothing has changed");
+        write("second.example.com");
+        identity.look();
+        let second = shown(&identity);
+        assert!(first.cert != second.cert && identity.generation() == 1);
+        std::fs::write(&certificate, "nonsense").expect("it is written");
+        identity.look();
+        assert!(Arc::ptr_eq(&second, &shown(&identity)) && identity.generation() == 1);
+        std::fs::remove_dir_all(&folder).expect("it is removed");
+    }
+}

@@ -1,0 +1,164 @@
+//! Traces, in the terms of OpenTelemetry and of W3C's `traceparent`: what is told of requests that are followed, and of
+//! the calls that they make.
+//!
+//! The span of a request is known to all that is done for it in the same task ([`within`]): calls to other servers are
+//! parts of it, and tell them so.
+
+use http::{HeaderName, HeaderValue, Request, StatusCode};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// A request or a call, from its beginning to its answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Span {
+    pub side: Side,
+    pub trace: u128,
+    pub id: u64,
+    /// The span that it is a part of; 0 for none.
+    pub parent: u64,
+    pub name: String,
+    pub began: SystemTime,
+    pub ended: SystemTime,
+    /// 0 where no answer came.
+    pub code: u16,
+    pub attributes: Vec<(&'static str, String)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Server,
+    Client,
+}
+
+impl Span {
+    /// Whether it is the fault of whom the span tells of.
+    pub fn failed(&self) -> bool {
+        match self.side {
+            Side::Server => self.code >= 500,
+            Side::Client => !(1..400).contains(&self.code),
+        }
+    }
+}
+
+/// Takes spans that have ended. It must not wait.
+pub type Take = Arc<dyn Fn(Span) + Send + Sync>;
+
+/// What calls are parts of.
+#[derive(Clone)]
+pub struct Context {
+    pub trace: u128,
+    pub id: u64,
+    pub take: Take,
+}
+
+tokio::task_local! {
+    static CONTEXT: Context;
+}
+
+/// Does work whose calls are parts of a span, if there is one.
+pub async fn within<F: Future>(context: Option<Context>, work: F) -> F::Output {
+    let work = pin!(work);
+    match context {
+        Some(context) => CONTEXT.scope(context, work).await,
+        None => work.await,
+    }
+}
+
+/// A call that is being followed. It is handed over when it is dropped: one that is given up has no answer.
+pub(crate) struct Calling {
+    span: Option<Span>,
+    take: Take,
+}
+
+impl Calling {
+    /// Begins to follow a call, and tells the other server what it is a part of, if it is made for a request that is
+    /// followed.
+    pub fn begin<B>(request: &mut Request<B>) -> Option<Calling> {
+        let context = CONTEXT.try_with(Context::clone).ok()?;
+        let id = random()?;
+        let header = format!("00-{:032x}-{id:016x}-01", context.trace);
+        request.headers_mut().insert(TRACEPARENT, HeaderValue::from_str(&header).ok()?);
+        let now = SystemTime::now();
+        let (method, url) = (request.method(), request.uri());
+        let span = Span {
+            side: Side::Client,
+            trace: context.trace,
+            id,
+            parent: context.id,
+            name: format!("HTTP {method}"),
+            began: now,
+            ended: now,
+            code: 0,
+            attributes: vec![
+                ("http.request.method", method.to_string()),
+                ("server.address", url.host().unwrap_or_default().to_owned()),
+                ("url.full", url.to_string()),
+            ],
+        };
+        Some(Calling { span: Some(span), take: context.take })
+    }
+
+    pub fn answered(&mut self, status: StatusCode) {
+        if let Some(span) = &mut self.span {
+            span.code = status.as_u16();
+        }
+    }
+}
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        if let Some(mut span) = self.span.take() {
+            span.ended = SystemTime::now();
+            (self.take)(span);
+        }
+    }
+}
+
+/// A number for a span: any but 0.
+fn random() -> Option<u64> {
+    let mut bytes = [0; 8];
+    rustls::crypto::ring::default_provider().secure_random.fill(&mut bytes).ok()?;
+    Some(u64::from_be_bytes(bytes).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    fn context() -> (Context, Arc<Mutex<Vec<Span>>>) {
+        let taken: Arc<Mutex<Vec<Span>>> = Arc::default();
+        let kept = taken.clone();
+        (Context { trace: 7, id: 8, take: Arc::new(move |span| kept.lock().unwrap().push(span)) }, taken)
+    }
+
+    #[tokio::test]
+    async fn calls_tell_what_they_are_a_part_of() {
+        let (context, taken) = context();
+        let call = async {
+            let mut request = Request::post("https://a.example/x?y=z").body(()).unwrap();
+            let calling = Calling::begin(&mut request);
+            (calling, request.headers().get(TRACEPARENT).map(|value| value.to_str().unwrap().to_owned()))
+        };
+        let (calling, header) = within(Some(context.clone()), call).await;
+        calling.expect("it is followed").answered(StatusCode::NOT_FOUND);
+        let span = taken.lock().unwrap().pop().expect("a span");
+        assert_eq!(header, Some(format!("00-{:032x}-{:016x}-01", 7, span.id)));
+        assert_eq!((span.trace, span.parent, span.code, span.failed()), (7, 8, 404, true));
+        let mut request = Request::get("https://a.example").body(()).unwrap();
+        assert!(within(None, async { Calling::begin(&mut request) }).await.is_none());
+        assert!(request.headers().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_given_up_is_told_without_an_answer() {
+        let (context, taken) = context();
+        let mut request = Request::get("https://a.example").body(()).unwrap();
+        drop(within(Some(context), async { Calling::begin(&mut request) }).await);
+        let span = taken.lock().unwrap().pop().expect("a span");
+        assert!(span.code == 0 && span.failed());
+    }
+}
