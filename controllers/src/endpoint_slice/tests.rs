@@ -175,7 +175,8 @@ fn who_should_use_which() {
     // A node that tells of more processors than can be computed with stops nobody.
     trial.patch_status("nodes", "n1", json!({"allocatable": {"cpu": format!("{}n", i128::MAX)}}));
     trial.run();
-    assert_eq!(trial.take_notes(), [warning.replace("(3 endpoints", "(4 endpoints")]);
+    let notes = trial.take_notes();
+    assert!(!notes.is_empty() && notes.iter().all(|note| *note == warning.replace("(3 endpoints", "(4 endpoints")));
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use crate::admission::settings::Configuration;
 use serde_json::Value;
 
-const GROUP: &str = "apiserver.config.k8s.io";
+const V1: &str = "apiserver.config.k8s.io/v1";
+const V1_ALPHA_1: &str = "apiserver.config.k8s.io/v1alpha1";
 
 pub(super) fn configure_mutating(configuration: &mut Configuration, document: &Value) -> Result<(), String> {
     configuration.mutating_users = Some(file(document)?);
@@ -17,11 +18,11 @@ pub(super) fn configure_validating(configuration: &mut Configuration, document: 
 
 /// The kind has another name in its older version.
 fn file(document: &Value) -> Result<String, String> {
-    let kind = match document["apiVersion"].as_str().and_then(|version| version.strip_prefix(GROUP)) {
-        Some("/v1alpha1") => "WebhookAdmission",
-        _ => "WebhookAdmissionConfiguration",
+    let (version, kind) = match document["apiVersion"].as_str() {
+        Some(V1_ALPHA_1) => (V1_ALPHA_1, "WebhookAdmission"),
+        _ => (V1, "WebhookAdmissionConfiguration"),
     };
-    super::configuration::check(document, GROUP, kind, &["kubeConfigFile"])?;
+    super::configuration::check(document, version, kind, &["kubeConfigFile"])?;
     let file = document["kubeConfigFile"].as_str().unwrap_or_default();
     if !file.starts_with('/') {
         return Err(format!("kubeConfigFile: Invalid value: \"{file}\": must be an absolute file path"));
@@ -37,7 +38,9 @@ mod tests {
     #[test]
     fn a_file_is_named_in_full() {
         let told = |version: &str, kind: &str, path: &str| {
-            file(&json!({"apiVersion": format!("{GROUP}/{version}"), "kind": kind, "kubeConfigFile": path}))
+            file(
+                &json!({"apiVersion": format!("apiserver.config.k8s.io/{version}"), "kind": kind, "kubeConfigFile": path}),
+            )
         };
         assert_eq!(told("v1", "WebhookAdmissionConfiguration", "/etc/k"), Ok("/etc/k".into()));
         assert_eq!(told("v1alpha1", "WebhookAdmission", "/etc/k"), Ok("/etc/k".into()));
