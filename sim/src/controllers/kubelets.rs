@@ -1,6 +1,8 @@
 //! What nodes say of themselves: their kubelets renew leases, until one stops for a while.
 
-use super::cluster::{self, Cluster, controller, has_condition, is_available, items, name, number, text, uid};
+use super::cluster::{
+    self, Cluster, controller, has_condition, is_available, is_leaving, items, name, number, text, uid,
+};
 use super::people::{Deed, NODES};
 use crate::oracle::{Verdict, ensure};
 use crate::random::Dice;
@@ -61,7 +63,7 @@ impl Kubelets {
             let repels = items(&node["spec"]["taints"]).any(|taint| taint["key"] == UNREACHABLE);
             ensure(repels, || format!("a silent node repels nobody: {}", name(node)))?;
         }
-        for set in cluster.all("replicasets") {
+        for set in cluster.all("replicasets").filter(|set| !is_leaving(set)) {
             let wanted = number(&set["spec"]["replicas"], 1) as usize;
             let elsewhere = cluster.controlled("pods", uid(set)).filter(|pod| self.is_safe(pod)).count();
             ensure(elsewhere == wanted, || {

@@ -11,6 +11,7 @@ use holdfast_core::kinds::KindId;
 use holdfast_core::object::meta;
 use holdfast_core::state::State;
 use holdfast_world::request::{resource_of, version_of};
+use holdfast_world::views::Node;
 use holdfast_world::{
     Action, Actor, BackOff, Came, Driver, Key, Outcome, Plan, Refusal, Refused, Resource, Stamp, Step, Task, Text,
     Time, Verb, Written,
@@ -193,7 +194,10 @@ impl Manager {
     fn check_silence(&self, node: &Key, plan: &Plan, now: Time) -> Result<(), String> {
         let is_status = |action: &Action| action.resource.plural() == "nodes" && action.subresource == "status";
         let renewed = self.renewed.get(&*node.name).copied().unwrap_or(self.started);
-        let gives_up = plan.steps.iter().flatten().any(is_status);
+        // One that never said that it is ready has its time from its creation on.
+        let found = self.driver.world().get::<Node>(node);
+        let is_known = found.is_some_and(|node| !node.status.conditions.is_empty());
+        let gives_up = is_known && plan.steps.iter().flatten().any(is_status);
         match gives_up && renewed.plus_seconds(self.grace_seconds) > now {
             true => Err(format!("a node is given up that is alive: {node}, seen at {renewed}")),
             false => Ok(()),

@@ -280,11 +280,13 @@ fn is_in_step(cluster: &Cluster, set: &Value) -> bool {
     active as i64 == number(&set["spec"]["replicas"], 1)
 }
 
-/// Whether a Deployment has another size than the one by which its sets were scaled last.
+/// Whether a Deployment has another size than the one by which its sets, several of them, were scaled last.
 fn is_resized(cluster: &Cluster, owner: &Value) -> bool {
     let wanted = number(&owner["spec"]["replicas"], 1).to_string();
-    let mut sets = cluster.controlled("replicasets", uid(owner)).filter(|set| set["spec"]["replicas"] != 0);
-    sets.any(|set| set["metadata"]["annotations"]["deployment.kubernetes.io/desired-replicas"] != *wanted)
+    let sets = cluster.controlled("replicasets", uid(owner)).filter(|set| set["spec"]["replicas"] != 0);
+    let sets: Vec<&Value> = sets.collect();
+    sets.len() > 1
+        && sets.iter().any(|set| set["metadata"]["annotations"]["deployment.kubernetes.io/desired-replicas"] != *wanted)
 }
 
 /// How many pods of a Deployment must be available, and how many there may be.

@@ -29,6 +29,8 @@ const BETA_DEFAULT_CLASS: &str = "storageclass.beta.kubernetes.io/is-default-cla
 
 /// Claims without a volume by their class; `*` stands for those that name none.
 const UNBOUND: &str = "unbound";
+/// Volumes by the claim that they are for.
+const OF_CLAIM: &str = "of-claim";
 const NO_CLASS: &str = "*";
 
 /// Plans a volume or a claim at a time: the keys of claims have a namespace.
@@ -73,6 +75,10 @@ impl Controller for Binder {
 
     fn indexes(&self, world: &mut World) {
         index_pods(world);
+        world.index::<PersistentVolume>(OF_CLAIM, |object| {
+            let claim = object.view::<PersistentVolume>().and_then(claim_key);
+            claim.map(|key| key.to_string().as_str().into()).into_iter().collect()
+        });
         world.index::<PersistentVolumeClaim>(UNBOUND, |object| {
             let Some(claim) = object.view::<PersistentVolumeClaim>() else { return Vec::new() };
             let is_bound = object.meta.annotation(BIND_COMPLETED).is_some();
@@ -86,6 +92,9 @@ impl Controller for Binder {
             let sides = [change.before::<PersistentVolumeClaim>(), change.after()];
             let volumes = sides.iter().flatten().map(|claim| &claim.spec.volume_name);
             volumes.filter(|name| !name.is_empty()).for_each(|name| keys.add(Key::cluster(name)));
+            // A claim may go before it names the volume that was made for it.
+            let volumes = world.indexed::<PersistentVolume>(OF_CLAIM, &change.key.to_string());
+            volumes.for_each(|volume| keys.add(volume.object.key()));
         } else if change.is_of::<PersistentVolume>() {
             keys.add(change.key.clone());
             let sides = [change.before::<PersistentVolume>(), change.after()];

@@ -235,6 +235,23 @@ fn a_default_class_is_given_to_claims_that_name_none() {
     assert!(trial.list("persistentvolumes").is_empty(), "it is deleted with its claim");
 }
 
+/// A claim may go at any step of its binding, before it names its volume, too.
+#[test]
+fn no_volume_outlives_the_claim_that_it_was_made_for() {
+    for steps in 0..12 {
+        let mut trial = trial();
+        trial.create(class("slow", provision::HOST_PATH, "Immediate"));
+        trial.create(claim("c", "1Gi", json!({})));
+        for _ in 0..steps {
+            trial.step();
+        }
+        trial.patch("persistentvolumeclaims", "c", json!({"metadata": {"finalizers": null}}));
+        trial.delete("persistentvolumeclaims", "c");
+        trial.run();
+        assert!(trial.list("persistentvolumes").is_empty(), "after {steps} steps");
+    }
+}
+
 #[test]
 fn a_claim_that_waits_for_its_consumer_takes_what_the_scheduler_promises() {
     let mut trial = trial();
