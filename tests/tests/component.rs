@@ -3,7 +3,7 @@
 
 use holdfast_tests::server::{binary, fails, holdfast, succeeds};
 use holdfast_tests::wire::{Answer, Wire};
-use holdfast_tests::{Folder, Server};
+use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
 use serde_json::{Value, json};
 use std::net::TcpListener;
@@ -105,9 +105,14 @@ async fn whom_the_api_server_lets_is_let_in() {
     let cluster = Cluster::start();
     let scheduler = cluster.scheduler("a", &["--authorization-webhook-cache-unauthorized-ttl=0"]);
     let anonymous = scheduler.anonymous(&cluster).await;
-    for path in ["/healthz", "/livez", "/readyz"] {
+    for path in ["/healthz", "/livez"] {
         anonymous.get(path).await.expect(200);
     }
+    eventually(PATIENCE, || async {
+        let answer = anonymous.get("/readyz").await;
+        if answer.code == 200 { Ok(()) } else { Err(answer.text()) }
+    })
+    .await;
     assert!(anonymous.get("/readyz?verbose").await.text().contains("[+]leaderElection ok"));
     let refused = anonymous.get("/metrics").await.refused(403, "Forbidden");
     assert_eq!(refused["message"], "forbidden: User \"system:anonymous\" cannot get path \"/metrics\"");
