@@ -112,6 +112,9 @@ fn unbearable(node: &Node) -> impl Iterator<Item = &Taint> {
 
 /// The shortest time of all tolerations that are needed.
 fn patience(pod: &Pod, node: &Node) -> Patience {
+    if planted(Bug::SilenceIsBorne) {
+        return Patience::Endless;
+    }
     let mut shortest: Option<i64> = None;
     for taint in unbearable(node) {
         let Some(toleration) = pod.spec.tolerations.iter().find(|toleration| toleration.tolerates(taint)) else {
@@ -123,7 +126,6 @@ fn patience(pod: &Pod, node: &Node) -> Patience {
     }
     match shortest {
         None => Patience::Endless,
-        Some(_) if planted(Bug::SilenceIsBorne) => Patience::Endless,
         Some(seconds) if seconds <= 0 => Patience::None,
         Some(seconds) => Patience::Seconds(seconds),
     }

@@ -13,7 +13,7 @@ fn scheduling(seed: u64) -> Plan {
     Plan { scene: Scene::Scheduling, steps: 400, ..Plan::new(seed) }
 }
 
-const CONTROLLERS_SEEDS: u64 = 60;
+const CONTROLLERS_SEEDS: u64 = 150;
 
 fn controllers(seed: u64) -> Plan {
     Plan { scene: Scene::Controllers, steps: 1000, ..Plan::new(seed) }
