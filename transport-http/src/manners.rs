@@ -5,9 +5,9 @@ use crate::query::Query;
 use crate::respond::{self, Response};
 use crate::route::Route;
 use holdfast_core::Refusal;
+use holdfast_core::object::duration;
 use holdfast_core::refusal::BadRequest;
 use holdfast_core::request::Verb;
-use holdfast_core::schema::duration;
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, HeaderName, HeaderValue, ORIGIN, RETRY_AFTER,

@@ -4,6 +4,7 @@
 
 pub(crate) mod at;
 pub mod decode;
+pub mod duration;
 pub mod encode;
 pub mod export;
 pub mod glance;

@@ -162,7 +162,7 @@ impl Drop for Reader<'_> {
 
 /// The seconds of a duration as Go writes it.
 pub fn seconds(text: &str) -> Option<f64> {
-    crate::schema::duration_nanos(text).ok().map(|nanoseconds| nanoseconds as f64 / 1e9)
+    super::duration::nanos(text).ok().map(|nanoseconds| nanoseconds as f64 / 1e9)
 }
 
 #[cfg(test)]

@@ -3,10 +3,13 @@
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, admit, decode};
 use crate::admission::Operation;
-use crate::kinds::known::BINDING;
+use crate::kinds::known::{BINDING, NODE};
 use crate::object::meta::{self, Document, metadata, metadata_mut, object_mut};
 use crate::refusal::{Cause, Conflict, Mismatch, Refusal, Subject, Unreasoned};
 use serde_json::{Value, json};
+
+/// What a Binding calls its target.
+const NODE_KIND: &str = NODE.kind;
 
 pub(super) fn bind(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let layout = decode::layout_of("io.k8s.api.core.v1.Binding")?;
@@ -30,8 +33,8 @@ pub(super) fn bind(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
 fn wrong_target(target: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let kind = &target["kind"];
-    if !matches!(kind.as_str(), None | Some("" | "Node")) {
-        causes.push(Cause::not_supported("target.kind", kind, &["Node", "<empty>"]));
+    if !matches!(kind.as_str(), None | Some("" | NODE_KIND)) {
+        causes.push(Cause::not_supported("target.kind", kind, &[NODE_KIND, "<empty>"]));
     }
     if target["name"].as_str().is_none_or(str::is_empty) {
         causes.push(Cause::required("target.name", ""));

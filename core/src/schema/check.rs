@@ -8,8 +8,9 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use crate::object::decode::has_room;
+use crate::object::duration;
 
-use super::{Field, Message, MessageId, Schema, Shape, Type, Zero, base64, duration, go_names, quantity, timestamp};
+use super::{Field, Message, MessageId, Schema, Shape, Type, Zero, base64, go_names, quantity, timestamp};
 
 /// A value that does not fit, in the words of Kubernetes' decoder.
 #[derive(Debug, Clone, PartialEq, Eq)]

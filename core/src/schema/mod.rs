@@ -7,7 +7,6 @@ pub mod amount;
 mod base64;
 mod check;
 pub mod defaults;
-pub mod duration;
 pub mod go_names;
 pub mod layout;
 mod parse;
@@ -19,9 +18,9 @@ pub mod timestamp;
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::LazyLock};
 
+pub(crate) use crate::object::duration::check as check_duration;
+pub use crate::object::duration::nanos as duration_nanos;
 pub use check::{TypeError, check};
-pub(crate) use duration::check as check_duration;
-pub use duration::nanos as duration_nanos;
 pub use parse::ParseError;
 
 /// Index of a message in [`Schema::messages`].

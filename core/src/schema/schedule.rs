@@ -1,6 +1,6 @@
 //! Schedules in cron form, as Kubernetes reads them: `*/5 0-6,8 * jan mon-fri`, `@hourly`, `@every 90m`.
 
-use super::duration;
+use crate::object::duration;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};

@@ -5,7 +5,7 @@ use jiff::{
     civil::{Date, DateTime},
 };
 
-use super::duration::quoted;
+use crate::object::duration::quoted;
 
 const SECONDS: &str = "2006-01-02T15:04:05Z07:00";
 const MICROS: &str = "2006-01-02T15:04:05.000000Z07:00";

@@ -64,7 +64,7 @@ fn amount(number: &str, scale: i128) -> i128 {
 }
 
 /// As Go's time package quotes: what is not printable ASCII shows as its bytes.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for byte in text.bytes() {
         match byte {
