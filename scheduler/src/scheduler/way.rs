@@ -97,7 +97,7 @@ impl Scheduler {
         let Some(way) = self.ways.get_mut(key) else { return };
         let (began, profile) = (std::mem::replace(&mut way.since, now), way.trying.profile);
         self.passed += 1;
-        if self.passed % MEASURED == 0 {
+        if self.passed.is_multiple_of(MEASURED) {
             let profile = self.profile(profile).scheduler_name.clone();
             self.observed.push(Observed::Passed { profile, point, plugin, success, began, ended: now });
         }
