@@ -295,7 +295,9 @@ impl World {
                 prop_assert_eq!(&slow, &fast);
                 self.snapshot.apply(Kind::Pod, key, None);
                 // Half of the time those go who would have to, so that others find the places in which they lay.
-                for victim in fast.filter(|_| self.planned % 2 == 0).map(|(_, pods, _)| pods).into_iter().flatten() {
+                for victim in
+                    fast.filter(|_| self.planned.is_multiple_of(2)).map(|(_, pods, _)| pods).into_iter().flatten()
+                {
                     self.snapshot.apply(Kind::Pod, &victim, None);
                 }
             }
