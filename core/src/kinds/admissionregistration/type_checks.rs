@@ -1,5 +1,6 @@
 //! Whether the expressions of a policy fit the objects that it is about: warnings for its status, which forbid nothing.
 
+use super::policies::VARIABLES_MAX;
 use crate::cel::Type;
 use crate::cel::names;
 use crate::cel::types::{Field, ObjectType};
@@ -72,7 +73,7 @@ fn parameters(kind: &Value, registry: &Registry) -> Option<Type> {
 
 fn seen(spec: At, object: Type, parameters: Option<Type>) -> Admission {
     let mut seen = Admission::of_types(object, parameters);
-    for variable in spec.get("variables").items() {
+    for variable in spec.get("variables").items().take(VARIABLES_MAX) {
         // What is wrong with a variable shows where it is used.
         seen.variable(variable.get("name").text(), variable.get("expression"), &mut Vec::new());
     }
