@@ -95,8 +95,15 @@ impl Auditor {
     }
 
     /// Tells of a request whose user nobody knows: it is over at once.
-    pub async fn turn_away(self: &Arc<Self>, ruling: Ruling, begun: impl FnOnce() -> Begun, ended: Ended) {
+    pub async fn turn_away(
+        self: &Arc<Self>,
+        ruling: Ruling,
+        begun: impl FnOnce() -> Begun,
+        annotations: BTreeMap<String, String>,
+        ended: Ended,
+    ) {
         let Some(mut trail) = self.trail(ruling, begun) else { return };
+        trail.event.annotations.extend(annotations);
         trail.answer(ended);
         trail.state = State::Ended;
         _ = trail.tell(Stage::ResponseStarted).await;

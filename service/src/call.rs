@@ -1,6 +1,7 @@
 //! What is asked of the server, by whom, and about which moment: the same for every transport.
 
 use holdfast_core::Refusal;
+use holdfast_core::admission::Told;
 use holdfast_core::authz::User;
 use holdfast_core::request::{Body, Options, Request, Verb};
 use holdfast_core::select::FieldSelector;
@@ -26,6 +27,8 @@ pub struct Call {
     pub flaw: Option<Refusal>,
     /// Where the call comes from, as the audit trail tells it. It is there only where a trail is kept.
     pub source: Option<Box<Source>>,
+    /// What authentication tells the client and the auditor.
+    pub told: Told,
     /// The server asks itself: its own plans bound themselves, and wait for nobody's share.
     pub own: bool,
 }
@@ -133,7 +136,17 @@ impl RequestId {
 
 impl Call {
     pub fn new(user: Arc<User>, asked: Asked) -> Call {
-        Call { user, acting_as: None, id: None, at: None, asked, flaw: None, source: None, own: false }
+        Call {
+            user,
+            acting_as: None,
+            id: None,
+            at: None,
+            asked,
+            flaw: None,
+            source: None,
+            told: Told::default(),
+            own: false,
+        }
     }
 
     /// A request of the server's own, under the name that it carries.

@@ -9,6 +9,7 @@ use crate::{Asked, Authorities, Call, Reply, RequestId, Share, Source};
 use futures_util::FutureExt;
 use holdfast_audit::{Auditor, Ended};
 use holdfast_core::Refusal;
+use holdfast_core::admission::Told;
 use holdfast_core::authz::webhook::Question;
 use holdfast_core::authz::{Authorizer, Consulted, User};
 use holdfast_core::event::Offset;
@@ -160,8 +161,8 @@ impl Service {
         asked: &Asked,
         id: Option<RequestId>,
         source: Option<Box<Source>>,
-        refusal: Refusal,
-        status: serde_json::Value,
+        (refusal, status): (Refusal, serde_json::Value),
+        told: Told,
     ) -> Answer {
         let mut record = self.metrics.begin();
         layers::describe(&mut record, &self.engine.snapshot(), asked);
@@ -172,7 +173,7 @@ impl Service {
             let ended = Ended { code: refusal.code(), object: Some(status.clone()), status: Some(status) };
             let ruling = layers::audited(auditor, &state, &nobody, asked);
             let begun = || layers::begun(&state, id.as_str(), &nobody, asked, source);
-            auditor.turn_away(ruling, begun, ended).await;
+            auditor.turn_away(ruling, begun, told.annotations, ended).await;
         }
         Answer { reply: Err(refusal), warnings: Vec::new(), id, record, trail: None, place: None }
     }

@@ -21,7 +21,7 @@ const AGREED: &[(&str, usize)] = &[
     ("authn-webhook-oidc", 18),
     ("authz-webhook-flags", 1),
     ("authz-webhooks", 10),
-    ("default", 443),
+    ("default", 445),
     ("default2", 6),
     ("default3", 1),
     ("eventrate", 2),

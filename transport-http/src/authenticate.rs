@@ -7,6 +7,7 @@ use crate::tokens::ServiceAccountTokens;
 use arc_swap::ArcSwap;
 use basic::Passwords;
 use futures_util::future::BoxFuture;
+use holdfast_core::admission::Told;
 use holdfast_core::authz::User;
 use holdfast_core::state::State;
 use holdfast_service::{Elsewhere, Reviewed, Tokens, UNKNOWN_TOKEN};
@@ -68,13 +69,15 @@ impl Authenticator {
         }
     }
 
-    /// Who asks for a path; `None` where nobody says who it is and must, an error where a credential is wrong.
+    /// Who asks for a path; `None` where nobody says who it is and must, an error where a credential is wrong. What the
+    /// credential has to tell the client and the auditor is told, whether it is good or not.
     pub async fn authenticate(
         &self,
         state: &State,
         mut peer: &Peer,
         headers: &HeaderMap,
         path: &str,
+        told: &mut Told,
     ) -> Result<Option<Arc<User>>, String> {
         while let Peer::FrontProxy(proxy) = peer {
             if let Some(user) = self.request_headers.load().user(headers) {
@@ -86,7 +89,7 @@ impl Authenticator {
             return Ok(Some(user.clone()));
         }
         if let Bearer::Token(token) = Bearer::of(headers) {
-            return self.find(state, token, &[]).await.map(|reviewed| Some(reviewed.user));
+            return self.find(state, token, &[], told).await.map(|reviewed| Some(reviewed.user));
         }
         if let Some(user) = self.passwords.user(headers)? {
             return Ok(Some(user));
@@ -98,10 +101,16 @@ impl Authenticator {
     }
 
     /// Whose a token is, for one of these audiences or the server's own; or why it is nobody's.
-    async fn find(&self, state: &State, token: &str, audiences: &[String]) -> Result<Reviewed, String> {
+    async fn find(
+        &self,
+        state: &State,
+        token: &str,
+        audiences: &[String],
+        told: &mut Told,
+    ) -> Result<Reviewed, String> {
         let asked = if audiences.is_empty() { self.audiences() } else { audiences };
         let mut errors = Vec::new();
-        match self.find_here(state, token, asked) {
+        match self.find_here(state, token, asked, told) {
             Ok(Some(reviewed)) => return Ok(reviewed),
             Ok(None) => {}
             Err(why) => errors.push(why),
@@ -121,7 +130,13 @@ impl Authenticator {
     }
 
     /// The same without asking anybody.
-    fn find_here(&self, state: &State, token: &str, asked: &[String]) -> Result<Option<Reviewed>, String> {
+    fn find_here(
+        &self,
+        state: &State,
+        token: &str,
+        asked: &[String],
+        told: &mut Told,
+    ) -> Result<Option<Reviewed>, String> {
         // A token that names no audience is meant for this server.
         let meant_for_us = |user: &Arc<User>| {
             let own = self.audiences();
@@ -132,7 +147,7 @@ impl Authenticator {
             return Ok(meant_for_us(user));
         }
         let verified = match &self.service_accounts {
-            Some(tokens) => tokens.verify(state, token, asked),
+            Some(tokens) => tokens.verify(state, token, asked, told),
             None => Ok(None),
         };
         if matches!(verified, Ok(None)) && self.bootstrap_tokens {
@@ -154,7 +169,7 @@ impl Tokens for Authenticator {
         token: &'a str,
         audiences: &'a [String],
     ) -> BoxFuture<'a, Result<Reviewed, String>> {
-        Box::pin(self.find(state, token, audiences))
+        Box::pin(async move { self.find(state, token, audiences, &mut Told::default()).await })
     }
 }
 

@@ -8,10 +8,12 @@ mod uses;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use holdfast_core::admission::Told;
 use holdfast_core::authz::User;
 use holdfast_core::pipeline::{BoundTo, SignedToken, TokenClaims};
 use holdfast_core::state::State;
 use holdfast_service::Reviewed;
+use holdfast_service::housekeeping::legacy_tokens::Used;
 use jsonwebtoken::{Header, Validation};
 use keys::{Signing, Verifying, signing_key, verifying_keys};
 use serde::de::DeserializeOwned;
@@ -35,6 +37,8 @@ pub struct ServiceAccountTokens {
     remembered: Mutex<HashMap<String, Arc<Claims>>>,
     /// Of the server and all its forks.
     pub uses: Arc<Uses>,
+    /// What Secrets do not say yet of the use of their tokens.
+    pub used: Arc<Used>,
 }
 
 /// What an issuer tells about itself.
@@ -122,6 +126,7 @@ impl ServiceAccountTokens {
             forks: Vec::new(),
             remembered: Mutex::default(),
             uses: Arc::default(),
+            used: Arc::default(),
         })
     }
 
@@ -129,7 +134,7 @@ impl ServiceAccountTokens {
     pub fn beside(&self, fork: String) -> ServiceAccountTokens {
         let forks = self.forks.iter().cloned().chain([fork]).collect();
         let (keys, audiences, uses) = (self.keys.clone(), self.audiences.clone(), self.uses.clone());
-        ServiceAccountTokens { keys, audiences, forks, remembered: Mutex::default(), uses }
+        ServiceAccountTokens { keys, audiences, forks, remembered: Mutex::default(), uses, used: Arc::default() }
     }
 
     /// Who signs.
@@ -201,8 +206,14 @@ impl ServiceAccountTokens {
 
     /// The user of a token that is signed, current, meant for one of these audiences, and whose account still exists;
     /// with those of the audiences that it is meant for. `None` where somebody else signed it, an error where it is no
-    /// longer good.
-    pub fn verify(&self, state: &State, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
+    /// longer good. What its use has to tell the client and the auditor is told.
+    pub fn verify(
+        &self,
+        state: &State,
+        token: &str,
+        audiences: &[String],
+        told: &mut Told,
+    ) -> Result<Option<Reviewed>, String> {
         let issuer = unproved_issuer(token);
         if issuer.as_deref() == Some(legacy::ISSUER) {
             // Such a token names no audience: it is meant for this server.
@@ -211,7 +222,8 @@ impl ServiceAccountTokens {
             if audiences.is_empty() {
                 return Ok(None);
             }
-            let user = legacy::verify(&self.keys.verifying, state, token, &self.uses)?;
+            let heard = legacy::Heard { uses: &self.uses, used: &self.used, told };
+            let user = legacy::verify(&self.keys.verifying, state, token, heard)?;
             return Ok(Some(Reviewed { user: Arc::new(user), audiences }));
         }
         if !issuer.is_some_and(|issuer| self.keys.issuers.contains(&issuer)) {
@@ -229,8 +241,14 @@ impl ServiceAccountTokens {
         }
         let now = jiff::Timestamp::now().as_second();
         bound::check(state, &claims, now)?;
-        let is_stale = claims.kubernetes.warnafter.is_some_and(|after| after < now);
-        self.uses.count(if is_stale { Use::Stale } else { Use::Valid });
+        match claims.kubernetes.warnafter.filter(|after| *after < now) {
+            Some(after) => {
+                let text = format!("subject: {}, seconds after warning threshold: {}", claims.sub, now - after);
+                told.annotations.insert("authentication.k8s.io/stale-token".into(), text);
+                self.uses.count(Use::Stale);
+            }
+            None => self.uses.count(Use::Valid),
+        }
         Ok(Some(Reviewed { user: Arc::new(claims.user()), audiences }))
     }
 

@@ -23,6 +23,7 @@ use bytes::{Buf, Bytes};
 use futures_util::Stream;
 use holdfast_audit::Ended;
 use holdfast_core::Refusal;
+use holdfast_core::admission::Told;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::authz::User;
 use holdfast_core::refusal::{Internal, MethodNotAllowed, Timeout};
@@ -194,6 +195,7 @@ impl Transport {
                 housekeeping::flow_control::ensure(service, fairness).await;
             }
         };
+        self.keep_tokens(tasks);
         let (registered, ()) = tokio::join!(registrar::ensure(service), flow_control);
         tasks.spawn(registered?.run(service.clone()));
         if let Some(fairness) = service.fairness() {
@@ -211,6 +213,7 @@ impl Transport {
         tasks.spawn(self.aggregator.clone().keep(service.clone(), WatchStart::After(begin)));
         tasks.spawn(registrar::Registrar::beside(begin).run(service.clone()));
         self.keep_trust(tasks);
+        self.keep_tokens(tasks);
         self.start_components(tasks);
     }
 
@@ -218,6 +221,12 @@ impl Transport {
     pub fn start_components(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
         if let Some(components) = &self.components {
             components(self, tasks);
+        }
+    }
+
+    fn keep_tokens(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
+        if let Some(tokens) = &self.authenticator.service_accounts {
+            tasks.spawn(housekeeping::legacy_tokens::run(Arc::downgrade(&self.service), tokens.used.clone()));
         }
     }
 
@@ -285,10 +294,11 @@ impl Transport {
         };
         let _waited_for = (!manners::lasts(&understood.route)).then(|| self.requests.token());
         let mut following = None;
-        let (mut response, id, mut record) = match self.identify(&mut head, &peer).await {
+        let mut told = Told::default();
+        let (mut response, id, mut record) = match self.identify(&mut head, &peer, &mut told).await {
             Ok((user, acting_as)) => {
                 following = self.follow(&head, &understood.route, &user);
-                let answer = self.answer(head, understood, (user, acting_as), source, body);
+                let answer = self.answer(head, understood, (user, acting_as, told), source, body);
                 let answer = trace::within(following.as_ref().map(Following::context), answer);
                 // The door has caught what happens behind it; this is for what goes wrong in reading and writing.
                 match within(patience, holdfast_service::caught(answer)).await.and_then(|answered| answered) {
@@ -303,7 +313,7 @@ impl Transport {
                 }
             }
             Err(refusal) => {
-                let Answer { id, record, .. } = self.turned_away(&head, &understood, source, &refusal).await;
+                let Answer { id, record, .. } = self.turned_away(&head, &understood, source, &refusal, told).await;
                 body::pass_over(body).await;
                 (respond::refusal(&refusal, shape), id, record)
             }
@@ -349,10 +359,16 @@ impl Transport {
     }
 
     /// Who asks, and in whose name.
-    async fn identify(&self, head: &mut Head, peer: &Peer) -> Result<(Arc<User>, Option<ActingAs>), Refusal> {
+    async fn identify(
+        &self,
+        head: &mut Head,
+        peer: &Peer,
+        told: &mut Told,
+    ) -> Result<(Arc<User>, Option<ActingAs>), Refusal> {
         websocket::take_token(&mut head.headers)?;
         let began = Instant::now();
-        let found = self.authenticator.authenticate(&self.engine().snapshot(), peer, &head.headers, &head.path).await;
+        let state = self.engine().snapshot();
+        let found = self.authenticator.authenticate(&state, peer, &head.headers, &head.path, told).await;
         self.service.count_authentication(&found, began.elapsed());
         let user = found.unwrap_or_else(|why| {
             tracing::warn!(why, "unable to authenticate the request");
@@ -367,6 +383,7 @@ impl Transport {
         understood: &Understood,
         source: Option<Box<Source>>,
         refusal: &Refusal,
+        told: Told,
     ) -> Answer {
         let asked = match &understood.route {
             Route::Resource { verb: Some(verb), path } if understood.server.is_none() => {
@@ -375,14 +392,15 @@ impl Transport {
             _ => Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) },
         };
         let status = Status::from(refusal).document;
-        self.service.turned_away(&asked, parse::request_id(&head.headers), source, refusal.clone(), status).await
+        let id = parse::request_id(&head.headers);
+        self.service.turned_away(&asked, id, source, (refusal.clone(), status), told).await
     }
 
     async fn answer<B, D, E>(
         self: &Arc<Self>,
         mut head: Head,
         mut understood: Understood,
-        (user, acting_as): (Arc<User>, Option<ActingAs>),
+        (user, acting_as, told): (Arc<User>, Option<ActingAs>, Told),
         source: Option<Box<Source>>,
         body: B,
     ) -> (Response, RequestId, Record)
@@ -430,7 +448,7 @@ impl Transport {
             }
         };
         let reader = user.clone();
-        let call = Call { user, acting_as, id, at: understood.at.take(), asked, flaw, source, own: false };
+        let call = Call { user, acting_as, id, at: understood.at.take(), asked, flaw, source, told, own: false };
         let Answer { mut reply, warnings, id, record, trail, place } = self.service.call(call).await;
         let shape = understood.shape;
         if reply.is_ok()

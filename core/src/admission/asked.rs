@@ -8,6 +8,7 @@ use crate::cel::Value as CelValue;
 use crate::cel::functions::kubernetes::authorizer::{self as asking, Authority, Question};
 use crate::kinds::custom::{Conversion, relabelled};
 use crate::kinds::known::NAMESPACE;
+use crate::merge::managed;
 use crate::object::meta;
 use crate::pipeline::effect::{Effect, Stop};
 use crate::refusal::{BadRequest, Refusal};
@@ -142,8 +143,20 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Takes what somebody made of the object as it was shown to them. It stays in its namespace.
+    /// Takes what somebody made of the object as it was shown to them. It stays in its namespace, and its managers stay
+    /// who they were where nobody could read them any more.
     pub(super) fn take_back(&mut self, changed: Value, shown: &Value, version: Seen) -> Result<(), Stop> {
+        let mut changed = changed;
+        let owners = &shown["metadata"]["managedFields"];
+        if changed["metadata"]["managedFields"] != *owners
+            && let Some(why) = managed::fault(&changed["metadata"]["managedFields"])
+        {
+            changed["metadata"]["managedFields"] = owners.clone();
+            self.warn(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated \
+                 mutating admission controller; please fix your requests: {why}"
+            ));
+        }
         if changed["metadata"]["namespace"] != shown["metadata"]["namespace"] {
             return Err(Refusal::BadRequest(BadRequest::OtherNamespace).into());
         }

@@ -81,6 +81,13 @@ impl ObjectType {
         ObjectType { name: name.into(), fields, open: false }
     }
 
+    /// The same type with a field that is of another type, or new.
+    pub fn with(&self, field: Field) -> Self {
+        let others = self.fields.iter().filter(|known| known.name != field.name).cloned();
+        let fields = others.chain([field.clone()]).collect();
+        ObjectType { open: self.open, ..ObjectType::new(self.name.clone(), fields) }
+    }
+
     /// A type of which nothing is known but its name.
     pub fn open(name: impl Into<String>) -> Self {
         ObjectType { name: name.into(), fields: Vec::new(), open: true }

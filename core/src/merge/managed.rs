@@ -98,6 +98,11 @@ pub fn field_manager_faults(manager: &str, is_apply: bool) -> Vec<Cause> {
     causes
 }
 
+/// Why a list of managers cannot be read; `None` for one that can, and for none.
+pub fn fault(fields: &Value) -> Option<String> {
+    Entries::fault(fields)
+}
+
 /// Puts the old times back where nothing but times of managers differs: such a write changes nothing.
 ///
 /// Apply compares what was sent with what is stored before either is normalized (`1000m` and `1`), and so may take

@@ -8,6 +8,16 @@ use crate::object::meta::{self, Document, metadata_mut, text};
 /// How many generated names are tried before giving up.
 const GENERATED_NAME_TRIES: u64 = 8;
 
+/// Clears what only the server says of a new object, before anybody could own it.
+pub(super) fn wipe(object: &mut Candidate) {
+    if object.old.is_none() {
+        let meta = metadata_mut(object.fields_mut());
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
+            meta.remove(field);
+        }
+    }
+}
+
 /// Gives a new object its identity; lets an object that is there keep its own.
 pub(super) fn identify(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
     match &object.old {
@@ -15,13 +25,15 @@ pub(super) fn identify(context: &Context, endpoint: &Endpoint, object: &mut Cand
         _ if endpoint.part == Part::Deletion => {}
         Some(old) => keep(meta::fields_mut(&mut object.new), old.metadata()),
         None => {
+            // Admission may have set it again.
+            wipe(object);
             let name = give(context, object.fields_mut());
             object.key = meta::key(context.request.namespace(), &name).into();
         }
     }
 }
 
-/// Name, uid and creation time; the rules of metadata tell of a name that is missing. What else only the server sets is cleared.
+/// Name, uid and creation time; the rules of metadata tell of a name that is missing.
 fn give(context: &Context, document: &mut Document) -> String {
     let meta = metadata_mut(document);
     let mut name = text(meta, "name").to_owned();
@@ -36,9 +48,6 @@ fn give(context: &Context, document: &mut Document) -> String {
     }
     meta.insert("uid".into(), context.stamp.uid(0).into());
     meta.insert("creationTimestamp".into(), context.stamp.rfc3339().into());
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"] {
-        meta.remove(field);
-    }
     name
 }
 

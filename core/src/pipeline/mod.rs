@@ -111,12 +111,13 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
         Made::Answer(decision) => return Ok(*decision),
     };
     default::to_hub(context, &endpoint, &mut object)?;
-    // What admission changes is validated and noted like the client's own changes.
+    // What admission changes, and what the server says and hands out, is nobody's field: managed fields are noted
+    // before, and admission sees them. What it changes is validated like the client's own changes.
+    identity::wipe(&mut object);
+    manage::track(context, &mut object)?;
     admit::mutate(context, &endpoint, &mut object)?;
     identity::identify(context, &endpoint, &mut object);
     reset::narrow_to_part(context, &endpoint, &mut object);
-    manage::track(context, &mut object)?;
-    // What the server says and hands out is nobody's field: managed fields are noted before.
     reset::prepare(context, &endpoint, &mut object);
     escalation::admit(context, &object)?;
     allocate::allocate(context, &endpoint, &mut object)?;

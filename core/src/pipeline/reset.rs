@@ -1,7 +1,7 @@
 //! Puts back what an endpoint may not touch, and sets what only the server says.
 //!
-//! Managed fields are noted between the two: nobody comes to own by a write of one part what another part holds, but
-//! what a client sends of its own part is its, even where the server then decides otherwise.
+//! Managed fields are noted before: nobody comes to own by a write of one part what another part holds, for the part
+//! says what it resets; but what a client sends of its own part is its, even where the server then decides otherwise.
 
 use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
@@ -106,10 +106,12 @@ impl Context<'_> {
     }
 }
 
-/// The old document with only the named fields of the new one.
+/// The old document with only the named fields of the new one, and with who owns them.
 fn narrow(new: &mut Value, old: &Value, fields: &[&[&str; 2]]) {
     let mut wanted = std::mem::replace(new, old.clone());
     let new = meta::fields_mut(new);
+    let owners = metadata_mut(meta::fields_mut(&mut wanted)).remove("managedFields");
+    put(metadata_mut(new), "managedFields", owners);
     for [outer, inner] in fields {
         let value = wanted.get_mut(*outer).and_then(|value| value.get_mut(*inner)).map(Value::take);
         put(meta::object_mut(new, outer), inner, value);

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// In whose name the server makes them.
 pub const USER: &str = "system:apiserver";
 /// Who owns what it writes.
-const MANAGER: &str = "kube-apiserver";
+pub(super) const MANAGER: &str = "kube-apiserver";
 
 /// Creates what is missing; completes roles and bindings that an older release made.
 pub async fn ensure(service: &Arc<Service>, documents: Vec<Value>, policy: Vec<Value>) -> Result<(), Refusal> {

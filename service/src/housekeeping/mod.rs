@@ -6,6 +6,7 @@
 
 pub mod bootstrap;
 pub mod flow_control;
+pub mod legacy_tokens;
 pub mod presence;
 pub mod registrar;
 

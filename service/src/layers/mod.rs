@@ -72,7 +72,7 @@ pub struct Passage {
     pub asked: Asked,
     pub flaw: Option<Refusal>,
     pub warnings: Vec<String>,
-    /// What admission says of the call to those who audit it.
+    /// What authentication and admission say of the call to those who audit it.
     pub annotations: BTreeMap<String, String>,
     pub record: Record,
     /// There until audit has taken it.
@@ -87,8 +87,9 @@ pub struct Passage {
 
 impl Passage {
     pub(crate) fn new(call: Call) -> Passage {
-        let Call { user, acting_as, id, at, asked, flaw, source, own } = call;
-        let (warnings, annotations, record) = Default::default();
+        let Call { user, acting_as, id, at, asked, flaw, source, told, own } = call;
+        let Told { warnings, annotations, .. } = told;
+        let record = Record::default();
         Passage {
             user,
             acting_as,

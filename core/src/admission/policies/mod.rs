@@ -112,7 +112,8 @@ struct Evaluation<'v> {
     policy: &'v Policy,
     scope: Scope<'v>,
     /// Variables that were needed so far.
-    computed: BTreeMap<Key<'v>, CelValue<'v>>,
+    /// Shared with an expression only while that is evaluated.
+    computed: Rc<BTreeMap<Key<'v>, CelValue<'v>>>,
     budget: Budget,
 }
 
@@ -125,7 +126,7 @@ impl<'v> Evaluation<'v> {
     ) -> Evaluation<'v> {
         let mut scope = attributes.scope(documents);
         scope.parameters = shown_parameter(policy, parameter);
-        Evaluation { policy, scope, computed: BTreeMap::new(), budget: Budget::new(COST_MAX) }
+        Evaluation { policy, scope, computed: Rc::default(), budget: Budget::new(COST_MAX) }
     }
 
     fn eval(&mut self, expression: &'v Expression) -> Result<CelValue<'v>, Fault> {
@@ -156,10 +157,10 @@ impl<'v> Evaluation<'v> {
                     fault.cause()
                 )))
             });
-            self.computed.insert(key(name), value);
+            Rc::make_mut(&mut self.computed).insert(key(name), value);
         }
         let mut scope = self.scope.clone();
-        scope.variables = Some(CelValue::Map(Rc::new(self.computed.clone())));
+        scope.variables = Some(CelValue::Map(self.computed.clone()));
         expression.eval(|| Known { makes_changes, ..known(policy, count) }, &scope, &mut self.budget)
     }
 }

@@ -13,6 +13,8 @@ use serde_json::Value;
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
 const ACTIONS: &[&str] = &["Audit", "Deny", "Warn"];
 const MUTABLE: &[&str] = &["*", "CONNECT", "CREATE", "UPDATE"];
+/// Each variable sees all those before it, and one that rests on another waits for it.
+pub(super) const VARIABLES_MAX: usize = 256;
 const ANNOTATIONS_MAX: usize = 20;
 const ANNOTATION_BYTES_MAX: usize = 5 * 1024;
 /// Words of the expression language, which nobody may call a variable.
@@ -150,7 +152,11 @@ fn common(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
     if !old.is_some_and(unchanged) {
         conditions(matching, &Admission::new(kind.is_set()), causes);
     }
-    for variable in spec.get("variables").items() {
+    let variables = spec.get("variables");
+    if count(variables) > VARIABLES_MAX && old.is_none_or(|old| &old["spec"]["variables"] != variables.value) {
+        causes.push(Cause::too_many(variables.path(), count(variables), VARIABLES_MAX));
+    }
+    for variable in variables.items() {
         let name = variable.get("name");
         if name.text().trim().is_empty() {
             causes.push(name.required("name is not specified"));
@@ -164,7 +170,7 @@ fn common(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
 /// What the expressions of a policy see; its variables are compiled on the way.
 fn seen(spec: At, causes: &mut Vec<Cause>) -> Admission {
     let mut seen = Admission::new(spec.get("paramKind").is_set());
-    for variable in spec.get("variables").items() {
+    for variable in spec.get("variables").items().take(VARIABLES_MAX) {
         seen.variable(variable.get("name").text(), variable.get("expression"), causes);
     }
     seen
@@ -439,6 +445,27 @@ mod tests {
                 "status.typeChecking.expressionWarnings[0].warning: Required value",
             )],
         );
+    }
+
+    #[test]
+    fn variables_are_bounded() {
+        for (count, faults) in [(super::VARIABLES_MAX, 0), (super::VARIABLES_MAX + 1, 1)] {
+            let chain = (1..count)
+                .map(|at| json!({"name": format!("v{at}"), "expression": format!("[variables.v{}]", at - 1)}));
+            let variables: Vec<Value> = [json!({"name": "v0", "expression": "1"})].into_iter().chain(chain).collect();
+            let mut spec = json!({"matchConstraints": constraints(), "failurePolicy": "Fail", "reinvocationPolicy": "Never",
+                "variables": variables, "validations": [{"expression": "true"}], "mutations": [
+                {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: 'remove', path: '/x'}]"}}]});
+            spec["matchConstraints"]["matchPolicy"] = "Equivalent".into();
+            let policy = json!({"metadata": {"name": "a"}, "spec": spec});
+            for rules in [super::validating, super::mutating] {
+                let of_variables = |old| {
+                    let causes = rules(&policy, old);
+                    causes.iter().filter(|cause| cause.field.starts_with("spec.variables")).count()
+                };
+                assert_eq!((of_variables(None), of_variables(Some(&policy))), (faults, 0), "{count}");
+            }
+        }
     }
 
     #[test]

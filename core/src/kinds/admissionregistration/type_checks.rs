@@ -1,11 +1,12 @@
 //! Whether the expressions of a policy fit the objects that it is about: warnings for its status, which forbid nothing.
 
+use super::policies::VARIABLES_MAX;
 use crate::cel::Type;
 use crate::cel::names;
 use crate::cel::types::{Field, ObjectType};
 use crate::kinds::expressions::Admission;
 use crate::kinds::rules::At;
-use crate::kinds::{Registry, api_version};
+use crate::kinds::{KindId, Registry, Version, api_version};
 use crate::schema::{self, MessageId, Shape, schema};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -14,6 +15,8 @@ use std::sync::Arc;
 /// As many kinds as one policy is checked against.
 const KINDS_MAX: usize = 10;
 
+const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
 /// What is wrong with one expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
@@ -21,6 +24,14 @@ pub struct Warning {
     pub field: String,
     /// A part for each kind that it does not fit.
     pub text: String,
+}
+
+/// The groups whose kinds a policy names, in its rules or by its parameters.
+pub fn groups(policy: &Value) -> BTreeSet<String> {
+    let rules = policy["spec"]["matchConstraints"]["resourceRules"].as_array().into_iter().flatten();
+    let named = rules.filter_map(|rule| rule["apiGroups"].as_array()).flatten().filter_map(Value::as_str);
+    let of_parameters = policy["spec"]["paramKind"]["apiVersion"].as_str().and_then(|text| text.split_once('/'));
+    named.chain(of_parameters.map(|(group, _)| group)).map(str::to_owned).collect()
 }
 
 /// The warnings about a ValidatingAdmissionPolicy.
@@ -57,12 +68,12 @@ fn parameters(kind: &Value, registry: &Registry) -> Option<Type> {
     kind.as_object()?;
     let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
     let found = registry.find_kind(group, version, text("kind"));
-    Some(found.map_or(Type::Dyn, |(id, index)| type_of(&registry.get(id).versions[index].message)))
+    Some(found.map_or(Type::Dyn, |(id, index)| type_of(&registry.get(id).versions[index])))
 }
 
 fn seen(spec: At, object: Type, parameters: Option<Type>) -> Admission {
     let mut seen = Admission::of_types(object, parameters);
-    for variable in spec.get("variables").items() {
+    for variable in spec.get("variables").items().take(VARIABLES_MAX) {
         // What is wrong with a variable shows where it is used.
         seen.variable(variable.get("name").text(), variable.get("expression"), &mut Vec::new());
     }
@@ -87,19 +98,26 @@ fn kinds(constraints: &Value, registry: &Registry) -> Vec<(String, Type)> {
                     let (id, index) = registry.find(group, version, resource)?;
                     let kind = registry.get(id);
                     let name = format!("{}, Kind={}", api_version(group, version), kind.kind);
-                    Some((name, kind.versions[index].message.clone()))
+                    Some((name, (id, index)))
                 }));
             }
         }
     }
-    named.into_iter().take(KINDS_MAX).map(|(name, message)| (name, type_of(&message))).collect()
+    let known = |(name, (id, index)): (String, (KindId, usize))| (name, type_of(&registry.get(id).versions[index]));
+    named.into_iter().take(KINDS_MAX).map(known).collect()
 }
 
-/// What is known of a message by its name; anything where nothing is.
-fn type_of(message: &str) -> Type {
-    match schema().by_name.get(message) {
-        Some(id) => object(*id, &mut Vec::new()),
-        None => Type::Dyn,
+/// What is known of the objects of a version; anything where nothing is.
+fn type_of(version: &Version) -> Type {
+    let message = |name: &str| schema().by_name.get(name).map(|id| object(*id, &mut Vec::new()));
+    let Some(custom) = &version.custom else { return message(&version.message).unwrap_or(Type::Dyn) };
+    match custom.schema().declared().as_ref().map(Type::plain) {
+        // Rules of a schema see no more of metadata than names; policies see all of it.
+        Some(Type::Object(declared)) => {
+            let (name, ty) = ("metadata".to_owned(), message(METADATA).unwrap_or(Type::Dyn));
+            Type::Object(Arc::new(declared.with(Field { json: name.clone(), name, ty })))
+        }
+        _ => Type::Dyn,
     }
 }
 

@@ -52,6 +52,15 @@ impl<'v> Entries<'v> {
         Some(entries)
     }
 
+    /// What is wrong with a list that cannot be read, in Kubernetes' words as far as they name no memory of its own.
+    pub(super) fn fault(fields: &Value) -> Option<String> {
+        if fields.is_null() {
+            return None;
+        }
+        let Some(list) = fields.as_array() else { return Some("managed fields are no list".into()) };
+        list.iter().enumerate().find_map(|(at, value)| Entry::fault(value, at))
+    }
+
     /// In the order that Kubernetes writes.
     pub(in crate::merge) fn write(self) -> Option<Value> {
         let mut entries = self.0;
@@ -155,6 +164,22 @@ impl<'v> Entry<'v> {
             set,
             read: Some(value),
         })
+    }
+
+    fn fault(value: &Value, at: usize) -> Option<String> {
+        let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or("");
+        if !matches!(text("operation"), "Apply" | "Update") {
+            return Some("operation must be `Apply` or `Update`".into());
+        }
+        if text("apiVersion").is_empty() {
+            return Some("apiVersion must not be empty".into());
+        }
+        match text("fieldsType") {
+            "FieldsV1" if Entry::read(value).is_some() => None,
+            "FieldsV1" => Some(format!("error decoding versioned set of managed fields entry {at}")),
+            "" => Some(format!("missing fieldsType in managed fields entry {at}")),
+            other => Some(format!("invalid fieldsType {other:?} in managed fields entry {at}")),
+        }
     }
 
     fn write(self) -> Value {

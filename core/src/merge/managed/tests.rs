@@ -282,3 +282,25 @@ fn a_scale_shows_who_owns_the_replicas_and_gives_them_back() {
     let gone = with_scale_entries(Some(&parent), Some(&json!([])), &replicas, "test/v1", &|_: &str| false);
     assert_eq!(gone, Some(json!([])));
 }
+
+#[test]
+fn lists_that_nobody_can_read_are_told_of() {
+    let entry = |more: Value| {
+        let mut entry = json!({"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:data": {}}});
+        entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!([entry])
+    };
+    for (list, expected) in [
+        (Value::Null, None),
+        (json!([]), None),
+        (entry(json!({})), None),
+        (json!({}), Some("managed fields are no list")),
+        (entry(json!({"operation": "Delete"})), Some("operation must be `Apply` or `Update`")),
+        (entry(json!({"apiVersion": ""})), Some("apiVersion must not be empty")),
+        (entry(json!({"fieldsType": null})), Some("missing fieldsType in managed fields entry 0")),
+        (entry(json!({"fieldsType": "V2"})), Some("invalid fieldsType \"V2\" in managed fields entry 0")),
+    ] {
+        assert_eq!(fault(&list).as_deref(), expected, "{list}");
+    }
+}

@@ -14,6 +14,13 @@ pub(super) use compile::{Compiled, CompiledRule, compile};
 pub(super) use run::{OBJECT_COST_MAX, Run};
 use std::sync::{Arc, OnceLock};
 
+impl Structural {
+    /// The type that expressions see of a whole object of this schema; `None` where it says nothing of one.
+    pub fn declared(&self) -> Option<crate::cel::Type> {
+        declared::declared(self, true).filter(|_| !self.properties.is_empty()).map(|sized| sized.ty)
+    }
+}
+
 /// The rules of one schema.
 #[derive(Debug, Clone)]
 pub struct Rules {
