@@ -2,12 +2,12 @@
 //!
 //! Pods of one template are alike: which nodes will do, and how good each is, is worked out once and brought up to date
 //! by what has changed since. What a plug-in says by node and pod alone is remembered for each node, so that an event on
-//! one node costs the work of one node. What counts pods over many nodes is kept as counts, and is evaluated for all
-//! nodes each time, as long as it has anything to say.
+//! one node costs the work of one node. What counts pods over many nodes is kept as counts by place, and is evaluated
+//! once for all nodes that are alike to it.
 
+mod groups;
 mod memory;
 mod no_place;
-mod tournament;
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind};
@@ -44,6 +44,8 @@ pub struct Planner {
     turn: u64,
     /// How many times all nodes were judged for a template.
     judged_all: u64,
+    /// How many groups of nodes were compared.
+    compared: u64,
 }
 
 /// How many numbers, each of a node for a template, are remembered at most.
@@ -72,6 +74,7 @@ impl Planner {
         memory.used = turn;
         let best = memory.best(cycle, profile);
         self.judged_all += std::mem::take(&mut memory.begun);
+        self.compared += memory.compared() as u64;
         if let Some(plan) = best.and_then(|node| bind(cycle, memory, node)) {
             return plan;
         }
@@ -101,6 +104,12 @@ impl Planner {
     /// something changes that it rests on.
     pub fn judged_all(&self) -> u64 {
         self.judged_all
+    }
+
+    /// How many groups of nodes were compared to find places: as many for a pod as there are places that its template
+    /// tells apart, or counts that differ, but not as there are nodes.
+    pub fn compared(&self) -> u64 {
+        self.compared
     }
 
     /// Forgets what has not been of use for the longest time.

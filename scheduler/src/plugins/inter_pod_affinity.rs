@@ -6,7 +6,7 @@ use crate::object::pod::{Pod, Template};
 use crate::object::selector::Selector;
 use crate::object::terms::PodTerm;
 use crate::object::{Key, Kind, Text};
-use crate::plugin::{Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score, extremes, replace_each};
+use crate::plugin::{Alike, Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score, extremes, replace_each};
 use crate::snapshot::node_info::{NodeId, NodeInfo};
 use crate::snapshot::{Event, Seen, Snapshot};
 use crate::status::Refusal;
@@ -201,6 +201,29 @@ impl Counters {
     fn is_empty(&self) -> bool {
         self.places_counted == 0
     }
+
+    /// Marks a node by where anything is counted.
+    fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
+        let mark = |one: &Counter| match one.places.mark(node, &one.counts) {
+            count if one.places.are_single() && count != i64::MIN => i64::from(count > 0),
+            place => place,
+        };
+        marks.extend(self.by_key.iter().map(mark));
+    }
+
+    /// Marks a node by what is counted in all its places.
+    fn mark_sum(&self, node: NodeId, marks: &mut Vec<i64>) {
+        let mut of_single = 0i64;
+        for one in &self.by_key {
+            match one.places.are_single() {
+                true => of_single = of_single.saturating_add(one.at(node)),
+                false => marks.push(one.places.mark(node, &one.counts)),
+            }
+        }
+        if !self.by_key.is_empty() {
+            marks.push(of_single);
+        }
+    }
 }
 
 impl Counter {
@@ -319,6 +342,14 @@ impl Filter for Rules {
         self.count(cycle.snapshot, pod, node, -1);
     }
 
+    fn mark_count(&self) -> usize {
+        [&self.near, &self.far, &self.repelling].iter().map(|counters| counters.by_key.len()).sum()
+    }
+
+    fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
+        [&self.near, &self.far, &self.repelling].iter().for_each(|counters| counters.mark(node, marks));
+    }
+
     fn copy(&self) -> Box<dyn Filter> {
         Box::new(self.clone())
     }
@@ -387,11 +418,11 @@ impl Score for Preferences {
         self.weights.sum(node.id)
     }
 
-    fn scores(&self, _: Cycle<'_>, nodes: &[NodeId]) -> Vec<i64> {
-        nodes.iter().map(|node| self.weights.sum(*node)).collect()
+    fn scores(&self, _: Cycle<'_>, nodes: &[Alike]) -> Vec<i64> {
+        nodes.iter().map(|alike| self.weights.sum(alike.node)).collect()
     }
 
-    fn normalize(&self, _: Cycle<'_>, _: &[NodeId], scores: &mut [i64]) {
+    fn normalize(&self, _: Cycle<'_>, _: &[Alike], scores: &mut [i64]) {
         let Some((least, most)) = extremes(scores.iter().copied()) else { return };
         replace_each(scores, least, most, |score| {
             let part = score.saturating_sub(least) as f64 / most.saturating_sub(least) as f64;
@@ -413,5 +444,13 @@ impl Score for Preferences {
 
     fn left(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle.snapshot, pod, node, -1);
+    }
+
+    fn mark_count(&self) -> usize {
+        self.weights.by_key.len()
+    }
+
+    fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
+        self.weights.mark_sum(node, marks);
     }
 }
