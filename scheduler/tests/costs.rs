@@ -1,5 +1,6 @@
 //! What the planner looks at for a change: a count, which does not depend on the machine.
 
+use holdfast_scheduler::plugin::Point;
 use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Snapshot};
 use serde_json::{Value, json};
 
@@ -112,4 +113,25 @@ fn a_place_is_found_among_groups_of_nodes_and_not_among_nodes() {
         let compared = cluster.planner.compared();
         assert!(compared <= 100 * groups, "{name}: {compared} groups of {NODES} nodes for 100 pods");
     }
+}
+
+#[test]
+fn plug_ins_are_asked_about_nodes_that_changed() {
+    let mut cluster = Cluster::new();
+    for _ in 0..10 {
+        cluster.place("a");
+    }
+    let asked = |planner: &mut Planner, point: Point, plugin: &'static str| {
+        planner.evaluations().get(&(0, point, plugin)).copied().unwrap_or(0)
+    };
+    let planner = &mut cluster.planner;
+    // All nodes for the first pod, and the one where the pod before lies for each of the others.
+    assert_eq!(asked(planner, Point::Filter, "NodeResourcesFit"), NODES as u64 + 9);
+    for (point, plugin) in
+        [(Point::PreFilter, "NodeResourcesFit"), (Point::PreScore, "NodeAffinity"), (Point::Score, "ImageLocality")]
+    {
+        let wanted = if plugin == "NodeAffinity" { 0 } else { 10 };
+        assert_eq!(asked(planner, point, plugin), wanted, "{plugin}");
+    }
+    assert_eq!(asked(planner, Point::Filter, "NodePorts"), 0, "it has nothing to say");
 }

@@ -1,5 +1,6 @@
 //! What is remembered for the pods of one template.
 
+use super::evaluations::Tally;
 use super::groups::Groups;
 use super::no_place::NoPlace;
 use super::rests_on;
@@ -20,6 +21,7 @@ pub(super) struct Memory {
     seen: u64,
     node_count: usize,
     pub filters: Filters,
+    pub tally: Tally,
     scores: Vec<Kept>,
     /// The nodes that will do by what plug-ins say about each alone, each with the sum of those scores that are its own.
     groups: Groups,
@@ -68,6 +70,7 @@ impl Memory {
             seen: 0,
             node_count: 0,
             filters: Filters { list: Vec::new(), all: false },
+            tally: Tally::default(),
             scores: Vec::new(),
             groups: Groups::default(),
             shape: (0, false),
@@ -138,6 +141,7 @@ impl Memory {
     fn make_plugins(&mut self, cycle: Cycle<'_>, profile: &Profile) {
         self.filters.list.clear();
         self.refused = false;
+        let (mut filters, mut scoring) = (Vec::new(), Vec::new());
         // A plug-in may refuse a pod before nodes are looked at, and be no filter.
         for enabled in profile.at(Point::PreFilter) {
             if !profile.has(Point::Filter, enabled.plugin.name())
@@ -153,12 +157,18 @@ impl Memory {
                 PreFilter::Judge(filter, only) => {
                     self.refused |= only.is_some();
                     self.filters.list.push(filter);
+                    filters.push(enabled.plugin.name());
                 }
             }
         }
-        let scores = profile.at(Point::Score).iter();
-        let scores = scores.filter_map(|enabled| Some(Kept::new(enabled.plugin.score(cycle)?, enabled.weight)));
-        self.scores = scores.collect();
+        self.scores.clear();
+        for enabled in profile.at(Point::Score) {
+            if let Some(score) = enabled.plugin.score(cycle) {
+                self.scores.push(Kept::new(score, enabled.weight));
+                scoring.push(enabled.plugin.name());
+            }
+        }
+        self.tally.renew(Tally::new(profile, &filters, &scoring));
     }
 
     /// Makes anew what counts pods by place.
@@ -326,16 +336,26 @@ impl Memory {
 
     fn passes_alone(&self, cycle: Cycle<'_>, node: &NodeInfo) -> bool {
         let passes = |node: &NodeInfo| {
-            let mut local = self.filters.list.iter().filter(|filter| filter.is_local());
-            local.all(|filter| filter.check(cycle, node).is_ok())
+            let mut local = self.filters.list.iter().enumerate().filter(|(_, filter)| filter.is_local());
+            local.all(|(at, filter)| {
+                self.tally.asked(at);
+                filter.check(cycle, node).is_ok()
+            })
         };
         passes(node) && self.filters.nominated(cycle, node).is_none_or(|fuller| passes(&fuller))
     }
 
     /// The best of the best nodes of all groups; the first of them where several are.
     fn best_of_all(&self, cycle: Cycle<'_>) -> Option<NodeId> {
-        let filters: Vec<&dyn Filter> =
-            self.filters.list.iter().map(|filter| &**filter).filter(|one| !one.is_local() && !one.is_idle()).collect();
+        let looks_beyond = |filter: &dyn Filter| !filter.is_local() && !filter.is_idle();
+        let filters = self.filters.list.iter().map(|filter| &**filter).enumerate();
+        let filters: Vec<(usize, &dyn Filter)> = filters.filter(|(_, filter)| looks_beyond(*filter)).collect();
+        let passes = |node: NodeId| {
+            filters.iter().all(|(at, filter)| {
+                self.tally.asked(*at);
+                filter.passes(cycle, node)
+            })
+        };
         // A filter that has nothing to say about the cluster as it is has nothing to say about nominated pods either.
         let active = self.filters.list.iter().filter(|filter| !filter.is_idle());
         let active = self.shape.1.then(|| Filters { list: active.map(|filter| filter.copy()).collect(), all: false });
@@ -346,9 +366,7 @@ impl Memory {
             let is_apart = group.marks[own] != ALIKE;
             let with_nominated =
                 |active: &Filters| cycle.snapshot.node(node).is_some_and(|node| active.check(cycle, node).is_ok());
-            if filters.iter().all(|filter| filter.passes(cycle, node))
-                && (!is_apart || active.as_ref().is_none_or(with_nominated))
-            {
+            if passes(node) && (!is_apart || active.as_ref().is_none_or(with_nominated)) {
                 nodes.push(Alike { node, count: group.len() });
                 totals.push(sum);
                 raw.push(&group.marks[..own]);

@@ -5,6 +5,7 @@
 //! one node costs the work of one node. What counts pods over many nodes is kept as counts by place, and is evaluated
 //! once for all nodes that are alike to it.
 
+mod evaluations;
 mod groups;
 mod memory;
 mod no_place;
@@ -12,14 +13,15 @@ mod no_place;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind};
 use crate::plan::{Explanation, Outcome, Plan, plan};
-use crate::plugin::{Cycle, Plugin};
+use crate::plugin::{Cycle, Plugin, Point};
 use crate::plugins::node_affinity::named_nodes;
 use crate::profile::Profile;
 use crate::snapshot::Snapshot;
 use crate::snapshot::assume::Promise;
 use crate::snapshot::node_info::NodeId;
+use evaluations::{Evaluations, count_plain};
 use memory::Memory;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Which pods are alike: those of one profile and template, and of one priority, because a pod respects pods that are
 /// nominated to a node and matter at least as much, and makes those go that matter less, if it may.
@@ -46,6 +48,7 @@ pub struct Planner {
     judged_all: u64,
     /// How many groups of nodes were compared.
     compared: u64,
+    evaluations: Evaluations,
 }
 
 /// How many numbers, each of a node for a template, are remembered at most.
@@ -63,7 +66,7 @@ impl Planner {
         let by_name = pod.template.node_affinity.as_ref().is_some_and(|terms| named_nodes(terms).is_some());
         // Few nodes are in question, or one is to be tried alone: nothing is worth remembering.
         if by_name || pod.nominated.is_some() || pod.node_name.is_some() || profile.check_all {
-            return plan(snapshot, profile, pod);
+            return self.plain(snapshot, (number, profile), pod);
         }
         let likeness = Likeness::of(number, pod);
         let cycle = Cycle { snapshot, pod };
@@ -72,6 +75,7 @@ impl Planner {
         self.make_room(snapshot);
         let memory = self.memories.entry(likeness).or_insert_with(|| Memory::new(cycle, profile));
         memory.used = turn;
+        memory.tally.plans += 1;
         let best = memory.best(cycle, profile);
         self.judged_all += std::mem::take(&mut memory.begun);
         self.compared += memory.compared() as u64;
@@ -83,11 +87,33 @@ impl Planner {
             return unschedulable(told);
         }
         let told = if best.is_none() { memory.tell(cycle, profile) } else { None };
-        let plan = told.map_or_else(|| plan(snapshot, profile, pod), unschedulable);
+        let plan = match told {
+            Some(told) => unschedulable(told),
+            None => {
+                let plan = plan(snapshot, profile, pod);
+                count_plain(number, profile, &plan, &mut self.evaluations);
+                plan
+            }
+        };
         if let Outcome::Unschedulable(why) = &plan.outcome {
             memory.remember_why(cycle, why);
         }
         plan
+    }
+
+    fn plain(&mut self, snapshot: &Snapshot, (number, profile): (usize, &Profile), pod: &Pod) -> Plan {
+        let plan = plan(snapshot, profile, pod);
+        count_plain(number, profile, &plan, &mut self.evaluations);
+        plan
+    }
+
+    /// How often each plug-in was asked at a point: filters once for each node that has changed, or once for all that
+    /// are alike; the others once for each pod. By the number of the profile.
+    pub fn evaluations(&mut self) -> &BTreeMap<(usize, Point, &'static str), u64> {
+        for (likeness, memory) in &mut self.memories {
+            memory.tally.settle(likeness.profile, &mut self.evaluations);
+        }
+        &self.evaluations
     }
 
     /// Whether a node will do for a pod by what is remembered, for tests that compare this with what is worked out.
@@ -118,7 +144,9 @@ impl Planner {
         while self.memories.len() > most || self.weight_exceeds(most) {
             let oldest = self.memories.iter().min_by_key(|(_, memory)| memory.used).map(|(likeness, _)| *likeness);
             let Some(oldest) = oldest else { return };
-            self.memories.remove(&oldest);
+            if let Some(mut memory) = self.memories.remove(&oldest) {
+                memory.tally.settle(oldest.profile, &mut self.evaluations);
+            }
         }
     }
 }
