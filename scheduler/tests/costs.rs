@@ -135,3 +135,22 @@ fn plug_ins_are_asked_about_nodes_that_changed() {
     }
     assert_eq!(asked(planner, Point::Filter, "NodePorts"), 0, "it has nothing to say");
 }
+
+#[test]
+fn labels_that_no_node_has_cost_nothing_for_each_node() {
+    let mut cluster = Cluster::new();
+    let selector = json!({"matchLabels": {"app": "a"}});
+    let terms: Vec<Value> = (0..300)
+        .map(|at| json!({"weight": 1, "podAffinityTerm": {"topologyKey": format!("k{at}"), "labelSelector": selector}}))
+        .collect();
+    let far: Vec<Value> =
+        (0..300).map(|at| json!({"topologyKey": format!("f{at}"), "labelSelector": selector})).collect();
+    cluster.more = json!({"affinity": {
+        "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms},
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": far},
+    }});
+    for _ in 0..10 {
+        cluster.place("a");
+    }
+    assert_eq!(cluster.planner.compared(), 10, "they tell no node from another");
+}

@@ -10,6 +10,7 @@ use crate::plugin::{Alike, Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Sc
 use crate::snapshot::node_info::{NodeId, NodeInfo};
 use crate::snapshot::{Event, Seen, Snapshot};
 use crate::status::Refusal;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 pub const NAME: &str = "InterPodAffinity";
@@ -165,12 +166,18 @@ struct Counter {
 #[derive(Debug, Clone, Default)]
 struct Counters {
     by_key: Vec<Counter>,
+    /// The number of the counter for each label.
+    numbers: HashMap<Text, usize>,
     /// How many places have a count that is not nought.
     places_counted: usize,
 }
 
 impl Counters {
     fn count(&mut self, snapshot: &Snapshot, key: &Text, node: NodeId, by: i64) {
+        // There may be as many such labels as somebody cares to name.
+        if !snapshot.is_label_of_nodes(key) {
+            return;
+        }
         let at = self.number(snapshot, key);
         let counter = &mut self.by_key[at];
         let Some(place) = counter.places.of(node) else { return };
@@ -186,11 +193,13 @@ impl Counters {
 
     /// The number of the counter for a label.
     fn number(&mut self, snapshot: &Snapshot, key: &Text) -> usize {
-        self.by_key.iter().position(|one| one.places.key == *key).unwrap_or_else(|| {
-            let places = Arc::new(Places::new(snapshot, key));
-            self.by_key.push(Counter { counts: vec![0; places.count()], places });
-            self.by_key.len() - 1
-        })
+        if let Some(number) = self.numbers.get(key) {
+            return *number;
+        }
+        let places = Arc::new(Places::new(snapshot, key));
+        self.by_key.push(Counter { counts: vec![0; places.count()], places });
+        self.numbers.insert(key.clone(), self.by_key.len() - 1);
+        self.by_key.len() - 1
     }
 
     /// The counts of all places that a node is in.

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 /// The places that the values of one label make of the nodes, numbered.
 #[derive(Debug, Clone)]
 pub struct Places {
-    pub key: Text,
     /// The place of each node, by the node's number; [`Places::NOWHERE`] where it has no such label.
     of_node: Vec<u32>,
     count: usize,
@@ -20,6 +19,9 @@ impl Places {
     pub const NOWHERE: u32 = u32::MAX;
 
     pub fn new(snapshot: &Snapshot, key: &Text) -> Self {
+        if !snapshot.is_label_of_nodes(key) {
+            return Places { of_node: Vec::new(), count: 0, single: true };
+        }
         let mut of_node = vec![Places::NOWHERE; snapshot.node_bound()];
         let mut numbers: HashMap<&Text, u32> = HashMap::new();
         let mut nodes = 0;
@@ -30,7 +32,7 @@ impl Places {
                 nodes += 1;
             }
         }
-        Places { key: key.clone(), of_node, count: numbers.len(), single: numbers.len() == nodes }
+        Places { of_node, count: numbers.len(), single: numbers.len() == nodes }
     }
 
     /// The number of the place that a node is in.

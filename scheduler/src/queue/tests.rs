@@ -1,5 +1,4 @@
 use super::*;
-use crate::Kind;
 use crate::plugins::{dynamic_resources, node_resources_fit, taint_toleration, volume_binding};
 use serde_json::{Value, json};
 
