@@ -537,7 +537,7 @@ impl Allocation {
             pool: pool.field(&one["pool"]),
             device: pool.field(&one["device"]),
             admin: one["adminAccess"] == true,
-            shared: one["shareID"].is_string(),
+            shared: one["shareID"].is_string() || one["consumedCapacity"].is_object(),
             binding: Binding::decode(pool, one),
             consumed: entries(&one["consumedCapacity"])
                 .map(|(name, amount)| (pool.text(name), bytes(amount)))
