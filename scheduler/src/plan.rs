@@ -3,7 +3,7 @@
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Text};
-use crate::plugin::{Cycle, Filter, Point, PreFilter};
+use crate::plugin::{Alike, Cycle, Filter, Point, PreFilter};
 use crate::plugins::default_preemption::{self, Candidate, Preemption, Victims};
 use crate::plugins::dynamic_resources;
 use crate::profile::Profile;
@@ -310,7 +310,7 @@ impl<'a> Search<'a> {
     }
 
     fn score(&self) -> (Vec<Scores>, Vec<i64>) {
-        let nodes: Vec<NodeId> = self.feasible.iter().map(|node| node.id).collect();
+        let nodes: Vec<Alike> = self.feasible.iter().map(|node| Alike::alone(node.id)).collect();
         let mut totals = vec![0i64; nodes.len()];
         let mut all = Vec::new();
         for enabled in self.profile.at(Point::Score) {

@@ -143,12 +143,42 @@ pub trait Filter: Send {
 
     fn left(&mut self, _: Cycle<'_>, _: &Pod, _: NodeId) {}
 
+    /// By how many things it tells nodes apart, if it looks beyond single nodes. The marks of all nodes are made anew
+    /// when this changes.
+    fn mark_count(&self) -> usize {
+        1
+    }
+
+    /// Marks a node with numbers: nodes with equal marks are alike to it. What comes to a node or leaves it may change
+    /// the marks of that node, but of no other.
+    fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
+        marks.push(unlike_all(node));
+    }
+
     /// What the place comes with.
     fn reserve(&self, _: Cycle<'_>, _: &NodeInfo, _: &mut Promise) -> Result<(), Refusal> {
         Ok(())
     }
 
     fn copy(&self) -> Box<dyn Filter>;
+}
+
+/// Nodes that are alike to all that looks beyond single nodes: one of them, and how many they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alike {
+    pub node: NodeId,
+    pub count: usize,
+}
+
+impl Alike {
+    pub fn alone(node: NodeId) -> Self {
+        Alike { node, count: 1 }
+    }
+}
+
+/// The mark of a node that is like no other.
+pub fn unlike_all(node: NodeId) -> i64 {
+    i64::try_from(node).unwrap_or(i64::MAX)
 }
 
 /// The highest score.
@@ -159,8 +189,9 @@ pub trait Score: Send {
     fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64;
 
     /// The scores of all nodes that will do.
-    fn scores(&self, cycle: Cycle<'_>, nodes: &[NodeId]) -> Vec<i64> {
-        nodes.iter().map(|node| cycle.snapshot.node(*node).map_or(0, |node| self.score(cycle, node))).collect()
+    fn scores(&self, cycle: Cycle<'_>, nodes: &[Alike]) -> Vec<i64> {
+        let score = |alike: &Alike| cycle.snapshot.node(alike.node).map_or(0, |node| self.score(cycle, node));
+        nodes.iter().map(score).collect()
     }
 
     fn scale(&self) -> Scale {
@@ -168,7 +199,7 @@ pub trait Score: Send {
     }
 
     /// Brings scores into the range from 0 to 100.
-    fn normalize(&self, _: Cycle<'_>, _: &[NodeId], scores: &mut [i64]) {
+    fn normalize(&self, _: Cycle<'_>, _: &[Alike], scores: &mut [i64]) {
         let most = scores.iter().copied().max().unwrap_or(0);
         for score in scores {
             *score = self.scale().apply(*score, most);
@@ -188,6 +219,18 @@ pub trait Score: Send {
     fn placed(&mut self, _: Cycle<'_>, _: &Pod, _: NodeId) {}
 
     fn left(&mut self, _: Cycle<'_>, _: &Pod, _: NodeId) {}
+
+    /// By how many things it tells nodes apart, if it looks beyond single nodes. The marks of all nodes are made anew
+    /// when this changes.
+    fn mark_count(&self) -> usize {
+        1
+    }
+
+    /// Marks a node with numbers: nodes with equal marks are alike to it. What comes to a node or leaves it may change
+    /// the marks of that node, but of no other.
+    fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
+        marks.push(unlike_all(node));
+    }
 
     /// Whether the score of a node rests on this image.
     fn rests_on_image(&self, _: &str) -> bool {

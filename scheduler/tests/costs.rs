@@ -1,25 +1,30 @@
 //! What the planner looks at for a change: a count, which does not depend on the machine.
 
+use holdfast_scheduler::plugin::Point;
 use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Snapshot};
 use serde_json::{Value, json};
+
+const NODES: usize = 300;
 
 struct Cluster {
     snapshot: Snapshot,
     planner: Planner,
     configuration: Configuration,
     pods: usize,
+    /// What the specs of pods have besides.
+    more: Value,
 }
 
 impl Cluster {
     fn new() -> Cluster {
         let mut snapshot = Snapshot::new();
-        for at in 0..10 {
+        for at in 0..NODES {
             let name = format!("node-{at}");
-            let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+            let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "zone": format!("z{}", at % 3)}},
                 "status": {"allocatable": {"cpu": "64", "memory": "64Gi", "pods": "110"}}});
             snapshot.apply(Kind::Node, &Key::cluster(&name), Some(&node));
         }
-        Cluster { snapshot, planner: Planner::new(), configuration: Configuration::default(), pods: 0 }
+        Cluster { snapshot, planner: Planner::new(), configuration: Configuration::default(), pods: 0, more: json!({}) }
     }
 
     fn set(&mut self, name: &str, replicas: u32, ready: u32, app: &str) {
@@ -34,8 +39,9 @@ impl Cluster {
         let name = format!("{set}-{}", self.pods);
         let key = Key::new("default", &name);
         let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set, "uid": set, "controller": true});
-        let pod: Value = json!({"metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": set},
+        let mut pod: Value = json!({"metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": set},
             "ownerReferences": [owner]}, "spec": {"containers": [{"name": "c", "image": "pause"}]}});
+        pod["spec"].as_object_mut().expect("a spec").extend(self.more.as_object().cloned().unwrap_or_default());
         self.snapshot.apply(Kind::Pod, &key, Some(&pod));
         let waiting = self.snapshot.pod(&key).expect("the pod").clone();
         let plan = self.planner.plan(&self.snapshot, (0, &self.configuration.profiles[0]), &waiting);
@@ -74,4 +80,77 @@ fn pods_are_counted_anew_for_a_change_that_their_own_place_rests_on_alone() {
     cluster.place("a");
     cluster.place("b");
     assert_eq!(cluster.planner.judged_all(), 5, "a Service is for whoever it may select");
+}
+
+#[test]
+fn a_place_is_found_among_groups_of_nodes_and_not_among_nodes() {
+    let selector = json!({"matchLabels": {"app": "a"}});
+    let spread = |key: &str, action: &str| json!({"topologySpreadConstraints": [{"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": action, "labelSelector": selector}]});
+    let term = |key: &str| json!({"topologyKey": key, "labelSelector": selector});
+    let (must, may) =
+        ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution");
+    let host = "kubernetes.io/hostname";
+    let cases = [
+        ("by allocation alone", json!({}), 1),
+        ("hard spread over zones", spread("zone", "DoNotSchedule"), 3),
+        ("soft spread over zones", spread("zone", "ScheduleAnyway"), 3),
+        ("hard spread over hosts", spread(host, "DoNotSchedule"), 2),
+        ("soft spread over hosts", spread(host, "ScheduleAnyway"), 2),
+        ("near others by zone", json!({"affinity": {"podAffinity": {must: [term("zone")]}}}), 3),
+        ("far from others by host", json!({"affinity": {"podAntiAffinity": {must: [term(host)]}}}), 4),
+        (
+            "rather near others by host",
+            json!({"affinity": {"podAffinity": {may: [{"weight": 1, "podAffinityTerm": term(host)}]}}}),
+            3,
+        ),
+    ];
+    for (name, more, groups) in cases {
+        let mut cluster = Cluster::new();
+        cluster.more = more;
+        for _ in 0..100 {
+            cluster.place("a");
+        }
+        let compared = cluster.planner.compared();
+        assert!(compared <= 100 * groups, "{name}: {compared} groups of {NODES} nodes for 100 pods");
+    }
+}
+
+#[test]
+fn plug_ins_are_asked_about_nodes_that_changed() {
+    let mut cluster = Cluster::new();
+    for _ in 0..10 {
+        cluster.place("a");
+    }
+    let asked = |planner: &mut Planner, point: Point, plugin: &'static str| {
+        planner.evaluations().get(&(0, point, plugin)).copied().unwrap_or(0)
+    };
+    let planner = &mut cluster.planner;
+    // All nodes for the first pod, and the one where the pod before lies for each of the others.
+    assert_eq!(asked(planner, Point::Filter, "NodeResourcesFit"), NODES as u64 + 9);
+    for (point, plugin) in
+        [(Point::PreFilter, "NodeResourcesFit"), (Point::PreScore, "NodeAffinity"), (Point::Score, "ImageLocality")]
+    {
+        let wanted = if plugin == "NodeAffinity" { 0 } else { 10 };
+        assert_eq!(asked(planner, point, plugin), wanted, "{plugin}");
+    }
+    assert_eq!(asked(planner, Point::Filter, "NodePorts"), 0, "it has nothing to say");
+}
+
+#[test]
+fn labels_that_no_node_has_cost_nothing_for_each_node() {
+    let mut cluster = Cluster::new();
+    let selector = json!({"matchLabels": {"app": "a"}});
+    let terms: Vec<Value> = (0..300)
+        .map(|at| json!({"weight": 1, "podAffinityTerm": {"topologyKey": format!("k{at}"), "labelSelector": selector}}))
+        .collect();
+    let far: Vec<Value> =
+        (0..300).map(|at| json!({"topologyKey": format!("f{at}"), "labelSelector": selector})).collect();
+    cluster.more = json!({"affinity": {
+        "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms},
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": far},
+    }});
+    for _ in 0..10 {
+        cluster.place("a");
+    }
+    assert_eq!(cluster.planner.compared(), 10, "they tell no node from another");
 }

@@ -68,8 +68,8 @@ fn node_shape() -> impl Strategy<Value = NodeShape> {
 }
 
 fn pod_shape() -> impl Strategy<Value = PodShape> {
-    let affinity = prop_oneof![4 => Just(0u8), 3 => 1..9u8];
-    let spread = prop_oneof![3 => Just(0u8), 2 => 1..6u8];
+    let affinity = prop_oneof![4 => Just(0u8), 3 => 1..10u8];
+    let spread = prop_oneof![3 => Just(0u8), 2 => 1..7u8];
     (0..3u8, 0..6u8, affinity, spread, 0..3u8, 0..3u8, prop::bool::weighted(0.1), 0..2u8).prop_map(
         |(app, cpu, affinity, spread, toleration, prefers, port, namespace)| PodShape {
             app,
@@ -147,6 +147,10 @@ fn pod(name: &str, shape: &PodShape, priority: u8) -> Value {
         8 => {
             json!({"podAntiAffinity": {required: [{"topologyKey": host, "labelSelector": selector(0), "namespaceSelector": {}}]}})
         }
+        9 => {
+            json!({"podAffinity": {preferred: [{"weight": 3, "podAffinityTerm": term(host, 0)}, {"weight": 4, "podAffinityTerm": term("disk", 1)}]},
+                "podAntiAffinity": {preferred: [{"weight": 5, "podAffinityTerm": term(zone, shape.app)}]}})
+        }
         _ => json!({}),
     };
     if shape.prefers == 1 {
@@ -164,6 +168,7 @@ fn pod(name: &str, shape: &PodShape, priority: u8) -> Value {
             one["minDomains"] = 3.into();
             json!([one])
         }
+        6 => json!([constraint("disk", 2, "DoNotSchedule"), constraint(zone, 2, "ScheduleAnyway")]),
         5 => json!([constraint(zone, 1, "ScheduleAnyway"), constraint(host, 2, "ScheduleAnyway")]),
         _ => json!([]),
     };

@@ -5,8 +5,10 @@ use crate::apiserver::read;
 use crate::controllers;
 use crate::inside::{InsideAct, InsideClock, InsideFeed};
 use crate::pki::Pki;
+use crate::scheduler::GANG_SCHEDULING;
 use crate::{scheduling, signing, simulated_metrics};
 use anyhow::{Context, Result, anyhow};
+use holdfast_component::gates::Gates;
 use holdfast_controllers::Settings;
 use holdfast_controllers::names::Choice;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
@@ -47,12 +49,13 @@ pub struct Components {
     settings: Settings,
     nodes: u32,
     node_template: holdfast_nodes::Template,
+    scheduling: Configuration,
 }
 
 impl Components {
     /// What the options say; `default` where they say nothing. The authority is that of the machine; `token_key` is what
     /// tokens of accounts are signed with.
-    pub fn new(args: &Args, default: &str, pki: &Pki, token_key: &Path) -> Result<Components> {
+    pub fn new(args: &Args, gates: &Gates, default: &str, pki: &Pki, token_key: &Path) -> Result<Components> {
         let settings = Settings {
             root_ca: Some(read(&pki.authority)?),
             signers: signing::all_signers(&pki.authority, &pki.authority_key)?,
@@ -67,13 +70,18 @@ impl Components {
         let controllers = controllers::choose(entries.into_iter())?;
         let nodes = args.nodes.unwrap_or(u32::from(!controllers.is_nobody()));
         let node_template = args.node_template.as_deref().map_or_else(|| Ok(Default::default()), node_template)?;
-        Ok(Components { controllers, settings, nodes, node_template })
+        let mut scheduling = Configuration::default();
+        if gates.enabled(GANG_SCHEDULING) {
+            scheduling.schedule_gangs();
+        }
+        Ok(Components { controllers, settings, nodes, node_template, scheduling })
     }
 
     /// None at all.
     pub fn none() -> Components {
         let controllers = Choice::parse(["-*"]).unwrap_or_else(|why| unreachable!("{why}"));
-        Components { controllers, settings: Settings::default(), nodes: 0, node_template: Default::default() }
+        let (settings, node_template) = (Settings::default(), Default::default());
+        Components { controllers, settings, nodes: 0, node_template, scheduling: Configuration::default() }
     }
 
     /// Whether each namespace gets the account that its pods run under.
@@ -92,7 +100,7 @@ impl Components {
     /// Starts them beside a server; they end with the tasks.
     pub fn start(&self, transport: &Arc<Transport>, tasks: &mut JoinSet<()>) {
         if !self.controllers.is_nobody() {
-            tasks.spawn(scheduling::in_process(Configuration::default(), transport.clone()));
+            tasks.spawn(scheduling::in_process(self.scheduling.clone(), transport.clone()));
         }
         let controllers = holdfast_controllers::all(&self.settings);
         let chosen = controllers.into_iter().filter(|controller| self.controllers.runs(controller.name()));

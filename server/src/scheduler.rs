@@ -23,6 +23,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
+/// The gate by which pods of a gang lie somewhere together or not at all.
+pub(crate) const GANG_SCHEDULING: &str = "GangScheduling";
+
 /// The key of a ConfigMap that holds a Policy.
 const POLICY_KEY: &str = "policy.cfg";
 const INSECURE_PORT: u16 = 10251;
@@ -171,6 +174,9 @@ fn configure(args: &Args) -> Result<Configuration, Vec<String>> {
     };
     faults.extend(take_algorithm(args, &mut configuration));
     faults.extend(take_options(args, &mut configuration));
+    if args.component.gates.gates().is_ok_and(|gates| gates.enabled(GANG_SCHEDULING)) {
+        configuration.schedule_gangs();
+    }
     if faults.is_empty() { Ok(configuration) } else { Err(faults) }
 }
 

@@ -87,8 +87,9 @@ pub fn prepare(
     };
     let pki = pki::ensure(server.data_dir(), &server_names(), &server_addresses(&server, bind), writing)?;
     server.client_ca_file.get_or_insert(pki.authority.clone());
+    let gates = server.gates()?;
     let token_key = server.service_account_signing_key_file.get_or_insert(pki.service_account_key.clone());
-    let components = Components::new(&components, controllers, &pki, token_key)?;
+    let components = Components::new(&components, &gates, controllers, &pki, token_key)?;
     trust_front_proxy(&mut server.front_proxy, &pki);
     let certificate = server.tls_cert_file.clone().unwrap_or(pki.server_certificate.clone());
     let key = server.tls_private_key_file.clone().unwrap_or(pki.server_key.clone());

@@ -62,6 +62,13 @@ struct OfPlugin {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Evaluated {
+    plugin: &'static str,
+    extension_point: &'static str,
+    profile: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Attempts {
     attempts: String,
 }
@@ -92,6 +99,7 @@ pub struct Metrics {
     event_seconds: Histograms<About>,
     point_seconds: Histograms<AtPoint>,
     plugin_seconds: Histograms<OfPlugin>,
+    evaluations: Family<Evaluated, Counter>,
     cache: Family<Cached, Gauge>,
 }
 
@@ -132,6 +140,7 @@ impl Default for Metrics {
             event_seconds: Family::new_with_constructor(event_buckets),
             point_seconds: Family::new_with_constructor(event_buckets),
             plugin_seconds: Family::new_with_constructor(plugin_buckets),
+            evaluations: Family::default(),
             cache: Family::default(),
         }
     }
@@ -191,6 +200,7 @@ impl Metrics {
             "How long a plug-in took at a point, of one attempt in ten",
             self.plugin_seconds.clone(),
         );
+        own.register("plugin_evaluation", "How often plug-ins were asked, by point", self.evaluations.clone());
         own.register("cache_size", "Nodes and pods that are known", self.cache.clone());
     }
 
@@ -236,7 +246,13 @@ impl Metrics {
         self.event_seconds.get_or_create(&About { event }).observe(took.as_secs_f64());
     }
 
-    pub(super) fn lengths(&self, scheduler: &Scheduler) {
+    pub(super) fn lengths(&self, scheduler: &mut Scheduler) {
+        for (profile, extension_point, plugin, count) in scheduler.evaluations() {
+            let label = Evaluated { plugin, extension_point, profile: profile.to_string() };
+            let counter = self.evaluations.get_or_create(&label);
+            counter.inc_by(count.saturating_sub(counter.get()));
+        }
+
         let lengths = scheduler.lengths();
         let queues = [
             ("active", lengths.active),

@@ -127,7 +127,7 @@ impl<F: Feed> Runner<F> {
             }
             return tokio::task::yield_now().await;
         }
-        self.metrics.lengths(&self.scheduler);
+        self.metrics.lengths(&mut self.scheduler);
         let sleep = self.until_due();
         tokio::select! {
             news = self.feed.next() => self.hear(news),

@@ -3,8 +3,9 @@
 use super::arguments::Arguments;
 use super::reader::{Fault, Faults, Reader};
 use super::{Configuration, policy, profiles};
-use crate::plugins::inter_pod_affinity;
-use crate::profile::Profile;
+use crate::plugin::POINTS;
+use crate::plugins::{self, gang_scheduling, inter_pod_affinity};
+use crate::profile::{Enabled, MULTI_POINT, Profile, Set};
 use serde_json::json;
 
 impl Configuration {
@@ -43,6 +44,29 @@ impl Configuration {
             let mut arguments = Arguments::default();
             arguments.usual(inter_pod_affinity::NAME, json!({"hardPodAffinityWeight": weight}));
             profiles::configure(profile, arguments);
+        }
+    }
+
+    /// Has the pods of a gang lie somewhere together or not at all, in all profiles that do not disable it: what the
+    /// feature gate GangScheduling asks for.
+    pub fn schedule_gangs(&mut self) {
+        let Some(row) = plugins::find(gang_scheduling::NAME) else { return };
+        let plugin = (row.build)();
+        for profile in &mut self.profiles {
+            let sets = &mut profile.written.sets;
+            let disabled = |set: &Set| set.disabled.iter().any(|name| name == "*" || name == row.name);
+            if profile.points.values().flatten().any(|enabled| enabled.plugin.name() == row.name)
+                || sets.get(MULTI_POINT).is_some_and(disabled)
+            {
+                continue;
+            }
+            for (point, field, _) in POINTS.iter().filter(|(point, ..)| row.points.contains(point)) {
+                if !sets.get(field).is_some_and(disabled) {
+                    let enabled = Enabled { plugin: plugin.clone(), weight: row.weight };
+                    profile.points.entry(*point).or_default().push(enabled);
+                }
+            }
+            sets.entry(MULTI_POINT).or_default().enabled.push((row.name.to_owned(), 0));
         }
     }
 

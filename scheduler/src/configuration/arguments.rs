@@ -71,12 +71,16 @@ fn read(name: &str, args: Option<&Reader<'_>>) -> Configured {
         pod_topology_spread::NAME => plugin(spread(args)),
         volume_binding::NAME => plugin(volume_binding(args)),
         dynamic_resources::NAME => {
-            for field in ["filterTimeout", "bindingTimeout"] {
-                if args.seconds(field).is_some_and(|seconds| seconds < 0.0) {
-                    args.fault(field, "Invalid value: must not be negative");
-                }
+            if args.seconds("filterTimeout").is_some_and(|seconds| seconds < 0.0) {
+                args.fault("filterTimeout", "Invalid value: must not be negative");
             }
-            plugin(dynamic_resources::DynamicResources)
+            let binding = args.seconds("bindingTimeout");
+            if binding.is_some_and(|seconds| seconds < 1.0) {
+                args.fault("bindingTimeout", "Invalid value: must be at least 1 second");
+            }
+            let usual = dynamic_resources::DynamicResources::default().binding_timeout_seconds;
+            let binding_timeout_seconds = binding.map_or(usual, |seconds| seconds as i64);
+            plugin(dynamic_resources::DynamicResources { binding_timeout_seconds })
         }
         default_preemption::NAME => Configured::Preemption(preemption(args)),
         legacy::NODE_LABEL => plugin(node_label(args)),

@@ -229,11 +229,16 @@ fn client_connection(reader: &Reader<'_>) -> ClientConnection {
     let usual = ClientConnection::default();
     let Some(own) = reader.child("clientConnection") else { return usual };
     let text = |field: &str, usual: String| own.text(field).map_or(usual, str::to_owned);
+    let qps = own.get("qps").filter(|qps| !qps.is_null()).map_or(Some(usual.qps), Value::as_f64);
+    let qps = qps.unwrap_or_else(|| {
+        own.fault("qps", "Invalid value: must be a number");
+        usual.qps
+    });
     ClientConnection {
         kubeconfig: text("kubeconfig", usual.kubeconfig),
         accept_content_types: text("acceptContentTypes", usual.accept_content_types),
         content_type: text("contentType", usual.content_type),
-        qps: own.get("qps").and_then(Value::as_f64).unwrap_or(usual.qps),
+        qps,
         burst: own.int_within("burst", 0, i64::MAX).unwrap_or(usual.burst),
     }
 }

@@ -3,10 +3,11 @@
 use super::labels::Labels;
 use super::terms::{NodeSelector, Taint, Toleration};
 use super::volume::bytes;
-use super::{Key, Pool, Text, entries, items, text};
+use super::{Key, Pool, Text, entries, items, nanoseconds, text};
 use holdfast_core::schema::quantity;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// A class of devices: expressions of which all must hold.
@@ -71,6 +72,28 @@ pub struct Device {
     pub taints: Vec<Taint>,
     /// Whether several claims may share it.
     pub shared: bool,
+    pub binding: Binding,
+}
+
+/// What is waited for after a device was given to a claim, before pods are bound that use it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Binding {
+    /// Conditions of the device that must be true.
+    pub conditions: Vec<Text>,
+    /// Conditions of which none may be true.
+    pub failures: Vec<Text>,
+    /// Whether the claim is bound to the node that the device is prepared for, wherever else it can be used.
+    pub to_node: bool,
+}
+
+impl Binding {
+    fn decode(pool: &mut Pool, value: &Value) -> Self {
+        Binding {
+            conditions: pool.list(&value["bindingConditions"]),
+            failures: pool.list(&value["bindingFailureConditions"]),
+            to_node: value["bindsToNode"] == true,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -83,6 +106,8 @@ pub enum Attribute {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Capacity {
+    /// Its name as the driver wrote it, with its domain or without.
+    pub name: Text,
     pub value: Text,
     pub policy: Option<Policy>,
 }
@@ -155,7 +180,8 @@ impl Device {
                 values: items(&policy["validValues"]).filter_map(optional).collect(),
                 range: optional(&range["min"]).map(|min| (min, optional(&range["max"]), optional(&range["step"]))),
             });
-            (full_name(pool, driver, name), Capacity { value: pool.field(&value["value"]), policy })
+            let value = pool.field(&value["value"]);
+            (full_name(pool, driver, name), Capacity { name: pool.text(name), value, policy })
         });
         let capacity = capacity.collect();
         Device {
@@ -166,6 +192,7 @@ impl Device {
             consumes: items(&device["consumesCounters"]).map(|set| counters(pool, set, "counterSet")).collect(),
             taints: Taint::decode_all(pool, &device["taints"]),
             shared: device["allowMultipleAllocations"] == true,
+            binding: Binding::decode(pool, device),
         }
     }
 }
@@ -206,10 +233,44 @@ pub struct Claim {
     pub requests: Vec<Request>,
     pub constraints: Vec<Constraint>,
     pub allocation: Option<Allocation>,
+    /// What drivers say of the devices that it has.
+    pub told: Vec<Told>,
     /// The uids of those who use it.
     pub reserved_for: Vec<Text>,
     /// Whether the allocation was decided here and is not written yet.
     pub promised: bool,
+}
+
+/// What a driver says of a device that a claim has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Told {
+    driver: Text,
+    pool: Text,
+    device: Text,
+    /// Its conditions that are true, each with reason and message.
+    holds: Vec<(Text, Text, Text)>,
+}
+
+impl Told {
+    fn decode(pool: &mut Pool, one: &Value) -> Self {
+        let holds = items(&one["conditions"]).filter(|condition| text(&condition["status"]) == "True");
+        let holds =
+            holds.map(|one| (pool.field(&one["type"]), pool.field(&one["reason"]), pool.field(&one["message"])));
+        Told {
+            holds: holds.collect(),
+            driver: pool.field(&one["driver"]),
+            pool: pool.field(&one["pool"]),
+            device: pool.field(&one["device"]),
+        }
+    }
+}
+
+/// Whether the devices of a claim are ready for the pods that use them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Readiness {
+    Ready,
+    Waiting,
+    Failed(String),
 }
 
 /// A request, with the alternatives that will do, best first.
@@ -246,6 +307,8 @@ pub struct Constraint {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Allocation {
     pub nodes: Option<NodeSelector>,
+    /// When it was made, in nanoseconds since 1970; `None` as long as it is not written.
+    pub since: Option<i128>,
     pub devices: Vec<Allocated>,
 }
 
@@ -256,8 +319,11 @@ pub struct Allocated {
     pub pool: Text,
     pub device: Text,
     pub admin: bool,
+    /// Whether others may have a share of the device, too.
+    pub shared: bool,
     /// What it consumes of a device that is shared.
     pub consumed: Vec<(Text, i128)>,
+    pub binding: Binding,
 }
 
 /// Keeps a claim that has devices.
@@ -287,8 +353,29 @@ impl Claim {
             constraints: items(&devices["constraints"]).map(|one| Constraint::decode(pool, one)).collect(),
             allocation: allocation.is_object().then(|| Allocation::decode(pool, allocation)),
             reserved_for: items(&object["status"]["reservedFor"]).map(|one| pool.field(&one["uid"])).collect(),
+            told: items(&object["status"]["devices"]).map(|one| Told::decode(pool, one)).collect(),
             promised: false,
         }
+    }
+
+    /// Whether pods that use its devices can be bound.
+    pub fn readiness(&self) -> Readiness {
+        let Some(allocation) = &self.allocation else { return Readiness::Waiting };
+        let mut readiness = Readiness::Ready;
+        for device in allocation.devices.iter().filter(|device| !device.binding.conditions.is_empty()) {
+            let is_it = |told: &&Told| {
+                (&told.driver, &told.pool, &told.device) == (&device.driver, &device.pool, &device.device)
+            };
+            let holds = self.told.iter().find(is_it).map(|told| &told.holds[..]).unwrap_or_default();
+            if let Some((_, reason, message)) = holds.iter().find(|(kind, ..)| device.binding.failures.contains(kind)) {
+                let name = &self.key.name;
+                return Readiness::Failed(format!("claim {name} binding failed: reason={reason}, message={message:?}"));
+            }
+            if !device.binding.conditions.iter().all(|wanted| holds.iter().any(|(kind, ..)| kind == wanted)) {
+                readiness = Readiness::Waiting;
+            }
+        }
+        readiness
     }
 }
 
@@ -337,10 +424,21 @@ fn told(config: &Value, source: &str, requests: Value) -> Value {
 }
 
 impl Allocated {
-    fn encode(&self) -> Value {
+    /// `share` tells its share of a device from those of others.
+    fn encode(&self, share: impl FnOnce(&Allocated) -> String) -> Value {
         let mut result = json!({
             "request": &*self.request, "driver": &*self.driver, "pool": &*self.pool, "device": &*self.device,
         });
+        if self.shared {
+            result["shareID"] = share(self).into();
+        }
+        for (field, conditions) in
+            [("bindingConditions", &self.binding.conditions), ("bindingFailureConditions", &self.binding.failures)]
+        {
+            if !conditions.is_empty() {
+                result[field] = conditions.iter().map(|name| name.to_string()).collect();
+            }
+        }
         if self.admin {
             result["adminAccess"] = true.into();
         }
@@ -350,6 +448,21 @@ impl Allocated {
         }
         result
     }
+}
+
+/// A UUID for a share of a device, another one for each allocation.
+fn share_id(claim: &Claim, device: &Allocated, at: usize, now: i128) -> String {
+    let half = |salt: u64| {
+        let mut hasher = DefaultHasher::new();
+        (salt, &claim.uid, &device.driver, &device.pool, &device.device, at, now).hash(&mut hasher);
+        hasher.finish()
+    };
+    let (high, low) = (half(0), half(1));
+    // Version 8: the bits are the maker's own.
+    let high = high & !0xf000 | 0x8000;
+    let low = low & !(0b11 << 62) | (0b10 << 62);
+    let (first, second, third) = (high >> 32, (high >> 16) & 0xffff, high & 0xffff);
+    format!("{first:08x}-{second:04x}-{third:04x}-{:04x}-{:012x}", low >> 48, low & 0xffff_ffff_ffff)
 }
 
 impl Constraint {
@@ -371,9 +484,10 @@ impl Constraint {
 }
 
 impl Allocation {
-    /// As the status of its claim shows it. `class` finds the class of a name.
-    pub fn encode(&self, claim: &Claim, class: impl Fn(&Text) -> Option<Arc<Class>>) -> Value {
-        let results: Vec<Value> = self.devices.iter().map(Allocated::encode).collect();
+    /// As the status of its claim shows it from now on. `class` finds the class of a name.
+    pub fn encode(&self, claim: &Claim, class: impl Fn(&Text) -> Option<Arc<Class>>, now: i128) -> Value {
+        let share = |at: usize| move |device: &Allocated| share_id(claim, device, at, now);
+        let results: Vec<Value> = self.devices.iter().enumerate().map(|(at, one)| one.encode(share(at))).collect();
         let mut config = Vec::new();
         for (request, ask) in self.chosen(claim) {
             let class = class(&ask.class);
@@ -394,6 +508,9 @@ impl Allocation {
             devices["config"] = config.into();
         }
         let mut allocation = json!({"devices": devices});
+        if let Ok(now) = jiff::Timestamp::from_nanosecond(now) {
+            allocation["allocationTimestamp"] = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
+        }
         if let Some(nodes) = &self.nodes {
             allocation["nodeSelector"] = nodes.encode();
         }
@@ -420,12 +537,15 @@ impl Allocation {
             pool: pool.field(&one["pool"]),
             device: pool.field(&one["device"]),
             admin: one["adminAccess"] == true,
+            shared: one["shareID"].is_string() || one["consumedCapacity"].is_object(),
+            binding: Binding::decode(pool, one),
             consumed: entries(&one["consumedCapacity"])
                 .map(|(name, amount)| (pool.text(name), bytes(amount)))
                 .collect(),
         };
         Allocation {
             nodes: NodeSelector::decode(pool, &allocation["nodeSelector"]),
+            since: nanoseconds(&allocation["allocationTimestamp"]),
             devices: items(&allocation["devices"]["results"]).map(|one| device(pool, one)).collect(),
         }
     }

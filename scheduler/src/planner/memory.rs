@@ -1,15 +1,16 @@
 //! What is remembered for the pods of one template.
 
+use super::evaluations::Tally;
+use super::groups::Groups;
 use super::no_place::NoPlace;
 use super::rests_on;
-use super::tournament::Tournament;
 use crate::object::Kind;
 use crate::plan::{Filters, Unschedulable};
-use crate::plugin::{Cycle, Filter, Point, PreFilter, Scale, Score};
+use crate::plugin::{Alike, Cycle, Filter, Point, PreFilter, Scale, Score, unlike_all};
 use crate::profile::Profile;
 use crate::snapshot::changes::Change;
 use crate::snapshot::node_info::{NodeId, NodeInfo};
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
 
 pub(super) struct Memory {
     /// The turn in which it was last of use.
@@ -20,15 +21,16 @@ pub(super) struct Memory {
     seen: u64,
     node_count: usize,
     pub filters: Filters,
+    pub tally: Tally,
     scores: Vec<Kept>,
-    /// Which nodes will do by what plug-ins say about each alone.
-    will_do: Vec<bool>,
-    /// For each node, the sum of those scores that are its own.
-    sums: Vec<i64>,
-    /// The sums of all scores, in order of the nodes; kept while all scores are the nodes' own.
-    totals: Option<Tournament>,
+    /// The nodes that will do by what plug-ins say about each alone, each with the sum of those scores that are its own.
+    groups: Groups,
+    /// How many marks nodes have, and whether those are set apart to which pods are nominated.
+    shape: (usize, bool),
     dirty: Vec<NodeId>,
     is_dirty: Vec<bool>,
+    /// Room for the marks of one node.
+    marks: Vec<i64>,
     /// A plug-in refused the pod as such.
     refused: bool,
     /// Why there was no place, and after how many changes that was.
@@ -36,32 +38,27 @@ pub(super) struct Memory {
     no_place: NoPlace,
 }
 
-/// A score with what it gave to each node.
+/// A score, with what is asked of it again and again.
 struct Kept {
     score: Box<dyn Score>,
     weight: i64,
     scale: Scale,
     local: bool,
-    /// The raw scores; kept where they must be scaled.
-    raw: Vec<i64>,
-    /// How many nodes that will do have which raw score; kept where scores are scaled by the highest.
-    counts: BTreeMap<i64, usize>,
-    /// The highest raw score with which `totals` were made.
-    highest: i64,
 }
 
 impl Kept {
     fn new(score: Box<dyn Score>, weight: i64) -> Self {
         let (scale, local) = (score.scale(), score.is_local());
-        Kept { score, weight, scale, local, raw: Vec::new(), counts: BTreeMap::new(), highest: 0 }
+        Kept { score, weight, scale, local }
     }
 
+    /// Whether its raw scores are marks of nodes: what they come to rests on the highest of those that will do.
     fn is_scaled(&self) -> bool {
         self.local && self.scale != Scale::AsItIs
     }
 
-    fn now_highest(&self) -> i64 {
-        self.counts.last_key_value().map_or(0, |(score, _)| *score)
+    fn looks_beyond(&self) -> bool {
+        !self.local
     }
 }
 
@@ -73,12 +70,13 @@ impl Memory {
             seen: 0,
             node_count: 0,
             filters: Filters { list: Vec::new(), all: false },
+            tally: Tally::default(),
             scores: Vec::new(),
-            will_do: Vec::new(),
-            sums: Vec::new(),
-            totals: None,
+            groups: Groups::default(),
+            shape: (0, false),
             dirty: Vec::new(),
             is_dirty: Vec::new(),
+            marks: Vec::new(),
             refused: false,
             why: None,
             no_place: NoPlace::default(),
@@ -113,8 +111,13 @@ impl Memory {
         1 + 4 * usize::from(self.no_place.len() > 0)
     }
 
+    /// How many groups are compared to find the best node.
+    pub fn compared(&self) -> usize {
+        self.groups.iter().count()
+    }
+
     pub fn will_do(&self, node: NodeId) -> bool {
-        self.will_do.get(node).copied().unwrap_or(false)
+        self.groups.contains(node)
     }
 
     fn begin_anew(&mut self, cycle: Cycle<'_>, profile: &Profile) {
@@ -123,17 +126,11 @@ impl Memory {
         self.seen = snapshot.changes().next();
         self.node_count = snapshot.node_count();
         self.make_plugins(cycle, profile);
-        let bound = snapshot.node_bound();
-        self.will_do = vec![false; bound];
-        self.sums = vec![0; bound];
-        self.is_dirty = vec![false; bound];
+        self.groups = Groups::default();
+        self.shape = self.shape_now(cycle);
+        self.is_dirty = vec![false; snapshot.node_bound()];
         self.dirty.clear();
         self.no_place = NoPlace::default();
-        self.totals = None;
-        for kept in &mut self.scores {
-            kept.raw = if kept.is_scaled() { vec![0; bound] } else { Vec::new() };
-            kept.counts.clear();
-        }
         if !self.refused {
             for node in snapshot.nodes() {
                 self.judge(cycle, node.id);
@@ -144,6 +141,7 @@ impl Memory {
     fn make_plugins(&mut self, cycle: Cycle<'_>, profile: &Profile) {
         self.filters.list.clear();
         self.refused = false;
+        let (mut filters, mut scoring) = (Vec::new(), Vec::new());
         // A plug-in may refuse a pod before nodes are looked at, and be no filter.
         for enabled in profile.at(Point::PreFilter) {
             if !profile.has(Point::Filter, enabled.plugin.name())
@@ -159,12 +157,18 @@ impl Memory {
                 PreFilter::Judge(filter, only) => {
                     self.refused |= only.is_some();
                     self.filters.list.push(filter);
+                    filters.push(enabled.plugin.name());
                 }
             }
         }
-        let scores = profile.at(Point::Score).iter();
-        let scores = scores.filter_map(|enabled| Some(Kept::new(enabled.plugin.score(cycle)?, enabled.weight)));
-        self.scores = scores.collect();
+        self.scores.clear();
+        for enabled in profile.at(Point::Score) {
+            if let Some(score) = enabled.plugin.score(cycle) {
+                self.scores.push(Kept::new(score, enabled.weight));
+                scoring.push(enabled.plugin.name());
+            }
+        }
+        self.tally.renew(Tally::new(profile, &filters, &scoring));
     }
 
     /// Makes anew what counts pods by place.
@@ -195,8 +199,7 @@ impl Memory {
         if self.refused {
             return None;
         }
-        let local = self.is_local() && self.scores.iter().all(|kept| kept.local || kept.score.is_idle());
-        if local { self.best_by_totals() } else { self.best_of_all(cycle) }
+        self.best_of_all(cycle)
     }
 
     /// Whether nodes will do by what filters say about each alone.
@@ -211,18 +214,18 @@ impl Memory {
         for change in since {
             match change {
                 Change::Placed(node, pod) => {
-                    self.mark(*node);
+                    self.touch(*node);
                     self.filters.list.iter_mut().for_each(|filter| filter.placed(cycle, pod, *node));
                     self.scores.iter_mut().for_each(|kept| kept.score.placed(cycle, pod, *node));
                 }
                 Change::Left(node, pod) => {
-                    self.mark(*node);
+                    self.touch(*node);
                     self.filters.list.iter_mut().for_each(|filter| filter.left(cycle, pod, *node));
                     self.scores.iter_mut().for_each(|kept| kept.score.left(cycle, pod, *node));
                 }
-                Change::Node(node) => self.mark(*node),
+                Change::Node(node) => self.touch(*node),
                 Change::Reshaped(node) => {
-                    self.mark(*node);
+                    self.touch(*node);
                     count_anew = true;
                 }
                 Change::Image(image) => {
@@ -246,8 +249,9 @@ impl Memory {
             self.count_anew(cycle, profile);
         }
         if all_dirty {
-            (0..cycle.snapshot.node_bound()).for_each(|node| self.mark(node));
+            (0..cycle.snapshot.node_bound()).for_each(|node| self.touch(node));
         }
+        self.reshape(cycle, count_anew);
         let dirty = std::mem::take(&mut self.dirty);
         for node in &dirty {
             self.is_dirty[*node] = false;
@@ -257,18 +261,9 @@ impl Memory {
         self.dirty.clear();
     }
 
-    fn mark(&mut self, node: NodeId) {
+    fn touch(&mut self, node: NodeId) {
         if node >= self.is_dirty.len() {
-            let bound = node + 1;
-            self.is_dirty.resize(bound, false);
-            self.will_do.resize(bound, false);
-            self.sums.resize(bound, 0);
-            for kept in self.scores.iter_mut().filter(|kept| kept.is_scaled()) {
-                kept.raw.resize(bound, 0);
-            }
-            if self.totals.as_ref().is_some_and(|totals| totals.len() < bound) {
-                self.totals = None;
-            }
+            self.is_dirty.resize(node + 1, false);
         }
         if !std::mem::replace(&mut self.is_dirty[node], true) {
             self.dirty.push(node);
@@ -278,120 +273,130 @@ impl Memory {
     /// Works out anew what plug-ins say about one node alone.
     fn judge(&mut self, cycle: Cycle<'_>, id: NodeId) {
         self.no_place.changed(id);
-        if self.will_do[id] {
-            for kept in self.scores.iter_mut().filter(|kept| kept.is_scaled()) {
-                uncount(&mut kept.counts, kept.raw[id]);
+        let Some(node) = cycle.snapshot.node(id).filter(|node| self.passes_alone(cycle, node)) else {
+            return self.groups.remove(id);
+        };
+        let (mut sum, mut marks) = (0i64, std::mem::take(&mut self.marks));
+        marks.clear();
+        for kept in self.scores.iter().filter(|kept| kept.local) {
+            let raw = kept.score.score(cycle, node);
+            if kept.is_scaled() {
+                marks.push(raw);
+            } else {
+                sum = sum.saturating_add(raw.saturating_mul(kept.weight));
             }
         }
-        let node = cycle.snapshot.node(id).filter(|node| self.passes_alone(cycle, node));
-        self.will_do[id] = node.is_some();
-        if let Some(node) = node {
-            let mut sum = 0i64;
-            for kept in self.scores.iter_mut().filter(|kept| kept.local) {
-                let raw = kept.score.score(cycle, node);
-                if kept.is_scaled() {
-                    kept.raw[id] = raw;
-                    *kept.counts.entry(raw).or_default() += 1;
-                } else {
-                    sum = sum.saturating_add(raw.saturating_mul(kept.weight));
+        self.mark(cycle, node, &mut marks);
+        self.groups.put(id, sum, &marks);
+        self.marks = marks;
+    }
+
+    /// Marks a node for those who look beyond single nodes.
+    fn mark(&self, cycle: Cycle<'_>, node: &NodeInfo, marks: &mut Vec<i64>) {
+        let apart = self.shape.1 && !cycle.snapshot.nominated_to(&node.node.name).is_empty();
+        marks.push(if apart { unlike_all(node.id) } else { ALIKE });
+        for filter in self.filters.list.iter().filter(|filter| !filter.is_local()) {
+            filter.mark(node.id, marks);
+        }
+        for kept in self.scores.iter().filter(|kept| kept.looks_beyond()) {
+            kept.score.mark(node.id, marks);
+        }
+    }
+
+    fn shape_now(&self, cycle: Cycle<'_>) -> (usize, bool) {
+        let filters = || self.filters.list.iter().filter(|filter| !filter.is_local());
+        let scores = self.scores.iter().filter(|kept| kept.looks_beyond());
+        let marks = filters().map(|filter| filter.mark_count()).sum::<usize>()
+            + scores.map(|kept| kept.score.mark_count()).sum::<usize>();
+        (marks, filters().any(|filter| !filter.is_idle()) && cycle.snapshot.nominations().next().is_some())
+    }
+
+    /// Marks those nodes anew whose marks are not what they would be now.
+    fn reshape(&mut self, cycle: Cycle<'_>, counted_anew: bool) {
+        let shape = self.shape_now(cycle);
+        let before = std::mem::replace(&mut self.shape, shape);
+        if before.1 != self.shape.1 {
+            for name in cycle.snapshot.nominations() {
+                if let Some(node) = cycle.snapshot.node_named(name) {
+                    self.touch(node.id);
                 }
             }
-            self.sums[id] = sum;
         }
-        if self.totals.is_some() {
-            let total = self.total(id);
-            if let Some(totals) = &mut self.totals {
-                totals.set(id, total);
-            }
+        if before.0 == self.shape.0 && !(counted_anew && self.shape.0 > 0) {
+            return;
+        }
+        let own = self.scores.iter().filter(|kept| kept.is_scaled()).count();
+        for node in cycle.snapshot.nodes() {
+            let Some((score, known)) = self.groups.known(node.id) else { continue };
+            let mut marks = known[..own].to_vec();
+            self.mark(cycle, node, &mut marks);
+            self.groups.put(node.id, score, &marks);
         }
     }
 
     fn passes_alone(&self, cycle: Cycle<'_>, node: &NodeInfo) -> bool {
         let passes = |node: &NodeInfo| {
-            let mut local = self.filters.list.iter().filter(|filter| filter.is_local());
-            local.all(|filter| filter.check(cycle, node).is_ok())
+            let mut local = self.filters.list.iter().enumerate().filter(|(_, filter)| filter.is_local());
+            local.all(|(at, filter)| {
+                self.tally.asked(at);
+                filter.check(cycle, node).is_ok()
+            })
         };
         passes(node) && self.filters.nominated(cycle, node).is_none_or(|fuller| passes(&fuller))
     }
 
-    /// The sum of a node's own scores, scaled by the highest that were known when `totals` were made.
-    fn total(&self, node: NodeId) -> i64 {
-        if !self.will_do[node] {
-            return Tournament::OUT;
-        }
-        let scaled = self.scores.iter().filter(|kept| kept.is_scaled());
-        scaled.fold(self.sums[node], |sum, kept| {
-            sum.saturating_add(kept.scale.apply(kept.raw[node], kept.highest).saturating_mul(kept.weight))
-        })
-    }
-
-    fn best_by_totals(&mut self) -> Option<NodeId> {
-        let stale = self.scores.iter().any(|kept| kept.is_scaled() && kept.highest != kept.now_highest());
-        if stale || self.totals.is_none() {
-            for kept in &mut self.scores {
-                kept.highest = kept.now_highest();
-            }
-            let totals: Vec<i64> = (0..self.will_do.len()).map(|node| self.total(node)).collect();
-            self.totals = Some(Tournament::new(totals.into_iter()));
-        }
-        self.totals.as_ref()?.best()
-    }
-
-    /// Looks at all nodes that will do by themselves.
-    fn best_of_all(&mut self, cycle: Cycle<'_>) -> Option<NodeId> {
-        let filters: Vec<&dyn Filter> =
-            self.filters.list.iter().map(|filter| &**filter).filter(|one| !one.is_local() && !one.is_idle()).collect();
-        let mut nominated: Vec<NodeId> = Vec::new();
-        for name in cycle.snapshot.nominations() {
-            nominated.extend(cycle.snapshot.node_named(name).map(|node| node.id));
-        }
-        let mut nodes: Vec<NodeId> = Vec::with_capacity(self.will_do.len());
-        for (id, _) in self.will_do.iter().enumerate().filter(|(_, will_do)| **will_do) {
-            if filters.iter().all(|filter| filter.passes(cycle, id)) {
-                nodes.push(id);
+    /// The best of the best nodes of all groups; the first of them where several are.
+    fn best_of_all(&self, cycle: Cycle<'_>) -> Option<NodeId> {
+        let looks_beyond = |filter: &dyn Filter| !filter.is_local() && !filter.is_idle();
+        let filters = self.filters.list.iter().map(|filter| &**filter).enumerate();
+        let filters: Vec<(usize, &dyn Filter)> = filters.filter(|(_, filter)| looks_beyond(*filter)).collect();
+        let passes = |node: NodeId| {
+            filters.iter().all(|(at, filter)| {
+                self.tally.asked(*at);
+                filter.passes(cycle, node)
+            })
+        };
+        // A filter that has nothing to say about the cluster as it is has nothing to say about nominated pods either.
+        let active = self.filters.list.iter().filter(|filter| !filter.is_idle());
+        let active = self.shape.1.then(|| Filters { list: active.map(|filter| filter.copy()).collect(), all: false });
+        let own = self.scores.iter().filter(|kept| kept.is_scaled()).count();
+        let (mut nodes, mut totals, mut raw) = (Vec::new(), Vec::new(), Vec::new());
+        for group in self.groups.iter() {
+            let Some((sum, node)) = group.best() else { continue };
+            let is_apart = group.marks[own] != ALIKE;
+            let with_nominated =
+                |active: &Filters| cycle.snapshot.node(node).is_some_and(|node| active.check(cycle, node).is_ok());
+            if passes(node) && (!is_apart || active.as_ref().is_none_or(with_nominated)) {
+                nodes.push(Alike { node, count: group.len() });
+                totals.push(sum);
+                raw.push(&group.marks[..own]);
             }
         }
-        if !nominated.is_empty() {
-            // A filter that has nothing to say about the cluster as it is has nothing to say about nominated pods either.
-            let active = self.filters.list.iter().filter(|filter| !filter.is_idle()).map(|filter| filter.copy());
-            let active = Filters { list: active.collect(), all: false };
-            let checked = |id: &NodeId| cycle.snapshot.node(*id).is_some_and(|node| active.check(cycle, node).is_ok());
-            nodes.retain(|id| !nominated.contains(id) || checked(id));
+        if nodes.len() > 1 {
+            self.add_by_group(cycle, &nodes, &raw, &mut totals);
         }
-        if nodes.len() < 2 {
-            return nodes.first().copied();
-        }
-        let mut totals: Vec<i64> = nodes.iter().map(|node| self.sums[*node]).collect();
+        let best = totals.iter().zip(&nodes).map(|(total, alike)| (Reverse(*total), alike.node)).min();
+        best.map(|(_, node)| node)
+    }
+
+    /// Adds those scores that are the same for all nodes of a group.
+    fn add_by_group(&self, cycle: Cycle<'_>, nodes: &[Alike], raw: &[&[i64]], totals: &mut [i64]) {
         let mut add = |scores: &mut dyn Iterator<Item = i64>, weight: i64| {
             for (total, score) in totals.iter_mut().zip(scores) {
                 *total = total.saturating_add(score.saturating_mul(weight));
             }
         };
-        for kept in &self.scores {
-            if kept.is_scaled() {
-                let most = nodes.iter().map(|node| kept.raw[*node]).max().unwrap_or(0);
-                add(&mut nodes.iter().map(|node| kept.scale.apply(kept.raw[*node], most)), kept.weight);
-            } else if !kept.local && !kept.score.is_idle() {
-                let mut scores = kept.score.scores(cycle, &nodes);
-                kept.score.normalize(cycle, &nodes, &mut scores);
-                add(&mut scores.into_iter(), kept.weight);
-            }
+        for (at, kept) in self.scores.iter().filter(|kept| kept.is_scaled()).enumerate() {
+            let most = raw.iter().map(|raw| raw[at]).max().unwrap_or(0);
+            add(&mut raw.iter().map(|raw| kept.scale.apply(raw[at], most)), kept.weight);
         }
-        let mut best = 0;
-        for (at, total) in totals.iter().enumerate() {
-            if *total > totals[best] {
-                best = at;
-            }
+        for kept in self.scores.iter().filter(|kept| kept.looks_beyond() && !kept.score.is_idle()) {
+            let mut scores = kept.score.scores(cycle, nodes);
+            kept.score.normalize(cycle, nodes, &mut scores);
+            add(&mut scores.into_iter(), kept.weight);
         }
-        Some(nodes[best])
     }
 }
 
-fn uncount(counts: &mut BTreeMap<i64, usize>, score: i64) {
-    if let Some(count) = counts.get_mut(&score) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(&score);
-        }
-    }
-}
+/// The mark of nodes to which no pod is nominated.
+const ALIKE: i64 = -1;

@@ -2,24 +2,26 @@
 //!
 //! Pods of one template are alike: which nodes will do, and how good each is, is worked out once and brought up to date
 //! by what has changed since. What a plug-in says by node and pod alone is remembered for each node, so that an event on
-//! one node costs the work of one node. What counts pods over many nodes is kept as counts, and is evaluated for all
-//! nodes each time, as long as it has anything to say.
+//! one node costs the work of one node. What counts pods over many nodes is kept as counts by place, and is evaluated
+//! once for all nodes that are alike to it.
 
+mod evaluations;
+mod groups;
 mod memory;
 mod no_place;
-mod tournament;
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind};
 use crate::plan::{Explanation, Outcome, Plan, plan};
-use crate::plugin::{Cycle, Plugin};
+use crate::plugin::{Cycle, Plugin, Point};
 use crate::plugins::node_affinity::named_nodes;
 use crate::profile::Profile;
 use crate::snapshot::Snapshot;
 use crate::snapshot::assume::Promise;
 use crate::snapshot::node_info::NodeId;
+use evaluations::{Evaluations, count_plain};
 use memory::Memory;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Which pods are alike: those of one profile and template, and of one priority, because a pod respects pods that are
 /// nominated to a node and matter at least as much, and makes those go that matter less, if it may.
@@ -44,6 +46,9 @@ pub struct Planner {
     turn: u64,
     /// How many times all nodes were judged for a template.
     judged_all: u64,
+    /// How many groups of nodes were compared.
+    compared: u64,
+    evaluations: Evaluations,
 }
 
 /// How many numbers, each of a node for a template, are remembered at most.
@@ -61,7 +66,7 @@ impl Planner {
         let by_name = pod.template.node_affinity.as_ref().is_some_and(|terms| named_nodes(terms).is_some());
         // Few nodes are in question, or one is to be tried alone: nothing is worth remembering.
         if by_name || pod.nominated.is_some() || pod.node_name.is_some() || profile.check_all {
-            return plan(snapshot, profile, pod);
+            return self.plain(snapshot, (number, profile), pod);
         }
         let likeness = Likeness::of(number, pod);
         let cycle = Cycle { snapshot, pod };
@@ -70,8 +75,10 @@ impl Planner {
         self.make_room(snapshot);
         let memory = self.memories.entry(likeness).or_insert_with(|| Memory::new(cycle, profile));
         memory.used = turn;
+        memory.tally.plans += 1;
         let best = memory.best(cycle, profile);
         self.judged_all += std::mem::take(&mut memory.begun);
+        self.compared += memory.compared() as u64;
         if let Some(plan) = best.and_then(|node| bind(cycle, memory, node)) {
             return plan;
         }
@@ -80,11 +87,33 @@ impl Planner {
             return unschedulable(told);
         }
         let told = if best.is_none() { memory.tell(cycle, profile) } else { None };
-        let plan = told.map_or_else(|| plan(snapshot, profile, pod), unschedulable);
+        let plan = match told {
+            Some(told) => unschedulable(told),
+            None => {
+                let plan = plan(snapshot, profile, pod);
+                count_plain(number, profile, &plan, &mut self.evaluations);
+                plan
+            }
+        };
         if let Outcome::Unschedulable(why) = &plan.outcome {
             memory.remember_why(cycle, why);
         }
         plan
+    }
+
+    fn plain(&mut self, snapshot: &Snapshot, (number, profile): (usize, &Profile), pod: &Pod) -> Plan {
+        let plan = plan(snapshot, profile, pod);
+        count_plain(number, profile, &plan, &mut self.evaluations);
+        plan
+    }
+
+    /// How often each plug-in was asked at a point: filters once for each node that has changed, or once for all that
+    /// are alike; the others once for each pod. By the number of the profile.
+    pub fn evaluations(&mut self) -> &BTreeMap<(usize, Point, &'static str), u64> {
+        for (likeness, memory) in &mut self.memories {
+            memory.tally.settle(likeness.profile, &mut self.evaluations);
+        }
+        &self.evaluations
     }
 
     /// Whether a node will do for a pod by what is remembered, for tests that compare this with what is worked out.
@@ -103,13 +132,21 @@ impl Planner {
         self.judged_all
     }
 
+    /// How many groups of nodes were compared to find places: as many for a pod as there are places that its template
+    /// tells apart, or counts that differ, but not as there are nodes.
+    pub fn compared(&self) -> u64 {
+        self.compared
+    }
+
     /// Forgets what has not been of use for the longest time.
     fn make_room(&mut self, snapshot: &Snapshot) {
         let most = (MAX_CELLS / snapshot.node_bound().max(1)).clamp(8, 256);
         while self.memories.len() > most || self.weight_exceeds(most) {
             let oldest = self.memories.iter().min_by_key(|(_, memory)| memory.used).map(|(likeness, _)| *likeness);
             let Some(oldest) = oldest else { return };
-            self.memories.remove(&oldest);
+            if let Some(mut memory) = self.memories.remove(&oldest) {
+                memory.tally.settle(oldest.profile, &mut self.evaluations);
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! DynamicResources: a pod lies where the devices that it claims are.
 
 use super::devices::allocate::Allocator;
-use crate::object::device::{Claim, MAX_CLAIMS, MAX_RESERVATIONS};
+use crate::object::device::{Claim, MAX_CLAIMS, MAX_RESERVATIONS, Readiness};
 use crate::object::pod::Template;
 use crate::object::{Key, Kind};
 use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter, Scale, Score};
@@ -19,7 +19,16 @@ pub(crate) const NO_NEW_CLAIMS: &str = "no new claims to deallocate";
 const ELSEWHERE: &str = "resourceclaim not available on the node";
 
 #[derive(Debug)]
-pub struct DynamicResources;
+pub struct DynamicResources {
+    /// How long a pod waits for its devices to be ready, in seconds.
+    pub binding_timeout_seconds: i64,
+}
+
+impl Default for DynamicResources {
+    fn default() -> Self {
+        DynamicResources { binding_timeout_seconds: 600 }
+    }
+}
 
 impl Plugin for DynamicResources {
     fn name(&self) -> &'static str {
@@ -28,6 +37,10 @@ impl Plugin for DynamicResources {
 
     fn pre_enqueue(&self, cycle: Cycle<'_>) -> Option<Refusal> {
         claims(cycle).err().map(|reason| Refusal::hard(NAME, reason))
+    }
+
+    fn patience_seconds(&self) -> Option<i64> {
+        Some(self.binding_timeout_seconds)
     }
 
     fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
@@ -134,6 +147,10 @@ impl Devices {
     }
 
     fn is_there(claim: &Claim, node: &NodeInfo) -> bool {
+        // Devices that could not be made ready are nowhere.
+        if matches!(claim.readiness(), Readiness::Failed(_)) {
+            return false;
+        }
         let nodes = claim.allocation.as_ref().and_then(|allocation| allocation.nodes.as_ref());
         nodes.is_none_or(|nodes| nodes.matches(&node.node.name, &node.node.labels))
     }

@@ -6,10 +6,11 @@ use crate::object::pod::{Pod, Template};
 use crate::object::selector::Selector;
 use crate::object::terms::PodTerm;
 use crate::object::{Key, Kind, Text};
-use crate::plugin::{Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score, extremes, replace_each};
+use crate::plugin::{Alike, Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score, extremes, replace_each};
 use crate::snapshot::node_info::{NodeId, NodeInfo};
 use crate::snapshot::{Event, Seen, Snapshot};
 use crate::status::Refusal;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 pub const NAME: &str = "InterPodAffinity";
@@ -165,12 +166,18 @@ struct Counter {
 #[derive(Debug, Clone, Default)]
 struct Counters {
     by_key: Vec<Counter>,
+    /// The number of the counter for each label.
+    numbers: HashMap<Text, usize>,
     /// How many places have a count that is not nought.
     places_counted: usize,
 }
 
 impl Counters {
     fn count(&mut self, snapshot: &Snapshot, key: &Text, node: NodeId, by: i64) {
+        // There may be as many such labels as somebody cares to name.
+        if !snapshot.is_label_of_nodes(key) {
+            return;
+        }
         let at = self.number(snapshot, key);
         let counter = &mut self.by_key[at];
         let Some(place) = counter.places.of(node) else { return };
@@ -186,11 +193,13 @@ impl Counters {
 
     /// The number of the counter for a label.
     fn number(&mut self, snapshot: &Snapshot, key: &Text) -> usize {
-        self.by_key.iter().position(|one| one.places.key == *key).unwrap_or_else(|| {
-            let places = Arc::new(Places::new(snapshot, key));
-            self.by_key.push(Counter { counts: vec![0; places.count()], places });
-            self.by_key.len() - 1
-        })
+        if let Some(number) = self.numbers.get(key) {
+            return *number;
+        }
+        let places = Arc::new(Places::new(snapshot, key));
+        self.by_key.push(Counter { counts: vec![0; places.count()], places });
+        self.numbers.insert(key.clone(), self.by_key.len() - 1);
+        self.by_key.len() - 1
     }
 
     /// The counts of all places that a node is in.
@@ -200,6 +209,29 @@ impl Counters {
 
     fn is_empty(&self) -> bool {
         self.places_counted == 0
+    }
+
+    /// Marks a node by where anything is counted.
+    fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
+        let mark = |one: &Counter| match one.places.mark(node, &one.counts) {
+            count if one.places.are_single() && count != i64::MIN => i64::from(count > 0),
+            place => place,
+        };
+        marks.extend(self.by_key.iter().map(mark));
+    }
+
+    /// Marks a node by what is counted in all its places.
+    fn mark_sum(&self, node: NodeId, marks: &mut Vec<i64>) {
+        let mut of_single = 0i64;
+        for one in &self.by_key {
+            match one.places.are_single() {
+                true => of_single = of_single.saturating_add(one.at(node)),
+                false => marks.push(one.places.mark(node, &one.counts)),
+            }
+        }
+        if !self.by_key.is_empty() {
+            marks.push(of_single);
+        }
     }
 }
 
@@ -319,6 +351,14 @@ impl Filter for Rules {
         self.count(cycle.snapshot, pod, node, -1);
     }
 
+    fn mark_count(&self) -> usize {
+        [&self.near, &self.far, &self.repelling].iter().map(|counters| counters.by_key.len()).sum()
+    }
+
+    fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
+        [&self.near, &self.far, &self.repelling].iter().for_each(|counters| counters.mark(node, marks));
+    }
+
     fn copy(&self) -> Box<dyn Filter> {
         Box::new(self.clone())
     }
@@ -387,11 +427,11 @@ impl Score for Preferences {
         self.weights.sum(node.id)
     }
 
-    fn scores(&self, _: Cycle<'_>, nodes: &[NodeId]) -> Vec<i64> {
-        nodes.iter().map(|node| self.weights.sum(*node)).collect()
+    fn scores(&self, _: Cycle<'_>, nodes: &[Alike]) -> Vec<i64> {
+        nodes.iter().map(|alike| self.weights.sum(alike.node)).collect()
     }
 
-    fn normalize(&self, _: Cycle<'_>, _: &[NodeId], scores: &mut [i64]) {
+    fn normalize(&self, _: Cycle<'_>, _: &[Alike], scores: &mut [i64]) {
         let Some((least, most)) = extremes(scores.iter().copied()) else { return };
         replace_each(scores, least, most, |score| {
             let part = score.saturating_sub(least) as f64 / most.saturating_sub(least) as f64;
@@ -413,5 +453,13 @@ impl Score for Preferences {
 
     fn left(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle.snapshot, pod, node, -1);
+    }
+
+    fn mark_count(&self) -> usize {
+        self.weights.by_key.len()
+    }
+
+    fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
+        self.weights.mark_sum(node, marks);
     }
 }

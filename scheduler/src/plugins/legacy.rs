@@ -6,8 +6,8 @@ use crate::object::labels::Labels;
 use crate::object::pod::Template;
 use crate::object::selector::Selector;
 use crate::object::{Key, Kind, Text};
-use crate::plugin::{Check, Cycle, Filter, MAX_SCORE, Plugin, PreFilter, Score};
-use crate::snapshot::node_info::{NodeId, NodeInfo};
+use crate::plugin::{Alike, Check, Cycle, Filter, MAX_SCORE, Plugin, PreFilter, Score};
+use crate::snapshot::node_info::NodeInfo;
 use crate::status::Refusal;
 use std::collections::HashMap;
 
@@ -56,8 +56,8 @@ impl Score for Together {
         i64::try_from(counts.count()).unwrap_or(i64::MAX)
     }
 
-    fn normalize(&self, cycle: Cycle<'_>, nodes: &[NodeId], scores: &mut [i64]) {
-        let zone = |node: &NodeId| cycle.snapshot.node(*node).and_then(|node| zone(&node.node.labels));
+    fn normalize(&self, cycle: Cycle<'_>, nodes: &[Alike], scores: &mut [i64]) {
+        let zone = |alike: &Alike| cycle.snapshot.node(alike.node).and_then(|node| zone(&node.node.labels));
         let most = scores.iter().copied().max().unwrap_or(0);
         let mut zones: HashMap<_, i64> = HashMap::new();
         for (node, score) in nodes.iter().zip(scores.iter()) {

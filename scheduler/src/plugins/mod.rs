@@ -79,7 +79,7 @@ pub static PLUGINS: &[Row] = &[
         Arc::new(inter_pod_affinity::InterPodAffinity::default())
     }),
     row(dynamic_resources::NAME, &[PreEnqueue, PreFilter, Filter, PostFilter, Score, Reserve, PreBind], 2, || {
-        Arc::new(dynamic_resources::DynamicResources)
+        Arc::new(dynamic_resources::DynamicResources::default())
     }),
     row(default_preemption::NAME, &[PostFilter], 0, || Arc::new(Marker(default_preemption::NAME))),
     row(balanced_allocation::NAME, &[PreScore, Score], 1, || {

@@ -5,7 +5,7 @@ use super::places::Places;
 use crate::object::pod::{Pod, Template};
 use crate::object::terms::{Spread, untolerated};
 use crate::object::{Key, Kind, Text};
-use crate::plugin::{Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score, extremes, replace_each};
+use crate::plugin::{Alike, Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score, extremes, replace_each};
 use crate::snapshot::node_info::{NodeId, NodeInfo};
 use crate::snapshot::{Event, Seen};
 use crate::status::Refusal;
@@ -276,6 +276,14 @@ impl Filter for Skews {
         self.count(cycle, pod, node, -1);
     }
 
+    fn mark_count(&self) -> usize {
+        self.counts.len()
+    }
+
+    fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
+        marks.extend(self.counts.iter().map(|one| one.places.mark(node, &one.counts)));
+    }
+
     fn copy(&self) -> Box<dyn Filter> {
         Box::new(self.clone())
     }
@@ -313,54 +321,50 @@ impl Evenness {
     }
 
     /// How much a pod in a place weighs under a constraint: the more places there are, the more.
-    fn weight(&self, one: &Count, nodes: &[NodeId]) -> f64 {
-        let judged = nodes.iter().filter(|node| !self.is_out(**node));
-        let places = if &*one.spread.topology_key == HOSTNAME {
-            judged.count()
-        } else {
-            let (mut seen, mut nowhere) = (vec![false; one.places.count()], false);
-            for node in judged {
-                match one.places.of(*node) {
-                    Some(place) => seen[place] = true,
-                    None => nowhere = true,
-                }
+    fn weight(&self, one: &Count, nodes: &[Alike]) -> f64 {
+        let (mut single, mut shared, mut nowhere) = (0, HashSet::new(), false);
+        let is_host = &*one.spread.topology_key == HOSTNAME;
+        for alike in nodes.iter().filter(|alike| !self.is_out(alike.node)) {
+            match one.places.of(alike.node) {
+                _ if is_host => single += alike.count,
+                Some(_) if one.places.are_single() => single += alike.count,
+                Some(place) => _ = shared.insert(place),
+                None => nowhere = true,
             }
-            seen.into_iter().filter(|seen| *seen).count() + usize::from(nowhere)
-        };
-        ((places + 2) as f64).ln()
+        }
+        ((single + shared.len() + usize::from(nowhere) + 2) as f64).ln()
     }
 }
 
 impl Score for Evenness {
     fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
-        self.scores(cycle, &[node.id])[0]
+        self.scores(cycle, &[Alike::alone(node.id)])[0]
     }
 
-    fn scores(&self, _: Cycle<'_>, nodes: &[NodeId]) -> Vec<i64> {
+    fn scores(&self, _: Cycle<'_>, nodes: &[Alike]) -> Vec<i64> {
         let mut sums = vec![0.0; nodes.len()];
         for one in &self.counts {
             let weight = self.weight(one, nodes);
             let skew = (one.spread.max_skew - 1) as f64;
-            let of_place: Vec<f64> = one.counts.iter().map(|count| *count as f64 * weight + skew).collect();
-            for (sum, node) in sums.iter_mut().zip(nodes) {
-                if let Some(place) = one.places.of(*node) {
-                    *sum += of_place[place];
+            for (sum, alike) in sums.iter_mut().zip(nodes) {
+                if let Some(place) = one.places.of(alike.node) {
+                    *sum += one.counts[place] as f64 * weight + skew;
                 }
             }
         }
-        let rounded = |(sum, node): (f64, &NodeId)| if self.is_out(*node) { 0 } else { sum.round() as i64 };
+        let rounded = |(sum, alike): (f64, &Alike)| if self.is_out(alike.node) { 0 } else { sum.round() as i64 };
         sums.into_iter().zip(nodes).map(rounded).collect()
     }
 
-    fn normalize(&self, _: Cycle<'_>, nodes: &[NodeId], scores: &mut [i64]) {
-        let judged = nodes.iter().zip(scores.iter()).filter(|(node, _)| !self.is_out(**node));
+    fn normalize(&self, _: Cycle<'_>, nodes: &[Alike], scores: &mut [i64]) {
+        let judged = nodes.iter().zip(scores.iter()).filter(|(alike, _)| !self.is_out(alike.node));
         let (least, most) = extremes(judged.map(|(_, score)| *score)).unwrap_or((0, 0));
         replace_each(scores, least, most, |score| match most {
             0 => MAX_SCORE,
             _ => MAX_SCORE * (most + least - score) / most,
         });
-        for (node, score) in nodes.iter().zip(scores) {
-            if self.is_out(*node) {
+        for (alike, score) in nodes.iter().zip(scores) {
+            if self.is_out(alike.node) {
                 *score = 0;
             }
         }
@@ -376,6 +380,14 @@ impl Score for Evenness {
 
     fn left(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
         self.count(cycle, pod, node, -1);
+    }
+
+    fn mark_count(&self) -> usize {
+        self.counts.len()
+    }
+
+    fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
+        marks.extend(self.counts.iter().map(|one| one.places.mark(node, &one.counts)));
     }
 }
 

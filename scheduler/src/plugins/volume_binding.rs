@@ -58,21 +58,44 @@ impl Plugin for VolumeBinding {
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
         Hint::queue_if(match &event.seen {
             Seen::Node(before, Some(after)) => before.as_ref().is_none_or(|before| before.labels != after.labels),
-            Seen::Volume(_, Some(_)) => true,
+            Seen::Volume(_, Some(volume)) => concerns(cycle, volume),
             Seen::StorageClass(before, Some(after)) => {
-                before.as_ref().is_none_or(|before| before.topologies != after.topologies)
+                names_class(cycle, &event.key.name)
+                    && before.as_ref().is_none_or(|before| before.topologies != after.topologies)
             }
             Seen::CsiNode(before, Some(after)) => {
                 before.as_ref().is_none_or(|before| before.migrated != after.migrated)
             }
             Seen::CsiDriver(Some(before), Some(after)) => **before && !**after,
-            Seen::Capacity(before, Some(after)) => before.as_ref().is_none_or(|before| after.room > before.room),
+            Seen::Capacity(before, Some(after)) => {
+                names_class(cycle, &after.class) && before.as_ref().is_none_or(|before| after.room > before.room)
+            }
             Seen::Other { after: true, .. } if event.kind == Kind::PersistentVolumeClaim => {
                 cycle.pod.volume_claims().any(|(own, _)| own == event.key)
             }
             _ => false,
         })
     }
+}
+
+/// Whether a volume is, or may become, the volume of one of the pod's claims: those of others are of no use to it.
+pub(super) fn concerns(cycle: Cycle<'_>, volume: &Volume) -> bool {
+    cycle.pod.volume_claims().any(|(key, _)| {
+        let claim = cycle.snapshot.volume_claims.get(&key);
+        let names = |claim: &Arc<Claim>| claim.volume.as_ref() == Some(&volume.name);
+        let may = |claim: &Arc<Claim>| claim.volume.is_none() && claim.class_name() == &*volume.class;
+        claim.is_some_and(names)
+            || match &volume.claim {
+                Some((holder, _)) => *holder == key,
+                None => claim.is_some_and(may),
+            }
+    })
+}
+
+/// Whether one of the pod's claims is of a class.
+pub(super) fn names_class(cycle: Cycle<'_>, class: &str) -> bool {
+    let claims = cycle.pod.volume_claims().filter_map(|(key, _)| cycle.snapshot.volume_claims.get(&key));
+    claims.into_iter().any(|claim| claim.class_name() == class)
 }
 
 /// The claims of a pod, judged before nodes are.

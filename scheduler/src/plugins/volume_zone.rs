@@ -1,5 +1,6 @@
 //! VolumeZone: volumes that say by label which zone or region they are in.
 
+use super::volume_binding;
 use crate::object::pod::{Pod, Template};
 use crate::object::{Key, Kind, Text};
 use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter};
@@ -42,8 +43,13 @@ impl Plugin for VolumeZone {
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
         Hint::queue_if(match &event.seen {
             Seen::Node(before, Some(after)) => before.as_ref().is_none_or(|before| before.labels != after.labels),
-            Seen::StorageClass(None, Some(class)) => class.waits_for_consumer,
-            Seen::Volume(before, Some(after)) => before.as_ref().is_none_or(|before| before.labels != after.labels),
+            Seen::StorageClass(None, Some(class)) => {
+                class.waits_for_consumer && volume_binding::names_class(cycle, &event.key.name)
+            }
+            Seen::Volume(before, Some(after)) => {
+                before.as_ref().is_none_or(|before| before.labels != after.labels)
+                    && volume_binding::concerns(cycle, after)
+            }
             Seen::Other { after: true, .. } if event.kind == Kind::PersistentVolumeClaim => {
                 cycle.pod.volume_claims().any(|(own, _)| own == event.key)
             }

@@ -10,7 +10,7 @@ mod waiting;
 
 use crate::configuration::Configuration;
 use crate::object::pod::Pod;
-use crate::object::{Key, Text};
+use crate::object::{Key, Kind, Text};
 use crate::plugin::{Cycle, Hint, Point};
 use crate::profile::Profile;
 use crate::snapshot::{Event, Seen, Snapshot};
@@ -281,12 +281,14 @@ impl Queue {
     /// Lets pods that wait for an event hear of one. Pods of one template that the same plug-ins refused are asked once.
     fn hope(&mut self, world: World<'_>, event: &Event, now: Time) {
         let mut woken = Vec::new();
+        // What an event means for the pod that it is about was asked before; others' objects may have its name.
+        let is_other = |key: &&Key| event.kind != Kind::Pod || **key != event.key;
         for (group, keys) in self.waiting.groups() {
-            let Some(pod) = keys.iter().find(|key| **key != event.key).and_then(|key| world.snapshot.pod(key)) else {
+            let Some(pod) = keys.iter().find(is_other).and_then(|key| world.snapshot.pod(key)) else {
                 continue;
             };
             if world.hopes(pod, &group.rejectors, event) {
-                woken.extend(keys.iter().filter(|key| **key != event.key).cloned());
+                woken.extend(keys.iter().filter(is_other).cloned());
             }
         }
         for key in woken {

@@ -1,6 +1,5 @@
 use super::*;
-use crate::Kind;
-use crate::plugins::{node_resources_fit, taint_toleration};
+use crate::plugins::{dynamic_resources, node_resources_fit, taint_toleration, volume_binding};
 use serde_json::{Value, json};
 
 /// How long a pod waits for an event when nothing else is configured.
@@ -135,4 +134,44 @@ fn bound_and_deleted_pods_leave_nothing_behind() {
     scene.tell(Kind::Pod, &Key::new("default", "refused"), None, 2);
     assert_eq!(scene.queue.lengths(), Lengths::default());
     assert!(scene.queue.missed.is_empty() && scene.queue.entries.is_empty());
+}
+
+#[test]
+fn what_happens_to_the_volumes_and_devices_of_others_wakes_nobody() {
+    let mut scene = Scene::new();
+    let claim = |class: &str| Some(json!({"metadata": {"uid": "c"}, "spec": {"storageClassName": class}}));
+    for at in 0..20 {
+        let (pod, name, class) = (format!("p{at}"), format!("c{at}"), format!("s{}", at % 2));
+        scene.tell(Kind::PersistentVolumeClaim, &Key::new("default", &name), claim(&class), 0);
+        scene.pod(&pod, json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]}), 0);
+        scene.pop(0);
+        scene.failed(&pod, &[volume_binding::NAME], 0);
+    }
+    scene.tell(Kind::ResourceClaim, &Key::new("default", "d"), Some(json!({"spec": {}})), 0);
+    scene.pod("d", json!({"resourceClaims": [{"name": "d", "resourceClaimName": "d"}]}), 0);
+    scene.pop(0);
+    scene.failed("d", &[dynamic_resources::NAME], 0);
+    let mut volumes = 0;
+    let mut woken = |scene: &mut Scene, spec: Value| {
+        let before = scene.queue.lengths().unschedulable;
+        volumes += 1;
+        scene.tell(Kind::PersistentVolume, &Key::cluster(&format!("v{volumes}")), Some(json!({"spec": spec})), 0);
+        before - scene.queue.lengths().unschedulable
+    };
+    let held = |claim: &str| json!({"storageClassName": "s0", "claimRef": {"namespace": "default", "name": claim}});
+    assert_eq!(woken(&mut scene, held("another")), 0, "a volume of somebody else");
+    assert_eq!(woken(&mut scene, json!({"storageClassName": "other"})), 0, "a free volume of a class nobody asks for");
+    assert_eq!(woken(&mut scene, held("c4")), 1, "a volume held for one of them");
+    assert_eq!(woken(&mut scene, json!({"storageClassName": "s0"})), 9, "a free volume for all others of its class");
+    let unschedulable = scene.queue.lengths().unschedulable;
+    for class in ["other", "another"] {
+        scene.tell(Kind::StorageClass, &Key::cluster(class), Some(json!({"provisioner": "p"})), 0);
+    }
+    scene.tell(Kind::PersistentVolumeClaim, &Key::new("default", "x"), claim("s1"), 0);
+    scene.tell(Kind::ResourceClaim, &Key::new("default", "x"), Some(json!({"spec": {}})), 0);
+    assert_eq!(scene.queue.lengths().unschedulable, unschedulable, "classes and claims of others");
+    scene.tell(Kind::StorageClass, &Key::cluster("s1"), Some(json!({"provisioner": "p"})), 0);
+    assert_eq!(scene.queue.lengths().unschedulable, 1, "the class of all that still wait for volumes");
+    scene.tell(Kind::ResourceClaim, &Key::new("default", "d"), Some(json!({"spec": {}})), 0);
+    assert_eq!(scene.queue.lengths().unschedulable, 0, "its own claim");
 }

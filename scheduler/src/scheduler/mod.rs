@@ -23,6 +23,7 @@ use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
 use crate::plan::{Nomination, Outcome, Plan, SCHEDULER_ERROR, Unschedulable};
 use crate::planner::Planner;
+use crate::plugin::{POINTS, Point};
 use crate::profile::Profile;
 use crate::queue::{Attempt, Failure, Lengths, Queue, Time, World};
 use crate::snapshot::{Seen, Snapshot};
@@ -177,6 +178,16 @@ impl Scheduler {
     /// How many pods that wait each plug-in refused, by the name of their scheduler.
     pub fn refused(&self) -> impl Iterator<Item = (&'static str, &Text, usize)> {
         self.queue.refused()
+    }
+
+    /// How often each plug-in was asked at a point, by the name of the pods' scheduler.
+    pub fn evaluations(&mut self) -> impl Iterator<Item = (&Text, &'static str, &'static str, u64)> {
+        let profiles = &self.configuration.profiles;
+        let point = |point: Point| POINTS.iter().find(|row| row.0 == point).map_or("", |row| row.2);
+        self.planner.evaluations().iter().filter_map(move |((profile, at, plugin), count)| {
+            let point = point(*at).trim_end_matches("Plugin");
+            Some((&profiles.get(*profile)?.scheduler_name, point, *plugin, *count))
+        })
     }
 
     /// How many events are kept for pods that are being tried or bound, by what happened.

@@ -2,28 +2,32 @@
 
 use super::Scheduler;
 use super::order::{DEVICE_CLAIMS, Purpose, VOLUME_CLAIMS, VOLUMES};
-use crate::object::device::{Allocation, FINALIZER};
+use super::way::Way;
+use crate::object::device::{Allocation, Claim, FINALIZER, Readiness};
 use crate::object::pod::Pod;
 use crate::object::volume::{BOUND_BY_CONTROLLER, SELECTED_NODE};
 use crate::object::{Key, Text};
 use crate::plugin::Cycle;
 use crate::plugins::{dynamic_resources, volume_binding};
+use crate::queue::Time;
 use crate::snapshot::Snapshot;
 use crate::snapshot::assume::Promise;
 use holdfast_world::{Action, Verb};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-/// How far binding a pod's volumes has come.
+/// How far what a pod waits for on its way has come.
 pub(super) enum Progress {
     Waiting,
     Done,
     Failed(String),
+    DevicesFailed(String),
 }
 
 impl Scheduler {
     /// What is to be written before the pod can be bound to the node, in the order in which it is written.
-    pub(super) fn preparations(&self, pod: &Pod, node: &Text, promise: &Promise) -> VecDeque<Vec<Action>> {
+    pub(super) fn preparations(&self, pod: &Pod, node: &Text, promise: &Promise, now: Time) -> VecDeque<Vec<Action>> {
         let snapshot = &self.snapshot;
         let volumes = promise.volumes.iter();
         let volumes = volumes.filter_map(|(claim, volume)| choose_volume(snapshot, claim, volume.as_ref(), node));
@@ -31,18 +35,18 @@ impl Scheduler {
         steps.push_back(volumes.collect());
         if !pod.template.claims.is_empty() {
             steps.push_back(promise.devices.iter().filter_map(|(claim, _)| protect(snapshot, claim)).collect());
-            steps.push_back(self.reservations(pod, promise));
+            steps.push_back(self.reservations(pod, promise, now));
         }
         steps.retain(|step| !step.is_empty());
         steps
     }
 
     /// Notes in each claim of the pod who uses it, and which devices it got.
-    fn reservations(&self, pod: &Pod, promise: &Promise) -> Vec<Action> {
+    fn reservations(&self, pod: &Pod, promise: &Promise, now: Time) -> Vec<Action> {
         let cycle = Cycle { snapshot: &self.snapshot, pod };
         let claims = dynamic_resources::own_claims(cycle).flatten();
         let claims = claims.filter_map(|key| Some((self.snapshot.device_claims.get(&key)?, key)));
-        let reserve = |(claim, key): (&std::sync::Arc<crate::object::device::Claim>, Key)| {
+        let reserve = |(claim, key): (&Arc<Claim>, Key)| {
             let allocation = promise.devices.iter().find(|(one, _)| *one == key).map(|(_, allocation)| allocation);
             if allocation.is_none() && claim.reserved_for.contains(&pod.uid) {
                 return None;
@@ -50,7 +54,7 @@ impl Scheduler {
             let user = json!({"resource": "pods", "name": &*pod.key.name, "uid": &*pod.uid});
             let mut status = json!({"reservedFor": [user]});
             if let Some(allocation) = allocation {
-                status["allocation"] = self.allocation(claim, allocation);
+                status["allocation"] = self.allocation(claim, allocation, now);
             }
             let patch = json!({"metadata": {"uid": &*claim.uid}, "status": status});
             Some(Action::new(&DEVICE_CLAIMS, key, Verb::StrategicPatch(patch)).subresource("status"))
@@ -58,12 +62,12 @@ impl Scheduler {
         claims.filter_map(reserve).collect()
     }
 
-    fn allocation(&self, claim: &crate::object::device::Claim, allocation: &Allocation) -> Value {
+    fn allocation(&self, claim: &Claim, allocation: &Allocation, now: Time) -> Value {
         let class = |name: &Text| {
             let key = Key { namespace: "".into(), name: name.clone() };
             self.snapshot.device_classes.get(&key).cloned()
         };
-        allocation.encode(claim, class)
+        allocation.encode(claim, class, now)
     }
 
     /// Gives back what was written down for a pod that is not bound after all.
@@ -86,9 +90,51 @@ impl Scheduler {
         self.order(action, Purpose::Nothing);
     }
 
-    /// How far the volumes of a pod on its way are.
+    /// How far what a pod on its way waits for is.
     pub(super) fn progress(&self, key: &Key) -> Progress {
         let Some(way) = self.ways.get(key) else { return Progress::Done };
+        let volumes = if way.promise.volumes.is_empty() { Progress::Done } else { self.volumes_progress(way) };
+        match volumes {
+            Progress::Done => self.devices_progress(&way.trying.pod),
+            other => other,
+        }
+    }
+
+    /// The claims of a pod whose devices have to be made ready for it.
+    pub(super) fn awaited_devices(&self, pod: &Pod) -> Vec<Arc<Claim>> {
+        let cycle = Cycle { snapshot: &self.snapshot, pod };
+        let claims = dynamic_resources::own_claims(cycle).flatten();
+        let claims = claims.filter_map(|key| self.snapshot.device_claims.get(&key).cloned());
+        let waits = |claim: &Claim| {
+            let devices = claim.allocation.iter().flat_map(|allocation| &allocation.devices);
+            devices.into_iter().any(|device| !device.binding.conditions.is_empty())
+        };
+        claims.filter(|claim| waits(claim)).collect()
+    }
+
+    fn devices_progress(&self, pod: &Pod) -> Progress {
+        let mut progress = Progress::Done;
+        for claim in self.awaited_devices(pod) {
+            match claim.readiness() {
+                Readiness::Ready => {}
+                Readiness::Waiting => progress = Progress::Waiting,
+                Readiness::Failed(why) => return Progress::DevicesFailed(why),
+            }
+        }
+        progress
+    }
+
+    /// Takes devices back that were not made ready, unless another pod waits for them, too.
+    pub(super) fn give_up_devices(&mut self, pod: &Pod) {
+        for claim in self.awaited_devices(pod) {
+            let is_own = claim.reserved_for.iter().all(|user| *user == pod.uid);
+            if is_own && claim.readiness() != Readiness::Ready {
+                self.deallocate(&claim.key);
+            }
+        }
+    }
+
+    fn volumes_progress(&self, way: &Way) -> Progress {
         let mut all = true;
         for (name, _) in way.trying.pod.volume_claims() {
             let Some(claim) = self.snapshot.volume_claims.get(&name) else {

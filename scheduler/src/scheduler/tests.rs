@@ -1,3 +1,5 @@
+mod devices;
+
 use super::*;
 use holdfast_world::{Action, Refusal, Verb};
 use serde_json::{Value, json};

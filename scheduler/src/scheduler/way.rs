@@ -7,12 +7,13 @@ use super::event::Saying;
 use super::order::{Ask, Purpose, bind};
 use super::prepare::Progress;
 use super::{Observed, Scheduler, Trying, consult, failure};
+use crate::object::device::Readiness;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
 use crate::plan::{Nomination, SCHEDULER_ERROR, UNSCHEDULABLE};
 use crate::planted::{Bug, planted};
 use crate::plugin::Point;
-use crate::plugins::{gang_scheduling, marker, volume_binding};
+use crate::plugins::{dynamic_resources, gang_scheduling, marker, volume_binding};
 use crate::queue::{SECOND, Time};
 use crate::snapshot::assume::Promise;
 use crate::snapshot::{Event, Seen};
@@ -31,6 +32,8 @@ pub(super) struct Way {
     deadline: Option<Time>,
     /// Claims that were seen with the node that was chosen for them.
     pub selected: BTreeSet<Key>,
+    /// The objects of others that it waits for.
+    awaited: Vec<(Kind, Key)>,
     /// Whether the pod's own events say that it lies there.
     seen: bool,
     /// The extender that binds it.
@@ -47,8 +50,8 @@ enum Stage {
     Tells,
     /// These writes are under way.
     Prepares(BTreeSet<u64>),
-    /// Waits for its volumes.
-    AwaitsVolumes,
+    /// Waits for its volumes, and for its devices to be made ready.
+    Awaits,
     /// Is bound as soon as nothing is being written to its status.
     Ready,
     Binding(u64),
@@ -106,14 +109,14 @@ impl Scheduler {
     /// The pod goes to the node.
     pub(super) fn set_out(&mut self, trying: Trying, node: Text, promise: Promise, now: Time) {
         let pod = trying.pod.clone();
-        let steps = self.preparations(&pod, &node, &promise);
+        let steps = self.preparations(&pod, &node, &promise, now);
         if !planted(Bug::PlaceNotTaken) {
             self.snapshot.assume(&pod.key, &node, &promise);
         }
         let waits = self.profile(trying.profile).has(Point::Permit, gang_scheduling::NAME)
             && gang_scheduling::must_wait(&self.snapshot, &pod);
-        let awaits_volumes = !promise.volumes.is_empty();
-        let stage = match (waits, steps.is_empty() && !awaits_volumes) {
+        let awaits = !promise.volumes.is_empty() || !self.awaited_devices(&pod).is_empty();
+        let stage = match (waits, steps.is_empty() && !awaits) {
             (true, _) => Stage::Waits(now),
             (false, false) => Stage::Tells,
             (false, true) => Stage::Ready,
@@ -127,6 +130,7 @@ impl Scheduler {
             steps,
             deadline: None,
             selected,
+            awaited: Vec::new(),
             seen: false,
             binder: None,
             since: now,
@@ -179,9 +183,9 @@ impl Scheduler {
                 }
                 Stage::Prepares(open) if open.is_empty() => match way.steps.pop_front() {
                     Some(step) => self.write_down(key, step),
-                    None => self.await_volumes(key, now),
+                    None => self.await_others(key, now),
                 },
-                Stage::AwaitsVolumes => match self.progress(key) {
+                Stage::Awaits => match self.progress(key) {
                     Progress::Waiting => return,
                     Progress::Done => {
                         self.stop_waiting(key);
@@ -190,6 +194,7 @@ impl Scheduler {
                         }
                     }
                     Progress::Failed(why) => return self.fall(key, volumes_failed(&why), now),
+                    Progress::DevicesFailed(why) => return self.devices_failed(key, &why, now),
                 },
                 Stage::Ready if quiet => {
                     if let Some(plugin) = way.promise.prepared_by() {
@@ -209,20 +214,46 @@ impl Scheduler {
         }
     }
 
-    fn await_volumes(&mut self, key: &Key, now: Time) {
-        let Some(way) = self.ways.get_mut(key) else { return };
-        if way.promise.volumes.is_empty() {
-            way.stage = Stage::Ready;
-            return;
+    /// Has a pod wait for what others do to its volumes and devices.
+    fn await_others(&mut self, key: &Key, now: Time) {
+        let Some(way) = self.ways.get(key) else { return };
+        let (pod, profile, node) = (way.trying.pod.clone(), way.trying.profile, way.node.clone());
+        let volumes: Vec<Key> = if way.promise.volumes.is_empty() {
+            Vec::new()
+        } else {
+            pod.volume_claims().map(|(claim, _)| claim).collect()
+        };
+        let devices = self.awaited_devices(&pod);
+        let stage = if volumes.is_empty() && devices.is_empty() { Stage::Ready } else { Stage::Awaits };
+        let patience = |name: &str| {
+            let seconds = self.profile(profile).plugin(name).and_then(|plugin| plugin.patience_seconds()).unwrap_or(0);
+            Time::from(seconds) * SECOND
+        };
+        let for_volumes = (!volumes.is_empty()).then(|| now.saturating_add(patience(volume_binding::NAME)));
+        let for_devices = devices.iter().map(|claim| {
+            let since = claim.allocation.as_ref().and_then(|allocation| allocation.since).unwrap_or(now);
+            since.saturating_add(patience(dynamic_resources::NAME))
+        });
+        let deadline = for_devices.chain(for_volumes).min();
+        if !devices.is_empty() {
+            let note = format!("waiting for binding conditions for device on node {node}");
+            let reporter = self.profile(profile).scheduler_name.clone();
+            let (reason, action) = ("BindingConditionsPending", "Scheduling");
+            self.tell(Saying { pod: &pod, warning: false, reason, action, note, related: None, reporter }, now);
         }
-        way.stage = Stage::AwaitsVolumes;
-        let (pod, profile) = (way.trying.pod.clone(), way.trying.profile);
-        for (claim, _) in pod.volume_claims() {
-            self.awaited.entry((Kind::PersistentVolumeClaim, claim)).or_default().insert(key.clone());
+        let volumes = volumes.into_iter().map(|claim| (Kind::PersistentVolumeClaim, claim));
+        let devices = devices.iter().map(|claim| (Kind::ResourceClaim, claim.key.clone()));
+        let awaited: Vec<(Kind, Key)> = volumes.chain(devices).collect();
+        for place in &awaited {
+            self.awaited.entry(place.clone()).or_default().insert(key.clone());
         }
-        let plugin = self.profile(profile).plugin(volume_binding::NAME);
-        let patience = plugin.and_then(|plugin| plugin.patience_seconds()).unwrap_or(0);
-        self.wait_until(key, now.saturating_add(Time::from(patience) * SECOND));
+        if let Some(way) = self.ways.get_mut(key) {
+            way.stage = stage;
+            way.awaited = awaited;
+        }
+        if let Some(deadline) = deadline {
+            self.wait_until(key, deadline);
+        }
     }
 
     fn wait_until(&mut self, key: &Key, until: Time) {
@@ -236,7 +267,8 @@ impl Scheduler {
     pub(super) fn awaited_changed(&mut self, kind: Kind, object: &Key, now: Time) {
         let Some(pods) = self.awaited.get(&(kind, object.clone())) else { return };
         for key in pods.clone() {
-            if let Some(claim) = self.snapshot.volume_claims.get(object)
+            if kind == Kind::PersistentVolumeClaim
+                && let Some(claim) = self.snapshot.volume_claims.get(object)
                 && let Some(way) = self.ways.get_mut(&key)
                 && claim.selected_node.as_ref() == Some(&way.node)
             {
@@ -248,9 +280,8 @@ impl Scheduler {
 
     fn stop_waiting(&mut self, key: &Key) {
         self.forget_deadline(key);
-        let Some(way) = self.ways.get(key) else { return };
-        for (claim, _) in way.trying.pod.volume_claims() {
-            let place = (Kind::PersistentVolumeClaim, claim);
+        let Some(way) = self.ways.get_mut(key) else { return };
+        for place in std::mem::take(&mut way.awaited) {
             if let Some(pods) = self.awaited.get_mut(&place) {
                 pods.remove(key);
                 if pods.is_empty() {
@@ -329,7 +360,7 @@ impl Scheduler {
         let of_volumes = self.ways.get(key).is_some_and(|way| way.trying.pod.template.claims.is_empty());
         match of_volumes {
             true => volumes_failed(&refusal.message),
-            false => Fall::error(format!("running PreBind plugin \"DynamicResources\": {}", refusal.message)),
+            false => devices_failed(&refusal.message),
         }
     }
 
@@ -402,12 +433,34 @@ impl Scheduler {
                     let why = format!("rejected due to timeout after waiting 5m0s at plugin {name}");
                     self.fall(&key, Fall::refused(name, &why), now);
                 }
-                Some(Stage::AwaitsVolumes) => {
-                    self.fall(&key, volumes_failed("timed out waiting for the condition"), now);
-                }
+                Some(Stage::Awaits) => match self.late_devices(&key, now) {
+                    Some(why) => self.devices_failed(&key, &why, now),
+                    None => self.fall(&key, volumes_failed("timed out waiting for the condition"), now),
+                },
                 _ => {}
             }
         }
+    }
+
+    /// Why it ends that a pod waits for its devices, if it is for them that it waits.
+    fn late_devices(&self, key: &Key, now: Time) -> Option<String> {
+        let way = self.ways.get(key)?;
+        let plugin = self.profile(way.trying.profile).plugin(dynamic_resources::NAME);
+        let patience = Time::from(plugin.and_then(|plugin| plugin.patience_seconds()).unwrap_or(0)) * SECOND;
+        let mut claims = self.awaited_devices(&way.trying.pod).into_iter();
+        let late = claims.find(|claim| {
+            let since = claim.allocation.as_ref().and_then(|allocation| allocation.since);
+            claim.readiness() == Readiness::Waiting && since.is_none_or(|since| since.saturating_add(patience) <= now)
+        });
+        late.map(|claim| format!("claim {} binding timeout", claim.key.name))
+    }
+
+    /// Its devices were not made ready: they are given back, so that others can be found.
+    fn devices_failed(&mut self, key: &Key, why: &str, now: Time) {
+        if let Some(pod) = self.ways.get(key).map(|way| way.trying.pod.clone()) {
+            self.give_up_devices(&pod);
+        }
+        self.fall(key, devices_failed(why), now);
     }
 
     /// A pod changed that may be on its way: its way ends when it is gone, or lies somewhere.
@@ -432,4 +485,8 @@ impl Scheduler {
 
 fn volumes_failed(why: &str) -> Fall {
     Fall::error(format!("running PreBind plugin \"{}\": binding volumes: {why}", volume_binding::NAME))
+}
+
+fn devices_failed(why: &str) -> Fall {
+    Fall::error(format!("running PreBind plugin \"{}\": {why}", dynamic_resources::NAME))
 }

@@ -342,6 +342,10 @@ impl Snapshot {
         if before == *after {
             return;
         }
+        if before.labels != after.labels {
+            self.count_labels(&before, false);
+            self.count_labels(after, true);
+        }
         let same_shape = before.labels == after.labels && before.taints == after.taints;
         self.changes.push(if same_shape { Change::Node(id) } else { Change::Reshaped(id) });
         if before.images != after.images {
@@ -358,6 +362,7 @@ impl Snapshot {
         self.nodes[id] = Some(NodeInfo::new(id, node.clone()));
         self.by_name.insert(node.name.clone(), id);
         self.changes.push(Change::Reshaped(id));
+        self.count_labels(node, true);
         self.count_images(node, 1);
         for pod in self.homeless.remove(&node.name).unwrap_or_default() {
             self.lay(id, pod);
@@ -373,9 +378,23 @@ impl Snapshot {
             self.changes.push(Change::Left(id, pod.clone()));
         }
         self.changes.push(Change::Reshaped(id));
+        self.count_labels(&info.node, false);
         self.count_images(&info.node, -1);
         if !info.pods.is_empty() {
             self.homeless.insert(info.node.name.clone(), info.pods);
+        }
+    }
+
+    fn count_labels(&mut self, node: &Node, there: bool) {
+        for (key, _) in node.labels.iter() {
+            if there {
+                *self.label_keys.entry(key.clone()).or_default() += 1;
+            } else if let Some(count) = self.label_keys.get_mut(key) {
+                *count -= 1;
+                if *count == 0 {
+                    self.label_keys.remove(key);
+                }
+            }
         }
     }
 

@@ -35,6 +35,8 @@ pub struct Snapshot {
     /// Pods that lie on nodes which are not known, by the node's name.
     homeless: HashMap<Text, Vec<Arc<Pod>>>,
     pods: HashMap<Key, Arc<Pod>>,
+    /// On how many nodes each label is.
+    label_keys: HashMap<Text, usize>,
     /// Nodes with pods that say something about other pods.
     with_affinity: BTreeSet<NodeId>,
     /// Pods that wait for a place, by the node that they are nominated to.
@@ -116,6 +118,11 @@ impl Snapshot {
     /// The nodes with pods that say something about other pods.
     pub fn nodes_with_affinity(&self) -> impl Iterator<Item = &NodeInfo> {
         self.with_affinity.iter().filter_map(|id| self.node(*id))
+    }
+
+    /// Whether any node has a label of this name: those that none has make no places.
+    pub fn is_label_of_nodes(&self, key: &Text) -> bool {
+        self.label_keys.contains_key(key)
     }
 
     /// Pods that wait, nominated to this node.

@@ -3,12 +3,13 @@
 use super::expression::Expression;
 use crate::object::Text;
 use crate::object::device::{
-    Allocated, Allocation, Ask, Attribute, Claim, Constraint, Device, MAX_DEVICES, Place, Request, Slice,
+    Allocated, Allocation, Ask, Attribute, Capacity, Claim, Constraint, Device, MAX_DEVICES, Place, Request, Slice,
 };
 use crate::object::node::Node;
 use crate::object::selector::{Operator, Requirement};
 use crate::object::terms::{NodeSelector, NodeTerm, untolerated};
 use crate::snapshot::Snapshot;
+use holdfast_core::schema::quantity;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -34,7 +35,14 @@ pub struct Allocator {
 #[derive(Debug, Default, Clone)]
 struct Taken {
     whole: HashMap<Id, ()>,
-    shared: HashMap<Id, BTreeMap<Text, i128>>,
+    shared: HashMap<Id, Shares>,
+}
+
+/// What is taken of a device that several share.
+#[derive(Debug, Default, Clone)]
+struct Shares {
+    count: usize,
+    amounts: BTreeMap<Text, i128>,
 }
 
 impl Allocator {
@@ -148,16 +156,38 @@ impl Taken {
         let allocations = snapshot.device_claims.values().filter_map(|claim| claim.allocation.as_ref());
         for device in allocations.flat_map(|allocation| &allocation.devices).filter(|device| !device.admin) {
             let id = (device.driver.clone(), device.pool.clone(), device.device.clone());
-            if device.consumed.is_empty() {
-                taken.whole.insert(id, ());
-            } else {
-                let shared = taken.shared.entry(id).or_default();
-                for (name, amount) in &device.consumed {
-                    *shared.entry(name.clone()).or_default() += amount;
-                }
-            }
+            taken.take(id, device);
         }
         taken
+    }
+
+    fn take(&mut self, id: Id, device: &Allocated) {
+        if !device.shared {
+            self.whole.insert(id, ());
+            return;
+        }
+        let shares = self.shared.entry(id).or_default();
+        shares.count += 1;
+        for (name, amount) in &device.consumed {
+            let sum = shares.amounts.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(*amount);
+        }
+    }
+
+    fn give_back(&mut self, id: &Id, device: &Allocated) {
+        if !device.shared {
+            self.whole.remove(id);
+            return;
+        }
+        let Some(shares) = self.shared.get_mut(id) else { return };
+        shares.count -= 1;
+        for (name, amount) in &device.consumed {
+            let sum = shares.amounts.entry(name.clone()).or_default();
+            *sum = sum.saturating_sub(*amount);
+        }
+        if shares.count == 0 {
+            self.shared.remove(id);
+        }
     }
 }
 
@@ -238,7 +268,9 @@ impl Search<'_> {
             }
             let Some(pick) = self.pick(place, candidate) else { continue };
             self.take(place, pick);
-            if self.some(place, more - 1, candidate + 1)? {
+            // The same device may do once more where it is shared.
+            let next = candidate + usize::from(!self.candidates[candidate].device.shared);
+            if self.some(place, more - 1, next)? {
                 return Ok(true);
             }
             self.give_back(place);
@@ -300,12 +332,12 @@ impl Search<'_> {
         let candidate = self.candidates[index];
         let (request, ask) = self.ask(place);
         let id = candidate.id();
-        let consumed = if candidate.device.shared { consumption(candidate.device, ask)? } else { Vec::new() };
+        let consumed = consumption(candidate.device, ask)?;
         if !ask.admin && !self.is_free(candidate, &id, &consumed) {
             return None;
         }
-        let twice = self.chosen[place.claim].iter().any(|pick| pick.candidate == index);
-        if twice || untolerated(&candidate.device.taints, &ask.tolerations).is_some() {
+        let twice = || self.chosen[place.claim].iter().any(|pick| pick.candidate == index);
+        if (!candidate.device.shared && twice()) || untolerated(&candidate.device.taints, &ask.tolerations).is_some() {
             return None;
         }
         let about = |one: &&Constraint| one.is_about(&request.name, request.prioritized.then_some(&ask.name));
@@ -319,7 +351,9 @@ impl Search<'_> {
             pool: id.1,
             device: id.2,
             admin: ask.admin,
+            shared: candidate.device.shared,
             consumed,
+            binding: candidate.device.binding.clone(),
         };
         Some(Pick { candidate: index, request: place.request, alternative: place.alternative, result })
     }
@@ -333,9 +367,10 @@ impl Search<'_> {
         }
         let used = self.taken.shared.get(id);
         let fits = |(name, amount): &(Text, i128)| {
-            let there = capacity(candidate.device, name).unwrap_or(0);
-            let used = used.and_then(|used| used.get(name)).copied().unwrap_or(0);
-            used + amount <= there
+            let named = |one: &&Capacity| one.name == *name;
+            let there = candidate.device.capacity.values().find(named).map_or(0, whole);
+            let used = used.and_then(|used| used.amounts.get(name)).copied().unwrap_or(0);
+            used.saturating_add(*amount) <= there
         };
         consumed.iter().all(fits) && self.counters_suffice(candidate)
     }
@@ -378,14 +413,7 @@ impl Search<'_> {
     fn take(&mut self, place: Which, pick: Pick) {
         if !pick.result.admin {
             let id = self.candidates[pick.candidate].id();
-            if pick.result.consumed.is_empty() {
-                self.taken.whole.insert(id, ());
-            } else {
-                let used = self.taken.shared.entry(id).or_default();
-                for (name, amount) in &pick.result.consumed {
-                    *used.entry(name.clone()).or_default() += amount;
-                }
-            }
+            self.taken.take(id, &pick.result);
         }
         self.chosen[place.claim].push(pick);
     }
@@ -396,16 +424,7 @@ impl Search<'_> {
             return;
         }
         let id = self.candidates[pick.candidate].id();
-        if pick.result.consumed.is_empty() {
-            self.taken.whole.remove(&id);
-        } else if let Some(used) = self.taken.shared.get_mut(&id) {
-            for (name, amount) in &pick.result.consumed {
-                *used.entry(name.clone()).or_default() -= amount;
-            }
-            if used.values().all(|amount| *amount == 0) {
-                self.taken.shared.remove(&id);
-            }
-        }
+        self.taken.give_back(&id, &pick.result);
     }
 }
 
@@ -431,49 +450,57 @@ fn attribute<'a>(candidate: Candidate<'a>, name: &str) -> Option<&'a Attribute> 
         .map(|(_, value)| value)
 }
 
-fn capacity(device: &Device, name: &str) -> Option<i128> {
-    let (domain, id) = name.split_once('/').map_or((None, name), |(domain, id)| (Some(domain), id));
-    let named = |(own, name): &&(Text, Text)| **name == *id && domain.is_none_or(|domain| **own == *domain);
-    let key = device.capacity.keys().find(named)?;
-    holdfast_core::schema::quantity::whole(&device.capacity[key].value)
+fn whole(capacity: &Capacity) -> i128 {
+    quantity::whole(&capacity.value).unwrap_or(0)
 }
 
-/// What a request takes of a device that is shared; `None` where it cannot be had in such parts.
+/// What a request takes of a device that is shared: nothing of one that is not; `None` where the device has not what is
+/// asked for, or not in such parts.
 fn consumption(device: &Device, ask: &Ask) -> Option<Vec<(Text, i128)>> {
-    let mut consumed = Vec::new();
-    for ((_, name), there) in &device.capacity {
-        let all = holdfast_core::schema::quantity::whole(&there.value).unwrap_or(0);
-        let asked =
-            ask.capacity.iter().find(|(own, _)| own.rsplit('/').next() == Some(&**name)).map(|(_, amount)| *amount);
-        let amount = match &there.policy {
-            None => asked.map_or(all, |_| all),
-            Some(policy) => {
-                let wanted = asked.or(policy.default).unwrap_or(all);
-                match (&policy.range, policy.values.is_empty()) {
-                    (_, false) => *policy.values.iter().filter(|value| **value >= wanted).min()?,
-                    (Some((least, most, step)), true) => {
-                        let over = (wanted - least).max(0);
-                        let step = step.filter(|step| *step > 0).unwrap_or(1);
-                        let amount =
-                            least + over.div_euclid(step) * step + if over.rem_euclid(step) > 0 { step } else { 0 };
-                        (most.is_none_or(|most| amount <= most)).then_some(amount)?
-                    }
-                    (None, true) => wanted,
-                }
-            }
-        };
-        if asked.is_some_and(|asked| asked > all) {
-            return None;
-        }
-        consumed.push((name.clone(), amount));
+    let there = |asked: &Text| device.capacity.values().find(|one| one.name == *asked);
+    if !ask.capacity.iter().all(|(name, amount)| there(name).is_some_and(|one| *amount <= whole(one))) {
+        return None;
     }
-    Some(consumed)
+    if !device.shared {
+        return Some(Vec::new());
+    }
+    let consumed = device.capacity.values().map(|one| {
+        let asked = ask.capacity.iter().find(|(name, _)| *name == one.name).map(|(_, amount)| *amount);
+        Some((one.name.clone(), part(one, asked)?))
+    });
+    consumed.collect()
+}
+
+/// The part of a capacity that a request gets: the smallest in which it can be had; `None`: there is none.
+fn part(capacity: &Capacity, asked: Option<i128>) -> Option<i128> {
+    let all = whole(capacity);
+    let Some(policy) = &capacity.policy else { return Some(all) };
+    let Some(wanted) = asked.or(policy.default) else { return Some(all) };
+    if !policy.values.is_empty() {
+        return policy.values.iter().copied().filter(|value| *value >= wanted).min();
+    }
+    let Some((least, most, step)) = policy.range else { return Some(wanted) };
+    let step = step.filter(|step| *step > 0).unwrap_or(1);
+    let over = wanted.saturating_sub(least).max(0);
+    let steps = over / step + i128::from(over % step > 0);
+    let amount = least.saturating_add(steps.saturating_mul(step));
+    most.is_none_or(|most| amount <= most).then_some(amount)
 }
 
 /// What is written into the claim. Devices that are bound to a node bind the claim to it.
 fn allocation(node: &Node, candidates: &[Candidate<'_>], picks: Vec<Pick>) -> Allocation {
-    let nodes = reach(node, picks.iter().map(|pick| candidates[pick.candidate].place()));
-    Allocation { nodes, devices: picks.into_iter().map(|pick| pick.result).collect() }
+    let binds = picks.iter().any(|pick| pick.result.binding.to_node);
+    let nodes = if binds {
+        Some(this_node(node))
+    } else {
+        reach(node, picks.iter().map(|pick| candidates[pick.candidate].place()))
+    };
+    Allocation { nodes, since: None, devices: picks.into_iter().map(|pick| pick.result).collect() }
+}
+
+fn this_node(node: &Node) -> NodeSelector {
+    let name = Requirement { key: "metadata.name".into(), operator: Operator::In, values: vec![node.name.clone()] };
+    NodeSelector(vec![NodeTerm { labels: Vec::new(), fields: vec![name] }])
 }
 
 /// The nodes on which devices in all of these places can be used; `None`: on every node.
@@ -487,11 +514,7 @@ fn reach<'a>(node: &Node, places: impl Iterator<Item = &'a Place>) -> Option<Nod
                     all.extend(own.iter().filter(|one| !all.contains(one)).cloned().collect::<Vec<_>>());
                 }
             }
-            _ => {
-                let values = vec![node.name.clone()];
-                let name = Requirement { key: "metadata.name".into(), operator: Operator::In, values };
-                return Some(NodeSelector(vec![NodeTerm { labels: Vec::new(), fields: vec![name] }]));
-            }
+            _ => return Some(this_node(node)),
         }
     }
     (!common.is_empty()).then(|| NodeSelector(vec![common]))

@@ -1,0 +1,146 @@
+//! Nodes that will do, in groups: whatever looks beyond single nodes finds those of one group alike.
+//!
+//! A group is known by its *marks*: the numbers that tell its nodes from others. Within it nodes are in order of what
+//! each scores by itself, so that the best of all is among the first of the groups, whose number follows the number of
+//! places that pods are counted in, or of counts that differ, and not that of nodes.
+
+use crate::snapshot::node_info::NodeId;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+#[derive(Default)]
+pub(super) struct Groups {
+    groups: Vec<Group>,
+    /// The numbers of groups without nodes.
+    free: Vec<usize>,
+    by_marks: HashMap<Arc<[i64]>, usize>,
+    /// The group of each node, and its score.
+    members: Vec<Option<(usize, i64)>>,
+}
+
+pub(super) struct Group {
+    pub marks: Arc<[i64]>,
+    nodes: BTreeSet<(Reverse<i64>, NodeId)>,
+}
+
+impl Group {
+    /// The highest score of a node, and the first node that has it.
+    pub fn best(&self) -> Option<(i64, NodeId)> {
+        self.nodes.first().map(|(Reverse(score), node)| (*score, *node))
+    }
+
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+}
+
+impl Groups {
+    /// The groups that have nodes.
+    pub fn iter(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter().filter(|group| !group.nodes.is_empty())
+    }
+
+    pub fn contains(&self, node: NodeId) -> bool {
+        self.member(node).is_some()
+    }
+
+    /// The score and the marks of a node that is in a group.
+    pub fn known(&self, node: NodeId) -> Option<(i64, Arc<[i64]>)> {
+        self.member(node).map(|(group, score)| (score, self.groups[group].marks.clone()))
+    }
+
+    fn member(&self, node: NodeId) -> Option<(usize, i64)> {
+        self.members.get(node).copied().flatten()
+    }
+
+    pub fn put(&mut self, node: NodeId, score: i64, marks: &[i64]) {
+        let group = match self.member(node) {
+            Some((group, known)) if *self.groups[group].marks == *marks => {
+                if known == score {
+                    return;
+                }
+                self.groups[group].nodes.remove(&(Reverse(known), node));
+                group
+            }
+            _ => {
+                self.remove(node);
+                self.number(marks)
+            }
+        };
+        if node >= self.members.len() {
+            self.members.resize(node + 1, None);
+        }
+        self.members[node] = Some((group, score));
+        self.groups[group].nodes.insert((Reverse(score), node));
+    }
+
+    pub fn remove(&mut self, node: NodeId) {
+        let Some((number, score)) = self.members.get_mut(node).and_then(Option::take) else { return };
+        let group = &mut self.groups[number];
+        group.nodes.remove(&(Reverse(score), node));
+        if group.nodes.is_empty() {
+            self.by_marks.remove(&group.marks);
+            self.free.push(number);
+        }
+    }
+
+    /// The number of the group with these marks.
+    fn number(&mut self, marks: &[i64]) -> usize {
+        if let Some(number) = self.by_marks.get(marks) {
+            return *number;
+        }
+        let marks: Arc<[i64]> = marks.into();
+        let group = Group { marks: marks.clone(), nodes: BTreeSet::new() };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.groups[number] = group;
+                number
+            }
+            None => {
+                self.groups.push(group);
+                self.groups.len() - 1
+            }
+        };
+        self.by_marks.insert(marks, number);
+        number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn firsts(groups: &Groups) -> Vec<(Vec<i64>, i64, NodeId, usize)> {
+        let mut found: Vec<_> = groups
+            .iter()
+            .filter_map(|group| group.best().map(|(score, node)| (group.marks.to_vec(), score, node, group.len())))
+            .collect();
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn each_group_knows_the_first_of_its_best_nodes() {
+        let mut groups = Groups::default();
+        groups.put(3, 7, &[1]);
+        groups.put(2, 7, &[1]);
+        groups.put(5, 9, &[2]);
+        assert_eq!(firsts(&groups), [(vec![1], 7, 2, 2), (vec![2], 9, 5, 1)]);
+        groups.put(3, 8, &[1]);
+        assert_eq!(firsts(&groups), [(vec![1], 8, 3, 2), (vec![2], 9, 5, 1)]);
+    }
+
+    #[test]
+    fn a_node_that_changes_its_marks_changes_its_group() {
+        let mut groups = Groups::default();
+        groups.put(0, 1, &[1]);
+        groups.put(0, 1, &[2]);
+        assert_eq!(firsts(&groups), [(vec![2], 1, 0, 1)]);
+        groups.remove(0);
+        assert!(firsts(&groups).is_empty() && !groups.contains(0));
+        groups.put(4, 2, &[2]);
+        assert_eq!(groups.known(4), Some((2, [2].into())));
+        assert_eq!(groups.groups.len(), 1, "the numbers of empty groups are used again");
+    }
+}
