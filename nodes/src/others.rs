@@ -283,7 +283,8 @@ steps:
         trial.delete("widgets.example.com", "a");
         trial.run();
         assert_eq!(trial.names("widgets.example.com"), ["b"]);
-        assert!(trial.take_refused().is_empty());
+        // It was gone with its last finalizer.
+        assert!(trial.take_refused().iter().all(|refused| refused.refusal.is_not_found()));
     }
 
     #[test]
@@ -294,9 +295,18 @@ steps:
         trial.create(widget("a", json!({"ready-after": "0s"})));
         trial.run_for(1000);
         let told = trial.take_notes();
-        assert!(told[0].starts_with("Warning StageFailed Stage ready cannot be played:"), "{told:?}");
+        assert_eq!(told, ["Warning StageFailed Stage ready was played, and the object is as it was"]);
         let tries = trial.take_refused().len();
         assert!((5..25).contains(&tries), "{tries}");
+        trial.patch(
+            "stages.kwok.x-k8s.io",
+            "ready",
+            json!({"spec": {"next": {"finalizers": null, "event": null,
+            "statusTemplate": null, "patches": [{"root": "metadata", "template": "labels: {a: '!'}"}]}}}),
+        );
+        trial.run_for(2000);
+        let told = trial.take_notes();
+        assert!(told[0].starts_with("Warning StageFailed Stage ready cannot be played:"), "{told:?}");
         // Nothing is wrong any more, and it goes on.
         trial.patch(
             "stages.kwok.x-k8s.io",

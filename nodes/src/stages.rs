@@ -24,7 +24,7 @@ pub fn resource() -> Resource {
     <StageView as holdfast_world::View>::resource().clone()
 }
 
-/// A stage that the server refused is played again after this at the latest.
+/// A stage that changes nothing is played again after this at the latest.
 const PERIOD_MAX_MS: i64 = 1_000_000;
 
 /// The stages of one kind, and where each object is among them.
@@ -41,8 +41,9 @@ struct Part {
     next: Option<(Text, Time)>,
     /// The last that was played, when, and on which version of the object.
     played: Option<(Text, Time, String)>,
-    /// How often in turn the server has refused what a stage does.
-    refused: u32,
+    /// How often in turn the same stage has left the object as it was, and whether people were told why.
+    idle: u32,
+    told: bool,
 }
 
 impl Part {
@@ -50,7 +51,7 @@ impl Part {
     fn rests_until(&self) -> Option<Time> {
         let (_, time, _) = self.played.as_ref()?;
         let pause =
-            PERIOD_MIN_MS.checked_shl(self.refused.min(20)).map_or(PERIOD_MAX_MS, |pause| pause.min(PERIOD_MAX_MS));
+            PERIOD_MIN_MS.checked_shl(self.idle.min(20)).map_or(PERIOD_MAX_MS, |pause| pause.min(PERIOD_MAX_MS));
         Some(time.plus_millis(pause))
     }
 }
@@ -117,7 +118,8 @@ impl Script {
             uid: uid.into(),
             next: None,
             played: None,
-            refused: 0,
+            idle: 0,
+            told: false,
         });
         // What it did is not seen yet.
         if part
@@ -135,8 +137,10 @@ impl Script {
             return Turn::Stages(Plan { again: Some(due), ..Plan::default() });
         }
         part.next = None;
-        if part.played.as_ref().is_some_and(|(.., version)| *version != seen.object.meta.resource_version) {
-            part.refused = 0;
+        let version = &seen.object.meta.resource_version;
+        let is_idle = part.played.as_ref().is_some_and(|(played, _, known)| *played == name && known == version);
+        if !is_idle {
+            (part.idle, part.told) = (0, false);
         }
         part.played = Some((name.clone(), stamp.time, seen.object.meta.resource_version.clone()));
         let Some(stage) = self.stages.get(&name).cloned() else { return Turn::Nobodys };
@@ -144,17 +148,24 @@ impl Script {
             Ok(deeds) => carried_out(deeds, seen, stamp),
             Err(why) => failed(&stage, seen, why),
         };
+        if is_idle {
+            part.idle = part.idle.saturating_add(1);
+            if !std::mem::replace(&mut part.told, true) && !plan.steps.is_empty() {
+                let message = format!("Stage {name} was played, and the object is as it was");
+                plan.notes.push(seen.note(true, "StageFailed", message));
+            }
+        }
         // Where it changes nothing, it is looked at again after a while all the same.
         plan.again = part.rests_until();
         Turn::Stages(plan)
     }
 
-    /// The server refuses what a stage does to an object: it waits longer each time, and people are told.
+    /// The server refuses what a stage does to an object: people are told.
     pub fn refused(&mut self, key: &Key, resource: &Resource, meta: &Meta, refused: &[Refused]) -> Plan {
         let mut plan = Plan::default();
         let Some(part) = self.parts.get_mut(key).filter(|part| *part.uid == *meta.uid) else { return plan };
         let Some((name, ..)) = &part.played else { return plan };
-        part.refused = part.refused.saturating_add(1);
+        part.told = true;
         plan.again = part.rests_until();
         let told = |refused: &Refused| format!("Stage {name} cannot be played: {}", refused.refusal.message);
         plan.notes = refused.iter().map(|refused| note(resource, meta, "StageFailed", told(refused))).collect();
