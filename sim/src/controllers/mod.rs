@@ -333,6 +333,7 @@ impl Site {
         self.deaths += 1;
         let next = Manager::new(&self.cluster.trial.state, self.cluster.trial.now(), self.kubelets.speak());
         self.rival = Some(std::mem::replace(&mut self.manager, next));
+        self.watch.doubt();
     }
 
     /// It learns that it leads no more, and ends.
