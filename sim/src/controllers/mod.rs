@@ -3,8 +3,7 @@
 //!
 //! The manager hears of each change some time after it happened, of several kinds out of step. Its actions are carried
 //! out one at a time among everything else, some are refused, and what a dead one had under way may still happen before
-//! the next one looks. In some seeds one that has lost its lead does not know it and goes on beside the next for a while.
-//! Half of the seeds are calm: nothing but controllers and evictions takes pods away there, so that
+//! the next one looks. Half of the seeds are calm: nothing but controllers and evictions takes pods away there, so that
 //! a rollout must keep its bounds at every version. Some seeds have nodes that fall silent, some claims and volumes, some a
 //! load that an autoscaler follows.
 //! When everything has come to rest, the cluster is as people want it.
@@ -80,8 +79,6 @@ struct Site {
     dice: Dice,
     cluster: Cluster,
     manager: Manager,
-    /// One that has lost its lead, and acts all the same.
-    rival: Option<Manager>,
     watch: Watch,
     kubelets: Kubelets,
     /// Whether people make claims of volumes.
@@ -104,8 +101,7 @@ impl Site {
         let manager = Manager::new(&cluster.trial.state, cluster.trial.now(), kubelets.speak());
         let watch = Watch::new(calm, !lossy);
         let (dice, trace) = (Dice::new(seed), trace.then(Vec::new));
-        let (rival, step, deaths) = (None, 0, 0);
-        Site { seed, dice, cluster, manager, rival, watch, kubelets, claims, loaded, calm, lossy, step, deaths, trace }
+        Site { seed, dice, cluster, manager, watch, kubelets, claims, loaded, calm, lossy, step: 0, deaths: 0, trace }
     }
 
     fn live(&mut self, steps: usize, only: Option<&[u32]>) -> Verdict {
@@ -149,23 +145,6 @@ impl Site {
     }
 
     fn take(&mut self, step: Step) -> Verdict {
-        if matches!(step, Step::Hear | Step::Turn | Step::CarryOut) && self.rival.is_some() && self.dice.chance(40) {
-            self.change_places();
-            let taken = self.take_alone(step);
-            self.change_places();
-            return taken;
-        }
-        self.take_alone(step)
-    }
-
-    /// Has the one act that has lost its lead, or the other again.
-    fn change_places(&mut self) {
-        if let Some(rival) = &mut self.rival {
-            std::mem::swap(rival, &mut self.manager);
-        }
-    }
-
-    fn take_alone(&mut self, step: Step) -> Verdict {
         match step {
             Step::Hear => {
                 for _ in 0..1 + self.dice.below(8) {
@@ -191,8 +170,6 @@ impl Site {
                 self.cluster.trial.pass_millis(millis);
                 return self.kubelets_speak();
             }
-            // Two at once make what one would not, so that only where failures are doubted anyway they may.
-            Step::Die if self.lossy && self.rival.is_none() && self.dice.chance(60) => self.depose(),
             Step::Die => return self.die(),
         }
         Ok(())
@@ -242,9 +219,6 @@ impl Site {
     fn publish(&mut self) -> Verdict {
         while let Some(event) = self.cluster.next_event() {
             self.manager.tell(&self.cluster.trial.state, &event);
-            if let Some(rival) = &mut self.rival {
-                rival.tell(&self.cluster.trial.state, &event);
-            }
             self.watch.see(&self.cluster, &self.manager, &event)?;
         }
         Ok(())
@@ -327,46 +301,22 @@ impl Site {
         ensure(!is_broken, || format!("a pod over budget is evicted: {left} are left"))
     }
 
-    /// The manager loses its lead, and does not know it yet.
-    fn depose(&mut self) {
-        self.note(|| "the manager loses its lead and goes on".to_owned());
-        self.deaths += 1;
-        let next = Manager::new(&self.cluster.trial.state, self.cluster.trial.now(), self.kubelets.speak());
-        self.rival = Some(std::mem::replace(&mut self.manager, next));
-        self.watch.doubt();
-    }
-
-    /// It learns that it leads no more, and ends.
-    fn end_of_rival(&mut self) -> Verdict {
-        let Some(mut rival) = self.rival.take() else { return Ok(()) };
-        self.note(|| "the one that had lost its lead ends".to_owned());
-        self.last_acts(rival.under_way())
-    }
-
     /// The manager dies. What it had under way happens before another looks, or never.
     fn die(&mut self) -> Verdict {
         self.note(|| "the manager dies".to_owned());
         self.deaths += 1;
-        self.end_of_rival()?;
-        let under_way = self.manager.under_way();
-        self.last_acts(under_way)?;
-        self.manager = Manager::new(&self.cluster.trial.state, self.cluster.trial.now(), self.kubelets.speak());
-        Ok(())
-    }
-
-    fn last_acts(&mut self, under_way: Vec<(Actor, Action)>) -> Verdict {
-        for (actor, action) in under_way {
+        for (actor, action) in self.manager.under_way() {
             if self.dice.chance(50) {
                 let answer = self.act("", &action, Some(&actor))?;
                 self.note(|| format!("it had begun to {}: {}", shown(&action), told(&answer)));
             }
         }
+        self.manager = Manager::new(&self.cluster.trial.state, self.cluster.trial.now(), self.kubelets.speak());
         Ok(())
     }
 
     /// Nothing new happens, and everything that is under way comes to its end.
     fn rest(&mut self) -> Verdict {
-        self.end_of_rival()?;
         for deed in people::settle(&self.cluster) {
             self.done(deed)?;
         }

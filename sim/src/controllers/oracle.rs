@@ -22,9 +22,6 @@ pub struct Watch {
     calm: bool,
     /// Whether controllers learn what became of their actions: one that does not may make a pod twice.
     exact: bool,
-    /// Whether one that had lost its lead acted beside another: what both count of a Job may be counted twice, as in
-    /// Kubernetes, because neither knows of the finalizers that the other has taken off.
-    doubted: bool,
     /// How many pods there may be: of the newest spec, and of those before it until a controller has acted on it.
     most: BTreeMap<String, i64>,
     /// How many pods were available since the spec that asks for them was acted on.
@@ -38,12 +35,7 @@ pub struct Watch {
 impl Watch {
     pub fn new(calm: bool, exact: bool) -> Watch {
         let (most, least, succeeded, ended, left) = Default::default();
-        Watch { calm, exact, doubted: false, most, least, succeeded, ended, left }
-    }
-
-    /// Two act at once from here on.
-    pub fn doubt(&mut self) {
-        self.doubted = true;
+        Watch { calm, exact, most, least, succeeded, ended, left }
     }
 
     pub fn see(&mut self, cluster: &Cluster, manager: &Manager, event: &Event) -> Verdict {
@@ -210,18 +202,14 @@ impl Watch {
         let (succeeded, failed) = (number(&status["succeeded"], 0), number(&status["failed"], 0));
         let of = |seen: &BTreeMap<String, BTreeSet<String>>| seen.get(uid(job)).map_or(0, BTreeSet::len) as i64;
         let (ever, lost) = (of(&self.succeeded), of(&self.ended));
-        ensure(self.doubted || succeeded <= ever, || {
-            format!("a job counts more successes than pods: {succeeded} of {ever}")
-        })?;
-        ensure(self.doubted || failed <= lost, || format!("a job counts more failures than pods: {failed} of {lost}"))?;
+        ensure(succeeded <= ever, || format!("a job counts more successes than pods: {succeeded} of {ever}"))?;
+        ensure(failed <= lost, || format!("a job counts more failures than pods: {failed} of {lost}"))?;
         if has_condition(job, "Complete") {
             let wanted = number(&spec["completions"], 1);
             ensure(succeeded >= wanted, || format!("a job is complete too early: {succeeded} of {wanted}"))?;
         }
         let tries = number(&spec["backoffLimit"], 6) + number(&spec["parallelism"], 1);
-        ensure(self.doubted || failed <= tries, || {
-            format!("a job tries again and again: {failed} failures of {tries}")
-        })?;
+        ensure(failed <= tries, || format!("a job tries again and again: {failed} failures of {tries}"))?;
         match before {
             Some(before) => {
                 let counted = number(&before["status"]["succeeded"], 0);
