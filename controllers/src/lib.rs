@@ -12,6 +12,8 @@ pub mod bootstrap;
 pub mod certificates;
 pub mod claim;
 pub mod conditions;
+#[cfg(test)]
+mod costs;
 pub mod cron_job;
 pub mod daemon_set;
 pub mod deployment;

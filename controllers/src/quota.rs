@@ -9,7 +9,7 @@ use holdfast_core::kinds::registry;
 use holdfast_core::quota::{Counted, NOTHING_BUT_ITS_NUMBER, Quota, Usage};
 use holdfast_world::request::resource_of;
 use holdfast_world::views::ResourceQuota;
-use holdfast_world::{Change, Controller, Key, Keys, Object, Plan, Resource, Seen, Stamp, Time, View, World};
+use holdfast_world::{Change, Controller, Key, Keys, Object, Plan, Resource, Seen, Sight, Stamp, Time, View, World};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -46,8 +46,8 @@ impl Controller for ResourceQuotas {
         std::iter::once(quotas.clone()).chain(others).collect()
     }
 
-    fn sees_everything(&self) -> bool {
-        true
+    fn sight(&self) -> Sight {
+        Sight::Everything
     }
 
     fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {

@@ -1,8 +1,8 @@
 //! Simulated nodes: they register, renew leases, and take pods through their lives as kubelets do. No container runs.
 //!
 //! [`kubelet`] decides, from a pod's status and the time alone; [`stage`] does where users say otherwise, in the form that
-//! KWOK knows. [`Nodes`] and [`Pods`] are controllers that carry it out for any number of nodes, [`stages::Reports`]
-//! tells of Stages that are not understood.
+//! KWOK knows. [`Nodes`] and [`Pods`] are controllers that carry it out for any number of nodes, [`Others`] plays Stages for
+//! objects of all other kinds, [`stages::Reports`] tells of Stages that are not understood.
 
 mod addresses;
 mod behaviour;
@@ -12,6 +12,7 @@ pub mod metrics;
 pub mod node;
 mod nodes;
 pub mod objects;
+mod others;
 mod pods;
 pub mod stage;
 mod stages;
@@ -22,6 +23,7 @@ mod trials;
 pub use behaviour::{PREFIX, Told};
 pub use node::Template;
 pub use nodes::Nodes;
+pub use others::Others;
 pub use pods::Pods;
 pub use stages::Reports;
 
@@ -36,5 +38,10 @@ pub const MANAGER: &str = "kubelet";
 /// All that simulates `count` nodes, and the Nodes of others that ask to be simulated.
 pub fn all(template: Template, count: u32) -> Vec<Box<dyn Controller>> {
     let template = Arc::new(template);
-    vec![Box::new(Nodes::new(template.clone(), count)), Box::new(Pods::new(template)), Box::new(Reports)]
+    vec![
+        Box::new(Nodes::new(template.clone(), count)),
+        Box::new(Pods::new(template)),
+        Box::new(Others::default()),
+        Box::new(Reports),
+    ]
 }

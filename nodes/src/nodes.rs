@@ -1,6 +1,7 @@
 //! Nodes that register, say how they are, and renew their leases.
 
 use crate::node::{KWOK_NODE, SIMULATED, Template, heartbeat, host_address};
+use crate::stage::About;
 use crate::stages::{Script, Subject, Turn};
 use crate::template::Surroundings;
 use holdfast_world::views::Node;
@@ -45,7 +46,7 @@ pub fn is_simulated(meta: &Meta) -> bool {
 
 impl Nodes {
     pub fn new(template: Arc<Template>, count: u32) -> Nodes {
-        Nodes { template, count, beats: HashMap::new(), script: Script::new("Node") }
+        Nodes { template, count, beats: HashMap::new(), script: Script::new(About::new("v1", "Node")) }
     }
 
     /// What the stages of Nodes say of it.
@@ -203,7 +204,7 @@ impl Controller for Nodes {
         plan
     }
 
-    fn refused(&mut self, _: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
+    fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
         for Refused { action, refusal } in refused {
             let Some(beat) = self.beats.get_mut(&key.name) else { continue };
             if action.resource == *LEASE {
@@ -214,7 +215,16 @@ impl Controller for Nodes {
                 beat.said = None;
             }
         }
-        Plan::default()
+        let Some(node) = world.object(Node::resource(), key).filter(|_| !self.script.is_empty()) else {
+            return Plan::default();
+        };
+        let staged: Vec<Refused> =
+            refused.iter().filter(|refused| refused.action.resource != *LEASE).cloned().collect();
+        if staged.is_empty() {
+            Plan::default()
+        } else {
+            self.script.refused(key, Node::resource(), &node.meta, &staged)
+        }
     }
 }
 

@@ -39,6 +39,8 @@ const RBAC: &str = "rbac.authorization.k8s.io/v1";
 fn rules() -> Value {
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
     json!([
+        // Stages may be about objects of any kind. Who may write Stages may do to objects what this account may.
+        rule("*", &["*"], &["delete", "get", "list", "patch", "watch"]),
         rule("", &["nodes"], &["create", "delete", "get", "list", "patch", "watch"]),
         rule("", &["nodes/status", "pods/status", "pods/resize", "pods/ephemeralcontainers"], &["patch"]),
         rule("", &["pods"], &["delete", "get", "list", "patch", "watch"]),

@@ -4,11 +4,12 @@ use crate::addresses::Addresses;
 use crate::kubelet::{self, Life, Place};
 use crate::node::Template;
 use crate::nodes::is_simulated;
+use crate::stage::About;
 use crate::stages::{Script, Subject, Turn};
 use crate::template::Surroundings;
 use holdfast_world::views::{Node, Pod};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Object, Plan, Resource, Stamp, Text, Time, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Object, Plan, Refused, Resource, Stamp, Text, Time, Verb, View, World,
 };
 use serde_json::Value;
 use std::cell::RefCell;
@@ -54,7 +55,7 @@ impl Pods {
             machines: HashMap::new(),
             bound: HashMap::new(),
             addresses: RefCell::default(),
-            script: Script::new("Pod"),
+            script: Script::new(About::new("v1", "Pod")),
             began: None,
         }
     }
@@ -175,6 +176,13 @@ impl Controller for Pods {
             // A pod that is being deleted ends even where no stage says so.
             Turn::Stages(plan) if !deleting || !plan.is_empty() || plan.again.is_some() => plan,
             _ => self.live(&document, machine, &seen, stamp),
+        }
+    }
+
+    fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
+        match world.object(Pod::resource(), key) {
+            Some(pod) => self.script.refused(key, Pod::resource(), &pod.meta, refused),
+            None => Plan::default(),
         }
     }
 }

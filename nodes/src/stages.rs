@@ -1,9 +1,10 @@
 //! The Stages that there are, understood, and whose turn it is.
 
-use crate::stage::{Deed, Form, Stage, choose};
+use crate::stage::{About, Deed, Form, Stage, choose};
 use crate::template::Surroundings;
+use holdfast_core::kinds::registry;
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Note, Object, Plan, Resource, Stamp, Text, Time, Verb, World,
+    Action, Change, Controller, Key, Keys, Meta, Note, Object, Plan, Refused, Resource, Stamp, Text, Time, Verb, World,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -23,10 +24,12 @@ pub fn resource() -> Resource {
     <StageView as holdfast_world::View>::resource().clone()
 }
 
+/// A stage that changes nothing is played again after this at the latest.
+const PERIOD_MAX_MS: i64 = 1_000_000;
+
 /// The stages of one kind, and where each object is among them.
-#[derive(Default)]
 pub struct Script {
-    kind: &'static str,
+    about: About,
     stages: BTreeMap<Text, Arc<Stage>>,
     parts: HashMap<Key, Part>,
 }
@@ -38,6 +41,19 @@ struct Part {
     next: Option<(Text, Time)>,
     /// The last that was played, when, and on which version of the object.
     played: Option<(Text, Time, String)>,
+    /// How often in turn the same stage has left the object as it was, and whether people were told why.
+    idle: u32,
+    told: bool,
+}
+
+impl Part {
+    /// When the stage that was played last may be played again.
+    fn rests_until(&self) -> Option<Time> {
+        let (_, time, _) = self.played.as_ref()?;
+        let pause =
+            PERIOD_MIN_MS.checked_shl(self.idle.min(20)).map_or(PERIOD_MAX_MS, |pause| pause.min(PERIOD_MAX_MS));
+        Some(time.plus_millis(pause))
+    }
 }
 
 /// What the stages say of an object now.
@@ -49,8 +65,8 @@ pub enum Turn {
 }
 
 impl Script {
-    pub fn new(kind: &'static str) -> Script {
-        Script { kind, ..Script::default() }
+    pub fn new(about: About) -> Script {
+        Script { about, stages: BTreeMap::new(), parts: HashMap::new() }
     }
 
     /// Takes a change of a Stage in. True where objects are to be looked at again.
@@ -60,7 +76,7 @@ impl Script {
         }
         let before = self.stages.remove(&change.key.name);
         let stage = change.after.as_ref().and_then(|object| Stage::parse(&object.document()).ok());
-        let stage = stage.filter(|stage| stage.kind == self.kind);
+        let stage = stage.filter(|stage| stage.about == self.about);
         let concerned = before.is_some() || stage.is_some();
         if let Some(stage) = stage {
             self.stages.insert(change.key.name.clone(), Arc::new(stage));
@@ -93,20 +109,25 @@ impl Script {
         let chosen = kept.or_else(|| {
             let stage = choose(self.stages.values().map(AsRef::as_ref), seen.document, stamp.seed)?;
             let due = stage.due(seen.document, stamp.time, stamp.seed.rotate_left(32));
-            let last = part.and_then(|part| part.played.as_ref()).filter(|(name, ..)| **name == *stage.name);
-            let due = last.map_or(due, |(_, time, _)| due.max(time.plus_millis(PERIOD_MIN_MS)));
+            let last = part.filter(|part| part.played.as_ref().is_some_and(|(name, ..)| **name == *stage.name));
+            let due = last.and_then(Part::rests_until).map_or(due, |rested| due.max(rested));
             Some((stage.name.as_str().into(), due))
         });
         let Some((name, due)) = chosen else { return self.nobody(seen, begun) };
-        let part =
-            self.parts.entry(seen.key.clone()).or_insert_with(|| Part { uid: uid.into(), next: None, played: None });
+        let part = self.parts.entry(seen.key.clone()).or_insert_with(|| Part {
+            uid: uid.into(),
+            next: None,
+            played: None,
+            idle: 0,
+            told: false,
+        });
         // What it did is not seen yet.
         if part
             .played
             .as_ref()
             .is_some_and(|(played, _, version)| *played == name && *version == seen.object.meta.resource_version)
         {
-            let again = part.played.as_ref().map(|(_, time, _)| time.plus_millis(PERIOD_MIN_MS));
+            let again = part.rests_until();
             if again.is_some_and(|again| again > stamp.time) {
                 return Turn::Stages(Plan { again, ..Plan::default() });
             }
@@ -116,15 +137,39 @@ impl Script {
             return Turn::Stages(Plan { again: Some(due), ..Plan::default() });
         }
         part.next = None;
+        let version = &seen.object.meta.resource_version;
+        let is_idle = part.played.as_ref().is_some_and(|(played, _, known)| *played == name && known == version);
+        if !is_idle {
+            (part.idle, part.told) = (0, false);
+        }
         part.played = Some((name.clone(), stamp.time, seen.object.meta.resource_version.clone()));
         let Some(stage) = self.stages.get(&name).cloned() else { return Turn::Nobodys };
         let mut plan = match stage.play(seen.document, around) {
             Ok(deeds) => carried_out(deeds, seen, stamp),
             Err(why) => failed(&stage, seen, why),
         };
+        if is_idle {
+            part.idle = part.idle.saturating_add(1);
+            if !std::mem::replace(&mut part.told, true) && !plan.steps.is_empty() {
+                let message = format!("Stage {name} was played, and the object is as it was");
+                plan.notes.push(seen.note(true, "StageFailed", message));
+            }
+        }
         // Where it changes nothing, it is looked at again after a while all the same.
-        plan.again = Some(stamp.time.plus_millis(PERIOD_MIN_MS));
+        plan.again = part.rests_until();
         Turn::Stages(plan)
+    }
+
+    /// The server refuses what a stage does to an object: people are told.
+    pub fn refused(&mut self, key: &Key, resource: &Resource, meta: &Meta, refused: &[Refused]) -> Plan {
+        let mut plan = Plan::default();
+        let Some(part) = self.parts.get_mut(key).filter(|part| *part.uid == *meta.uid) else { return plan };
+        let Some((name, ..)) = &part.played else { return plan };
+        part.told = true;
+        plan.again = part.rests_until();
+        let told = |refused: &Refused| format!("Stage {name} cannot be played: {}", refused.refusal.message);
+        plan.notes = refused.iter().map(|refused| note(resource, meta, "StageFailed", told(refused))).collect();
+        plan
     }
 
     /// No stage matches: an object that stages have led stays where they left it.
@@ -151,16 +196,20 @@ pub struct Subject<'a> {
 
 impl Subject<'_> {
     pub fn note(&self, warning: bool, reason: &'static str, message: String) -> Note {
-        let meta = &self.object.meta;
-        Note {
-            resource: self.resource.clone(),
-            key: self.key.clone(),
-            uid: meta.uid.as_str().into(),
-            version: meta.resource_version.as_str().into(),
-            warning,
-            reason,
-            message,
-        }
+        Note { warning, ..note(self.resource, &self.object.meta, reason, message) }
+    }
+}
+
+/// A warning about an object.
+pub fn note(resource: &Resource, meta: &Meta, reason: &'static str, message: String) -> Note {
+    Note {
+        resource: resource.clone(),
+        key: Key::new(&meta.namespace, &meta.name),
+        uid: meta.uid.as_str().into(),
+        version: meta.resource_version.as_str().into(),
+        warning: true,
+        reason,
+        message,
     }
 }
 
@@ -172,7 +221,7 @@ fn failed(stage: &Stage, seen: &Subject, why: String) -> Plan {
 fn carried_out(deeds: Vec<Deed>, seen: &Subject, stamp: Stamp) -> Plan {
     let mut plan = Plan::default();
     let meta = &seen.object.meta;
-    let act = |verb: Verb| Action::new(seen.resource, seen.key.clone(), verb);
+    let act = |verb: Verb| Action::new(seen.resource, seen.object.key(), verb);
     for (place, deed) in deeds.into_iter().enumerate() {
         plan.then(match deed {
             Deed::Event { warning, reason, message } => event(seen, warning, &reason, &message, stamp, place),
@@ -197,9 +246,31 @@ fn carried_out(deeds: Vec<Deed>, seen: &Subject, stamp: Stamp) -> Plan {
                 };
                 act(verb).subresource(subresource)
             }
+            Deed::Apply(object) => match applied(object) {
+                Ok(action) => action,
+                Err(why) => {
+                    plan.notes.push(seen.note(true, "StageFailed", why));
+                    continue;
+                }
+            },
         });
     }
     plan
+}
+
+/// Applies an object of a kind that the server itself knows.
+fn applied(object: Value) -> Result<Action, String> {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let about = About::new(text("/apiVersion"), text("/kind"));
+    let (group, version) = about.group_version();
+    let Some((id, _)) = registry().find_kind(group, version, &about.kind) else {
+        return Err(format!("apply: {} {} is no kind that can be applied", about.api_version, about.kind));
+    };
+    let known = registry().get(id);
+    let resource = Resource::new(group, version, &known.resource, &known.kind, known.is_namespaced());
+    let namespace = if known.is_namespaced() { text("/metadata/namespace") } else { "" };
+    let namespace = if known.is_namespaced() && namespace.is_empty() { "default" } else { namespace };
+    Ok(Action::new(&resource, Key::new(namespace, text("/metadata/name")), Verb::Apply(object)))
 }
 
 static EVENTS: LazyLock<Resource> = LazyLock::new(|| Resource::new("", "v1", "events", "Event", true));

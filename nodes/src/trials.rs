@@ -218,10 +218,11 @@ fn stages_that_are_not_understood_say_so() {
         ),
         (
             "kind",
-            json!({"resourceRef": {"apiGroup": "apps/v1", "kind": "Deployment"}, "next": {}}),
-            "only Pods and Nodes",
+            json!({"resourceRef": {"apiGroup": "apps", "kind": "Deployment"}, "next": {}}),
+            "spec.resourceRef.apiGroup: \"apps\" is no version",
         ),
         ("none", json!({"next": {}}), "resourceRef"),
+        ("step", json!({"resourceRef": {"kind": "Pod"}, "steps": [{"exec": {}}]}), "spec.steps: exec is not supported"),
     ];
     for (name, spec, _) in &rows {
         trial.create(stage(name, spec.clone()));

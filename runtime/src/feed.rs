@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use holdfast_world::{Driver, Key, Resource, Time};
+use holdfast_world::{Driver, Key, Resource, Sight, Time};
 
 /// Brings news of a cluster, in order.
 #[async_trait]
@@ -10,6 +10,10 @@ pub trait Feed: Send + 'static {
     /// What is new since this was asked last, waiting for it. It begins with all objects that are looked at, up to
     /// [`News::Complete`]. Asking may be given up and taken up again.
     async fn next(&mut self) -> Vec<News>;
+
+    /// What is to be told of beside the resources that are named, from here on. Called after news was taken in; mostly
+    /// nothing has changed.
+    fn look(&mut self, _sight: Sight) {}
 }
 
 #[derive(Debug)]

@@ -125,6 +125,7 @@ impl Runtime {
                     let now = self.now();
                     news.into_iter().for_each(|news| news.tell(&mut self.driver, now));
                     self.driver.settle();
+                    feed.look(self.driver.sight());
                 }
                 () = &mut end, if !ending => ending = true,
                 () = tokio::time::sleep(sleep) => {}

@@ -155,6 +155,6 @@ fn start(transport: &Arc<Transport>, tasks: &mut JoinSet<()>, controllers: impl 
     if driver.is_empty() {
         return;
     }
-    let feed = InsideFeed::new(engine, driver.resources().cloned().collect(), driver.sees_everything());
+    let feed = InsideFeed::new(engine, driver.resources().cloned().collect(), driver.sight());
     tasks.spawn(runtime.run(feed));
 }

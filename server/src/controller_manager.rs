@@ -88,7 +88,7 @@ async fn control(place: Place, chosen: Chosen, own_credentials: bool) -> Result<
         runtime.add(controller, actor, workers);
     }
     let driver = runtime.driver();
-    let feed = RemoteFeed::new(root, driver.resources().cloned().collect(), driver.sees_everything());
+    let feed = RemoteFeed::new(root, driver.resources().cloned().collect(), driver.sight());
     runtime.run_until(feed, end).await;
     Ok(())
 }

@@ -11,7 +11,7 @@ use holdfast_runtime::{Act, Clock, Done, Feed, News};
 use holdfast_service::{Call, Reply, Service};
 use holdfast_transport_http::{Transport, memory};
 use holdfast_world::request::{self, Actor};
-use holdfast_world::{Action, Came, Key, Refusal, Resource, Stamp, Time, Verb};
+use holdfast_world::{Action, Came, Key, Refusal, Resource, Sight, Stamp, Time, Verb};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -25,7 +25,9 @@ pub struct InsideFeed {
     engine: Arc<Engine>,
     /// What is looked at by name.
     named: Vec<Resource>,
-    everything: bool,
+    /// What is looked at beside these, and whether what is shown goes by it.
+    sight: Sight,
+    is_shown: bool,
     tap: Option<Tap>,
     shown: BTreeMap<Resource, Shown>,
     by_kind: HashMap<KindId, Resource>,
@@ -44,9 +46,9 @@ struct Shown {
 }
 
 impl InsideFeed {
-    pub fn new(engine: Arc<Engine>, named: Vec<Resource>, everything: bool) -> InsideFeed {
+    pub fn new(engine: Arc<Engine>, named: Vec<Resource>, sight: Sight) -> InsideFeed {
         let (shown, by_kind) = (BTreeMap::new(), HashMap::new());
-        InsideFeed { engine, named, everything, tap: None, shown, by_kind, revision: 0 }
+        InsideFeed { engine, named, sight, is_shown: true, tap: None, shown, by_kind, revision: 0 }
     }
 
     /// All that there is.
@@ -65,8 +67,8 @@ impl InsideFeed {
     /// Which resources came and went with the definitions of custom kinds.
     fn compare(&mut self, state: &State) -> Vec<News> {
         let registry = &state.registry;
-        self.revision = registry.revision();
-        let mut wanted = wanted(registry, &self.named, self.everything);
+        (self.revision, self.is_shown) = (registry.revision(), true);
+        let mut wanted = wanted(registry, &self.named, &self.sight);
         let mut news = Vec::new();
         for (resource, shown) in std::mem::take(&mut self.shown) {
             match wanted.get_mut(&resource) {
@@ -114,6 +116,9 @@ impl InsideFeed {
 #[async_trait]
 impl Feed for InsideFeed {
     async fn next(&mut self) -> Vec<News> {
+        if self.tap.is_some() && !self.is_shown {
+            return self.compare(&self.engine.snapshot());
+        }
         let Some(tap) = &mut self.tap else { return self.begin() };
         match tap.next().await {
             Drawn::Behind => self.begin(),
@@ -130,10 +135,16 @@ impl Feed for InsideFeed {
             }
         }
     }
+
+    fn look(&mut self, sight: Sight) {
+        if self.sight != sight {
+            (self.sight, self.is_shown) = (sight, false);
+        }
+    }
 }
 
 /// What is to be shown of the kinds that there are.
-fn wanted(registry: &Registry, named: &[Resource], everything: bool) -> BTreeMap<Resource, Shown> {
+fn wanted(registry: &Registry, named: &[Resource], sight: &Sight) -> BTreeMap<Resource, Shown> {
     let mut wanted = BTreeMap::new();
     let mut taken = Vec::new();
     for resource in named {
@@ -143,8 +154,8 @@ fn wanted(registry: &Registry, named: &[Resource], everything: bool) -> BTreeMap
         }
     }
     // Objects that go by themselves own nothing and are owned by nobody for long.
-    let is_seen = |kind: &Kind| kind.stored && !kind.expires;
-    let others = registry.iter().filter(|(id, kind)| everything && is_seen(kind) && !taken.contains(id));
+    let is_seen = |kind: &Kind| kind.stored && !kind.expires && sight.covers(&kind.hub().group, &kind.kind);
+    let others = registry.iter().filter(|(id, kind)| is_seen(kind) && !taken.contains(id));
     wanted.extend(others.map(|(kind, of)| (request::resource_of(of), Shown { kind, version: None, since: 0 })));
     wanted
 }

@@ -56,7 +56,8 @@ pub fn run(args: Args) -> Result<()> {
             }
             runtime.add(controller, actor, WORKERS);
         }
-        let feed = RemoteFeed::new(client, runtime.driver().resources().cloned().collect(), false);
+        let driver = runtime.driver();
+        let feed = RemoteFeed::new(client, driver.resources().cloned().collect(), driver.sight());
         println!("simulating {} nodes on {url}: no container runs", args.count);
         let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         tokio::select! {

@@ -16,6 +16,7 @@ use holdfast_runtime::scheduling::{Work, resources, run as run_scheduler};
 use holdfast_scheduler::Configuration;
 use holdfast_scheduler::configuration::{LeaderElection, PolicySource};
 use holdfast_transport_http::paths::API_VERSION;
+use holdfast_world::Sight;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -135,7 +136,7 @@ fn work(configuration: Configuration, component: &Component, client: kube::Clien
     let waits = configuration.delay_cache_until_active && configuration.leader_election.leader_elect;
     let begin = move || {
         let act = Arc::new(RemoteAct::new(Arc::new(One(client.clone())), client.clone(), false));
-        let feed = RemoteFeed::new(client, resources(), false);
+        let feed = RemoteFeed::new(client, resources(), Sight::None);
         tokio::spawn(run_scheduler(Work { configuration: Arc::new(configuration), act, metrics, leads, synced }, feed))
     };
     let mut begin = Some(begin);

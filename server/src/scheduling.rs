@@ -5,6 +5,7 @@ use holdfast_runtime::scheduling::metrics::Metrics;
 use holdfast_runtime::scheduling::{Work, resources, run};
 use holdfast_scheduler::Configuration;
 use holdfast_transport_http::Transport;
+use holdfast_world::Sight;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -17,6 +18,6 @@ pub async fn in_process(configuration: Configuration, transport: Arc<Transport>)
     let (_leads, leads) = watch::channel(true);
     let configuration = Arc::new(configuration);
     let act = Arc::new(InsideAct::new(&transport));
-    let feed = InsideFeed::new(service.engine().clone(), resources(), false);
+    let feed = InsideFeed::new(service.engine().clone(), resources(), Sight::None);
     run(Work { configuration, act, metrics, leads, synced: Arc::default() }, feed).await;
 }

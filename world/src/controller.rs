@@ -1,6 +1,6 @@
 //! What a controller is: told of changes, asked for plans.
 
-use crate::{Change, Key, Plan, Refusal, Refused, Resource, Time, World};
+use crate::{Change, Key, Plan, Refusal, Refused, Resource, Text, Time, World};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +29,46 @@ impl Keys {
         match millis {
             ..=0 => self.add(key),
             millis => _ = self.later.insert(key, millis),
+        }
+    }
+}
+
+/// Which objects are looked at beside those of the resources that are named.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Sight {
+    #[default]
+    None,
+    /// Those of these kinds, each with its group, in whatever version.
+    Kinds(BTreeSet<(Text, Text)>),
+    Everything,
+}
+
+impl Sight {
+    pub fn is_none(&self) -> bool {
+        match self {
+            Sight::None => true,
+            Sight::Kinds(kinds) => kinds.is_empty(),
+            Sight::Everything => false,
+        }
+    }
+
+    pub fn covers(&self, group: &str, kind: &str) -> bool {
+        match self {
+            Sight::None => false,
+            Sight::Kinds(kinds) => kinds.contains(&(group.into(), kind.into())),
+            Sight::Everything => true,
+        }
+    }
+
+    /// What either of the two covers.
+    pub fn and(self, other: Sight) -> Sight {
+        match (self, other) {
+            (Sight::Everything, _) | (_, Sight::Everything) => Sight::Everything,
+            (Sight::Kinds(mut kinds), Sight::Kinds(others)) => {
+                kinds.extend(others);
+                Sight::Kinds(kinds)
+            }
+            (known, Sight::None) | (Sight::None, known) => known,
         }
     }
 }
@@ -65,10 +105,10 @@ pub trait Controller: Send {
     /// Asks the world for the indexes that it looks things up by, before any object is there.
     fn indexes(&self, _world: &mut World) {}
 
-    /// Whether it looks at all objects there are, whatever their kind: at their metadata, but for labels and annotations,
-    /// where nobody names the resource.
-    fn sees_everything(&self) -> bool {
-        false
+    /// What it looks at beside these: at the metadata, but for labels and annotations, where nobody names the resource.
+    /// It may change with what the controller is told, and the controller may be told of more than it covers.
+    fn sight(&self) -> Sight {
+        Sight::None
     }
 
     /// Which keys a change concerns. The world shows the state after the change.

@@ -5,7 +5,7 @@
 //! that no controller has to remember what it has just done.
 
 use crate::{
-    BackOff, Change, Controller, Key, Keys, Plan, Queue, Refusal, Refused, Resource, Stamp, Text, Time, World,
+    BackOff, Change, Controller, Key, Keys, Plan, Queue, Refusal, Refused, Resource, Sight, Stamp, Text, Time, World,
 };
 use bytes::Bytes;
 use serde_json::Value;
@@ -22,7 +22,7 @@ pub struct Driver {
     members: Vec<Member>,
     /// Who looks at a resource, by the place among the members.
     lookers: HashMap<Resource, Vec<usize>>,
-    /// Who looks at everything.
+    /// Who looks at more than what it names: each is told of everything that is shown.
     overseers: Vec<usize>,
     /// Where the next key is looked for first, so that nobody waits for a member that never rests.
     turn: usize,
@@ -93,7 +93,7 @@ impl Driver {
                 lookers.push(place);
             }
         }
-        if controller.sees_everything() {
+        if controller.sight() != Sight::None {
             self.overseers.push(place);
         }
         controller.indexes(&mut self.world);
@@ -128,8 +128,10 @@ impl Driver {
         self.lookers.keys()
     }
 
-    pub fn sees_everything(&self) -> bool {
-        !self.overseers.is_empty()
+    /// What must be shown beside these.
+    pub fn sight(&self) -> Sight {
+        let overseers = self.overseers.iter().map(|place| self.members[*place].controller.sight());
+        overseers.fold(Sight::None, Sight::and)
     }
 
     /// Takes in one version of an object, or its absence.

@@ -20,7 +20,7 @@ pub mod view;
 pub mod views;
 pub mod world;
 
-pub use controller::{Controller, Keys, Stamp};
+pub use controller::{Controller, Keys, Sight, Stamp};
 pub use driver::{Came, Driver, Outcome, Task, Written};
 pub use object::{Key, Meta, Object, Owner, Text};
 pub use plan::{Action, Note, Plan, Propagation, Refusal, Refused, Step, Verb};

@@ -7,8 +7,8 @@
 
 use crate::request::{self, Actor};
 use crate::{
-    Action, BackOff, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Task, Text, Time,
-    Verb, World,
+    Action, BackOff, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Sight, Stamp, Task,
+    Text, Time, Verb, World,
 };
 use holdfast_core::apply::apply;
 use holdfast_core::authz::User;
@@ -508,10 +508,10 @@ impl Member {
         self.driver.change(&resource, key, bytes, state.offset.0, now);
     }
 
-    /// Shows the kinds that there are to one who looks at everything.
+    /// Shows the kinds that there are to one who looks at more than it names.
     fn show(&mut self, state: &State) {
         let revision = Some(state.registry.revision());
-        if self.driver.sees_everything() && self.revision != revision {
+        if self.driver.sight() != Sight::None && self.revision != revision {
             self.revision = revision;
             for (_, kind) in state.registry.iter().filter(|(_, kind)| kind.stored) {
                 self.driver.reach(&request::resource_of(kind), 0);
@@ -528,7 +528,7 @@ impl Member {
             }
         }
         let kind = state.kind(id);
-        let everything = self.driver.sees_everything() && kind.stored;
+        let everything = self.driver.sight() != Sight::None && kind.stored;
         everything.then(|| (request::resource_of(kind), 0))
     }
 }

@@ -5,6 +5,7 @@ use crate::view::Seen;
 use crate::{Key, Meta, Object, Resource, Shared, Text, Time, View};
 use bytes::Bytes;
 use serde::Deserialize;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -22,6 +23,8 @@ pub struct World {
     decoders: HashMap<Resource, Decode>,
     /// Everything up to this version is in, whatever the resource.
     reached: u64,
+    /// How many objects were looked at, for tests of what a change costs.
+    reads: Cell<u64>,
 }
 
 /// The values under which an object is found in an index.
@@ -203,7 +206,17 @@ impl World {
     }
 
     pub fn object(&self, resource: &Resource, key: &Key) -> Option<&Arc<Object>> {
+        self.count_read();
         self.collections.get(resource)?.objects.get(key)
+    }
+
+    /// How many objects were looked at since the world began.
+    pub fn reads(&self) -> u64 {
+        self.reads.get()
+    }
+
+    fn count_read(&self) {
+        self.reads.set(self.reads.get().wrapping_add(1));
     }
 
     /// All of a kind, by key.
@@ -212,7 +225,8 @@ impl World {
     }
 
     pub fn objects(&self, resource: &Resource) -> impl Iterator<Item = &Arc<Object>> {
-        self.collections.get(resource).into_iter().flat_map(|collection| collection.objects.values())
+        let objects = self.collections.get(resource).into_iter().flat_map(|collection| collection.objects.values());
+        objects.inspect(|_| self.count_read())
     }
 
     /// Those of one namespace, by name.
@@ -226,7 +240,8 @@ impl World {
         let collection = self.collections.get(resource);
         let objects = collection.into_iter().flat_map(move |collection| collection.objects.range(first.clone()..));
         let namespace: Text = namespace.into();
-        objects.take_while(move |(key, _)| key.namespace == namespace).map(|(_, object)| object)
+        let objects = objects.take_while(move |(key, _)| key.namespace == namespace).map(|(_, object)| object);
+        objects.inspect(|_| self.count_read())
     }
 
     /// The resources that objects were seen of, or may be.

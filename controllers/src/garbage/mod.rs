@@ -11,7 +11,8 @@ mod tests;
 
 use crate::planted::{Bug, planted};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Meta, Note, Object, Owner, Plan, Propagation, Resource, Stamp, Verb, World,
+    Action, Change, Controller, Key, Keys, Meta, Note, Object, Owner, Plan, Propagation, Resource, Sight, Stamp, Verb,
+    World,
 };
 use references::{Found, References};
 use serde_json::{Value, json};
@@ -37,8 +38,8 @@ impl Controller for GarbageCollector {
         Vec::new()
     }
 
-    fn sees_everything(&self) -> bool {
-        true
+    fn sight(&self) -> Sight {
+        Sight::Everything
     }
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {

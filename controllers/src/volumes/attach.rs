@@ -1,21 +1,23 @@
 //! Has volumes attached to the nodes whose pods use them, and detached when none does: by asking their drivers.
 
-use super::{index_pods, pods_of};
+use super::{claim_key, index_pods, pods_of};
 use crate::pod_gc::{index_by_node, pods_on};
 use crate::settings::Settings;
 use crate::subject::{Subject, part};
 use holdfast_world::views::{CSIDriver, Node, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, Time, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Stamp, Text, Time, Verb, View, World,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Nodes that leave attaching to this controller say so.
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// An index of attachments by their node.
 const BY_NODE: &str = "attachment-node";
+/// The same by their volume.
+const BY_VOLUME: &str = "attachment-volume";
 
 /// How long a volume that nobody needs waits for a node that is not ready to say that it uses it no more.
 const UNMOUNT_SECONDS: i64 = 360;
@@ -27,11 +29,20 @@ pub struct Attacher {
     force_detach: bool,
     /// Since when nobody needs what a node says that it uses, by the names of the attachments.
     unneeded: BTreeMap<Key, BTreeMap<String, Time>>,
+    /// The node for which a volume is being attached that only one may have, until the attachment is seen.
+    promised: BTreeMap<String, Key>,
+    /// The pods of a node that were told that another node has the volume, by the names of the attachments.
+    told: BTreeMap<Key, BTreeSet<(String, Text)>>,
 }
 
 impl Attacher {
     pub fn new(settings: &Settings) -> Attacher {
-        Attacher { force_detach: settings.force_detach, unneeded: BTreeMap::new() }
+        Attacher {
+            force_detach: settings.force_detach,
+            unneeded: BTreeMap::new(),
+            promised: BTreeMap::new(),
+            told: BTreeMap::new(),
+        }
     }
 }
 
@@ -66,6 +77,10 @@ impl Controller for Attacher {
             let attachment = object.view::<VolumeAttachment>();
             attachment.map(|attachment| Text::from(attachment.spec.node_name.as_str())).into_iter().collect()
         });
+        world.index::<VolumeAttachment>(BY_VOLUME, |object| {
+            let attachment = object.view::<VolumeAttachment>();
+            attachment.map(|attachment| Text::from(volume_of(attachment))).into_iter().collect()
+        });
     }
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
@@ -89,13 +104,22 @@ impl Controller for Attacher {
             pods_of(world, &change.key).for_each(|pod| wake(&pod.spec.node_name));
         } else if change.is_of::<VolumeAttachment>() {
             let sides = [change.before::<VolumeAttachment>(), change.after()];
-            sides.iter().flatten().for_each(|attachment| wake(&attachment.spec.node_name));
+            for attachment in sides.iter().flatten() {
+                wake(&attachment.spec.node_name);
+                self.promised.remove(volume_of(attachment.view));
+            }
+            // Another node may have waited for it.
+            let freed = change.before::<VolumeAttachment>().filter(|_| change.after.is_none());
+            let volume = freed.and_then(|gone| world.get::<PersistentVolume>(&Key::cluster(volume_of(gone.view))));
+            let claim = volume.and_then(|volume| claim_key(volume.view));
+            claim.iter().flat_map(|claim| pods_of(world, claim)).for_each(|pod| wake(&pod.spec.node_name));
         }
     }
 
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         let mut plan = Plan::default();
         let known = self.unneeded.remove(key).unwrap_or_default();
+        let told = self.told.remove(key).unwrap_or_default();
         let Some(node) = world.get::<Node>(key).filter(|node| node.meta().annotation(MANAGED) == Some("true")) else {
             return plan;
         };
@@ -104,6 +128,7 @@ impl Controller for Attacher {
         let in_use = part(node.object, &["status", "volumesInUse"]);
         let mut shown = Vec::new();
         let (mut attach, mut detach) = (Vec::new(), Vec::new());
+        let mut waiting = BTreeSet::new();
         let mut unneeded = BTreeMap::new();
         let is_off = node.spec.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE);
         for (name, volume) in &wanted {
@@ -112,7 +137,22 @@ impl Controller for Attacher {
                     shown.push(json!({"name": unique_name(volume), "devicePath": ""}));
                 }
                 Some(_) => {}
-                None => attach.push(attachment_of(name, volume, &key.name)),
+                None if self.is_elsewhere(world, volume, key) => {
+                    for pod in users(world, volume).filter(|pod| *pod.spec.node_name == *key.name) {
+                        let mark = (name.clone(), Text::from(pod.meta().uid.as_str()));
+                        if !told.contains(&mark) {
+                            plan.notes
+                                .push(Subject::from(pod).warning("FailedAttachVolume", taken(world, volume, key)));
+                        }
+                        waiting.insert(mark);
+                    }
+                }
+                None => {
+                    if is_exclusive(volume) {
+                        self.promised.insert(volume.meta().name.clone(), key.clone());
+                    }
+                    attach.push(attachment_of(name, volume, &key.name));
+                }
             }
         }
         for attachment in attached.iter().filter(|attachment| !wanted.contains_key(&attachment.meta().name)) {
@@ -134,6 +174,9 @@ impl Controller for Attacher {
                 plan.again_at(end);
             }
         }
+        if !waiting.is_empty() {
+            self.told.insert(key.clone(), waiting);
+        }
         if !unneeded.is_empty() {
             self.unneeded.insert(key.clone(), unneeded);
         }
@@ -150,6 +193,50 @@ impl Controller for Attacher {
         plan.together(attach);
         plan
     }
+
+    fn refused(&mut self, _: &World, key: &Key, _: &[Refused], _: Stamp) -> Plan {
+        self.promised.retain(|_, node| node != key);
+        Plan::default()
+    }
+}
+
+impl Attacher {
+    /// Whether another node has a volume that only one may have.
+    fn is_elsewhere(&self, world: &World, volume: &Seen<'_, PersistentVolume>, node: &Key) -> bool {
+        let name = &volume.meta().name;
+        let promised = self.promised.get(name).is_some_and(|promised| promised != node);
+        let mut attachments = world.indexed::<VolumeAttachment>(BY_VOLUME, name);
+        is_exclusive(volume) && (promised || attachments.any(|attachment| *attachment.spec.node_name != *node.name))
+    }
+}
+
+fn volume_of(attachment: &VolumeAttachment) -> &str {
+    &attachment.spec.source.persistent_volume_name
+}
+
+/// Whether only one node may have a volume: it says how it may be used, and none of that is by several nodes.
+fn is_exclusive(volume: &PersistentVolume) -> bool {
+    let modes = &volume.spec.access_modes;
+    !modes.is_empty() && !modes.iter().any(|mode| matches!(mode.as_str(), "ReadWriteMany" | "ReadOnlyMany"))
+}
+
+/// The pods that use a volume and have not ended.
+fn users<'a>(world: &'a World, volume: &PersistentVolume) -> impl Iterator<Item = Seen<'a, Pod>> + use<'a> {
+    let claim = claim_key(volume);
+    let pods = claim.into_iter().flat_map(|claim| pods_of(world, &claim));
+    pods.filter(|pod| !pod.is_finished())
+}
+
+/// What a pod is told whose node cannot have a volume.
+fn taken(world: &World, volume: &Seen<'_, PersistentVolume>, node: &Key) -> String {
+    let elsewhere =
+        users(world, volume).filter(|pod| !pod.spec.node_name.is_empty() && *pod.spec.node_name != *node.name);
+    let pods: Vec<&str> = elsewhere.map(|pod| pod.meta().name.as_str()).collect();
+    let why = match pods.is_empty() {
+        true => "Volume is already exclusively attached to one node and can't be attached to another".to_owned(),
+        false => format!("Volume is already used by pod(s) {}", pods.join(", ")),
+    };
+    format!("Multi-Attach error for volume \"{}\" {why}", volume.meta().name)
 }
 
 /// The volumes of drivers that must attach them, that the pods of a node use, by the names of their attachments.
@@ -234,6 +321,82 @@ mod tests {
         trial.patch_status("nodes", "n", json!({"volumesInUse": null}));
         trial.run();
         assert!(trial.names("volumeattachments").is_empty());
+    }
+
+    /// A pod on a node that uses the claim `c`.
+    fn user(name: &str, node: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"nodeName": node,
+            "containers": [{"name": "c", "image": "i"}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}})
+    }
+
+    /// A volume bound to the claim `c`, and two nodes.
+    fn two_nodes(mode: &str) -> Trial {
+        let mut trial = Trial::new().with(Attacher::new(&Settings::default()));
+        for node in ["m", "n"] {
+            trial.create(
+                json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "annotations": {MANAGED: "true"}}}),
+            );
+        }
+        trial.create(json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {
+            "capacity": {"storage": "1Gi"}, "accessModes": [mode], "claimRef": {"namespace": "default", "name": "c"},
+            "csi": {"driver": "d.example.com", "volumeHandle": "h"}}}));
+        trial.create(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}, "spec": {
+            "accessModes": [mode], "volumeName": "v", "resources": {"requests": {"storage": "1Gi"}}}}));
+        trial.patch_status("persistentvolumeclaims", "c", json!({"phase": "Bound"}));
+        trial
+    }
+
+    #[test]
+    fn a_volume_for_one_node_waits_until_the_other_has_let_go() {
+        let mut trial = two_nodes("ReadWriteOnce");
+        trial.create(user("p", "m"));
+        trial.create(user("q", "n"));
+        trial.run();
+        let attached = |trial: &Trial| {
+            let nodes = trial.list("volumeattachments");
+            nodes
+                .iter()
+                .map(|found| found["spec"]["nodeName"].as_str().unwrap_or_default().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(attached(&trial), ["m"]);
+        let said = "Warning FailedAttachVolume Multi-Attach error for volume \"v\" Volume is already used by pod(s) p";
+        assert_eq!(trial.take_notes(), [said]);
+        // A node that changes tells nobody once more.
+        trial.patch("nodes", "n", json!({"metadata": {"labels": {"a": "b"}}}));
+        trial.run();
+        assert!(trial.take_notes().is_empty());
+        trial.delete_as("pods", "p", None, Some(0));
+        trial.run();
+        assert_eq!(attached(&trial), ["n"]);
+        assert!(trial.take_notes().is_empty());
+    }
+
+    #[test]
+    fn a_volume_that_nobody_uses_any_more_is_told_of_in_other_words() {
+        let mut trial = two_nodes("ReadWriteOncePod");
+        trial.patch_status("nodes", "m", json!({"volumesInUse": ["kubernetes.io/csi/d.example.com^h"]}));
+        trial.create(user("p", "m"));
+        trial.run();
+        trial.delete_as("pods", "p", None, Some(0));
+        trial.create(user("q", "n"));
+        trial.run();
+        assert_eq!(
+            trial.take_notes(),
+            ["Warning FailedAttachVolume Multi-Attach error for volume \"v\" Volume is already exclusively attached \
+              to one node and can't be attached to another"]
+        );
+    }
+
+    #[test]
+    fn a_volume_for_many_nodes_is_attached_to_each() {
+        let mut trial = two_nodes("ReadWriteMany");
+        trial.create(user("p", "m"));
+        trial.create(user("q", "n"));
+        trial.run();
+        assert_eq!(trial.names("volumeattachments").len(), 2);
+        assert!(trial.take_notes().is_empty());
     }
 
     /// A cluster with a volume that node `n` says it uses, and no pod that needs it.

@@ -7,7 +7,8 @@ mod tests;
 use crate::behaviour;
 use crate::jq::Query;
 use crate::template::{Surroundings, Template};
-use holdfast_world::Time;
+use holdfast_core::kinds::registry;
+use holdfast_world::{Resource, Text, Time};
 use select::Selector;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -20,13 +21,40 @@ pub const VERSION: &str = "v1alpha1";
 #[derive(Debug)]
 pub struct Stage {
     pub name: String,
-    /// `Pod` or `Node`.
-    pub kind: String,
+    pub about: About,
     selector: Selector,
     weight: i64,
     weight_from: Option<Query>,
     delay: Option<Delay>,
     steps: Vec<Step>,
+}
+
+/// What a Stage is about: objects of a kind, as this version shows them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct About {
+    pub api_version: Text,
+    pub kind: Text,
+}
+
+impl About {
+    pub fn new(api_version: &str, kind: &str) -> About {
+        About { api_version: api_version.into(), kind: kind.into() }
+    }
+
+    /// The group and the version; the group of the core is empty.
+    pub fn group_version(&self) -> (&str, &str) {
+        self.api_version.split_once('/').unwrap_or(("", &self.api_version))
+    }
+
+    pub fn is_of(&self, resource: &Resource) -> bool {
+        *self.kind == *resource.kind() && self.group_version().0 == resource.group()
+    }
+
+    /// Whether the server itself knows the kind; all others are custom.
+    fn is_built_in(&self) -> bool {
+        let (group, version) = self.group_version();
+        registry().find_kind(group, version, &self.kind).is_some()
+    }
 }
 
 #[derive(Debug)]
@@ -44,10 +72,25 @@ struct Length {
 /// What a stage does, in its order.
 #[derive(Debug)]
 enum Step {
-    Event { warning: bool, reason: String, message: String },
-    Finalizers { add: Vec<String>, remove: Vec<String>, empty: bool },
+    Event {
+        warning: bool,
+        reason: String,
+        message: String,
+    },
+    Finalizers {
+        add: Vec<String>,
+        remove: Vec<String>,
+        empty: bool,
+    },
     Delete,
-    Patch { subresource: &'static str, root: Option<String>, form: Form, template: Template },
+    Patch {
+        subresource: &'static str,
+        root: Option<String>,
+        form: Form,
+        template: Template,
+    },
+    /// Another object, as the template tells it whole.
+    Apply(Template),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +116,7 @@ pub enum Deed {
         form: Form,
         patch: Value,
     },
+    Apply(Value),
 }
 
 #[derive(Deserialize)]
@@ -136,6 +180,15 @@ struct Next {
     patches: Vec<PatchSpec>,
     /// One patch, in the steps of newer releases.
     patch: Option<PatchSpec>,
+    apply: Option<ApplySpec>,
+    /// What newer releases may know besides.
+    #[serde(flatten)]
+    unknown: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct ApplySpec {
+    template: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -177,8 +230,13 @@ impl Stage {
     pub fn parse(stage: &Value) -> Result<Stage, String> {
         let spec: Spec = serde_json::from_value(stage["spec"].clone()).map_err(|error| format!("spec: {error}"))?;
         let ResourceRef { api_group, kind } = spec.resource_ref;
-        if api_group != "v1" || !matches!(kind.as_str(), "Pod" | "Node") {
-            return Err(format!("spec.resourceRef: {api_group} {kind}: only Pods and Nodes are simulated"));
+        let about = About::new(&api_group, &kind);
+        let (_, version) = about.group_version();
+        if !version.starts_with('v') || version.contains('/') {
+            return Err(format!("spec.resourceRef.apiGroup: {api_group:?} is no version, and no group with a version"));
+        }
+        if kind.is_empty() {
+            return Err("spec.resourceRef.kind: is empty".into());
         }
         let selector = match spec.selector {
             Some(selector) => Selector::parse(selector).map_err(|why| format!("spec.selector: {why}"))?,
@@ -189,10 +247,10 @@ impl Stage {
         let mut steps = Vec::new();
         let nexts = spec.next.into_iter().map(|next| ("next", next));
         for (place, next) in nexts.chain(spec.steps.into_iter().flatten().map(|step| ("steps", step))) {
-            steps.extend(parse_next(next, &kind).map_err(|why| format!("spec.{place}: {why}"))?);
+            steps.extend(parse_next(next, &about).map_err(|why| format!("spec.{place}: {why}"))?);
         }
         let name = stage["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        Ok(Stage { name, kind, selector, weight: spec.weight, weight_from, delay, steps })
+        Ok(Stage { name, about, selector, weight: spec.weight, weight_from, delay, steps })
     }
 
     pub fn matches(&self, object: &Value) -> bool {
@@ -244,6 +302,10 @@ impl Stage {
                 Step::Delete => deeds.push(Deed::Delete),
                 // What is deleted needs no other status.
                 Step::Patch { .. } if deletes => {}
+                Step::Apply(template) => match template.document(object, surroundings)? {
+                    Value::Null => {}
+                    applied => deeds.push(Deed::Apply(applied)),
+                },
                 Step::Patch { subresource, root, form, template } => {
                     let patch = template.document(object, surroundings)?;
                     if patch.is_null() {
@@ -321,7 +383,10 @@ fn query(from: Option<From>) -> Result<Option<Query>, String> {
     text.map(|text| Query::parse(&text)).transpose()
 }
 
-fn parse_next(next: Next, kind: &str) -> Result<Vec<Step>, String> {
+fn parse_next(next: Next, about: &About) -> Result<Vec<Step>, String> {
+    if let Some(name) = next.unknown.keys().next() {
+        return Err(format!("{name} is not supported"));
+    }
     let mut steps = Vec::new();
     if let Some(EventSpec { kind, reason, message }) = next.event {
         steps.push(Step::Event { warning: kind == "Warning", reason, message });
@@ -334,19 +399,25 @@ fn parse_next(next: Next, kind: &str) -> Result<Vec<Step>, String> {
         steps.push(Step::Delete);
     }
     if next.status_patch_as.is_some() {
-        return Err(format!("statusPatchAs is not for a {kind}"));
+        return Err("statusPatchAs is not supported".into());
     }
+    // Objects of custom kinds have no strategy for their lists.
+    let usual = if about.is_built_in() { Form::Strategic } else { Form::Merge };
     if let Some(text) = next.status_template.filter(|text| !text.is_empty()) {
         let subresource = subresource(next.status_subresource.as_deref().unwrap_or("status"))?;
         let template = Template::parse(&text).map_err(|why| format!("statusTemplate: {why}"))?;
-        steps.push(Step::Patch { subresource, root: Some("status".into()), form: Form::Strategic, template });
+        steps.push(Step::Patch { subresource, root: Some("status".into()), form: usual, template });
+    }
+    if let Some(ApplySpec { template }) = next.apply {
+        steps.push(Step::Apply(Template::parse(&template).map_err(|why| format!("apply: template: {why}"))?));
     }
     for patch in next.patches.into_iter().chain(next.patch) {
         if patch.impersonation.is_some() {
-            return Err(format!("impersonation is not for a {kind}"));
+            return Err("patches: impersonation is not supported".into());
         }
         let form = match patch.form.as_str() {
-            "" | "strategic" => Form::Strategic,
+            "" => usual,
+            "strategic" => Form::Strategic,
             "merge" => Form::Merge,
             "json" => Form::Json,
             other => return Err(format!("patches: type {other:?} is not known")),
@@ -359,7 +430,7 @@ fn parse_next(next: Next, kind: &str) -> Result<Vec<Step>, String> {
 }
 
 fn subresource(name: &str) -> Result<&'static str, String> {
-    let known = ["", "status", "resize", "ephemeralcontainers"];
+    let known = ["", "status", "resize", "ephemeralcontainers", "scale", "approval"];
     let found = known.into_iter().find(|known| *known == name);
     found.ok_or_else(|| format!("the subresource {name:?} is not known"))
 }
@@ -391,7 +462,7 @@ pub fn definition() -> Value {
                 "name": VERSION, "served": true, "storage": true, "subresources": {"status": {}},
                 "schema": {"openAPIV3Schema": {
                     "type": "object",
-                    "description": "A step in the life of simulated pods or nodes, as KWOK knows it.",
+                    "description": "A step in the simulated life of objects of a kind, as KWOK knows it.",
                     "required": ["spec"],
                     "properties": {"spec": open, "status": open},
                 }},

@@ -1,13 +1,13 @@
 //! News of a cluster elsewhere: a watch for each resource.
 //!
-//! Where everything is looked at, discovery says what there is. It is asked again when a definition or an APIService has
+//! Where more than what is named is looked at, discovery says what there is. It is asked again when a definition or an APIService has
 //! changed, and not by the clock.
 
 use super::discovery::discover;
 use super::follow::Follower;
 use crate::{Feed, News};
 use async_trait::async_trait;
-use holdfast_world::{Refusal, Resource};
+use holdfast_world::{Refusal, Resource, Sight};
 use kube::Client;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -27,7 +27,8 @@ const AGAIN: Duration = Duration::from_secs(10);
 pub struct RemoteFeed {
     client: Client,
     named: BTreeSet<Resource>,
-    everything: bool,
+    /// What is followed beside these.
+    sight: Sight,
     sender: Sender<News>,
     news: Receiver<News>,
     followers: HashMap<Resource, AbortHandle>,
@@ -44,19 +45,19 @@ pub struct RemoteFeed {
 }
 
 impl RemoteFeed {
-    pub fn new(client: Client, named: Vec<Resource>, everything: bool) -> RemoteFeed {
+    pub fn new(client: Client, named: Vec<Resource>, sight: Sight) -> RemoteFeed {
         let (sender, news) = mpsc::channel(WAITING_MAX);
         RemoteFeed {
             client,
             named: named.into_iter().collect(),
-            everything,
             sender,
             news,
             followers: HashMap::new(),
             tasks: JoinSet::new(),
             awaited: BTreeSet::new(),
             patience: Some(Instant::now() + PATIENCE),
-            discover_at: everything.then(Instant::now),
+            discover_at: (!sight.is_none()).then(Instant::now),
+            sight,
             discovering: None,
             begun: false,
         }
@@ -89,7 +90,12 @@ impl RemoteFeed {
         let is_named = |resource: &Resource| {
             self.named.iter().any(|named| (named.group(), named.plural()) == (resource.group(), resource.plural()))
         };
-        let found: BTreeSet<Resource> = found.into_iter().filter(|resource| !is_named(resource)).collect();
+        let is_wanted = |resource: &Resource| {
+            // What defines resources says when discovery is to be asked again.
+            self.sight.covers(resource.group(), resource.kind()) || !self.sight.is_none() && defines(resource)
+        };
+        let is_followed = |resource: &Resource| is_wanted(resource) && !is_named(resource);
+        let found: BTreeSet<Resource> = found.into_iter().filter(is_followed).collect();
         let is_gone = |resource: &&Resource| !self.named.contains(*resource) && !found.contains(*resource);
         let gone: Vec<Resource> = self.followers.keys().filter(is_gone).cloned().collect();
         for resource in &gone {
@@ -118,8 +124,7 @@ impl RemoteFeed {
             if !self.followers.contains_key(resource) {
                 continue;
             }
-            let defines = matches!(resource.plural(), "customresourcedefinitions" | "apiservices");
-            if self.everything && defines && matches!(news, News::Changed { .. }) {
+            if !self.sight.is_none() && defines(resource) && matches!(news, News::Changed { .. }) {
                 self.discover_at.get_or_insert_with(|| Instant::now() + PAUSE);
             }
             out.push(news);
@@ -140,6 +145,10 @@ impl RemoteFeed {
     }
 }
 
+fn defines(resource: &Resource) -> bool {
+    matches!(resource.plural(), "customresourcedefinitions" | "apiservices")
+}
+
 /// What discovery says, if it is being asked.
 async fn asked(
     discovering: &mut Option<JoinHandle<Result<Vec<Resource>, Refusal>>>,
@@ -154,7 +163,7 @@ impl Feed for RemoteFeed {
         if !self.begun {
             self.begun = true;
             self.named.clone().into_iter().for_each(|resource| self.follow(resource));
-            if self.named.is_empty() && !self.everything {
+            if self.named.is_empty() && self.sight.is_none() {
                 self.patience = None;
                 return vec![News::Complete];
             }
@@ -179,5 +188,12 @@ impl Feed for RemoteFeed {
             () = tokio::time::sleep_until(patience), if self.patience.is_some() => {}
         }
         self.take(came)
+    }
+
+    fn look(&mut self, sight: Sight) {
+        if self.sight != sight {
+            self.sight = sight;
+            self.discover_at = Some(Instant::now());
+        }
     }
 }

@@ -27,9 +27,7 @@ impl Binder {
     /// A claim that takes whatever fits.
     fn find_volume(&self, world: &World, claim: Claim<'_>, plan: &mut Plan) {
         let class = claim.class(claim.meta()).filter(|class| !class.is_empty());
-        let found = class.and_then(|class| world.get::<StorageClass>(&Key::cluster(class)));
-        let waits =
-            found.is_some_and(|class| class.waits_for_consumer()) && claim.meta().annotation(SELECTED_NODE).is_none();
+        let waits = waits_for_consumer(world, claim);
         if let Some(volume) = matching::best(world, claim, waits) {
             return bind(volume, claim, plan);
         }
@@ -51,6 +49,12 @@ impl Binder {
         }
         pending(claim, plan);
     }
+}
+
+/// Whether a claim is bound no earlier than a pod that uses it has a node.
+pub(super) fn waits_for_consumer(world: &World, claim: Claim<'_>) -> bool {
+    let class = claim.class(claim.meta()).and_then(|class| world.get::<StorageClass>(&Key::cluster(class)));
+    class.is_some_and(|class| class.waits_for_consumer()) && claim.meta().annotation(SELECTED_NODE).is_none()
 }
 
 /// A claim of one volume, by its name.
@@ -172,11 +176,12 @@ fn unbound_status(claim: Claim<'_>, phase: &str) -> Option<Action> {
     })
 }
 
+pub(super) fn is_default(class: &Seen<'_, StorageClass>) -> bool {
+    [DEFAULT_CLASS, BETA_DEFAULT_CLASS].iter().any(|name| class.meta().annotation(name) == Some("true"))
+}
+
 /// Of several default classes the newest counts, and of those the first by name.
 fn default_class(world: &World) -> Option<Seen<'_, StorageClass>> {
-    let is_default = |class: &Seen<'_, StorageClass>| {
-        [DEFAULT_CLASS, BETA_DEFAULT_CLASS].iter().any(|name| class.meta().annotation(name) == Some("true"))
-    };
     let defaults = world.all::<StorageClass>().filter(is_default);
     defaults.min_by_key(|class| (std::cmp::Reverse(class.meta().creation_timestamp), class.meta().name.clone()))
 }

@@ -1,5 +1,6 @@
 //! Which volume fits a claim.
 
+use super::{FREE, OF_CLAIM};
 use holdfast_core::schema::amount::Amount;
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim};
 use holdfast_world::{Seen, World};
@@ -57,26 +58,36 @@ pub fn best<'a>(
     claim: Seen<'_, PersistentVolumeClaim>,
     waits: bool,
 ) -> Option<Seen<'a, PersistentVolume>> {
-    let request = amount(&claim.spec.resources.requests);
     let class = claim.class(claim.meta()).unwrap_or_default();
-    let fits = |volume: &Seen<'_, PersistentVolume>| {
-        offers_modes(volume, &claim)
-            && amount(&volume.spec.capacity) >= request
-            && !modes_differ(volume, &claim)
-            && !volume.meta().is_deleting()
+    let of_claim = world.indexed::<PersistentVolume>(OF_CLAIM, &claim.object.key().to_string());
+    let promised = of_claim.filter(|volume| is_bound_to(volume, claim) && fits(*volume, claim));
+    let free = (!waits).then(|| world.indexed::<PersistentVolume>(FREE, class)).into_iter().flatten();
+    let free = free.filter(|volume| could_take(*volume, claim));
+    let ranked = promised.map(|volume| (false, volume)).chain(free.map(|volume| (true, volume)));
+    let rank = |(free, volume): &(bool, Seen<'_, PersistentVolume>)| {
+        (volume.spec.access_modes.len(), *free, amount(&volume.spec.capacity), volume.meta().name.clone())
     };
-    let is_free = |volume: &Seen<'_, PersistentVolume>| {
-        volume.spec.claim_ref.is_none()
-            && volume.status.phase == "Available"
-            && claim.spec.selector.as_ref().is_none_or(|selector| selector.matches(volume.meta()))
-            && volume.class(volume.meta()) == class
-            && same_attributes(volume, &claim)
-    };
-    let candidates = world.all::<PersistentVolume>().filter(fits);
-    let ranked = candidates.filter_map(|volume| {
-        let promised = is_bound_to(&volume, claim);
-        (promised || !waits && is_free(&volume))
-            .then(|| ((volume.spec.access_modes.len(), !promised, amount(&volume.spec.capacity)), volume))
-    });
-    ranked.min_by(|(a, _), (b, _)| a.cmp(b)).map(|(_, volume)| volume)
+    ranked.min_by_key(rank).map(|(_, volume)| volume)
+}
+
+fn fits(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeClaim>) -> bool {
+    offers_modes(&volume, &claim)
+        && amount(&volume.spec.capacity) >= amount(&claim.spec.resources.requests)
+        && !modes_differ(&volume, &claim)
+        && !volume.meta().is_deleting()
+}
+
+/// Whether a volume is nobody's, and may be anybody's.
+pub fn is_free(volume: &PersistentVolume) -> bool {
+    volume.spec.claim_ref.is_none() && volume.status.phase == "Available"
+}
+
+/// Whether a claim that takes whatever fits could take a volume.
+pub fn could_take(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeClaim>) -> bool {
+    is_free(&volume)
+        && claim.spec.volume_name.is_empty()
+        && fits(volume, claim)
+        && claim.spec.selector.as_ref().is_none_or(|selector| selector.matches(volume.meta()))
+        && volume.class(volume.meta()) == claim.class(claim.meta()).unwrap_or_default()
+        && same_attributes(&volume, &claim)
 }

@@ -17,6 +17,7 @@ use crate::subject::Subject;
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
 use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, View, World};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
@@ -31,6 +32,8 @@ const BETA_DEFAULT_CLASS: &str = "storageclass.beta.kubernetes.io/is-default-cla
 const UNBOUND: &str = "unbound";
 /// Volumes by the claim that they are for.
 const OF_CLAIM: &str = "of-claim";
+/// Volumes that any claim may take, by their class.
+const FREE: &str = "free";
 const NO_CLASS: &str = "*";
 
 /// Plans a volume or a claim at a time: the keys of claims have a namespace.
@@ -39,6 +42,8 @@ pub struct Binder {
     period_seconds: i64,
     provisioning: bool,
     host_path: bool,
+    /// The volumes that claims were woken for, so that each wakes another claim.
+    offered: BTreeMap<Key, Key>,
 }
 
 impl Binder {
@@ -47,6 +52,7 @@ impl Binder {
             period_seconds: settings.claim_binder_period_seconds,
             provisioning: settings.dynamic_provisioning,
             host_path: settings.host_path_provisioner,
+            offered: BTreeMap::new(),
         }
     }
 }
@@ -79,6 +85,10 @@ impl Controller for Binder {
             let claim = object.view::<PersistentVolume>().and_then(claim_key);
             claim.map(|key| key.to_string().as_str().into()).into_iter().collect()
         });
+        world.index::<PersistentVolume>(FREE, |object| {
+            let volume = object.view::<PersistentVolume>().filter(|volume| matching::is_free(volume));
+            volume.map(|volume| volume.class(&object.meta).into()).into_iter().collect()
+        });
         world.index::<PersistentVolumeClaim>(UNBOUND, |object| {
             let Some(claim) = object.view::<PersistentVolumeClaim>() else { return Vec::new() };
             let is_bound = object.meta.annotation(BIND_COMPLETED).is_some();
@@ -95,20 +105,22 @@ impl Controller for Binder {
             // A claim may go before it names the volume that was made for it.
             let volumes = world.indexed::<PersistentVolume>(OF_CLAIM, &change.key.to_string());
             volumes.for_each(|volume| keys.add(volume.object.key()));
+            let decided = change.after::<PersistentVolumeClaim>().is_none_or(|claim| !is_open(world, claim));
+            if decided && let Some(offered) = self.offered.remove(&change.key) {
+                // It may have taken another.
+                world.get::<PersistentVolume>(&offered).into_iter().for_each(|volume| self.offer(world, volume, keys));
+            }
         } else if change.is_of::<PersistentVolume>() {
             keys.add(change.key.clone());
             let sides = [change.before::<PersistentVolume>(), change.after()];
             sides.iter().flatten().filter_map(|volume| claim_key(volume)).for_each(|key| keys.add(key));
-            if let Some(volume) = change.after::<PersistentVolume>().filter(|volume| volume.status.phase == "Available")
-            {
-                wake(world, volume.class(volume.meta()), keys);
-                world
-                    .indexed::<PersistentVolumeClaim>(UNBOUND, NO_CLASS)
-                    .for_each(|claim| keys.add(claim.object.key()));
-            }
+            change.after::<PersistentVolume>().into_iter().for_each(|volume| self.offer(world, volume, keys));
         } else if change.is_of::<StorageClass>() {
             wake(world, &change.key.name, keys);
-            wake(world, NO_CLASS, keys);
+            let sides = [change.before::<StorageClass>(), change.after()];
+            if sides.iter().flatten().any(claim::is_default) {
+                wake(world, NO_CLASS, keys);
+            }
         }
     }
 
@@ -126,6 +138,35 @@ impl Controller for Binder {
         }
         plan
     }
+}
+
+impl Binder {
+    /// Wakes one claim that could take a volume: no more than one will have it.
+    fn offer(&mut self, world: &World, volume: Seen<'_, PersistentVolume>, keys: &mut Keys) {
+        if !matching::is_free(&volume) {
+            return;
+        }
+        let class = volume.class(volume.meta());
+        let unnamed = class.is_empty().then(|| world.indexed::<PersistentVolumeClaim>(UNBOUND, NO_CLASS));
+        let mut claims = world.indexed::<PersistentVolumeClaim>(UNBOUND, class).chain(unnamed.into_iter().flatten());
+        let found = claims.find(|claim| {
+            let known = self.offered.get(&claim.object.key()).filter(|known| **known != volume.object.key());
+            let known = known.and_then(|known| world.get::<PersistentVolume>(known));
+            known.is_none_or(|known| !matching::is_free(&known))
+                && is_open(world, *claim)
+                && matching::could_take(volume, *claim)
+        });
+        if let Some(claim) = found {
+            keys.add(claim.object.key());
+            self.offered.insert(claim.object.key(), volume.object.key());
+        }
+    }
+}
+
+/// Whether a claim takes what it is offered now.
+fn is_open(world: &World, claim: Seen<'_, PersistentVolumeClaim>) -> bool {
+    let is_bound = claim.meta().annotation(BIND_COMPLETED).is_some() || !claim.spec.volume_name.is_empty();
+    !is_bound && !claim::waits_for_consumer(world, claim)
 }
 
 fn wake(world: &World, class: &str, keys: &mut Keys) {
