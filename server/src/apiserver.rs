@@ -176,6 +176,7 @@ impl Server {
         let settings = pipeline::Settings {
             service_range: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
+            allow_privileged: args.allow_privileged.unwrap_or(false),
             authorization: chain,
             admission: admission::chain(&args.admission, plugins_left_out)?,
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),

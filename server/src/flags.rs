@@ -104,6 +104,10 @@ pub struct Args {
     #[arg(long, default_value = "30000-32767", value_parser = parse_ports, value_name = "FIRST-LAST")]
     pub service_node_port_range: (u16, u16),
 
+    /// Allow privileged containers [default: false, and true with up].
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub allow_privileged: Option<bool>,
+
     /// How long Events are kept after their last change; 0 for ever.
     #[arg(long, default_value = "1h0m0s", value_parser = parse_duration, value_name = "DURATION")]
     pub event_ttl: Duration,

@@ -165,7 +165,6 @@ pub enum ApiServer {}
 impl Options for ApiServer {
     const OPTIONS: &'static [Row] = &[
         gone("address", Form::Value, address, NO_PLAIN_PORT),
-        row("allow-privileged", Form::Switch, yes, "True: privileged containers are allowed"),
         gone("audit-dynamic-configuration", Form::Switch, no, "False: Kubernetes gave up dynamic audit sinks in 1.19"),
         gone("azure-container-registry-config", Form::Value, nothing, "Nothing: it is an option of node agents"),
         gone("cloud-config", Form::Value, nothing, NO_CLOUD_HERE),
@@ -397,8 +396,8 @@ mod tests {
     #[test]
     fn what_happens_anyhow_is_taken() {
         for options in [
-            &["--allow-privileged"][..],
-            &["--allow-privileged=true", "--watch-cache=false", "--watch-cache"],
+            &["--service-account-lookup"][..],
+            &["--service-account-lookup=true", "--watch-cache=false", "--watch-cache"],
             &["--storage-backend=etcd3", "--storage-media-type=", "--insecure-port=0", "--address=127.0.0.1"],
             &["--cloud-provider=external", "--cloud-config=", "--cloud-provider-gce-lb-src-cidrs=10.0.0.0/8,::/0"],
             &["--listen-peer-urls=http://localhost:0", "--data-dir", "/tmp/x", "--quota-backend-bytes=1"],
@@ -417,8 +416,8 @@ mod tests {
     #[test]
     fn what_does_not_happen_is_refused_by_name() {
         for (option, why) in [
-            ("--allow-privileged=false", "always true here"),
-            ("--allow-privileged=maybe", "invalid syntax"),
+            ("--service-account-lookup=false", "always true here"),
+            ("--service-account-lookup=maybe", "invalid syntax"),
             ("--insecure-port=8080", "no port without TLS"),
             ("--cloud-provider=aws", "no cloud is built in"),
             ("--cloud-config=/etc/cloud.conf", "nothing here would read it"),

@@ -77,6 +77,8 @@ pub fn prepare(
     let Args { mut server, components, port, kubeconfig } = args;
     ensure!(server.etcd_servers.is_empty(), "--etcd-servers is an option of `holdfast apiserver`");
     server.secure_port = port.or(server.secure_port);
+    // It is a cluster to work with: network plug-ins and the like run in it.
+    server.allow_privileged.get_or_insert(true);
     check(&server)?;
     // Before anything is put into the folder.
     holdfast_storage_rocks::check_whole(server.data_dir())?;
