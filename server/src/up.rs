@@ -32,6 +32,13 @@ pub struct Args {
     pub kubeconfig: Option<PathBuf>,
 }
 
+impl Args {
+    /// All that is wrong with the server's options that their own forms do not show.
+    pub fn faults(&self) -> Vec<String> {
+        self.server.faults()
+    }
+}
+
 pub fn run(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     if let Some(text) = args.server.version_text() {
         println!("{text}");

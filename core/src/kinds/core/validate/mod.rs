@@ -35,7 +35,7 @@ pub use pod::{pod, pod_template};
 pub use pod_parts::{ephemeral_containers, resize, status as pod_status};
 pub use quota::{limit_range, resource_quota, resource_quota_status};
 pub use replication::controller_status;
-pub use security::privileged;
 pub(in crate::kinds) use resources::container_amounts;
 pub(in crate::kinds::core) use resources::is_extended;
+pub use security::privileged;
 pub use service::{service, service_status};
