@@ -14,12 +14,12 @@ pub struct Read {
     /// What they say but for those that are wrong; none if that cannot be told.
     pub matches: Option<ArgMatches>,
     pub faults: Vec<String>,
-    /// Whether one of them is no argument that the command takes, or has a value that its form does not allow.
-    pub is_misused: bool,
+    /// The first of them that the parser complains of: no argument of the command, or one with a value that its form does
+    /// not allow.
+    pub misuse: Option<clap::Error>,
 }
 
-/// Reads `arguments`, of which those are refused that are `unbuilt`. Ends the process where they ask for help, or where
-/// there is nothing to tell but a single misuse, which the parser explains at length.
+/// Reads `arguments`, of which those are refused that are `unbuilt`. Ends the process where they ask for help.
 pub fn read(command: &mut Command, mut arguments: Vec<OsString>, unbuilt: &[&str]) -> Read {
     let refused = not_built::refused(arguments.get(2..).unwrap_or_default(), unbuilt);
     let (names, mut faults): (Vec<String>, Vec<String>) =
@@ -28,7 +28,7 @@ pub fn read(command: &mut Command, mut arguments: Vec<OsString>, unbuilt: &[&str
     let mut first = None;
     while faults.len() < FAULTS_MAX {
         let error = match command.try_get_matches_from_mut(&arguments) {
-            Ok(matches) => return Read { matches: Some(matches), faults, is_misused: first.is_some() },
+            Ok(matches) => return Read { matches: Some(matches), faults, misuse: first },
             Err(error) => error,
         };
         if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
@@ -36,15 +36,12 @@ pub fn read(command: &mut Command, mut arguments: Vec<OsString>, unbuilt: &[&str
         }
         faults.push(in_short(&error));
         let goes_on = offender(&error).is_some_and(|(name, value)| leave_out(&mut arguments, &name, value.as_deref()));
-        if !goes_on && faults.len() == 1 {
-            error.exit();
-        }
         first.get_or_insert(error);
         if !goes_on {
             break;
         }
     }
-    Read { matches: None, faults, is_misused: true }
+    Read { matches: None, faults, misuse: first }
 }
 
 /// The option that an error is about, and the value that it has there, if that is what is wrong.
@@ -136,7 +133,7 @@ mod tests {
     #[test]
     fn all_that_is_wrong_is_told() {
         let read = faults(&["--etcd-prefix", "/x", "--no-such", "y", "--port=z", "--sizes=1,999", "--mode", "c", "-q"]);
-        assert!(read.is_misused && read.matches.is_some());
+        assert!(read.misuse.is_some() && read.matches.is_some());
         let parts = [
             "--etcd-prefix is not built",
             "'--no-such'",
@@ -159,8 +156,8 @@ mod tests {
         assert_eq!(serve.get_one::<String>("mode").map(String::as_str), Some("a"));
         assert_eq!(read.faults.len(), 2, "{:?}", read.faults);
         let read = faults(&["--port=1"]);
-        assert!(read.faults.is_empty() && !read.is_misused);
+        assert!(read.faults.is_empty() && read.misuse.is_none());
         let read = faults(&["--etcd-prefix=/x"]);
-        assert!(read.faults.len() == 1 && !read.is_misused, "it is known, and not built");
+        assert!(read.faults.len() == 1 && read.misuse.is_none(), "it is known, and not built");
     }
 }

@@ -32,7 +32,7 @@ pub struct Args {
     controllers: controllers::Args,
     #[command(flatten)]
     component: ComponentArgs,
-    /// Its values say nothing that is not so anyhow.
+    // Its values say nothing that is not so anyhow.
     #[command(flatten)]
     _settled: Settled<settled::Component>,
 }

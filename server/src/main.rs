@@ -106,9 +106,6 @@ enum Command {
     Version,
 }
 
-/// What a process ends with whose arguments are not those that it takes, as the parser has it.
-const MISUSED: u8 = 2;
-
 impl Command {
     /// What is wrong with options that servers take, beside what their own forms show.
     fn faults(&self) -> Vec<String> {
@@ -135,7 +132,7 @@ fn main() -> std::process::ExitCode {
         Some(called) => flags::without_empty(arguments, &called),
         None => arguments,
     };
-    let arguments::Read { matches, mut faults, is_misused } = arguments::read(&mut command, arguments, unbuilt);
+    let arguments::Read { matches, mut faults, misuse } = arguments::read(&mut command, arguments, unbuilt);
     let cli = matches
         .as_ref()
         .map(|matches| Cli::from_arg_matches(matches).unwrap_or_else(|error| error.format(&mut command).exit()));
@@ -143,8 +140,15 @@ fn main() -> std::process::ExitCode {
         faults.extend(cli.command.faults());
     }
     let (Some(cli), Some(matches), true) = (cli, matches, faults.is_empty()) else {
-        faults.iter().for_each(|fault| eprintln!("holdfast: {fault}"));
-        return if is_misused { MISUSED.into() } else { std::process::ExitCode::FAILURE };
+        match misuse {
+            // The parser explains it at length.
+            Some(misuse) if faults.len() == 1 => misuse.exit(),
+            misuse => {
+                faults.iter().for_each(|fault| eprintln!("holdfast: {fault}"));
+                let code = misuse.map_or(1, |misuse| misuse.exit_code());
+                return u8::try_from(code).unwrap_or(1).into();
+            }
+        }
     };
     if matches!(cli.command, Command::Up(_) | Command::Apiserver(_)) {
         use_small_pages();

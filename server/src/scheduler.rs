@@ -72,7 +72,7 @@ pub struct Args {
     lock_object_namespace: Option<String>,
     #[command(flatten)]
     component: ComponentArgs,
-    /// Its values say nothing that is not so anyhow.
+    // Its values say nothing that is not so anyhow.
     #[command(flatten)]
     _settled: Settled<settled::Component>,
     #[command(flatten)]
