@@ -11,6 +11,9 @@ use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// The label that names the server.
+const SERVER: &str = "apiserver_id_hash";
+
 type Seconds = Gauge<f64, AtomicU64>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -63,7 +66,8 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    pub fn register(&self, registry: &mut Registry) {
+    /// `server` tells the metrics of this server's configuration from those of others: the hash of its id.
+    pub fn register(&self, registry: &mut Registry, server: String) {
         let cache = registry.sub_registry_with_prefix("authentication_token_cache");
         cache.register("request", "Tokens looked up", self.requests.clone());
         cache.register("request_duration_seconds", "Time of looking them up", self.request_durations.clone());
@@ -73,10 +77,11 @@ impl Metrics {
         let what = "Time of judging tokens of issuers";
         own.register("jwt_authenticator_latency_seconds", what, self.jwt_latencies.clone());
         let file = own.sub_registry_with_prefix("config_controller");
+        let file = file.sub_registry_with_label((SERVER.into(), server.into()));
         file.register("automatic_reloads", "The configuration was read again", self.reloads.clone());
         let what = "When it was read again, in seconds since 1970";
         file.register("automatic_reload_last_timestamp_seconds", what, self.reloaded_at.clone());
-        file.register("automatic_reload_last_config_info", "The digest of what counts", self.configurations.clone());
+        file.register("last_config_info", "The digest of what counts", self.configurations.clone());
     }
 
     /// A token was looked up: it was remembered, or somebody was asked.

@@ -10,6 +10,9 @@ use sha2::{Digest, Sha256};
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// The label that names the server.
+const SERVER: &str = "apiserver_id_hash";
+
 /// What became of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -45,8 +48,9 @@ pub struct Metrics {
     last_configuration: Family<Info, Gauge>,
 }
 
-impl Default for Metrics {
-    fn default() -> Metrics {
+impl Metrics {
+    /// `server` tells the metrics of this server's configuration from those of others: the hash of its id.
+    pub fn new(server: String) -> Metrics {
         let mut registry = Registry::default();
         let evaluations = Family::<Asked, Counter>::default();
         let failed_open = Family::<Asked, Counter>::default();
@@ -65,15 +69,14 @@ impl Default for Metrics {
             "Questions without an answer that others then decided",
             failed_open.clone(),
         );
-        let file = |name: &str| format!("{own}config_controller_{name}");
-        registry.register(file("automatic_reloads"), "Times that the file was read again", reloads.clone());
-        registry.register(file("automatic_reload_last_timestamp_seconds"), "When it was", last_reload.clone());
-        registry.register(file("last_config_info"), "The file that counts", last_configuration.clone());
+        let file = registry.sub_registry_with_label((SERVER.into(), server.into()));
+        let name = |name: &str| format!("{own}config_controller_{name}");
+        file.register(name("automatic_reloads"), "Times that the file was read again", reloads.clone());
+        file.register(name("automatic_reload_last_timestamp_seconds"), "When it was", last_reload.clone());
+        file.register(name("last_config_info"), "The file that counts", last_configuration.clone());
         Metrics { registry, evaluations, durations, failed_open, reloads, last_reload, last_configuration }
     }
-}
 
-impl Metrics {
     pub fn asked(&self, webhook: &str, outcome: Outcome, took: Duration) {
         let result = if outcome == Outcome::Success { "success" } else { "error" };
         let labels = Asked { name: webhook.to_owned(), result };

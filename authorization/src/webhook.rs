@@ -196,15 +196,15 @@ fn shown(duration: Duration) -> String {
 }
 
 /// All webhooks of the chain, by name.
-#[derive(Default)]
 pub struct Webhooks {
     all: ArcSwap<BTreeMap<String, Arc<Webhook>>>,
     pub(crate) metrics: Metrics,
 }
 
 impl Webhooks {
-    pub fn new(webhooks: Vec<Webhook>) -> Arc<Webhooks> {
-        let all = Arc::new(Webhooks::default());
+    /// `server` is the hash of this server's id, by which metrics name it.
+    pub fn new(webhooks: Vec<Webhook>, server: String) -> Arc<Webhooks> {
+        let all = Arc::new(Webhooks { all: ArcSwap::default(), metrics: Metrics::new(server) });
         all.replace(webhooks);
         all
     }

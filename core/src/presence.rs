@@ -169,14 +169,25 @@ pub struct Identity {
 impl Identity {
     /// The name of its lease: the same for each process on a host.
     pub fn name(&self) -> String {
-        let mut hash = Sha256::new();
-        for part in [self.host.as_bytes(), IDENTITY.as_bytes()] {
-            let part = &part[..part.len().min(usize::from(u16::MAX))];
-            hash.update(u16::try_from(part.len()).unwrap_or(u16::MAX).to_be_bytes());
-            hash.update(part);
-        }
-        format!("apiserver-{}", base32(&hash.finalize()[..16]))
+        server_id(&self.host)
     }
+}
+
+/// The name of the server on a host.
+fn server_id(host: &str) -> String {
+    let mut hash = Sha256::new();
+    for part in [host.as_bytes(), IDENTITY.as_bytes()] {
+        let part = &part[..part.len().min(usize::from(u16::MAX))];
+        hash.update(u16::try_from(part.len()).unwrap_or(u16::MAX).to_be_bytes());
+        hash.update(part);
+    }
+    format!("apiserver-{}", base32(&hash.finalize()[..16]))
+}
+
+/// How metrics name the server on a host, so that those of many servers can be told apart.
+pub fn server_id_hash(host: &str) -> String {
+    let digest = Sha256::digest(server_id(host));
+    digest.iter().fold("sha256:".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// Renews the server's lease.

@@ -4,7 +4,8 @@
 //! empty line. `UPDATE_EXPECT=1 cargo test -p holdfast-core --test scripts` writes what comes of it into the files;
 //! read the difference before you commit it.
 //!
-//! Who is named by `user=` may do what roles allow; everybody else anything.
+//! Who is named by `user=` may do what roles allow; everybody else anything. With `privileged=no` no container may be
+//! privileged.
 //! Uids are shown, and may be written, as `<u1>`, `<u2>`; times as seconds since the script began.
 
 #[path = "scripts/render.rs"]
@@ -149,6 +150,7 @@ impl World {
         if line.option("user").is_some() {
             settings.authorization = Way::Rbac.into();
         }
+        settings.allow_privileged = line.option("privileged") != Some("no");
         let decision = match pipeline::decide(&self.state, &settings, request, self.stamp()) {
             Ok(decision) => decision,
             Err(refusal) => return self.renderer.refusal(&refusal),

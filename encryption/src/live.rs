@@ -46,8 +46,9 @@ impl Live {
 
     /// The same of the text of one.
     pub fn of_text(text: &str, may_use_kms_v1: bool, follows: bool) -> Result<Arc<Live>, Vec<String>> {
-        let metrics = Arc::default();
+        let metrics = Arc::<Metrics>::default();
         let keyring = keyring(text, may_use_kms_v1, &metrics)?;
+        metrics.configured(text);
         Ok(Arc::new(Live::of(keyring, metrics, follows)))
     }
 
@@ -88,9 +89,9 @@ impl Live {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What is counted, as text without its end.
-    pub fn metrics(&self) -> String {
-        self.metrics.render()
+    /// What is counted, as text without its end. Metrics name the server by the hash of its id.
+    pub fn metrics(&self, server: &str) -> String {
+        self.metrics.render(server)
     }
 
     /// Follows the file for ever. What cannot be used changes nothing.
@@ -131,6 +132,7 @@ impl Live {
         }
         keyring.kms().for_each(|kms| kms.follow());
         self.keyring.store(Arc::new(keyring));
+        self.metrics.configured(text);
         Ok(())
     }
 }

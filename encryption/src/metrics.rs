@@ -72,6 +72,11 @@ struct Invalid {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Applied {
+    hash: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Reload {
     status: &'static str,
 }
@@ -94,6 +99,7 @@ pub struct Metrics {
     invalid: Family<Invalid, Counter>,
     reloads: Family<Reload, Counter>,
     reloads_at: Family<Reload, Seconds>,
+    configurations: Family<Applied, Gauge>,
 }
 
 impl Default for Metrics {
@@ -115,6 +121,7 @@ impl Default for Metrics {
             invalid: Family::default(),
             reloads: Family::default(),
             reloads_at: Family::default(),
+            configurations: Family::default(),
         };
         metrics.registered()
     }
@@ -144,10 +151,6 @@ impl Metrics {
         envelope.register("key_id_hash_status_last_timestamp_seconds", text, self.told_at.clone());
         let text = "Key ids that no plug-in may tell";
         envelope.register("invalid_key_id_from_status", text, self.invalid.clone());
-        let reloads = all.sub_registry_with_prefix("apiserver_encryption_config_controller");
-        reloads.register("automatic_reloads", "Reloads of the configuration", self.reloads.clone());
-        let text = "When the configuration was last reloaded";
-        reloads.register("automatic_reload_last_timestamp_seconds", text, self.reloads_at.clone());
         self.registry = all;
         self
     }
@@ -207,11 +210,27 @@ impl Metrics {
         self.reloads_at.get_or_create(&reload).set(now());
     }
 
-    /// As text, without the line that ends it.
-    pub fn render(&self) -> String {
+    /// The text of the configuration that counts from now on.
+    pub fn configured(&self, text: &str) {
+        self.configurations.clear();
+        self.configurations.get_or_create(&Applied { hash: hash(text) }).set(1);
+    }
+
+    /// As text, without the line that ends it. `server` tells the metrics of this server's configuration from those of
+    /// others: the hash of its id.
+    pub fn render(&self, server: &str) -> String {
+        let labels = [("apiserver_id_hash".into(), server.to_owned().into())];
+        let file = "apiserver_encryption_config_controller";
+        let mut file = Registry::with_prefix_and_labels(file, labels.into_iter());
+        file.register("automatic_reloads", "Reloads of the configuration", self.reloads.clone());
+        let text = "When the configuration was last reloaded";
+        file.register("automatic_reload_last_timestamp_seconds", text, self.reloads_at.clone());
+        file.register("last_config_info", "The configuration that counts", self.configurations.clone());
         let mut text = String::new();
-        // Writing to a String cannot fail.
-        let _ = prometheus_client::encoding::text::encode_registry(&mut text, &self.registry);
+        for registry in [&self.registry, &file] {
+            // Writing to a String cannot fail.
+            let _ = prometheus_client::encoding::text::encode_registry(&mut text, registry);
+        }
         text
     }
 }

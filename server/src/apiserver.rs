@@ -20,7 +20,7 @@ use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_serv
 use holdfast_core::authz::chain::Mode;
 use holdfast_core::kinds::{known, registry};
 use holdfast_core::pipeline;
-use holdfast_core::presence::Settings;
+use holdfast_core::presence::{self as identity, Settings};
 use holdfast_encryption::{Live, SealedLog};
 use holdfast_engine::retention::{self, Retention};
 use holdfast_engine::volatile::VolatileLog;
@@ -46,7 +46,7 @@ const MEMORY_MAX: u64 = 64 << 20;
 /// How long suites that finish a deletion themselves have for it.
 const ENVTEST_NAMESPACE_GRACE: Duration = Duration::from_secs(2);
 
-/// Refuses options that contradict themselves or each other, all at once, and tells of those that have no effect.
+/// Refuses options and files of theirs that are wrong in themselves or contradict each other, all at once, and tells of those that have no effect.
 pub fn check(args: &Args) -> Result<()> {
     let faults = args.faults();
     ensure!(faults.is_empty(), joined(&faults));
@@ -169,13 +169,17 @@ impl Server {
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
         let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, .. } = self;
         let (plugins_left_out, flags, has_identity) = (self.plugins_left_out, self.flags, self.has_identity);
-        authentication::check(&args)?;
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
         let (offer, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
-        let Authorization { chain, webhooks, followed } = args.authorization.authorization(default_mode)?;
+        let Authorization { chain, webhooks, followed, has_unversioned } =
+            args.authorization.authorization(default_mode)?;
+        if has_unversioned {
+            tracing::warn!("some lines of the file of --authorization-policy-file say no version");
+        }
         let settings = pipeline::Settings {
             service_range: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
+            allow_privileged: args.allow_privileged.unwrap_or(false),
             authorization: chain,
             admission: admission::chain(&args.admission, plugins_left_out)?,
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
@@ -362,12 +366,12 @@ async fn transport(
         releases: (releases.emulated, releases.min_compatible),
         shown_metrics: shown_metrics(args)?,
         checks: encryption::checks(&keys),
-        meters: vec![encryption::meter(&keys)],
+        meters: vec![encryption::meter(&keys, server_id_hash())],
         authorities: Some(webhooks),
         ..Builder::new(engine)
     };
     let transport = builder.build();
-    transport.service().with_registry(|registry| counted.register(registry));
+    transport.service().with_registry(|registry| counted.register(registry, server_id_hash()));
     Ok(transport)
 }
 
@@ -476,6 +480,11 @@ pub fn server_names() -> Vec<String> {
 /// The name of this machine; empty where it has none.
 fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
+/// How metrics name this server.
+pub fn server_id_hash() -> String {
+    identity::server_id_hash(&host_name())
 }
 
 pub fn server_addresses(args: &Args, bind: IpAddr) -> Vec<IpAddr> {

@@ -137,7 +137,7 @@ impl AuditArgs {
         let mut faults = Vec::new();
         let log = self.log(&mut faults);
         let webhook = self.webhook(&mut faults).await;
-        let policy = self.policy(&mut faults);
+        let policy = self.policy_told(&mut faults);
         if !faults.is_empty() {
             bail!("{}", faults.join("; "));
         }
@@ -159,18 +159,26 @@ impl AuditArgs {
         }
     }
 
-    fn policy(&self, faults: &mut Vec<String>) -> Option<Policy> {
-        let file = self.audit_policy_file.as_ref()?;
+    /// What the policy file says, with what is strange in it, or all that is wrong with it.
+    pub fn policy(&self) -> Result<Option<(Policy, Vec<String>)>, Vec<String>> {
+        let Some(file) = &self.audit_policy_file else { return Ok(None) };
         let fault = |why: String| format!("--audit-policy-file: loading {}: {why}", file.display());
-        match read(file).map_err(|error| vec![format!("{error:#}")]).and_then(|text| Policy::read(&text)) {
-            Ok((policy, strange)) => {
+        let read = read(file).map_err(|error| vec![format!("{error:#}")]).and_then(|text| Policy::read(&text));
+        read.map(Some).map_err(|found| found.into_iter().map(fault).collect())
+    }
+
+    /// The policy that counts; what is strange in it is told.
+    fn policy_told(&self, faults: &mut Vec<String>) -> Option<Policy> {
+        match self.policy() {
+            Ok(read) => {
+                let (policy, strange) = read?;
                 for field in strange {
-                    tracing::warn!(file = %file.display(), "the audit policy has an {field}, which is passed over");
+                    tracing::warn!("the file of --audit-policy-file has an {field}, which is passed over");
                 }
                 Some(policy)
             }
             Err(found) => {
-                faults.extend(found.into_iter().map(fault));
+                faults.extend(found);
                 None
             }
         }

@@ -201,7 +201,7 @@ impl AuthenticationArgs {
 }
 
 /// All that is wrong with the options and the files that they name, before anything is begun.
-pub fn check(args: &Args) -> Result<()> {
+pub fn faults(args: &Args) -> Vec<String> {
     let mut faults = Vec::new();
     let own = &args.authentication;
     let mut look = |option: &str, found: Result<()>| {
@@ -225,7 +225,7 @@ pub fn check(args: &Args) -> Result<()> {
         Ok(_) => {}
         Err(found) => faults.extend(found),
     }
-    if faults.is_empty() { Ok(()) } else { Err(anyhow!(joined(&faults))) }
+    faults
 }
 
 /// Issuers of service account tokens have names, and each its own.

@@ -1,6 +1,6 @@
 //! From options to the chain of authorizers.
 
-use crate::apiserver::read;
+use crate::apiserver::{read, server_id_hash};
 use anyhow::{Context, Result, anyhow};
 use holdfast_authorization::{Authorizer, Configuration, Connection, Followed, Version, Webhooks, chain};
 use holdfast_component::options::joined;
@@ -72,12 +72,14 @@ pub struct Authorization {
     pub chain: Configured,
     pub webhooks: Arc<Webhooks>,
     pub followed: Option<Followed>,
+    /// Whether there are lines in the policy file that say no version.
+    pub has_unversioned: bool,
 }
 
 impl AuthorizationArgs {
     /// What options and files say; all that is wrong with the options at once.
     pub fn authorization(&self, default: Mode) -> Result<Authorization> {
-        let faults = self.faults();
+        let faults = self.contradictions();
         if !faults.is_empty() {
             return Err(anyhow!(joined(&faults)));
         }
@@ -96,21 +98,32 @@ impl AuthorizationArgs {
             return Err(anyhow!("cannot specify --authorization-policy-file without mode ABAC"));
         }
         let policies = self.authorization_policy_file.as_deref().map(policies).transpose()?;
+        let has_unversioned = policies.as_ref().is_some_and(|policies| policies.has_unversioned);
         let (chain, webhooks) = chain(authorizers, policies.as_ref()).map_err(|why| anyhow!(why))?;
         let chain: Configured = self.with_open_paths(chain).into();
-        let webhooks = Webhooks::new(webhooks);
+        let webhooks = Webhooks::new(webhooks, server_id_hash());
         let followed = text.map(|(file, text)| {
             let (chain, webhooks) = (chain.clone(), webhooks.clone());
             Followed { file, text, policies, chain, webhooks }
         });
-        Ok(Authorization { chain, webhooks, followed })
+        Ok(Authorization { chain, webhooks, followed, has_unversioned })
     }
 
     fn modes(&self) -> &[Mode] {
         self.authorization_mode.as_ref().map_or(&[], |modes| &modes.0)
     }
 
-    fn faults(&self) -> Vec<String> {
+    /// All that is wrong with the options and the files that they name.
+    pub fn faults(&self) -> Vec<String> {
+        let faults = self.contradictions();
+        if !faults.is_empty() {
+            return faults;
+        }
+        // Whether all is well does not hang on the mode that options do not name.
+        self.authorization(Mode::AlwaysAllow).err().map(|why| format!("{why:#}")).into_iter().collect()
+    }
+
+    fn contradictions(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let has = |mode| self.modes().contains(&mode);
         let webhook = self.authorization_webhook_config_file.is_some();
@@ -212,8 +225,5 @@ fn named(name: &str, connection: Connection) -> Authorizer {
 fn policies(file: &Path) -> Result<Arc<Policies>> {
     let text = read(file).with_context(|| format!("--authorization-policy-file={}", file.display()))?;
     let policies = Policies::read(&file.display().to_string(), &text).map_err(|why| anyhow!(why))?;
-    if policies.has_unversioned {
-        tracing::warn!(file = %file.display(), "some lines of the policy file say no version");
-    }
     Ok(Arc::new(policies))
 }

@@ -1,6 +1,7 @@
 //! `holdfast controller-manager`: controllers for an API server elsewhere, Holdfast's or any other.
 
 use crate::controllers::{self, Chosen};
+use crate::settled::{self, Settled};
 use anyhow::{Result, anyhow};
 use async_trait::async_trait;
 use holdfast_component::component::{Component, Kind};
@@ -31,6 +32,24 @@ pub struct Args {
     controllers: controllers::Args,
     #[command(flatten)]
     component: ComponentArgs,
+    // Its values say nothing that is not so anyhow.
+    #[command(flatten)]
+    _settled: Settled<settled::Component>,
+}
+
+impl Args {
+    /// All that is wrong with the options that their own forms do not show.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = self.component.faults();
+        faults.extend(self.election().faults("leaderElection"));
+        faults
+    }
+
+    fn election(&self) -> ElectionSettings {
+        let mut settings = ElectionSettings::usual(KIND.name);
+        self.component.election.apply(&mut settings);
+        settings
+    }
 }
 
 /// `flags` are the options with their values, as `/flagz` shows them.
@@ -45,11 +64,8 @@ pub fn run(args: Args, flags: Vec<(String, String)>) -> Result<()> {
 }
 
 async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
-    let Args { controllers, component: options } = args;
-    let mut settings = ElectionSettings::usual(KIND.name);
-    options.election.apply(&mut settings);
-    let mut faults = options.faults();
-    faults.extend(settings.faults("leaderElection"));
+    let (faults, settings) = (args.faults(), args.election());
+    let Args { controllers, component: options, .. } = args;
     if !faults.is_empty() {
         return Err(anyhow::Error::msg(joined(&faults)));
     }

@@ -81,7 +81,8 @@ pub fn checks(live: &Arc<Live>) -> Vec<Arc<dyn HealthCheck>> {
     live.checks().into_iter().map(check).collect()
 }
 
-pub fn meter(live: &Arc<Live>) -> Meter {
+/// `server` is the hash of this server's id.
+pub fn meter(live: &Arc<Live>, server: String) -> Meter {
     let live = live.clone();
-    Arc::new(move || live.metrics())
+    Arc::new(move || live.metrics(&server))
 }

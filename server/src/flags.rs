@@ -9,10 +9,11 @@ use crate::encryption::EncryptionArgs;
 use crate::offered::OfferArgs;
 use crate::serving::ServingArgs;
 use crate::settled::{self, Settled};
+use crate::{admission, authentication, tls};
 use anyhow::{Result, anyhow};
 use clap::{ArgAction, Command};
 use holdfast_chronicle::log::HistoryArgs;
-use holdfast_component::gates::{GateArgs, Gates};
+use holdfast_component::gates::{ApiGates, GateArgs, Gates};
 use holdfast_component::logging::LoggingArgs;
 use holdfast_component::options::{DebuggingArgs, MetricsArgs};
 use holdfast_component::serving::paths::version;
@@ -104,6 +105,10 @@ pub struct Args {
     #[arg(long, default_value = "30000-32767", value_parser = parse_ports, value_name = "FIRST-LAST")]
     pub service_node_port_range: (u16, u16),
 
+    /// Allow privileged containers [default: false, and true with up].
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
+    pub allow_privileged: Option<bool>,
+
     /// How long Events are kept after their last change; 0 for ever.
     #[arg(long, default_value = "1h0m0s", value_parser = parse_duration, value_name = "DURATION")]
     pub event_ttl: Duration,
@@ -192,7 +197,18 @@ impl Args {
         faults.extend(self.metrics.shown().err().into_iter().flatten());
         faults.extend(self.serving.tracing().err().map(|why| why.to_string()));
         faults.extend(self.offered.offer().err().into_iter().flatten());
-        faults.extend(self.gates().err().map(|why| why.to_string()));
+        faults.extend(authentication::faults(self));
+        faults.extend(self.authorization.faults());
+        faults.extend(admission::chain(&self.admission, &[]).err().map(|why| format!("{why:#}")));
+        faults.extend(self.audit.policy().err().into_iter().flatten());
+        faults.extend(tls::faults(self));
+        match self.gates() {
+            Ok(gates) => {
+                let live = self.encryption.live(ApiGates::from(&gates));
+                faults.extend(live.err().map(|why| format!("{why:#}")));
+            }
+            Err(why) => faults.push(why.to_string()),
+        }
         faults
     }
 }

@@ -5,6 +5,7 @@ mod admission;
 mod advice;
 mod aggregation;
 mod apiserver;
+mod arguments;
 mod audit;
 mod authentication;
 mod authorization;
@@ -105,26 +106,50 @@ enum Command {
     Version,
 }
 
+impl Command {
+    /// What is wrong with options that servers take, beside what their own forms show.
+    fn faults(&self) -> Vec<String> {
+        match self {
+            Command::Up(args) => args.faults(),
+            Command::Apiserver(args) => args.faults(),
+            Command::Scheduler(args) => args.faults(),
+            Command::ControllerManager(args) => args.faults(),
+            _ => Vec::new(),
+        }
+    }
+}
+
 fn main() -> std::process::ExitCode {
     let arguments = flags::normalized(envtest::called(std::env::args_os()).into_iter());
-    let unbuilt: &[&[&str]] = match arguments.get(1).and_then(|command| command.to_str()) {
-        Some("up" | "apiserver" | "run") => &[not_built::API_SERVER],
-        Some("scheduler" | "controller-manager") => &[not_built::COMPONENT],
+    let unbuilt: &[&str] = match arguments.get(1).and_then(|command| command.to_str()) {
+        Some("up" | "apiserver" | "run") => not_built::API_SERVER,
+        Some("scheduler" | "controller-manager") => not_built::COMPONENT,
         _ => &[],
     };
-    let given = arguments.get(2..).unwrap_or_default();
-    if let Some(refusal) = unbuilt.iter().find_map(|unbuilt| not_built::refuse(given, unbuilt)) {
-        eprintln!("holdfast: {refusal}");
-        return std::process::ExitCode::FAILURE;
-    }
     let mut command = Cli::command();
     let called = arguments.get(1).and_then(|name| command.find_subcommand(name.to_str()?)).cloned();
     let arguments = match called {
         Some(called) => flags::without_empty(arguments, &called),
         None => arguments,
     };
-    let matches = command.try_get_matches_from_mut(arguments).unwrap_or_else(|error| error.exit());
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
+    let arguments::Read { matches, mut faults, misuse } = arguments::read(&mut command, arguments, unbuilt);
+    let cli = matches
+        .as_ref()
+        .map(|matches| Cli::from_arg_matches(matches).unwrap_or_else(|error| error.format(&mut command).exit()));
+    if let (Some(cli), false) = (&cli, faults.is_empty()) {
+        faults.extend(cli.command.faults());
+    }
+    let (Some(cli), Some(matches), true) = (cli, matches, faults.is_empty()) else {
+        match misuse {
+            // The parser explains it at length.
+            Some(misuse) if faults.len() == 1 => misuse.exit(),
+            misuse => {
+                faults.iter().for_each(|fault| eprintln!("holdfast: {fault}"));
+                let code = misuse.map_or(1, |misuse| misuse.exit_code());
+                return u8::try_from(code).unwrap_or(1).into();
+            }
+        }
+    };
     if matches!(cli.command, Command::Up(_) | Command::Apiserver(_)) {
         use_small_pages();
     }

@@ -5,15 +5,14 @@
 
 use std::ffi::OsString;
 
-/// Why the server cannot start with these arguments, if one of them names such an option.
-pub fn refuse(args: &[OsString], unbuilt: &[&str]) -> Option<String> {
+/// Every argument that names such an option, and why the server cannot start with it.
+pub fn refused<'a>(args: &'a [OsString], unbuilt: &[&str]) -> Vec<(&'a str, String)> {
     let options = args.iter().take_while(|arg| *arg != "--").filter_map(|arg| arg.to_str());
-    let names = options.filter_map(|option| option.strip_prefix("--")).map(|option| match option.split_once('=') {
-        Some((name, _)) => name,
-        None => option,
+    let named = options.filter_map(|option| {
+        let name = option.strip_prefix("--")?.split('=').next()?;
+        unbuilt.binary_search(&canonical(name).as_str()).is_ok().then_some(name)
     });
-    let mut asked = names.filter(|name| unbuilt.binary_search(&canonical(name).as_str()).is_ok());
-    asked.next().map(|name| format!("the option --{name} is not built yet"))
+    named.map(|name| (name, format!("the option --{name} is not built yet"))).collect()
 }
 
 /// The name as Kubernetes has it: with dashes, and with the product's names where a placeholder stands for them.
@@ -34,8 +33,7 @@ const PLACEHOLDERS: &[(&str, &str)] = &[
 ];
 
 /// Of the scheduler and of controller managers. Sorted. Who builds one takes it out.
-pub const COMPONENT: &[&str] =
-    &["emulated-version", "emulation-forward-compatible", "min-compatibility-version", "tls-curve-preferences"];
+pub const COMPONENT: &[&str] = &["tls-curve-preferences"];
 
 /// Of the API server. Sorted. Who builds one takes it out.
 pub const API_SERVER: &[&str] = &[
@@ -69,7 +67,8 @@ mod tests {
     use super::*;
 
     fn refusal(args: &[&str]) -> Option<String> {
-        refuse(&args.iter().map(OsString::from).collect::<Vec<_>>(), API_SERVER)
+        let args: Vec<OsString> = args.iter().map(OsString::from).collect();
+        refused(&args, API_SERVER).into_iter().next().map(|(_, why)| why)
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl OfferArgs {
 }
 
 /// The minor release of the last `[kube=]1.N`.
-fn read_minor(texts: &[String]) -> Result<Option<u32>, String> {
+pub fn read_minor(texts: &[String]) -> Result<Option<u32>, String> {
     let mut found = None;
     for text in texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty()) {
         let version = match text.split_once('=') {

@@ -1,5 +1,6 @@
 //! `holdfast scheduler`: its options, the configuration that they and a file come to, and its work while it leads.
 
+use crate::settled::{self, Settled};
 use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
 use holdfast_component::component::{Component, Kind};
@@ -75,8 +76,18 @@ pub struct Args {
     lock_object_namespace: Option<String>,
     #[command(flatten)]
     component: ComponentArgs,
+    // Its values say nothing that is not so anyhow.
+    #[command(flatten)]
+    _settled: Settled<settled::Component>,
     #[command(flatten)]
     insecure: InsecureArgs,
+}
+
+impl Args {
+    /// All that is wrong with the options that their own forms do not show.
+    pub fn faults(&self) -> Vec<String> {
+        configure(self).err().unwrap_or_default()
+    }
 }
 
 /// `flags` are the options with their values, as `/flagz` shows them.

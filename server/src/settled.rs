@@ -4,10 +4,12 @@
 //! other: nobody is promised what does not happen. Those that are neither built nor settled are
 //! [`not_built`](crate::not_built).
 
+use crate::offered::read_minor;
 use clap::builder::ValueParser;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use holdfast_component::values::{parse_bool, parse_duration};
+use holdfast_core::kinds::offered::{NEWEST, OLDEST};
 use std::marker::PhantomData;
 use std::net::IpAddr;
 
@@ -165,7 +167,6 @@ pub enum ApiServer {}
 impl Options for ApiServer {
     const OPTIONS: &'static [Row] = &[
         gone("address", Form::Value, address, NO_PLAIN_PORT),
-        row("allow-privileged", Form::Switch, yes, "True: privileged containers are allowed"),
         gone("audit-dynamic-configuration", Form::Switch, no, "False: Kubernetes gave up dynamic audit sinks in 1.19"),
         gone("azure-container-registry-config", Form::Value, nothing, "Nothing: it is an option of node agents"),
         gone("cloud-config", Form::Value, nothing, NO_CLOUD_HERE),
@@ -241,6 +242,34 @@ fn networks(text: &str) -> Result<(), String> {
     match text.split(',').filter(|part| !part.is_empty()).find(|part| is_network(part).is_none()) {
         None => Ok(()),
         Some(part) => Err(format!("invalid CIDR address: {part}")),
+    }
+}
+
+/// Of the scheduler and of controller managers.
+#[derive(Debug, Clone)]
+pub enum Component {}
+
+impl Options for Component {
+    const OPTIONS: &'static [Row] = &[
+        row("emulated-version", Form::Value, newest, "1.35: what the component does is that of no older release"),
+        row("min-compatibility-version", Form::Value, release, "Any up to 1.35: nothing is kept back for old servers"),
+    ];
+}
+
+/// `1.35` or `kube=1.35`.
+fn newest(text: &str) -> Result<(), String> {
+    match read_minor(&[text.to_owned()])? {
+        None | Some(NEWEST) => Ok(()),
+        Some(minor) => Err(format!("emulation version 1.{minor} is not between [1.{NEWEST}, 1.{NEWEST}.0]")),
+    }
+}
+
+fn release(text: &str) -> Result<(), String> {
+    match read_minor(&[text.to_owned()])? {
+        None | Some(OLDEST..=NEWEST) => Ok(()),
+        Some(minor) => {
+            Err(format!("minCompatibilityVersion version 1.{minor} is not between [1.{OLDEST}, 1.{NEWEST}]"))
+        }
     }
 }
 
@@ -362,6 +391,8 @@ mod tests {
     struct Manager {
         #[command(flatten)]
         settled: Settled<ControllerManager>,
+        #[command(flatten)]
+        component: Settled<Component>,
     }
 
     #[test]
@@ -371,12 +402,17 @@ mod tests {
         let manager = manager.expect("options that are settled");
         let names: Vec<&str> = manager.settled.given.iter().map(|row| row.name).collect();
         assert_eq!(names, ["cluster-name", "pv-recycler-minimum-timeout-nfs"]);
+        for taken in ["--emulated-version=kube=1.35", "--min-compatibility-version=1.34"] {
+            assert!(Manager::try_parse_from(["holdfast", taken]).is_ok(), "{taken}");
+        }
         for refused in [
             "--enable-leader-migration",
             "--leader-migration-config=f",
             "--cidr-allocator-type=CloudAllocator",
             "--cloud-config=f",
             "--pv-recycler-pod-template-filepath-nfs=f",
+            "--emulated-version=1.34",
+            "--min-compatibility-version=1.36",
         ] {
             assert!(Manager::try_parse_from(["holdfast", refused]).is_err(), "{refused}");
         }
@@ -389,7 +425,7 @@ mod tests {
 
     #[test]
     fn the_tables_are_sorted() {
-        for table in [ApiServer::OPTIONS, ControllerManager::OPTIONS, Etcd::OPTIONS] {
+        for table in [ApiServer::OPTIONS, Component::OPTIONS, ControllerManager::OPTIONS, Etcd::OPTIONS] {
             assert!(table.is_sorted_by(|a, b| a.name < b.name), "sorted, and none twice");
         }
     }
@@ -397,8 +433,8 @@ mod tests {
     #[test]
     fn what_happens_anyhow_is_taken() {
         for options in [
-            &["--allow-privileged"][..],
-            &["--allow-privileged=true", "--watch-cache=false", "--watch-cache"],
+            &["--service-account-lookup"][..],
+            &["--service-account-lookup=true", "--watch-cache=false", "--watch-cache"],
             &["--storage-backend=etcd3", "--storage-media-type=", "--insecure-port=0", "--address=127.0.0.1"],
             &["--cloud-provider=external", "--cloud-config=", "--cloud-provider-gce-lb-src-cidrs=10.0.0.0/8,::/0"],
             &["--listen-peer-urls=http://localhost:0", "--data-dir", "/tmp/x", "--quota-backend-bytes=1"],
@@ -417,8 +453,8 @@ mod tests {
     #[test]
     fn what_does_not_happen_is_refused_by_name() {
         for (option, why) in [
-            ("--allow-privileged=false", "always true here"),
-            ("--allow-privileged=maybe", "invalid syntax"),
+            ("--service-account-lookup=false", "always true here"),
+            ("--service-account-lookup=maybe", "invalid syntax"),
             ("--insecure-port=8080", "no port without TLS"),
             ("--cloud-provider=aws", "no cloud is built in"),
             ("--cloud-config=/etc/cloud.conf", "nothing here would read it"),

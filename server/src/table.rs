@@ -5,10 +5,10 @@ use clap::{Arg, Command};
 use std::collections::BTreeMap;
 
 /// A component, the command that it is here, and the options that it refuses by name.
-const COMPONENTS: [(&str, &str, &[&[&str]]); 3] = [
-    ("API server", "apiserver", &[not_built::API_SERVER]),
-    ("Controller manager", "controller-manager", &[not_built::COMPONENT]),
-    ("Scheduler", "scheduler", &[not_built::COMPONENT]),
+const COMPONENTS: [(&str, &str, &[&str]); 3] = [
+    ("API server", "apiserver", not_built::API_SERVER),
+    ("Controller manager", "controller-manager", not_built::COMPONENT),
+    ("Scheduler", "scheduler", not_built::COMPONENT),
 ];
 
 const SINCE: &str = include_str!("../data/since.txt");
@@ -39,10 +39,9 @@ pub fn page(command: &Command) -> String {
     page
 }
 
-fn rows<'a>(command: &'a Command, unbuilt: &'a [&'a [&'a str]]) -> BTreeMap<&'a str, [String; 2]> {
+fn rows<'a>(command: &'a Command, unbuilt: &'a [&'a str]) -> BTreeMap<&'a str, [String; 2]> {
     let taken = command.get_arguments().filter_map(|arg| Some((arg.get_long()?, [default(arg), effect(arg)])));
-    let refused =
-        unbuilt.iter().copied().flatten().map(|name| (*name, [String::new(), "not built: it is refused".into()]));
+    let refused = unbuilt.iter().map(|name| (*name, [String::new(), "not built: it is refused".into()]));
     refused.chain(taken).collect()
 }
 

@@ -2,6 +2,7 @@
 
 use crate::flags::Args;
 use anyhow::{Result, anyhow};
+use holdfast_tls::made;
 use holdfast_tls::server::{LiveTls, Options, Pem};
 use std::path::Path;
 use std::sync::Arc;
@@ -9,10 +10,27 @@ use std::sync::Arc;
 /// The TLS side with its own pair, the pairs for other names, and the authorities of clients.
 pub fn configure(args: &Args, certificate: &Path, key: &Path) -> Result<Arc<LiveTls>> {
     let file = |path: &Path| Pem::File(path.to_owned());
-    let files = |path: &Option<_>| path.as_deref().map(file).into_iter().collect();
-    let options = Options {
-        certificate: file(certificate),
-        key: file(key),
+    LiveTls::new(options(args, file(certificate), file(key))).map(Arc::new).map_err(|why| anyhow!(why))
+}
+
+/// What is wrong with the options, whatever pair the server will have of its own.
+pub fn faults(args: &Args) -> Option<String> {
+    let file = |path: &Path| Pem::File(path.to_owned());
+    let (certificate, key) = match (&args.tls_cert_file, &args.tls_private_key_file) {
+        (Some(certificate), Some(key)) => (file(certificate), file(key)),
+        _ => {
+            let made = made::self_signed("kube-apiserver", &[], &[]).ok()?;
+            (Pem::Text(made.certificate), Pem::Text(made.key))
+        }
+    };
+    LiveTls::new(options(args, certificate, key)).err()
+}
+
+fn options(args: &Args, certificate: Pem, key: Pem) -> Options {
+    let files = |path: &Option<std::path::PathBuf>| path.clone().map(Pem::File).into_iter().collect();
+    Options {
+        certificate,
+        key,
         named: args.tls_sni_cert_key.clone(),
         cipher_suites: args.tls_cipher_suites.clone(),
         min_version: args.tls_min_version.clone(),
@@ -20,6 +38,5 @@ pub fn configure(args: &Args, certificate: &Path, key: &Path) -> Result<Arc<Live
         client_authorities: files(&args.client_ca_file),
         front_proxy_authorities: files(&args.front_proxy.requestheader_client_ca_file),
         front_proxy_names: args.front_proxy.requestheader_allowed_names.clone(),
-    };
-    LiveTls::new(options).map(Arc::new).map_err(|why| anyhow!(why))
+    }
 }

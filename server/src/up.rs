@@ -32,6 +32,13 @@ pub struct Args {
     pub kubeconfig: Option<PathBuf>,
 }
 
+impl Args {
+    /// All that is wrong with the server's options that their own forms do not show.
+    pub fn faults(&self) -> Vec<String> {
+        self.server.faults()
+    }
+}
+
 pub fn run(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     if let Some(text) = args.server.version_text() {
         println!("{text}");
@@ -77,6 +84,8 @@ pub fn prepare(
     let Args { mut server, components, port, kubeconfig } = args;
     ensure!(server.etcd_servers.is_empty(), "--etcd-servers is an option of `holdfast apiserver`");
     server.secure_port = port.or(server.secure_port);
+    // It is a cluster to work with: network plug-ins and the like run in it.
+    server.allow_privileged.get_or_insert(true);
     check(&server)?;
     // Before anything is put into the folder.
     holdfast_storage_rocks::check_whole(server.data_dir())?;

@@ -47,3 +47,10 @@ where
         }
     }
 }
+
+/// Whether these metrics tell that a configuration of the API server was reloaded so many times with this outcome.
+pub fn has_reloaded(metrics: &str, configuration: &str, status: &str, times: u64) -> bool {
+    let name = format!("apiserver_{configuration}_config_controller_automatic_reloads_total");
+    let (start, end) = (format!("{name}{{apiserver_id_hash=\"sha256:"), format!("\",status=\"{status}\"}} {times}"));
+    metrics.lines().any(|line| line.starts_with(&start) && line.ends_with(&end))
+}

@@ -9,7 +9,7 @@ use holdfast_tests::recorded::Issuer;
 use holdfast_tests::server::fails;
 use holdfast_tests::webhook::Site;
 use holdfast_tests::wire::{Answer, Wire};
-use holdfast_tests::{Folder, Server, eventually, server};
+use holdfast_tests::{Folder, Server, eventually, has_reloaded, server};
 use http::Method;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
@@ -325,13 +325,13 @@ async fn a_file_names_issuers_and_is_followed() {
     let began = Instant::now();
     let metrics = loop {
         let metrics = admin.get("/metrics").await.text();
-        if metrics.contains("automatic_reloads_total{status=\"failure\"} 1") {
+        if has_reloaded(&metrics, "authentication", "failure", 1) {
             break metrics;
         }
         assert!(began.elapsed() < Duration::from_secs(20), "{metrics}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     };
-    assert!(metrics.contains("automatic_reloads_total{status=\"success\"} 1"), "{metrics}");
+    assert!(has_reloaded(&metrics, "authentication", "success", 1), "{metrics}");
     assert!(
         metrics.contains("apiserver_authentication_jwt_authenticator_latency_seconds_count{result=\"success\""),
         "{metrics}"

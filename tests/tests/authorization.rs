@@ -3,7 +3,7 @@
 
 use holdfast_tests::hooks::Hooks;
 use holdfast_tests::wire::{Answer, Wire};
-use holdfast_tests::{Folder, Server, eventually};
+use holdfast_tests::{Folder, Server, eventually, has_reloaded};
 use http::Method;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -174,7 +174,7 @@ async fn webhooks_decide_whatever_they_answer() {
         "authorization_attempts_total{result=\"error\"}",
         "apiserver_authorization_decisions_total{type=\"Webhook\",name=\"first\",decision=\"denied\"}",
         "apiserver_authorization_webhook_evaluations_total{name=\"first\",result=\"error\"}",
-        "apiserver_authorization_config_controller_last_config_info{hash=\"sha256:",
+        "apiserver_authorization_config_controller_last_config_info{apiserver_id_hash=\"sha256:",
     ] {
         assert!(metrics.contains(name), "{name}: {metrics}");
     }
@@ -200,10 +200,9 @@ async fn the_configuration_is_followed() {
     assert_eq!(hooks.take_calls().len(), 1, "the answer is kept");
     let replace = |authorizers: Value| std::fs::write(&file, configuration(authorizers)).unwrap();
     let reloads = async |status: &str, number: u64| {
-        let wanted = format!("automatic_reloads_total{{status=\"{status}\"}} {number}\n");
         eventually(PATIENCE, async || {
             let metrics = admin.get("/metrics").await.text();
-            if metrics.contains(&wanted) { Ok(()) } else { Err(metrics) }
+            if has_reloaded(&metrics, "authorization", status, number) { Ok(()) } else { Err(metrics) }
         })
         .await;
     };

@@ -9,7 +9,7 @@ use holdfast_storage_rocks::{LogReader, RocksLog};
 use holdfast_tests::kms::Plugin;
 use holdfast_tests::server::{Refused, fails, holdfast, succeeds};
 use holdfast_tests::wire::Wire;
-use holdfast_tests::{Folder, Server, eventually};
+use holdfast_tests::{Folder, Server, eventually, has_reloaded};
 use http::Method;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -215,7 +215,7 @@ async fn keys_rotate_and_commands_read_with_them() {
     .await;
     assert_eq!(admin.get("/livez").await.code, 200);
     let metrics = admin.get("/metrics").await.text();
-    assert!(metrics.contains("apiserver_encryption_config_controller_automatic_reloads_total{status=\"failure\"} 1"));
+    assert!(has_reloaded(&metrics, "encryption", "failure", 1), "{metrics}");
     assert!(server.stderr().contains("the encryption config cannot be reloaded"), "{}", server.stderr());
     assert_eq!(put().await, version(&created));
     // Another key, and the old one for what is there.

@@ -159,6 +159,12 @@ async fn what_is_wrong_is_refused_at_once_and_by_name() {
         "--runtime-config=nonsense.io/v1",
         "--allow-metric-labels=a",
         "--peer-ca-file=/nowhere/ca.crt",
+        "--authorization-config=/nowhere/authorization.yaml",
+        "--audit-policy-file=/nowhere/audit.yaml",
+        "--encryption-provider-config=/nowhere/encryption.yaml",
+        "--tls-cipher-suites=TLS_NONSENSE",
+        "--enable-admission-plugins=Nonsense",
+        "--token-auth-file=/nowhere/tokens.csv",
     ];
     let refused = Server::try_start(folder.path(), &options).err().expect("a refusal");
     assert_eq!(refused.status.code(), Some(1));
@@ -170,8 +176,23 @@ async fn what_is_wrong_is_refused_at_once_and_by_name() {
         "nonsense.io",
         "--allow-metric-labels",
         "/nowhere/ca.crt",
+        "--authorization-config",
+        "--audit-policy-file",
+        "--encryption-provider-config",
+        "TLS_NONSENSE",
+        "Nonsense",
+        "token-auth-file",
     ] {
         assert!(refused.stderr.contains(option), "{option} in {}", refused.stderr);
+    }
+    // What cannot be parsed is no reason to tell less of the rest.
+    let options = ["--no-such-option", "--secure-port=x", "--etcd-prefix=/r", "--goaway-chance=1", "--event-ttl=long"];
+    let refused = Server::try_start(folder.path(), &options).err().expect("a refusal");
+    assert_eq!(refused.status.code(), Some(2), "as when one alone is wrong");
+    for option in
+        ["'--no-such-option'", "--secure-port", "--etcd-prefix is not built", "--goaway-chance", "--event-ttl"]
+    {
+        assert_eq!(refused.stderr.matches(option).count(), 1, "{option} in {}", refused.stderr);
     }
 }
 
@@ -195,6 +216,18 @@ async fn browsers_are_told_who_may_read() {
     assert_eq!(read.header("access-control-allow-origin"), "");
     anonymous.send(Method::OPTIONS, MAPS, &other, "").await.expect(403);
     server.stop();
+}
+
+#[tokio::test]
+async fn privileged_containers_are_refused_where_they_are_not_allowed() {
+    let template = json!({"metadata": {"name": "t"}, "template": {"spec": {"containers":
+        [{"name": "c", "image": "i", "securityContext": {"privileged": true}}]}}});
+    for (options, code) in [(&["--allow-privileged=false"][..], 422), (&[], 201)] {
+        let (_folder, server) = start(options);
+        let answer = Wire::admin(&server).post("/api/v1/namespaces/default/podtemplates", &template).await.expect(code);
+        let field = "template.spec.containers[0].securityContext.privileged";
+        assert_eq!(code == 422, answer.text().contains(field), "{}", answer.text());
+    }
 }
 
 #[tokio::test]

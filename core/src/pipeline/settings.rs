@@ -11,6 +11,8 @@ pub struct Settings {
     pub service_range: ServiceRange,
     /// First and last node port.
     pub node_ports: (u16, u16),
+    /// Whether containers may be privileged.
+    pub allow_privileged: bool,
     /// How requests are authorized: nobody may grant more than that allows them.
     pub authorization: Configured,
     pub admission: Admission,
@@ -44,6 +46,7 @@ impl Default for Settings {
         Self {
             service_range: ServiceRange::default(),
             node_ports: (30000, 32767),
+            allow_privileged: true,
             authorization: Way::AlwaysAllow.into(),
             admission: Admission::default(),
             token_key: TokenKey::default(),

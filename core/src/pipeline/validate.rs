@@ -4,6 +4,7 @@ use super::candidate::{Candidate, Old};
 use super::endpoint::Rules;
 use super::{Context, Endpoint, scale};
 use crate::authz::{Attributes, ResourceTarget, denied};
+use crate::kinds::core::privileged;
 use crate::kinds::{Kind, MetadataOnUpdate, structures};
 use crate::object::meta::{self, Document, metadata};
 use crate::object::validate;
@@ -24,6 +25,7 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Cand
     let new = object.fields();
     let mut causes = of_metadata(context.kind, new, object.old());
     causes.extend(judged.causes);
+    causes.extend(privileged_pods(context, endpoint, object));
     causes.extend(in_namespace(context, object));
     if !causes.is_empty() {
         show_structures(context.kind, &mut causes);
@@ -56,6 +58,13 @@ fn of_metadata(kind: &Kind, new: &Document, old: Option<&Document>) -> Vec<Cause
         MetadataOnUpdate::Nothing => {}
     }
     causes
+}
+
+/// What is privileged where nothing may be, by every write that the rules of the kind look at.
+fn privileged_pods(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Vec<Cause> {
+    let judges = !context.settings.allow_privileged && matches!(endpoint.rules, Rules::Kind | Rules::New);
+    let pods_at = context.kind.pods_at.filter(|_| judges);
+    pods_at.map_or_else(Vec::new, |at| privileged(&object.new, at))
 }
 
 fn in_namespace(context: &Context, object: &Candidate) -> Vec<Cause> {

@@ -21,6 +21,7 @@ use crate::authz::nodes::Relation;
 pub use pod::drop_unused;
 pub use pod::qos_class;
 pub use service::ServiceRange;
+pub use validate::privileged;
 
 const PACKAGE: &str = "io.k8s.api.core";
 

@@ -37,4 +37,5 @@ pub use quota::{limit_range, resource_quota, resource_quota_status};
 pub use replication::controller_status;
 pub(in crate::kinds) use resources::container_amounts;
 pub(in crate::kinds::core) use resources::is_extended;
+pub use security::privileged;
 pub use service::{service, service_status};

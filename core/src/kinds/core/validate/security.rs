@@ -3,6 +3,7 @@
 use crate::kinds::rules::{At, Seen, between, descending_path, known, named, one_of};
 use crate::object::names;
 use crate::refusal::Cause;
+use serde_json::Value;
 
 const USER_MAX: i64 = i32::MAX as i64;
 const PROFILES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
@@ -99,6 +100,29 @@ pub(super) fn container_context(context: At, host_users: bool, causes: &mut Vec<
     }
     windows_options(context.get("windowsOptions"), causes);
     app_armor(context.get("appArmorProfile"), causes);
+}
+
+/// Each container that is privileged, of the pod's spec that this pointer leads to.
+pub fn privileged(object: &Value, pods_at: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    privileged_below(At::root(object), pods_at, &mut causes);
+    causes
+}
+
+fn privileged_below(at: At, pods_at: &str, causes: &mut Vec<Cause>) {
+    if let Some(path) = pods_at.strip_prefix('/') {
+        let (name, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
+        return privileged_below(at.get(name), rest, causes);
+    }
+    for list in ["containers", "initContainers", "ephemeralContainers"] {
+        for container in at.get(list).items() {
+            let context = container.get("securityContext");
+            let privileged = context.get("privileged");
+            if privileged.is_true() {
+                causes.push(privileged.forbidden("disallowed by cluster policy"));
+            }
+        }
+    }
 }
 
 fn seccomp(profile: At, causes: &mut Vec<Cause>) {
