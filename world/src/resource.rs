@@ -89,7 +89,7 @@ impl PartialOrd for Resource {
 
 impl Ord for Resource {
     fn cmp(&self, other: &Resource) -> std::cmp::Ordering {
-        self.0.cmp(&other.0)
+        if Arc::ptr_eq(&self.0, &other.0) { std::cmp::Ordering::Equal } else { self.0.cmp(&other.0) }
     }
 }
 
