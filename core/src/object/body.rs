@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// Smaller objects are kept whole: what is kept besides would outweigh the rest.
-const BYTES_MIN: usize = 768;
+const BYTES_MIN: usize = 1000;
 /// Larger ones are kept whole, too: whoever reads one is handed the bytes themselves, and never a copy.
 const BYTES_MAX: usize = 32 << 10;
 /// An object that has more to itself than this part of its bytes becomes a model.
@@ -254,11 +254,12 @@ impl Model {
                 at += 1;
                 continue;
             };
-            let mut end = at + alike(bytes[at..].iter(), self.bytes[place..].iter());
-            let before = alike(bytes[begin..at].iter().rev(), self.bytes[..place].iter().rev());
+            let end = at + alike(&bytes[at..], &self.bytes[place..]);
+            let mut before = bytes[begin..at].iter().rev().zip(self.bytes[..place].iter().rev());
+            let before = before.position(|(own, other)| own != other).unwrap_or(place.min(at - begin));
             (at, place) = (at - before, place - before);
             piece(&mut out, &bytes[begin..at], end - at, place);
-            (at, begin) = (end, std::mem::take(&mut end));
+            (at, begin) = (end, end);
         }
         if begin < bytes.len() {
             piece(&mut out, &bytes[begin..], 0, 0);
@@ -274,8 +275,10 @@ impl Model {
 }
 
 /// How many bytes from the beginning of both are the same.
-fn alike<'a>(one: impl Iterator<Item = &'a u8>, other: impl Iterator<Item = &'a u8>) -> usize {
-    one.zip(other).take_while(|(one, other)| one == other).count()
+fn alike(one: &[u8], other: &[u8]) -> usize {
+    let chunks = one.chunks_exact(WINDOW).zip(other.chunks_exact(WINDOW));
+    let whole = chunks.take_while(|(one, other)| one == other).count() * WINDOW;
+    whole + one[whole..].iter().zip(&other[whole..]).take_while(|(one, other)| one == other).count()
 }
 
 /// Where a window is noted in a table with at least so many places.
@@ -325,7 +328,7 @@ mod tests {
             r#""containers":[{"image":"registry.example/app:1","name":"c","resources":{"requests":{"cpu":"100m"}}}],"#;
         format!(
             r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{own}"}},"spec":{{{}"nodeName":"node-{number}"}}}}"#,
-            same.repeat(8)
+            same.repeat(12)
         )
     }
 
