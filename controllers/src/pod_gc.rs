@@ -68,7 +68,9 @@ impl Controller for PodCollector {
         if self.threshold > 0 && self.ended > self.threshold {
             keys.add(Key::cluster(""));
         }
-        keys.add(change.key.clone());
+        if after.is_some_and(|pod| pod.meta().is_deleting() || is_bound_to_nothing(world, &pod)) {
+            keys.add(change.key.clone());
+        }
     }
 
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
@@ -80,6 +82,12 @@ impl Controller for PodCollector {
         }
         plan
     }
+}
+
+/// Whether the pod's node is not there.
+fn is_bound_to_nothing(world: &World, pod: &Pod) -> bool {
+    let node = &pod.spec.node_name;
+    !node.is_empty() && world.get::<Node>(&Key::cluster(node)).is_none()
 }
 
 impl PodCollector {

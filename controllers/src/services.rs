@@ -40,6 +40,8 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys, batch_millis: 
     {
         return;
     }
+    // Who had these labels before is found by those that it has now.
+    let before = before.filter(|before| after.is_none_or(|after| before.meta().labels != after.meta().labels));
     for pod in [before, after].into_iter().flatten() {
         of_pod(world, pod, keys, batch_millis);
     }

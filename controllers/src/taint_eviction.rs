@@ -46,7 +46,10 @@ impl Controller for TaintEviction {
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<Pod>() {
-            return keys.add(change.key.clone());
+            if self.since.contains_key(&change.key) || change.after().is_some_and(|pod| is_troubled(world, &pod)) {
+                keys.add(change.key.clone());
+            }
+            return;
         }
         let taints = |side: Option<Seen<'_, Node>>| -> Vec<Taint> {
             side.map_or_else(Vec::new, |node| unbearable(&node).cloned().collect())
@@ -108,6 +111,12 @@ fn cancelled(key: &Key, uid: &str, version: &str) -> Note {
 
 fn unbearable(node: &Node) -> impl Iterator<Item = &Taint> {
     node.spec.taints.iter().filter(|taint| taint.effect == NO_EXECUTE)
+}
+
+/// Whether the pod's node has taints that would have it go.
+fn is_troubled(world: &World, pod: &Pod) -> bool {
+    let node = world.get::<Node>(&Key::cluster(&pod.spec.node_name));
+    node.is_some_and(|node| unbearable(&node).next().is_some())
 }
 
 /// The shortest time of all tolerations that are needed.

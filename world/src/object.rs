@@ -5,6 +5,7 @@ use holdfast_core::object::Body;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::any::Any;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 pub type Text = Arc<str>;
 
 /// Which object of its resource: its namespace (empty for what has none) and its name.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     pub namespace: Text,
     pub name: Text,
@@ -27,6 +28,21 @@ impl Key {
     /// Of an object without a namespace.
     pub fn cluster(name: &str) -> Key {
         Key::new("", name)
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Key) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Key) -> Ordering {
+        // Keys of one namespace mostly hold the same text.
+        let is_near = Arc::ptr_eq(&self.namespace, &other.namespace);
+        let namespaces = if is_near { Ordering::Equal } else { self.namespace.cmp(&other.namespace) };
+        namespaces.then_with(|| self.name.cmp(&other.name))
     }
 }
 

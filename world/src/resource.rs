@@ -1,6 +1,7 @@
 //! Which objects: group, version and plural, as paths name them.
 
 use std::any::Any;
+use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -9,12 +10,17 @@ use std::sync::Arc;
 pub(crate) type Decode = fn(&[u8]) -> Box<dyn Any + Send + Sync>;
 
 /// A resource of the API in one version, and how its objects are looked at.
+///
+/// Their order means nothing and is always the same: worlds look resources up many times for each change, so they are
+/// told apart by a number before their names are.
 #[derive(Clone)]
 pub struct Resource(Arc<Parts>, Option<Decode>);
 
 /// What tells resources apart.
-#[derive(PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Parts {
+    /// Made of the names below.
+    hash: u64,
     group: Box<str>,
     plural: Box<str>,
     version: Box<str>,
@@ -25,6 +31,7 @@ struct Parts {
 impl Resource {
     pub fn new(group: &str, version: &str, plural: &str, kind: &str, namespaced: bool) -> Resource {
         let parts = Parts {
+            hash: hash_of(&[group, plural, version, kind]),
             group: group.into(),
             plural: plural.into(),
             version: version.into(),
@@ -73,6 +80,12 @@ impl Resource {
     }
 }
 
+/// FNV-1a, the same in every process: what is done resource by resource is done in the same order in every replay.
+fn hash_of(names: &[&str]) -> u64 {
+    let bytes = names.iter().flat_map(|name| name.bytes().chain([0xff]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
 impl PartialEq for Resource {
     fn eq(&self, other: &Resource) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
@@ -82,20 +95,20 @@ impl PartialEq for Resource {
 impl Eq for Resource {}
 
 impl PartialOrd for Resource {
-    fn partial_cmp(&self, other: &Resource) -> Option<std::cmp::Ordering> {
+    fn partial_cmp(&self, other: &Resource) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl Ord for Resource {
-    fn cmp(&self, other: &Resource) -> std::cmp::Ordering {
-        if Arc::ptr_eq(&self.0, &other.0) { std::cmp::Ordering::Equal } else { self.0.cmp(&other.0) }
+    fn cmp(&self, other: &Resource) -> Ordering {
+        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
     }
 }
 
 impl Hash for Resource {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.hash(state);
+        state.write_u64(self.0.hash);
     }
 }
 

@@ -69,11 +69,13 @@ impl Controller for Disruption {
         if change.is_of::<PodDisruptionBudget>() {
             keys.add(change.key.clone());
         } else if change.is_of::<Pod>() {
-            for pod in [change.before::<Pod>(), change.after::<Pod>()].into_iter().flatten() {
+            let [before, after] = [&change.before, &change.after].map(|side| side.as_ref().map(|pod| &pod.meta.labels));
+            let selected_anew = before != after;
+            // Budgets that select a pod as it is now are those that selected it before, unless its labels changed.
+            let before = change.before::<Pod>().filter(|_| selected_anew);
+            for pod in [before, change.after()].into_iter().flatten() {
                 budgets(world, pod).for_each(|budget| keys.add(budget.object.key()));
             }
-            let labels = |object: &std::sync::Arc<holdfast_world::Object>| object.meta.labels.clone();
-            let selected_anew = change.before.as_ref().map(labels) != change.after.as_ref().map(labels);
             if let Some(pod) = change.after::<Pod>()
                 && (target(pod).is_some() || selected_anew && budgets(world, pod).nth(1).is_some())
             {

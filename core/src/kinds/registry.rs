@@ -106,7 +106,10 @@ impl Registry {
 
     /// The kind Namespace, which holds the objects of all others.
     pub fn namespaces(&self) -> KindId {
-        self.known(known::NAMESPACE).expect("every registry starts from the built-in kinds").0
+        static BUILT_IN: LazyLock<KindId> = LazyLock::new(|| {
+            registry().known(known::NAMESPACE).expect("every registry starts from the built-in kinds").0
+        });
+        *BUILT_IN
     }
 
     /// The kind CustomResourceDefinition, which makes others; a registry made for a test may lack it.
