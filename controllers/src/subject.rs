@@ -88,7 +88,8 @@ impl Subject<'_> {
 
 /// One part of an object, read from its bytes without keeping the rest; null where there is none.
 pub fn part(object: &Object, path: &[&str]) -> Value {
-    let mut json = serde_json::Deserializer::from_slice(&object.bytes);
+    let bytes = object.body.bytes();
+    let mut json = serde_json::Deserializer::from_slice(&bytes);
     Part(path).deserialize(&mut json).unwrap_or_default()
 }
 

@@ -68,7 +68,7 @@ fn define(state: &mut State, change: &Change) {
     if before.map(Custom::identity) == wanted {
         return;
     }
-    let kind = wanted.and_then(|_| custom::kind_of(&change.entry.json, change.offset, &definition));
+    let kind = wanted.and_then(|_| custom::kind_of(&change.entry.json(), change.offset, &definition));
     state.redefine(known, kind);
 }
 
@@ -120,12 +120,13 @@ fn index_nodes(state: &mut State, change: &Change, before: Option<&Entry>) {
 /// Whether a pod names what it did, where it did. Most events on pods change their status alone, and are not read for
 /// this.
 fn leads_alike(relation: Relation, before: &Entry, after: &Entry) -> bool {
-    let has = |entry: &Entry, text: &str| memchr::memmem::find(&entry.json, text.as_bytes()).is_some();
-    let may_change = |entry: &Entry| CHANGING.iter().any(|text| has(entry, text));
-    relation == Relation::Pod
-        && spec_of(&before.json) == spec_of(&after.json)
-        && !may_change(before)
-        && !may_change(after)
+    if relation != Relation::Pod {
+        return false;
+    }
+    let (before, after) = (before.json(), after.json());
+    let has = |json: &[u8], text: &str| memchr::memmem::find(json, text.as_bytes()).is_some();
+    let may_change = |json: &[u8]| CHANGING.iter().any(|text| has(json, text));
+    spec_of(&before) == spec_of(&after) && !may_change(&before) && !may_change(&after)
 }
 
 /// The text of a pod's spec, which stands between its metadata and its status. In neither of them is an object of that

@@ -23,7 +23,7 @@ impl Digest {
             let mut part = Sha256::new();
             for (key, entry) in collection.iter() {
                 text(&mut part, key.as_bytes());
-                text(&mut part, &entry.json);
+                text(&mut part, &entry.json());
             }
             whole.update(part.finalize());
         }
@@ -50,7 +50,7 @@ pub fn differences(folded: &State, served: &State, limit: usize) -> Vec<String> 
         for (key, entry) in folded.iter() {
             match served.get(key) {
                 None => found.push(format!("{storage}/{key} is in the log, and not served")),
-                Some(other) if other.json != entry.json => found.push(format!(
+                Some(other) if other.body() != entry.body() => found.push(format!(
                     "{storage}/{key} is version {} in the log and is served as version {}, with other bytes",
                     entry.offset, other.offset
                 )),

@@ -199,7 +199,7 @@ impl Walk {
                 *looks -= 1;
                 self.seen += 1;
                 self.place = Some((kind, key.clone()));
-                match deleting(&entry.json) {
+                match deleting(&entry.json()) {
                     Some(object) => self.remaining.count(state, kind, &object),
                     None => {
                         self.deletions += 1;

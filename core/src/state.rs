@@ -7,13 +7,14 @@ use crate::event::{Offset, Record};
 use crate::kinds::custom::{self, Conversion};
 use crate::kinds::{Claims, Kind, KindId, Registry};
 use crate::object::meta::Document;
-use crate::object::{Draft, meta};
+use crate::object::{Body, Draft, meta};
 use crate::ranked::RankedMap;
 use crate::schema::schema;
 use crate::wire::protobuf;
 use bytes::Bytes;
 use imbl::{OrdMap, OrdSet};
 use serde_json::{Map, Value};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Everything the server knows at one offset. Cloning shares all of it.
@@ -59,7 +60,7 @@ pub struct Collection {
 /// One object at one version.
 pub struct Entry {
     /// Canonical JSON in the hub version, `resourceVersion` in place, ended by a newline.
-    pub json: Bytes,
+    body: Body,
     pub offset: Offset,
     /// When its event was accepted, in milliseconds since 1970.
     pub time_ms: i64,
@@ -290,8 +291,8 @@ impl Collection {
     /// The same objects with what selectors read of them taken out anew.
     fn indexed_for(&self, kind: &Kind) -> Collection {
         let indexed = |entry: &Entry| {
-            let index = Index::of_stored(kind, entry.offset, &entry.json);
-            Entry::new(entry.json.clone(), entry.head as usize, entry.offset, entry.time_ms, index)
+            let index = Index::of_stored(kind, entry.offset, &entry.json());
+            Entry { body: entry.body.clone(), index, forms: Mutex::default(), ..*entry }
         };
         Collection {
             objects: self.objects.iter().map(|(key, entry)| (key.clone(), Arc::new(indexed(entry)))).collect(),
@@ -348,12 +349,27 @@ impl Index {
 
 impl Entry {
     pub fn new(json: Bytes, head: usize, offset: Offset, time_ms: i64, index: Index) -> Entry {
-        Entry { json, offset, time_ms, head: head as u32, index, forms: Mutex::default() }
+        Entry { body: json.into(), offset, time_ms, head: head as u32, index, forms: Mutex::default() }
+    }
+
+    /// The stored bytes; a copy where the object is kept in pieces.
+    pub fn json(&self) -> Bytes {
+        self.body.bytes()
+    }
+
+    /// How many bytes these are.
+    pub fn size(&self) -> usize {
+        self.body.len()
+    }
+
+    /// The stored bytes as they are kept, for whoever keeps them as long.
+    pub fn body(&self) -> &Body {
+        &self.body
     }
 
     /// The object as a document.
     pub fn document(&self) -> Value {
-        parse(&self.json)
+        parse(&self.json())
     }
 
     /// The JSON without `apiVersion` and `kind`, as list items have it, after the opening brace; no newline.
@@ -366,9 +382,14 @@ impl Entry {
     /// What only a webhook can convert must have been: see [`Self::awaits`].
     pub fn json_in(&self, kind: &Kind, version: usize) -> Bytes {
         if version == 0 && !kind.is_stale(self.offset) {
-            return self.json.clone();
+            return self.json();
         }
         self.forms(kind).made[version].get_or_init(|| self.convert(kind, version)).clone()
+    }
+
+    /// The same as it is kept: with the state where the stored bytes are meant.
+    pub fn body_in(&self, kind: &Kind, version: usize) -> Body {
+        if version == 0 && !kind.is_stale(self.offset) { self.body.clone() } else { self.json_in(kind, version).into() }
     }
 
     /// The conversion by webhook that has to be made before this version can be shown.
@@ -437,14 +458,15 @@ impl Entry {
                 .as_object()
                 .map(|shown| Draft::new(&kind.versions[version].api_version(), &kind.kind, shown).seal(self.offset));
             // Most objects need no change, and then share their bytes.
-            return shown.filter(|shown| *shown != self.json).unwrap_or_else(|| self.json.clone());
+            let stored = self.json();
+            return shown.filter(|shown| *shown != stored).unwrap_or(stored);
         }
         match self.document_in(kind, version) {
             Value::Object(document) => {
                 let draft = Draft::new(&kind.versions[version].api_version(), &kind.kind, &document);
                 draft.seal(self.offset)
             }
-            _ => self.json.clone(),
+            _ => self.json(),
         }
     }
 
@@ -458,8 +480,8 @@ impl Entry {
     }
 
     /// The part of the stored JSON that a list item keeps.
-    pub fn hub_item(&self) -> &[u8] {
-        &self.json[self.head as usize..self.json.len() - 1]
+    pub fn hub_item(&self) -> Range<usize> {
+        self.head as usize..self.size() - 1
     }
 }
 
@@ -544,7 +566,7 @@ pub fn prefix(namespace: Option<&str>) -> String {
 pub fn namespace_phase(state: &State, name: &str) -> Option<bool> {
     let entry = state.get(state.registry.namespaces(), name)?;
     // Most are not going away, and need not be read to know it.
-    if memchr::memmem::find(&entry.json, b"\"deletionTimestamp\"").is_none() {
+    if memchr::memmem::find(&entry.json(), b"\"deletionTimestamp\"").is_none() {
         return Some(false);
     }
     Some(meta::is_deleting(meta::fields(&entry.document())))

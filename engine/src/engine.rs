@@ -24,6 +24,7 @@ use holdfast_core::event::{Actor, Offset};
 use holdfast_core::kinds::custom::is_storage;
 use holdfast_core::kinds::{Kind, Registry};
 use holdfast_core::list::{Continue, Freshness, Selection, TokenKey};
+use holdfast_core::object::Packer;
 use holdfast_core::object::meta::Document;
 use holdfast_core::pipeline::{Expectation, Settings, SignedToken, TokenClaims, Write};
 use holdfast_core::refusal::{Expired, Timeout};
@@ -409,12 +410,17 @@ impl Engine {
 
 /// Folds what the log holds now.
 pub fn load(log: &dyn LogRead, registry: Arc<Registry>) -> Result<State, Fault> {
+    let mut packer = Packer::default();
     let mut changes = Vec::new();
     let mut custom = Vec::new();
     let mut orphans = 0;
     log.current(&mut |record| {
         match Change::from_record(&registry, &record) {
-            Ok(change) => changes.push(change),
+            Ok(change) => {
+                // At once, so that they are never whole all together.
+                packer.pack(change.entry.body());
+                changes.push(change);
+            }
             // Of a kind that one of the definitions makes.
             Err(_) if is_storage(&record.resource) => custom.push(record),
             Err(unknown) => return Err(Fault::Unreadable { what: unknown.to_string() }),

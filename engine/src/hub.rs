@@ -111,7 +111,7 @@ impl Event {
 
     /// What the event holds on to, about.
     fn bytes(&self) -> usize {
-        self.change.entry.json.len() + self.previous.as_ref().map_or(0, |previous| previous.json.len())
+        self.change.entry.size() + self.previous.as_ref().map_or(0, |previous| previous.size())
     }
 
     /// The object as the event shows it. One that left a selection shows its last state there, with the

@@ -393,7 +393,7 @@ impl Kept {
         if self.young.bytes > GENERATION_BYTES_MAX {
             self.old = std::mem::take(&mut self.young);
         }
-        self.young.bytes += entry.json.len() + size_of::<Entry>();
+        self.young.bytes += entry.size() + size_of::<Entry>();
         self.young.entries.insert(name, entry);
     }
 }

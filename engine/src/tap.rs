@@ -99,7 +99,7 @@ impl Basin {
             return;
         }
         for change in changes {
-            waiting.bytes += change.entry.json.len();
+            waiting.bytes += change.entry.size();
             waiting.changes.push_back(change.clone());
         }
         waiting.newest = Some((state.offset, state.registry.clone()));

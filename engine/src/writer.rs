@@ -19,6 +19,7 @@ use crossbeam::channel::{Receiver, RecvTimeoutError};
 use holdfast_core::apply::apply;
 use holdfast_core::event::{Actor, Operation, Record};
 use holdfast_core::kinds::KindId;
+use holdfast_core::object::{Body, Packer};
 use holdfast_core::pipeline::{Expectation, Write};
 use holdfast_core::state::{Change, Entry, State};
 use std::sync::Arc;
@@ -104,6 +105,8 @@ pub struct Writer {
     poison: Option<Poison>,
     /// Empty between two batches: its room is used again.
     batch: Vec<Command>,
+    /// Keeps objects that have not changed for a while in less room.
+    packer: Packer,
 }
 
 #[derive(Debug, Clone)]
@@ -127,7 +130,8 @@ impl Poison {
 
 impl Writer {
     pub fn new(state: State, log: Arc<dyn Log>, published: Arc<ArcSwap<State>>, hub: Arc<Hub>) -> Writer {
-        Writer { state, log, published, hub, others: Arc::default(), poison: None, batch: Vec::new() }
+        let packer = Packer::default();
+        Writer { state, log, published, hub, others: Arc::default(), poison: None, batch: Vec::new(), packer }
     }
 
     /// Set by whoever sees that others have appended.
@@ -195,6 +199,7 @@ impl Writer {
         if batch.records.is_empty() {
             return batch.answer();
         }
+        let fresh = bodies(&batch.changes);
         for step in order(ORDER) {
             match step {
                 Step::Append => match self.append(batch) {
@@ -206,6 +211,8 @@ impl Writer {
                 Step::Answer => batch.answer(),
             }
         }
+        // While nobody waits.
+        fresh.iter().for_each(|body| self.packer.note(body));
     }
 
     /// Takes over what others have appended, if there is any.
@@ -311,6 +318,7 @@ impl Writer {
             }
             self.state = next;
             self.published.store(Arc::new(self.state.clone()));
+            bodies(&changes).iter().for_each(|body| self.packer.note(body));
             self.hub.deliver(&self.state, changes);
         }
     }
@@ -395,6 +403,12 @@ pub fn numbered(state: &State, mut writes: Vec<Write>, actor: &Actor, time_ms: i
         record
     };
     writes.iter_mut().map(number).collect()
+}
+
+/// The objects that are there after these changes.
+fn bodies(changes: &[(Change, Option<Arc<Entry>>)]) -> Vec<Body> {
+    let there = changes.iter().filter(|(change, _)| !change.deleted);
+    there.map(|(change, _)| change.entry.body().clone()).collect()
 }
 
 /// Folds a change in; with it goes what was there before.

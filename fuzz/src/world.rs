@@ -153,7 +153,7 @@ fn check_entry(kind: &Kind, entry: &Entry) {
     let document = entry.document();
     let map = document.as_object().expect("an object");
     let again = Draft::new(&kind.versions[0].api_version(), &kind.kind, map);
-    assert!(again.is(&entry.json, entry.offset), "stored JSON is canonical: {document}");
+    assert!(again.is(&entry.json(), entry.offset), "stored JSON is canonical: {document}");
     // What was stored before a definition changed may be otherwise than it says now.
     if !kind.is_stale(entry.offset) {
         let layout = kind.layout(0).expect("every kind has a layout");
@@ -176,12 +176,12 @@ fn check_entry(kind: &Kind, entry: &Entry) {
         assert_eq!(unknown.as_deref(), Ok(&[][..]), "{} fits its schema: {shown}", kind.versions[version].message);
     }
     let form = Form { version: MetaVersion::V1, include: IncludeObject::Object, headers: true };
-    let source = Source { hub: entry.json.clone(), served: entry.json.clone() };
+    let source = Source { hub: entry.json(), served: entry.json() };
     let shown = table(kind.shown(0), [source], 1_795_000_000, form, &ListMeta::default());
     let shown = serde_json::from_slice::<Value>(&shown).expect("a table is JSON");
     let cells = cells(&kind.shown(0).columns, &document, 1_795_000_000);
     assert_eq!(shown["rows"][0]["cells"], Value::Array(cells), "a glance is enough");
-    let partial = partial_object_metadata(&entry.json, MetaVersion::V1);
+    let partial = partial_object_metadata(&entry.json(), MetaVersion::V1);
     serde_json::from_slice::<Value>(&partial).expect("a partial object is JSON");
 
     let moved = entry.at_version(entry.offset.next());

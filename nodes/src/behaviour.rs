@@ -116,6 +116,11 @@ impl Told {
         Told(words.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
+    /// Whether nothing is told.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// What is wrong with it.
     pub fn mistakes(&self) -> Vec<String> {
         let mut mistakes: Vec<String> = Vec::new();

@@ -8,6 +8,7 @@ use holdfast_core::select::{FieldSelector, LabelSelector};
 use holdfast_core::state::{Entry, State};
 use holdfast_world::{Action, Key, Resource, Time, Verb, request};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashSet};
 
@@ -247,14 +248,15 @@ struct Cluster<'a> {
 
 impl Cluster<'_> {
     /// The objects of a kind below a prefix, or the one of that key.
-    fn objects<'s, T: Deserialize<'s>>(
+    fn objects<'s, T: DeserializeOwned>(
         &'s self,
         plural: &str,
         within: &'s str,
         key: Option<&str>,
     ) -> Vec<(T, &'s Entry)> {
         let Some((kind, _)) = self.state.registry.find("", "v1", plural) else { return Vec::new() };
-        let read = |entry: &'s std::sync::Arc<Entry>| Some((serde_json::from_slice(&entry.json).ok()?, entry.as_ref()));
+        let read =
+            |entry: &'s std::sync::Arc<Entry>| Some((serde_json::from_slice(&entry.json()).ok()?, entry.as_ref()));
         match key {
             Some(key) => self.state.get(kind, key).and_then(read).into_iter().collect(),
             None => self.state.scan(kind, within, None).filter_map(|(_, entry)| read(entry)).collect(),

@@ -9,7 +9,7 @@ use holdfast_world::views::pod::Condition;
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Meta, Plan, Refused, Resource, Seen, Stamp, Text, Time, Verb, View, World,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
@@ -18,6 +18,8 @@ const LEASE_SECONDS: i64 = 40;
 const RENEWAL_MS: i64 = 10_000;
 /// How often a node says how it is though nothing changed.
 const STATUS_MS: i64 = 300_000;
+/// Nodes whose signs of life are due within this time give them at once, and one write to the disk is enough for all.
+const TOGETHER_MS: i64 = 250;
 const LEASES: &str = "kube-node-lease";
 
 static LEASE: LazyLock<Resource> =
@@ -78,11 +80,8 @@ impl Nodes {
         }
         let place = Key::new(LEASES, &meta.name);
         let spec = json!({"holderIdentity": meta.name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": stamp.time.micros()});
-        let known = world.object(&LEASE, &place).is_some();
-        // The first renewals are spread, so that those of many nodes do not come together for ever.
-        let earlier = if known { RENEWAL_MS / 25 } else { RENEWAL_MS };
-        beat.lease_due = stamp.time.plus_millis(RENEWAL_MS - spread(&meta.name, earlier));
-        let verb = if known {
+        beat.lease_due = next_beat(&meta.name, stamp.time, RENEWAL_MS);
+        let verb = if world.object(&LEASE, &place).is_some() {
             Verb::MergePatch(json!({"spec": spec}))
         } else {
             Verb::Create(json!({
@@ -105,8 +104,7 @@ impl Nodes {
         beat.said = Some(now);
         let document = node.object.document();
         let old = &document["status"];
-        let complete = old["nodeInfo"]["kubeletVersion"].as_str().is_some_and(|version| !version.is_empty());
-        let status = if complete && !node.status.conditions.is_empty() {
+        let status = if is_complete(old) && !node.status.conditions.is_empty() {
             json!({"conditions": heartbeat(old, now)})
         } else {
             let number = self.number(&meta.name).unwrap_or_else(|| number_of_stranger(&meta.name));
@@ -121,7 +119,7 @@ impl Nodes {
         let name = node.meta().name.as_str();
         let Some(said) = self.beats.get(name).and_then(|beat| beat.said) else { return now };
         let ready = Condition::is_true(&node.status.conditions, "Ready");
-        said.plus_millis(if ready { STATUS_MS - spread(name, 10_000) } else { RENEWAL_MS })
+        if ready { next_beat(name, said, STATUS_MS) } else { said.plus_millis(RENEWAL_MS) }
     }
 }
 
@@ -175,7 +173,7 @@ impl Controller for Nodes {
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         let mut plan = Plan::default();
         let now = stamp.time;
-        let new = || Beat { registered: false, lease_due: now, said: None };
+        let new = || Beat { registered: false, lease_due: lease_due(world, &key.name, now), said: None };
         let beat = self.beats.entry(key.name.clone()).or_insert_with(new);
         let registered = std::mem::replace(&mut beat.registered, true);
         let Some(node) = world.get::<Node>(key) else {
@@ -189,6 +187,9 @@ impl Controller for Nodes {
         };
         if !self.is_ours(node.meta()) {
             return plan;
+        }
+        if !registered && let Some(beat) = self.beats.get_mut(&key.name) {
+            beat.said = heard(node, now);
         }
         match self.staged(key, node, stamp) {
             Turn::Stages(staged) => plan = staged,
@@ -226,6 +227,34 @@ impl Controller for Nodes {
             self.script.refused(key, Node::resource(), &node.meta, &staged)
         }
     }
+}
+
+/// When a node gives its next sign of life of those that it gives every so many milliseconds. Each node has its own
+/// moments in that time, whenever the process began, so that those of many nodes are spread evenly over it.
+fn next_beat(name: &str, after: Time, period_ms: i64) -> Time {
+    let own = spread(name, period_ms / TOGETHER_MS) * TOGETHER_MS;
+    let since = (after.millis() - own).rem_euclid(period_ms);
+    after.plus_millis(period_ms - since)
+}
+
+/// When a node's lease is to be renewed first: one that an earlier process has just renewed needs it no sooner than if
+/// that process had gone on.
+fn lease_due(world: &World, name: &str, now: Time) -> Time {
+    let lease = world.object(&LEASE, &Key::new(LEASES, name)).map(|lease| lease.document());
+    let renewed = lease.and_then(|lease| Time::parse(lease["spec"]["renewTime"].as_str()?));
+    let due = renewed.map(|renewed| next_beat(name, renewed, RENEWAL_MS));
+    due.filter(|due| *due <= now.plus_millis(RENEWAL_MS)).map_or(now, |due| due.max(now))
+}
+
+/// When a node that is ready last said how it is, be it to an earlier process.
+fn heard(node: Seen<Node>, now: Time) -> Option<Time> {
+    let ready = Condition::find(&node.status.conditions, "Ready").filter(|ready| ready.status == "True")?;
+    ready.last_heartbeat_time.filter(|heard| *heard <= now && is_complete(&node.object.document()["status"]))
+}
+
+/// Whether a node has said what it is, and not only how it is.
+fn is_complete(status: &Value) -> bool {
+    status["nodeInfo"]["kubeletVersion"].as_str().is_some_and(|version| !version.is_empty())
 }
 
 /// A number below `bound` that differs from name to name.

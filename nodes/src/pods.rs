@@ -161,6 +161,9 @@ impl Controller for Pods {
         if pod.is_finished() && !deleting && self.script.is_empty() {
             return Plan::default();
         }
+        if self.script.is_empty() && kubelet::is_settled(pod, &self.template.pods) {
+            return Plan::default();
+        }
         let document = pod.object.document();
         let seen = Subject { resource: Pod::resource(), key: key.clone(), object: pod.object, document: &document };
         let around = Around {

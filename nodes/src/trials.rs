@@ -259,3 +259,69 @@ fn stages_of_nodes_take_their_status_over() {
     assert_eq!(node["status"]["allocatable"]["cpu"], "1k", "{node}");
     assert_eq!(trial.list("leases.coordination.k8s.io").len(), 1);
 }
+
+#[test]
+fn settled_pods_are_told_from_others_without_being_read() {
+    use crate::kubelet::is_settled;
+    use holdfast_world::views::Pod;
+    use holdfast_world::{Key, Time, View, World};
+    let mut trial = cluster(1);
+    trial.create(pod("a", json!({})));
+    trial.run();
+    let running = trial.get("pods", "a");
+    let settled = |pod: &Value, told: &crate::Told| {
+        let mut world = World::default();
+        world.show::<Pod>();
+        let key = Key::new("default", "a");
+        world.apply(Pod::resource(), key.clone(), Some(pod.to_string().into()), 1, Time::from_second(0));
+        is_settled(world.get::<Pod>(&key).expect("the pod"), told)
+    };
+    let nothing = crate::Told::default();
+    assert!(settled(&running, &nothing), "{running}");
+    let mut resizing = running["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    resizing.push(json!({"type": "PodResizePending", "status": "True"}));
+    let told = crate::Told::words([("run-for", "30s")].into_iter());
+    assert!(!settled(&running, &told), "its node's template tells how long it runs");
+    for (pointer, value) in [
+        ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
+        ("/metadata/generation", json!(7)),
+        ("/metadata/annotations", json!({"simulate.holdfast.dev/run-for": "30s"})),
+        ("/metadata/ownerReferences", json!([{"kind": "Job", "uid": "u", "controller": true}])),
+        ("/spec/activeDeadlineSeconds", json!(30)),
+        ("/spec/readinessGates", json!([{"conditionType": "x"}])),
+        ("/status/phase", json!("Pending")),
+        ("/status/podIP", json!("")),
+        ("/status/conditions/2/status", json!("False")),
+        ("/status/conditions", resizing.into()),
+        ("/status/containerStatuses/0/ready", json!(false)),
+        ("/status/containerStatuses/0/state", json!({"terminated": {"exitCode": 1}})),
+        ("/status/containerStatuses", json!([])),
+    ] {
+        let mut other = running.clone();
+        let (parent, field) = pointer.rsplit_once('/').expect("a field");
+        match other.pointer_mut(parent).expect(pointer) {
+            Value::Array(list) => list[field.parse::<usize>().expect("a place")] = value,
+            map => map[field] = value,
+        }
+        assert!(!settled(&other, &nothing), "{pointer}");
+    }
+}
+
+#[test]
+fn nodes_that_have_just_shown_signs_of_life_need_none_after_a_restart() {
+    let mut trial = cluster(20);
+    trial.run_for(30);
+    let versions = |trial: &Trial| -> Vec<Value> {
+        let objects = [trial.list("nodes"), trial.list("leases.coordination.k8s.io")].concat();
+        objects.iter().map(|object| object["metadata"]["resourceVersion"].clone()).collect()
+    };
+    let before = versions(&trial);
+    trial.restart(Nodes::new(Arc::new(Template::default()), 20));
+    trial.run();
+    let after = versions(&trial);
+    let renewed = before.iter().zip(&after).filter(|(before, after)| before != after).count();
+    assert!(renewed <= 3, "{renewed} of {}", before.len());
+    // And they go on from there.
+    trial.run_for(10);
+    assert!(after[20..].iter().zip(&versions(&trial)[20..]).all(|(before, after)| before != after));
+}

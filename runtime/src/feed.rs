@@ -1,7 +1,7 @@
 //! News of a cluster.
 
 use async_trait::async_trait;
-use bytes::Bytes;
+use holdfast_core::object::Body;
 use holdfast_world::{Driver, Key, Resource, Sight, Time};
 
 /// Brings news of a cluster, in order.
@@ -19,9 +19,9 @@ pub trait Feed: Send + 'static {
 #[derive(Debug)]
 pub enum News {
     /// These are all objects of a resource, each with its version, at a version.
-    Replaced { resource: Resource, objects: Vec<(Key, Bytes, u64)>, version: u64 },
+    Replaced { resource: Resource, objects: Vec<(Key, Body, u64)>, version: u64 },
     /// An object at a version, or its absence.
-    Changed { resource: Resource, key: Key, bytes: Option<Bytes>, version: u64 },
+    Changed { resource: Resource, key: Key, body: Option<Body>, version: u64 },
     /// A resource is no longer served.
     Dropped(Resource),
     /// Everything of the resource up to this version has been told.
@@ -37,7 +37,7 @@ impl News {
     pub fn tell(self, driver: &mut Driver, now: Time) {
         match self {
             News::Replaced { resource, objects, version } => driver.replace(&resource, objects, version, now),
-            News::Changed { resource, key, bytes, version } => driver.change(&resource, key, bytes, version, now),
+            News::Changed { resource, key, body, version } => driver.change(&resource, key, body, version, now),
             News::Dropped(resource) => driver.drop_resource(&resource, now),
             News::Reached(resource, version) => driver.reach(&resource, version),
             News::ReachedAll(version) => driver.reach_all(version),

@@ -1,9 +1,8 @@
 //! What components in the server's own process see and do: news from the log's commits, actions through the door.
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use holdfast_core::kinds::{Kind, KindId, Registry};
-use holdfast_core::object::meta;
+use holdfast_core::object::{Body, meta};
 use holdfast_core::state::{Change, State};
 use holdfast_engine::{Drawn, Engine, Tap};
 use holdfast_runtime::remote::{fault, refusal};
@@ -91,7 +90,7 @@ impl InsideFeed {
         shown.since = state.offset.0.max(1);
         let (kind, shown) = (state.kind(shown.kind), *shown);
         let object = |(key, entry): (&Arc<str>, &Arc<holdfast_core::state::Entry>)| {
-            (key_of(key), bytes_of(entry, kind, shown.version), entry.offset.0)
+            (key_of(key), body_of(entry, kind, shown.version), entry.offset.0)
         };
         let objects = state.scan(shown.kind, "", None).map(object).collect();
         Some(News::Replaced { resource: resource.clone(), objects, version: state.offset.0 })
@@ -106,9 +105,9 @@ impl InsideFeed {
             None => return None,
         };
         let shown = self.shown.get(resource)?;
-        let bytes = (!change.deleted).then(|| bytes_of(&change.entry, kind, shown.version));
+        let body = (!change.deleted).then(|| body_of(&change.entry, kind, shown.version));
         let version = change.offset.0;
-        let news = News::Changed { resource: resource.clone(), key: key_of(&change.key), bytes, version };
+        let news = News::Changed { resource: resource.clone(), key: key_of(&change.key), body, version };
         (version > shown.since).then_some(news)
     }
 }
@@ -169,10 +168,10 @@ fn key_of(key: &str) -> Key {
     Key::new(namespace.unwrap_or_default(), name)
 }
 
-fn bytes_of(entry: &holdfast_core::state::Entry, kind: &Kind, version: Option<usize>) -> Bytes {
+fn body_of(entry: &holdfast_core::state::Entry, kind: &Kind, version: Option<usize>) -> Body {
     match version.filter(|version| *version < kind.versions.len()) {
-        Some(version) => entry.json_in(kind, version),
-        None => entry.json.clone(),
+        Some(version) => entry.body_in(kind, version),
+        None => entry.body().clone(),
     }
 }
 
@@ -204,7 +203,7 @@ impl Act for InsideAct {
         let snapshot = engine.snapshot();
         for (resource, key, uid) in &action.absent {
             let found = request::find(&snapshot, resource, key);
-            if found.is_some_and(|(_, entry)| named(&entry.json).uid == **uid) {
+            if found.is_some_and(|(_, entry)| named(&entry.json()).uid == **uid) {
                 return Err(Refusal::stale(format!("{resource} {key} is there")));
             }
         }
@@ -219,7 +218,7 @@ impl Act for InsideAct {
             _ => Came::Nothing,
         };
         let name = match &reply {
-            Reply::Object(shown) if action.key.name.is_empty() => named(&shown.entry.json).name,
+            Reply::Object(shown) if action.key.name.is_empty() => named(&shown.entry.json()).name,
             _ => action.key.name.to_string(),
         };
         Ok(Done { name, came })

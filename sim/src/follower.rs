@@ -340,7 +340,7 @@ impl Follower {
             if shown != last {
                 return Err(format!("{next} shows\n  {shown}\n  in place of\n  {last}"));
             }
-        } else if change.entry.json != next.version.record.object {
+        } else if change.entry.json() != next.version.record.object {
             let (shown, stored) = (change.entry.document(), &next.version.document);
             return Err(format!("{next} shows\n  {shown}\n  in place of\n  {stored}"));
         }

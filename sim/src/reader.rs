@@ -382,9 +382,10 @@ fn check_got(twin: &Twin, sort: Sort, key: &str, offset: u64, found: Option<Show
 }
 
 fn check_bytes(expected: Option<&Version>, entry: &Entry) -> Verdict {
-    let same = expected.is_some_and(|version| version.offset == entry.offset.0 && version.record.object == entry.json);
+    let same =
+        expected.is_some_and(|version| version.offset == entry.offset.0 && version.record.object == entry.json());
     ensure(same, || {
-        let shown = String::from_utf8_lossy(&entry.json).into_owned();
+        let shown = String::from_utf8_lossy(&entry.json()).into_owned();
         format!("it shows version {}\n  {shown}  in place of {:?}", entry.offset, expected.map(|v| v.offset))
     })
 }

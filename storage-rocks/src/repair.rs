@@ -237,7 +237,7 @@ fn again(intact: &Record, offset: Offset, time_ms: i64, values: &dyn Values) -> 
         replaces: intact.offset,
         operation: Operation::Put as i32,
         actor: Actor { user: "holdfast".into(), verb: "repair".into(), ..Actor::default() },
-        object: entry.json,
+        object: entry.json(),
     })
 }
 

@@ -24,7 +24,7 @@ pub struct Head {
 /// A list's answer.
 pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Shape, now: i64) -> Response {
     let resource_version = page.offset.to_string();
-    let bytes: usize = page.entries.iter().map(|entry| entry.json.len()).sum();
+    let bytes: usize = page.entries.iter().map(|entry| entry.size()).sum();
     let (past, piece) = (past_bytes(&page.entries), piece_bytes(&page.entries));
     if let Form::Table(meta, include) = shape.form {
         let list = ListMeta {
@@ -105,12 +105,12 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
 
 /// What a list holds that nobody else has, for it is past.
 fn past_bytes(entries: &[Arc<Entry>]) -> usize {
-    entries.iter().filter(|entry| Arc::strong_count(entry) == 1).map(|entry| entry.json.len()).sum()
+    entries.iter().filter(|entry| Arc::strong_count(entry) == 1).map(|entry| entry.size()).sum()
 }
 
 /// What the largest object takes in the piece that it is written into, where that is more than a piece takes anyway.
 fn piece_bytes(entries: &[Arc<Entry>]) -> usize {
-    entries.iter().map(|entry| entry.json.len()).filter(|bytes| *bytes > PIECE_BYTES).max().unwrap_or_default()
+    entries.iter().map(|entry| entry.size()).filter(|bytes| *bytes > PIECE_BYTES).max().unwrap_or_default()
 }
 
 /// A table on its way out.
@@ -216,7 +216,8 @@ impl Items {
             }
             None => {
                 out.push(b'{');
-                out.extend_from_slice(self.entries[index].hub_item());
+                let entry = &self.entries[index];
+                entry.body().append(entry.hub_item(), out);
             }
         }
     }
@@ -224,7 +225,7 @@ impl Items {
     fn size(&self) -> usize {
         let items: usize = match &self.converted {
             Some(converted) => converted.iter().map(Bytes::len).sum(),
-            None => self.entries.iter().map(|entry| entry.json.len()).sum(),
+            None => self.entries.iter().map(|entry| entry.size()).sum(),
         };
         self.head.len() + items + self.entries.len() + 8
     }
@@ -274,6 +275,6 @@ impl Items {
     fn large(&self, index: usize) -> Option<Bytes> {
         let entry = self.entries.get(index).filter(|_| self.converted.is_none())?;
         let item = entry.hub_item();
-        (item.len() > PIECE_BYTES).then(|| entry.json.slice_ref(item))
+        (item.len() > PIECE_BYTES).then(|| entry.json().slice(item))
     }
 }

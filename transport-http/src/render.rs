@@ -68,7 +68,7 @@ pub async fn reply(
 fn made_bytes(kind: &Kind, version: usize, entries: &[Arc<Entry>], shape: Shape) -> usize {
     let stored = |entry: &Entry| version == 0 && !kind.is_stale(entry.offset);
     let as_it_is = shape.is_raw() && shape.form == Form::Object && !shape.links;
-    entries.iter().filter(|entry| !as_it_is || !stored(entry)).map(|entry| entry.json.len()).sum()
+    entries.iter().filter(|entry| !as_it_is || !stored(entry)).map(|entry| entry.size()).sum()
 }
 
 fn plain(shape: Shape) -> Shape {

@@ -264,7 +264,7 @@ pub fn form(kind: &Kind, version: usize, entry: &Entry, shape: Shape, now: i64, 
 
 /// What a table is made of. The columns of a custom resource look at the version that is asked for.
 pub fn source(kind: &Kind, entry: &Entry, served: Bytes) -> table::Source {
-    let hub = if kind.custom.is_some() { served.clone() } else { entry.json.clone() };
+    let hub = if kind.custom.is_some() { served.clone() } else { entry.json() };
     table::Source { hub, served }
 }
 
@@ -277,7 +277,7 @@ pub fn served(kind: &Kind, version: usize, entry: &Entry, links: bool) -> Bytes 
             link(kind, version, &mut document);
             encode::document(&document).into()
         }
-        _ => entry.json.clone(),
+        _ => entry.json(),
     }
 }
 

@@ -297,11 +297,11 @@ impl Feeder {
     /// with what there is would hold a copy of its own.
     fn large(&mut self, delivery: &Delivery) -> Option<Bytes> {
         let entry = delivery.event.shown(delivery.change_type);
-        let object = entry.json.strip_suffix(b"\n").filter(|object| object.len() > PIECE_BYTES)?;
-        if !self.is_sliced(delivery) {
+        let object = 0..entry.size() - 1;
+        if object.len() <= PIECE_BYTES || !self.is_sliced(delivery) {
             return None;
         }
-        self.rest.extend(respond::slices(entry.json.slice_ref(object)));
+        self.rest.extend(respond::slices(entry.json().slice(object)));
         self.rest.push_back(Bytes::from_static(b"}\n"));
         Some(format!("{{\"type\":\"{}\",\"object\":", delivery.change_type.as_str()).into())
     }
@@ -320,7 +320,7 @@ impl Feeder {
         self.transport.engine().prepare(&self.kind, self.version, std::slice::from_ref(&entry)).await?;
         let now = self.transport.engine().stamp().seconds();
         let headers = std::mem::replace(&mut self.headers, false);
-        let (kind, version, shape, bytes) = (self.kind.clone(), self.version, self.shape, entry.json.len());
+        let (kind, version, shape, bytes) = (self.kind.clone(), self.version, self.shape, entry.size());
         let make = move || respond::form(&kind, version, &entry, shape, now, headers);
         let json = self.transport.answers.make(bytes, make).await;
         Ok(self.written(delivery.change_type.as_str(), json.into()))
@@ -371,5 +371,5 @@ impl Feeder {
 
 /// How large the object is that an event shows, about.
 fn object_bytes(delivery: &Delivery) -> usize {
-    delivery.event.shown(delivery.change_type).json.len()
+    delivery.event.shown(delivery.change_type).size()
 }

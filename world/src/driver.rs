@@ -7,7 +7,7 @@
 use crate::{
     BackOff, Change, Controller, Key, Keys, Plan, Queue, Refusal, Refused, Resource, Sight, Stamp, Text, Time, World,
 };
-use bytes::Bytes;
+use holdfast_core::object::Body;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -135,13 +135,13 @@ impl Driver {
     }
 
     /// Takes in one version of an object, or its absence.
-    pub fn change(&mut self, resource: &Resource, key: Key, bytes: Option<Bytes>, version: u64, now: Time) {
-        let change = self.world.apply(resource, key, bytes, version, now);
+    pub fn change(&mut self, resource: &Resource, key: Key, body: Option<Body>, version: u64, now: Time) {
+        let change = self.world.apply(resource, key, body, version, now);
         self.tell(change, now);
     }
 
     /// Takes in all objects of a resource as they are at a version: what is not among them is gone.
-    pub fn replace(&mut self, resource: &Resource, objects: Vec<(Key, Bytes, u64)>, version: u64, now: Time) {
+    pub fn replace(&mut self, resource: &Resource, objects: Vec<(Key, Body, u64)>, version: u64, now: Time) {
         let changes = self.world.replace(resource, objects, version, now);
         changes.into_iter().for_each(|change| self.tell(change, now));
     }

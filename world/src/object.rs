@@ -1,7 +1,7 @@
 //! One object as components see it: its metadata, what its view keeps of it, and its bytes.
 
 use crate::{List, Shared, Time, View, shared};
-use bytes::Bytes;
+use holdfast_core::object::Body;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::any::Any;
@@ -132,7 +132,7 @@ pub struct Object {
     /// When this version was seen, by the clock of who feeds the world.
     pub seen: Time,
     /// JSON in the version that its [`crate::Resource`] names, shared with whoever keeps the object.
-    pub bytes: Bytes,
+    pub body: Body,
     pub(crate) view: Box<dyn Any + Send + Sync>,
 }
 
@@ -148,6 +148,6 @@ impl Object {
 
     /// The whole object.
     pub fn document(&self) -> Value {
-        serde_json::from_slice(&self.bytes).unwrap_or_default()
+        serde_json::from_slice(&self.body.bytes()).unwrap_or_default()
     }
 }

@@ -504,8 +504,8 @@ impl Member {
         let Some((resource, version)) = self.resource_of(state, id) else { return };
         let (namespace, name) = meta::split_key(key);
         let key = Key::new(namespace.unwrap_or_default(), name);
-        let bytes = entry.map(|entry| entry.json_in(state.kind(id), version));
-        self.driver.change(&resource, key, bytes, state.offset.0, now);
+        let body = entry.map(|entry| entry.body_in(state.kind(id), version));
+        self.driver.change(&resource, key, body, state.offset.0, now);
     }
 
     /// Shows the kinds that there are to one who looks at more than it names.

@@ -3,7 +3,7 @@
 use crate::resource::Decode;
 use crate::view::Seen;
 use crate::{Key, Meta, Object, Resource, Shared, Text, Time, View};
-use bytes::Bytes;
+use holdfast_core::object::Body;
 use serde::Deserialize;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,7 +16,7 @@ pub struct World {
     /// Where each object is, by its uid.
     uids: HashMap<Text, (Resource, Key)>,
     /// The objects that name an owner, by the owner's uid.
-    owned: HashMap<Text, BTreeSet<(Resource, Key)>>,
+    owned: HashMap<Text, BTreeMap<(Resource, Key), Arc<Object>>>,
     /// Values that views ask to be found by: `(resource, index, value)`.
     indexed: HashMap<(Resource, &'static str, Text), BTreeSet<Key>>,
     indexes: HashMap<Resource, Vec<(&'static str, Indexer)>>,
@@ -98,10 +98,10 @@ impl World {
     }
 
     /// Takes in one version of an object, or its absence. `version` is that of the event.
-    pub fn apply(&mut self, resource: &Resource, key: Key, bytes: Option<Bytes>, version: u64, seen: Time) -> Change {
-        let after = bytes.and_then(|bytes| self.decode(resource, bytes, seen)).map(Arc::new);
+    pub fn apply(&mut self, resource: &Resource, key: Key, body: Option<Body>, version: u64, seen: Time) -> Change {
+        let after = body.and_then(|body| self.decode(resource, body, seen)).map(Arc::new);
         let before = self.collection(resource).objects.get(&key).cloned();
-        self.place(resource, &key, before.as_deref(), after.as_deref());
+        self.place(resource, &key, before.as_ref(), after.as_ref());
         let collection = self.collection(resource);
         collection.version = collection.version.max(version);
         match &after {
@@ -115,7 +115,7 @@ impl World {
     pub fn replace(
         &mut self,
         resource: &Resource,
-        objects: Vec<(Key, Bytes, u64)>,
+        objects: Vec<(Key, Body, u64)>,
         version: u64,
         seen: Time,
     ) -> Vec<Change> {
@@ -124,10 +124,10 @@ impl World {
         let gone: Vec<Key> = collection.objects.keys().filter(|key| !stays.contains(key)).cloned().collect();
         let mut changes: Vec<Change> =
             gone.into_iter().map(|key| self.apply(resource, key, None, version, seen)).collect();
-        for (key, bytes, version) in objects {
+        for (key, body, version) in objects {
             let known = self.object(resource, &key);
-            if known.is_none_or(|known| known.bytes != bytes) {
-                changes.push(self.apply(resource, key, Some(bytes), version, seen));
+            if known.is_none_or(|known| known.body != body) {
+                changes.push(self.apply(resource, key, Some(body), version, seen));
             }
         }
         self.reach(resource, version);
@@ -144,7 +144,8 @@ impl World {
         self.collections.keys().find(|resource| resource.group() == group && resource.kind() == kind)
     }
 
-    fn decode(&self, resource: &Resource, bytes: Bytes, seen: Time) -> Option<Object> {
+    fn decode(&self, resource: &Resource, body: Body, seen: Time) -> Option<Object> {
+        let bytes = body.bytes();
         let OnlyMeta { mut metadata } = serde_json::from_slice(&bytes).ok()?;
         let view = match self.decoders.get(resource) {
             Some(decode) => decode(&bytes),
@@ -155,7 +156,7 @@ impl World {
                 Box::new(())
             }
         };
-        Some(Object { meta: metadata, seen, bytes, view })
+        Some(Object { meta: metadata, seen, body, view })
     }
 
     fn collection(&mut self, resource: &Resource) -> &mut Collection {
@@ -164,21 +165,35 @@ impl World {
 
     /// Has an object found by what it says now, and no longer by what it said before. What it still says is left as it
     /// is: most changes are of a status.
-    fn place(&mut self, resource: &Resource, key: &Key, before: Option<&Object>, after: Option<&Object>) {
+    fn place(&mut self, resource: &Resource, key: &Key, before: Option<&Arc<Object>>, after: Option<&Arc<Object>>) {
         let here = || (resource.clone(), key.clone());
-        let uid = |side: Option<&Object>| side.map(|object| Text::from(object.meta.uid.as_str()));
-        let owners = |side: Option<&Object>| -> Vec<Text> {
-            let owners = side.map_or(&[][..], |object| &object.meta.owner_references);
-            owners.iter().map(|owner| owner.uid.as_str().into()).collect()
-        };
+        let uid = |side: Option<&Arc<Object>>| side.map(|object| Text::from(object.meta.uid.as_str()));
         changed(uid(before), uid(after), |uid, is_there| match is_there {
             true => _ = self.uids.insert(uid, here()),
             false if self.uids.get(&uid) == Some(&here()) => _ = self.uids.remove(&uid),
             false => {}
         });
-        changed(owners(before), owners(after), |owner, is_there| put(&mut self.owned, owner, here(), is_there));
+        let owners = |side: Option<&Arc<Object>>| side.map(|object| object.meta.owner_references.clone());
+        let (was, is) = (owners(before), owners(after));
+        if was != is {
+            for owner in was.iter().flatten() {
+                if let Some(owned) = self.owned.get_mut(owner.uid.as_str()) {
+                    owned.remove(&here());
+                    if owned.is_empty() {
+                        self.owned.remove(owner.uid.as_str());
+                    }
+                }
+            }
+        }
+        // The object itself stands there, so that whoever has a thousand need not look each up by its name.
+        for (owner, object) in is.iter().flatten().zip(after.into_iter().cycle()) {
+            match self.owned.get_mut(owner.uid.as_str()) {
+                Some(owned) => _ = owned.insert(here(), object.clone()),
+                None => _ = self.owned.entry(owner.uid.as_str().into()).or_default().insert(here(), object.clone()),
+            }
+        }
         for (name, indexer) in self.indexes.get(resource).map_or(&[][..], Vec::as_slice) {
-            let values = |side: Option<&Object>| side.map_or_else(Vec::new, indexer);
+            let values = |side: Option<&Arc<Object>>| side.map_or_else(Vec::new, |object| indexer(object));
             changed(values(before), values(after), |value, is_there| {
                 put(&mut self.indexed, (resource.clone(), *name, value), key.clone(), is_there);
             });
@@ -257,8 +272,7 @@ impl World {
 
     /// The objects that name the owner with this uid, whatever their kind.
     pub fn owned_by(&self, uid: &str) -> impl Iterator<Item = (&Resource, &Arc<Object>)> {
-        let places = self.owned.get(uid).into_iter().flatten();
-        places.filter_map(|(resource, key)| Some((resource, self.object(resource, key)?)))
+        self.owned.get(uid).into_iter().flatten().map(|((resource, _), object)| (resource, object))
     }
 
     /// The objects of a kind that name the owner with this uid.

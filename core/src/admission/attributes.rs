@@ -304,7 +304,7 @@ impl<'a> Attributes<'a> {
         let Some(id) = self.id_of(known) else { return Vec::new() };
         let finder = memchr::memmem::Finder::new(text);
         let entries = self.state.scan(id, "", None).map(|(_, entry)| entry);
-        entries.filter(|entry| finder.find(&entry.json).is_some()).map(|entry| entry.document()).collect()
+        entries.filter(|entry| finder.find(&entry.json()).is_some()).map(|entry| entry.document()).collect()
     }
 
     /// Writes the status of another object together with this one, as long as it is still the one that was seen.

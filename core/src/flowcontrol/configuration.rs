@@ -67,7 +67,7 @@ impl Configuration {
 
 fn stored<S: for<'a> Deserialize<'a>>(state: &State, known: Known) -> impl Iterator<Item = Object<S>> {
     let entries = state.registry.known(known).into_iter().flat_map(|(kind, _)| state.scan(kind, "", None));
-    entries.filter_map(|(_, entry)| serde_json::from_slice(&entry.json).ok())
+    entries.filter_map(|(_, entry)| serde_json::from_slice(&entry.json()).ok())
 }
 
 fn built_in<S: for<'a> Deserialize<'a>, T: From<Object<S>>>(known: Known) -> impl Iterator<Item = T> {

@@ -3,6 +3,7 @@
 //! An object crosses the core as a JSON document; only the fields that a rule reads are typed.
 
 pub(crate) mod at;
+pub mod body;
 pub mod decode;
 pub mod duration;
 pub mod encode;
@@ -13,4 +14,5 @@ pub mod names;
 pub mod reader;
 pub mod validate;
 
+pub use body::{Body, Packer};
 pub use encode::Draft;

@@ -123,7 +123,7 @@ impl Walk {
             *looks -= 1;
             self.seen += 1;
             self.after = Some(key.clone());
-            if deleting(&entry.json).is_none() {
+            if deleting(&entry.json()).is_none() {
                 self.deletions += 1;
                 steps.push(Step { request: deletion(kind, key) });
             }

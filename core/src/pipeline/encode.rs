@@ -31,7 +31,7 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     let write = context.write(key, expect, new, gone)?;
     check_size(&write, old.as_ref())?;
     let is_kept = |old: &&Old| !gone && !context.answers.is_outdated(old.entry.offset);
-    let unchanged = old.as_ref().filter(is_kept).filter(|old| write.draft.is(&old.entry.json, old.entry.offset));
+    let unchanged = old.as_ref().filter(is_kept).filter(|old| write.draft.is(&old.entry.json(), old.entry.offset));
     let answer = match endpoint.answer {
         Form::Success => Answer::Success { code: 201 },
         Form::Deletion if gone && !context.kind.returns_deleted => {
@@ -62,7 +62,7 @@ pub(super) fn warn(context: &Context, endpoint: &Endpoint, object: &Candidate) {
 
 /// What has been larger before may still become smaller, and go.
 fn check_size(write: &Write, old: Option<&Old>) -> Result<(), Refusal> {
-    let (size, before) = (write.draft.size(), old.map_or(0, |old| old.entry.json.len()));
+    let (size, before) = (write.draft.size(), old.map_or(0, |old| old.entry.size()));
     if size <= OBJECT_BYTES_MAX || write.delete || size <= before {
         return Ok(());
     }

@@ -270,7 +270,7 @@ fn fingerprint(state: &State) -> String {
             kind.storage, kind.kind, kind.resource, kind.short_names, kind.categories
         );
         for (key, entry) in state.scan(id, "", None) {
-            let _ = writeln!(out, "{key} {} {:?} {}", entry.offset, entry.index, entry.json.len());
+            let _ = writeln!(out, "{key} {} {:?} {}", entry.offset, entry.index, entry.size());
             for claim in entry.index.claims.iter() {
                 let _ = writeln!(out, "{claim} {:?}", state.claimant(claim));
             }

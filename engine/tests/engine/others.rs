@@ -70,7 +70,7 @@ fn what_still_holds_is_numbered_anew_and_what_does_not_is_stale() {
         // Who was told of a version finds it in the log.
         for entry in answers.into_iter().flatten().flatten() {
             let record = log.read(entry.offset).unwrap().unwrap();
-            assert_eq!(record.object, entry.json, "{what}");
+            assert_eq!(record.object, entry.json(), "{what}");
         }
         check(&stage, &log);
         let told: usize = watches.iter_mut().map(|watch| drain(watch).len()).sum();

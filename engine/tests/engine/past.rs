@@ -85,9 +85,8 @@ fn a_past_version_answers_without_being_built() {
                 let name = format!("{} at {}", served.storage, was.offset);
                 let expected: Vec<_> = was.scan(kind, "", None).collect();
                 for (key, entry) in &expected {
-                    let found =
-                        at_once(view.get(kind, key)).unwrap().map(|found| (found.json.clone(), found.index.clone()));
-                    assert_eq!(found, Some((entry.json.clone(), entry.index.clone())), "{name}: {key}");
+                    let found = at_once(view.get(kind, key)).unwrap().map(|found| (found.json(), found.index.clone()));
+                    assert_eq!(found, Some((entry.json(), entry.index.clone())), "{name}: {key}");
                 }
                 assert!(at_once(view.get(kind, "default/none")).unwrap().is_none());
                 for limit in [1, 2, 99] {
@@ -101,7 +100,7 @@ fn a_past_version_answers_without_being_built() {
                             break;
                         }
                     }
-                    let bytes = |entry: &Arc<Entry>| entry.json.clone();
+                    let bytes = |entry: &Arc<Entry>| entry.json();
                     let (found, expected): (Vec<_>, Vec<_>) =
                         (found.iter().map(bytes).collect(), expected.iter().map(|(_, entry)| bytes(entry)).collect());
                     assert_eq!(found, expected, "{name} by {limit}");

@@ -1,10 +1,12 @@
 //! Reads of the log that wait for a disk hold up nobody else, and many are under way at once.
 
-use super::stage::{Stage, config_map, options, selection, set, told};
+use super::stage::{Stage, config_map, create, options, patch, selection, set, told};
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::list::Freshness;
+use holdfast_core::state::{Entry, State};
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::{Append, AsOf, Engine, Fault, Log, LogRead, WatchStart};
+use serde_json::json;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -141,4 +143,40 @@ async fn while_reads_of_the_log_wait_others_are_served() {
     found.sort();
     assert_eq!(found, [0, 2, 2, 2, 3, 4].map(Offset));
     engine.close();
+}
+
+#[test]
+fn what_has_not_changed_for_a_while_is_read_as_it_was_written() {
+    let log = Arc::new(MemoryLog::default());
+    let mut stage = Stage::new(log.clone());
+    let map = |number: usize| {
+        let data = json!({"own": number.to_string(), "same": "text ".repeat(200)});
+        create("configmaps", "default", json!({"metadata": {"name": format!("map-{number}")}, "data": data}))
+    };
+    for number in 0..1100 {
+        stage.must(&map(number));
+    }
+    let in_pieces = |stage: &Stage| {
+        let state = stage.engine.snapshot();
+        let kind = state.registry.find("", "v1", "configmaps").unwrap().0;
+        let mut in_pieces = 0;
+        for (key, entry) in state.scan(kind, "", None) {
+            let written = log.read(entry.offset).unwrap().unwrap().object;
+            assert_eq!(entry.json(), written, "{key}");
+            let mut item = Vec::new();
+            entry.body().append(entry.hub_item(), &mut item);
+            assert_eq!(item, Entry::item(&written), "{key}");
+            in_pieces += usize::from(entry.body().is_in_pieces());
+        }
+        in_pieces
+    };
+    // The youngest are whole, and so is what others are told from.
+    assert_eq!(in_pieces(&stage), 1100 - 1024 - 1);
+    assert_eq!(in_pieces(&stage.restart(&log)), 1100 - 1);
+    // A patch of one that is in pieces changes what it says and nothing else.
+    let past = stage.engine.snapshot();
+    stage.must(&patch("configmaps", "default", "map-1", json!({"data": {"own": "other"}})));
+    let (kind, key) = (past.registry.find("", "v1", "configmaps").unwrap().0, "default/map-1");
+    let own = |state: &State| state.get(kind, key).unwrap().document()["data"]["own"].clone();
+    assert_eq!((own(&past), own(&stage.engine.snapshot())), (json!("1"), json!("other")));
 }

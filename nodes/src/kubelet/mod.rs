@@ -6,10 +6,13 @@
 mod conditions;
 mod container;
 mod resize;
+mod settled;
 #[cfg(test)]
 mod tests;
 
 use crate::behaviour::{Behaviour, Span, Told};
+pub use settled::is_settled;
+
 use container::{Clock, Container, Sort, State};
 use holdfast_world::Time;
 use serde_json::{Map, Value, json};

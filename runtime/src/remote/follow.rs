@@ -4,6 +4,7 @@ use super::http::{JSON, Named, Object, Status, collection, fault, get, send};
 use crate::News;
 use ::http::Method;
 use bytes::{Buf, Bytes, BytesMut};
+use holdfast_core::object;
 use holdfast_world::{Key, Refusal, Resource};
 use http_body_util::BodyExt;
 use kube::Client;
@@ -126,12 +127,12 @@ impl Follower {
     }
 
     /// Items of lists leave out what they all have in common.
-    fn complete(&self, item: &str) -> Bytes {
+    fn complete(&self, item: &str) -> object::Body {
         if item.starts_with("{\"metadata\"") && !self.metadata {
             let (version, kind) = (self.resource.api_version(), self.resource.kind());
             return format!("{{\"apiVersion\":\"{version}\",\"kind\":\"{kind}\",{}", &item[1..]).into();
         }
-        Bytes::copy_from_slice(item.as_bytes())
+        item.to_owned().into()
     }
 
     async fn watch(&self, from: u64) -> Result<Ended, Refusal> {
@@ -163,10 +164,8 @@ impl Follower {
             let resource = self.resource.clone();
             let news = match &*event.kind {
                 "BOOKMARK" => News::Reached(resource, at),
-                "DELETED" => News::Changed { resource, key, bytes: None, version: at },
-                _ => {
-                    News::Changed { resource, key, bytes: Some(Bytes::copy_from_slice(object.as_bytes())), version: at }
-                }
+                "DELETED" => News::Changed { resource, key, body: None, version: at },
+                _ => News::Changed { resource, key, body: Some(object.to_owned().into()), version: at },
             };
             if self.news.send(news).await.is_err() {
                 return Ok(Ended::Unwanted);

@@ -8,10 +8,10 @@ pub mod extend;
 pub mod metrics;
 
 use crate::{Act, Feed, News};
-use bytes::Bytes;
 use extend::Extenders;
 use futures_util::FutureExt;
 use holdfast_core::authz::User;
+use holdfast_core::object::Body;
 use holdfast_scheduler::object::{KINDS, Kind};
 use holdfast_scheduler::queue::Time;
 use holdfast_scheduler::scheduler::{Answer, Ask, Order};
@@ -104,11 +104,11 @@ struct Known {
     keys: HashSet<Key>,
 }
 
-/// What an object is now; without bytes it is gone.
+/// What an object is now; without a body it is gone.
 struct Change {
     kind: Kind,
     key: Key,
-    bytes: Option<Bytes>,
+    body: Option<Body>,
 }
 
 impl<F: Feed> Runner<F> {
@@ -140,13 +140,13 @@ impl<F: Feed> Runner<F> {
     fn hear(&mut self, news: Vec<News>) {
         for news in news {
             match news {
-                News::Changed { resource, key, bytes, .. } => {
+                News::Changed { resource, key, body, .. } => {
                     let Some(Known { kind, keys }) = self.kinds.get_mut(&resource) else { continue };
-                    match bytes {
+                    match body {
                         Some(_) => _ = keys.replace(key.clone()),
                         None => _ = keys.remove(&key),
                     }
-                    self.news.push_back(Change { kind: *kind, key, bytes });
+                    self.news.push_back(Change { kind: *kind, key, body });
                 }
                 News::Replaced { resource, objects, .. } => {
                     let Some(known) = self.kinds.get_mut(&resource) else { continue };
@@ -180,9 +180,9 @@ impl<F: Feed> Runner<F> {
         any
     }
 
-    fn see(&mut self, Change { kind, key, bytes }: Change) {
+    fn see(&mut self, Change { kind, key, body }: Change) {
         let began = Instant::now();
-        let object = bytes.and_then(|bytes| document::read(&bytes));
+        let object = body.and_then(|body| document::read(&body.bytes()));
         if let Some(event) = self.scheduler.see(kind, &key, object.as_ref(), now()) {
             self.metrics.handled(event, began.elapsed());
         }
@@ -238,13 +238,13 @@ impl<F: Feed> Runner<F> {
 
 impl Known {
     /// Takes a list in their place; what is news then.
-    fn replace(&mut self, objects: Vec<(Key, Bytes, u64)>) -> Vec<Change> {
+    fn replace(&mut self, objects: Vec<(Key, Body, u64)>) -> Vec<Change> {
         let kind = self.kind;
         let keys = objects.iter().map(|(key, ..)| key.clone()).collect();
         let before = std::mem::replace(&mut self.keys, keys);
         let gone = before.into_iter().filter(|key| !self.keys.contains(key));
-        let mut news: Vec<Change> = gone.map(|key| Change { kind, key, bytes: None }).collect();
-        news.extend(objects.into_iter().map(|(key, bytes, _)| Change { kind, key, bytes: Some(bytes) }));
+        let mut news: Vec<Change> = gone.map(|key| Change { kind, key, body: None }).collect();
+        news.extend(objects.into_iter().map(|(key, body, _)| Change { kind, key, body: Some(body) }));
         news
     }
 }
@@ -291,10 +291,9 @@ mod tests {
     #[test]
     fn a_new_list_tells_what_is_gone() {
         let mut known = Known { kind: Kind::Node, keys: HashSet::new() };
-        let list =
-            |names: &[&str]| names.iter().map(|name| (Key::cluster(name), Bytes::from_static(b"{}"), 1)).collect();
+        let list = |names: &[&str]| names.iter().map(|name| (Key::cluster(name), Body::from(&b"{}"[..]), 1)).collect();
         let shown = |news: Vec<Change>| {
-            let one = |news: &Change| format!("{}{}", if news.bytes.is_some() { '+' } else { '-' }, news.key.name);
+            let one = |news: &Change| format!("{}{}", if news.body.is_some() { '+' } else { '-' }, news.key.name);
             news.iter().map(one).collect::<Vec<String>>()
         };
         assert_eq!(shown(known.replace(list(&["a", "b"]))), ["+a", "+b"]);

@@ -4,11 +4,10 @@
 use super::cluster::{Cluster, Event};
 use super::load;
 use crate::random::Dice;
-use bytes::Bytes;
 use holdfast_controllers::Settings;
 use holdfast_controllers::settings::NodeSettings;
 use holdfast_core::kinds::KindId;
-use holdfast_core::object::meta;
+use holdfast_core::object::{Body, meta};
 use holdfast_core::state::State;
 use holdfast_world::request::{resource_of, version_of};
 use holdfast_world::views::Node;
@@ -42,7 +41,7 @@ pub struct Manager {
 
 struct News {
     key: Key,
-    bytes: Option<Bytes>,
+    body: Option<Body>,
     version: u64,
 }
 
@@ -98,8 +97,8 @@ impl Manager {
             let kind = state.kind(*id);
             let objects = state.scan(*id, "", None).map(|(key, entry)| {
                 let (namespace, name) = meta::split_key(key);
-                let bytes = version.map_or_else(|| entry.json.clone(), |version| entry.json_in(kind, version));
-                (Key::new(namespace.unwrap_or_default(), name), bytes, entry.offset.0)
+                let body = version.map_or_else(|| entry.body().clone(), |version| entry.body_in(kind, version));
+                (Key::new(namespace.unwrap_or_default(), name), body, entry.offset.0)
             });
             manager.driver.replace(resource, objects.collect(), state.offset.0, now);
         }
@@ -110,11 +109,11 @@ impl Manager {
     /// Will hear of this some time.
     pub fn tell(&mut self, state: &State, event: &Event) {
         let Some((_, version)) = self.shown.get(&event.kind) else { return };
-        let bytes = event.entry.as_ref().map(|entry| match version {
-            Some(version) => entry.json_in(state.kind(event.kind), *version),
-            None => entry.json.clone(),
+        let body = event.entry.as_ref().map(|entry| match version {
+            Some(version) => entry.body_in(state.kind(event.kind), *version),
+            None => entry.body().clone(),
         });
-        let news = News { key: event.key.clone(), bytes, version: event.version };
+        let news = News { key: event.key.clone(), body, version: event.version };
         self.news.entry(event.kind).or_default().push_back(news);
     }
 
@@ -125,13 +124,13 @@ impl Manager {
             return None;
         }
         let kind = kinds[dice.below(kinds.len())];
-        let News { key, bytes, version } = self.news.get_mut(&kind)?.pop_front()?;
+        let News { key, body, version } = self.news.get_mut(&kind)?.pop_front()?;
         let (resource, _) = self.shown.get(&kind)?;
         let told = format!("{resource} {key} at {version}");
         if resource.plural() == "leases" {
             self.renewed.insert(key.name.to_string(), now);
         }
-        self.driver.change(resource, key, bytes, version, now);
+        self.driver.change(resource, key, body, version, now);
         self.driver.settle();
         Some(told)
     }

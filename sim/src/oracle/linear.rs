@@ -44,7 +44,7 @@ impl Register {
         let known = self.told.entry(version).or_default();
         if let Some(entry) = shown {
             let known = known.get_or_insert_with(|| entry.clone());
-            ensure(known.json == entry.json, || format!("version {version} is not the same for all"))?;
+            ensure(known.body() == entry.body(), || format!("version {version} is not the same for all"))?;
         }
         if self.newest.last().is_none_or(|(_, newest)| *newest < version) {
             self.newest.push((ended, version));

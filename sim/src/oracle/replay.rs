@@ -21,9 +21,9 @@ pub fn check(twin: &Twin, state: &State) -> Verdict {
             ensure(version.offset == entry.offset.0, || {
                 blame(storage, key, &format!("is at version {} and not {}", entry.offset, version.offset))
             })?;
-            ensure(version.record.object == entry.json, || {
+            ensure(version.record.object == entry.json(), || {
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                let (log, shown) = (text(&version.record.object), text(&entry.json));
+                let (log, shown) = (text(&version.record.object), text(&entry.json()));
                 blame(storage, key, &format!("differs:\n  log   {log}\n  state {shown}"))
             })?;
             let Some(id) = kind else { return Err(blame(storage, key, "has no kind")) };

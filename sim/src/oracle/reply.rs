@@ -56,7 +56,7 @@ pub fn check_reply(twin: &Twin, order: &Order, told: &Told, window: Window) -> V
         Told::Object(entry) => {
             if let Some(version) = version {
                 ensure(version.offset == entry.offset.0, || "the answer has another version than the event".into())?;
-                return ensure(version.record.object == entry.json, || "the answer differs from the event".into());
+                return ensure(version.record.object == entry.json(), || "the answer differs from the event".into());
             }
             // Nothing changed, so the object must have been like this already.
             let was = |version: &&Version| version.offset == entry.offset.0;
@@ -144,7 +144,7 @@ fn check_collection(twin: &Twin, order: &Order, entries: &[Arc<Entry>], window: 
         let version = twin.event(entry.offset.0).ok_or("it tells of an object that never was")?;
         ensure(version.offset <= window.to, || format!("version {} is yet to come", entry.offset))?;
         ensure(pick.matches(&version.record.key, version), || format!("{} was not picked", version.record.key))?;
-        ensure(version.record.object == entry.json, || "the answer differs from the event".into())?;
+        ensure(version.record.object == entry.json(), || "the answer differs from the event".into())?;
     }
     Ok(())
 }

@@ -204,7 +204,7 @@ impl Aggregator {
         // Those that this server keeps for itself are what they are.
         let kept = entry.is_some_and(|entry| entry.index.label(LABEL).is_some());
         let service = entry.and_then(|entry| {
-            let remote = memchr::memmem::find(&entry.json, b"\"service\":").is_some();
+            let remote = memchr::memmem::find(&entry.json(), b"\"service\":").is_some();
             (remote || !kept).then(|| ApiService::read(&entry.document())).flatten()
         });
         let own = local::priorities(&served);

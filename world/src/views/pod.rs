@@ -22,6 +22,9 @@ pub struct PodSpec {
     pub restart_policy: String,
     pub hostname: String,
     pub subdomain: String,
+    pub active_deadline_seconds: Option<i64>,
+    #[serde(deserialize_with = "or_default")]
+    pub readiness_gates: List<ReadinessGate>,
     #[serde(deserialize_with = "or_default")]
     pub containers: List<Container>,
     #[serde(deserialize_with = "or_default")]
@@ -36,6 +39,13 @@ pub struct PodSpec {
     /// The node that required affinity to a name asks for, as pods of DaemonSets have it.
     #[serde(rename = "affinity", deserialize_with = "node_of_affinity")]
     pub affine_node: String,
+}
+
+/// A condition that others set before the pod is ready.
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReadinessGate {
+    pub condition_type: String,
 }
 
 /// A volume, and the claim that it is of.
@@ -145,6 +155,7 @@ pub struct Resources {
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
     pub phase: String,
+    pub observed_generation: i64,
     pub reason: String,
     #[serde(deserialize_with = "or_default")]
     pub conditions: List<Condition>,
@@ -172,14 +183,20 @@ pub struct PodIp {
 pub struct ContainerStatus {
     pub name: String,
     pub restart_count: i64,
+    pub ready: bool,
     pub state: ContainerState,
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub struct ContainerState {
+    pub running: Option<Running>,
     pub terminated: Option<Terminated>,
 }
+
+/// A container that runs; since when is not looked at.
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+pub struct Running {}
 
 /// How a container ended.
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]

@@ -24,7 +24,7 @@ pub(super) fn labels(attributes: &mut Attributes) -> Result<(), Stop> {
         None
     };
     let node = node.filter(|node| !node.is_empty()).and_then(|node| attributes.entry(NODE, "", node));
-    for (label, value) in node.map(|node| labels_of(&node.json)).unwrap_or_default() {
+    for (label, value) in node.map(|node| labels_of(&node.json())).unwrap_or_default() {
         if LABELS.contains(&label.as_str()) {
             let metadata = metadata_mut(attributes.fields_mut());
             object_mut(metadata, "labels").insert(label, value.into());

@@ -1,0 +1,39 @@
+//! Pods of which nothing is to be done, told without reading them whole: most pods of most clusters, most of the time.
+
+use crate::behaviour::{PREFIX, Told};
+use holdfast_world::views::Pod;
+use holdfast_world::views::pod::{Condition, ContainerStatus};
+use holdfast_world::{Meta, Seen};
+
+/// What a kubelet keeps true of a pod whose containers all run.
+const CONDITIONS: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+
+/// Whether a pod runs as its spec asks for and will go on so, whatever the time: then [`super::live`] has nothing to say
+/// of it. Where that cannot be told from so little, it is not settled.
+pub fn is_settled(pod: Seen<Pod>, told: &Told) -> bool {
+    let (meta, spec, status) = (pod.meta(), &pod.spec, &pod.status);
+    let conditions = &status.conditions;
+    status.phase == "Running"
+        && !meta.is_deleting()
+        && status.observed_generation == meta.generation
+        && !status.pod_ip.is_empty()
+        && status.start_time.is_some()
+        && lives_for_ever(meta, told)
+        && spec.active_deadline_seconds.is_none()
+        && spec.readiness_gates.is_empty()
+        && spec.init_containers.is_empty()
+        && CONDITIONS.iter().all(|kind| Condition::is_true(conditions, kind))
+        && conditions.iter().all(|condition| !condition.kind.starts_with("PodResize"))
+        && status.container_statuses.len() == spec.containers.len()
+        && status.container_statuses.iter().all(runs)
+}
+
+/// Whether its containers neither end nor change by themselves: nobody has told how they behave, and they are no Job's.
+fn lives_for_ever(meta: &Meta, told: &Told) -> bool {
+    let is_told = !told.is_empty() || meta.annotations.keys().any(|name| name.starts_with(PREFIX));
+    !is_told && meta.controller().is_none_or(|owner| owner.kind != "Job")
+}
+
+fn runs(container: &ContainerStatus) -> bool {
+    container.ready && container.state.running.is_some()
+}
