@@ -145,7 +145,7 @@ mod tests {
             assert_eq!(one.asked.load(Ordering::Relaxed) - before, times, "{token}");
         }
         let mut registry = Default::default();
-        others.metrics.register(&mut registry);
+        others.metrics.register(&mut registry, String::new());
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).expect("text");
         for line in [
