@@ -160,7 +160,7 @@ impl AuditArgs {
     }
 
     /// What the policy file says, with what is strange in it, or all that is wrong with it.
-    pub fn policy(&self) -> Result<Option<(Policy, Vec<String>)>, Vec<String>> {
+    fn policy(&self) -> Result<Option<(Policy, Vec<String>)>, Vec<String>> {
         let Some(file) = &self.audit_policy_file else { return Ok(None) };
         let fault = |why: String| format!("--audit-policy-file: loading {}: {why}", file.display());
         let read = read(file).map_err(|error| vec![format!("{error:#}")]).and_then(|text| Policy::read(&text));
@@ -184,7 +184,16 @@ impl AuditArgs {
         }
     }
 
-    fn log(&self, faults: &mut Vec<String>) -> Option<Backend> {
+    /// What is wrong with the options and the policy, as far as no backend has to be tried.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        self.log_settings(&mut faults);
+        self.webhook_settings(&mut faults);
+        faults.extend(self.policy().err().into_iter().flatten());
+        faults
+    }
+
+    fn log_settings(&self, faults: &mut Vec<String>) -> Option<(Fed, Format)> {
         let feeding = Feeding {
             backend: "log",
             mode: &self.audit_log_mode,
@@ -217,7 +226,12 @@ impl AuditArgs {
                 None
             }
         };
-        let (path, (mode, truncation), format) = (self.audit_log_path.as_ref()?, fed?, format?);
+        Some((fed?, format?))
+    }
+
+    fn log(&self, faults: &mut Vec<String>) -> Option<Backend> {
+        let ((mode, truncation), format) = self.log_settings(faults)?;
+        let path = self.audit_log_path.as_ref()?;
         let megabytes = if self.audit_log_maxsize == 0 { 100 } else { self.audit_log_maxsize };
         let rotation = Rotation {
             bytes_max: u64::try_from(megabytes).unwrap_or(0).saturating_mul(1 << 20),
@@ -234,7 +248,7 @@ impl AuditArgs {
         }
     }
 
-    async fn webhook(&self, faults: &mut Vec<String>) -> Option<Backend> {
+    fn webhook_settings(&self, faults: &mut Vec<String>) -> Option<Fed> {
         let feeding = Feeding {
             backend: "webhook",
             mode: &self.audit_webhook_mode,
@@ -249,7 +263,11 @@ impl AuditArgs {
                 .audit_webhook_truncate_enabled
                 .then_some((self.audit_webhook_truncate_max_event_size, self.audit_webhook_truncate_max_batch_size)),
         };
-        let (mode, truncation) = feeding.check(faults)?;
+        feeding.check(faults)
+    }
+
+    async fn webhook(&self, faults: &mut Vec<String>) -> Option<Backend> {
+        let (mode, truncation) = self.webhook_settings(faults)?;
         let file = self.audit_webhook_config_file.as_ref()?;
         match Webhook::of(file, self.audit_webhook_initial_backoff).await {
             Ok(webhook) => Some(Backend::new(Box::new(webhook), mode, truncation)),
@@ -261,8 +279,11 @@ impl AuditArgs {
     }
 }
 
+/// How a backend gets its events.
+type Fed = (Mode, Option<Truncation>);
+
 impl Feeding<'_> {
-    fn check(&self, faults: &mut Vec<String>) -> Option<(Mode, Option<Truncation>)> {
+    fn check(&self, faults: &mut Vec<String>) -> Option<Fed> {
         let (backend, before) = (self.backend, faults.len());
         if self.version != VERSION {
             faults.push(format!("--audit-{backend}-version: invalid group version, allowed versions are [{VERSION}]"));

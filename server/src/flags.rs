@@ -200,7 +200,7 @@ impl Args {
         faults.extend(authentication::faults(self));
         faults.extend(self.authorization.faults());
         faults.extend(admission::chain(&self.admission, &[]).err().map(|why| format!("{why:#}")));
-        faults.extend(self.audit.policy().err().into_iter().flatten());
+        faults.extend(self.audit.faults());
         faults.extend(tls::faults(self));
         match self.gates() {
             Ok(gates) => {
