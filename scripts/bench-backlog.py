@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Measures how fast `holdfast up` binds a backlog: pods that wait when its scheduler starts.
+
+usage: scripts/bench-backlog.py [HOLDFAST [NODES [PODS]]]    (target/release/holdfast, 5000, 10000)
+
+Nobody creates pods meanwhile, so the rate is that of scheduling, binding and Events in the log alone, with all
+controllers beside it. Times are the log's own: from the first binding to the last.
+"""
+
+import base64
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from datetime import datetime
+
+HOLDFAST = sys.argv[1] if len(sys.argv) > 1 else "target/release/holdfast"
+NODES = int(sys.argv[2]) if len(sys.argv) > 2 else 5000
+PODS = int(sys.argv[3]) if len(sys.argv) > 3 else 10000
+CLIENTS = 8
+
+
+class Server:
+    """A cluster over the data in a folder, until the end of a `with`."""
+
+    def __init__(self, folder, *options):
+        self.folder, self.options = folder, options
+
+    def __enter__(self):
+        data = os.path.join(self.folder, "data")
+        command = [HOLDFAST, "up", "--nodes=0", "--secure-port=0", f"--data-dir={data}", *self.options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        line = self.process.stdout.readline()
+        self.address = re.search(r"https://(\S+)", line).group(1)
+        config = pathlib.Path(data, "admin.kubeconfig").read_text()
+        files = {}
+        for part in ("certificate-authority", "client-certificate", "client-key"):
+            found = re.search(rf"\b{part}-data:\s*\"?([A-Za-z0-9+/=]+)", config)
+            files[part] = os.path.join(self.folder, part)
+            pathlib.Path(files[part]).write_bytes(base64.b64decode(found.group(1)))
+        self.tls = ssl.create_default_context(cafile=files["certificate-authority"])
+        self.tls.load_cert_chain(files["client-certificate"], files["client-key"])
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait()
+
+    def processor_seconds(self):
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def post_all(self, path, bodies):
+        def some(first):
+            connection = http.client.HTTPSConnection(self.address, context=self.tls)
+            for body in bodies[first::CLIENTS]:
+                connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                said = answer.read()
+                if answer.status >= 300:
+                    sys.exit(f"{answer.status}: {said[:300]}")
+
+        threads = [threading.Thread(target=some, args=(first,)) for first in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def node(number):
+    name, room = f"node-{number:06}", {"cpu": "4", "memory": "32Gi", "pods": "110"}
+    places = {"zone": f"z{number % 3}", "region": "r"}
+    labels = {f"topology.kubernetes.io/{key}": value for key, value in places.items()}
+    metadata = {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}}
+    status = {"capacity": room, "allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
+
+
+def pod(number):
+    asked = {"requests": {"cpu": "100m", "memory": "500Mi"}}
+    container = {"name": "c", "image": "registry.k8s.io/pause:3.10", "resources": asked}
+    metadata = {"name": f"pod-{number:06}", "labels": {"app": "bench"}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+
+
+def bindings(folder):
+    """When each pod was bound, as the log tells."""
+    data = os.path.join(folder, "data")
+    told = subprocess.run([HOLDFAST, "log", "tail", "--data-dir", data], capture_output=True, text=True, check=True)
+    lines = (line.split() for line in told.stdout.splitlines())
+    bound = (line[1] for line in lines if line[2:3] == ["changed"] and "system:kube-scheduler" in line)
+    return [datetime.fromisoformat(moment.replace("Z", "+00:00")) for moment in bound]
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        # Without admission of taints nodes are Ready at once; without controllers pods wait.
+        bare = ("--controllers=-*", "--disable-admission-plugins=TaintNodesByCondition")
+        with Server(folder, *bare) as server:
+            server.post_all("/api/v1/nodes", [node(number) for number in range(NODES)])
+        with Server(folder):
+            time.sleep(6)  # Controllers note what they note of new nodes, once.
+        with Server(folder, *bare) as server:
+            server.post_all("/api/v1/namespaces/default/pods", [pod(number) for number in range(PODS)])
+        with Server(folder) as server:
+            time.sleep(max(8, PODS / 1000))
+            spent = server.processor_seconds()
+        times = bindings(folder)
+        took = (times[-1] - times[0]).total_seconds()
+        print(f"{len(times)} of {PODS} pods bound in {took:.2f} s: {len(times) / took:.0f} a second; "
+              f"{spent:.2f} s of CPU with the start and {NODES} nodes")
+
+
+if __name__ == "__main__":
+    main()
