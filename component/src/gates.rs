@@ -269,12 +269,10 @@ const GATES: &[Gate] = &[
     gate("CSIMigrationOpenStackComplete", Alpha, false, Elsewhere),
     gate("ConfigurableFSGroupPolicy", Alpha, false, Fixed(true, "pods keep fsGroupChangePolicy")),
     gate("CustomCPUCFSQuotaPeriod", Alpha, false, Elsewhere),
-    gate(
-        "DRAExtendedResource",
-        Alpha,
-        false,
-        Fixed(false, "extended resources are those that nodes have; a DeviceClass keeps the name of one"),
-    ),
+    // The controllers read it: the scheduler minds taints of devices always.
+    gate("DRADeviceTaints", Alpha, false, Elsewhere),
+    // The scheduler reads it.
+    gate("DRAExtendedResource", Alpha, false, Elsewhere),
     gate("DefaultIngressClass", Beta, true, Fixed(false, "ingresses get no class by themselves")),
     gate("DevicePlugins", Beta, true, Elsewhere),
     gate("DryRun", Beta, true, Switch),

@@ -18,6 +18,7 @@ mod status;
 mod tests;
 mod way;
 
+use crate::clock::Clock;
 use crate::configuration::Configuration;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
@@ -93,10 +94,18 @@ struct Trying {
 
 impl Scheduler {
     pub fn new(configuration: Arc<Configuration>) -> Scheduler {
+        Scheduler::with_clock(configuration, Clock::default())
+    }
+
+    /// The same for a scheduler at work: searches end in time by this clock.
+    pub fn with_clock(configuration: Arc<Configuration>, clock: Clock) -> Scheduler {
+        let mut snapshot = Snapshot::new();
+        snapshot.extended_resources = configuration.extended_resources;
+        snapshot.clock = clock;
         Scheduler {
             queue: Queue::new(&configuration),
             configuration,
-            snapshot: Snapshot::new(),
+            snapshot,
             planner: Planner::new(),
             ways: HashMap::new(),
             awaited: HashMap::new(),
