@@ -1,5 +1,6 @@
 //! Calls extenders over HTTP: a document is posted to the path of a verb, and the answer is a document.
 
+use super::answer;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_scheduler::configuration::extender::{Extender, Tls};
@@ -38,7 +39,10 @@ impl Extenders {
             }
             let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await;
             let body = body.map_err(|error| error.to_string())?.to_bytes();
-            serde_json::from_slice(&body).map_err(|error| format!("answer of \"{url}\": {error}"))
+            // Others wait on this thread.
+            let read = tokio::task::spawn_blocking(move || answer::read(&body)).await;
+            let read = read.map_err(|error| error.to_string())?;
+            read.map_err(|error| format!("answer of \"{url}\": {error}"))
         };
         let timeout = Duration::try_from_secs_f64(extender.http_timeout_seconds).unwrap_or_default();
         match tokio::time::timeout(timeout, call).await {

@@ -3,6 +3,7 @@
 //! It lives on the same two traits as controllers: a [`Feed`] and [`Act`], in the API server's own process or over HTTPS
 //! anywhere else.
 
+mod answer;
 mod document;
 pub mod extend;
 pub mod metrics;

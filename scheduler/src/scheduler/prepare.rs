@@ -33,6 +33,9 @@ pub(super) enum Step {
     Write(Vec<Action>),
     /// What claims get is written into them, when they are there.
     Reserve,
+    /// Claims that have devices now are not to go before they are given back. Protected before they have some, they
+    /// would be let go of at once by whoever lets go of those that have none.
+    Protect,
 }
 
 impl Scheduler {
@@ -41,15 +44,20 @@ impl Scheduler {
         let snapshot = &self.snapshot;
         let volumes = promise.volumes.iter();
         let volumes = volumes.filter_map(|(claim, volume)| choose_volume(snapshot, claim, volume.as_ref(), node));
-        let mut writes: Vec<Vec<Action>> = vec![volumes.collect()];
-        let protected = promise.devices.iter().filter_map(|(claim, _)| protect(snapshot, claim));
-        writes.push(protected.chain(promise.made.as_ref().map(|made| make(pod, made))).collect());
-        writes.retain(|step| !step.is_empty());
-        let mut steps: VecDeque<Step> = writes.into_iter().map(Step::Write).collect();
+        let writes: Vec<Action> = volumes.chain(promise.made.as_ref().map(|made| make(pod, made))).collect();
+        let mut steps = VecDeque::new();
+        steps.extend((!writes.is_empty()).then_some(Step::Write(writes)));
         if promise.made.is_some() || !self.reservations(pod, promise, now).is_empty() {
             steps.push_back(Step::Reserve);
         }
+        if !promise.devices.is_empty() {
+            steps.push_back(Step::Protect);
+        }
         steps
+    }
+
+    pub(super) fn protections(&self, promise: &Promise) -> Vec<Action> {
+        promise.devices.iter().filter_map(|(claim, _)| protect(&self.snapshot, claim)).collect()
     }
 
     /// Whether the claim that is made for the pod is there.
@@ -233,7 +241,7 @@ fn choose_volume(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: 
     Some(Action::new(&VOLUMES, key, Verb::MergePatch(patch)))
 }
 
-/// Makes the claim for a pod's extended resources, protected from the beginning on.
+/// Makes the claim for a pod's extended resources.
 fn make(pod: &Pod, made: &Made) -> Action {
     let requests = made.claim.requests.iter().flat_map(|request| &request.alternatives).map(|ask| {
         let exactly = json!({"deviceClassName": &*ask.class, "allocationMode": "ExactCount", "count": ask.count});
@@ -247,7 +255,6 @@ fn make(pod: &Pod, made: &Made) -> Action {
             "generateName": base_of(&pod.key.name),
             "namespace": &*pod.key.namespace,
             "annotations": {ANNOTATION: "true"},
-            "finalizers": [FINALIZER],
             "ownerReferences": [{
                 "apiVersion": "v1", "kind": "Pod", "name": &*pod.key.name, "uid": &*pod.uid, "controller": true,
             }],
@@ -257,7 +264,6 @@ fn make(pod: &Pod, made: &Made) -> Action {
     Action::new(&DEVICE_CLAIMS, made.claim.key.clone(), Verb::Create(claim))
 }
 
-/// A claim with devices is not to go before they are given back.
 fn protect(snapshot: &Snapshot, key: &Key) -> Option<Action> {
     let claim = snapshot.device_claims.get(key).filter(|claim| !claim.protected)?;
     let patch = json!({"metadata": {"uid": &*claim.uid, "finalizers": [FINALIZER]}});

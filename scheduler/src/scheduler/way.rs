@@ -241,6 +241,7 @@ impl Scheduler {
             None => Next::None,
             Some(Step::Write(actions)) => Next::Write(actions),
             Some(Step::Reserve) => Next::Write(self.reservations(&pod, &promise, now)),
+            Some(Step::Protect) => Next::Write(self.protections(&promise)),
         }
     }
 

@@ -29,9 +29,9 @@ fn given() -> (Scene, Value) {
     scene.pod("p", uses("c"));
     scene.turn();
     scene.done("patch pods/p/status");
-    scene.done("patch resourceclaims.resource.k8s.io/c ");
     let order = scene.done("patch resourceclaims.resource.k8s.io/c/status");
     let status = body(&order)["status"].clone();
+    scene.done("patch resourceclaims.resource.k8s.io/c ");
     scene.told(&status, json!([]));
     (scene, status)
 }
@@ -119,8 +119,8 @@ fn claims_share_a_device_as_long_as_it_has_enough() {
         scene.turn();
         let Some(wanted) = wanted else { break };
         scene.done(&format!("patch pods/{pod}/status"));
-        scene.done(&format!("patch resourceclaims.resource.k8s.io/{name} "));
         let order = scene.done(&format!("patch resourceclaims.resource.k8s.io/{name}/status"));
+        scene.done(&format!("patch resourceclaims.resource.k8s.io/{name} "));
         let status = body(&order)["status"].clone();
         let result = &status["allocation"]["devices"]["results"][0];
         assert_eq!(result["consumedCapacity"], json!({"memory": wanted}));
@@ -221,6 +221,8 @@ fn a_claim_is_made_for_extended_resources_that_are_devices() {
     let mapping = json!({"containerName": "c", "resourceName": GPU, "requestName": "container-0-request-1"});
     let wanted = json!({"resourceClaimName": &*key.name, "requestMappings": [mapping]});
     assert_eq!(body(&told)["status"], json!({"extendedResourceClaimStatus": wanted}));
+    let protected = scene.done(&format!("patch resourceclaims.resource.k8s.io/{} ", key.name));
+    assert_eq!(body(&protected)["metadata"]["finalizers"], json!(["resource.kubernetes.io/delete-protection"]));
     assert!(scene.is_bound());
 }
 
@@ -335,7 +337,6 @@ fn a_rule_keeps_pods_from_devices_that_do_not_tolerate_it() {
         if !free {
             scene.done("patch pods/p/status");
         }
-        scene.done("patch resourceclaims.resource.k8s.io/c ");
         let order = scene.done("patch resourceclaims.resource.k8s.io/c/status");
         let result = &body(&order)["status"]["allocation"]["devices"]["results"][0];
         assert_eq!(result["tolerations"], if tolerations == json!([]) { Value::Null } else { tolerations });

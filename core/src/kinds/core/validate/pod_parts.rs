@@ -3,7 +3,7 @@
 use super::annotations::{self, MIRROR};
 use super::pod::pod_itself;
 use crate::kinds::core::pod::qos_class;
-use crate::kinds::rules::{At, Seen, ip, is_dual_stack, named, named_if_any, same};
+use crate::kinds::rules::{At, Seen, ip, is_dual_stack, named_if_any, need_name, same};
 use crate::object::names;
 use crate::refusal::Cause;
 use serde_json::{Map, Value};
@@ -259,7 +259,7 @@ fn extended_claim_status(status: At, spec: &Value, causes: &mut Vec<Cause>) {
             causes.extend([container, resource, request].map(|field| field.duplicate()));
         }
     }
-    named(status.get("resourceClaimName"), names::subdomain, causes);
+    need_name(status.get("resourceClaimName"), names::subdomain, causes);
 }
 
 /// Addresses of a pod or host: one of each family.
