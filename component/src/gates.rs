@@ -269,12 +269,10 @@ const GATES: &[Gate] = &[
     gate("CSIMigrationOpenStackComplete", Alpha, false, Elsewhere),
     gate("ConfigurableFSGroupPolicy", Alpha, false, Fixed(true, "pods keep fsGroupChangePolicy")),
     gate("CustomCPUCFSQuotaPeriod", Alpha, false, Elsewhere),
-    gate(
-        "DRAExtendedResource",
-        Alpha,
-        false,
-        Fixed(false, "extended resources are those that nodes have; a DeviceClass keeps the name of one"),
-    ),
+    // The controllers read it: the scheduler minds taints of devices always.
+    gate("DRADeviceTaints", Alpha, false, Elsewhere),
+    // The scheduler reads it.
+    gate("DRAExtendedResource", Alpha, false, Elsewhere),
     gate("DefaultIngressClass", Beta, true, Fixed(false, "ingresses get no class by themselves")),
     gate("DevicePlugins", Beta, true, Elsewhere),
     gate("DryRun", Beta, true, Switch),
@@ -376,9 +374,9 @@ mod tests {
     #[test]
     fn the_table_has_the_gates_of_the_release() {
         let count = |stage, default| GATES.iter().filter(|gate| gate.stage == stage && gate.default == default).count();
-        // With two of today that the scheduler knows; with the gates that bear a vendor's name, without those of a whole stage.
+        // With three of today that the scheduler and controllers know; with the gates that bear a vendor's name, without those of a whole stage.
         let counts = [count(Beta, true), count(Beta, false), count(Alpha, true), count(Alpha, false)];
-        assert_eq!(counts, [37, 4, 1, 39]);
+        assert_eq!(counts, [37, 4, 1, 40]);
         assert!(GATES.is_sorted_by(|a, b| a.name < b.name), "sorted, and none twice");
         assert!(newer::SERVED.is_sorted_by(|a, b| a < b), "sorted, and none twice");
         assert!(GATES.iter().all(|gate| !newer::SERVED.contains(&gate.name)), "each in one table");
@@ -453,7 +451,7 @@ mod tests {
             (
                 "AllAlpha=true",
                 "cannot set feature gate AllAlpha to true: this server cannot turn APIPriorityAndFairness, \
-                 BoundServiceAccountTokenVolume, DRAExtendedResource, DynamicAuditing, IPv6DualStack, ServiceAccountIssuerDiscovery, \
+                 BoundServiceAccountTokenVolume, DynamicAuditing, IPv6DualStack, ServiceAccountIssuerDiscovery, \
                  ServiceTopology; name those that you need",
             ),
         ] {

@@ -2,8 +2,9 @@
 
 use crate::pod_gc::pod_status;
 use crate::subject::Subject;
+use holdfast_world::views::device::TaintRuleSpec;
 use holdfast_world::views::node::Taint;
-use holdfast_world::views::{Pod, ResourceClaim, ResourceSlice};
+use holdfast_world::views::{DeviceTaintRule, Pod, ResourceClaim, ResourceSlice};
 use holdfast_world::{Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Text, Time, View, World};
 use std::collections::BTreeMap;
 
@@ -27,7 +28,8 @@ impl Controller for DeviceTaintEviction {
     }
 
     fn resources(&self) -> Vec<Resource> {
-        vec![Pod::resource().clone(), ResourceClaim::resource().clone(), ResourceSlice::resource().clone()]
+        let devices = [ResourceSlice::resource().clone(), DeviceTaintRule::resource().clone()];
+        [Pod::resource().clone(), ResourceClaim::resource().clone()].into_iter().chain(devices).collect()
     }
 
     fn indexes(&self, world: &mut World) {
@@ -44,7 +46,7 @@ impl Controller for DeviceTaintEviction {
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if let Some(pod) = change.newest().and_then(|object| object.view::<Pod>()) {
-            if !pod.spec.resource_claims.is_empty() {
+            if pod.claims_devices() {
                 keys.add(change.key.clone());
             }
         } else if change.is_of::<ResourceClaim>() {
@@ -53,6 +55,10 @@ impl Controller for DeviceTaintEviction {
             for slice in [change.before::<ResourceSlice>(), change.after()].iter().flatten() {
                 let claims = world.indexed::<ResourceClaim>(BY_POOL, &pool(&slice.spec.driver, &slice.spec.pool.name));
                 claims.for_each(|claim| wake(claim, keys));
+            }
+        } else if change.is_of::<DeviceTaintRule>() {
+            for rule in [change.before::<DeviceTaintRule>(), change.after()].iter().flatten() {
+                wake_selected(world, rule, keys);
             }
         }
     }
@@ -95,14 +101,28 @@ fn wake(claim: Seen<'_, ResourceClaim>, keys: &mut Keys) {
     pods.for_each(|consumer| keys.add(Key::new(&claim.meta().namespace, &consumer.name)));
 }
 
+/// Wakes the pods that use devices which a rule selects.
+fn wake_selected(world: &World, rule: &DeviceTaintRule, keys: &mut Keys) {
+    let Some(selector) = &rule.spec.device_selector else { return };
+    match (&selector.driver, &selector.pool) {
+        (Some(driver), Some(name)) => {
+            world.indexed::<ResourceClaim>(BY_POOL, &pool(driver, name)).for_each(|claim| wake(claim, keys));
+        }
+        _ => {
+            let has = |claim: &Seen<'_, ResourceClaim>| {
+                let devices = claim.status.allocation.iter().flat_map(|allocation| &allocation.devices.results);
+                devices.into_iter().any(|one| selector.selects(&one.driver, &one.pool, &one.device))
+            };
+            world.all::<ResourceClaim>().filter(has).for_each(|claim| wake(claim, keys));
+        }
+    }
+}
+
 /// When a pod must go because of the devices that it uses; never, where it can live with all their taints.
 fn end(world: &World, pod: Seen<'_, Pod>, now: Time) -> Option<Time> {
     let meta = pod.meta();
-    let names = pod.spec.resource_claims.iter().filter_map(|claim| {
-        let made = || pod.status.resource_claim_statuses.iter().find(|status| status.name == claim.name);
-        claim.resource_claim_name.clone().or_else(|| made()?.resource_claim_name.clone())
-    });
-    let claims = names.filter_map(|name| world.get::<ResourceClaim>(&Key::new(&meta.namespace, &name)));
+    let names = pod.view.claim_names();
+    let claims = names.filter_map(|name| world.get::<ResourceClaim>(&Key::new(&meta.namespace, name)));
     let used = claims.filter(|claim| claim.status.reserved_for.iter().any(|consumer| consumer.uid == meta.uid));
     let devices = used
         .filter_map(|claim| claim.view.status.allocation.as_ref())
@@ -119,13 +139,18 @@ fn end(world: &World, pod: Seen<'_, Pod>, now: Time) -> Option<Time> {
     ends.min()
 }
 
-/// What drives pods off a device, as the newest slices of its pool say.
+/// What drives pods off a device, as the newest slices of its pool say, and rules.
 fn taints<'a>(world: &'a World, driver: &str, name: &str, device: &str) -> Vec<&'a Taint> {
     let slices: Vec<Seen<'a, ResourceSlice>> = world.indexed::<ResourceSlice>(BY_POOL, &pool(driver, name)).collect();
     let newest = slices.iter().map(|slice| slice.spec.pool.generation).max();
     let current = slices.iter().filter(|slice| Some(slice.spec.pool.generation) == newest);
     let devices = current.flat_map(|slice| &slice.view.spec.devices).filter(|known| known.name == device);
-    devices.flat_map(|device| &device.taints).filter(|taint| taint.effect == NO_EXECUTE).collect()
+    let rules = world.all::<DeviceTaintRule>().map(|rule| &rule.view.spec);
+    let selects = |rule: &&'a TaintRuleSpec| {
+        rule.device_selector.as_ref().is_some_and(|selector| selector.selects(driver, name, device))
+    };
+    let ruled = rules.filter(selects).map(|rule| &rule.taint);
+    devices.flat_map(|device| &device.taints).chain(ruled).filter(|taint| taint.effect == NO_EXECUTE).collect()
 }
 
 #[cfg(test)]
@@ -168,5 +193,39 @@ mod tests {
         trial.run_for(1);
         assert!(trial.get("pods", "p")["metadata"]["deletionTimestamp"].is_string());
         assert_eq!(trial.take_notes(), ["Normal DeviceTaintManagerEviction Marking for deletion Pod default/p"]);
+    }
+
+    #[test]
+    fn a_pod_goes_by_the_word_of_a_rule() {
+        for (selector, goes) in [
+            (json!({"driver": "d.example.com", "pool": "p", "device": "d"}), true),
+            (json!({"device": "d"}), true),
+            (json!({}), true),
+            (json!({"pool": "other"}), false),
+            (Value::Null, false),
+        ] {
+            let mut trial = Trial::new().with(DeviceTaintEviction::default());
+            let pod = trial.create(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+                "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i",
+                    "resources": {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}}]}}));
+            let exactly = json!({"deviceClassName": "none.example.com"});
+            trial
+                .create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"},
+                "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}));
+            let device = json!({"request": "r", "driver": "d.example.com", "pool": "p", "device": "d"});
+            let consumer = json!({"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]});
+            let status = json!({"allocation": {"devices": {"results": [device]}}, "reservedFor": [consumer]});
+            trial.patch_status("resourceclaims", "c", status);
+            // The pod's claim is one that was made for its extended resources.
+            let mapping = json!({"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"});
+            let told = json!({"resourceClaimName": "c", "requestMappings": [mapping]});
+            trial.patch_status("pods", "p", json!({"extendedResourceClaimStatus": told}));
+            trial.run();
+            trial.create(json!({"apiVersion": "resource.k8s.io/v1alpha3", "kind": "DeviceTaintRule",
+                "metadata": {"name": "r"}, "spec": {"deviceSelector": selector,
+                "taint": {"key": "k", "effect": "NoExecute"}}}));
+            trial.run();
+            assert_eq!(trial.take_notes().len(), usize::from(goes), "{selector}");
+        }
     }
 }

@@ -40,13 +40,12 @@ impl Controller for ResourceClaims {
         let namespace = &change.key.namespace;
         if change.is_of::<Pod>() {
             let sides = [change.before::<Pod>(), change.after::<Pod>()];
-            if sides.iter().flatten().all(|pod| pod.spec.resource_claims.is_empty()) {
+            if !sides.iter().flatten().any(|pod| pod.claims_devices()) {
                 return;
             }
             keys.add(change.key.clone());
             for pod in sides.iter().flatten() {
-                let named = pod.spec.resource_claims.iter().filter_map(|claim| claim_name(pod, claim));
-                named.for_each(|name| keys.add(claim_key(namespace, &name)));
+                pod.claim_names().for_each(|name| keys.add(claim_key(namespace, name)));
                 let owned = world.owned::<ResourceClaim>(&pod.meta().uid);
                 owned.for_each(|claim| keys.add(claim_key(namespace, &claim.meta().name)));
             }
@@ -77,12 +76,6 @@ impl Controller for ResourceClaims {
 
 fn claim_key(namespace: &str, name: &str) -> Key {
     Key::new(namespace, &format!("{CLAIM}{name}"))
-}
-
-/// The claim that a pod uses under a name, as far as it is said.
-fn claim_name(pod: &Pod, claim: &PodClaim) -> Option<String> {
-    let made = || pod.status.resource_claim_statuses.iter().find(|status| status.name == claim.name);
-    claim.resource_claim_name.clone().or_else(|| made()?.resource_claim_name.clone())
 }
 
 /// Whether a pod will use no device any more.
@@ -126,8 +119,8 @@ fn plan_pod(world: &World, pod: Seen<'_, Pod>, plan: &mut Plan) {
         plan.then(apply.subresource("status").manager(MANAGER));
     }
     if !pod.spec.node_name.is_empty() {
-        let named = pod.spec.resource_claims.iter().filter_map(|claim| claim_name(&pod, claim));
-        let claims = named.filter_map(|name| world.get::<ResourceClaim>(&Key::new(&pod.meta().namespace, &name)));
+        let named = pod.view.claim_names();
+        let claims = named.filter_map(|name| world.get::<ResourceClaim>(&Key::new(&pod.meta().namespace, name)));
         plan.together(claims.filter_map(|claim| reserve(claim, pod)).collect());
     }
 }

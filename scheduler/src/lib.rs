@@ -11,6 +11,7 @@
 //! [`Scheduler`] has these together: told of changes, answers and the time, it says what is to be asked of others, until
 //! every pod lies somewhere that can. What is left to the caller: reading and writing objects, leader election, the time.
 
+pub mod clock;
 pub mod configuration;
 pub mod explain;
 pub mod object;
@@ -25,6 +26,7 @@ pub mod scheduler;
 pub mod snapshot;
 pub mod status;
 
+pub use clock::Clock;
 pub use configuration::Configuration;
 pub use object::{Key, Kind};
 pub use plan::{Outcome, Plan, plan};

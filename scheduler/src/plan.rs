@@ -39,7 +39,8 @@ pub struct Unschedulable {
     pub nomination: Nomination,
     /// Pods that must go first.
     pub victims: Option<Victims>,
-    /// A claim whose devices are to be taken from it, so that others can be found.
+    /// A claim whose devices are to be taken from it, so that others can be found; one that was made for extended
+    /// resources goes altogether.
     pub deallocate: Option<Key>,
 }
 
@@ -356,11 +357,15 @@ impl<'a> Search<'a> {
             said.done = true;
             return;
         }
-        let has_claims = !self.cycle.pod.template.claims.is_empty();
+        let has_claims = dynamic_resources::is_concerned(self.cycle);
+        let stale = self.cycle.snapshot.extended_claim(&self.cycle.pod.uid).filter(|_| has_claims);
         let refused_itself =
             self.diagnosis.absent.as_ref().is_some_and(|refusal| refusal.plugin == dynamic_resources::NAME);
         said.reasons.push(if !has_claims || refused_itself {
             dynamic_resources::NO_NEW_CLAIMS.into()
+        } else if let Some(claim) = stale {
+            said.deallocate = Some(claim.clone());
+            "deletion of ResourceClaim completed".into()
         } else if let Some(claim) = dynamic_resources::claim_in_the_way(self.cycle, &self.diagnosis) {
             said.deallocate = Some(claim);
             "deallocation of ResourceClaim completed".into()

@@ -4,7 +4,7 @@
 //! can be known before a node is looked at. They can be kept: those that count pods over many nodes are told of pods
 //! that come and go, which is also how preemption asks what would be if some pods went.
 
-use crate::object::pod::{Pod, Template};
+use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
 use crate::plugins::node_resources_fit::NodeResourcesFit;
 use crate::snapshot::assume::Promise;
@@ -87,8 +87,8 @@ pub trait Plugin: Debug + Send + Sync {
         None
     }
 
-    /// Whether what it made for pods of a template may be wrong after this object changed.
-    fn rests_on(&self, _: &Template, _: Kind, _: &Key) -> bool {
+    /// Whether what it made for pods like this one may be wrong after this object changed.
+    fn rests_on(&self, _: Cycle<'_>, _: Kind, _: &Key) -> bool {
         false
     }
 

@@ -5,7 +5,6 @@ use crate::apiserver::read;
 use crate::controllers;
 use crate::inside::{InsideAct, InsideClock, InsideFeed};
 use crate::pki::Pki;
-use crate::scheduler::GANG_SCHEDULING;
 use crate::{scheduling, signing, simulated_metrics};
 use anyhow::{Context, Result, anyhow};
 use holdfast_component::gates::Gates;
@@ -22,6 +21,9 @@ use holdfast_world::{Action, Actor, Controller};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::task::JoinSet;
+
+/// The gate by which pods go whose devices are tainted with `NoExecute`.
+pub(crate) const DEVICE_TAINTS: &str = "DRADeviceTaints";
 
 /// How many keys of one controller are worked on at once: in one process nobody waits for a network.
 const WORKERS: usize = 64;
@@ -61,6 +63,7 @@ impl Components {
             signers: signing::all_signers(&pki.authority, &pki.authority_key)?,
             account_tokens: Some(signing::token_signer(token_key)?),
             host_path_provisioner: true,
+            device_taints: gates.enabled(DEVICE_TAINTS),
             ..Settings::default()
         };
         let entries: Vec<&str> = match args.controllers.is_empty() {
@@ -71,9 +74,7 @@ impl Components {
         let nodes = args.nodes.unwrap_or(u32::from(!controllers.is_nobody()));
         let node_template = args.node_template.as_deref().map_or_else(|| Ok(Default::default()), node_template)?;
         let mut scheduling = Configuration::default();
-        if gates.enabled(GANG_SCHEDULING) {
-            scheduling.schedule_gangs();
-        }
+        scheduling.take_gates(|name| gates.enabled(name));
         Ok(Components { controllers, settings, nodes, node_template, scheduling })
     }
 

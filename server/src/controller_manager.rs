@@ -69,7 +69,8 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     if !faults.is_empty() {
         return Err(anyhow::Error::msg(joined(&faults)));
     }
-    let chosen = controllers.chosen()?;
+    let gates = options.gates.gates().map_err(anyhow::Error::msg)?;
+    let chosen = controllers.chosen(&gates)?;
     let kubeconfig = options.client.kubeconfig.clone();
     let rate = Rate {
         qps: options.client.kube_api_qps.unwrap_or(RATE.qps),

@@ -3,10 +3,12 @@
 mod node_ranges;
 
 use crate::apiserver::read;
+use crate::components::DEVICE_TAINTS;
 use crate::settled::{ControllerManager, Settled};
 use crate::signing;
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use holdfast_component::gates::Gates;
 use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_controllers::Settings;
 use holdfast_controllers::names::{Choice, LEFT_OUT, OF_THE_SERVER};
@@ -219,8 +221,8 @@ impl Args {
     }
 
     /// The controllers that are to run.
-    pub fn chosen(&self) -> Result<Chosen> {
-        let settings = self.settings()?;
+    pub fn chosen(&self, gates: &Gates) -> Result<Chosen> {
+        let settings = Settings { device_taints: gates.enabled(DEVICE_TAINTS), ..self.settings()? };
         let choice = choose(self.controllers.iter().map(String::as_str))?;
         if let Some(name) = choice.named().find(|name| OF_THE_SERVER.contains(name)) {
             bail!("--controllers: {name} is none of this process: an API server of Holdfast does its work itself");
@@ -339,7 +341,7 @@ mod tests {
 
     fn chosen(options: &[&str]) -> Result<Vec<String>, String> {
         let cli = Cli::try_parse_from(["holdfast"].iter().chain(options)).map_err(|error| error.to_string())?;
-        let chosen = cli.controllers.chosen().map_err(|error| error.to_string())?;
+        let chosen = cli.controllers.chosen(&Gates::default()).map_err(|error| error.to_string())?;
         Ok(chosen.controllers.iter().map(|controller| controller.name().to_owned()).collect())
     }
 
@@ -401,7 +403,7 @@ mod tests {
     fn workers_are_counted_by_controller() {
         let workers = |options: &[&str], name: &str| {
             let cli = Cli::try_parse_from(["holdfast"].iter().chain(options)).expect("options");
-            cli.controllers.chosen().expect("controllers").workers(name)
+            cli.controllers.chosen(&Gates::default()).expect("controllers").workers(name)
         };
         assert_eq!(workers(&[], "deployment-controller"), 5);
         assert_eq!(workers(&["--concurrent-deployment-syncs=9"], "deployment-controller"), 9);

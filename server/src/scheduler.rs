@@ -25,9 +25,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The gate by which pods of a gang lie somewhere together or not at all.
-pub(crate) const GANG_SCHEDULING: &str = "GangScheduling";
-
 /// The key of a ConfigMap that holds a Policy.
 const POLICY_KEY: &str = "policy.cfg";
 const INSECURE_PORT: u16 = 10251;
@@ -186,8 +183,8 @@ fn configure(args: &Args) -> Result<Configuration, Vec<String>> {
     };
     faults.extend(take_algorithm(args, &mut configuration));
     faults.extend(take_options(args, &mut configuration));
-    if args.component.gates.gates().is_ok_and(|gates| gates.enabled(GANG_SCHEDULING)) {
-        configuration.schedule_gangs();
+    if let Ok(gates) = args.component.gates.gates() {
+        configuration.take_gates(|name| gates.enabled(name));
     }
     if faults.is_empty() { Ok(configuration) } else { Err(faults) }
 }

@@ -16,6 +16,7 @@ pub mod kms;
 pub mod large;
 pub mod memory;
 pub mod recorded;
+pub mod scheduling;
 pub mod scripts;
 pub mod server;
 pub mod storage_suite;

@@ -2,6 +2,7 @@
 
 use super::{Common, LogView, Named, Report, shown_time, table};
 use anyhow::{Context, Result, anyhow, bail};
+use holdfast_component::gates::GateArgs;
 use holdfast_core::event::Offset;
 use holdfast_core::history::render::{Colour, Paint, printable};
 use holdfast_engine::AsOf;
@@ -26,11 +27,14 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
+    gates: GateArgs,
+    #[command(flatten)]
     common: Common,
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let configuration = match &args.config {
+    let gates = args.gates.gates().map_err(anyhow::Error::msg)?;
+    let mut configuration = match &args.config {
         None => Configuration::default(),
         Some(file) => {
             let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
@@ -41,6 +45,7 @@ pub fn run(args: &Args) -> Result<()> {
             })?
         }
     };
+    configuration.take_gates(|name| gates.enabled(name));
     args.common.run(|view| look(view, args, &configuration))
 }
 
@@ -63,7 +68,7 @@ fn look(view: &LogView, args: &Args, configuration: &Configuration) -> Result<To
     };
     let (at, bound) =
         decided(view, &view.versions(&place)?, until).with_context(|| format!("{title} at version {until}"))?;
-    let snapshot = state(view, at)?;
+    let snapshot = state(view, at, configuration)?;
     let (namespace, name) = holdfast_core::object::meta::split_key(&place.key);
     let key = Key::new(namespace.unwrap_or_default(), name);
     let pod = snapshot.pod(&key).ok_or_else(|| anyhow!("{title} has finished: it is not scheduled"))?;
@@ -104,8 +109,9 @@ fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset
 }
 
 /// What the scheduler would have seen at a version.
-fn state(view: &LogView, at: Offset) -> Result<Snapshot> {
+fn state(view: &LogView, at: Offset, configuration: &Configuration) -> Result<Snapshot> {
     let mut snapshot = Snapshot::new();
+    snapshot.extended_resources = configuration.extended_resources;
     for wanted in KINDS {
         let is_it = |one: &holdfast_core::kinds::Kind| {
             (&*one.resource, &*one.versions[0].group) == (wanted.plural, wanted.group)

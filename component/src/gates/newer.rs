@@ -19,7 +19,6 @@ pub const SERVED: &[&str] = &[
     "DRAConsumableCapacity",
     "DRADeviceBindingConditions",
     "DRADeviceTaintRules",
-    "DRADeviceTaints",
     "DRAPartitionableDevices",
     "DRAPrioritizedList",
     "DRAResourceClaimDeviceStatus",

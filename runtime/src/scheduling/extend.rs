@@ -1,5 +1,6 @@
 //! Calls extenders over HTTP: a document is posted to the path of a verb, and the answer is a document.
 
+use super::answer;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_scheduler::configuration::extender::{Extender, Tls};
@@ -14,8 +15,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// How many bytes an extender may answer: all nodes of a large cluster, whole.
-const ANSWER_MAX: usize = 256 << 20;
+/// How many bytes an extender may answer beside twice what it was sent: names and reasons, or the nodes themselves.
+const ANSWER_MAX: usize = 16 << 20;
 
 /// The clients of extenders, made when they are first called.
 #[derive(Default)]
@@ -30,15 +31,20 @@ impl Extenders {
             let client = self.client(extender)?;
             let request = Request::builder().method(Method::POST).uri(format!("/{}", verb.trim_start_matches('/')));
             let request = request.header("Content-Type", "application/json");
-            let request = request.body(body.to_string().into_bytes().into()).map_err(|error| error.to_string())?;
+            let question = body.to_string().into_bytes();
+            let most = question.len().saturating_mul(2).saturating_add(ANSWER_MAX);
+            let request = request.body(question.into()).map_err(|error| error.to_string())?;
             let response = client.send(request).await.map_err(|error| format!("Post \"{url}\": {error}"))?;
             if response.status() != http::StatusCode::OK {
                 let code = response.status().as_u16();
                 return Err(format!("failed {verb} with extender at URL {url}, code {code}"));
             }
-            let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await;
+            let body = Limited::new(response.into_body(), most).collect().await;
             let body = body.map_err(|error| error.to_string())?.to_bytes();
-            serde_json::from_slice(&body).map_err(|error| format!("answer of \"{url}\": {error}"))
+            // Others wait on this thread.
+            let read = tokio::task::spawn_blocking(move || answer::read(&body)).await;
+            let read = read.map_err(|error| error.to_string())?;
+            read.map_err(|error| format!("answer of \"{url}\": {error}"))
         };
         let timeout = Duration::try_from_secs_f64(extender.http_timeout_seconds).unwrap_or_default();
         match tokio::time::timeout(timeout, call).await {
@@ -91,4 +97,61 @@ fn authorities(tls: &Tls) -> Result<Option<Vec<Vec<u8>>>, String> {
     };
     let certificates = CertificateDer::pem_slice_iter(&pem).map(|one| one.map(|one| one.to_vec()));
     certificates.collect::<Result<_, _>>().map(Some).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    /// What comes of a question to a server that answers with `first` and then, again and again, with `more`.
+    async fn asked(first: &'static [u8], more: Vec<u8>) -> Result<Value, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(answer(stream, first, more.clone()));
+            }
+        });
+        let url_prefix = format!("http://{address}");
+        let extender = Extender { url_prefix, http_timeout_seconds: 2.0, ..Extender::default() };
+        Extenders::default().call(&extender, "filter", &json!({"Pod": null})).await
+    }
+
+    async fn answer(mut stream: TcpStream, first: &'static [u8], more: Vec<u8>) {
+        let _ = stream.read(&mut [0; 4096]).await;
+        let _ = stream.write_all(first).await;
+        while !more.is_empty() && stream.write_all(&more).await.is_ok() {}
+        // It keeps the connection, and says nothing any more.
+        std::future::pending::<()>().await;
+    }
+
+    fn chunk(text: &str) -> Vec<u8> {
+        format!("{:x}\r\n{text}\r\n", text.len()).into_bytes()
+    }
+
+    #[tokio::test]
+    async fn nothing_that_an_extender_does_is_waited_for_beyond_its_time_or_kept_beyond_bounds() {
+        const ENDLESS: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n[0\r\n";
+        for (what, first, more, why) in [
+            ("it says nothing", &b""[..], Vec::new(), "context deadline exceeded"),
+            ("it begins", ENDLESS, Vec::new(), "context deadline exceeded"),
+            ("it never ends", ENDLESS, chunk(&",0".repeat(1 << 20)), "length limit exceeded"),
+            ("it says nonsense", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n{{{{", Vec::new(), "answer of"),
+            ("it speaks another language", b"SSH-2.0-x\r\n", Vec::new(), "Post \"http://"),
+            (
+                "it sends elsewhere",
+                b"HTTP/1.1 307 x\r\nLocation: /\r\nContent-Length: 0\r\n\r\n",
+                Vec::new(),
+                "code 307",
+            ),
+        ] {
+            let told = asked(first, more).await.expect_err(what);
+            assert!(told.contains(why), "{what}: {told}");
+        }
+        let good = b"HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n{\"nodeNames\":[]}\n";
+        assert_eq!(asked(good, Vec::new()).await, Ok(json!({"nodeNames": []})));
+    }
 }

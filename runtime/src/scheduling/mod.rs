@@ -3,6 +3,7 @@
 //! It lives on the same two traits as controllers: a [`Feed`] and [`Act`], in the API server's own process or over HTTPS
 //! anywhere else.
 
+mod answer;
 mod document;
 pub mod extend;
 pub mod metrics;
@@ -15,14 +16,14 @@ use holdfast_core::object::Body;
 use holdfast_scheduler::object::{KINDS, Kind};
 use holdfast_scheduler::queue::Time;
 use holdfast_scheduler::scheduler::{Answer, Ask, Order};
-use holdfast_scheduler::{Configuration, Scheduler};
+use holdfast_scheduler::{Clock, Configuration, Scheduler};
 use holdfast_world::{Actor, Key, Resource};
 use jiff::Timestamp;
 use metrics::Metrics;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
@@ -62,7 +63,7 @@ pub async fn run(work: Work, feed: impl Feed) {
     let (answer, answers) = unbounded_channel();
     let user = Arc::new(User::new(USER, &["system:authenticated"]));
     let mut runner = Runner {
-        scheduler: Scheduler::new(work.configuration.clone()),
+        scheduler: Scheduler::with_clock(work.configuration.clone(), Clock::new(elapsed)),
         kinds: KINDS.iter().map(|kind| (kind.resource(), Known { kind: kind.kind, keys: HashSet::new() })).collect(),
         news: VecDeque::new(),
         feed,
@@ -273,6 +274,12 @@ impl Hands {
             }
         }
     }
+}
+
+/// Time since the process first asked, which never goes back.
+fn elapsed() -> Duration {
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    BEGAN.elapsed()
 }
 
 fn now() -> Time {

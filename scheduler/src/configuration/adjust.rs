@@ -8,6 +8,10 @@ use crate::plugins::{self, gang_scheduling, inter_pod_affinity};
 use crate::profile::{Enabled, MULTI_POINT, Profile, Set};
 use serde_json::json;
 
+/// The gates that a scheduler obeys.
+const GANG_SCHEDULING: &str = "GangScheduling";
+const EXTENDED_RESOURCES: &str = "DRAExtendedResource";
+
 impl Configuration {
     /// Has the only profile go by another name; where there are several, each has its own.
     pub fn rename(&mut self, scheduler_name: &str) {
@@ -47,9 +51,16 @@ impl Configuration {
         }
     }
 
-    /// Has the pods of a gang lie somewhere together or not at all, in all profiles that do not disable it: what the
-    /// feature gate GangScheduling asks for.
-    pub fn schedule_gangs(&mut self) {
+    /// Obeys feature gates, of which is told whether each is on.
+    pub fn take_gates(&mut self, is_on: impl Fn(&str) -> bool) {
+        if is_on(GANG_SCHEDULING) {
+            self.schedule_gangs();
+        }
+        self.extended_resources = is_on(EXTENDED_RESOURCES);
+    }
+
+    /// Has the pods of a gang lie somewhere together or not at all, in all profiles that do not disable it.
+    fn schedule_gangs(&mut self) {
         let Some(row) = plugins::find(gang_scheduling::NAME) else { return };
         let plugin = (row.build)();
         for profile in &mut self.profiles {

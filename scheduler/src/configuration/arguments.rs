@@ -16,6 +16,7 @@ use crate::plugins::{dynamic_resources, legacy};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a plug-in's arguments come to.
 pub enum Configured {
@@ -71,16 +72,19 @@ fn read(name: &str, args: Option<&Reader<'_>>) -> Configured {
         pod_topology_spread::NAME => plugin(spread(args)),
         volume_binding::NAME => plugin(volume_binding(args)),
         dynamic_resources::NAME => {
-            if args.seconds("filterTimeout").is_some_and(|seconds| seconds < 0.0) {
+            let filter = args.seconds("filterTimeout");
+            if filter.is_some_and(|seconds| seconds < 0.0) {
                 args.fault("filterTimeout", "Invalid value: must not be negative");
             }
             let binding = args.seconds("bindingTimeout");
             if binding.is_some_and(|seconds| seconds < 1.0) {
                 args.fault("bindingTimeout", "Invalid value: must be at least 1 second");
             }
-            let usual = dynamic_resources::DynamicResources::default().binding_timeout_seconds;
-            let binding_timeout_seconds = binding.map_or(usual, |seconds| seconds as i64);
-            plugin(dynamic_resources::DynamicResources { binding_timeout_seconds })
+            let usual = dynamic_resources::DynamicResources::default();
+            let binding_timeout_seconds = binding.map_or(usual.binding_timeout_seconds, |seconds| seconds as i64);
+            let given = filter.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+            let filter_timeout = given.unwrap_or(usual.filter_timeout);
+            plugin(dynamic_resources::DynamicResources { binding_timeout_seconds, filter_timeout })
         }
         default_preemption::NAME => Configured::Preemption(preemption(args)),
         legacy::NODE_LABEL => plugin(node_label(args)),

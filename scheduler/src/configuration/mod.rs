@@ -40,6 +40,8 @@ pub struct Configuration {
     pub policy: Option<PolicySource>,
     pub profiles: Vec<Profile>,
     pub extenders: Vec<Extender>,
+    /// Whether extended resources may be devices: the feature gate DRAExtendedResource.
+    pub extended_resources: bool,
 }
 
 /// Where a Policy is found.
@@ -116,6 +118,7 @@ impl Default for Configuration {
             policy: None,
             profiles: vec![Profile::default()],
             extenders: Vec::new(),
+            extended_resources: false,
         }
     }
 }
@@ -162,6 +165,7 @@ fn read(reader: &Reader<'_>) -> Option<Configuration> {
         metrics_bind_address: version.read_address(reader, "metricsBindAddress"),
         policy: None,
         extenders: extender::read_all(reader),
+        extended_resources: false,
         profiles: Vec::new(),
     };
     if configuration.pod_max_backoff_seconds < configuration.pod_initial_backoff_seconds {

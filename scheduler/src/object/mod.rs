@@ -4,12 +4,15 @@
 //! should have, counts as absent.
 
 pub mod device;
+mod device_claim;
+pub mod extended;
 pub mod labels;
 pub mod node;
 pub mod pod;
 pub mod requests;
 pub mod resources;
 pub mod selector;
+pub mod taint_rule;
 pub mod terms;
 pub mod volume;
 pub mod workload;
@@ -42,6 +45,7 @@ pub enum Kind {
     ResourceClaim,
     ResourceSlice,
     DeviceClass,
+    DeviceTaintRule,
     Workload,
 }
 
@@ -69,7 +73,7 @@ const fn served(
 }
 
 #[rustfmt::skip]
-pub const KINDS: [Served; 19] = [
+pub const KINDS: [Served; 20] = [
     served(Kind::Pod, "", "v1", "pods", "Pod", true),
     served(Kind::Node, "", "v1", "nodes", "Node", false),
     served(Kind::Namespace, "", "v1", "namespaces", "Namespace", false),
@@ -88,6 +92,7 @@ pub const KINDS: [Served; 19] = [
     served(Kind::ResourceClaim, "resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", true),
     served(Kind::ResourceSlice, "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", false),
     served(Kind::DeviceClass, "resource.k8s.io", "v1", "deviceclasses", "DeviceClass", false),
+    served(Kind::DeviceTaintRule, "resource.k8s.io", "v1alpha3", "devicetaintrules", "DeviceTaintRule", false),
     served(Kind::Workload, "scheduling.k8s.io", "v1alpha1", "workloads", "Workload", true),
 ];
 

@@ -1,5 +1,6 @@
 //! Pods: what all pods of one template have in common, and what is a pod's own.
 
+use super::extended::{self, Container};
 use super::labels::Labels;
 use super::requests;
 use super::resources::Resources;
@@ -34,6 +35,8 @@ pub struct Template {
     pub containers: i64,
     pub volumes: Vec<Volume>,
     pub claims: Vec<PodClaim>,
+    /// Containers that ask for extended resources, which may be devices.
+    pub extended: Vec<Container>,
     /// The kind, name and uid of the controller that owns the pod.
     pub controller: Option<(Text, Text, Text)>,
     /// The workload that the pod is a member of, and its group there.
@@ -223,6 +226,7 @@ impl Template {
             containers: i64::try_from(containers().count()).unwrap_or(i64::MAX),
             volumes,
             claims,
+            extended: Container::decode_all(pool, spec),
             controller: items(&pod["metadata"]["ownerReferences"])
                 .find(|owner| owner["controller"] == true)
                 .map(|owner| (pool.field(&owner["kind"]), pool.field(&owner["name"]), pool.field(&owner["uid"]))),
@@ -231,6 +235,11 @@ impl Template {
                 .map(|workload| (workload, pool.field(&spec["workloadRef"]["podGroup"]))),
             own_name: called_after_the_pod.then(|| key.name.clone()),
         }
+    }
+
+    /// The extended resources that it asks for.
+    pub fn extended_resources(&self) -> impl Iterator<Item = &Text> {
+        extended::resources(&self.extended).into_iter()
     }
 
     /// Whether the node selector and the required node affinity allow a node.

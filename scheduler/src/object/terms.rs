@@ -105,6 +105,38 @@ pub struct PodAffinity {
     pub required_anti: Vec<PodTerm>,
     pub preferred: Vec<PodTerm>,
     pub preferred_anti: Vec<PodTerm>,
+    pub reach: Reach,
+}
+
+/// Which namespaces terms may mean pods of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Reach {
+    // Invariant: sorted, each once.
+    namespaces: Vec<Text>,
+    /// Whether a term selects namespaces by their labels, which may be any.
+    by_labels: bool,
+}
+
+impl Reach {
+    fn of<'a>(terms: impl Iterator<Item = &'a PodTerm>) -> Self {
+        let mut reach = Reach::default();
+        for term in terms {
+            reach.by_labels |= !term.namespace_selector.is_nothing();
+            reach.namespaces.extend(term.namespaces.iter().cloned());
+        }
+        reach.namespaces.sort_unstable();
+        reach.namespaces.dedup();
+        reach
+    }
+
+    pub fn includes(&self, namespace: &Text) -> bool {
+        self.by_labels || self.namespaces.binary_search(namespace).is_ok()
+    }
+
+    /// Where to look for those who may mean pods of a namespace: under its name, or, for any namespace, under none.
+    pub fn places(&self) -> Vec<Option<Text>> {
+        if self.by_labels { vec![None] } else { self.namespaces.iter().cloned().map(Some).collect() }
+    }
 }
 
 impl PodAffinity {
@@ -121,7 +153,9 @@ impl PodAffinity {
         };
         let (required, preferred) = terms("podAffinity");
         let (required_anti, preferred_anti) = terms("podAntiAffinity");
-        PodAffinity { required, required_anti, preferred, preferred_anti }
+        let all = [&required, &required_anti, &preferred, &preferred_anti];
+        let reach = Reach::of(all.into_iter().flat_map(|terms: &Vec<PodTerm>| terms.iter()));
+        PodAffinity { required, required_anti, preferred, preferred_anti, reach }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -163,14 +197,16 @@ pub struct Taint {
 }
 
 impl Taint {
+    pub fn decode(pool: &mut Pool, taint: &Value) -> Self {
+        Taint {
+            key: pool.field(&taint["key"]),
+            value: pool.field(&taint["value"]),
+            effect: pool.field(&taint["effect"]),
+        }
+    }
+
     pub fn decode_all(pool: &mut Pool, value: &Value) -> Vec<Self> {
-        items(value)
-            .map(|taint| Taint {
-                key: pool.field(&taint["key"]),
-                value: pool.field(&taint["value"]),
-                effect: pool.field(&taint["effect"]),
-            })
-            .collect()
+        items(value).map(|taint| Taint::decode(pool, taint)).collect()
     }
 
     /// Whether pods that do not tolerate it must stay away.

@@ -64,8 +64,10 @@ impl Planner {
     pub fn plan(&mut self, snapshot: &Snapshot, profile: (usize, &Profile), pod: &Pod) -> Plan {
         let (number, profile) = profile;
         let by_name = pod.template.node_affinity.as_ref().is_some_and(|terms| named_nodes(terms).is_some());
-        // Few nodes are in question, or one is to be tried alone: nothing is worth remembering.
-        if by_name || pod.nominated.is_some() || pod.node_name.is_some() || profile.check_all {
+        // Few nodes are in question, or one is to be tried alone, or the pod is like no other: nothing is worth
+        // remembering.
+        let is_alone = snapshot.extended_claim(&pod.uid).is_some();
+        if by_name || is_alone || pod.nominated.is_some() || pod.node_name.is_some() || profile.check_all {
             return self.plain(snapshot, (number, profile), pod);
         }
         let likeness = Likeness::of(number, pod);
@@ -167,7 +169,6 @@ fn bind(cycle: Cycle<'_>, memory: &Memory, node: NodeId) -> Option<Plan> {
 
 /// Whether anything of what a profile says about pods of a template rests on this object.
 fn rests_on(profile: &Profile, cycle: Cycle<'_>, kind: Kind, key: &Key) -> bool {
-    let template = &cycle.pod.template;
-    let rests = |plugin: &dyn Plugin| plugin.rests_on(template, kind, key);
+    let rests = |plugin: &dyn Plugin| plugin.rests_on(cycle, kind, key);
     profile.points.values().flatten().any(|enabled| rests(&*enabled.plugin))
 }

@@ -87,7 +87,7 @@ impl NoPlace {
     /// alone. `None`: only the plain search can tell.
     pub fn tell(&mut self, cycle: Cycle<'_>, profile: &Profile, filters: &Filters) -> Option<Unschedulable> {
         let is_asked = profile.has(Point::PostFilter, dynamic_resources::NAME);
-        if is_asked && !cycle.pod.template.claims.is_empty() {
+        if is_asked && dynamic_resources::is_concerned(cycle) {
             return None;
         }
         self.learn(cycle, filters)?;

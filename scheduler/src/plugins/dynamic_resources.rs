@@ -1,8 +1,8 @@
 //! DynamicResources: a pod lies where the devices that it claims are.
 
-use super::devices::allocate::Allocator;
-use crate::object::device::{Claim, MAX_CLAIMS, MAX_RESERVATIONS, Readiness};
-use crate::object::pod::Template;
+use super::devices::allocate::Fault;
+use super::devices::special::{self, Variants};
+use crate::object::device::{Allocation, Claim, MAX_CLAIMS, MAX_RESERVATIONS, Readiness};
 use crate::object::{Key, Kind};
 use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter, Scale, Score};
 use crate::snapshot::assume::Promise;
@@ -10,6 +10,7 @@ use crate::snapshot::node_info::NodeInfo;
 use crate::snapshot::{Event, Seen};
 use crate::status::{Diagnosis, Refusal};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub const NAME: &str = "DynamicResources";
 
@@ -17,16 +18,19 @@ pub const NAME: &str = "DynamicResources";
 pub(crate) const NO_NEW_CLAIMS: &str = "no new claims to deallocate";
 
 const ELSEWHERE: &str = "resourceclaim not available on the node";
+const NOT_ENOUGH: &str = "cannot allocate all claims";
 
 #[derive(Debug)]
 pub struct DynamicResources {
     /// How long a pod waits for its devices to be ready, in seconds.
     pub binding_timeout_seconds: i64,
+    /// How long it may take to find devices on one node; nought: as long as it takes.
+    pub filter_timeout: Duration,
 }
 
 impl Default for DynamicResources {
     fn default() -> Self {
-        DynamicResources { binding_timeout_seconds: 600 }
+        DynamicResources { binding_timeout_seconds: 600, filter_timeout: Duration::from_secs(10) }
     }
 }
 
@@ -44,7 +48,7 @@ impl Plugin for DynamicResources {
     }
 
     fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
-        match Devices::new(cycle) {
+        match Devices::new(cycle, self.filter_timeout) {
             Err(refusal) => PreFilter::Refuse(refusal),
             Ok(None) => PreFilter::Skip,
             Ok(Some(devices)) => PreFilter::judge(devices),
@@ -52,16 +56,20 @@ impl Plugin for DynamicResources {
     }
 
     fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
-        let devices = Devices::new(cycle).ok().flatten();
+        let devices = Devices::new(cycle, self.filter_timeout).ok().flatten();
         let prioritized = |devices: &Devices| {
             devices.unallocated.iter().any(|claim| claim.requests.iter().any(|request| request.prioritized))
         };
         Some(Box::new(Liking(devices.filter(prioritized))))
     }
 
-    fn rests_on(&self, template: &Template, kind: Kind, _: &Key) -> bool {
-        let kinds = [Kind::ResourceClaim, Kind::ResourceSlice, Kind::DeviceClass];
-        !template.claims.is_empty() && kinds.contains(&kind)
+    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
+        match kind {
+            Kind::ResourceClaim | Kind::ResourceSlice | Kind::DeviceTaintRule => is_concerned(cycle),
+            // It may have been the class by which the pod was concerned.
+            Kind::DeviceClass => !cycle.pod.template.claims.is_empty() || !cycle.pod.template.extended.is_empty(),
+            _ => false,
+        }
     }
 
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
@@ -73,13 +81,27 @@ impl Plugin for DynamicResources {
                 let allocated = |claim: &Option<Arc<Claim>>| claim.as_ref().is_some_and(|one| one.allocation.is_some());
                 let freed = allocated(before) && !allocated(after);
                 let own = || own_claims(cycle).any(|own| own == Some(event.key.clone()));
-                freed || (after.is_some() && own())
+                let was_made = |claim: &Arc<Claim>| claim.is_extended && claim.owner.as_ref() == Some(&cycle.pod.uid);
+                freed || (after.is_some() && own()) || (after.is_none() && before.as_ref().is_some_and(was_made))
             }
             Seen::Pod(_, Some(after)) => after.uid == cycle.pod.uid && claims(Cycle { pod: after, ..cycle }).is_ok(),
-            Seen::Other { after: true, .. } => matches!(event.kind, Kind::DeviceClass | Kind::ResourceSlice),
+            Seen::Other { after: true, .. } if matches!(event.kind, Kind::DeviceClass | Kind::ResourceSlice) => true,
+            // A rule that is not any more what it was may have kept devices away.
+            Seen::Other { before: true, .. } => event.kind == Kind::DeviceTaintRule,
             _ => false,
         })
     }
+}
+
+/// Whether a pod claims devices, or asks for extended resources that devices stand for.
+pub fn is_concerned(cycle: Cycle<'_>) -> bool {
+    let template = &cycle.pod.template;
+    !template.claims.is_empty() || template.extended_resources().any(|one| cycle.snapshot.class_for(one).is_some())
+}
+
+/// All claims that a pod uses: those that it names, and the one that was made for its extended resources.
+pub fn used_claims<'a>(cycle: Cycle<'a>) -> impl Iterator<Item = Key> + 'a {
+    own_claims(cycle).flatten().chain(cycle.snapshot.extended_claim(&cycle.pod.uid).cloned())
 }
 
 /// The claims that a pod names; `None` for one that is not made yet.
@@ -115,12 +137,15 @@ fn claims(cycle: Cycle<'_>) -> Result<Vec<Arc<Claim>>, String> {
 struct Devices {
     allocated: Vec<Arc<Claim>>,
     unallocated: Vec<Arc<Claim>>,
-    allocator: Arc<Allocator>,
+    /// How devices are found, by what a node has of extended resources.
+    variants: Arc<Variants>,
+    /// Whether a claim was made for the pod's extended resources in an earlier attempt.
+    is_stale: bool,
 }
 
 impl Devices {
-    fn new(cycle: Cycle<'_>) -> Result<Option<Self>, Refusal> {
-        if cycle.pod.template.claims.is_empty() {
+    fn new(cycle: Cycle<'_>, timeout: Duration) -> Result<Option<Self>, Refusal> {
+        if !is_concerned(cycle) {
             return Ok(None);
         }
         let hard = |reason: String| Refusal::hard(NAME, reason);
@@ -142,8 +167,21 @@ impl Devices {
             }
             if claim.allocation.is_some() { &mut allocated } else { &mut unallocated }.push(claim);
         }
-        let allocator = Allocator::new(cycle.snapshot, unallocated.clone()).map_err(hard)?;
-        Ok(Some(Devices { allocated, unallocated, allocator: Arc::new(allocator) }))
+        let variants = Variants::new(cycle, unallocated.clone(), timeout).map_err(hard)?.into();
+        let is_stale = cycle.snapshot.extended_claim(&cycle.pod.uid).is_some();
+        Ok(Some(Devices { allocated, unallocated, variants, is_stale }))
+    }
+
+    /// What the claims get on a node that have no devices yet; one for extended resources comes last.
+    fn find(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(Arc<special::Variant>, Vec<Allocation>), Refusal> {
+        let error = |error: String| Refusal::error(NAME, error);
+        let variant = self.variants.of(cycle, node).map_err(error)?;
+        match variant.allocator.allocate(&node.node) {
+            Ok(Some(found)) => Ok((variant, found)),
+            Ok(None) => Err(Refusal::hard(NAME, NOT_ENOUGH)),
+            Err(Fault::Late) => Err(Refusal::hard(NAME, "timed out trying to allocate devices")),
+            Err(Fault::Error(why)) => Err(error(why)),
+        }
     }
 
     fn is_there(claim: &Claim, node: &NodeInfo) -> bool {
@@ -157,21 +195,22 @@ impl Devices {
 }
 
 impl Filter for Devices {
-    fn check(&self, _: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+        if self.is_stale {
+            return Err(Refusal::hard(NAME, "cannot schedule extended resource claim"));
+        }
         if !self.allocated.iter().all(|claim| Devices::is_there(claim, node)) {
             return Err(Refusal::hard(NAME, ELSEWHERE));
         }
-        match self.allocator.allocate(&node.node) {
-            Ok(Some(_)) => Ok(()),
-            Ok(None) => Err(Refusal::hard(NAME, "cannot allocate all claims")),
-            Err(error) => Err(Refusal::error(NAME, error)),
-        }
+        self.find(cycle, node).map(|_| ())
     }
 
-    fn reserve(&self, _: Cycle<'_>, node: &NodeInfo, promise: &mut Promise) -> Result<(), Refusal> {
-        let found = self.allocator.allocate(&node.node).map_err(|error| Refusal::error(NAME, error))?;
-        let found = found.ok_or_else(|| Refusal::hard(NAME, "cannot allocate all claims"))?;
-        promise.devices.extend(self.unallocated.iter().map(|claim| claim.key.clone()).zip(found));
+    fn reserve(&self, cycle: Cycle<'_>, node: &NodeInfo, promise: &mut Promise) -> Result<(), Refusal> {
+        let (variant, found) = self.find(cycle, node)?;
+        let made = variant.special.as_ref().map(|special| special.made(cycle));
+        let claims = self.unallocated.iter().map(|claim| &claim.key).chain(made.as_ref().map(|made| &made.claim.key));
+        promise.devices.extend(claims.cloned().zip(found));
+        promise.made = made.map(Arc::new);
         Ok(())
     }
 
@@ -184,10 +223,9 @@ impl Filter for Devices {
 struct Liking(Option<Devices>);
 
 impl Score for Liking {
-    fn score(&self, _: Cycle<'_>, node: &NodeInfo) -> i64 {
+    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
         let liking = |devices: &Devices| {
-            let found = devices.allocator.allocate(&node.node).ok().flatten();
-            found.map_or(0, |found| devices.allocator.liking(&found))
+            devices.find(cycle, node).map_or(0, |(variant, found)| variant.allocator.liking(&found))
         };
         self.0.as_ref().map_or(0, liking)
     }

@@ -47,7 +47,7 @@ impl Plugin for InterPodAffinity {
         Some(Box::new(Preferences::new(self, cycle)))
     }
 
-    fn rests_on(&self, _: &Template, kind: Kind, _: &Key) -> bool {
+    fn rests_on(&self, _: Cycle<'_>, kind: Kind, _: &Key) -> bool {
         kind == Kind::Namespace
     }
 
@@ -60,16 +60,23 @@ impl Plugin for InterPodAffinity {
             Seen::Pod(before, after) => {
                 let lying = |pod: &&Arc<Pod>| pod.node_name.is_some();
                 let (before, after) = (before.as_ref().filter(lying), after.as_ref().filter(lying));
-                let terms = Terms::new(cycle);
-                let near = |pod: &Arc<Pod>| terms.all_required_match(pod);
-                let far = |pod: &Arc<Pod>| terms.anti.iter().any(|term| term.matches(pod));
+                // Terms are asked where they stand: whoever waits with thousands of them pays for the pods that they
+                // may mean, and nobody for others.
+                let within = |pod: &Pod| own.reach.includes(&pod.key.namespace);
+                let meant = |term: &PodTerm, pod: &Pod| means(cycle.snapshot, term, pod);
+                let near = |pod: &Arc<Pod>| {
+                    within(pod) && !own.required.is_empty() && own.required.iter().all(|term| meant(term, pod))
+                };
+                let far = |pod: &Arc<Pod>| within(pod) && own.required_anti.iter().any(|term| meant(term, pod));
                 let repels = |pod: &Arc<Pod>| {
-                    let anti = &pod.template.pod_affinity.required_anti;
-                    anti.iter().any(|term| terms.are_meant_by(term))
+                    let theirs = &pod.template.pod_affinity;
+                    theirs.reach.includes(cycle.pod.namespace())
+                        && theirs.required_anti.iter().any(|term| meant(term, cycle.pod))
                 };
                 let arrives = after.is_some_and(near) && !before.is_some_and(near);
                 // When nobody is left whom it would lie with, a pod that its own terms mean may be the first of them.
-                let is_first = before.is_some_and(near) && after.is_none() && terms.all_required_match(cycle.pod);
+                let is_first = || own.required.iter().all(|term| meant(term, cycle.pod));
+                let is_first = before.is_some_and(near) && after.is_none() && is_first();
                 let leaves =
                     before.is_some_and(|pod| far(pod) || (after.is_none() && repels(pod))) && !after.is_some_and(far);
                 arrives || leaves || is_first
@@ -122,6 +129,17 @@ impl Term {
     fn matches(&self, pod: &Pod) -> bool {
         (self.everywhere || self.namespaces.contains(pod.namespace())) && self.selector.matches(&pod.template.labels)
     }
+}
+
+/// Whether a term is about a pod.
+fn means(snapshot: &Snapshot, term: &PodTerm, pod: &Pod) -> bool {
+    let selector = &term.namespace_selector;
+    // Namespaces are selected as [`Term`] selects them.
+    let selected = || {
+        selector.matches(&Labels::default())
+            || (!selector.is_nothing() && selector.matches(&snapshot.namespace_labels(pod.namespace())))
+    };
+    (term.namespaces.contains(pod.namespace()) || selected()) && term.selector.matches(&pod.template.labels)
 }
 
 /// What the pod that is to be placed says of others, and what others need to know of it.
@@ -262,20 +280,19 @@ impl Rules {
             near.number(cycle.snapshot, &term.key);
         }
         let mut rules = Rules { terms, near, far: Counters::default(), repelling: Counters::default() };
-        let mut count = |node: &NodeInfo| node.pods.iter().for_each(|pod| rules.count(cycle.snapshot, pod, node.id, 1));
-        if own {
-            cycle.snapshot.nodes().for_each(&mut count);
-        } else {
-            cycle.snapshot.nodes_with_affinity().for_each(&mut count);
-        }
+        for_each_pod(cycle, own, |pod, node| rules.count(cycle.snapshot, pod, node, 1));
         rules
     }
 
     fn count(&mut self, snapshot: &Snapshot, pod: &Pod, node: NodeId, by: i64) {
-        for term in &pod.template.pod_affinity.required_anti {
-            if self.terms.are_meant_by(term) {
+        let theirs = &pod.template.pod_affinity;
+        if theirs.reach.includes(&self.terms.template.namespace) {
+            for term in theirs.required_anti.iter().filter(|term| self.terms.are_meant_by(term)) {
                 self.repelling.count(snapshot, &term.topology_key, node, by);
             }
+        }
+        if !self.terms.template.pod_affinity.reach.includes(&pod.key.namespace) {
+            return;
         }
         let terms = self.terms.clone();
         if terms.all_required_match(pod) {
@@ -295,6 +312,14 @@ impl Rules {
         counters.iter().all(|one| one.places.of(node).is_some())
             && (counters.iter().all(|one| one.at(node) > 0)
                 || (self.near.is_empty() && self.terms.all_required_match(cycle.pod)))
+    }
+}
+
+/// Shows the pods on nodes: all of them, or those that may say something about the pod.
+fn for_each_pod(cycle: Cycle<'_>, all: bool, mut show: impl FnMut(&Pod, NodeId)) {
+    match all {
+        true => cycle.snapshot.nodes().for_each(|node| node.pods.iter().for_each(|pod| show(pod, node.id))),
+        false => cycle.snapshot.pods_with_affinity(cycle.pod.namespace()).for_each(|(node, pod)| show(pod, node)),
     }
 }
 
@@ -391,23 +416,18 @@ impl Preferences {
             counted: false,
         };
         let all = !preferences.preferred.is_empty();
-        let mut count =
-            |node: &NodeInfo| node.pods.iter().for_each(|pod| preferences.count(cycle.snapshot, pod, node.id, 1));
-        if all {
-            cycle.snapshot.nodes().for_each(&mut count);
-        } else {
-            cycle.snapshot.nodes_with_affinity().for_each(&mut count);
-        }
+        for_each_pod(cycle, all, |pod, node| preferences.count(cycle.snapshot, pod, node, 1));
         preferences
     }
 
     fn count(&mut self, snapshot: &Snapshot, pod: &Pod, node: NodeId, by: i64) {
-        for term in self.preferred.iter().filter(|term| term.matches(pod)) {
+        let own = &self.terms.template.pod_affinity.reach;
+        for term in self.preferred.iter().filter(|term| own.includes(&pod.key.namespace) && term.matches(pod)) {
             self.weights.count(snapshot, &term.key, node, by * term.weight);
             self.counted = true;
         }
         let theirs = &pod.template.pod_affinity;
-        if theirs.is_empty() {
+        if !theirs.reach.includes(&self.terms.template.namespace) {
             return;
         }
         let required = theirs.required.iter().filter(|_| self.hard_weight > 0).map(|term| (term, self.hard_weight));

@@ -3,7 +3,6 @@
 use super::allocation::{Strategy, Weighted};
 use super::default_selector::{self, default_selector};
 use crate::object::labels::Labels;
-use crate::object::pod::Template;
 use crate::object::selector::Selector;
 use crate::object::{Key, Kind, Text};
 use crate::plugin::{Alike, Check, Cycle, Filter, MAX_SCORE, Plugin, PreFilter, Score};
@@ -30,8 +29,8 @@ impl Plugin for SelectorSpread {
         template.spread.is_empty().then(|| Box::new(Together(selector)) as Box<dyn Score>)
     }
 
-    fn rests_on(&self, template: &Template, kind: Kind, key: &Key) -> bool {
-        template.spread.is_empty() && default_selector::rests_on(template, kind, key)
+    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, key: &Key) -> bool {
+        cycle.pod.template.spread.is_empty() && default_selector::rests_on(&cycle.pod.template, kind, key)
     }
 }
 

@@ -1,9 +1,9 @@
 //! NodeResourcesFit: a node must have what a pod asks for; how much of it would be allocated makes it better or worse.
 
 use super::allocation::{Strategy, Weighted, usual_resources};
-use crate::object::Text;
 use crate::object::pod::{Pod, Template};
 use crate::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources, is_extended};
+use crate::object::{Key, Kind, Text};
 use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter, Score};
 use crate::snapshot::node_info::NodeInfo;
 use crate::snapshot::{Event, Seen};
@@ -57,6 +57,10 @@ impl Plugin for NodeResourcesFit {
         Some(Box::new(Allocated { strategy: self.strategy.clone(), resources: self.resources.clone() }))
     }
 
+    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
+        kind == Kind::DeviceClass && !cycle.pod.template.extended.is_empty()
+    }
+
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
         let template = &cycle.pod.template;
         Hint::queue_if(match &event.seen {
@@ -66,8 +70,12 @@ impl Plugin for NodeResourcesFit {
                 after.node_name.is_some() && before.node_name.is_some() && asks_less(before, after, Some(template))
             }
             Seen::Node(before, Some(after)) => {
-                let fits = self.lacking(template, &after.allocatable, &Resources::default(), 0).0.is_empty();
+                let fits = lacking(&self.ignored, cycle, &after.allocatable, &Resources::default(), 0).0.is_empty();
                 fits && before.as_ref().is_none_or(|before| grew(template, &before.allocatable, &after.allocatable))
+            }
+            Seen::Other { after: true, .. } if event.kind == Kind::DeviceClass => {
+                let mut resources = template.extended_resources();
+                resources.any(|one| cycle.snapshot.class_for(one).as_ref() == Some(&event.key.name))
             }
             _ => false,
         })
@@ -89,16 +97,10 @@ fn names(resources: &Resources) -> impl Iterator<Item = &str> {
     [CPU, MEMORY, EPHEMERAL_STORAGE].into_iter().chain(resources.scalars.iter().map(|(name, _)| &**name))
 }
 
-impl NodeResourcesFit {
-    fn lacking(&self, template: &Template, there: &Resources, held: &Resources, pods: usize) -> (Vec<Reason>, bool) {
-        lacking(&self.ignored, template, there, held, pods)
-    }
-}
-
 /// What a node lacks, and whether it would even if it were empty.
 fn lacking(
     ignored: &Ignored,
-    template: &Template,
+    cycle: Cycle<'_>,
     there: &Resources,
     held: &Resources,
     pods: usize,
@@ -107,7 +109,7 @@ fn lacking(
     if i64::try_from(pods).is_ok_and(|pods| pods + 1 > there.pods) {
         reasons.push("Too many pods".into());
     }
-    let asked = &template.asked;
+    let asked = &cycle.pod.template.asked;
     if asked.is_zero() {
         return (reasons, never);
     }
@@ -123,7 +125,9 @@ fn lacking(
         "Insufficient ephemeral-storage".into()
     });
     for (name, amount) in &asked.scalars {
-        if !ignored.includes(name) {
+        // What a node has not and devices stand for is DynamicResources' to find.
+        let is_devices = || there.get(name) == 0 && cycle.snapshot.class_for(name).is_some();
+        if !ignored.includes(name) && !is_devices() {
             look(name, *amount, there.get(name), held.get(name), |name| format!("Insufficient {name}").into());
         }
     }
@@ -135,7 +139,7 @@ struct Fits(Arc<Ignored>);
 impl Filter for Fits {
     fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
         let there = &node.node.allocatable;
-        let (reasons, never) = lacking(&self.0, &cycle.pod.template, there, &node.held, node.pods.len());
+        let (reasons, never) = lacking(&self.0, cycle, there, &node.held, node.pods.len());
         if reasons.is_empty() {
             return Ok(());
         }

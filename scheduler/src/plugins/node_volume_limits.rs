@@ -1,6 +1,6 @@
 //! NodeVolumeLimits: a CSI driver attaches so many volumes to a node and no more.
 
-use crate::object::pod::{Disk, DiskSource, Pod, Template, Volume};
+use crate::object::pod::{Disk, DiskSource, Pod, Volume};
 use crate::object::volume::CsiNode;
 use crate::object::{Key, Kind, Text};
 use crate::plugin::{Check, Cycle, Hint, Plugin, PreFilter};
@@ -42,7 +42,7 @@ impl Plugin for NodeVolumeLimits {
         PreFilter::judge(Check(check))
     }
 
-    fn rests_on(&self, template: &Template, kind: Kind, _: &Key) -> bool {
+    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
         let kinds = [
             Kind::CsiNode,
             Kind::PersistentVolume,
@@ -50,7 +50,7 @@ impl Plugin for NodeVolumeLimits {
             Kind::StorageClass,
             Kind::VolumeAttachment,
         ];
-        !template.volumes.is_empty() && kinds.contains(&kind)
+        !cycle.pod.template.volumes.is_empty() && kinds.contains(&kind)
     }
 
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {

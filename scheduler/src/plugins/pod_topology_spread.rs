@@ -61,8 +61,8 @@ impl Plugin for PodTopologySpread {
         (!constraints.is_empty()).then(|| Box::new(Evenness::new(cycle, constraints, all_keys)) as Box<dyn Score>)
     }
 
-    fn rests_on(&self, template: &Template, kind: Kind, key: &Key) -> bool {
-        template.spread.is_empty() && default_selector::rests_on(template, kind, key)
+    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, key: &Key) -> bool {
+        cycle.pod.template.spread.is_empty() && default_selector::rests_on(&cycle.pod.template, kind, key)
     }
 
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {

@@ -1,6 +1,5 @@
 //! VolumeBinding: a pod lies where its volumes are, or where volumes can be found or made for it.
 
-use crate::object::pod::Template;
 use crate::object::volume::{Claim, Volume};
 use crate::object::{Key, Kind, Text};
 use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter};
@@ -43,7 +42,7 @@ impl Plugin for VolumeBinding {
         Some(self.bind_timeout_seconds)
     }
 
-    fn rests_on(&self, template: &Template, kind: Kind, _: &Key) -> bool {
+    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
         let kinds = [
             Kind::PersistentVolume,
             Kind::PersistentVolumeClaim,
@@ -52,7 +51,7 @@ impl Plugin for VolumeBinding {
             Kind::CsiNode,
             Kind::CsiStorageCapacity,
         ];
-        !template.volumes.is_empty() && kinds.contains(&kind)
+        !cycle.pod.template.volumes.is_empty() && kinds.contains(&kind)
     }
 
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {

@@ -1,6 +1,6 @@
 //! VolumeRestrictions: disks that only one pod of a node, and claims that only one pod at all, may use.
 
-use crate::object::pod::{Disk, DiskSource, Pod, Template, Volume};
+use crate::object::pod::{Disk, DiskSource, Pod, Volume};
 use crate::object::{Key, Kind};
 use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter};
 use crate::snapshot::node_info::{NodeId, NodeInfo};
@@ -37,8 +37,8 @@ impl Plugin for VolumeRestrictions {
         PreFilter::judge(Conflicts { restricted, exclusive, users })
     }
 
-    fn rests_on(&self, template: &Template, kind: Kind, _: &Key) -> bool {
-        kind == Kind::PersistentVolumeClaim && !template.volumes.is_empty()
+    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
+        kind == Kind::PersistentVolumeClaim && !cycle.pod.template.volumes.is_empty()
     }
 
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {

@@ -1,7 +1,7 @@
 //! VolumeZone: volumes that say by label which zone or region they are in.
 
 use super::volume_binding;
-use crate::object::pod::{Pod, Template};
+use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
 use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter};
 use crate::snapshot::node_info::NodeInfo;
@@ -35,9 +35,9 @@ impl Plugin for VolumeZone {
         }
     }
 
-    fn rests_on(&self, template: &Template, kind: Kind, _: &Key) -> bool {
+    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
         let kinds = [Kind::PersistentVolume, Kind::PersistentVolumeClaim, Kind::StorageClass];
-        !template.volumes.is_empty() && kinds.contains(&kind)
+        !cycle.pod.template.volumes.is_empty() && kinds.contains(&kind)
     }
 
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {

@@ -401,17 +401,31 @@ impl Queue {
         }
     }
 
+    /// A pod that was taken a while ago is tried now, on what there is now. `false`: it is not to be tried any more.
+    pub fn begins(&mut self, key: &Key) -> bool {
+        let next_event = self.next_event;
+        let is_taken = self.entries.get(key).is_some_and(|entry| entry.place == Place::InFlight);
+        if is_taken {
+            self.hears_from(key, next_event);
+        }
+        is_taken
+    }
+
+    fn hears_from(&mut self, key: &Key, event: u64) {
+        self.take_out(key);
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        entry.missed_from = event;
+        let since = entry.since;
+        self.put(key, Place::InFlight, since);
+    }
+
     /// A pod that was taken takes long to be bound: what happens meanwhile is not kept for it. Should it come back, it is
     /// tried again without waiting for an event.
     pub fn takes_long(&mut self, key: &Key) {
         if self.entries.get(key).is_none_or(|entry| entry.place != Place::InFlight) {
             return;
         }
-        self.take_out(key);
-        let Some(entry) = self.entries.get_mut(key) else { return };
-        entry.missed_from = u64::MAX;
-        let since = entry.since;
-        self.put(key, Place::InFlight, since);
+        self.hears_from(key, u64::MAX);
         self.forget_missed();
     }
 

@@ -2,10 +2,11 @@
 //!
 //! A consultation goes through stages, with one or more questions open in each: filters one after the other on the nodes
 //! that are left, scores all at once, and, where no node is left, preemption one after the other. Each stage ends in a
-//! plan that knows what was said. Meanwhile no other pod is tried.
+//! plan that knows what was said. Meanwhile others that are to be asked about stand in line, and all other pods go on:
+//! an extender that is late keeps nobody waiting but those for whom it is asked.
 
 use super::order::{Answer, Ask, Purpose};
-use super::{Scheduler, Trying};
+use super::{InLine, Scheduler, Trying};
 use crate::configuration::extender::Extender;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
@@ -14,6 +15,7 @@ use crate::plugins::default_preemption::Candidate;
 use crate::queue::Time;
 use crate::status::{Code, Refusal};
 use serde_json::{Value, json};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -87,6 +89,16 @@ impl Scheduler {
         self.consultation =
             Some(Consultation { trying, outside: Outside::default(), next, open: BTreeMap::new(), stage });
         self.consult_on(now);
+    }
+
+    /// Has a pod wait until the one before it was asked about.
+    pub(super) fn stand_in_line(&mut self, trying: Trying) {
+        self.next_order += 1;
+        let rank = (Reverse(trying.pod.priority), self.next_order);
+        // What happens meanwhile is not kept for it: it is tried on what there is then.
+        self.queue.takes_long(&trying.pod.key);
+        let Trying { pod, attempt, .. } = trying;
+        self.line.insert(rank, InLine { key: pod.key.clone(), uid: pod.uid.clone(), attempt });
     }
 
     fn plan_with(&self, trying: &Trying, outside: &Outside) -> Plan {

@@ -18,6 +18,7 @@ mod status;
 mod tests;
 mod way;
 
+use crate::clock::Clock;
 use crate::configuration::Configuration;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
@@ -34,7 +35,8 @@ use order::Purpose;
 pub use order::{Answer, Ask, Order};
 use serde_json::Value;
 use status::Writing;
-use std::collections::{BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use way::Way;
 
@@ -54,6 +56,9 @@ pub struct Scheduler {
     /// Pods that go for others, by UID, until they say so themselves.
     leaving: HashMap<Text, Leaving>,
     consultation: Option<Consultation>,
+    /// Pods that wait for their own, by rank: one is asked about after the other, since where it goes decides about the
+    /// next.
+    line: BTreeMap<(Reverse<i64>, u64), InLine>,
     /// The objects themselves, where extenders want to see them.
     documents: HashMap<(Kind, Key), Arc<Value>>,
     events: Events,
@@ -82,6 +87,13 @@ pub enum Observed {
     Waited { result: &'static str, began: Time, ended: Time },
 }
 
+/// A pod that waits to be asked about.
+struct InLine {
+    key: Key,
+    uid: Text,
+    attempt: Attempt,
+}
+
 /// A pod that is being tried.
 #[derive(Debug, Clone)]
 struct Trying {
@@ -93,10 +105,18 @@ struct Trying {
 
 impl Scheduler {
     pub fn new(configuration: Arc<Configuration>) -> Scheduler {
+        Scheduler::with_clock(configuration, Clock::default())
+    }
+
+    /// The same for a scheduler at work: searches end in time by this clock.
+    pub fn with_clock(configuration: Arc<Configuration>, clock: Clock) -> Scheduler {
+        let mut snapshot = Snapshot::new();
+        snapshot.extended_resources = configuration.extended_resources;
+        snapshot.clock = clock;
         Scheduler {
             queue: Queue::new(&configuration),
             configuration,
-            snapshot: Snapshot::new(),
+            snapshot,
             planner: Planner::new(),
             ways: HashMap::new(),
             awaited: HashMap::new(),
@@ -105,6 +125,7 @@ impl Scheduler {
             evictions: HashMap::new(),
             leaving: HashMap::new(),
             consultation: None,
+            line: BTreeMap::new(),
             documents: HashMap::new(),
             events: Events::default(),
             next_order: 0,
@@ -137,9 +158,14 @@ impl Scheduler {
     pub fn turn(&mut self, now: Time) -> bool {
         self.queue.tick(now);
         self.overdue(now);
-        if self.consultation.is_some() {
-            // One pod after the other: where this one goes decides about the next.
-            return false;
+        if self.consultation.is_none()
+            && let Some((_, InLine { key, uid, attempt })) = self.line.pop_first()
+        {
+            let is_same = self.snapshot.pod(&key).is_some_and(|pod| pod.uid == uid);
+            if is_same && self.queue.begins(&key) {
+                self.attempt(&key, attempt, now);
+            }
+            return true;
         }
         let Some((key, attempt)) = self.queue.pop(now) else { return false };
         self.attempt(&key, attempt, now);
@@ -220,7 +246,10 @@ impl Scheduler {
         }
         let trying = Trying { pod, profile, attempt, began: now };
         if self.wants_consultation(&trying.pod) {
-            return self.consult(trying, now);
+            return match self.consultation {
+                None => self.consult(trying, now),
+                Some(_) => self.stand_in_line(trying),
+            };
         }
         let configuration = self.configuration.clone();
         let plan = self.planner.plan(&self.snapshot, (profile, &configuration.profiles[profile]), &trying.pod);

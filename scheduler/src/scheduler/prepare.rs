@@ -1,13 +1,15 @@
 //! What is written down before a pod is bound: which volumes are for which claims, which devices, and who uses them.
 
 use super::Scheduler;
-use super::order::{DEVICE_CLAIMS, Purpose, VOLUME_CLAIMS, VOLUMES};
+use super::order::{DEVICE_CLAIMS, Purpose, VOLUME_CLAIMS, VOLUMES, patch_status};
 use super::way::Way;
 use crate::object::device::{Allocation, Claim, FINALIZER, Readiness};
+use crate::object::extended::{ANNOTATION, Made};
 use crate::object::pod::Pod;
 use crate::object::volume::{BOUND_BY_CONTROLLER, SELECTED_NODE};
 use crate::object::{Key, Text};
 use crate::plugin::Cycle;
+use crate::plugins::devices::special::base_of;
 use crate::plugins::{dynamic_resources, volume_binding};
 use crate::queue::Time;
 use crate::snapshot::Snapshot;
@@ -25,26 +27,50 @@ pub(super) enum Progress {
     DevicesFailed(String),
 }
 
+/// A step on the way to a binding.
+pub(super) enum Step {
+    /// What can be written at the same time.
+    Write(Vec<Action>),
+    /// What claims get is written into them, when they are there.
+    Reserve,
+    /// Claims that have devices now are not to go before they are given back. Protected before they have some, they
+    /// would be let go of at once by whoever lets go of those that have none.
+    Protect,
+}
+
 impl Scheduler {
     /// What is to be written before the pod can be bound to the node, in the order in which it is written.
-    pub(super) fn preparations(&self, pod: &Pod, node: &Text, promise: &Promise, now: Time) -> VecDeque<Vec<Action>> {
+    pub(super) fn preparations(&self, pod: &Pod, node: &Text, promise: &Promise, now: Time) -> VecDeque<Step> {
         let snapshot = &self.snapshot;
         let volumes = promise.volumes.iter();
         let volumes = volumes.filter_map(|(claim, volume)| choose_volume(snapshot, claim, volume.as_ref(), node));
-        let mut steps: VecDeque<Vec<Action>> = VecDeque::new();
-        steps.push_back(volumes.collect());
-        if !pod.template.claims.is_empty() {
-            steps.push_back(promise.devices.iter().filter_map(|(claim, _)| protect(snapshot, claim)).collect());
-            steps.push_back(self.reservations(pod, promise, now));
+        let writes: Vec<Action> = volumes.chain(promise.made.as_ref().map(|made| make(pod, made))).collect();
+        let mut steps = VecDeque::new();
+        steps.extend((!writes.is_empty()).then_some(Step::Write(writes)));
+        if promise.made.is_some() || !self.reservations(pod, promise, now).is_empty() {
+            steps.push_back(Step::Reserve);
         }
-        steps.retain(|step| !step.is_empty());
+        if !promise.devices.is_empty() {
+            steps.push_back(Step::Protect);
+        }
         steps
     }
 
-    /// Notes in each claim of the pod who uses it, and which devices it got.
-    fn reservations(&self, pod: &Pod, promise: &Promise, now: Time) -> Vec<Action> {
+    pub(super) fn protections(&self, promise: &Promise) -> Vec<Action> {
+        promise.devices.iter().filter_map(|(claim, _)| protect(&self.snapshot, claim)).collect()
+    }
+
+    /// Whether the claim that is made for the pod is there.
+    pub(super) fn is_made(&self, promise: &Promise) -> bool {
+        let claim = promise.made.as_ref().map(|made| self.snapshot.device_claims.get(&made.claim.key));
+        claim.is_none_or(|claim| claim.is_some_and(|claim| !claim.uid.is_empty()))
+    }
+
+    /// Notes in each claim of the pod who uses it, and which devices it got; and in the pod, what its containers have of
+    /// a claim that was made for it.
+    pub(super) fn reservations(&self, pod: &Pod, promise: &Promise, now: Time) -> Vec<Action> {
         let cycle = Cycle { snapshot: &self.snapshot, pod };
-        let claims = dynamic_resources::own_claims(cycle).flatten();
+        let claims = dynamic_resources::used_claims(cycle);
         let claims = claims.filter_map(|key| Some((self.snapshot.device_claims.get(&key)?, key)));
         let reserve = |(claim, key): (&Arc<Claim>, Key)| {
             let allocation = promise.devices.iter().find(|(one, _)| *one == key).map(|(_, allocation)| allocation);
@@ -59,7 +85,12 @@ impl Scheduler {
             let patch = json!({"metadata": {"uid": &*claim.uid}, "status": status});
             Some(Action::new(&DEVICE_CLAIMS, key, Verb::StrategicPatch(patch)).subresource("status"))
         };
-        claims.filter_map(reserve).collect()
+        let told = promise.made.as_ref().map(|made| {
+            let mappings: Vec<Value> = made.mappings.iter().map(|mapping| mapping.encode()).collect();
+            let told = json!({"resourceClaimName": &*made.claim.key.name, "requestMappings": mappings});
+            patch_status(&pod.key, &pod.uid, json!({"extendedResourceClaimStatus": told}))
+        });
+        claims.filter_map(reserve).chain(told).collect()
     }
 
     fn allocation(&self, claim: &Claim, allocation: &Allocation, now: Time) -> Value {
@@ -74,6 +105,10 @@ impl Scheduler {
     pub(super) fn unreserve(&mut self, pod: &Pod, promise: &Promise) {
         for (key, _) in &promise.devices {
             let Some(claim) = self.snapshot.device_claims.get(key) else { continue };
+            if claim.is_extended {
+                self.deallocate(key);
+                continue;
+            }
             let gone = json!({"$patch": "delete", "uid": &*pod.uid});
             let patch = json!({"metadata": {"uid": &*claim.uid}, "status": {"reservedFor": [gone]}});
             let action = Action::new(&DEVICE_CLAIMS, key.clone(), Verb::StrategicPatch(patch)).subresource("status");
@@ -81,9 +116,20 @@ impl Scheduler {
         }
     }
 
-    /// Takes its devices from a claim, so that others can be found.
+    /// Takes its devices from a claim, so that others can be found. One that was made for extended resources of a pod
+    /// goes: the next one may ask for other devices.
     pub(super) fn deallocate(&mut self, key: &Key) {
-        let Some(claim) = self.snapshot.device_claims.get(key) else { return };
+        let Some(claim) = self.snapshot.device_claims.get(key).filter(|claim| !claim.uid.is_empty()) else { return };
+        if claim.is_extended {
+            let unprotected = json!({"uid": &*claim.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]});
+            let (uid, version, grace_seconds) = (Some(claim.uid.clone()), None, None);
+            let unprotect = Verb::StrategicPatch(json!({"metadata": unprotected}));
+            let verbs = [Verb::Delete { uid, version, propagation: None, grace_seconds }, unprotect];
+            for verb in verbs {
+                self.order(Action::new(&DEVICE_CLAIMS, key.clone(), verb), Purpose::Nothing);
+            }
+            return;
+        }
         let status = json!({"allocation": null, "reservedFor": null, "devices": null});
         let patch = json!({"metadata": {"uid": &*claim.uid}, "status": status});
         let action = Action::new(&DEVICE_CLAIMS, key.clone(), Verb::MergePatch(patch)).subresource("status");
@@ -103,7 +149,7 @@ impl Scheduler {
     /// The claims of a pod whose devices have to be made ready for it.
     pub(super) fn awaited_devices(&self, pod: &Pod) -> Vec<Arc<Claim>> {
         let cycle = Cycle { snapshot: &self.snapshot, pod };
-        let claims = dynamic_resources::own_claims(cycle).flatten();
+        let claims = dynamic_resources::used_claims(cycle);
         let claims = claims.filter_map(|key| self.snapshot.device_claims.get(&key).cloned());
         let waits = |claim: &Claim| {
             let devices = claim.allocation.iter().flat_map(|allocation| &allocation.devices);
@@ -195,7 +241,29 @@ fn choose_volume(snapshot: &Snapshot, claim: &Key, volume: Option<&Text>, node: 
     Some(Action::new(&VOLUMES, key, Verb::MergePatch(patch)))
 }
 
-/// A claim with devices is not to go before they are given back.
+/// Makes the claim for a pod's extended resources.
+fn make(pod: &Pod, made: &Made) -> Action {
+    let requests = made.claim.requests.iter().flat_map(|request| &request.alternatives).map(|ask| {
+        let exactly = json!({"deviceClassName": &*ask.class, "allocationMode": "ExactCount", "count": ask.count});
+        json!({"name": &*ask.name, "exactly": exactly})
+    });
+    let claim = json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": &*made.claim.key.name,
+            "generateName": base_of(&pod.key.name),
+            "namespace": &*pod.key.namespace,
+            "annotations": {ANNOTATION: "true"},
+            "ownerReferences": [{
+                "apiVersion": "v1", "kind": "Pod", "name": &*pod.key.name, "uid": &*pod.uid, "controller": true,
+            }],
+        },
+        "spec": {"devices": {"requests": requests.collect::<Vec<Value>>()}},
+    });
+    Action::new(&DEVICE_CLAIMS, made.claim.key.clone(), Verb::Create(claim))
+}
+
 fn protect(snapshot: &Snapshot, key: &Key) -> Option<Action> {
     let claim = snapshot.device_claims.get(key).filter(|claim| !claim.protected)?;
     let patch = json!({"metadata": {"uid": &*claim.uid, "finalizers": [FINALIZER]}});

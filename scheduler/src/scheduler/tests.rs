@@ -491,8 +491,8 @@ fn devices_are_written_down_before_the_pod_is_bound() {
     scene.pod("p", spec);
     scene.turn();
     scene.done("patch pods/p/status");
-    scene.done("patch resourceclaims.resource.k8s.io/c {\"metadata\":{\"finalizers\"");
     let order = scene.done("patch resourceclaims.resource.k8s.io/c/status");
+    scene.done("patch resourceclaims.resource.k8s.io/c {\"metadata\":{\"finalizers\"");
     let status = &body(&order)["status"];
     assert_eq!(status["reservedFor"], json!([{"resource": "pods", "name": "p", "uid": "p-uid"}]));
     let devices = &status["allocation"]["devices"];
@@ -542,4 +542,38 @@ fn extenders_refuse_score_and_bind() {
     let told = scene.take("patch pods/q/status");
     let condition = &body(&told)["status"]["conditions"][0];
     assert_eq!((&condition["reason"], &condition["message"]), (&json!("SchedulerError"), &json!("broken")));
+}
+
+#[test]
+fn who_is_not_asked_about_does_not_wait_for_those_who_are() {
+    let mut scene = Scene::with(json!({"extenders": [{"urlPrefix": "http://one", "filterVerb": "filter",
+        "nodeCacheCapable": true, "managedResources": [{"name": "example.com/x"}]}]}));
+    let allocatable = json!({"cpu": "8", "pods": "10", "example.com/x": "8"});
+    scene.see(
+        Kind::Node,
+        Key::cluster("n"),
+        json!({"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}),
+    );
+    let managed = json!({"containers": [{"name": "c", "resources": {"requests": {"example.com/x": "1"}}}]});
+    for name in ["a", "b", "c"] {
+        scene.pod(name, managed.clone());
+    }
+    scene.pod("free", asks("1"));
+    scene.turn();
+    scene.done("create pods/free/binding");
+    let asked = |scene: &Scene| scene.shown().iter().filter(|order| order.starts_with("extender")).count();
+    assert_eq!(asked(&scene), 1, "one after the other");
+    // One that goes while it waits is not asked about.
+    scene.see(Kind::Pod, Key::new("default", "b"), Value::Null);
+    let order = scene.take("extender 0 filter");
+    scene.scheduler.answer(order.number, Answer::Done(json!({"nodeNames": ["n"]})), scene.now);
+    scene.turn();
+    scene.done("create pods/a/binding");
+    let order = scene.take("extender 0 filter");
+    let Ask::Extender { body, .. } = &order.ask else { unreachable!() };
+    assert_eq!(body["Pod"]["metadata"]["name"], "c");
+    scene.scheduler.answer(order.number, Answer::Failed("context deadline exceeded".into()), scene.now);
+    scene.turn();
+    assert!(scene.scheduler.line.is_empty() && asked(&scene) == 0);
+    scene.take("FailedScheduling");
 }

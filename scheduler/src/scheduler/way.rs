@@ -5,7 +5,7 @@
 
 use super::event::Saying;
 use super::order::{Ask, Purpose, bind};
-use super::prepare::Progress;
+use super::prepare::{Progress, Step};
 use super::{Observed, Scheduler, Trying, consult, failure};
 use crate::object::device::Readiness;
 use crate::object::pod::Pod;
@@ -27,7 +27,7 @@ pub(super) struct Way {
     pub promise: Promise,
     stage: Stage,
     /// What is still to be written before volumes are waited for; what stands together is written at the same time.
-    steps: VecDeque<Vec<Action>>,
+    steps: VecDeque<Step>,
     /// When what it waits for takes too long.
     deadline: Option<Time>,
     /// Claims that were seen with the node that was chosen for them.
@@ -69,6 +69,16 @@ impl Way {
         &self.trying.pod.key
     }
 }
+
+/// What comes next on a way.
+enum Next {
+    Write(Vec<Action>),
+    Wait,
+    None,
+}
+
+/// How long a claim that was made may take to appear.
+const MADE_WITHIN: Time = 120 * SECOND;
 
 /// Why a way ends before its end.
 struct Fall {
@@ -122,6 +132,7 @@ impl Scheduler {
             (false, true) => Stage::Ready,
         };
         let selected = BTreeSet::new();
+        let made = promise.made.as_ref().map(|made| (Kind::ResourceClaim, made.claim.key.clone()));
         let way = Way {
             trying,
             node: node.clone(),
@@ -137,6 +148,7 @@ impl Scheduler {
         };
         let direct = way.stage == Stage::Ready;
         self.ways.insert(pod.key.clone(), way);
+        self.await_changes(&pod.key, made.into_iter().collect());
         if waits {
             let until = now + Time::from(gang_scheduling::PATIENCE_SECONDS) * SECOND;
             self.wait_until(&pod.key, until);
@@ -181,9 +193,10 @@ impl Scheduler {
                     way.stage = Stage::Prepares(BTreeSet::new());
                     self.queue.takes_long(key);
                 }
-                Stage::Prepares(open) if open.is_empty() => match way.steps.pop_front() {
-                    Some(step) => self.write_down(key, step),
-                    None => self.await_others(key, now),
+                Stage::Prepares(open) if open.is_empty() => match self.next_step(key, now) {
+                    Next::Write(actions) => self.write_down(key, actions),
+                    Next::Wait => return,
+                    Next::None => self.await_others(key, now),
                 },
                 Stage::Awaits => match self.progress(key) {
                     Progress::Waiting => return,
@@ -214,8 +227,27 @@ impl Scheduler {
         }
     }
 
+    fn next_step(&mut self, key: &Key, now: Time) -> Next {
+        let Some(way) = self.ways.get(key) else { return Next::Wait };
+        let (pod, promise) = (way.trying.pod.clone(), way.promise.clone());
+        if matches!(way.steps.front(), Some(Step::Reserve)) && !self.is_made(&promise) {
+            // Its events tell the claim's uid, without which nothing is written into it.
+            if way.deadline.is_none() {
+                self.wait_until(key, now + MADE_WITHIN);
+            }
+            return Next::Wait;
+        }
+        match self.ways.get_mut(key).and_then(|way| way.steps.pop_front()) {
+            None => Next::None,
+            Some(Step::Write(actions)) => Next::Write(actions),
+            Some(Step::Reserve) => Next::Write(self.reservations(&pod, &promise, now)),
+            Some(Step::Protect) => Next::Write(self.protections(&promise)),
+        }
+    }
+
     /// Has a pod wait for what others do to its volumes and devices.
     fn await_others(&mut self, key: &Key, now: Time) {
+        self.stop_waiting(key);
         let Some(way) = self.ways.get(key) else { return };
         let (pod, profile, node) = (way.trying.pod.clone(), way.trying.profile, way.node.clone());
         let volumes: Vec<Key> = if way.promise.volumes.is_empty() {
@@ -243,16 +275,22 @@ impl Scheduler {
         }
         let volumes = volumes.into_iter().map(|claim| (Kind::PersistentVolumeClaim, claim));
         let devices = devices.iter().map(|claim| (Kind::ResourceClaim, claim.key.clone()));
-        let awaited: Vec<(Kind, Key)> = volumes.chain(devices).collect();
+        self.await_changes(key, volumes.chain(devices).collect());
+        if let Some(way) = self.ways.get_mut(key) {
+            way.stage = stage;
+        }
+        if let Some(deadline) = deadline {
+            self.wait_until(key, deadline);
+        }
+    }
+
+    /// Has a pod's way go on when one of these objects changes.
+    fn await_changes(&mut self, key: &Key, awaited: Vec<(Kind, Key)>) {
         for place in &awaited {
             self.awaited.entry(place.clone()).or_default().insert(key.clone());
         }
         if let Some(way) = self.ways.get_mut(key) {
-            way.stage = stage;
             way.awaited = awaited;
-        }
-        if let Some(deadline) = deadline {
-            self.wait_until(key, deadline);
         }
     }
 
@@ -357,7 +395,10 @@ impl Scheduler {
     }
 
     fn preparation_failed(&self, key: &Key, refusal: &Refusal) -> Fall {
-        let of_volumes = self.ways.get(key).is_some_and(|way| way.trying.pod.template.claims.is_empty());
+        let of_volumes = self
+            .ways
+            .get(key)
+            .is_some_and(|way| way.trying.pod.template.claims.is_empty() && way.promise.made.is_none());
         match of_volumes {
             true => volumes_failed(&refusal.message),
             false => devices_failed(&refusal.message),
@@ -437,6 +478,9 @@ impl Scheduler {
                     Some(why) => self.devices_failed(&key, &why, now),
                     None => self.fall(&key, volumes_failed("timed out waiting for the condition"), now),
                 },
+                Some(Stage::Prepares(open)) if open.is_empty() => {
+                    self.fall(&key, devices_failed("the claim for extended resources did not appear"), now);
+                }
                 _ => {}
             }
         }

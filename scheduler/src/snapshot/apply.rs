@@ -6,6 +6,7 @@ use super::{Snapshot, Table};
 use crate::object::labels::Labels;
 use crate::object::node::Node;
 use crate::object::pod::Pod;
+use crate::object::taint_rule::TaintRule;
 use crate::object::workload::{Budget, Selecting, Workload};
 use crate::object::{Key, Kind, Pool, Text, device, volume};
 use serde_json::Value;
@@ -56,6 +57,7 @@ impl Event {
             Kind::VolumeAttachment => ["VolumeAttachmentAdd", "VolumeAttachmentUpdate", "VolumeAttachmentDelete"],
             Kind::ResourceClaim => ["ResourceClaimAdd", "ResourceClaimUpdate", "ResourceClaimDelete"],
             Kind::ResourceSlice => ["ResourceSliceAdd", "ResourceSliceUpdate", "ResourceSliceDelete"],
+            Kind::DeviceTaintRule => ["DeviceTaintRuleAdd", "DeviceTaintRuleUpdate", "DeviceTaintRuleDelete"],
             Kind::DeviceClass => ["DeviceClassAdd", "DeviceClassUpdate", "DeviceClassDelete"],
             Kind::Workload => ["WorkloadAdd", "WorkloadUpdate", "WorkloadDelete"],
             _ => ["OtherAdd", "OtherUpdate", "OtherDelete"],
@@ -179,10 +181,16 @@ impl Snapshot {
                     keep_promises(before.as_deref(), after);
                     self.device_claims.insert(key.clone(), after.clone());
                 }
+                self.extended.claim_changed(before.as_deref(), after.as_deref());
                 Seen::DeviceClaim(before, after)
             }
             Kind::ResourceSlice => other(news.put(&mut self.device_slices, device::Slice::decode)),
-            Kind::DeviceClass => other(news.put(&mut self.device_classes, device::Class::decode)),
+            Kind::DeviceClass => {
+                let (before, after) = news.put(&mut self.device_classes, device::Class::decode);
+                self.extended.class_changed(&key.name, before.as_deref(), after.as_deref());
+                other((before, after))
+            }
+            Kind::DeviceTaintRule => other(news.put(&mut self.device_taint_rules, TaintRule::decode)),
             Kind::Workload => other(news.put(&mut self.workloads, Workload::decode)),
         };
         if news.shows {
@@ -268,9 +276,7 @@ impl Snapshot {
     fn lay(&mut self, id: NodeId, pod: Arc<Pod>) {
         let Some(info) = &mut self.nodes[id] else { return };
         info.add(pod.clone());
-        if info.with_affinity > 0 {
-            self.with_affinity.insert(id);
-        }
+        self.note_affinity(id, &pod, true);
         self.changes.push(Change::Placed(id, pod));
     }
 
@@ -310,10 +316,22 @@ impl Snapshot {
         };
         let Some(info) = &mut self.nodes[id] else { return };
         if let Some(pod) = info.remove(&pod.key) {
-            if info.with_affinity == 0 {
-                self.with_affinity.remove(&id);
-            }
+            self.note_affinity(id, &pod, false);
             self.changes.push(Change::Left(id, pod));
+        }
+    }
+
+    /// Notes that a pod which may say something about others came to lie on a node, or left it.
+    fn note_affinity(&mut self, id: NodeId, pod: &Pod, lies: bool) {
+        for place in pod.template.pod_affinity.reach.places() {
+            if lies {
+                self.with_affinity.entry(place).or_default().insert(pod.key.clone(), id);
+            } else if let Some(pods) = self.with_affinity.get_mut(&place) {
+                pods.remove(&pod.key);
+                if pods.is_empty() {
+                    self.with_affinity.remove(&place);
+                }
+            }
         }
     }
 
@@ -372,9 +390,9 @@ impl Snapshot {
     fn remove_node(&mut self, id: NodeId) {
         let Some(info) = self.nodes[id].take() else { return };
         self.by_name.remove(&info.node.name);
-        self.with_affinity.remove(&id);
         self.free.push(id);
         for pod in &info.pods {
+            self.note_affinity(id, pod, false);
             self.changes.push(Change::Left(id, pod.clone()));
         }
         self.changes.push(Change::Reshaped(id));
@@ -451,7 +469,9 @@ fn remove_from(index: &mut std::collections::BTreeMap<Text, Vec<Arc<Pod>>>, name
 
 /// Devices that were promised stay promised until the claim itself says to whom they went.
 fn keep_promises(before: Option<&device::Claim>, after: &mut Arc<device::Claim>) {
-    let Some(before) = before.filter(|before| before.promised && before.uid == after.uid) else { return };
+    // A claim that was promised before it was made has no uid yet.
+    let same = |before: &device::Claim| before.uid == after.uid || before.uid.is_empty();
+    let Some(before) = before.filter(|before| before.promised && same(before)) else { return };
     if after.allocation.is_none() {
         let after = Arc::make_mut(after);
         after.allocation = before.allocation.clone();

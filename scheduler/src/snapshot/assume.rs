@@ -3,6 +3,7 @@
 use super::Snapshot;
 use super::changes::Change;
 use crate::object::device::Allocation;
+use crate::object::extended::Made;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
 use crate::plugins::{dynamic_resources, volume_binding};
@@ -24,6 +25,8 @@ pub struct Promise {
     pub volumes: Vec<(Key, Option<Text>)>,
     /// Each device claim that had no devices yet.
     pub devices: Vec<(Key, Allocation)>,
+    /// One of those, if it is yet to be made.
+    pub made: Option<Arc<Made>>,
 }
 
 impl Promise {
@@ -53,6 +56,10 @@ impl Snapshot {
         self.put_pod(key, Some(Arc::new(placed)));
         for (claim, volume) in &promise.volumes {
             self.hold_volume(claim, volume.as_ref(), node);
+        }
+        if let Some(made) = &promise.made {
+            self.extended.claim_changed(None, Some(&made.claim));
+            self.device_claims.entry(made.claim.key.clone()).or_insert_with(|| made.claim.clone());
         }
         for (claim, allocation) in &promise.devices {
             if let Some(claim) = self.device_claims.get_mut(claim) {
@@ -86,6 +93,10 @@ impl Snapshot {
                 let claim = Arc::make_mut(claim);
                 claim.allocation = None;
                 claim.promised = false;
+            }
+            if self.device_claims.get(claim).is_some_and(|claim| claim.uid.is_empty()) {
+                let never_made = self.device_claims.remove(claim);
+                self.extended.claim_changed(never_made.as_deref(), None);
             }
         }
         self.promises_changed(&assumed.volumes, assumed.devices.iter());

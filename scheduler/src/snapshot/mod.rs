@@ -4,15 +4,19 @@
 mod apply;
 pub mod assume;
 pub mod changes;
+mod extended;
 pub mod node_info;
 
+use crate::clock::Clock;
 use crate::object::device;
 use crate::object::labels::Labels;
 use crate::object::pod::{Pod, Template};
+use crate::object::taint_rule::TaintRule;
 use crate::object::volume;
 use crate::object::workload::{Budget, Selecting, Workload};
 use crate::object::{Key, Kind, Pool, Text};
 use changes::Changes;
+use extended::Extended;
 use node_info::{NodeId, NodeInfo};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -37,8 +41,9 @@ pub struct Snapshot {
     pods: HashMap<Key, Arc<Pod>>,
     /// On how many nodes each label is.
     label_keys: HashMap<Text, usize>,
-    /// Nodes with pods that say something about other pods.
-    with_affinity: BTreeSet<NodeId>,
+    /// Pods on nodes that say something about other pods, with their nodes, by the namespace of those others; those that
+    /// may mean pods of any namespace under none.
+    with_affinity: BTreeMap<Option<Text>, BTreeMap<Key, NodeId>>,
     /// Pods that wait for a place, by the node that they are nominated to.
     nominated: BTreeMap<Text, Vec<Arc<Pod>>>,
     /// Where pods lie that were placed here, until their own events say so.
@@ -66,7 +71,13 @@ pub struct Snapshot {
     pub device_claims: Table<device::Claim>,
     pub device_slices: Table<device::Slice>,
     pub device_classes: Table<device::Class>,
+    pub device_taint_rules: Table<TaintRule>,
     pub workloads: Table<Workload>,
+    /// Whether extended resources may be devices.
+    pub extended_resources: bool,
+    extended: Extended,
+    /// For searches that must end in time.
+    pub clock: Clock,
 
     changes: Changes,
 }
@@ -115,9 +126,12 @@ impl Snapshot {
         self.assumed.len()
     }
 
-    /// The nodes with pods that say something about other pods.
-    pub fn nodes_with_affinity(&self) -> impl Iterator<Item = &NodeInfo> {
-        self.with_affinity.iter().filter_map(|id| self.node(*id))
+    /// The pods on nodes that may say something about pods of a namespace. What is said about pods of others costs
+    /// nothing here.
+    pub fn pods_with_affinity(&self, namespace: &Text) -> impl Iterator<Item = (NodeId, &Arc<Pod>)> {
+        let places = [None, Some(namespace.clone())];
+        let found = places.into_iter().filter_map(|place| self.with_affinity.get(&place)).flatten();
+        found.filter_map(|(key, node)| Some((*node, self.pods.get(key)?)))
     }
 
     /// Whether any node has a label of this name: those that none has make no places.

@@ -20,26 +20,16 @@ pub struct NodeInfo {
     pub held: Resources,
     /// What the pods hold, as scores by allocation count it.
     pub held_scored: Resources,
-    /// How many of the pods say something about other pods.
-    pub with_affinity: usize,
 }
 
 impl NodeInfo {
     pub(super) fn new(id: NodeId, node: Arc<Node>) -> Self {
-        NodeInfo {
-            id,
-            node,
-            pods: Vec::new(),
-            held: Resources::default(),
-            held_scored: Resources::default(),
-            with_affinity: 0,
-        }
+        NodeInfo { id, node, pods: Vec::new(), held: Resources::default(), held_scored: Resources::default() }
     }
 
     pub fn add(&mut self, pod: Arc<Pod>) {
         self.held.add(pod.held());
         self.held_scored.add(pod.held_scored());
-        self.with_affinity += usize::from(!pod.template.pod_affinity.is_empty());
         self.pods.push(pod);
     }
 
@@ -48,7 +38,6 @@ impl NodeInfo {
         let pod = self.pods.remove(at);
         self.held.subtract(pod.held());
         self.held_scored.subtract(pod.held_scored());
-        self.with_affinity -= usize::from(!pod.template.pod_affinity.is_empty());
         Some(pod)
     }
 }

@@ -79,6 +79,38 @@ pub struct ResourceSlice {
 
 crate::resource!(ResourceSlice, "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", cluster);
 
+/// A taint that an administrator puts on devices.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DeviceTaintRule {
+    pub spec: TaintRuleSpec,
+}
+
+crate::resource!(DeviceTaintRule, "resource.k8s.io", "v1alpha3", "devicetaintrules", "DeviceTaintRule", cluster);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TaintRuleSpec {
+    pub device_selector: Option<DeviceSelector>,
+    pub taint: super::node::Taint,
+}
+
+/// Which devices: all that have what is said.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DeviceSelector {
+    pub driver: Option<String>,
+    pub pool: Option<String>,
+    pub device: Option<String>,
+}
+
+impl DeviceSelector {
+    pub fn selects(&self, driver: &str, pool: &str, device: &str) -> bool {
+        let is = |wanted: &Option<String>, own: &str| wanted.as_ref().is_none_or(|wanted| wanted == own);
+        is(&self.driver, driver) && is(&self.pool, pool) && is(&self.device, device)
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct SliceSpec {

@@ -23,7 +23,7 @@ pub use cluster::{
     CertificateSigningRequest, IPAddress, Lease, ServiceCIDR, StorageVersion, ValidatingAdmissionPolicy,
 };
 pub use definition::Definition;
-pub use device::{ResourceClaim, ResourceClaimTemplate, ResourceSlice};
+pub use device::{DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 pub use network::{EndpointSlice, Endpoints, Service};
 pub use node::Node;
 pub use pod::Pod;

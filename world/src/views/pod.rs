@@ -110,6 +110,31 @@ pub struct PodClaimStatus {
     pub resource_claim_name: Option<String>,
 }
 
+/// The claim that was made for extended resources.
+#[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExtendedClaimStatus {
+    pub resource_claim_name: String,
+}
+
+impl super::Pod {
+    /// Whether it claims devices, by itself or by extended resources.
+    pub fn claims_devices(&self) -> bool {
+        !self.spec.resource_claims.is_empty() || self.status.extended_resource_claim_status.is_some()
+    }
+
+    /// The claims that it uses, as far as it is said which they are.
+    pub fn claim_names(&self) -> impl Iterator<Item = &str> {
+        let made = |claim: &PodClaim| {
+            let status = self.status.resource_claim_statuses.iter().find(|status| status.name == claim.name);
+            status.and_then(|status| status.resource_claim_name.as_deref())
+        };
+        let named = self.spec.resource_claims.iter();
+        let named = named.filter_map(move |claim| claim.resource_claim_name.as_deref().or_else(|| made(claim)));
+        named.chain(self.status.extended_resource_claim_status.iter().map(|status| &*status.resource_claim_name))
+    }
+}
+
 #[derive(Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimVolume {
@@ -166,6 +191,7 @@ pub struct PodStatus {
     pub start_time: Option<Time>,
     #[serde(deserialize_with = "or_default")]
     pub resource_claim_statuses: List<PodClaimStatus>,
+    pub extended_resource_claim_status: Option<ExtendedClaimStatus>,
     #[serde(deserialize_with = "or_default")]
     pub container_statuses: List<ContainerStatus>,
     #[serde(deserialize_with = "or_default")]

@@ -30,6 +30,13 @@ fn date_taints(slice: &mut Value, _: Option<&Value>, asking: &Asking) {
     }
 }
 
+/// The same for the taint of a rule.
+fn date_taint(rule: &mut Value, _: Option<&Value>, asking: &Asking) {
+    if let Some(taint) = rule.pointer_mut("/spec/taint").and_then(Value::as_object_mut) {
+        set_absent(taint, "timeAdded", asking.now);
+    }
+}
+
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
     vec![
@@ -73,6 +80,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("DeviceTaintRule"))
             .return_deleted_object()
             .validate(validate::taint_rule)
+            .note(date_taint)
             .status()
             .validate_part("status", validate::taint_rule_status)
             .generation(),

@@ -1,5 +1,6 @@
 //! Finds devices for claims on a node: request by request, device by device, taking back what leads nowhere.
 
+use super::effort::{Effort, Spent};
 use super::expression::Expression;
 use crate::object::Text;
 use crate::object::device::{
@@ -7,17 +8,19 @@ use crate::object::device::{
 };
 use crate::object::node::Node;
 use crate::object::selector::{Operator, Requirement};
-use crate::object::terms::{NodeSelector, NodeTerm, untolerated};
+use crate::object::taint_rule::Selected;
+use crate::object::terms::{NodeSelector, NodeTerm, Taint, Toleration, untolerated};
 use crate::snapshot::Snapshot;
 use holdfast_core::schema::quantity;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
-
-/// Tries after which the search is given up.
-const MAX_TRIES: usize = 100_000;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// A driver, a pool and a device.
 type Id = (Text, Text, Text);
+
+/// What an expression may cost to count as one try.
+const COST_OF_A_TRY: u64 = 10;
 
 /// What is known before a node is looked at.
 #[derive(Debug)]
@@ -26,9 +29,33 @@ pub struct Allocator {
     /// For each claim, request and alternative, what devices must be like.
     selectors: Vec<Vec<Vec<Vec<Arc<Expression>>>>>,
     slices: Vec<Arc<Slice>>,
+    /// The numbers of the slices of each node, and of those that are not for one node alone.
+    by_node: HashMap<Text, Vec<usize>>,
+    elsewhere: Vec<usize>,
     /// Pools of which not all slices are there.
-    incomplete: Vec<(Text, Text)>,
+    incomplete: BTreeSet<(Text, Text)>,
+    /// Taints that administrators put on devices.
+    rules: HashMap<Selected, Vec<Taint>>,
     taken: Taken,
+    effort: Effort,
+    known: Mutex<Known>,
+}
+
+/// What is found out once for all nodes.
+#[derive(Debug, Default)]
+struct Known {
+    /// Which devices are selected for which alternative, as far as it was asked.
+    selected: HashMap<(Which, Numbers), bool>,
+    spent: Spent,
+}
+
+/// Why nothing can be said about a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// The search took too long.
+    Late,
+    /// An expression cannot be evaluated.
+    Error(String),
 }
 
 /// What is in use already.
@@ -47,7 +74,8 @@ struct Shares {
 
 impl Allocator {
     /// For claims that have no devices yet. Fails where a class is missing or an expression is none.
-    pub fn new(snapshot: &Snapshot, claims: Vec<Arc<Claim>>) -> Result<Self, String> {
+    /// `timeout` is how long the search may take; nought: as long as it takes.
+    pub fn new(snapshot: &Snapshot, claims: Vec<Arc<Claim>>, timeout: Duration) -> Result<Self, String> {
         let mut compiled: HashMap<Text, Arc<Expression>> = HashMap::new();
         let mut compile = |source: &Text| -> Result<Arc<Expression>, String> {
             if let Some(known) = compiled.get(source) {
@@ -75,37 +103,79 @@ impl Allocator {
             selectors.push(of_claim);
         }
         let (slices, incomplete) = newest_slices(snapshot);
-        Ok(Allocator { claims, selectors, slices, incomplete, taken: Taken::of(snapshot) })
+        let (mut by_node, mut elsewhere): (HashMap<Text, Vec<usize>>, Vec<usize>) = Default::default();
+        for (number, slice) in slices.iter().enumerate() {
+            match &slice.place {
+                Place::Node(name) => by_node.entry(name.clone()).or_default().push(number),
+                _ => elsewhere.push(number),
+            }
+        }
+        let mut rules: HashMap<Selected, Vec<Taint>> = HashMap::new();
+        for rule in snapshot.device_taint_rules.values().filter(|rule| rule.taint.repels()) {
+            if let Some(selected) = &rule.selected {
+                rules.entry(selected.clone()).or_default().push(rule.taint.clone());
+            }
+        }
+        let (taken, effort) = (Taken::of(snapshot), Effort::new(snapshot.clock, timeout));
+        let known = Mutex::default();
+        Ok(Allocator { claims, selectors, slices, by_node, elsewhere, incomplete, rules, taken, effort, known })
     }
 
     /// An allocation for each claim on a node; `None` where there is not enough.
-    pub fn allocate(&self, node: &Node) -> Result<Option<Vec<Allocation>>, String> {
+    pub fn allocate(&self, node: &Node) -> Result<Option<Vec<Allocation>>, Fault> {
         if self.claims.is_empty() {
             return Ok(Some(Vec::new()));
         }
-        let mut candidates = Vec::new();
-        for slice in &self.slices {
-            let complete = !self.incomplete.contains(&(slice.driver.clone(), slice.pool.clone()));
-            for device in &slice.devices {
-                let candidate = Candidate { slice, device, complete };
-                if candidate.place().includes(&node.name, &node.labels) {
-                    candidates.push(candidate);
-                }
-            }
-        }
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.spent.next_node(&self.effort);
         let mut search = Search {
             allocator: self,
-            candidates,
+            candidates: self.candidates(node),
             taken: self.taken.clone(),
             chosen: vec![Vec::new(); self.claims.len()],
-            tries: 0,
-            selected: HashMap::new(),
+            known: &mut known,
         };
         if !search.claim(0)? {
             return Ok(None);
         }
         let Search { chosen, candidates, .. } = search;
         Ok(Some(chosen.into_iter().map(|picks| allocation(node, &candidates, picks)).collect()))
+    }
+
+    /// The devices that can be used on a node, in the order of their slices.
+    fn candidates(&self, node: &Node) -> Vec<Candidate<'_>> {
+        let own = self.by_node.get(&node.name).map(Vec::as_slice).unwrap_or_default();
+        let mut numbers: Vec<usize> = own.iter().chain(&self.elsewhere).copied().collect();
+        numbers.sort_unstable();
+        let mut candidates = Vec::new();
+        for number in numbers {
+            let slice = &*self.slices[number];
+            let complete = !self.incomplete.contains(&(slice.driver.clone(), slice.pool.clone()));
+            for (at, device) in slice.devices.iter().enumerate() {
+                let candidate = Candidate { slice, device, number: (number, at), complete };
+                if candidate.place().includes(&node.name, &node.labels) {
+                    candidates.push(candidate);
+                }
+            }
+        }
+        candidates
+    }
+
+    /// Whether a device has a taint that is not tolerated: one that its driver tells of, or an administrator.
+    fn is_tainted(&self, candidate: Candidate<'_>, id: &Id, tolerations: &[Toleration]) -> bool {
+        let by_rule = || {
+            let (driver, pool, device) = id;
+            let either = |one: &Text| [None, Some(one.clone())];
+            either(driver).into_iter().any(|driver| {
+                either(pool).into_iter().any(|pool| {
+                    either(device).into_iter().any(|device| {
+                        let rules = self.rules.get(&(driver.clone(), pool.clone(), device));
+                        rules.is_some_and(|taints| untolerated(taints, tolerations).is_some())
+                    })
+                })
+            })
+        };
+        untolerated(&candidate.device.taints, tolerations).is_some() || (!self.rules.is_empty() && by_rule())
     }
 
     /// How much the alternatives that were found are liked: eight for a first choice, one less for each after.
@@ -125,7 +195,7 @@ impl Allocator {
 }
 
 /// The slices of the newest generation of each pool, and the pools of which slices are missing.
-fn newest_slices(snapshot: &Snapshot) -> (Vec<Arc<Slice>>, Vec<(Text, Text)>) {
+fn newest_slices(snapshot: &Snapshot) -> (Vec<Arc<Slice>>, BTreeSet<(Text, Text)>) {
     let mut newest: BTreeMap<(Text, Text), (i64, i64)> = BTreeMap::new();
     for slice in snapshot.device_slices.values() {
         let pool = newest.entry((slice.driver.clone(), slice.pool.clone())).or_insert((slice.generation, 0));
@@ -136,14 +206,14 @@ fn newest_slices(snapshot: &Snapshot) -> (Vec<Arc<Slice>>, Vec<(Text, Text)>) {
             pool.1 += 1;
         }
     }
-    let (mut slices, mut incomplete) = (Vec::new(), Vec::new());
+    let (mut slices, mut incomplete) = (Vec::new(), BTreeSet::new());
     for slice in snapshot.device_slices.values() {
         let pool = (slice.driver.clone(), slice.pool.clone());
         let (generation, count) = newest.get(&pool).copied().unwrap_or_default();
         if slice.generation == generation {
             slices.push(slice.clone());
-            if count < slice.count && !incomplete.contains(&pool) {
-                incomplete.push(pool);
+            if count < slice.count {
+                incomplete.insert(pool);
             }
         }
     }
@@ -195,8 +265,12 @@ impl Taken {
 struct Candidate<'a> {
     slice: &'a Slice,
     device: &'a Device,
+    number: Numbers,
     complete: bool,
 }
+
+/// The number of a slice, and of a device in it.
+type Numbers = (usize, usize);
 
 impl<'a> Candidate<'a> {
     /// Where the device can be used.
@@ -223,17 +297,15 @@ struct Search<'a> {
     candidates: Vec<Candidate<'a>>,
     taken: Taken,
     chosen: Vec<Vec<Pick>>,
-    tries: usize,
-    /// Which candidates are selected for which alternative, as far as it was asked.
-    selected: HashMap<(Which, usize), bool>,
+    known: &'a mut Known,
 }
 
 impl Search<'_> {
-    fn claim(&mut self, claim: usize) -> Result<bool, String> {
+    fn claim(&mut self, claim: usize) -> Result<bool, Fault> {
         if claim == self.allocator.claims.len() { Ok(true) } else { self.request(claim, 0) }
     }
 
-    fn request(&mut self, claim: usize, request: usize) -> Result<bool, String> {
+    fn request(&mut self, claim: usize, request: usize) -> Result<bool, Fault> {
         let Some(of) = self.allocator.claims[claim].requests.get(request) else {
             return self.claim(claim + 1);
         };
@@ -251,7 +323,7 @@ impl Search<'_> {
     }
 
     /// So many more devices, from a candidate on.
-    fn some(&mut self, place: Which, more: usize, from: usize) -> Result<bool, String> {
+    fn some(&mut self, place: Which, more: usize, from: usize) -> Result<bool, Fault> {
         if more == 0 {
             return self.request(place.claim, place.request + 1);
         }
@@ -259,10 +331,7 @@ impl Search<'_> {
             return Ok(false);
         }
         for candidate in from..self.candidates.len() {
-            self.tries += 1;
-            if self.tries > MAX_TRIES {
-                return Err("timed out trying to allocate devices".into());
-            }
+            self.try_one(1)?;
             if !self.candidates[candidate].complete || !self.selected(place, candidate)? {
                 continue;
             }
@@ -279,10 +348,11 @@ impl Search<'_> {
     }
 
     /// Every device that is selected, or none.
-    fn all(&mut self, place: Which) -> Result<bool, String> {
+    fn all(&mut self, place: Which) -> Result<bool, Fault> {
         let before = self.chosen[place.claim].len();
         let mut possible = self.candidates.iter().all(|candidate| candidate.complete);
         for candidate in 0..self.candidates.len() {
+            self.try_one(1)?;
             if !possible || !self.selected(place, candidate)? {
                 continue;
             }
@@ -306,21 +376,29 @@ impl Search<'_> {
         (request, &request.alternatives[place.alternative])
     }
 
-    fn selected(&mut self, place: Which, candidate: usize) -> Result<bool, String> {
-        if let Some(known) = self.selected.get(&(place, candidate)) {
+    fn try_one(&mut self, effort: u64) -> Result<(), Fault> {
+        if self.known.spent.may_spend(&self.allocator.effort, effort) { Ok(()) } else { Err(Fault::Late) }
+    }
+
+    fn selected(&mut self, place: Which, candidate: usize) -> Result<bool, Fault> {
+        let at = (place, self.candidates[candidate].number);
+        if let Some(known) = self.known.selected.get(&at) {
             return Ok(*known);
         }
         let selected = self.select(place, self.candidates[candidate])?;
-        self.selected.insert((place, candidate), selected);
+        self.known.selected.insert(at, selected);
         Ok(selected)
     }
 
-    fn select(&self, place: Which, candidate: Candidate<'_>) -> Result<bool, String> {
-        let selectors = &self.allocator.selectors[place.claim][place.request][place.alternative];
+    fn select(&mut self, place: Which, candidate: Candidate<'_>) -> Result<bool, Fault> {
+        let allocator = self.allocator;
+        let selectors = &allocator.selectors[place.claim][place.request][place.alternative];
         for (index, selector) in selectors.iter().enumerate() {
-            let claim = &self.allocator.claims[place.claim].key;
-            let fault = |error| format!("claim {claim}: selector #{index}: CEL runtime error: {error}");
-            if !selector.holds(&candidate.slice.driver, candidate.device).map_err(fault)? {
+            let claim = &allocator.claims[place.claim].key;
+            let fault = |error| Fault::Error(format!("claim {claim}: selector #{index}: CEL runtime error: {error}"));
+            let (holds, cost) = selector.holds(&candidate.slice.driver, candidate.device);
+            self.try_one(1 + cost / COST_OF_A_TRY)?;
+            if !holds.map_err(fault)? {
                 return Ok(false);
             }
         }
@@ -337,7 +415,7 @@ impl Search<'_> {
             return None;
         }
         let twice = || self.chosen[place.claim].iter().any(|pick| pick.candidate == index);
-        if (!candidate.device.shared && twice()) || untolerated(&candidate.device.taints, &ask.tolerations).is_some() {
+        if (!candidate.device.shared && twice()) || self.allocator.is_tainted(candidate, &id, &ask.tolerations) {
             return None;
         }
         let about = |one: &&Constraint| one.is_about(&request.name, request.prioritized.then_some(&ask.name));
@@ -429,7 +507,7 @@ impl Search<'_> {
 }
 
 /// Which alternative of which request of which claim.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Which {
     claim: usize,
     request: usize,

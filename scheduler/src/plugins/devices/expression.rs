@@ -27,8 +27,14 @@ impl Expression {
         Ok(Expression { program, domains: literals(source) })
     }
 
-    /// Whether the expression holds for a device of a driver.
-    pub fn holds(&self, driver: &str, device: &Device) -> Result<bool, String> {
+    /// Whether the expression holds for a device of a driver, and what it cost to find out.
+    pub fn holds(&self, driver: &str, device: &Device) -> (Result<bool, String>, u64) {
+        let mut budget = Budget::new(COST);
+        let holds = self.evaluate(driver, device, &mut budget);
+        (holds, COST - budget.left)
+    }
+
+    fn evaluate(&self, driver: &str, device: &Device, budget: &mut Budget) -> Result<bool, String> {
         let mut fields = BTreeMap::new();
         fields.insert(key("driver"), Value::text(driver));
         fields.insert(key("allowMultipleAllocations"), Value::Bool(device.shared));
@@ -43,7 +49,7 @@ impl Expression {
         fields.insert(key("attributes"), nested(attributes));
         fields.insert(key("capacity"), nested(capacity));
         let device = Value::Map(Rc::new(fields));
-        match self.program.eval(&[device], &mut Budget::new(COST)) {
+        match self.program.eval(&[device], budget) {
             Ok(Value::Bool(holds)) => Ok(holds),
             Ok(_) => Err("the expression is neither true nor false".into()),
             Err(error) => Err(error.to_string()),

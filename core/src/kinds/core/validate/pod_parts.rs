@@ -3,7 +3,7 @@
 use super::annotations::{self, MIRROR};
 use super::pod::pod_itself;
 use crate::kinds::core::pod::qos_class;
-use crate::kinds::rules::{At, Seen, ip, is_dual_stack, named_if_any, same};
+use crate::kinds::rules::{At, Seen, ip, is_dual_stack, named_if_any, need_name, same};
 use crate::object::names;
 use crate::refusal::Cause;
 use serde_json::{Map, Value};
@@ -166,6 +166,7 @@ pub fn status(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         ended_for_good(status.get(list), &old_status[list], &old["spec"], policy, &mut causes);
     }
     claim_statuses(status.get("resourceClaimStatuses"), &new["spec"]["resourceClaims"], &mut causes);
+    extended_claim_status(status.get("extendedResourceClaimStatus"), &new["spec"], &mut causes);
     addresses(status.get("podIPs"), &mut causes);
     let hosts = status.get("hostIPs");
     let host = status.get("hostIP").text();
@@ -225,6 +226,40 @@ fn claim_statuses(list: At, claims: &Value, causes: &mut Vec<Cause>) {
         let messages = if claim.is_set() { names::subdomain(claim.text()) } else { Vec::new() };
         causes.extend(messages.iter().map(|message| name.invalid_as(claim.text(), message)));
     }
+}
+
+/// What containers have of the claim that was made for their extended resources.
+fn extended_claim_status(status: At, spec: &Value, causes: &mut Vec<Cause>) {
+    if !status.is_set() {
+        return;
+    }
+    let containers = || ["initContainers", "containers"].iter().filter_map(|list| spec[*list].as_array()).flatten();
+    let mappings = status.get("requestMappings");
+    if mappings.items().next().is_none() {
+        causes.push(mappings.required("at least one request mapping is required"));
+    }
+    let mut seen = Seen::default();
+    for mapping in mappings.items() {
+        let [container, resource, request] =
+            ["containerName", "resourceName", "requestName"].map(|field| mapping.get(field));
+        match containers().find(|one| one["name"] == *container.value) {
+            None => causes.push(
+                container
+                    .invalid("must match the name of an entry in spec.initContainers.name or spec.containers.name"),
+            ),
+            Some(one) if one["resources"]["requests"][resource.text()].is_null() => causes.push(resource.invalid(
+                "must match the extended resource name of an entry in spec.initContainers.resources.requests or \
+                 spec.containers.resources.requests",
+            )),
+            Some(_) => {}
+        }
+        causes.extend(names::label(request.text()).iter().map(|message| request.invalid(message)));
+        let whole = Value::from(format!("{} {} {}", container.text(), resource.text(), request.text()));
+        if seen.again(&whole) {
+            causes.extend([container, resource, request].map(|field| field.duplicate()));
+        }
+    }
+    need_name(status.get("resourceClaimName"), names::subdomain, causes);
 }
 
 /// Addresses of a pod or host: one of each family.
@@ -367,6 +402,30 @@ pub(super) mod tests {
                     "/status/containerStatuses/0/state",
                     json!({"running": {}}),
                     "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state",
+                ),
+                (
+                    "/status/extendedResourceClaimStatus",
+                    json!({"resourceClaimName": "", "requestMappings": [
+                        {"containerName": "x", "resourceName": "example.com/gpu", "requestName": "r"}]}),
+                    "status.extendedResourceClaimStatus.resourceClaimName: Required value",
+                ),
+                (
+                    "/status/extendedResourceClaimStatus",
+                    json!({"resourceClaimName": "c", "requestMappings": [
+                        {"containerName": "x", "resourceName": "cpu", "requestName": "r"}]}),
+                    "status.extendedResourceClaimStatus.requestMappings[0].containerName: Invalid value: \"x\": must match",
+                ),
+                (
+                    "/status/extendedResourceClaimStatus",
+                    json!({"resourceClaimName": "c", "requestMappings": [
+                        {"containerName": "a", "resourceName": "example.com/gpu", "requestName": "r"}]}),
+                    "status.extendedResourceClaimStatus.requestMappings[0].resourceName: Invalid value",
+                ),
+                (
+                    "/status/extendedResourceClaimStatus",
+                    json!({"resourceClaimName": "c", "requestMappings": [
+                        {"containerName": "a", "resourceName": "cpu", "requestName": "r"}]}),
+                    "",
                 ),
                 (
                     "/status/resourceClaimStatuses",

@@ -1,0 +1,152 @@
+//! What an extender answers, read within bounds: of what it says only what is looked at is kept, so that an answer of
+//! many bytes does not become a document of many more.
+
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+use std::cell::Cell;
+use std::fmt;
+
+/// How many values an answer may have besides what nobody looks at: the names of all nodes of the largest clusters, with
+/// a reason each.
+const VALUES_MAX: usize = 1 << 21;
+
+/// The fields that are looked at, in any case of letters.
+const FIELDS: [&str; 12] = [
+    "error",
+    "nodes",
+    "items",
+    "metadata",
+    "name",
+    "nodenames",
+    "failednodes",
+    "failedandunresolvablenodes",
+    "nodenametometavictims",
+    "pods",
+    "uid",
+    "numpdbviolations",
+];
+/// Those of a list of scores.
+const SCORES: [&str; 2] = ["host", "score"];
+/// The fields under which names of nodes are.
+const BY_NODE: [&str; 3] = ["failednodes", "failedandunresolvablenodes", "nodenametometavictims"];
+
+/// Reads an answer.
+pub fn read(bytes: &[u8]) -> Result<Value, serde_json::Error> {
+    let left = Cell::new(VALUES_MAX);
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = Part { left: &left, by_node: false }.deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(value)
+}
+
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    left: &'a Cell<usize>,
+    /// Whether its fields are names of nodes.
+    by_node: bool,
+}
+
+impl Part<'_> {
+    fn is_looked_at(&self, name: &str) -> bool {
+        self.by_node || FIELDS.iter().chain(&SCORES).any(|field| name.eq_ignore_ascii_case(field))
+    }
+
+    fn take<E: Error>(&self) -> Result<(), E> {
+        match self.left.get().checked_sub(1) {
+            Some(left) => Ok(self.left.set(left)),
+            None => Err(E::custom("it says too much")),
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Part<'_> {
+    type Value = Value;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.take()?;
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Part<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a document")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = list.next_element_seed(Part { by_node: false, ..self })? {
+            items.push(item);
+        }
+        Ok(items.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        let mut kept = Map::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            if !self.is_looked_at(&name) {
+                fields.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let by_node = !self.by_node && BY_NODE.iter().any(|field| name.eq_ignore_ascii_case(field));
+            kept.insert(name, fields.next_value_seed(Part { by_node, ..self })?);
+        }
+        Ok(Value::Object(kept))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_looked_at_is_kept() {
+        let answer = json!({"NodeNames": ["a"], "FailedNodes": {"n-1": "why", "spec": "not"}, "error": "", "other": [1, 2],
+            "nodes": {"items": [{"metadata": {"name": "x", "labels": {"a": "b"}}, "status": {"images": [1]}}]},
+            "nodeNameToMetaVictims": {"n": {"pods": [{"uid": "u", "spec": {}}], "numPDBViolations": 2}}});
+        let read = read(answer.to_string().as_bytes()).unwrap();
+        let wanted = json!({"NodeNames": ["a"], "FailedNodes": {"n-1": "why", "spec": "not"}, "error": "",
+            "nodes": {"items": [{"metadata": {"name": "x"}}]},
+            "nodeNameToMetaVictims": {"n": {"pods": [{"uid": "u"}], "numPDBViolations": 2}}});
+        assert_eq!(read, wanted);
+        assert_eq!(super::read(br#"[{"Host": "a", "Score": 3, "x": 1}]"#).unwrap(), json!([{"Host": "a", "Score": 3}]));
+    }
+
+    #[test]
+    fn an_answer_that_says_too_much_is_none() {
+        let many = format!("[{}0]", "0,".repeat(VALUES_MAX));
+        assert!(read(many.as_bytes()).unwrap_err().to_string().contains("too much"));
+        let deep = "[".repeat(10_000);
+        assert!(read(deep.as_bytes()).is_err());
+        assert!(read(b"{} {}").is_err());
+        let passed_over = format!("{{\"x\": [{}0]}}", "0,".repeat(1000));
+        assert_eq!(read(passed_over.as_bytes()).unwrap(), json!({}));
+    }
+}

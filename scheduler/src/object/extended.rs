@@ -1,0 +1,222 @@
+//! Extended resources that may be devices: what each container of a pod asks for of them, and the requests of a claim
+//! that this comes to.
+
+use super::device::{Ask, Request};
+use super::resources::is_extended;
+use super::{Pool, Text, entries, items, text};
+use holdfast_core::schema::quantity;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Before the name of a class, the extended resource that the class stands for whatever else it says.
+pub const CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
+/// What tells a claim that was made for extended resources.
+pub const ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
+/// Nobody can claim more devices than a claim has places for, whatever the number says.
+const COUNT_MAX: i64 = 1 << 20;
+
+/// Whether a class may stand for a resource of this name.
+pub fn may_be_devices(name: &str) -> bool {
+    is_extended(name) || name.starts_with(CLASS_PREFIX)
+}
+
+/// A container that asks for resources that may be devices.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Container {
+    name: Text,
+    /// Its number among the pod's containers, those that start before the others included.
+    number: usize,
+    /// Whether it has ended when the others run.
+    is_short: bool,
+    asks: Vec<Amount>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Amount {
+    resource: Text,
+    /// Its number among all that the container asks for.
+    number: usize,
+    count: i64,
+}
+
+/// Which request of the claim a container's resource comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    pub container: Text,
+    pub resource: Text,
+    pub request: Text,
+}
+
+impl Mapping {
+    pub fn encode(&self) -> Value {
+        json!({"containerName": &*self.container, "resourceName": &*self.resource, "requestName": &*self.request})
+    }
+}
+
+impl Container {
+    pub fn decode_all(pool: &mut Pool, spec: &Value) -> Vec<Container> {
+        let starting = items(&spec["initContainers"]).map(|one| (one, text(&one["restartPolicy"]) != "Always"));
+        let running = items(&spec["containers"]).map(|one| (one, false));
+        let all = starting.chain(running).enumerate();
+        all.filter_map(|(number, (container, is_short))| {
+            let mut names: Vec<&String> = entries(&container["resources"]["requests"]).map(|(name, _)| name).collect();
+            names.sort_unstable();
+            let asks = names.iter().enumerate().filter(|(_, name)| may_be_devices(name)).filter_map(|(at, name)| {
+                let count = count_of(&container["resources"]["requests"][name.as_str()])?;
+                Some(Amount { resource: pool.text(name), number: at, count })
+            });
+            let asks: Vec<Amount> = asks.collect();
+            (!asks.is_empty()).then(|| Container { name: pool.field(&container["name"]), number, is_short, asks })
+        })
+        .collect()
+    }
+
+    fn ask(&self, resource: &str) -> Option<&Amount> {
+        self.asks.iter().find(|one| *one.resource == *resource)
+    }
+}
+
+fn count_of(amount: &Value) -> Option<i64> {
+    let amount = amount.as_i64().map(i128::from).or_else(|| quantity::whole(text(amount)));
+    i64::try_from(amount?).ok().filter(|count| *count > 0).map(|count| count.min(COUNT_MAX))
+}
+
+/// The resources that these containers ask for.
+pub fn resources(containers: &[Container]) -> BTreeSet<&Text> {
+    containers.iter().flat_map(|container| &container.asks).map(|ask| &ask.resource).collect()
+}
+
+/// The requests of a claim for resources, each with its class, and who gets what of it.
+///
+/// Containers that have ended when the others run use what those will use, and beyond that one request together, which
+/// is as large as the largest of them needs.
+pub fn requests(containers: &[Container], classes: &[(Text, Text)]) -> (Vec<Request>, Vec<Mapping>) {
+    let (mut requests, mut mappings): (Vec<(Text, Text, i64)>, Vec<Mapping>) = (Vec::new(), Vec::new());
+    for (resource, class) in classes {
+        let name = |container: &Container, ask: &Amount| -> Text {
+            format!("container-{}-request-{}", container.number, ask.number).into()
+        };
+        let mapping = |container: &Container, request: Text| Mapping {
+            container: container.name.clone(),
+            resource: resource.clone(),
+            request,
+        };
+        let mut lasting: Vec<(usize, Text, i64)> = Vec::new();
+        for container in containers.iter().filter(|container| !container.is_short) {
+            let Some(ask) = container.ask(resource) else { continue };
+            lasting.push((container.number, name(container, ask), ask.count));
+            mappings.push(mapping(container, name(container, ask)));
+        }
+        // What ends early needs beside what it may use of others: the first that needs most gives its name.
+        let (mut extra, mut early): (Option<(Text, i64)>, Vec<(&Container, Option<Text>)>) = (None, Vec::new());
+        for container in containers.iter().filter(|container| container.is_short) {
+            let Some(ask) = container.ask(resource) else { continue };
+            let mut missing = ask.count;
+            for (_, request, count) in lasting.iter().filter(|(number, ..)| *number >= container.number) {
+                if missing <= 0 {
+                    break;
+                }
+                early.push((container, Some(request.clone())));
+                missing -= count;
+            }
+            if missing > 0 {
+                early.push((container, None));
+                if extra.as_ref().is_none_or(|(_, most)| missing > *most) {
+                    extra = Some((name(container, ask), missing));
+                }
+            }
+        }
+        let shared = extra.as_ref().map_or_else(|| "".into(), |(request, _)| request.clone());
+        let early = early.into_iter();
+        mappings
+            .extend(early.map(|(container, request)| mapping(container, request.unwrap_or_else(|| shared.clone()))));
+        requests.extend(extra.map(|(request, count)| (request, class.clone(), count)));
+        requests.extend(lasting.into_iter().map(|(_, request, count)| (request, class.clone(), count)));
+    }
+    requests.sort();
+    let request = |(name, class, count): (Text, Text, i64)| Request {
+        alternatives: vec![Ask::exactly(name.clone(), class, usize::try_from(count).unwrap_or(usize::MAX))],
+        name,
+        prioritized: false,
+    };
+    (requests.into_iter().map(request).collect(), mappings)
+}
+
+/// A claim for extended resources that is yet to be made, for a pod that gets a place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Made {
+    pub claim: Arc<super::device::Claim>,
+    pub mappings: Vec<Mapping>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GPU: &str = "example.com/gpu";
+
+    fn shown(spec: Value) -> (Vec<String>, Vec<String>) {
+        let mut pool = Pool::default();
+        let containers = Container::decode_all(&mut pool, &spec);
+        let classes: Vec<(Text, Text)> =
+            resources(&containers).into_iter().map(|name| (name.clone(), "c".into())).collect();
+        let (requests, mappings) = requests(&containers, &classes);
+        let requests = requests.iter().map(|one| {
+            let ask = &one.alternatives[0];
+            format!("{}: {} of {}", one.name, ask.count.unwrap_or(0), ask.class)
+        });
+        let mappings = mappings.iter().map(|one| format!("{} {} {}", one.container, one.resource, one.request));
+        (requests.collect(), mappings.collect())
+    }
+
+    fn container(name: &str, gpus: u32) -> Value {
+        json!({"name": name, "resources": {"requests": {"cpu": "1", GPU: gpus.to_string()}}})
+    }
+
+    #[test]
+    fn each_container_that_stays_has_a_request_for_each_resource() {
+        let mut second = container("b", 1);
+        second["resources"]["requests"]["deviceclass.resource.kubernetes.io/net"] = "3".into();
+        let (requests, mappings) =
+            shown(json!({"containers": [container("a", 2), {"name": "none"}, container("z", 0), second]}));
+        assert_eq!(
+            requests,
+            ["container-0-request-1: 2 of c", "container-3-request-1: 3 of c", "container-3-request-2: 1 of c"]
+        );
+        assert_eq!(
+            mappings,
+            [
+                "b deviceclass.resource.kubernetes.io/net container-3-request-1",
+                "a example.com/gpu container-0-request-1",
+                "b example.com/gpu container-3-request-2",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_ends_early_uses_what_others_will_use() {
+        let mut sidecar = container("s", 1);
+        sidecar["restartPolicy"] = "Always".into();
+        let spec = |first: u32, last: u32| json!({"initContainers": [container("i", first), sidecar, container("j", last)], "containers": [container("a", 2)]});
+        assert_eq!(
+            shown(spec(2, 1)),
+            (
+                vec!["container-1-request-1: 1 of c".into(), "container-3-request-1: 2 of c".into()],
+                vec![
+                    "s example.com/gpu container-1-request-1".into(),
+                    "a example.com/gpu container-3-request-1".into(),
+                    "i example.com/gpu container-1-request-1".into(),
+                    "i example.com/gpu container-3-request-1".into(),
+                    // The sidecar has begun by then and keeps its own.
+                    "j example.com/gpu container-3-request-1".into(),
+                ]
+            )
+        );
+        // The first lacks two, the last three: three are asked for beside.
+        let (requests, mappings) = shown(spec(5, 5));
+        assert_eq!(requests[1], "container-2-request-1: 3 of c");
+        assert_eq!(requests.len(), 3);
+        assert!(mappings.contains(&"i example.com/gpu container-2-request-1".into()), "{mappings:?}");
+    }
+}

@@ -1,0 +1,60 @@
+//! What becomes of pods in recorded small clusters, beside what Kubernetes' own scheduler made of them: over HTTP, against
+//! running servers. `scheduler/tests/facts` compares every decision; this, what clients see of them.
+//!
+//! One scenario of several is played; `SCENARIOS=all` plays all of the usual configuration, `SCENARIOS=TEXT` those
+//! whose names contain it.
+
+use holdfast_tests::facts;
+use holdfast_tests::scheduling::Player;
+use holdfast_tests::{Folder, Server};
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const SERVERS: usize = 4;
+/// Of so many scenarios one is played.
+const ONE_OF: usize = 9;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pods_fare_as_with_kubernetes() {
+    let lines = facts::lines("scheduling");
+    let only = std::env::var("SCENARIOS").unwrap_or_default();
+    let usual = lines[1..].iter().filter(|scenario| scenario["config"].is_null());
+    let chosen = usual.enumerate().filter(|(at, scenario)| match only.as_str() {
+        "" => at % ONE_OF == 0,
+        "all" => true,
+        text => scenario["name"].as_str().is_some_and(|name| name.contains(text)),
+    });
+    let chosen: Arc<Vec<Value>> = Arc::new(chosen.map(|(_, scenario)| scenario.clone()).collect());
+    let next = Arc::new(AtomicUsize::new(0));
+    let folder = Arc::new(Folder::new());
+    let play = |number: usize| {
+        let (chosen, next, folder, fixtures) =
+            (chosen.clone(), next.clone(), folder.clone(), lines[0]["fixtures"].clone());
+        tokio::spawn(async move {
+            // The scheduler runs beside controllers alone; this one has nothing to do. Nodes are as scenarios say.
+            let options = [
+                "--controllers=ttl-after-finished-controller",
+                "--nodes=0",
+                "--disable-admission-plugins=TaintNodesByCondition",
+            ];
+            let server = Server::start(&folder.join(&number.to_string()), &options);
+            let mut player = Player::new(server.client().await, &fixtures).await;
+            let mut differing = Vec::new();
+            while let Some(scenario) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let differences = player.play(scenario).await;
+                if !differences.is_empty() {
+                    differing.push(format!("{}: {}", scenario["name"], differences.join("; ")));
+                }
+            }
+            server.stop();
+            differing
+        })
+    };
+    let mut differing = Vec::new();
+    for player in (0..SERVERS).map(play).collect::<Vec<_>>() {
+        differing.extend(player.await.expect("a player that ends"));
+    }
+    println!("{} of {} agree", chosen.len() - differing.len(), chosen.len());
+    assert!(!chosen.is_empty() && differing.is_empty(), "{}", differing.join("\n"));
+}
