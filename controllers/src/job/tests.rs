@@ -17,7 +17,7 @@ fn job(spec: Value) -> Value {
 }
 
 fn started(spec: Value) -> Trial {
-    let mut trial = Trial::new().with(Jobs);
+    let mut trial = Trial::new().with(Jobs::default());
     trial.create(job(spec));
     trial.run();
     trial
@@ -258,7 +258,7 @@ fn an_elastic_job_gives_up_the_highest_indexes() {
 
 #[test]
 fn what_is_selected_is_adopted_and_pods_without_a_job_are_let_go() {
-    let mut trial = Trial::new().with(Jobs);
+    let mut trial = Trial::new().with(Jobs::default());
     let mut manual = job(json!({"manualSelector": true, "selector": {"matchLabels": {"app": "a"}}}));
     manual["spec"]["suspend"] = json!(true);
     trial.create(manual);
