@@ -87,12 +87,13 @@ impl Controller for Jobs {
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
         let Some(job) = world.get::<Job>(key) else { return Plan::default() };
-        let (notes, failure) = pods::refusals(Subject::from(job), refused);
+        let (notes, _) = pods::refusals(Subject::from(job), refused);
         let makes_pods = refused.iter().any(|refused| matches!(refused.action.verb, Verb::Create(_)));
-        let mut plan = match failure {
-            // What was made before the refusal is to be seen in the status, though more is to come.
-            Some(_) if makes_pods => self.plan_job(world, key, stamp, sync::Manage::Nothing),
-            _ => Plan::default(),
+        let mut plan = match makes_pods {
+            // What was made before the refusal is to be seen in the status, though more is to come; and pods that have
+            // ended are let go of, for which a namespace that goes waits.
+            true => self.plan_job(world, key, stamp, sync::Manage::Nothing),
+            false => Plan::default(),
         };
         plan.notes.extend(notes);
         plan

@@ -287,3 +287,18 @@ fn jobs_of_others_are_left_alone() {
     assert!(trial.list("pods").is_empty());
     assert_eq!(status(&trial), json!({}));
 }
+
+#[test]
+fn pods_of_a_namespace_that_goes_are_let_go_of() {
+    let mut trial = Trial::new().with(Jobs::default());
+    trial.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}));
+    let mut job = job(json!({}));
+    job["metadata"]["namespace"] = json!("shop");
+    trial.create(job);
+    trial.run();
+    let name = trial.names("pods").remove(0);
+    trial.delete("namespaces", "shop");
+    trial.delete_as("pods", &format!("shop/{name}"), None, Some(0));
+    trial.run();
+    assert!(trial.names("pods").is_empty(), "no other may be made, and this one is counted");
+}
