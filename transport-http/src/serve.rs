@@ -86,3 +86,21 @@ pub async fn serve(
     let _ = tokio::time::timeout(DRAIN_MAX + transport.manners.watch_grace, ended).await;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use futures_util::stream::Empty;
+
+    fn size_of_output<F>(_: impl FnOnce(Arc<Transport>, WireRequest<Empty<Result<Bytes, Infallible>>>) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// The HTTP libraries move it five times before it is polled first.
+    #[test]
+    fn what_is_moved_with_every_request_is_small() {
+        let size = size_of_output(|transport, wire| transport.handle(wire));
+        assert!(size <= 6 << 10, "{size} bytes");
+    }
+}

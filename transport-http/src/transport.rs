@@ -298,7 +298,8 @@ impl Transport {
         let (mut response, id, mut record) = match self.identify(&mut head, &peer, &mut told).await {
             Ok((user, acting_as)) => {
                 following = self.follow(&head, &understood.route, &user);
-                let answer = self.answer(head, understood, (user, acting_as, told), source, body);
+                // In a box of its own, because what waits around it would hold and move it twice each time.
+                let answer = Box::pin(self.answer(head, understood, (user, acting_as, told), source, body));
                 let answer = trace::within(following.as_ref().map(Following::context), answer);
                 // The door has caught what happens behind it; this is for what goes wrong in reading and writing.
                 match within(patience, holdfast_service::caught(answer)).await.and_then(|answered| answered) {
