@@ -99,3 +99,14 @@ fn version_path(api_version: &str) -> String {
 pub fn scale_path(api_version: &str, namespace: &str, plural: &str, name: &str) -> String {
     format!("{}/namespaces/{namespace}/{plural}/{name}/scale", version_path(api_version))
 }
+
+/// The path of the pods of a namespace that a selector means.
+pub fn pods_path(namespace: &str, selector: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/pods?labelSelector={}", escape(selector))
+}
+
+/// Text as a part of a path or a query.
+pub fn escape(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~*".contains(&byte);
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}

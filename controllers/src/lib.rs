@@ -43,6 +43,7 @@ pub mod service_cidr;
 pub mod services;
 pub mod settings;
 pub mod stateful_set;
+pub mod storage_versions;
 pub mod subject;
 pub mod taint_eviction;
 #[cfg(test)]
@@ -73,7 +74,7 @@ fn workloads(settings: &Settings) -> Vec<Box<dyn Controller>> {
         Box::new(endpoint_slice::mirroring::Mirroring::new(settings)),
         Box::new(endpoints::EndpointsController::new(settings)),
         Box::new(garbage::GarbageCollector),
-        Box::new(job::Jobs),
+        Box::new(job::Jobs::default()),
         Box::new(replicas::Replicas::<ReplicaSet>::default()),
         Box::new(replicas::Replicas::<ReplicationController>::default()),
         Box::new(stateful_set::StatefulSets),
@@ -100,14 +101,16 @@ fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
         Box::new(root_ca::RootCa::new(settings)),
         Box::new(service_account::DefaultAccounts),
         Box::new(service_cidr::ServiceRanges),
+        Box::new(storage_versions::StorageVersions::default()),
         Box::new(taint_eviction::TaintEviction::default()),
         Box::new(volumes::attach::Attacher::new(settings)),
         Box::new(volumes::binder::Binder::new(settings)),
         Box::new(volumes::expand::Expander::default()),
         Box::new(volumes::ephemeral::EphemeralVolumes),
         Box::new(volumes::protection::AttributesClassProtection),
-        Box::new(volumes::protection::ClaimProtection),
+        Box::new(volumes::protection::ClaimProtection::default()),
         Box::new(volumes::protection::VolumeProtection),
+        Box::new(volumes::selinux::SelinuxWarnings),
     ];
     if settings.device_taints {
         keepers.push(Box::new(device_taints::DeviceTaintEviction::default()));

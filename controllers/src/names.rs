@@ -59,7 +59,8 @@ pub const ALL: [Named; 52] = [
     named("root-ca-certificate-publisher-controller", "root-ca-cert-publisher"),
     named("kube-apiserver-serving-clustertrustbundle-publisher-controller", ""),
     named("ephemeral-volume-controller", "ephemeral-volume"),
-    named("storageversion-garbage-collector-controller", "storage-version-gc"),
+    // By default it waits for a feature gate that is off by default.
+    unless_asked("storageversion-garbage-collector-controller", "storage-version-gc"),
     named("resourceclaim-controller", "resource-claim-controller"),
     named("legacy-serviceaccount-token-cleaner-controller", "legacy-service-account-token-cleaner"),
     named("validatingadmissionpolicy-status-controller", ""),
@@ -77,15 +78,13 @@ pub const ALL: [Named; 52] = [
 pub const OF_THE_SERVER: [&str; 2] = ["namespace-controller", "clusterrole-aggregation-controller"];
 
 /// What is not there, and why.
-pub const LEFT_OUT: [(&str, &str); 10] = [
+pub const LEFT_OUT: [(&str, &str); 8] = [
     ("podcertificaterequest-cleaner-controller", "PodCertificateRequests are not served"),
     (
         "kube-apiserver-serving-clustertrustbundle-publisher-controller",
         "its feature gate is off by default and not built",
     ),
-    ("storageversion-garbage-collector-controller", "StorageVersions are not written: all versions are read for ever"),
     ("storage-version-migrator-controller", "nothing has to be stored anew: all versions are read for ever"),
-    ("selinux-warning-controller", "volumes of this process have no labels of SELinux"),
     ("resourcepoolstatusrequest-controller", "ResourcePoolStatusRequests are not served"),
     ("podgroup-protection-controller", "PodGroups are not served"),
     ("service-lb-controller", NO_CLOUD),

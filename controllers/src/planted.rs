@@ -28,6 +28,8 @@ pub enum Bug {
     HistoryForEver,
     /// A Job counts a pod before its finalizer is off, and once more when that takes a second try.
     CountedTooEarly,
+    /// A Job counts pods by what is known of them, older though it be than what is known of the job.
+    OldNewsCounted,
     /// A Job makes all pods that it needs at once.
     ParallelismIgnored,
     /// A Job goes on however often its pods fail.
@@ -69,7 +71,7 @@ pub enum Bug {
 }
 
 impl Bug {
-    pub const ALL: [Bug; 30] = [
+    pub const ALL: [Bug; 31] = [
         Bug::KeepsTheWorst,
         Bug::CountsTheLeaving,
         Bug::UnreadyCountsAsAvailable,
@@ -81,6 +83,7 @@ impl Bug {
         Bug::UpdateUnordered,
         Bug::HistoryForEver,
         Bug::CountedTooEarly,
+        Bug::OldNewsCounted,
         Bug::ParallelismIgnored,
         Bug::LimitIgnored,
         Bug::OneOwnerIsEnough,

@@ -4,6 +4,27 @@
 //! KWOK knows. [`Nodes`] and [`Pods`] are controllers that carry it out for any number of nodes, [`Others`] plays Stages for
 //! objects of all other kinds, [`stages::Reports`] tells of Stages that are not understood.
 
+/// How each of these controllers is called, and that it acts as a kubelet does.
+macro_rules! acts_as_kubelet {
+    ($name:literal) => {
+        fn name(&self) -> &'static str {
+            $name
+        }
+
+        fn account(&self) -> &'static str {
+            $crate::ACCOUNT
+        }
+
+        fn manager(&self) -> &'static str {
+            $crate::MANAGER
+        }
+
+        fn component(&self) -> &'static str {
+            $crate::MANAGER
+        }
+    };
+}
+
 mod addresses;
 mod behaviour;
 mod jq;

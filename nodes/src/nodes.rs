@@ -124,21 +124,7 @@ impl Nodes {
 }
 
 impl Controller for Nodes {
-    fn name(&self) -> &'static str {
-        "simulated-nodes"
-    }
-
-    fn account(&self) -> &'static str {
-        crate::ACCOUNT
-    }
-
-    fn manager(&self) -> &'static str {
-        crate::MANAGER
-    }
-
-    fn component(&self) -> &'static str {
-        crate::MANAGER
-    }
+    acts_as_kubelet!("simulated-nodes");
 
     fn resources(&self) -> Vec<Resource> {
         vec![Node::resource().clone(), LEASE.clone(), crate::stages::resource()]

@@ -5,6 +5,8 @@ use holdfast_world::{Action, Key, Resource, Verb};
 use serde_json::{Value, json};
 
 const ROLE: &str = "holdfast:simulated-nodes";
+/// The label of the ClusterRoles of which that role is made.
+const PART: &str = "simulate.holdfast.dev/aggregate-to-nodes";
 
 /// The requests that make what nodes need, whoever they act as. What is there already is left as it is.
 pub fn needed() -> Vec<Action> {
@@ -15,17 +17,31 @@ pub fn needed() -> Vec<Action> {
     vec![create(&namespaces, namespace), create(&definition, stage::definition())]
 }
 
-/// The requests that give the account of nodes its rights.
+/// The requests that give the account of nodes its rights: a role that gathers others, so that an administrator adds
+/// what Stages may do besides, or takes away what they need not.
 pub fn rights() -> Vec<Action> {
-    let role = json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": ROLE}, "rules": rules()});
+    let metadata = json!({"name": ROLE});
+    let gathers = json!({"clusterRoleSelectors": [{"matchLabels": {PART: "true"}}]});
+    let role = json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": metadata, "aggregationRule": gathers});
+    let part = |name: &str, rules: Value| {
+        let metadata = json!({"name": format!("{ROLE}:{name}"), "labels": {PART: "true"}});
+        json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": metadata, "rules": rules})
+    };
     let binding = json!({
         "apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": ROLE},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
         "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": ACCOUNT}],
     });
     let resource = |plural, kind| Resource::new("rbac.authorization.k8s.io", "v1", plural, kind, false);
-    let bindings = resource("clusterrolebindings", "ClusterRoleBinding");
-    vec![create(&resource("clusterroles", "ClusterRole"), role), create(&bindings, binding)]
+    let (roles, bindings) =
+        (resource("clusterroles", "ClusterRole"), resource("clusterrolebindings", "ClusterRoleBinding"));
+    vec![
+        create(&roles, part("kubelet", of_kubelets())),
+        create(&roles, part("stages", of_stages())),
+        // One of an earlier release held its rules itself.
+        Action::new(&roles, Key::cluster(ROLE), Verb::Apply(role)),
+        create(&bindings, binding),
+    ]
 }
 
 fn create(resource: &Resource, object: Value) -> Action {
@@ -35,12 +51,13 @@ fn create(resource: &Resource, object: Value) -> Action {
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
-/// What kubelets do to nodes, pods, leases and Events, and what Stages may ask for.
-fn rules() -> Value {
-    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
+}
+
+/// What kubelets do to nodes, pods, leases and Events.
+fn of_kubelets() -> Value {
     json!([
-        // Stages may be about objects of any kind. Who may write Stages may do to objects what this account may.
-        rule("*", &["*"], &["delete", "get", "list", "patch", "watch"]),
         rule("", &["nodes"], &["create", "delete", "get", "list", "patch", "watch"]),
         rule("", &["nodes/status", "pods/status", "pods/resize", "pods/ephemeralcontainers"], &["patch"]),
         rule("", &["pods"], &["delete", "get", "list", "patch", "watch"]),
@@ -50,4 +67,46 @@ fn rules() -> Value {
         rule(stage::GROUP, &["stages"], &["get", "list", "watch"]),
         rule(stage::GROUP, &["stages/status"], &["patch"]),
     ])
+}
+
+/// Groups of kinds that neither hold secrets nor say who may do what.
+const PLAIN: [&str; 12] = [
+    "apps",
+    "autoscaling",
+    "batch",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "extensions",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "policy",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+];
+
+/// Such kinds among those of the core.
+const PLAIN_OF_CORE: [&str; 14] = [
+    "configmaps",
+    "endpoints",
+    "limitranges",
+    "persistentvolumeclaims",
+    "persistentvolumeclaims/status",
+    "persistentvolumes",
+    "persistentvolumes/status",
+    "podtemplates",
+    "replicationcontrollers",
+    "replicationcontrollers/status",
+    "resourcequotas",
+    "resourcequotas/status",
+    "services",
+    "services/status",
+];
+
+/// What Stages may do from the start. Whoever may write Stages does it with the rights of the nodes' account.
+fn of_stages() -> Value {
+    const VERBS: [&str; 6] = ["create", "delete", "get", "list", "patch", "watch"];
+    let mut rules = vec![rule("", &PLAIN_OF_CORE, &VERBS)];
+    rules.extend(PLAIN.iter().map(|group| rule(group, &["*"], &VERBS)));
+    rules.into()
 }

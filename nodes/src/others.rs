@@ -81,21 +81,7 @@ fn path(resource: &Resource, object: &Object) -> String {
 }
 
 impl Controller for Others {
-    fn name(&self) -> &'static str {
-        "simulated-objects"
-    }
-
-    fn account(&self) -> &'static str {
-        crate::ACCOUNT
-    }
-
-    fn manager(&self) -> &'static str {
-        crate::MANAGER
-    }
-
-    fn component(&self) -> &'static str {
-        crate::MANAGER
-    }
+    acts_as_kubelet!("simulated-objects");
 
     fn resources(&self) -> Vec<Resource> {
         vec![crate::stages::resource()]

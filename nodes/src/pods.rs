@@ -122,21 +122,7 @@ impl Pods {
 }
 
 impl Controller for Pods {
-    fn name(&self) -> &'static str {
-        "simulated-pods"
-    }
-
-    fn account(&self) -> &'static str {
-        crate::ACCOUNT
-    }
-
-    fn manager(&self) -> &'static str {
-        crate::MANAGER
-    }
-
-    fn component(&self) -> &'static str {
-        crate::MANAGER
-    }
+    acts_as_kubelet!("simulated-pods");
 
     fn resources(&self) -> Vec<Resource> {
         vec![Node::resource().clone(), Pod::resource().clone(), crate::stages::resource()]

@@ -300,21 +300,7 @@ pub struct Reports;
 const CONDITION: &str = "Understood";
 
 impl Controller for Reports {
-    fn name(&self) -> &'static str {
-        "simulated-stages"
-    }
-
-    fn account(&self) -> &'static str {
-        crate::ACCOUNT
-    }
-
-    fn manager(&self) -> &'static str {
-        crate::MANAGER
-    }
-
-    fn component(&self) -> &'static str {
-        crate::MANAGER
-    }
+    acts_as_kubelet!("simulated-stages");
 
     fn resources(&self) -> Vec<Resource> {
         vec![resource()]

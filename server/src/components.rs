@@ -10,6 +10,8 @@ use anyhow::{Context, Result, anyhow};
 use holdfast_component::gates::Gates;
 use holdfast_controllers::Settings;
 use holdfast_controllers::names::Choice;
+use holdfast_controllers::storage_versions;
+use holdfast_controllers::volumes::standard;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
 use holdfast_nodes::{metrics, objects};
 use holdfast_outbound::Insiders;
@@ -106,17 +108,20 @@ impl Components {
         let controllers = holdfast_controllers::all(&self.settings);
         let chosen = controllers.into_iter().filter(|controller| self.controllers.runs(controller.name()));
         let state = transport.service().engine().snapshot();
-        let nodes = match self.nodes {
-            0 => {
-                tasks.spawn(act_all(InsideAct::new(transport), metrics::without(&state).into_iter().collect()));
-                Vec::new()
-            }
+        let (mut needed, nodes) = match self.nodes {
+            0 => (metrics::without(&state).into_iter().collect(), Vec::new()),
             count => {
                 let needed = [objects::rights(), objects::needed(), vec![metrics::api_service()]].concat();
-                tasks.spawn(act_all(InsideAct::new(transport), needed));
-                holdfast_nodes::all(self.node_template.clone(), count)
+                (needed, holdfast_nodes::all(self.node_template.clone(), count))
             }
         };
+        if self.controllers.runs("persistentvolume-binder-controller") {
+            needed.extend(standard::lacking(&state));
+        }
+        if self.controllers.runs(storage_versions::NAME) {
+            needed.extend(storage_versions::rights());
+        }
+        tasks.spawn(act_all(InsideAct::new(transport), needed));
         start(transport, tasks, chosen.chain(nodes));
     }
 }
@@ -127,7 +132,7 @@ pub fn node_template(path: &Path) -> Result<holdfast_nodes::Template> {
     holdfast_nodes::Template::parse(&text).map_err(|why| anyhow!("--node-template {}: {why}", path.display()))
 }
 
-/// Makes what simulated nodes need, unless it is there, or takes away what they needed.
+/// Makes what a cluster and its simulated nodes need, unless it is there, or takes away what they needed.
 async fn act_all(act: InsideAct, actions: Vec<Action>) {
     let user = Arc::new(User::new(bootstrap::USER, &[PRIVILEGED_GROUP]));
     let actor = Actor { user, field_manager: "kube-apiserver" };

@@ -357,8 +357,11 @@ mod tests {
                 .expect("known")
                 .contains(&"garbage-collector-controller".to_owned())
         );
-        let refused = chosen(&["--controllers=*,selinux-warning-controller"]).expect_err("not built");
-        let expected = "there is no selinux-warning-controller here: volumes of this process have no labels of SELinux";
+        let asked = chosen(&["--controllers=selinux-warning-controller,storage-version-gc"]).expect("built");
+        assert_eq!(asked.len(), 2);
+        let refused = chosen(&["--controllers=*,storage-version-migrator-controller"]).expect_err("not built");
+        let expected = "there is no storage-version-migrator-controller here: nothing has to be stored anew: all versions \
+                        are read for ever";
         assert!(refused.ends_with(expected), "{refused}");
         assert!(chosen(&["--controllers=*,nodeipam"]).is_ok(), "without --allocate-node-cidrs it does not start");
         let refused = chosen(&["--controllers=namespace"]).expect_err("the server's");

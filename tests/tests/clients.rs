@@ -54,6 +54,16 @@ fn helm_3() {
 }
 
 #[test]
+fn helm_4_waits_for_life() {
+    living_script("helm_living.sh", Some("helm-4"));
+}
+
+#[test]
+fn helm_3_waits_for_life() {
+    living_script("helm_living.sh", Some("helm-3"));
+}
+
+#[test]
 fn python() {
     script("python_client.py", None);
 }

@@ -207,6 +207,113 @@ impl Drop for Manager {
     }
 }
 
+/// Stages act on plain kinds from the start, on others within roles that say so.
+#[tokio::test]
+async fn stages_act_within_the_roles_of_nodes() {
+    let cluster = Cluster::start("--controllers=*");
+    let definition = json!({"metadata": {"name": "widgets.example.com"}, "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"kind": "Widget", "plural": "widgets"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
+    cluster.admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.expect(201);
+    const STAGES: &str = "/apis/kwok.x-k8s.io/v1alpha1/stages";
+    eventually(PATIENCE, || async {
+        match cluster.admin.get(STAGES).await.code {
+            200 => Ok(()),
+            code => Err(code),
+        }
+    })
+    .await;
+    for (name, api, kind) in [("w", "example.com/v1", "Widget"), ("m", "v1", "ConfigMap"), ("s", "v1", "Secret")] {
+        let stage = json!({"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "Stage", "metadata": {"name": name}, "spec": {
+            "resourceRef": {"apiGroup": api, "kind": kind},
+            "selector": {"matchLabels": {"staged": "yes"},
+                "matchExpressions": [{"key": ".metadata.annotations.done", "operator": "DoesNotExist"}]},
+            "next": {"patches": [{"root": "metadata", "type": "merge", "template": "annotations: {done: 'yes'}"}]}}});
+        cluster.admin.post(STAGES, &stage).await.expect(201);
+    }
+    let object = json!({"metadata": {"name": "o", "labels": {"staged": "yes"}}});
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": object["metadata"]});
+    const WIDGETS: &str = "/apis/example.com/v1/namespaces/default/widgets";
+    const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+    cluster.admin.post(MAPS, &object).await.expect(201);
+    cluster.admin.post(SECRETS, &object).await.expect(201);
+    cluster.admin.post(WIDGETS, &widget).await.expect(201);
+    let done = async |path: String| {
+        let object = cluster.admin.get(&path).await.expect(200).json();
+        object["metadata"]["annotations"]["done"] == "yes"
+    };
+    let awaited = async |path: String| {
+        eventually(PATIENCE, || async { if done(path.clone()).await { Ok(()) } else { Err("is not done") } }).await;
+    };
+    awaited(format!("{MAPS}/o")).await;
+    cluster.await_count("/api/v1/namespaces/default/events?fieldSelector=reason=StageFailed", "o.", 2).await;
+    assert!(!done(format!("{WIDGETS}/o")).await && !done(format!("{SECRETS}/o")).await);
+    let role = json!({"metadata": {"name": "stages-of-widgets",
+            "labels": {"simulate.holdfast.dev/aggregate-to-nodes": "true"}},
+        "rules": [{"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["get", "patch"]}]});
+    cluster.admin.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await.expect(201);
+    awaited(format!("{WIDGETS}/o")).await;
+    assert!(!done(format!("{SECRETS}/o")).await, "nobody has allowed that");
+}
+
+/// Controllers that run only where they are asked for have the rights that they need.
+#[tokio::test]
+async fn what_is_gone_is_forgotten_and_labels_that_clash_are_told() {
+    let cluster = Cluster::start("--controllers=*,storage-version-gc,selinux-warning-controller");
+    const VERSIONS: &str = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
+    cluster.admin.post(VERSIONS, &json!({"metadata": {"name": "apps.deployments"}, "spec": {}})).await.expect(201);
+    let status = json!({"status": {"commonEncodingVersion": "v1", "storageVersions": [{"apiServerID": "gone",
+        "encodingVersion": "v1", "decodableVersions": ["v1"], "servedVersions": ["v1"]}]}});
+    let path = format!("{VERSIONS}/apps.deployments");
+    let kind = [("content-type", "application/merge-patch+json")];
+    cluster.admin.send(Method::PATCH, &format!("{path}/status"), &kind, status.to_string()).await.expect(200);
+    cluster.await_count(VERSIONS, "apps.", 0).await;
+    let volume =
+        json!({"name": "v", "iscsi": {"targetPortal": "10.0.0.9", "iqn": "iqn.2001-04.com.example:d", "lun": 0}});
+    for (name, level) in [("one", "s0:c1"), ("other", "s0:c2")] {
+        let pod = json!({"metadata": {"name": name}, "spec": {"securityContext": {"seLinuxOptions": {"level": level}},
+            "volumes": [volume],
+            "containers": [{"name": "c", "image": "i", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]}});
+        cluster.admin.post(PODS, &pod).await.expect(201);
+    }
+    let told = "/api/v1/namespaces/default/events?fieldSelector=reason=SELinuxLabelConflict";
+    cluster.await_count(told, "o", 2).await;
+}
+
+/// A claim that names no class gets a volume, a set with claims becomes ready, and volumes go with their claims.
+#[tokio::test]
+async fn claims_are_bound_by_the_default_class() {
+    let cluster = Cluster::start("--controllers=*");
+    const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
+    const VOLUMES: &str = "/api/v1/persistentvolumes";
+    cluster.await_count("/apis/storage.k8s.io/v1/storageclasses", "standard", 1).await;
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    cluster.admin.post(CLAIMS, &json!({"metadata": {"name": "alone"}, "spec": spec})).await.expect(201);
+    let labels = json!({"app": "db"});
+    let set = json!({"metadata": {"name": "db"}, "spec": {"replicas": 2, "serviceName": "db",
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"},
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": spec}]}});
+    const STATEFUL: &str = "/apis/apps/v1/namespaces/default/statefulsets";
+    cluster.admin.post(STATEFUL, &set).await.expect(201);
+    eventually(PATIENCE, || async {
+        let set = cluster.admin.get(&format!("{STATEFUL}/db")).await.expect(200).json();
+        if set["status"]["readyReplicas"] == 2 { Ok(()) } else { Err(set["status"].clone()) }
+    })
+    .await;
+    let volumes = cluster.await_count(VOLUMES, "pvc-", 3).await;
+    for volume in &volumes {
+        let path = volume["spec"]["hostPath"]["path"].as_str().expect("a folder");
+        assert!(!std::path::Path::new(path).exists(), "nothing is written on this machine: {path}");
+    }
+    let delete = async |path: String| cluster.admin.send(Method::DELETE, &path, &[], "").await.expect(200);
+    delete(format!("{STATEFUL}/db")).await;
+    delete(format!("{CLAIMS}/alone")).await;
+    cluster.await_count(VOLUMES, "pvc-", 0).await;
+}
+
 #[tokio::test]
 async fn a_controller_manager_works_from_elsewhere() {
     let cluster = Cluster::start("--controllers=-*");
@@ -313,7 +420,7 @@ async fn nobody_from_elsewhere_is_refused_anything() {
 fn options_that_cannot_be_met_are_refused_by_name() {
     for (options, parts) in [
         (&["--controllers=jobs"][..], &["\"jobs\" is not in the list of known controllers"][..]),
-        (&["--controllers=selinux-warning-controller"], &["there is no selinux-warning-controller here", "SELinux"]),
+        (&["--controllers=node-route-controller"], &["there is no node-route-controller here", "cloud"]),
         (&["--controllers=namespace"], &["namespace-controller", "itself"]),
         (&["--allocate-node-cidrs"], &["--cluster-cidr must say from which addresses"]),
         (&["--leader-migration-config=f"], &["--leader-migration-config", "nothing here would read it"]),

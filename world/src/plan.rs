@@ -119,9 +119,14 @@ impl Refusal {
         self.reason == "NotFound"
     }
 
+    /// Whether there is nothing at the path, whatever objects there are: the server does not serve it.
+    pub fn is_no_such_path(&self) -> bool {
+        self.code == 404 && self.message == holdfast_core::Refusal::NoSuchPath.message()
+    }
+
     /// Whether the plan rested on what is no more: a new plan is all that it takes.
     pub fn is_stale(&self) -> bool {
-        self.is_conflict() || self.is_not_found()
+        self.is_conflict() || self.is_not_found() && !self.is_no_such_path()
     }
 }
 

@@ -34,10 +34,13 @@ impl Actor {
     }
 }
 
-/// The request of an action; `None` where its resource is not served.
+/// The request of an action; `None` where its resource, or the part of it, is not served.
 pub fn of(action: &Action, registry: &Registry, actor: &Actor, id: String) -> Option<Request> {
     let resource = &action.resource;
     let (kind, version) = registry.find(resource.group(), resource.version(), resource.plural())?;
+    if !action.subresource.is_empty() {
+        registry.get(kind).subresource(version, action.subresource)?;
+    }
     let (verb, format, body) = match &action.verb {
         Verb::Create(body) => (Asked::Create, Format::Json, Some(body)),
         Verb::Update(body) => (Asked::Update, Format::Json, Some(body)),
@@ -66,7 +69,8 @@ pub fn of(action: &Action, registry: &Registry, actor: &Actor, id: String) -> Op
     Some(Request { user: actor.user.clone(), verb, target, options, body: Body { bytes: bytes.into(), format }, id })
 }
 
-/// The GET of one object, or of a part of it, by its path; `None` where the path names none.
+/// The GET of one object, of a part of it, or of all objects of a namespace, by its path; `None` where nothing is served
+/// there.
 pub fn get(registry: &Registry, path: &str, actor: &Actor) -> Option<Request> {
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let (group, version, rest) = match parts.as_slice() {
@@ -75,18 +79,24 @@ pub fn get(registry: &Registry, path: &str, actor: &Actor) -> Option<Request> {
         _ => return None,
     };
     let (namespace, rest) = match rest {
-        ["namespaces", namespace, rest @ ..] if rest.len() >= 2 => (Some((*namespace).to_owned()), rest),
-        rest => (None, rest),
+        ["namespaces", namespace, resource, rest @ ..] => (Some(*namespace), [&[*resource][..], rest].concat()),
+        rest => (None, rest.to_vec()),
     };
-    let (resource, name, subresource) = match rest {
-        [resource, name] => (resource, name, None),
-        [resource, name, subresource] => (resource, name, Some((*subresource).to_owned())),
+    let (resource, name, subresource) = match rest.as_slice() {
+        [resource] => (resource, None, None),
+        [resource, name] => (resource, Some(*name), None),
+        [resource, name, subresource] => (resource, Some(*name), Some(*subresource)),
         _ => return None,
     };
     let (kind, version) = registry.find(group, version, resource)?;
-    let target = Target { kind, version, namespace, name: Some((*name).to_owned()), subresource };
+    if let Some(subresource) = subresource {
+        registry.get(kind).subresource(version, subresource)?;
+    }
+    let verb = if name.is_some() { Asked::Get } else { Asked::List };
+    let [namespace, name, subresource] = [namespace, name, subresource].map(|part| part.map(str::to_owned));
+    let target = Target { kind, version, namespace, name, subresource };
     let (user, options) = (actor.user.clone(), Options::default());
-    Some(Request { user, verb: Asked::Get, target, options, body: Body::default(), id: String::new() })
+    Some(Request { user, verb, target, options, body: Body::default(), id: String::new() })
 }
 
 fn delete_options(verb: &Verb) -> DeleteOptions {

@@ -429,10 +429,18 @@ impl Trial {
         self.submit(&request).map_err(|refusal| Refusal::from(&refusal))
     }
 
-    /// What a GET of this path answers.
+    /// What a GET of this path answers; a list has all objects of the namespace, whatever is selected.
     pub fn read(&self, path: &str) -> Result<Value, Refusal> {
+        let path = path.split_once('?').map_or(path, |(path, _)| path);
         let no_such_path = || Refusal::from(&holdfast_core::Refusal::NoSuchPath);
         let request = request::get(&self.state.registry, path, &self.user).ok_or_else(no_such_path)?;
+        if request.target.name.is_none() {
+            let (kind, version) = (self.state.kind(request.target.kind), request.target.version);
+            let objects = self.state.scan(request.target.kind, "", None);
+            let within = |key: &str| meta::split_key(key).0 == request.target.namespace.as_deref();
+            let items = objects.filter(|(key, _)| within(key)).map(|(_, entry)| entry.document_in(kind, version));
+            return Ok(json!({"items": items.collect::<Vec<_>>()}));
+        }
         let entry = list::get(&self.state, &request).map_err(|refusal| Refusal::from(&refusal))?;
         let (kind, version) = (self.state.kind(request.target.kind), request.target.version);
         let document = entry.document_in(kind, version);
@@ -451,6 +459,11 @@ impl Trial {
     fn core_stamp(&mut self) -> holdfast_core::stamp::Stamp {
         self.requests += 1;
         holdfast_core::stamp::Stamp { time: self.now.0, seed: self.requests }
+    }
+
+    /// A request as the server itself makes some.
+    pub fn request(&mut self, request: &Request) -> Result<Value, Refusal> {
+        self.submit(request).map_err(|refusal| Refusal::from(&refusal))
     }
 
     fn submit(&mut self, request: &Request) -> Result<Value, holdfast_core::Refusal> {

@@ -2,7 +2,7 @@
 
 use super::calculation::{Proposal, Sample, Samples, Usage, by_ratio, milli, per_pod, quantity_text};
 use super::limits::Tolerance;
-use crate::answers::{Ask, Read};
+use crate::answers::{Ask, Read, escape};
 use crate::disruption::selector_text;
 use crate::settings::AutoscalingSettings;
 use holdfast_core::schema::duration_nanos;
@@ -395,10 +395,4 @@ fn metric_selector(of: &NamedMetric, parameter: &str) -> String {
         Some(selector) => format!("{parameter}{}", escape(&Selector::of(selector).to_string())),
         None => String::new(),
     }
-}
-
-/// Text as a part of a path or a query.
-fn escape(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~*".contains(&byte);
-    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }

@@ -260,12 +260,14 @@ impl<'w> Sync<'w> {
         self.set.meta().annotation(TEMPLATE_GENERATION)?.parse().ok()
     }
 
-    /// Whether a pod is of the present template.
+    /// Whether a pod is of the present template. The number counts for pods that were made before there were hashes: of
+    /// one that was another set's of this name, it says nothing.
     fn is_updated(&self, pod: Seen<'_, Pod>) -> bool {
-        let is_counted = self.template_generation().is_some_and(|generation| {
-            pod.meta().label(POD_GENERATION).is_some_and(|label| label == generation.to_string())
-        });
-        is_counted || pod.meta().label(POD_REVISION) == Some(self.hash.as_str())
+        if let Some(hash) = pod.meta().label(POD_REVISION) {
+            return hash == self.hash;
+        }
+        let number = pod.meta().label(POD_GENERATION);
+        self.template_generation().is_some_and(|generation| number == Some(generation.to_string().as_str()))
     }
 
     fn is_available(&self, pod: Seen<'_, Pod>) -> bool {

@@ -273,3 +273,21 @@ fn pods_for_a_node_that_is_gone_are_not_left() {
     assert_eq!(places(&trial), ["a one"]);
     assert_eq!(status(&trial)["desiredNumberScheduled"], 1);
 }
+
+#[test]
+fn pods_of_another_set_of_the_same_name_are_replaced() {
+    let mut trial = trial(&["n1"]);
+    trial.create(set(json!({})));
+    trial.run();
+    make_all_ready(&mut trial);
+    let pod = trial.names("pods").remove(0);
+    trial.patch("pods", &pod, json!({"metadata": {"ownerReferences": null}}));
+    trial.delete(KIND, "d");
+    let mut other = set(json!({}));
+    other["spec"]["template"] = template("a", "two");
+    trial.create(other);
+    trial.run();
+    make_all_ready(&mut trial);
+    trial.run();
+    assert_eq!(places(&trial), ["n1 two"], "both sets number their template 1");
+}

@@ -157,7 +157,9 @@ fn plan_budget(budget: Seen<'_, PodDisruptionBudget>, pods: &[Seen<'_, Pod>], ex
     let is_staying = |pod: &&Seen<'_, Pod>| {
         !pod.meta().is_deleting() && !disrupted.contains_key(&pod.meta().name) || planted(Bug::EvictedPodsCount)
     };
-    let is_healthy = |pod: &&Seen<'_, Pod>| is_staying(pod) && (pod.is_ready() || planted(Bug::UnreadyCountsAsHealthy));
+    // One that was given up may say for ever that it is ready.
+    let is_well = |pod: &&Seen<'_, Pod>| pod.is_ready() && !pod.is_finished() || planted(Bug::UnreadyCountsAsHealthy);
+    let is_healthy = |pod: &&Seen<'_, Pod>| is_staying(pod) && is_well(pod);
     let healthy = pods.iter().filter(is_healthy).count() as i64;
     let allowed = if expected > 0 { (healthy - desired).max(0) } else { 0 };
     let action = subject.status(|status| {

@@ -164,3 +164,11 @@ fn the_scale_of_other_kinds_is_asked_for() {
     assert_eq!(document["status"]["expectedPods"], 7);
     assert_eq!(disruption.plan(&world, &key, stamp).asks, ["/apis/x.io/v1"], "what was read is not read from memory");
 }
+
+#[test]
+fn a_pod_that_has_failed_is_not_healthy_whatever_it_says() {
+    let mut trial = started(budget("minAvailable", json!(2)));
+    trial.patch_status("pods", "p1", json!({"phase": "Failed"}));
+    trial.run();
+    assert_eq!(counts(&trial), [0, 2, 2, 3]);
+}

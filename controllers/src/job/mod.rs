@@ -2,25 +2,29 @@
 //!
 //! Each pod carries a finalizer until it is counted. Counting has an order, so that nothing is lost or counted twice
 //! whenever the process ends: the pod's uid is written into the status, then the finalizer is removed, then the uid
-//! becomes part of the count. Each plan takes the steps that are due; the changes that it makes bring the next.
+//! becomes part of the count. Each plan takes the steps that are due; the changes that it makes bring the next. What is
+//! counted must not rest on pods that are older than the status: see [`proof`].
 
 mod indexes;
 mod members;
 mod policy;
+mod proof;
 mod sync;
 mod tracking;
 
 #[cfg(test)]
 mod tests;
 
+use crate::answers::{Answers, Ask};
 use crate::claim::{self, Managing};
 use crate::pods;
 use crate::subject::Subject;
 use holdfast_world::views::{Job, Pod};
 use holdfast_world::{
-    Change, Controller, Key, Keys, Owner, Plan, Refused, Resource, Seen, Selector, Stamp, Verb, View, World,
+    Change, Controller, Key, Keys, Owner, Plan, Refusal, Refused, Resource, Seen, Selector, Stamp, Verb, View, World,
 };
 use members::{TRACKING, untrack};
+use serde_json::Value;
 
 /// The value of `spec.managedBy` that says the same as none.
 const MANAGER: &str = "kubernetes.io/job-controller";
@@ -28,7 +32,9 @@ const MANAGER: &str = "kubernetes.io/job-controller";
 const POD: &str = "pod/";
 
 #[derive(Default)]
-pub struct Jobs;
+pub struct Jobs {
+    answers: Answers,
+}
 
 impl Managing for Job {
     fn selector(&self) -> &Selector {
@@ -68,27 +74,41 @@ impl Controller for Jobs {
         if let Some(name) = key.name.strip_prefix(POD) {
             return release(world, &Key::new(&key.namespace, name));
         }
-        plan_job(world, key, stamp, sync::Manage::Pods)
+        let plan = self.plan_job(world, key, stamp, sync::Manage::Pods);
+        if plan.asks.is_empty() {
+            self.answers.forget(key);
+        }
+        plan
+    }
+
+    fn answered(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
+        self.answers.take_in(key, path, answer);
     }
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
         let Some(job) = world.get::<Job>(key) else { return Plan::default() };
-        let (notes, failure) = pods::refusals(Subject::from(job), refused);
+        let (notes, _) = pods::refusals(Subject::from(job), refused);
         let makes_pods = refused.iter().any(|refused| matches!(refused.action.verb, Verb::Create(_)));
-        let mut plan = match failure {
-            // What was made before the refusal is to be seen in the status, though more is to come.
-            Some(_) if makes_pods => plan_job(world, key, stamp, sync::Manage::Nothing),
-            _ => Plan::default(),
+        let mut plan = match makes_pods {
+            // What was made before the refusal is to be seen in the status, though more is to come; and pods that have
+            // ended are let go of, for which a namespace that goes waits.
+            true => self.plan_job(world, key, stamp, sync::Manage::Nothing),
+            false => Plan::default(),
         };
         plan.notes.extend(notes);
         plan
     }
 }
 
-fn plan_job(world: &World, key: &Key, stamp: Stamp, manage: sync::Manage) -> Plan {
-    match world.get::<Job>(key) {
-        Some(job) if is_ours(&job) && !job.is_finished() => sync::plan(world, job, stamp.time, manage),
-        _ => Plan::default(),
+impl Jobs {
+    fn plan_job(&self, world: &World, key: &Key, stamp: Stamp, manage: sync::Manage) -> Plan {
+        let job = world.get::<Job>(key).filter(|job| is_ours(job) && !job.is_finished());
+        let planned = job.map(|job| sync::plan(world, job, self.answers.of(world, key), stamp.time, manage));
+        planned.unwrap_or(Ok(Plan::default())).unwrap_or_else(|Ask(path)| {
+            let mut plan = Plan::default();
+            plan.asks.push(path);
+            plan
+        })
     }
 }
 

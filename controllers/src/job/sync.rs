@@ -3,7 +3,9 @@
 use super::indexes::Indexes;
 use super::members::{self, Member, Mould, TRACKING, untrack};
 use super::policy::{self, Verdict};
+use super::proof;
 use super::tracking::Tracking;
+use crate::answers::{Ask, Read};
 use crate::claim::{self, Claims};
 use crate::planted::{Bug, planted};
 use crate::pods;
@@ -12,7 +14,7 @@ use holdfast_world::views::pod::Condition;
 use holdfast_world::views::{Job, Pod};
 use holdfast_world::{Action, Note, Plan, Seen, Time, Verb, World};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How many pods one plan makes or deletes.
 const PODS_MAX: usize = 500;
@@ -47,6 +49,8 @@ pub struct Sync<'w> {
     pub owner: Subject<'w>,
     pub job: Seen<'w, Job>,
     pub members: Vec<Member<'w>>,
+    /// The pods that are held until they are counted, by their uids.
+    pub held: BTreeSet<String>,
     pub now: Time,
     /// The indexes that succeeded, with those whose pods are yet to be counted.
     pub succeeded_indexes: Indexes,
@@ -67,23 +71,27 @@ pub struct Sync<'w> {
     pub plan: Plan,
 }
 
-pub fn plan(world: &World, job: Seen<'_, Job>, now: Time, manage: Manage) -> Plan {
+pub fn plan(world: &World, job: Seen<'_, Job>, read: Read<'_>, now: Time, manage: Manage) -> Result<Plan, Ask> {
     let owner = Subject::from(job);
     if !matches!(job.spec.completion_mode.as_str(), "" | "NonIndexed" | "Indexed") {
         let message = "Skipped Job sync because completion mode is unknown";
-        return Plan { notes: vec![owner.warning("UnknownCompletionMode", message.into())], ..Plan::default() };
+        return Ok(Plan { notes: vec![owner.warning("UnknownCompletionMode", message.into())], ..Plan::default() });
     }
     let Claims { mine, actions } =
         claim::claim(owner, claim::candidates::<Pod>(world, owner), |meta| job.spec.selector.matches(meta));
     if !actions.is_empty() {
         let mut plan = Plan::default();
         plan.together(actions.into_iter().map(tracked).collect());
-        return plan;
+        return Ok(plan);
     }
-    let mut sync = Sync::new(owner, job, mine.into_iter().map(|pod| Member::of(&job, pod)).collect(), now);
+    let mut members: Vec<Member<'_>> = mine.into_iter().map(|pod| Member::of(&job, pod)).collect();
+    let Ok(held) = proof::held(world, job, &mut members, read)? else {
+        return Ok(Plan { unready: true, ..Plan::default() });
+    };
+    let mut sync = Sync::new(owner, job, members, held, now);
     sync.decide();
     sync.act(manage);
-    Tracking::finish(sync)
+    Ok(Tracking::finish(sync))
 }
 
 /// A pod that a job adopts is to be counted, one that it lets go of is not.
@@ -98,7 +106,13 @@ fn tracked(mut action: Action) -> Action {
 }
 
 impl<'w> Sync<'w> {
-    fn new(owner: Subject<'w>, job: Seen<'w, Job>, mut members: Vec<Member<'w>>, now: Time) -> Sync<'w> {
+    fn new(
+        owner: Subject<'w>,
+        job: Seen<'w, Job>,
+        mut members: Vec<Member<'w>>,
+        held: BTreeSet<String>,
+        now: Time,
+    ) -> Sync<'w> {
         if job.spec.completion_mode != "Indexed" {
             members.iter_mut().for_each(|member| member.index = None);
         }
@@ -112,6 +126,7 @@ impl<'w> Sync<'w> {
             owner,
             job,
             members,
+            held,
             now,
             succeeded_indexes: Indexes::default(),
             failed_indexes: None,

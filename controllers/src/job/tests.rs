@@ -17,7 +17,7 @@ fn job(spec: Value) -> Value {
 }
 
 fn started(spec: Value) -> Trial {
-    let mut trial = Trial::new().with(Jobs);
+    let mut trial = Trial::new().with(Jobs::default());
     trial.create(job(spec));
     trial.run();
     trial
@@ -258,7 +258,7 @@ fn an_elastic_job_gives_up_the_highest_indexes() {
 
 #[test]
 fn what_is_selected_is_adopted_and_pods_without_a_job_are_let_go() {
-    let mut trial = Trial::new().with(Jobs);
+    let mut trial = Trial::new().with(Jobs::default());
     let mut manual = job(json!({"manualSelector": true, "selector": {"matchLabels": {"app": "a"}}}));
     manual["spec"]["suspend"] = json!(true);
     trial.create(manual);
@@ -286,4 +286,19 @@ fn jobs_of_others_are_left_alone() {
     let trial = started(json!({"managedBy": "example.com/other"}));
     assert!(trial.list("pods").is_empty());
     assert_eq!(status(&trial), json!({}));
+}
+
+#[test]
+fn pods_of_a_namespace_that_goes_are_let_go_of() {
+    let mut trial = Trial::new().with(Jobs::default());
+    trial.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}));
+    let mut job = job(json!({}));
+    job["metadata"]["namespace"] = json!("shop");
+    trial.create(job);
+    trial.run();
+    let name = trial.names("pods").remove(0);
+    trial.delete("namespaces", "shop");
+    trial.delete_as("pods", &format!("shop/{name}"), None, Some(0));
+    trial.run();
+    assert!(trial.names("pods").is_empty(), "no other may be made, and this one is counted");
 }

@@ -9,7 +9,6 @@ use holdfast_world::views::batch::Uncounted;
 use holdfast_world::views::pod::Condition;
 use holdfast_world::{Plan, Time};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
 
 /// How many pods may wait in the status to be counted.
 const UNCOUNTED_MAX: usize = 500;
@@ -45,11 +44,10 @@ impl<'w> Tracking<'w> {
 
     /// Pods that were written down and have let go of their finalizer become part of the counts.
     fn count_released(&mut self) {
-        let tracked = self.sync.members.iter().filter(|member| member.is_tracked);
-        let tracked: BTreeSet<&str> = tracked.map(Member::uid).collect();
+        let held = &self.sync.held;
         let clean = |uids: &mut Vec<String>| {
             let before = uids.len();
-            uids.retain(|uid| tracked.contains(uid.as_str()) && !planted(Bug::CountedTooEarly));
+            uids.retain(|uid| held.contains(uid) && !planted(Bug::CountedTooEarly));
             (before - uids.len()) as i64
         };
         self.succeeded += clean(&mut self.uncounted.succeeded);

@@ -244,7 +244,9 @@ fn wanted<'a>(world: &'a World, node: &str) -> BTreeMap<String, Seen<'a, Persist
     let running = pods_on(world, node).filter(|pod| !pod.is_finished());
     let claims = running.flat_map(|pod| {
         let namespace = pod.object.meta.namespace.clone();
-        super::claims_of(pod.object, pod.view).map(move |name| Key::new(&namespace, &name)).collect::<Vec<_>>()
+        super::claims_of(&pod.object.meta.name, pod.view)
+            .map(move |name| Key::new(&namespace, &name))
+            .collect::<Vec<_>>()
     });
     let volumes = claims.filter_map(|key| {
         let claim = world.get::<PersistentVolumeClaim>(&key).filter(|claim| claim.status.phase == "Bound")?;

@@ -5,9 +5,11 @@ pub mod binder;
 pub mod ephemeral;
 pub mod expand;
 pub mod protection;
+pub mod selinux;
+pub mod standard;
 
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, Pod};
-use holdfast_world::{Key, Object, Seen, Text, World};
+use holdfast_world::{Key, Seen, Text, World};
 
 /// An index of pods by the claims that they use, as `namespace/name`.
 pub const BY_CLAIM: &str = "claim";
@@ -16,15 +18,15 @@ pub const BY_CLAIM: &str = "claim";
 pub fn index_pods(world: &mut World) {
     world.index::<Pod>(BY_CLAIM, |object| {
         let Some(pod) = object.view::<Pod>() else { return Vec::new() };
-        claims_of(object, pod).map(|claim| place(&object.meta.namespace, &claim)).collect()
+        claims_of(&object.meta.name, pod).map(|claim| place(&object.meta.namespace, &claim)).collect()
     });
 }
 
 /// The names of the claims that a pod uses: those that it names, and those that are made for it alone.
-pub fn claims_of<'a>(object: &'a Object, pod: &'a Pod) -> impl Iterator<Item = String> + 'a {
-    pod.spec.volumes.iter().filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+pub fn claims_of<'a>(name: &'a str, pod: &'a Pod) -> impl Iterator<Item = String> + 'a {
+    pod.spec.volumes.iter().filter_map(move |volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
         (Some(claim), _) => Some(claim.claim_name.clone()),
-        (None, Some(_)) => Some(format!("{}-{}", object.meta.name, volume.name)),
+        (None, Some(_)) => Some(format!("{name}-{}", volume.name)),
         (None, None) => None,
     })
 }

@@ -4,11 +4,13 @@
 //! A finalizer stands on each from its creation on, and goes once it is being deleted and nobody uses it.
 
 use super::{claims_of, index_pods, pods_of};
+use crate::answers::{Answers, Ask};
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttributesClass};
-use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, View, World};
-use serde_json::json;
+use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Refusal, Resource, Seen, Stamp, Text, View, World};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
@@ -38,7 +40,40 @@ fn plan_of(action: Option<Action>) -> Plan {
 
 /// Plans a claim at a time. Pods that have no node yet do not hold their claims; those that have ended do until they
 /// are gone.
-pub struct ClaimProtection;
+#[derive(Default)]
+pub struct ClaimProtection {
+    answers: Answers,
+}
+
+impl ClaimProtection {
+    /// Whether a pod on a node uses a claim that is to go, which must not be taken from a world that has not come as far as
+    /// the claim: then the server is asked. Nobody puts a pod on a node whose claim is known to go.
+    fn is_used<'a>(
+        &'a self,
+        world: &'a World,
+        claim: Seen<'_, PersistentVolumeClaim>,
+    ) -> Result<Result<bool, &'a Refusal>, Ask> {
+        let key = claim.object.key();
+        if pods_of(world, &key).any(|pod| has_node(&pod)) {
+            return Ok(Ok(true));
+        }
+        let version = claim.meta().resource_version.parse().unwrap_or(u64::MAX);
+        if world.version(Pod::resource()) >= version {
+            return Ok(Ok(false));
+        }
+        let list = self.answers.of(world, &key).get(&format!("/api/v1/namespaces/{}/pods", key.namespace))?;
+        let uses = |item: &Value| {
+            let pod = Pod::deserialize(item).unwrap_or_default();
+            let name = item["metadata"]["name"].as_str().unwrap_or_default();
+            has_node(&pod) && claims_of(name, &pod).any(|claim| *claim == *key.name)
+        };
+        Ok(list.map(|list| list["items"].as_array().into_iter().flatten().any(uses)))
+    }
+}
+
+fn has_node(pod: &Pod) -> bool {
+    !pod.spec.node_name.is_empty()
+}
 
 impl Controller for ClaimProtection {
     fn name(&self) -> &'static str {
@@ -63,15 +98,32 @@ impl Controller for ClaimProtection {
         } else if let Some(object) = change.newest()
             && let Some(pod) = object.view::<Pod>()
         {
-            claims_of(object, pod).for_each(|claim| keys.add(Key::new(&change.key.namespace, &claim)));
+            claims_of(&object.meta.name, pod).for_each(|claim| keys.add(Key::new(&change.key.namespace, &claim)));
         }
     }
 
     fn plan(&mut self, world: &World, key: &Key, _: Stamp) -> Plan {
-        let Some(claim) = world.get::<PersistentVolumeClaim>(key) else { return Plan::default() };
-        let is_used = pods_of(world, key).any(|pod| !pod.spec.node_name.is_empty());
-        let is_used = is_used && !planted(Bug::ClaimsUnprotected);
-        plan_of(protect(claim, CLAIM_FINALIZER, is_used))
+        let mut plan = Plan::default();
+        if let Some(claim) = world.get::<PersistentVolumeClaim>(key) {
+            let may_go = claim.meta().is_deleting() && claim.meta().has_finalizer(CLAIM_FINALIZER);
+            match if may_go { self.is_used(world, claim) } else { Ok(Ok(true)) } {
+                Err(Ask(path)) => {
+                    plan.asks.push(path);
+                    return plan;
+                }
+                Ok(Err(_)) => plan.unready = true,
+                Ok(Ok(is_used)) => {
+                    let is_used = is_used && !planted(Bug::ClaimsUnprotected);
+                    plan = plan_of(protect(claim, CLAIM_FINALIZER, is_used));
+                }
+            }
+        }
+        self.answers.forget(key);
+        plan
+    }
+
+    fn answered(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
+        self.answers.take_in(key, path, answer);
     }
 }
 
@@ -161,10 +213,9 @@ fn classes_of(claim: &PersistentVolumeClaim) -> Vec<Text> {
 mod tests {
     use super::*;
     use holdfast_world::Trial;
-    use serde_json::Value;
 
     fn trial() -> Trial {
-        Trial::new().with(ClaimProtection).with(VolumeProtection).with(AttributesClassProtection)
+        Trial::new().with(ClaimProtection::default()).with(VolumeProtection).with(AttributesClassProtection)
     }
 
     fn claim(name: &str) -> Value {

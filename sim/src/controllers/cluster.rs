@@ -111,6 +111,7 @@ pub fn resource(plural: &str) -> Resource {
     let (group, kind, namespaced) = match plural {
         "pods" => ("", "Pod", true),
         "nodes" => ("", "Node", false),
+        "namespaces" => ("", "Namespace", false),
         "configmaps" => ("", "ConfigMap", true),
         "persistentvolumeclaims" => ("", "PersistentVolumeClaim", true),
         "leases" => ("coordination.k8s.io", "Lease", true),

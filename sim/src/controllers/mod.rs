@@ -3,9 +3,10 @@
 //!
 //! The manager hears of each change some time after it happened, of several kinds out of step. Its actions are carried
 //! out one at a time among everything else, some are refused, and what a dead one had under way may still happen before
-//! the next one looks. Half of the seeds are calm: nothing but controllers and evictions takes pods away there, so that
+//! the next one looks. In some seeds one that has lost its lead does not know it and goes on beside the next for a while.
+//! Half of the seeds are calm: nothing but controllers and evictions takes pods away there, so that
 //! a rollout must keep its bounds at every version. Some seeds have nodes that fall silent, some claims and volumes, some a
-//! load that an autoscaler follows.
+//! load that an autoscaler follows, some a namespace that comes and goes.
 //! When everything has come to rest, the cluster is as people want it.
 
 mod cluster;
@@ -13,6 +14,7 @@ mod kubelets;
 mod load;
 mod machine;
 mod manager;
+mod namespaces;
 mod oracle;
 mod people;
 mod rest;
@@ -26,6 +28,7 @@ use holdfast_world::{Action, Actor, Refusal, Stamp, Verb};
 use kubelets::Kubelets;
 use machine::Mood;
 use manager::{Due, Manager};
+use namespaces::Sweeper;
 use oracle::Watch;
 use people::Deed;
 use serde_json::{Value, json};
@@ -79,10 +82,15 @@ struct Site {
     dice: Dice,
     cluster: Cluster,
     manager: Manager,
+    /// One that has lost its lead, and acts all the same.
+    rival: Option<Manager>,
     watch: Watch,
+    sweeper: Sweeper,
     kubelets: Kubelets,
     /// Whether people make claims of volumes.
     claims: bool,
+    /// Whether people make and delete a namespace.
+    spaces: bool,
     /// Whether there is a load that an autoscaler follows.
     loaded: bool,
     calm: bool,
@@ -97,11 +105,30 @@ impl Site {
     fn new(seed: u64, trace: bool) -> Site {
         let (calm, lossy) = (!seed.is_multiple_of(2), seed.is_multiple_of(4));
         let (kubelets, claims, loaded) = (Kubelets::new(seed % 10 == 6), seed % 5 == 3, seed % 7 == 5);
+        let (spaces, sweeper) = (seed % 3 == 1, Sweeper::default());
         let cluster = Cluster::new();
         let manager = Manager::new(&cluster.trial.state, cluster.trial.now(), kubelets.speak());
         let watch = Watch::new(calm, !lossy);
         let (dice, trace) = (Dice::new(seed), trace.then(Vec::new));
-        Site { seed, dice, cluster, manager, watch, kubelets, claims, loaded, calm, lossy, step: 0, deaths: 0, trace }
+        let (rival, step, deaths) = (None, 0, 0);
+        Site {
+            seed,
+            dice,
+            cluster,
+            manager,
+            rival,
+            watch,
+            sweeper,
+            kubelets,
+            claims,
+            spaces,
+            loaded,
+            calm,
+            lossy,
+            step,
+            deaths,
+            trace,
+        }
     }
 
     fn live(&mut self, steps: usize, only: Option<&[u32]>) -> Verdict {
@@ -145,6 +172,23 @@ impl Site {
     }
 
     fn take(&mut self, step: Step) -> Verdict {
+        if matches!(step, Step::Hear | Step::Turn | Step::CarryOut) && self.rival.is_some() && self.dice.chance(40) {
+            self.change_places();
+            let taken = self.take_alone(step);
+            self.change_places();
+            return taken;
+        }
+        self.take_alone(step)
+    }
+
+    /// Has the one act that has lost its lead, or the other again.
+    fn change_places(&mut self) {
+        if let Some(rival) = &mut self.rival {
+            std::mem::swap(rival, &mut self.manager);
+        }
+    }
+
+    fn take_alone(&mut self, step: Step) -> Verdict {
         match step {
             Step::Hear => {
                 for _ in 0..1 + self.dice.below(8) {
@@ -156,6 +200,7 @@ impl Site {
                     self.turn()?;
                 }
             }
+            Step::CarryOut if self.spaces && self.dice.chance(20) => return self.sweep().map(drop),
             Step::CarryOut => {
                 for _ in 0..1 + self.dice.below(3) {
                     self.carry_out(true)?;
@@ -170,6 +215,8 @@ impl Site {
                 self.cluster.trial.pass_millis(millis);
                 return self.kubelets_speak();
             }
+            // Two at once make what one would not, so that only where failures are doubted anyway they may.
+            Step::Die if self.lossy && self.rival.is_none() && self.dice.chance(60) => self.depose(),
             Step::Die => return self.die(),
         }
         Ok(())
@@ -219,6 +266,9 @@ impl Site {
     fn publish(&mut self) -> Verdict {
         while let Some(event) = self.cluster.next_event() {
             self.manager.tell(&self.cluster.trial.state, &event);
+            if let Some(rival) = &mut self.rival {
+                rival.tell(&self.cluster.trial.state, &event);
+            }
             self.watch.see(&self.cluster, &self.manager, &event)?;
         }
         Ok(())
@@ -263,11 +313,26 @@ impl Site {
             self.note(|| format!("the load is {load:?}"));
             return Ok(());
         }
+        if self.spaces && self.dice.chance(30) {
+            let deed = namespaces::draw(&self.cluster, &mut self.dice, self.step, self.claims);
+            return deed.map_or(Ok(()), |deed| self.done(deed));
+        }
         let deed = match self.claims && self.dice.chance(50) {
             true => volumes::draw(&self.cluster, &mut self.dice, self.step),
             false => people::draw(&self.cluster, &mut self.dice, self.seed, self.step, self.calm),
         };
         deed.map_or(Ok(()), |deed| self.done(deed))
+    }
+
+    /// The server takes the next object out of a namespace that goes.
+    fn sweep(&mut self) -> Result<bool, String> {
+        let (now, seed) = (self.cluster.trial.now(), self.cluster.commands);
+        let Some(request) = self.sweeper.next(&self.cluster.trial.state, now, seed) else { return Ok(false) };
+        self.cluster.commands += 1;
+        let answer = self.cluster.trial.request(&request);
+        self.note(|| format!("the server {:?} {:?}: {}", request.verb, request.target, told(&answer)));
+        self.publish()?;
+        Ok(true)
     }
 
     fn done(&mut self, deed: Deed) -> Verdict {
@@ -301,23 +366,50 @@ impl Site {
         ensure(!is_broken, || format!("a pod over budget is evicted: {left} are left"))
     }
 
+    /// The manager loses its lead, and does not know it yet.
+    fn depose(&mut self) {
+        self.note(|| "the manager loses its lead and goes on".to_owned());
+        self.deaths += 1;
+        let next = Manager::new(&self.cluster.trial.state, self.cluster.trial.now(), self.kubelets.speak());
+        self.rival = Some(std::mem::replace(&mut self.manager, next));
+        self.watch.doubt();
+    }
+
+    /// It learns that it leads no more, and ends.
+    fn end_of_rival(&mut self) -> Verdict {
+        let Some(mut rival) = self.rival.take() else { return Ok(()) };
+        self.note(|| "the one that had lost its lead ends".to_owned());
+        self.last_acts(rival.under_way())
+    }
+
     /// The manager dies. What it had under way happens before another looks, or never.
     fn die(&mut self) -> Verdict {
         self.note(|| "the manager dies".to_owned());
         self.deaths += 1;
-        for (actor, action) in self.manager.under_way() {
+        self.end_of_rival()?;
+        let under_way = self.manager.under_way();
+        self.last_acts(under_way)?;
+        self.manager = Manager::new(&self.cluster.trial.state, self.cluster.trial.now(), self.kubelets.speak());
+        Ok(())
+    }
+
+    fn last_acts(&mut self, under_way: Vec<(Actor, Action)>) -> Verdict {
+        for (actor, action) in under_way {
             if self.dice.chance(50) {
                 let answer = self.act("", &action, Some(&actor))?;
                 self.note(|| format!("it had begun to {}: {}", shown(&action), told(&answer)));
             }
         }
-        self.manager = Manager::new(&self.cluster.trial.state, self.cluster.trial.now(), self.kubelets.speak());
         Ok(())
     }
 
     /// Nothing new happens, and everything that is under way comes to its end.
     fn rest(&mut self) -> Verdict {
+        self.end_of_rival()?;
         for deed in people::settle(&self.cluster) {
+            self.done(deed)?;
+        }
+        if let Some(deed) = namespaces::settle(&self.cluster) {
             self.done(deed)?;
         }
         if self.loaded {
@@ -341,7 +433,9 @@ impl Site {
             self.kubelets_speak()?;
             self.finish()?;
             let now = self.cluster.trial.now();
-            let Some(next) = self.manager.driver.next_time().filter(|next| *next <= end) else { break };
+            let swept = self.sweeper.next_time(&self.cluster.trial.state, now);
+            let next = self.manager.driver.next_time().into_iter().chain(swept).min();
+            let Some(next) = next.filter(|next| *next <= end) else { break };
             self.cluster.trial.pass_millis(next.millis_since(now).max(1));
         }
         Ok(())
@@ -350,7 +444,7 @@ impl Site {
     /// Everything that can happen at this time does.
     fn finish(&mut self) -> Verdict {
         for _ in 0..BUSY_MAX {
-            let busy = self.hear() || self.turn()? || self.carry_out(false)? || self.run_all()?;
+            let busy = self.hear() || self.turn()? || self.carry_out(false)? || self.sweep()? || self.run_all()?;
             if !busy {
                 return Ok(());
             }

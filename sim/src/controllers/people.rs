@@ -2,6 +2,7 @@
 
 use super::cluster::{self, Cluster};
 use super::machine::SICK;
+use super::namespaces;
 use super::volumes;
 use crate::random::Dice;
 use holdfast_world::{Action, Key, Propagation, Verb};
@@ -188,7 +189,7 @@ fn any<'a>(dice: &mut Dice, objects: impl Iterator<Item = &'a Value>) -> Option<
 }
 
 fn evict(cluster: &Cluster, dice: &mut Dice, calm: bool) -> Option<Deed> {
-    let is_kept = |pod: &&Value| !calm || pod["metadata"]["labels"]["app"] == KEPT;
+    let is_kept = |pod: &&Value| !calm && !namespaces::holds(pod) || pod["metadata"]["labels"]["app"] == KEPT;
     let pod = any(dice, cluster.all("pods").filter(is_kept))?;
     let metadata = json!({"name": cluster::name(pod), "namespace": "default"});
     let body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata});
@@ -200,7 +201,7 @@ fn evict(cluster: &Cluster, dice: &mut Dice, calm: bool) -> Option<Deed> {
 fn config_map(cluster: &Cluster, dice: &mut Dice, number: usize) -> Option<Deed> {
     let owners: Vec<Value> = ["deployments", "statefulsets"]
         .into_iter()
-        .filter_map(|plural| Some((plural, any(dice, cluster.all(plural))?)))
+        .filter_map(|plural| Some((plural, any(dice, cluster.all(plural).filter(|owner| !namespaces::holds(owner)))?)))
         .map(|(plural, owner)| {
             let kind = if plural == "deployments" { "Deployment" } else { "StatefulSet" };
             json!({"apiVersion": "apps/v1", "kind": kind, "name": cluster::name(owner), "uid": cluster::uid(owner)})

@@ -6,6 +6,7 @@ use super::cluster::{
 };
 use super::load;
 use super::manager::Manager;
+use super::namespaces;
 use super::oracle::node_of;
 use super::volumes;
 use crate::oracle::{Verdict, ensure};
@@ -37,6 +38,7 @@ pub fn check(cluster: &Cluster, manager: &mut Manager) -> Verdict {
     }
     endpoints(cluster)?;
     volumes::check(cluster)?;
+    namespaces::check(cluster)?;
     load::check(cluster)?;
     quiet(cluster, manager)
 }

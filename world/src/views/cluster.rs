@@ -110,6 +110,23 @@ pub struct PolicyStatus {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct StorageVersion {}
+pub struct StorageVersion {
+    pub status: StorageVersionStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StorageVersionStatus {
+    #[serde(deserialize_with = "or_default")]
+    pub storage_versions: Vec<ServerStorageVersion>,
+}
+
+/// What one API server says of how it stores a kind.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ServerStorageVersion {
+    #[serde(rename = "apiServerID")]
+    pub server: String,
+}
 
 crate::resource!(StorageVersion, "internal.apiserver.k8s.io", "v1alpha1", "storageversions", "StorageVersion", cluster);

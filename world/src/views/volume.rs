@@ -152,4 +152,5 @@ crate::resource!(CSIDriver, "storage.k8s.io", "v1", "csidrivers", "CSIDriver", c
 #[serde(rename_all = "camelCase", default)]
 pub struct DriverSpec {
     pub attach_required: Option<bool>,
+    pub se_linux_mount: bool,
 }

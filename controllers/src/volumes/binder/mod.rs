@@ -11,6 +11,8 @@ mod volume;
 #[cfg(test)]
 mod tests;
 
+pub use provision::HOST_PATH;
+
 use super::{claim_key, index_pods};
 use crate::Settings;
 use crate::subject::Subject;
@@ -25,7 +27,7 @@ const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const BETA_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
-const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 const BETA_DEFAULT_CLASS: &str = "storageclass.beta.kubernetes.io/is-default-class";
 
 /// Claims without a volume by their class; `*` stands for those that name none.
@@ -167,6 +169,11 @@ impl Binder {
 fn is_open(world: &World, claim: Seen<'_, PersistentVolumeClaim>) -> bool {
     let is_bound = claim.meta().annotation(BIND_COMPLETED).is_some() || !claim.spec.volume_name.is_empty();
     !is_bound && !claim::waits_for_consumer(world, claim)
+}
+
+/// Whether the annotations of a class say that it is for claims that name none.
+pub fn is_default_class(annotations: &Value) -> bool {
+    [DEFAULT_CLASS, BETA_DEFAULT_CLASS].iter().any(|name| annotations[*name] == "true")
 }
 
 fn wake(world: &World, class: &str, keys: &mut Keys) {

@@ -7,7 +7,7 @@ use holdfast_world::{Action, Key, Plan, Seen, Verb, View, World};
 use serde_json::{Value, json};
 
 /// The provisioner of folders on nodes; there is no other that is not somebody else's.
-pub(super) const HOST_PATH: &str = "kubernetes.io/host-path";
+pub const HOST_PATH: &str = "kubernetes.io/host-path";
 /// What provisioners are called that ought to be the controller's own.
 const OWN: &str = "kubernetes.io/";
 /// Where folders are made: nothing else is ever deleted.

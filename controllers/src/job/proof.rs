@@ -1,0 +1,121 @@
+//! Which pods are yet to be counted, where it is not enough to look at the world.
+//!
+//! The status and the finalizers of pods tell together what is counted, and a world shows each kind by itself: pods may be
+//! older there than the job. Of a pod that is still held there, another manager may have let go and counted it; of one that
+//! is not there yet, nobody may have let go. Where the world's pods have not come as far as the job, the server is asked.
+//! What it says then is good for a status that replaces this version of the job's, and for no other.
+
+use super::members::{Member, TRACKING};
+use crate::answers::{Ask, Read, pods_path};
+use crate::planted::{Bug, planted};
+use holdfast_world::views::{Job, Pod};
+use holdfast_world::{Refusal, Seen, View, World};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// The pods that are held until they are counted, by their uids; members that are not are told so.
+pub fn held<'r>(
+    world: &World,
+    job: Seen<'_, Job>,
+    members: &mut [Member<'_>],
+    read: Read<'r>,
+) -> Result<Result<BTreeSet<String>, &'r Refusal>, Ask> {
+    let uncounted = job.view.status.uncounted_terminated_pods.as_ref();
+    let is_counting = uncounted
+        .is_some_and(|uncounted| !uncounted.succeeded.is_empty() || !uncounted.failed.is_empty())
+        || members.iter().any(|member| member.is_tracked && (member.is_succeeded || member.is_failed));
+    let version = job.meta().resource_version.parse().unwrap_or(u64::MAX);
+    if !is_counting || world.version(Pod::resource()) >= version || planted(Bug::OldNewsCounted) {
+        let held = members.iter().filter(|member| member.is_tracked);
+        return Ok(Ok(held.map(|member| member.uid().to_owned()).collect()));
+    }
+    let path = pods_path(&job.meta().namespace, &job.view.spec.selector.to_string());
+    let list = match read.get(&path)? {
+        Ok(list) => list,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let items = list["items"].as_array().into_iter().flatten();
+    let held = items.map(|pod| &pod["metadata"]).filter(|meta| is_held(meta));
+    let held: BTreeSet<String> = held.filter_map(|meta| Some(meta["uid"].as_str()?.to_owned())).collect();
+    members.iter_mut().for_each(|member| member.is_tracked &= held.contains(member.uid()));
+    Ok(Ok(held))
+}
+
+fn is_held(meta: &Value) -> bool {
+    meta["finalizers"].as_array().is_some_and(|finalizers| finalizers.iter().any(|finalizer| finalizer == TRACKING))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::job::Jobs;
+    use holdfast_world::views::{Job, Pod};
+    use holdfast_world::{BackOff, Driver, Key, Outcome, Plan, Resource, Stamp, Time, View};
+    use serde_json::{Value, json};
+
+    fn pod(held: bool) -> Value {
+        let finalizers = if held { json!([super::TRACKING]) } else { json!([]) };
+        json!({"metadata": {"name": "p", "namespace": "default", "uid": "p", "labels": {"job": "j"}, "finalizers": finalizers,
+            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": true}]},
+            "status": {"phase": "Succeeded"}})
+    }
+
+    /// A job at version 10 in a world whose pods have come as far as this version, with what its status says.
+    fn driver(pods_at: u64, held: bool, status: &Value) -> Driver {
+        let (mut driver, now) = (Driver::new(), Time::from_second(1_795_255_200));
+        driver.add(Box::new(Jobs::default()), 1, BackOff::default());
+        let mut see = |resource: &Resource, name: &str, object: Value, version: u64| {
+            let mut object = object;
+            object["metadata"]["resourceVersion"] = json!(version.to_string());
+            driver.change(resource, Key::new("default", name), Some(object.to_string().into()), version, now);
+        };
+        let job = json!({"metadata": {"name": "j", "namespace": "default", "uid": "j", "generation": 1},
+            "spec": {"completions": 2, "parallelism": 1, "selector": {"matchLabels": {"job": "j"}},
+                "template": {"spec": {"restartPolicy": "Never"}}},
+            "status": status});
+        see(Pod::resource(), "p", pod(held), pods_at);
+        see(Job::resource(), "j", job, 10);
+        driver.complete();
+        driver
+    }
+
+    /// What is planned, and the plan after an answer where something is asked.
+    fn planned(driver: &mut Driver, held: bool) -> (bool, Plan) {
+        let stamp = || Stamp { time: Time::from_second(1_795_255_200), seed: 1 };
+        let task = driver.take(stamp).expect("a plan");
+        let Some(path) = task.plan.asks.first() else { return (false, task.plan) };
+        assert_eq!(path, "/api/v1/namespaces/default/pods?labelSelector=job%3Dj");
+        driver.answered(task.member, &task.key, path, Ok(json!({"items": [pod(held)]})));
+        let again = Outcome { again: Some(stamp().time), ..Outcome::default() };
+        driver.done(task.member, task.key, again, stamp().time);
+        (true, driver.take(stamp).expect("the plan that was asked for").plan)
+    }
+
+    fn status_of(plan: &Plan) -> Value {
+        let action = plan.steps.iter().flatten().find(|action| action.subresource == "status").expect("a status");
+        let holdfast_world::Verb::Update(document) = &action.verb else { panic!("a status is replaced") };
+        document["status"].clone()
+    }
+
+    #[test]
+    fn old_news_of_pods_are_checked_before_anything_is_counted() {
+        let counted = json!({"succeeded": 1, "uncountedTerminatedPods": {}});
+        let waits = json!({"uncountedTerminatedPods": {"succeeded": ["p"]}});
+        for (pods_at, in_world, status, on_server, asks, succeeded, uncounted) in [
+            // As new as the job: the world is right.
+            (11, true, &counted, true, false, 1, 1),
+            // Somebody else has counted it already.
+            (9, true, &counted, false, true, 1, 0),
+            (9, true, &counted, true, true, 1, 1),
+            // It is let go of there, and may be counted; or not yet.
+            (9, true, &waits, false, true, 1, 0),
+            (9, false, &waits, true, true, 0, 1),
+        ] {
+            let mut driver = driver(pods_at, in_world, status);
+            let (asked, plan) = planned(&mut driver, on_server);
+            let status = status_of(&plan);
+            let left = status["uncountedTerminatedPods"]["succeeded"].as_array().map_or(0, Vec::len);
+            let found = (asked, status["succeeded"].as_i64().unwrap_or(0), left);
+            assert_eq!(found, (asks, succeeded, uncounted), "pods at {pods_at}: {status}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! A namespace that comes and goes with what is in it: the server empties it, while controllers would fill it again.
+
+use super::cluster::{self, Cluster, is_leaving, text};
+use super::people::{Deed, workload};
+use crate::oracle::{Verdict, ensure};
+use crate::random::Dice;
+use holdfast_core::namespace::Emptying;
+use holdfast_core::request::Request;
+use holdfast_core::stamp::Stamp;
+use holdfast_core::state::State;
+use holdfast_world::{Action, Key, Time, Verb};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+
+const SPACE: &str = "shop";
+
+/// What of the server empties namespaces; each of its requests is carried out among everything else.
+#[derive(Default)]
+pub struct Sweeper {
+    emptying: Emptying,
+    steps: VecDeque<Request>,
+    again_ms: Option<i64>,
+}
+
+impl Sweeper {
+    pub fn next(&mut self, state: &State, now: Time, seed: u64) -> Option<Request> {
+        while self.steps.is_empty() && !state.terminating.is_empty() {
+            let plan = self.emptying.plan(state, Stamp { time: now.0, seed });
+            self.again_ms = plan.again_ms;
+            self.steps.extend(plan.steps.into_iter().map(|step| step.request));
+            if plan.again_ms.is_none_or(|again_ms| again_ms > now.millis()) {
+                break;
+            }
+        }
+        self.steps.pop_front()
+    }
+
+    /// When it goes on though nothing is written.
+    pub fn next_time(&self, state: &State, now: Time) -> Option<Time> {
+        let again_ms = self.again_ms.filter(|_| !state.terminating.is_empty())?;
+        Some(now.plus_millis(again_ms.saturating_sub(now.millis()).max(1)))
+    }
+}
+
+/// Whether an object is in the namespace that comes and goes.
+pub fn holds(object: &Value) -> bool {
+    text(&object["metadata"]["namespace"]) == SPACE
+}
+
+/// Somebody makes the namespace, fills it, or has enough of it.
+pub fn draw(cluster: &Cluster, dice: &mut Dice, number: usize, claims: bool) -> Option<Deed> {
+    let Some(space) = cluster.get("namespaces", &Key::cluster(SPACE)) else {
+        return Some(Deed::Create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})));
+    };
+    let mut object = match dice.below(6) {
+        0 => return (!is_leaving(space)).then(|| deletion(space)),
+        1 | 2 => workload("Deployment", &format!("d{number}"), json!({"replicas": 1 + dice.below(3)}), 0),
+        3 => {
+            let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+            json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": format!("j{number}")},
+                "spec": {"completions": 2, "template": template}})
+        }
+        4 if claims => json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"name": format!("v{number}")},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}),
+        _ => json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("m{number}")}}),
+    };
+    object["metadata"]["namespace"] = SPACE.into();
+    Some(Deed::Create(object))
+}
+
+fn deletion(space: &Value) -> Deed {
+    let verb = Verb::Delete { uid: None, version: None, propagation: None, grace_seconds: None };
+    Deed::Act(Box::new(Action::new(&cluster::resource("namespaces"), cluster::key(space), verb)))
+}
+
+/// Nobody needs it any more.
+pub fn settle(cluster: &Cluster) -> Option<Deed> {
+    cluster.get("namespaces", &Key::cluster(SPACE)).filter(|space| !is_leaving(space)).map(deletion)
+}
+
+/// At rest nothing is left of it.
+pub fn check(cluster: &Cluster) -> Verdict {
+    let left = cluster.everything().find(|(_, object)| holds(object) || cluster::name(object) == SPACE);
+    ensure(left.is_none(), || {
+        let left = left.map(|(plural, object)| format!("{plural} {}", cluster::key(object)));
+        format!("something is left of a namespace that is gone: {}", left.unwrap_or_default())
+    })
+}
