@@ -60,7 +60,11 @@ impl Controller for PodCollector {
             if change.after.is_some() {
                 self.away.remove(&*change.key.name);
             }
-            return pods_on(world, &change.key.name).for_each(|pod| keys.add(pod.object.key()));
+            // A node that is there and in service costs no pod its life.
+            if change.after::<Node>().is_none_or(is_out_of_service) {
+                pods_on(world, &change.key.name).for_each(|pod| keys.add(pod.object.key()));
+            }
+            return;
         }
         let [before, after] = [change.before::<Pod>(), change.after::<Pod>()];
         let ended = |side: &Option<Seen<'_, Pod>>| i64::from(side.is_some_and(|pod| pod.is_finished()));

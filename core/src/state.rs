@@ -73,8 +73,8 @@ pub struct Entry {
 /// Made on first use, for one shape of the kind.
 struct Forms {
     since: Offset,
-    /// Every version's JSON, and behind it every version's Protobuf message.
-    made: Box<[OnceLock<Bytes>]>,
+    /// Every version's JSON, and behind it every version's Protobuf message; kept as objects themselves are.
+    made: Box<[OnceLock<Body>]>,
 }
 
 /// What selectors read, taken out once.
@@ -381,15 +381,15 @@ impl Entry {
     /// The object in the given version of its kind: the stored bytes for the hub, converted once for others.
     /// What only a webhook can convert must have been: see [`Self::awaits`].
     pub fn json_in(&self, kind: &Kind, version: usize) -> Bytes {
-        if version == 0 && !kind.is_stale(self.offset) {
-            return self.json();
-        }
-        self.forms(kind).made[version].get_or_init(|| self.convert(kind, version)).clone()
+        self.body_in(kind, version).bytes()
     }
 
     /// The same as it is kept: with the state where the stored bytes are meant.
     pub fn body_in(&self, kind: &Kind, version: usize) -> Body {
-        if version == 0 && !kind.is_stale(self.offset) { self.body.clone() } else { self.json_in(kind, version).into() }
+        if version == 0 && !kind.is_stale(self.offset) {
+            return self.body.clone();
+        }
+        self.forms(kind).made[version].get_or_init(|| self.convert(kind, version)).clone()
     }
 
     /// The conversion by webhook that has to be made before this version can be shown.
@@ -407,11 +407,11 @@ impl Entry {
     pub fn keep(&self, kind: &Kind, version: usize, converted: &Document) {
         let draft = Draft::new(&kind.versions[version].api_version(), &kind.kind, converted);
         // Of two that were made at the same time, either will do.
-        let _ = self.forms(kind).made[version].set(draft.seal(self.offset));
+        let _ = self.forms(kind).made[version].set(kind.keep(draft.seal(self.offset)));
     }
 
     /// The bare Protobuf message in the given version of the kind, made once; `None` where the object has none.
-    pub fn message_in(&self, kind: &Kind, version: usize) -> Option<Bytes> {
+    pub fn message_in(&self, kind: &Kind, version: usize) -> Option<Body> {
         if kind.custom.is_some() {
             return None;
         }
@@ -419,7 +419,7 @@ impl Entry {
         let message = forms.made[kind.versions.len() + version].get_or_init(|| {
             let message = schema().id(&kind.versions[version].message);
             let encode = |message| protobuf::codec().encode(message, &self.document_in(kind, version)).ok();
-            message.and_then(encode).unwrap_or_default().into()
+            kind.keep(message.and_then(encode).unwrap_or_default().into())
         });
         // Every object has a name, so that no message is empty.
         Some(message.clone()).filter(|message| !message.is_empty())
@@ -450,7 +450,7 @@ impl Entry {
         value
     }
 
-    fn convert(&self, kind: &Kind, version: usize) -> Bytes {
+    fn convert(&self, kind: &Kind, version: usize) -> Body {
         if kind.custom.is_some() {
             let (stored, object) = custom::as_stored(kind, self.document());
             let shown = custom::relabelled(kind, stored, version, object);
@@ -458,15 +458,16 @@ impl Entry {
                 .as_object()
                 .map(|shown| Draft::new(&kind.versions[version].api_version(), &kind.kind, shown).seal(self.offset));
             // Most objects need no change, and then share their bytes.
-            let stored = self.json();
-            return shown.filter(|shown| *shown != stored).unwrap_or(stored);
+            return shown
+                .filter(|shown| *shown != self.json())
+                .map_or_else(|| self.body.clone(), |shown| kind.keep(shown));
         }
         match self.document_in(kind, version) {
             Value::Object(document) => {
                 let draft = Draft::new(&kind.versions[version].api_version(), &kind.kind, &document);
-                draft.seal(self.offset)
+                kind.keep(draft.seal(self.offset))
             }
-            _ => self.json(),
+            _ => self.body.clone(),
         }
     }
 

@@ -3,7 +3,8 @@
 use crate::forked::{ForkedLog, Holds, Room};
 use crate::hub::Hub;
 use crate::limits::Limits;
-use crate::log::{Fault, Log, LogRead, Prepared};
+use crate::load::load;
+use crate::log::{Fault, Log, Prepared};
 use crate::past::{Memory, View};
 use crate::pins::Pins;
 use crate::planted::{Bug, planted};
@@ -17,19 +18,16 @@ use async_trait::async_trait;
 use crossbeam::channel::Receiver;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Call;
-use holdfast_core::apply::hold;
 use holdfast_core::authz::Mode;
 use holdfast_core::authz::webhook::{self, Question};
 use holdfast_core::event::{Actor, Offset};
-use holdfast_core::kinds::custom::is_storage;
 use holdfast_core::kinds::{Kind, Registry};
 use holdfast_core::list::{Continue, Freshness, Selection, TokenKey};
-use holdfast_core::object::Packer;
 use holdfast_core::object::meta::Document;
 use holdfast_core::pipeline::{Expectation, Settings, SignedToken, TokenClaims, Write};
 use holdfast_core::refusal::{Expired, Timeout};
 use holdfast_core::stamp::Stamp;
-use holdfast_core::state::{Change, Entry, State};
+use holdfast_core::state::{Entry, State};
 use serde_json::Value;
 use std::future::Future;
 use std::pin::Pin;
@@ -406,50 +404,4 @@ impl Engine {
     ) -> Result<Watch, Refusal> {
         Watch::still(self.clone(), view, selection, start).await
     }
-}
-
-/// Folds what the log holds now.
-pub fn load(log: &dyn LogRead, registry: Arc<Registry>) -> Result<State, Fault> {
-    let mut packer = Packer::default();
-    let mut changes = Vec::new();
-    let mut custom = Vec::new();
-    let mut orphans = 0;
-    log.current(&mut |record| {
-        match Change::from_record(&registry, &record) {
-            Ok(change) => {
-                // At once, so that they are never whole all together.
-                packer.pack(change.entry.body());
-                changes.push(change);
-            }
-            // Of a kind that one of the definitions makes.
-            Err(_) if is_storage(&record.resource) => custom.push(record),
-            Err(unknown) => return Err(Fault::Unreadable { what: unknown.to_string() }),
-        }
-        Ok(())
-    })?;
-    changes.sort_unstable_by_key(|change| change.offset);
-    if planted(Bug::LoadMissesLast) {
-        changes.pop();
-    }
-    let mut state = State::new(registry);
-    for change in &changes {
-        hold(&mut state, change);
-    }
-    custom.sort_unstable_by_key(|record| record.offset);
-    for record in &custom {
-        match Change::from_record(&state.registry, record) {
-            Ok(change) => {
-                hold(&mut state, &change);
-            }
-            Err(_) => {
-                orphans += 1;
-                state.hold_orphan(record);
-            }
-        }
-    }
-    if orphans > 0 {
-        tracing::warn!(orphans, "objects are kept whose kinds nothing defines; a definition brings them back");
-    }
-    state.offset = log.last()?;
-    Ok(state)
 }

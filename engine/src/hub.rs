@@ -97,7 +97,7 @@ impl Event {
     pub fn protobuf_frame(&self, kind: &Kind, version: usize, change_type: ChangeType) -> Option<Bytes> {
         let make = || {
             let message = self.shown(change_type).message_in(kind, version)?;
-            let object = protobuf::wrap(&kind.versions[version].api_version(), &kind.kind, &message);
+            let object = protobuf::wrap(&kind.versions[version].api_version(), &kind.kind, &message.bytes());
             Some(protobuf::watch_frame(change_type.as_str(), &object).into())
         };
         self.once(kind, version, 3 + change_type as usize, make)

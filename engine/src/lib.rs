@@ -7,6 +7,7 @@ mod engine;
 pub mod forked;
 pub mod hub;
 mod limits;
+mod load;
 pub mod log;
 pub mod memory;
 mod missed;
@@ -25,8 +26,9 @@ pub mod wakes;
 mod watch;
 pub mod writer;
 
-pub use engine::{Clock, Engine, Options, Outside, load};
+pub use engine::{Clock, Engine, Options, Outside};
 pub use hub::{ChangeType, Delivery, Hub};
+pub use load::load;
 pub use log::{Append, AsOf, Fault, Log, LogRead, Size};
 pub use mutate::{Collection, Reply};
 pub use past::View;

@@ -9,7 +9,7 @@ use crate::stages::{Script, Subject, Turn};
 use crate::template::Surroundings;
 use holdfast_world::views::{Node, Pod};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Object, Plan, Refused, Resource, Stamp, Text, Time, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Object, Plan, Refused, Resource, Seen, Stamp, Text, Time, Verb, View, World,
 };
 use serde_json::Value;
 use std::cell::RefCell;
@@ -60,7 +60,13 @@ impl Pods {
         }
     }
 
-    fn node_changed(&mut self, change: &Change, keys: &mut Keys) {
+    /// Whether nothing is to be done for a pod, whatever the time and its node.
+    fn is_at_rest(&self, pod: Seen<Pod>) -> bool {
+        let is_over = pod.is_finished() && !pod.meta().is_deleting();
+        self.script.is_empty() && (is_over || kubelet::is_settled(pod, &self.template.pods))
+    }
+
+    fn node_changed(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         let name = &change.key.name;
         let known = self.machines.remove(name);
         let Some(node) = change.after.as_ref().filter(|node| is_simulated(&node.meta)) else { return };
@@ -69,7 +75,9 @@ impl Pods {
             known.is_none_or(|known| known.address != machine.address || known.allocatable != machine.allocatable);
         self.machines.insert(name.clone(), machine);
         if news {
-            self.bound.get(name).into_iter().flatten().for_each(|key| keys.add(key.clone()));
+            let bound = self.bound.get(name).into_iter().flatten();
+            let restless = bound.filter(|key| world.get::<Pod>(key).is_some_and(|pod| !self.is_at_rest(pod)));
+            restless.for_each(|key| keys.add(key.clone()));
         }
     }
 
@@ -95,7 +103,7 @@ impl Pods {
             self.addresses.get_mut().learn(&pod.status.pod_ip, &pod.meta().uid);
         }
         let node: Text = pod.spec.node_name.as_str().into();
-        if self.machines.contains_key(&node) {
+        if self.machines.contains_key(&node) && !self.is_at_rest(pod) {
             keys.add(change.key.clone());
         }
         self.bound.entry(node).or_default().insert(change.key.clone());
@@ -128,12 +136,12 @@ impl Controller for Pods {
         vec![Node::resource().clone(), Pod::resource().clone(), crate::stages::resource()]
     }
 
-    fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if self.script.learn(change) {
             let ours = self.bound.iter().filter(|(node, _)| self.machines.contains_key(*node));
             ours.flat_map(|(_, bound)| bound).for_each(|key| keys.add(key.clone()));
         } else if change.is_of::<Node>() {
-            self.node_changed(change, keys);
+            self.node_changed(world, change, keys);
         } else if change.is_of::<Pod>() {
             self.pod_changed(change, keys);
         }
@@ -143,13 +151,10 @@ impl Controller for Pods {
         let began = *self.began.get_or_insert(stamp.time);
         let Some(pod) = world.get::<Pod>(key) else { return Plan::default() };
         let Some(machine) = self.machines.get(pod.spec.node_name.as_str()) else { return Plan::default() };
+        if self.is_at_rest(pod) {
+            return Plan::default();
+        }
         let deleting = pod.meta().is_deleting();
-        if pod.is_finished() && !deleting && self.script.is_empty() {
-            return Plan::default();
-        }
-        if self.script.is_empty() && kubelet::is_settled(pod, &self.template.pods) {
-            return Plan::default();
-        }
         let document = pod.object.document();
         let seen = Subject { resource: Pod::resource(), key: key.clone(), object: pod.object, document: &document };
         let around = Around {

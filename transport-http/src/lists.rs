@@ -4,6 +4,7 @@ use crate::respond::{self, Encoding, Form, JSON, PIECE_BYTES, PROTOBUF, Response
 use bytes::Bytes;
 use holdfast_core::kinds::Kind;
 use holdfast_core::list::Page;
+use holdfast_core::object::Body;
 use holdfast_core::state::Entry;
 use holdfast_core::wire::protobuf;
 use holdfast_core::wire::table::{self, ListMeta};
@@ -79,14 +80,14 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
         return respond::bytes(200, start.into(), shape);
     }
     start.push_str("},\"items\":[");
-    let each = |convert: &dyn Fn(&Arc<Entry>) -> Bytes| Some(page.entries.iter().map(convert).collect());
+    let each = |convert: &dyn Fn(&Arc<Entry>) -> Body| Some(page.entries.iter().map(convert).collect());
     let converted = match shape.form {
         Form::Object
             if version == 0 && !shape.links && !page.entries.iter().any(|entry| kind.is_stale(entry.offset)) =>
         {
             None
         }
-        Form::Object if !shape.links => each(&|entry| entry.json_in(kind, version)),
+        Form::Object if !shape.links => each(&|entry| entry.body_in(kind, version)),
         _ => each(&|entry| form(kind, version, entry, shape, now, false).into()),
     };
     let items = Items { head: start.into(), entries: page.entries, converted, whole };
@@ -151,7 +152,7 @@ fn protobuf_list(kind: &Kind, version: usize, page: &Page, head: &Head) -> Optio
     let codec = protobuf::codec();
     let api_version = kind.versions[version].api_version();
     let message = codec.list_of(codec.find(&api_version, &kind.kind)?)?;
-    let items: Vec<Bytes> =
+    let items: Vec<Body> =
         page.entries.iter().map(|entry| entry.message_in(kind, version)).collect::<Option<Vec<_>>>()?;
     let metadata = json!({
         "resourceVersion": page.offset.to_string(),
@@ -169,7 +170,7 @@ struct Messages {
     start: Vec<u8>,
     /// Of the field that holds the items.
     number: u32,
-    items: Vec<Bytes>,
+    items: Vec<Body>,
     /// Of the whole, in bytes.
     size: usize,
 }
@@ -182,7 +183,7 @@ impl Messages {
             let mut piece = start.take().or_else(|| (next < self.items.len()).then(Vec::new))?;
             piece.reserve(PIECE_BYTES + (8 << 10));
             while next < self.items.len() && piece.len() < PIECE_BYTES {
-                protobuf::list_item(&mut piece, self.number, &self.items[next]);
+                protobuf::list_item(&mut piece, self.number, &self.items[next].bytes());
                 next += 1;
             }
             if next == self.items.len() {
@@ -198,7 +199,7 @@ struct Items {
     head: Bytes,
     entries: Vec<Arc<Entry>>,
     /// Other bytes than the stored ones, for other versions and forms.
-    converted: Option<Vec<Bytes>>,
+    converted: Option<Vec<Body>>,
     /// Items keep their `apiVersion` and `kind`.
     whole: bool,
 }
@@ -209,10 +210,10 @@ impl Items {
             out.push(b',');
         }
         match &self.converted {
-            Some(converted) if self.whole => out.extend_from_slice(&converted[index]),
+            Some(converted) if self.whole => converted[index].append(0..converted[index].len(), out),
             Some(converted) => {
                 out.push(b'{');
-                out.extend_from_slice(Entry::item(&converted[index]));
+                out.extend_from_slice(Entry::item(&converted[index].bytes()));
             }
             None => {
                 out.push(b'{');
@@ -224,7 +225,7 @@ impl Items {
 
     fn size(&self) -> usize {
         let items: usize = match &self.converted {
-            Some(converted) => converted.iter().map(Bytes::len).sum(),
+            Some(converted) => converted.iter().map(Body::len).sum(),
             None => self.entries.iter().map(|entry| entry.size()).sum(),
         };
         self.head.len() + items + self.entries.len() + 8

@@ -216,7 +216,7 @@ pub fn object(kind: &Kind, version: usize, entry: &Arc<Entry>, code: u16, shape:
         if shape.encoding == Encoding::Protobuf
             && let Some(message) = entry.message_in(kind, version)
         {
-            let body = protobuf::wrap(&kind.versions[version].api_version(), &kind.kind, &message);
+            let body = protobuf::wrap(&kind.versions[version].api_version(), &kind.kind, &message.bytes());
             return content(code, body.into(), PROTOBUF, shape.gzip);
         }
         return bytes(code, entry.json_in(kind, version), shape);

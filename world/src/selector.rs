@@ -119,6 +119,9 @@ impl World {
 
     /// The objects of a kind whose selectors may select what has these labels: see [`selected_places`].
     pub fn selecting<'a, V: View>(&'a self, index: &'static str, meta: &Meta) -> Vec<Seen<'a, V>> {
+        if self.finds_nothing::<V>(index) {
+            return Vec::new();
+        }
         let labels = meta.labels.iter().map(|(label, value)| place(&meta.namespace, label, value));
         let places = labels.chain([place(&meta.namespace, "", "")]);
         places.flat_map(|place| self.indexed::<V>(index, &place)).collect()

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// A value that others may hold, too. It is read as the value itself.
 pub struct Shared<T>(Arc<T>);
@@ -51,8 +51,12 @@ impl<T> Shared<T> {
     }
 }
 
-/// Text that many objects have: the name of a namespace.
+/// Text that many objects have: the name of a namespace, or none.
 pub fn text(text: &str) -> Text {
+    static NONE: LazyLock<Text> = LazyLock::new(Text::default);
+    if text.is_empty() {
+        return NONE.clone();
+    }
     Shared::<Text>::new(text.into()).0.as_ref().clone()
 }
 

@@ -3,7 +3,8 @@
 use crate::resource::Decode;
 use crate::view::Seen;
 use crate::{Key, Meta, Object, Resource, Shared, Text, Time, View};
-use holdfast_core::object::Body;
+use bytes::Bytes;
+use holdfast_core::object::{Body, glance};
 use serde::Deserialize;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,9 +18,7 @@ pub struct World {
     uids: HashMap<Text, (Resource, Key)>,
     /// The objects that name an owner, by the owner's uid.
     owned: HashMap<Text, BTreeMap<(Resource, Key), Arc<Object>>>,
-    /// Values that views ask to be found by: `(resource, index, value)`.
-    indexed: HashMap<(Resource, &'static str, Text), BTreeSet<Key>>,
-    indexes: HashMap<Resource, Vec<(&'static str, Indexer)>>,
+    indexes: HashMap<Resource, Vec<Index>>,
     decoders: HashMap<Resource, Decode>,
     /// Everything up to this version is in, whatever the resource.
     reached: u64,
@@ -29,6 +28,13 @@ pub struct World {
 
 /// The values under which an object is found in an index.
 pub type Indexer = fn(&Object) -> Vec<Text>;
+
+/// Objects of a resource by the values that they are asked for by.
+struct Index {
+    name: &'static str,
+    indexer: Indexer,
+    found: HashMap<Text, BTreeSet<Key>>,
+}
 
 #[derive(Default)]
 struct Collection {
@@ -92,8 +98,8 @@ impl World {
     /// Keeps objects of a kind by the values that `indexer` finds in them. Called before any is taken in.
     pub fn index<V: View>(&mut self, name: &'static str, indexer: Indexer) {
         let indexes = self.indexes.entry(V::resource().clone()).or_default();
-        if indexes.iter().all(|(known, _)| *known != name) {
-            indexes.push((name, indexer));
+        if indexes.iter().all(|known| known.name != name) {
+            indexes.push(Index { name, indexer, found: HashMap::new() });
         }
     }
 
@@ -146,9 +152,13 @@ impl World {
 
     fn decode(&self, resource: &Resource, body: Body, seen: Time) -> Option<Object> {
         let bytes = body.bytes();
-        let OnlyMeta { mut metadata } = serde_json::from_slice(&bytes).ok()?;
+        // What others write need not look like what is stored.
+        let (mut metadata, rest): (Meta, Bytes) = match glance::apart(&bytes) {
+            Some((metadata, rest)) => (serde_json::from_slice(&metadata).ok()?, rest.into()),
+            None => (serde_json::from_slice::<OnlyMeta>(&bytes).ok()?.metadata, bytes),
+        };
         let view = match self.decoders.get(resource) {
-            Some(decode) => decode(&bytes),
+            Some(decode) => decode(&rest),
             None => {
                 // Nobody looks at these for what they are: what holds them together is enough.
                 metadata.labels = Shared::default();
@@ -192,11 +202,9 @@ impl World {
                 None => _ = self.owned.entry(owner.uid.as_str().into()).or_default().insert(here(), object.clone()),
             }
         }
-        for (name, indexer) in self.indexes.get(resource).map_or(&[][..], Vec::as_slice) {
+        for Index { indexer, found, .. } in self.indexes.get_mut(resource).into_iter().flatten() {
             let values = |side: Option<&Arc<Object>>| side.map_or_else(Vec::new, |object| indexer(object));
-            changed(values(before), values(after), |value, is_there| {
-                put(&mut self.indexed, (resource.clone(), *name, value), key.clone(), is_there);
-            });
+            changed(values(before), values(after), |value, is_there| put(found, value, key.clone(), is_there));
         }
     }
 
@@ -282,8 +290,17 @@ impl World {
 
     /// The objects of a kind that an index holds under a value.
     pub fn indexed<V: View>(&self, index: &'static str, value: &str) -> impl Iterator<Item = Seen<'_, V>> + use<'_, V> {
-        let keys = self.indexed.get(&(V::resource().clone(), index, value.into())).into_iter().flatten();
-        keys.filter_map(|key| self.get(key))
+        let keys = self.index_of::<V>(index).and_then(|index| index.found.get(value));
+        keys.into_iter().flatten().filter_map(|key| self.get(key))
+    }
+
+    /// Whether an index holds no object under any value.
+    pub(crate) fn finds_nothing<V: View>(&self, index: &'static str) -> bool {
+        self.index_of::<V>(index).is_none_or(|index| index.found.is_empty())
+    }
+
+    fn index_of<V: View>(&self, name: &'static str) -> Option<&Index> {
+        self.indexes.get(V::resource())?.iter().find(|index| index.name == name)
     }
 }
 
@@ -295,13 +312,13 @@ fn changed<I: IntoIterator<Item = Text> + PartialEq>(before: I, after: I, mut te
     }
 }
 
-fn put<K: std::hash::Hash + Eq, V: Ord>(index: &mut HashMap<K, BTreeSet<V>>, key: K, value: V, is_there: bool) {
+fn put(found: &mut HashMap<Text, BTreeSet<Key>>, value: Text, key: Key, is_there: bool) {
     if is_there {
-        index.entry(key).or_default().insert(value);
-    } else if let Some(places) = index.get_mut(&key) {
-        places.remove(&value);
-        if places.is_empty() {
-            index.remove(&key);
+        found.entry(value).or_default().insert(key);
+    } else if let Some(keys) = found.get_mut(&value) {
+        keys.remove(&key);
+        if keys.is_empty() {
+            found.remove(&value);
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::object::names::NameRule;
 use crate::quota::{Measure, NOTHING_BUT_ITS_NUMBER};
 use crate::refusal::{Cause, Refusal};
 use serde_json::Value;
+use std::sync::Mutex;
 
 /// Verbs of a kind that is stored and has no exception, as discovery orders them.
 const ALL_VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -83,6 +84,7 @@ impl Kind {
             measure: &NOTHING_BUT_ITS_NUMBER,
             hooks: Hooks::default(),
             custom: None,
+            packer: Mutex::default(),
         }
     }
 

@@ -2,9 +2,11 @@
 
 use super::{Kind, Read, Scope, Selectable, Shown, Subresource, Version, api_version};
 use crate::event::Offset;
+use crate::object::Body;
 use crate::quota::Counted;
 use crate::schema::layout::Layout;
 use crate::schema::schema;
+use bytes::Bytes;
 use serde_json::Value;
 use std::sync::{Arc, LazyLock};
 
@@ -38,6 +40,13 @@ impl Kind {
     /// How one version looks in a table.
     pub fn shown(&self, version: usize) -> &Shown {
         self.versions[version].custom.as_ref().map_or(&self.shown, |custom| &custom.shown)
+    }
+
+    /// The bytes of another form of one of its objects, as they are kept with it: packed, when it has become old.
+    pub fn keep(&self, made: Bytes) -> Body {
+        let body = Body::new(made);
+        self.packer.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).note(&body);
+        body
     }
 
     /// What is left of a kind that is no longer served, for those who still hold its number.
@@ -157,5 +166,21 @@ pub(super) fn api_version_is(version: &Version, api_version: &str) -> bool {
     match api_version.rsplit_once('/') {
         Some((group, name)) => version.group == group && version.version == name,
         None => version.group.is_empty() && version.version == api_version,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_forms_of_old_objects_are_kept_in_pieces() {
+        let kind = Kind::namespaced("Pod", "pods");
+        let form =
+            |number: usize| Bytes::from(format!("{}\n\u{7}web-{number}", "what all pods of it say; ".repeat(80)));
+        let kept: Vec<Body> = (0..1100).map(|number| kind.keep(form(number))).collect();
+        assert!(kept[1..50].iter().all(Body::is_in_pieces));
+        assert!(!kept[1099].is_in_pieces(), "its watchers read it now");
+        assert!((0..).zip(&kept).all(|(number, body)| body.bytes() == form(number)));
     }
 }

@@ -65,12 +65,14 @@ use crate::authz::escalation::Authorize;
 use crate::authz::nodes::Relation;
 use crate::authz::role::RoleKind;
 use crate::authz::user::User;
+use crate::object::Packer;
 use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
 use crate::quota::Measure;
 use crate::refusal::{Cause, Refusal};
 use serde_json::{Map, Value};
+use std::sync::Mutex;
 
 /// A kind that the server serves: one stored object type, however many groups and versions show it.
 pub struct Kind {
@@ -138,6 +140,8 @@ pub struct Kind {
     pub hooks: Hooks,
     /// Present for a kind that a CustomResourceDefinition makes.
     pub custom: Option<custom::Custom>,
+    /// What the other forms of its objects say alike is kept once.
+    pub(super) packer: Mutex<Packer>,
 }
 
 /// What `metadata.generation` counts.

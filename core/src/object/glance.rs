@@ -97,6 +97,32 @@ impl Part {
     }
 }
 
+/// A stored document in two, each of them JSON: its metadata, without who manages which field, and all the rest. Who
+/// reads every object of a cluster passes over that most quickly. `None` where the text is not as stored text is.
+pub fn apart(json: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let mut reader = Reader { json, at: 0, metadata: 0..0 };
+    let (before, metadata, after) = reader.without("metadata")?;
+    let mut reader = Reader { json: &json[metadata.clone()], at: 0, metadata: 0..0 };
+    let own = match reader.without("managedFields") {
+        Some((before, _, after)) => join(reader.json, before, after),
+        None => reader.json.to_vec(),
+    };
+    Some((own, join(json, before, after)))
+}
+
+/// An object of the fields before and after one that is left out.
+fn join(json: &[u8], before: Range<usize>, after: Range<usize>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(before.len() + after.len() + 3);
+    out.push(b'{');
+    out.extend_from_slice(&json[before]);
+    if out.len() > 1 && !after.is_empty() {
+        out.push(b',');
+    }
+    out.extend_from_slice(&json[after]);
+    out.push(b'}');
+    out
+}
+
 /// Every step answers `None` where the text is not as stored text is.
 struct Reader<'a> {
     json: &'a [u8],
@@ -125,6 +151,27 @@ impl<'a> Reader<'a> {
             }
             if self.next()? == b'}' {
                 return Some(Value::Object(map));
+            }
+        }
+    }
+
+    /// Where the object's fields before this one are, its value, and the fields behind it, with no comma around them.
+    fn without(&mut self, name: &str) -> Option<(Range<usize>, Range<usize>, Range<usize>)> {
+        self.take(b'{')?;
+        let first = self.at;
+        loop {
+            let begin = self.at;
+            let key = self.key()?;
+            let value = self.at;
+            self.skip()?;
+            let end = self.at;
+            let last = self.next()? == b'}';
+            if key == name {
+                let close = self.json.iter().rposition(|byte| *byte == b'}')?;
+                return Some((first..begin.saturating_sub(1).max(first), value..end, self.at.min(close)..close));
+            }
+            if last {
+                return None;
             }
         }
     }
@@ -311,6 +358,32 @@ mod tests {
         assert_eq!(seen.document, expected);
     }
 
+    #[test]
+    fn a_document_is_taken_apart_wherever_its_parts_are() {
+        let managed = r#""managedFields":[{"fieldsV1":{"f:a":{"k:{\"x\":\"]}\"}":{}}}}]"#;
+        let metadata = [
+            (format!("{{{managed}}}"), "{}"),
+            (format!(r#"{{{managed},"name":"a"}}"#), r#"{"name":"a"}"#),
+            (format!(r#"{{"labels":{{"managedFields":"}}"}},{managed}}}"#), r#"{"labels":{"managedFields":"}"}}"#),
+            (r#"{"name":"a"}"#.to_owned(), r#"{"name":"a"}"#),
+            ("{}".to_owned(), "{}"),
+        ];
+        let rests =
+            [("", ""), (r#""a":{"metadata":1}"#, ""), ("", r#""z":"}""#), (r#""a":1,"b":[2]"#, r#""x":{},"z":3"#)];
+        for (written, own) in &metadata {
+            for (before, after) in rests {
+                let parts = [before, &format!(r#""metadata":{written}"#), after];
+                let fields = |parts: &[&str]| {
+                    parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(",")
+                };
+                let (found, rest) = apart(format!("{{{}}}\n", fields(&parts)).as_bytes()).unwrap();
+                assert_eq!(std::str::from_utf8(&found), Ok(*own), "{parts:?}");
+                assert_eq!(String::from_utf8(rest).unwrap(), format!("{{{}}}", fields(&[before, after])), "{parts:?}");
+            }
+        }
+        assert!(apart(b"{\"kind\":\"Pod\"}").is_none());
+    }
+
     fn any_value() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
@@ -342,6 +415,8 @@ mod tests {
         fn no_text_stops_it(text in "[\\[\\]{}\",:a1\\\\\n]{0,40}") {
             Glance::default().look(text.as_bytes());
             Glance::at(&["a.a", "a.*"]).look(text.as_bytes());
+            apart(text.as_bytes());
+            apart(format!("{{\"metadata\":{text}").as_bytes());
         }
     }
 }

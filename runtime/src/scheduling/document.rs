@@ -1,49 +1,22 @@
 //! Reading objects without what no scheduler looks at: who wrote which field is often half of a pod.
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use holdfast_core::object::glance;
 use serde_json::{Map, Value};
-use std::fmt;
 
 pub fn read(json: &[u8]) -> Option<Value> {
-    Fields::OfObject.deserialize(&mut serde_json::Deserializer::from_slice(json)).ok().map(Value::Object)
-}
-
-/// The fields of which part are read.
-enum Fields {
-    OfObject,
-    OfMetadata,
-}
-
-impl<'de> DeserializeSeed<'de> for Fields {
-    type Value = Map<String, Value>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Fields {
-    type Value = Map<String, Value>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut fields = Map::new();
-        while let Some(name) = map.next_key::<String>()? {
-            let value = match (&self, name.as_str()) {
-                (Fields::OfMetadata, "managedFields") => {
-                    map.next_value::<IgnoredAny>()?;
-                    continue;
-                }
-                (Fields::OfObject, "metadata") => Value::Object(map.next_value_seed(Fields::OfMetadata)?),
-                _ => map.next_value()?,
-            };
-            fields.insert(name, value);
+    let mut object: Map<String, Value>;
+    match glance::apart(json) {
+        Some((metadata, rest)) => {
+            object = serde_json::from_slice(&rest).ok()?;
+            object.insert("metadata".into(), serde_json::from_slice(&metadata).ok()?);
         }
-        Ok(fields)
+        // What others write need not look like what is stored.
+        None => {
+            object = serde_json::from_slice(json).ok()?;
+            object.get_mut("metadata").and_then(Value::as_object_mut).map(|metadata| metadata.remove("managedFields"));
+        }
     }
+    Some(Value::Object(object))
 }
 
 #[cfg(test)]
@@ -57,7 +30,8 @@ mod tests {
         let whole =
             json!({"kind": "Pod", "metadata": {"name": "a", "managedFields": [{"manager": "kubectl"}]}, "spec": spec});
         let expected = json!({"kind": "Pod", "metadata": {"name": "a"}, "spec": spec});
-        assert_eq!(read(whole.to_string().as_bytes()), Some(expected));
+        assert_eq!(read(whole.to_string().as_bytes()), Some(expected.clone()));
+        assert_eq!(read(format!("{whole:#}").as_bytes()), Some(expected));
         assert_eq!(read(b"[]"), None);
         assert_eq!(read(b"{"), None);
     }
