@@ -42,6 +42,11 @@ impl Spent {
         (self.began, self.look_at) = (effort.clock.now(), 0);
     }
 
+    /// Whether all nodes together have taken what they may.
+    pub fn is_all_spent(&self) -> bool {
+        self.before.saturating_add(self.here.saturating_sub(FREE)) > ALL_TRIES_MAX
+    }
+
     /// Whether there is so much left to spend, which is spent then.
     pub fn may_spend(&mut self, effort: &Effort, tries: u64) -> bool {
         self.here = self.here.saturating_add(tries);
