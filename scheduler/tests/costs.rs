@@ -154,3 +154,41 @@ fn labels_that_no_node_has_cost_nothing_for_each_node() {
     }
     assert_eq!(cluster.planner.compared(), 10, "they tell no node from another");
 }
+
+#[test]
+fn what_pods_say_of_pods_of_their_own_namespace_costs_those_of_others_nothing() {
+    let mut cluster = Cluster::new();
+    let labels = json!({"matchLabels": {"app": "a"}});
+    let term = |at: usize, more: &Value| {
+        let mut term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": format!("x{at}")}}});
+        term.as_object_mut().expect("a term").extend(more.as_object().cloned().expect("fields"));
+        term
+    };
+    // Pods of one tenant with thousands of terms each, and one that means the pods of all namespaces.
+    for (name, terms, more) in
+        [("p", 2000, json!({})), ("q", 2000, json!({})), ("r", 3, json!({"namespaceSelector": {}}))]
+    {
+        let terms: Vec<Value> = (0..terms).map(|at| term(at, &more)).collect();
+        let pod = json!({"metadata": {"name": name, "namespace": "tenant", "uid": name}, "spec": {"nodeName": "node-0",
+            "containers": [{"name": "c"}],
+            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}});
+        cluster.snapshot.apply(Kind::Pod, &Key::new("tenant", name), Some(&pod));
+    }
+    let about = |snapshot: &Snapshot, namespace: &str| {
+        let namespace = namespace.into();
+        let pods = snapshot.pods_with_affinity(&namespace);
+        pods.map(|(_, pod)| pod.key.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(about(&cluster.snapshot, "default"), ["r"]);
+    assert_eq!(about(&cluster.snapshot, "tenant"), ["r", "p", "q"]);
+    // They go with their pods, with their node, and come back with it.
+    cluster.snapshot.apply(Kind::Pod, &Key::new("tenant", "q"), None);
+    cluster.snapshot.apply(Kind::Node, &Key::cluster("node-0"), None);
+    assert!(about(&cluster.snapshot, "tenant").is_empty());
+    let node = json!({"metadata": {"name": "node-0"}, "status": {"allocatable": {"cpu": "1", "pods": "9"}}});
+    cluster.snapshot.apply(Kind::Node, &Key::cluster("node-0"), Some(&node));
+    assert_eq!(about(&cluster.snapshot, "tenant"), ["r", "p"]);
+    cluster.more = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        [{"topologyKey": "kubernetes.io/hostname", "labelSelector": labels}]}}});
+    cluster.place("a");
+}

@@ -1,5 +1,7 @@
 //! What a scheduler counts and measures, under the names that kube-scheduler gives it.
 
+use holdfast_scheduler::plugin::Hint as Said;
+use holdfast_scheduler::queue::Hinted;
 use holdfast_scheduler::scheduler::{Observed, Scheduler};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -62,6 +64,13 @@ struct OfPlugin {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Hint {
+    plugin: &'static str,
+    event: &'static str,
+    hint: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Evaluated {
     plugin: &'static str,
     extension_point: &'static str,
@@ -100,6 +109,8 @@ pub struct Metrics {
     point_seconds: Histograms<AtPoint>,
     plugin_seconds: Histograms<OfPlugin>,
     evaluations: Family<Evaluated, Counter>,
+    hint_seconds: Histograms<Hint>,
+    volume_failures: Family<Operation, Counter>,
     cache: Family<Cached, Gauge>,
 }
 
@@ -141,6 +152,8 @@ impl Default for Metrics {
             point_seconds: Family::new_with_constructor(event_buckets),
             plugin_seconds: Family::new_with_constructor(plugin_buckets),
             evaluations: Family::default(),
+            hint_seconds: Family::new_with_constructor(plugin_buckets),
+            volume_failures: Family::default(),
             cache: Family::default(),
         }
     }
@@ -201,6 +214,16 @@ impl Metrics {
             self.plugin_seconds.clone(),
         );
         own.register("plugin_evaluation", "How often plug-ins were asked, by point", self.evaluations.clone());
+        own.register(
+            "queueing_hint_execution_duration_seconds",
+            "How long a plug-in was asked what it hopes for from an event",
+            self.hint_seconds.clone(),
+        );
+        own.register(
+            "volume_scheduling_stage_error",
+            "Failures to have volumes for pods, by stage",
+            self.volume_failures.clone(),
+        );
         own.register("cache_size", "Nodes and pods that are known", self.cache.clone());
     }
 
@@ -231,6 +254,13 @@ impl Metrics {
                 let at = AtPoint { extension_point, status, profile: profile.to_string() };
                 self.point_seconds.get_or_create(&at).observe(took);
                 self.plugin_seconds.get_or_create(&OfPlugin { plugin, extension_point, status }).observe(took);
+            }
+            Observed::Hinted(Hinted { plugin, event, hint, took }) => {
+                let hint = if *hint == Said::Queue { "Queue" } else { "QueueSkip" };
+                self.hint_seconds.get_or_create(&Hint { plugin, event, hint }).observe(took.as_secs_f64());
+            }
+            Observed::VolumesFailed => {
+                self.volume_failures.get_or_create(&Operation { operation: "bind" }).inc();
             }
             Observed::Waited { result, began, ended } => {
                 self.permit_seconds.get_or_create(&Ended { result }).observe(seconds(ended - began));

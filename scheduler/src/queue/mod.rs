@@ -18,6 +18,7 @@ use backoff::Backoff;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 use waiting::{Group, Waiting};
 
 /// Nanoseconds since 1970.
@@ -43,14 +44,34 @@ impl<'a> World<'a> {
         plugins.filter_map(|enabled| enabled.plugin.pre_enqueue(cycle)).map(|refusal| refusal.plugin).next()
     }
 
-    /// Whether one of these plug-ins hopes for something from an event.
-    fn hopes(&self, pod: &Pod, plugins: &[&'static str], event: &Event) -> bool {
+    /// Whether one of these plug-ins hopes for something from an event; how long each was asked is noted.
+    fn hopes(&self, pod: &Pod, plugins: &[&'static str], event: &Event, hinted: &mut Vec<Hinted>) -> bool {
         let Some(profile) = self.profile(pod) else { return false };
         let cycle = Cycle { snapshot: self.snapshot, pod };
-        let hint = |name: &&str| profile.plugin(name).map_or(Hint::Queue, |plugin| plugin.hint(cycle, event));
-        plugins.iter().any(|name| hint(name) == Hint::Queue)
+        let clock = self.snapshot.clock;
+        plugins.iter().any(|name| {
+            let began = clock.now();
+            let hint = profile.plugin(name).map_or(Hint::Queue, |plugin| plugin.hint(cycle, event));
+            if hinted.len() < HINTED_MAX {
+                let took = clock.now().saturating_sub(began);
+                hinted.push(Hinted { plugin: name, event: event.label(), hint, took });
+            }
+            hint == Hint::Queue
+        })
     }
 }
+
+/// What a plug-in said of an event, and how long that took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hinted {
+    pub plugin: &'static str,
+    pub event: &'static str,
+    pub hint: Hint,
+    pub took: Duration,
+}
+
+/// So many are kept until they are asked for.
+const HINTED_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -121,6 +142,7 @@ pub struct Queue {
     wait_max: Time,
     /// How many pods came to each part, by what brought them there.
     incoming: BTreeMap<(&'static str, &'static str), u64>,
+    hinted: Vec<Hinted>,
 }
 
 /// How many pods are in each place.
@@ -162,7 +184,13 @@ impl Queue {
             last_flush: 0,
             wait_max: (configuration.pod_max_in_unschedulable_seconds * SECOND as f64) as Time,
             incoming: BTreeMap::new(),
+            hinted: Vec::new(),
         }
+    }
+
+    /// What plug-ins said of events since this was asked last.
+    pub fn hinted(&mut self) -> Vec<Hinted> {
+        std::mem::take(&mut self.hinted)
     }
 
     /// Takes in what happened: pods that come, change and go, and whatever gives hope to pods that wait.
@@ -231,7 +259,7 @@ impl Queue {
             Place::Unschedulable => {
                 entry.priority = pod.priority;
                 entry.template = pod.template_id;
-                let hopes = world.hopes(pod, &rejectors, event);
+                let hopes = world.hopes(pod, &rejectors, event, &mut self.hinted);
                 self.take_out(&event.key);
                 if hopes { self.revive(&event.key, now) } else { self.put_back(&event.key) }
             }
@@ -287,7 +315,7 @@ impl Queue {
             let Some(pod) = keys.iter().find(is_other).and_then(|key| world.snapshot.pod(key)) else {
                 continue;
             };
-            if world.hopes(pod, &group.rejectors, event) {
+            if world.hopes(pod, &group.rejectors, event, &mut self.hinted) {
                 woken.extend(keys.iter().filter(is_other).cloned());
             }
         }
@@ -440,11 +468,13 @@ impl Queue {
             Failure::Refused(rejectors) => rejectors,
             Failure::Error => Vec::new(),
         };
-        let hope = || {
+        let mut hinted = std::mem::take(&mut self.hinted);
+        let mut hope = || {
             let missed = self.missed.iter().filter(|(number, _)| *number >= from);
-            from == u64::MAX || missed.into_iter().any(|(_, event)| world.hopes(&pod, &rejectors, event))
+            from == u64::MAX || missed.into_iter().any(|(_, event)| world.hopes(&pod, &rejectors, event, &mut hinted))
         };
         let (error, hope) = (rejectors.is_empty(), hope());
+        self.hinted = hinted;
         self.take_out(key);
         let Some(entry) = self.entries.get_mut(key) else { return };
         if error {

@@ -26,7 +26,7 @@ use crate::plan::{Nomination, Outcome, Plan, SCHEDULER_ERROR, Unschedulable};
 use crate::planner::Planner;
 use crate::plugin::{POINTS, Point};
 use crate::profile::Profile;
-use crate::queue::{Attempt, Failure, Lengths, Queue, Time, World};
+use crate::queue::{Attempt, Failure, Hinted, Lengths, Queue, Time, World};
 use crate::snapshot::{Seen, Snapshot};
 use consult::Consultation;
 use event::Events;
@@ -83,6 +83,10 @@ pub enum Observed {
     Preemption { victims: usize },
     /// An eviction is over, and how.
     Evicted { success: bool, began: Time, ended: Time },
+    /// A plug-in was asked what it hopes for from an event.
+    Hinted(Hinted),
+    /// Volumes could not be had for a pod that has its place.
+    VolumesFailed,
     /// A pod that waited for others of its gang waits no more.
     Waited { result: &'static str, began: Time, ended: Time },
 }
@@ -179,6 +183,8 @@ impl Scheduler {
 
     /// What happened since this was asked last.
     pub fn observed(&mut self) -> Vec<Observed> {
+        let hinted = self.queue.hinted().into_iter().map(Observed::Hinted);
+        self.observed.extend(hinted);
         std::mem::take(&mut self.observed)
     }
 

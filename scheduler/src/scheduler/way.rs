@@ -84,15 +84,16 @@ const MADE_WITHIN: Time = 120 * SECOND;
 struct Fall {
     message: String,
     rejectors: Vec<&'static str>,
+    of_volumes: bool,
 }
 
 impl Fall {
     fn error(message: String) -> Fall {
-        Fall { message, rejectors: Vec::new() }
+        Fall { message, rejectors: Vec::new(), of_volumes: false }
     }
 
     fn refused(plugin: &'static str, reason: &str) -> Fall {
-        Fall { message: format!("0/1 nodes are available: 1 {reason}."), rejectors: vec![plugin] }
+        Fall { message: format!("0/1 nodes are available: 1 {reason}."), rejectors: vec![plugin], of_volumes: false }
     }
 }
 
@@ -443,6 +444,7 @@ impl Scheduler {
             false => ("unschedulable", UNSCHEDULABLE),
         };
         self.observe_attempt(profile, result, began, now);
+        self.observed.extend(fall.of_volumes.then_some(Observed::VolumesFailed));
         self.tell_failure(&pod, profile, &fall.message, now);
         self.write_status(&pod, Some((reason, fall.message)), Nomination::Clear, now);
         match planted(Bug::RefusedForgotten) {
@@ -528,7 +530,8 @@ impl Scheduler {
 }
 
 fn volumes_failed(why: &str) -> Fall {
-    Fall::error(format!("running PreBind plugin \"{}\": binding volumes: {why}", volume_binding::NAME))
+    let message = format!("running PreBind plugin \"{}\": binding volumes: {why}", volume_binding::NAME);
+    Fall { of_volumes: true, ..Fall::error(message) }
 }
 
 fn devices_failed(why: &str) -> Fall {

@@ -396,6 +396,10 @@ impl Search<'_> {
         for (index, selector) in selectors.iter().enumerate() {
             let claim = &allocator.claims[place.claim].key;
             let fault = |error| Fault::Error(format!("claim {claim}: selector #{index}: CEL runtime error: {error}"));
+            // What an expression costs is known when it was evaluated: when all is spent, none is.
+            if self.known.spent.is_all_spent() {
+                return Err(Fault::Late);
+            }
             let (holds, cost) = selector.holds(&candidate.slice.driver, candidate.device);
             self.try_one(1 + cost / COST_OF_A_TRY)?;
             if !holds.map_err(fault)? {
