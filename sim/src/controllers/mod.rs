@@ -215,8 +215,8 @@ impl Site {
                 self.cluster.trial.pass_millis(millis);
                 return self.kubelets_speak();
             }
-            // Two at once make what one would not, so that only where failures are doubted anyway they may.
-            Step::Die if self.lossy && self.rival.is_none() && self.dice.chance(60) => self.depose(),
+            // Two at once make what one would not, so that nobody is calm beside them.
+            Step::Die if !self.calm && self.rival.is_none() && self.dice.chance(60) => self.depose(),
             Step::Die => return self.die(),
         }
         Ok(())

@@ -43,7 +43,7 @@ impl Watch {
 
     /// Two act at once from here on.
     pub fn doubt(&mut self) {
-        self.doubted = true;
+        (self.doubted, self.exact) = (true, false);
     }
 
     pub fn see(&mut self, cluster: &Cluster, manager: &Manager, event: &Event) -> Verdict {
