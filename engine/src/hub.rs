@@ -32,6 +32,8 @@ pub struct Event {
     pub change: Change,
     /// The object before the event.
     pub previous: Option<Arc<Entry>>,
+    /// What the event holds on to, about.
+    bytes: usize,
     /// A place for the frame of each version, type of change and encoding; `None` where there is no such form.
     frames: OnceLock<Box<[OnceLock<Option<Bytes>>]>>,
     /// What those see from whose selection the object went.
@@ -67,7 +69,8 @@ pub struct Delivery {
 
 impl Event {
     pub fn new(change: Change, previous: Option<Arc<Entry>>) -> Event {
-        Event { change, previous, frames: OnceLock::new(), left: OnceLock::new() }
+        let bytes = change.entry.size() + previous.as_ref().map_or(0, |previous| previous.size());
+        Event { change, previous, bytes, frames: OnceLock::new(), left: OnceLock::new() }
     }
 
     /// How a selection sees this event; `None`: not at all.
@@ -109,19 +112,14 @@ impl Event {
         }
     }
 
-    /// What the event holds on to, about.
-    fn bytes(&self) -> usize {
-        self.change.entry.size() + self.previous.as_ref().map_or(0, |previous| previous.size())
-    }
-
     /// The object as the event shows it. One that left a selection shows its last state there, with the
     /// event's version.
-    pub fn shown(&self, change_type: ChangeType) -> Arc<Entry> {
+    pub fn shown(&self, change_type: ChangeType) -> &Arc<Entry> {
         match &self.previous {
             Some(previous) if change_type == ChangeType::Deleted && !self.change.deleted => {
-                self.left.get_or_init(|| Arc::new(previous.at_version(self.change.offset))).clone()
+                self.left.get_or_init(|| Arc::new(previous.at_version(self.change.offset)))
             }
-            _ => self.change.entry.clone(),
+            _ => &self.change.entry,
         }
     }
 }
@@ -400,7 +398,7 @@ fn deliver_to(groups: Option<&mut Groups>, kind: &Kind, event: &Arc<Event>) {
         let Some(change_type) = event.seen_by(kind, &group.selection) else { continue };
         // A member whose queue is full is let go: its sender is dropped, so it will notice after the last
         // event that it did get, and read on from the log.
-        let bytes = event.bytes();
+        let bytes = event.bytes;
         group.members.retain(|_, member| {
             let delivery = Delivery { event: event.clone(), change_type };
             let waiting = member.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -423,7 +421,7 @@ impl Subscription {
     }
 
     fn took(&self, delivery: &Delivery) {
-        self.bytes.fetch_sub(delivery.event.bytes(), Ordering::Relaxed);
+        self.bytes.fetch_sub(delivery.event.bytes, Ordering::Relaxed);
     }
 }
 

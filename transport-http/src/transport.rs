@@ -314,8 +314,9 @@ impl Transport {
                 }
             }
             Err(refusal) => {
-                let Answer { id, record, .. } = self.turned_away(&head, &understood, source, &refusal, told).await;
-                body::pass_over(body).await;
+                let refused = self.turned_away(&head, &understood, source, &refusal, told);
+                let Answer { id, record, .. } = Box::pin(refused).await;
+                Box::pin(body::pass_over(body)).await;
                 (respond::refusal(&refusal, shape), id, record)
             }
         };

@@ -45,7 +45,7 @@ pub fn answer(
 ) -> Response {
     let Watched { kind, version, watch, timeout, bookmarks, mark_initial_end, trail } = watched;
     let beginning = watch.is_beginning();
-    let feeder = Feeder {
+    let mut feeder = Feeder {
         transport: transport.clone(),
         kind,
         version,
@@ -65,10 +65,12 @@ pub fn answer(
         _counted: transport.service.watching(),
         _told: trail,
     };
-    let pieces = futures_util::stream::unfold(feeder, |mut feeder| async move {
-        let piece = feeder.next().await?;
-        Some((piece, feeder))
-    });
+    // One future for the whole watch: one for each event would have to be made, and the feeder moved into it and back.
+    let pieces = async_stream::stream! {
+        while let Some(piece) = feeder.next().await {
+            yield piece;
+        }
+    };
     if let Some(socket) = socket {
         return socket.answer(&transport.sockets, pieces, shape.encoding == Encoding::Protobuf);
     }
@@ -317,10 +319,11 @@ impl Feeder {
             }
         }
         let entry = delivery.event.shown(delivery.change_type);
-        self.transport.engine().prepare(&self.kind, self.version, std::slice::from_ref(&entry)).await?;
+        self.transport.engine().prepare(&self.kind, self.version, std::slice::from_ref(entry)).await?;
         let now = self.transport.engine().stamp().seconds();
         let headers = std::mem::replace(&mut self.headers, false);
-        let (kind, version, shape, bytes) = (self.kind.clone(), self.version, self.shape, entry.size());
+        let (kind, version, shape) = (self.kind.clone(), self.version, self.shape);
+        let (entry, bytes) = (entry.clone(), entry.size());
         let make = move || respond::form(&kind, version, &entry, shape, now, headers);
         let json = self.transport.answers.make(bytes, make).await;
         Ok(self.written(delivery.change_type.as_str(), json.into()))
