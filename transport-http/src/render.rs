@@ -56,9 +56,9 @@ pub async fn reply(
             watch::answer(transport, *watched, shape, reader, socket, place)
         }
         Reply::Draft(draft) => respond::draft(&draft, code, fitting(&draft.kind, shape), now),
-        Reply::Document { document, .. } => respond::document(code, &document, shape),
-        Reply::Success { .. } => respond::document(code, &status::success(code), plain(shape)),
-        Reply::Deleted { subject, uid } => respond::document(code, &status::deleted(&subject, &uid), plain(shape)),
+        Reply::Document { document, .. } => respond::document(code, &document, shape, now),
+        Reply::Success { .. } => respond::document(code, &status::success(code), plain(shape), now),
+        Reply::Deleted { subject, uid } => respond::document(code, &status::deleted(&subject, &uid), plain(shape), now),
         // The caller has answered that.
         Reply::Granted(_) => respond::refusal(&Refusal::NoSuchPath, shape),
     }
@@ -96,7 +96,7 @@ fn exported(shown: &Shown, understood: &Understood) -> Response {
     match shown.entry.document_in(&shown.kind, shown.version) {
         Value::Object(mut document) => {
             export(&mut document, understood.query.flag("exact"), shown.kind.hooks.export);
-            respond::document(200, &document, plain(understood.shape))
+            respond::document(200, &document, plain(understood.shape), 0)
         }
         _ => respond::refusal(&Refusal::Internal(Internal::StoredIsNoDocument), understood.shape),
     }

@@ -13,6 +13,8 @@ use futures_util::Stream;
 use futures_util::stream;
 use holdfast_core::Refusal;
 use holdfast_core::kinds::Kind;
+use holdfast_core::kinds::autoscaling::scale;
+use holdfast_core::kinds::known::SCALE;
 use holdfast_core::object::encode;
 use holdfast_core::object::meta::{self, Document};
 use holdfast_core::refusal::{BadRequest, Forbidden, Plenty};
@@ -225,21 +227,42 @@ pub fn object(kind: &Kind, version: usize, entry: &Arc<Entry>, code: u16, shape:
     bytes(code, json.into(), shape)
 }
 
-/// The answer with a document that is not stored as such, which no table shows.
-pub fn document(code: u16, document: &Document, shape: Shape) -> Response {
+/// The answer with a document that is not stored as such. Tables show scales alone of these.
+pub fn document(code: u16, document: &Document, shape: Shape, now: i64) -> Response {
     let json = encode::document(document);
     match shape.form {
         Form::Metadata(meta) if document.get("items").is_none() => {
-            bytes(code, table::partial_object_metadata(&json, meta).into(), shape)
+            bytes(code, table::partial_object_metadata(&json, None, meta).into(), shape)
+        }
+        Form::Table(meta, include) if is_scale(document) => {
+            let resource_version = meta::text(meta::metadata(document), "resourceVersion").to_owned();
+            let list = ListMeta { resource_version: &resource_version, ..ListMeta::default() };
+            let form = table::Form { version: meta, include, headers: true };
+            let (hub, served) = (Bytes::from(json.clone()), Bytes::from(json));
+            let json = table::table(&scale::SHOWN, [table::Source { hub, served }], now, form, &list);
+            bytes(code, json.into(), shape)
         }
         _ => bytes(code, json.into(), shape),
     }
 }
 
+fn is_scale(document: &Document) -> bool {
+    let says = |field: &str, text: &str| document.get(field).is_some_and(|value| value == text);
+    says("kind", SCALE.kind) && says("apiVersion", &SCALE.api_version())
+}
+
 /// The answer with an object that was not stored.
 pub fn draft(draft: &Draft, code: u16, shape: Shape, now: i64) -> Response {
     let Draft { kind, version, hub, document: served, .. } = draft;
-    let Form::Table(meta, include) = shape.form else { return document(code, served, shape) };
+    let (meta, include) = match shape.form {
+        Form::Table(meta, include) => (meta, include),
+        Form::Metadata(meta) => {
+            let json = encode::document(if kind.custom.is_some() { served } else { hub });
+            let json = table::partial_object_metadata(&json, kind.shown(*version).left_out, meta);
+            return bytes(code, json.into(), shape);
+        }
+        Form::Object => return document(code, served, shape, now),
+    };
     let served: Bytes = encode::document(served).into();
     let hub = if kind.custom.is_some() { served.clone() } else { encode::document(hub).into() };
     let form = table::Form { version: meta, include, headers: true };
@@ -257,7 +280,11 @@ pub fn form(kind: &Kind, version: usize, entry: &Entry, shape: Shape, now: i64, 
             let source = source(kind, entry, served);
             table::table(kind.shown(version), [source], now, table::Form { version: meta, include, headers }, &list)
         }
-        Form::Metadata(meta) => table::partial_object_metadata(&served, meta),
+        Form::Metadata(meta) => {
+            // What versions keep in annotations is part of no metadata but theirs.
+            let of = if kind.custom.is_some() || shape.links { served } else { entry.json() };
+            table::partial_object_metadata(&of, kind.shown(version).left_out, meta)
+        }
         Form::Object => served.into(),
     }
 }

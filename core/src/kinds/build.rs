@@ -349,6 +349,12 @@ impl Kind {
         self
     }
 
+    /// An annotation that stands for a field of other versions.
+    pub fn left_out_of_metadata(mut self, annotation: &'static str) -> Self {
+        self.shown.left_out = Some(annotation);
+        self
+    }
+
     /// What the columns look at below the metadata, where that is little of a document.
     pub fn glance(mut self, paths: &[&'static str]) -> Self {
         self.shown.glance = Glance::at(paths);

@@ -231,7 +231,7 @@ pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind
                 served: version["served"] == true,
                 warning: warning(group, kind, version),
                 subresources: subresources(&version["subresources"]),
-                shown: Shown { columns: columns::of_version(version), glance: Glance::default(), completed: None },
+                shown: Shown { columns: columns::of_version(version), ..Shown::default() },
                 selectable: paths.into_iter().map(|path| path.trim_start_matches('.').to_owned()).collect(),
                 prunes,
                 definition: stored.clone(),

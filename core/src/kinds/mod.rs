@@ -302,6 +302,8 @@ pub struct Shown {
     pub glance: Glance,
     /// Whether a row is of an object that has run to its end: reason and message of the row's condition `Completed`.
     pub completed: Option<Completed>,
+    /// An annotation that stands for a field of other versions, which metadata alone does not show.
+    pub left_out: Option<&'static str>,
 }
 
 /// Reason and message, read from the hub document.

@@ -21,20 +21,9 @@ const IMMUTABLE: [&str; 6] =
 
 /// What is wrong with the metadata of an object to create. Its generated name, if any, is already set.
 pub fn metadata(meta: &Map<String, Value>, rule: NameRule, namespaced: bool) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    let generate_name = text(meta, "generateName");
-    if !generate_name.is_empty() {
-        for message in names::generate_name(rule, generate_name) {
-            causes.push(Cause::invalid("metadata.generateName", &Value::from(generate_name), &message));
-        }
-    }
-    let name = text(meta, "name");
-    if name.is_empty() {
+    let mut causes = object_names(meta, rule);
+    if text(meta, "name").is_empty() {
         causes.push(Cause::required("metadata.name", "name or generateName is required"));
-    } else {
-        for message in names::name(rule, name) {
-            causes.push(Cause::invalid("metadata.name", &Value::from(name), &message));
-        }
     }
     let namespace = text(meta, "namespace");
     match (namespaced, namespace.is_empty()) {
@@ -48,6 +37,23 @@ pub fn metadata(meta: &Map<String, Value>, rule: NameRule, namespaced: bool) -> 
         (false, true) => {}
     }
     common(meta, &mut causes);
+    causes
+}
+
+/// What a rule has against the name of an object, and against what its name is made up from.
+pub fn object_names(meta: &Map<String, Value>, rule: NameRule) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let (name, generate_name) = (text(meta, "name"), text(meta, "generateName"));
+    if !generate_name.is_empty() {
+        for message in names::generate_name(rule, generate_name) {
+            causes.push(Cause::invalid("metadata.generateName", &Value::from(generate_name), &message));
+        }
+    }
+    if !name.is_empty() {
+        for message in names::name(rule, name) {
+            causes.push(Cause::invalid("metadata.name", &Value::from(name), &message));
+        }
+    }
     causes
 }
 

@@ -53,24 +53,108 @@ pub fn scale_of(paths: &ScalePaths, document: &Value) -> Document {
     out
 }
 
-/// What is wrong with the numbers that a custom resource scales by.
+/// What is wrong with what a custom resource scales by, whatever its schema says of it.
 pub(super) fn causes(kind: &Kind, version: usize, document: &Value) -> Vec<Cause> {
     let Some(paths) = kind.subresource(version, "scale").and_then(|scale| scale.scale.as_ref()) else {
         return Vec::new();
     };
-    let negative = |at: &String| {
-        let replicas = path(document, at)?.as_i64().filter(|replicas| *replicas < 0)?;
-        Some(Cause::invalid(at, &replicas.into(), "should be a non-negative integer"))
-    };
-    let mut causes: Vec<Cause> =
-        [&paths.spec_replicas, &paths.status_replicas].into_iter().filter_map(negative).collect();
-    if let Some(at) = &paths.selector
-        && let Some(Value::String(selector)) = path(document, at)
-        && let Err(why) = LabelSelector::parse(selector)
-    {
-        causes.push(Cause::invalid(at, &selector.as_str().into(), &why));
+    let mut causes: Vec<Cause> = [&paths.spec_replicas, &paths.status_replicas]
+        .into_iter()
+        .filter_map(|at| replicas_fault(document, at))
+        .collect();
+    if let Some(at) = &paths.selector {
+        causes.extend(reach(document, at, "string", Value::is_string).err().map(|why| fault(at, &"".into(), &why)));
     }
     causes
+}
+
+fn replicas_fault(document: &Value, at: &str) -> Option<Cause> {
+    let replicas = match reach(document, at, "int64", Value::is_i64) {
+        Ok(replicas) => replicas?.as_i64()?,
+        Err(why) => return Some(fault(at, &0.into(), &why)),
+    };
+    let why = match replicas {
+        ..0 => "should be a non-negative integer".to_owned(),
+        _ if replicas > i32::MAX.into() => format!("should be less than or equal to {}", i32::MAX),
+        _ => return None,
+    };
+    Some(fault(at, &replicas.into(), &why))
+}
+
+/// Paths into custom resources are told as definitions write them.
+fn fault(at: &str, value: &Value, why: &str) -> Cause {
+    Cause::invalid(format!(".{at}"), value, why)
+}
+
+/// The value at the end of a path: none where the path ends before, and why not where it leads through something else
+/// than objects, or to another type.
+fn reach<'a>(
+    document: &'a Value,
+    at: &str,
+    wanted: &str,
+    fits: fn(&Value) -> bool,
+) -> Result<Option<&'a Value>, String> {
+    let accessor = |at: &str, found: &Value, wanted: &str| {
+        let (mut shown, ty) = (String::new(), go_type(found));
+        put_go(&mut shown, found);
+        Err(format!(".{at} accessor error: {shown} is of the type {ty}, expected {wanted}"))
+    };
+    let (mut value, mut end) = (document, 0);
+    for field in at.split('.') {
+        end += field.len();
+        match value {
+            Value::Null => return Ok(None),
+            Value::Object(fields) => match fields.get(field) {
+                Some(inner) => value = inner,
+                None => return Ok(None),
+            },
+            other => return accessor(&at[..end], other, "map[string]interface{}"),
+        }
+        end += 1;
+    }
+    if fits(value) { Ok(Some(value)) } else { accessor(at, value, wanted) }
+}
+
+/// What Go calls the type of a value that stands for itself.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// A value as Go prints it.
+fn put_go(out: &mut String, value: &Value) {
+    match value {
+        Value::Null => out.push_str("<nil>"),
+        Value::String(text) => out.push_str(text),
+        Value::Array(items) => {
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                out.push_str(if index == 0 { "" } else { " " });
+                put_go(out, item);
+            }
+            out.push(']');
+        }
+        Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_unstable_by_key(|(key, _)| *key);
+            out.push_str("map[");
+            for (index, (key, value)) in fields.into_iter().enumerate() {
+                out.push_str(if index == 0 { "" } else { " " });
+                out.push_str(key);
+                out.push(':');
+                put_go(out, value);
+            }
+            out.push(']');
+        }
+        scalar => out.push_str(&scalar.to_string()),
+    }
 }
 
 /// The candidate that has the number of replicas of the Scale that is sent, or that a patch makes of the live one.
@@ -161,4 +245,39 @@ fn track(context: &Context, live: &Value, wanted: &mut Value) -> Result<(), Refu
     };
     managed::track_update(Some(live), wanted, &writer);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_resource_scales_by_is_reached_or_not() {
+        let told = |document: Value| match replicas_fault(&document, "spec.n") {
+            Some(cause) => format!("{}: {}", cause.field, cause.message),
+            None => String::new(),
+        };
+        for (document, expected) in [
+            (json!({}), ""),
+            (json!({"spec": null}), ""),
+            (json!({"spec": {"n": 3}}), ""),
+            (json!({"spec": {"n": -1}}), ".spec.n: Invalid value: -1: should be a non-negative integer"),
+            (
+                json!({"spec": {"n": 2_147_483_648_i64}}),
+                ".spec.n: Invalid value: 2147483648: should be less than or equal to 2147483647",
+            ),
+            (
+                json!({"spec": "x"}),
+                ".spec.n: Invalid value: 0: .spec.n accessor error: x is of the type string, expected \
+                 map[string]interface{}",
+            ),
+            (
+                json!({"spec": {"n": {"b": [1, true], "a": null}}}),
+                ".spec.n: Invalid value: 0: .spec.n accessor error: map[a:<nil> b:[1 true]] is of the type \
+                 map[string]interface {}, expected int64",
+            ),
+        ] {
+            assert_eq!(told(document.clone()), expected, "{document}");
+        }
+    }
 }

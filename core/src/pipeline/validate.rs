@@ -106,9 +106,7 @@ fn rules_of_kind(context: &Context, new: &Value, old: Option<&Value>) -> Judged 
     }
     let version = context.working_version();
     let Some(custom) = &context.kind.versions[version].custom else { return Judged::default() };
-    let mut judged = custom.schema().judge(new, old);
-    judged.causes.extend(scale::causes(context.kind, version, new));
-    judged
+    custom.schema().judge(new, old, scale::causes(context.kind, version, new))
 }
 
 /// Whoever makes an object by an update or an apply needs the permission to create it, too: the verb of the request,

@@ -6,6 +6,7 @@ use super::jsonpath::{JsonPath, spend};
 use crate::kinds::cells::{self, epoch_seconds};
 use crate::kinds::{Cell, Column, Shown};
 use crate::object::glance::{Glance, Seen};
+use crate::object::meta::Document;
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Number, Value};
@@ -129,9 +130,12 @@ impl Rows {
         let version = self.form.version;
         match self.form.include {
             IncludeObject::None => out.extend_from_slice(b"null"),
-            // Versions differ in many things, but never in their metadata.
-            IncludeObject::Metadata if object.hub == object.served => put_partial(out, metadata, version),
-            IncludeObject::Metadata => put_partial(out, Glance::at(&[]).look(&object.served).metadata, version),
+            IncludeObject::Metadata if object.hub == object.served => {
+                put_partial(out, metadata, shown.left_out, version);
+            }
+            IncludeObject::Metadata => {
+                put_partial(out, Glance::at(&[]).look(&object.served).metadata, shown.left_out, version);
+            }
             IncludeObject::Object => out.extend_from_slice(object.served.trim_ascii_end()),
         }
         out.push(b'}');
@@ -162,9 +166,9 @@ pub fn cells(columns: &[Column], hub: &Value, now_seconds: i64) -> Vec<Value> {
 }
 
 /// `PartialObjectMetadata` of an object, given in canonical JSON.
-pub fn partial_object_metadata(json: &[u8], version: MetaVersion) -> Vec<u8> {
+pub fn partial_object_metadata(json: &[u8], left_out: Option<&str>, version: MetaVersion) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len());
-    put_partial(&mut out, Glance::at(&[]).look(json).metadata, version);
+    put_partial(&mut out, Glance::at(&[]).look(json).metadata, left_out, version);
     out
 }
 
@@ -326,12 +330,26 @@ struct RowCondition<'a> {
     message: &'a str,
 }
 
-fn put_partial(out: &mut Vec<u8>, metadata: &[u8], version: MetaVersion) {
+fn put_partial(out: &mut Vec<u8>, metadata: &[u8], left_out: Option<&str>, version: MetaVersion) {
     out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"#);
     put(out, version.api_version());
     out.extend_from_slice(br#","metadata":"#);
-    out.extend_from_slice(metadata);
+    match left_out.and_then(|annotation| without(metadata, annotation)) {
+        Some(metadata) => put(out, &metadata),
+        None => out.extend_from_slice(metadata),
+    }
     out.push(b'}');
+}
+
+/// Metadata without one of its annotations, if it has that.
+fn without(metadata: &[u8], annotation: &str) -> Option<Document> {
+    let mut metadata: Document = serde_json::from_slice(metadata).ok()?;
+    let annotations = metadata.get_mut("annotations")?.as_object_mut()?;
+    annotations.remove(annotation)?;
+    if annotations.is_empty() {
+        metadata.remove("annotations");
+    }
+    Some(metadata)
 }
 
 fn put<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
@@ -434,7 +452,7 @@ mod tests {
             "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1beta1", "metadata": {"name": "web"},
         });
         assert_eq!(object(IncludeObject::Metadata, MetaVersion::V1Beta1), partial);
-        assert_eq!(read(&partial_object_metadata(&source(&hub, &served).served, MetaVersion::V1Beta1)), partial);
+        assert_eq!(read(&partial_object_metadata(&source(&hub, &served).served, None, MetaVersion::V1Beta1)), partial);
     }
 
     #[test]

@@ -72,6 +72,7 @@ pub fn kinds() -> Vec<Kind> {
             .validate_part("status", status::daemon_set)
             .generation()
             .agree(daemon_set::show_template_generation)
+            .left_out_of_metadata(daemon_set::TEMPLATE_GENERATION)
             .prepare_create(daemon_set::prepare_create)
             .prepare_update(daemon_set::prepare_update)
             .note(daemon_set::keep_template_generation),

@@ -3,6 +3,7 @@
 pub mod columns;
 mod convert;
 pub mod defaults;
+pub mod scale;
 mod validate;
 
 use super::{ApiGroup, Kind};

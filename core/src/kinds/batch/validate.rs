@@ -60,12 +60,6 @@ fn own_selector(job: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
     if uid.is_empty() {
         causes.push(uid.required(""));
     }
-    if old.is_none() {
-        // The name becomes a label of the pods, of which Kubernetes tells as if it were the job's.
-        causes.extend(
-            names::label_value(name.text()).iter().map(|message| meta.get("labels").invalid_as(name.text(), message)),
-        );
-    }
     let pods = spec.get("template");
     let metadata = pods.get("metadata");
     let labels = metadata.get("labels");

@@ -38,7 +38,7 @@ pub fn newer_event(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let empty = Map::new();
     let meta = |event: &Value| event["metadata"].as_object().cloned().unwrap_or_default();
     let Some(old) = old else {
-        causes.extend(validate::metadata(&meta(new), NameRule::Subdomain, true));
+        causes.extend(validate::object_names(&meta(new), NameRule::Subdomain));
         causes.extend(validate::standard_finalizers(new["metadata"].as_object().unwrap_or(&empty)));
         series(root.get("series"), &mut causes);
         newly_said(root, &mut causes);

@@ -22,10 +22,11 @@ pub fn claim(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let root = At::root(new);
     let spec = root.get("spec");
-    if let Some(old) = old {
-        immutable(spec, &old["spec"], &mut causes);
+    match old {
+        // What may not change was judged when it was made.
+        Some(old) => immutable(spec, &old["spec"], &mut causes),
+        None => claim_spec(spec, &mut causes),
     }
-    claim_spec(spec, &mut causes);
     causes
 }
 
@@ -35,6 +36,7 @@ pub fn claim_template(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let spec = root.get("spec");
     if let Some(old) = old {
         immutable(spec, &old["spec"], &mut causes);
+        return causes;
     }
     let metadata = spec.get("metadata");
     labels(metadata.get("labels"), &mut causes);

@@ -26,12 +26,14 @@ impl From<Vec<Cause>> for Judged {
 impl Structural {
     /// What is wrong with a custom object. What `old` had already is not held against an update.
     pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<Cause> {
-        self.judge(object, old).causes
+        self.judge(object, old, Vec::new()).causes
     }
 
-    /// The same, with warnings of rules that `old` broke already.
-    pub fn judge(&self, object: &Value, old: Option<&Value>) -> Judged {
+    /// The same, with warnings of rules that `old` broke already. What is wrong `beside` the schema is told before what
+    /// rules say.
+    pub fn judge(&self, object: &Value, old: Option<&Value>, beside: Vec<Cause>) -> Judged {
         let mut causes = self.validate_value(object, old, None);
+        causes.extend(beside);
         causes.extend(self.embedded_causes(object, ""));
         let duplicates = self.duplicates(object);
         if !duplicates.is_empty() && old.is_none_or(|old| self.duplicates(old).is_empty()) {
