@@ -280,4 +280,22 @@ mod tests {
         trial.run();
         assert_eq!(trial.names("pods"), ["b", "d"]);
     }
+
+    #[test]
+    fn a_node_in_service_has_none_of_its_pods_looked_at() {
+        let mut trial = trial();
+        trial.create(node());
+        trial.create(pod("p", "n"));
+        trial.run();
+        let world = trial.world("pod-garbage-collector-controller");
+        let key = Key::cluster("n");
+        let node = world.get::<Node>(&key).expect("the node").object.clone();
+        let concerned = |after| {
+            let (before, mut keys) = (Some(node.clone()), Keys::default());
+            let change = Change { resource: Node::resource().clone(), key: key.clone(), before, after };
+            PodCollector::new(&Settings::default()).concerns(world, &change, &mut keys);
+            keys.now.len()
+        };
+        assert_eq!((concerned(Some(node.clone())), concerned(None)), (0, 1));
+    }
 }
