@@ -181,7 +181,7 @@ fn check_entry(kind: &Kind, entry: &Entry) {
     let shown = serde_json::from_slice::<Value>(&shown).expect("a table is JSON");
     let cells = cells(&kind.shown(0).columns, &document, 1_795_000_000);
     assert_eq!(shown["rows"][0]["cells"], Value::Array(cells), "a glance is enough");
-    let partial = partial_object_metadata(&entry.json(), MetaVersion::V1);
+    let partial = partial_object_metadata(&entry.json(), None, MetaVersion::V1);
     serde_json::from_slice::<Value>(&partial).expect("a partial object is JSON");
 
     let moved = entry.at_version(entry.offset.next());
