@@ -3,6 +3,7 @@
 use super::cluster::{
     self, Cluster, controller, has_condition, is_available, is_leaving, items, name, number, text, uid,
 };
+use super::namespaces;
 use super::people::{Deed, NODES};
 use crate::oracle::{Verdict, ensure};
 use crate::random::Dice;
@@ -63,7 +64,9 @@ impl Kubelets {
             let repels = items(&node["spec"]["taints"]).any(|taint| taint["key"] == UNREACHABLE);
             ensure(repels, || format!("a silent node repels nobody: {}", name(node)))?;
         }
-        for set in cluster.all("replicasets").filter(|set| !is_leaving(set)) {
+        // A namespace that waits for a silent node's pod takes no new ones.
+        let takes_pods = |set: &&Value| !is_leaving(set) && !namespaces::is_leaving_with(cluster, set);
+        for set in cluster.all("replicasets").filter(takes_pods) {
             let wanted = number(&set["spec"]["replicas"], 1) as usize;
             let elsewhere = cluster.controlled("pods", uid(set)).filter(|pod| self.is_safe(pod)).count();
             ensure(elsewhere == wanted, || {

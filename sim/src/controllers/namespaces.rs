@@ -47,6 +47,11 @@ pub fn holds(object: &Value) -> bool {
     text(&object["metadata"]["namespace"]) == SPACE
 }
 
+/// Whether the namespace of an object is on its way out, so that nothing new is made there.
+pub fn is_leaving_with(cluster: &Cluster, object: &Value) -> bool {
+    holds(object) && cluster.get("namespaces", &Key::cluster(SPACE)).is_some_and(is_leaving)
+}
+
 /// Somebody makes the namespace, fills it, or has enough of it.
 pub fn draw(cluster: &Cluster, dice: &mut Dice, number: usize, claims: bool) -> Option<Deed> {
     let Some(space) = cluster.get("namespaces", &Key::cluster(SPACE)) else {
