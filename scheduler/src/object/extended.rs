@@ -109,7 +109,8 @@ pub fn requests(containers: &[Container], classes: &[(Text, Text)]) -> (Vec<Requ
             mappings.push(mapping(container, name(container, ask)));
         }
         // What ends early needs beside what it may use of others: the first that needs most gives its name.
-        let (mut extra, mut early): (Option<(Text, i64)>, Vec<(&Container, Option<Text>)>) = (None, Vec::new());
+        let mut extra: Option<(Text, i64)> = None;
+        let mut early: Vec<(&Container, Option<Text>)> = Vec::new();
         for container in containers.iter().filter(|container| container.is_short) {
             let Some(ask) = container.ask(resource) else { continue };
             let mut missing = ask.count;
