@@ -52,10 +52,9 @@ impl Part<'_> {
     }
 
     fn take<E: Error>(&self) -> Result<(), E> {
-        match self.left.get().checked_sub(1) {
-            Some(left) => Ok(self.left.set(left)),
-            None => Err(E::custom("it says too much")),
-        }
+        let left = self.left.get().checked_sub(1).ok_or_else(|| E::custom("it says too much"))?;
+        self.left.set(left);
+        Ok(())
     }
 }
 
