@@ -29,28 +29,39 @@ use crate::pipeline::effect::Stop;
 /// The first half: the plug-ins may change the object. When webhooks or policies have, all run once more, because what
 /// the earlier ones saw is no longer what there is.
 pub(crate) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
-    attributes.timed(None, |attributes| {
-        run(attributes, |plugin| plugin.mutate)?;
+    half(attributes, |attributes, began| {
+        let ended = run(attributes, began, |plugin| plugin.mutate)?;
         if attributes.reinvocation.is_wanted {
             attributes.reinvocation.round = 1;
-            run(attributes, |plugin| plugin.mutate)?;
+            run(attributes, ended, |plugin| plugin.mutate)?;
         }
         Ok(())
     })
 }
 
-fn run(attributes: &mut Attributes, step: impl Fn(&Plugin) -> Option<plugins::Step>) -> Result<(), Stop> {
+fn half(attributes: &mut Attributes, work: impl FnOnce(&mut Attributes, u64) -> Result<(), Stop>) -> Result<(), Stop> {
+    attributes.admitted.told.timings.reserve(attributes.admission.plugins().len() + 1);
+    let began = (attributes.ticks)();
+    attributes.timed(None, began, |attributes| work(attributes, began)).map(|_| ())
+}
+
+/// Tells when the last plug-in ended.
+fn run(
+    attributes: &mut Attributes,
+    mut began: u64,
+    step: impl Fn(&Plugin) -> Option<plugins::Step>,
+) -> Result<u64, Stop> {
     let admission = attributes.admission;
     for (number, plugin) in admission.plugins() {
         if let Some(step) = step(plugin) {
-            attributes.timed(Some(*number), step)?;
+            began = attributes.timed(Some(*number), began, step)?;
         }
     }
-    Ok(())
+    Ok(began)
 }
 
 /// The second half: the plug-ins see what would be stored.
 pub(crate) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     attributes.is_validating = true;
-    attributes.timed(None, |attributes| run(attributes, |plugin| plugin.validate))
+    half(attributes, |attributes, began| run(attributes, began, |plugin| plugin.validate).map(|_| ()))
 }
