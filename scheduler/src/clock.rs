@@ -5,24 +5,23 @@ use std::time::Duration;
 /// How much time has passed since some moment.
 ///
 /// By itself it stands still, so that a decision rests on nothing but what it is made from: in tests, in the simulation,
-/// and for whoever explains a decision later. A scheduler at work is given a clock that goes, and only a search that
-/// takes too long ever looks at it: its pod is told so, and the decisions about all others stay what they were.
-#[derive(Clone, Copy)]
-pub struct Clock(fn() -> Duration);
+/// and for whoever explains a decision later. A scheduler at work is given a clock that goes, and only searches that take
+/// too long ever look at it: their pods are told so, and the decisions about all others stay what they were.
+#[derive(Clone, Copy, Default)]
+pub struct Clock(Option<fn() -> Duration>);
 
 impl Clock {
     pub fn new(now: fn() -> Duration) -> Clock {
-        Clock(now)
+        Clock(Some(now))
     }
 
     pub fn now(&self) -> Duration {
-        (self.0)()
+        self.0.map_or(Duration::ZERO, |now| now())
     }
-}
 
-impl Default for Clock {
-    fn default() -> Clock {
-        Clock(|| Duration::ZERO)
+    /// Whether it does not stand still.
+    pub fn goes(&self) -> bool {
+        self.0.is_some()
     }
 }
 

@@ -33,7 +33,8 @@ pub struct Unschedulable {
     pub reason: &'static str,
     /// The message of the condition and of the event `FailedScheduling`.
     pub message: String,
-    /// Plug-ins that said no. An event wakes the pod when one of them hopes for something from it.
+    /// Plug-ins that said no. An event wakes the pod when one of them hopes for something from it; where there is none,
+    /// it is tried again after a back-off.
     pub rejectors: Vec<&'static str>,
     /// What becomes of `status.nominatedNodeName`.
     pub nomination: Nomination,
@@ -343,8 +344,9 @@ impl<'a> Search<'a> {
                 break;
             }
         }
-        let unschedulable =
-            said.unschedulable(self.diagnosis.message(&said.reasons.join(", ")), self.diagnosis.rejectors());
+        let waits_for_time = dynamic_resources::passes_with_time(&self.diagnosis);
+        let rejectors = if waits_for_time { Vec::new() } else { self.diagnosis.rejectors() };
+        let unschedulable = said.unschedulable(self.diagnosis.message(&said.reasons.join(", ")), rejectors);
         let explanation = self.explanation(Vec::new(), Vec::new(), said.preemption);
         Plan { outcome: Outcome::Unschedulable(unschedulable), explanation }
     }

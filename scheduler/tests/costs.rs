@@ -1,8 +1,9 @@
 //! What the planner looks at for a change: a count, which does not depend on the machine.
 
 use holdfast_scheduler::plugin::Point;
-use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Snapshot};
+use holdfast_scheduler::{Clock, Configuration, Key, Kind, Outcome, Planner, Snapshot};
 use serde_json::{Value, json};
+use std::time::Duration;
 
 const NODES: usize = 300;
 
@@ -191,4 +192,83 @@ fn what_pods_say_of_pods_of_their_own_namespace_costs_those_of_others_nothing() 
     cluster.more = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
         [{"topologyKey": "kubernetes.io/hostname", "labelSelector": labels}]}}});
     cluster.place("a");
+}
+
+/// A cluster with devices of one class on each node.
+fn with_devices(nodes: usize, devices: usize) -> Snapshot {
+    let mut snapshot = Snapshot::new();
+    snapshot.apply(Kind::DeviceClass, &Key::cluster("gpu"), Some(&json!({"spec": {}})));
+    for at in 0..nodes {
+        let name = format!("node-{at}");
+        let node = json!({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "64", "pods": "110"}}});
+        snapshot.apply(Kind::Node, &Key::cluster(&name), Some(&node));
+        slice(&mut snapshot, at, devices);
+    }
+    snapshot
+}
+
+fn slice(snapshot: &mut Snapshot, node: usize, devices: usize) {
+    let devices: Vec<Value> = (0..devices).map(|at| json!({"name": format!("d{at}")})).collect();
+    let name = format!("node-{node}");
+    let pool = json!({"name": name, "generation": 1, "resourceSliceCount": 1});
+    let slice = json!({"spec": {"driver": "d.example", "nodeName": name, "pool": pool, "devices": devices}});
+    snapshot.apply(Kind::ResourceSlice, &Key::cluster(&name), Some(&slice));
+}
+
+/// A pod that claims a device for which an expression holds.
+fn claims_a_device(snapshot: &mut Snapshot, namespace: &str, name: &str, expression: &str) -> Key {
+    let exactly = json!({"deviceClassName": "gpu", "selectors": [{"cel": {"expression": expression}}]});
+    let claim = json!({"metadata": {"name": name, "namespace": namespace, "uid": name},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}});
+    snapshot.apply(Kind::ResourceClaim, &Key::new(namespace, name), Some(&claim));
+    let pod = json!({"metadata": {"name": name, "namespace": namespace, "uid": name}, "spec": {"containers": [{"name": "c"}],
+        "resourceClaims": [{"name": "x", "resourceClaimName": name}]}});
+    snapshot.apply(Kind::Pod, &Key::new(namespace, name), Some(&pod));
+    Key::new(namespace, name)
+}
+
+fn try_to_place(snapshot: &Snapshot, planner: &mut Planner, pod: &Key) -> Outcome {
+    let configuration = Configuration::default();
+    let pod = snapshot.pod(pod).expect("the pod").clone();
+    planner.plan(snapshot, (0, &configuration.profiles[0]), &pod).outcome
+}
+
+#[test]
+fn an_expression_is_evaluated_once_for_each_version_of_a_device() {
+    let (mut snapshot, mut planner) = (with_devices(20, 4), Planner::new());
+    let absent = "'model' in device.attributes['d.example']";
+    for attempt in 0..3 {
+        for name in ["a", "b", "c"] {
+            let pod = claims_a_device(&mut snapshot, "default", name, absent);
+            assert!(matches!(try_to_place(&snapshot, &mut planner, &pod), Outcome::Unschedulable(_)));
+        }
+        assert_eq!(snapshot.searches.evaluated(), 80, "in attempt {attempt}");
+        assert_eq!(planner.judged_all(), 0, "nodes are searched once for a pod that claims devices");
+    }
+    slice(&mut snapshot, 7, 4);
+    let pod = claims_a_device(&mut snapshot, "other", "d", absent);
+    try_to_place(&snapshot, &mut planner, &pod);
+    assert_eq!(snapshot.searches.evaluated(), 84, "one slice is a new one");
+    let pod = claims_a_device(&mut snapshot, "default", "e", "device.driver == 'd.example'");
+    assert!(matches!(try_to_place(&snapshot, &mut planner, &pod), Outcome::Bind { .. }));
+    assert_eq!(snapshot.searches.evaluated(), 104, "another expression, which holds for the first device of each node");
+}
+
+#[test]
+fn costly_expressions_of_one_namespace_cost_those_of_others_nothing() {
+    let (mut snapshot, mut planner) = (with_devices(100, 10), Planner::new());
+    // A clock that goes, and yet no time passes.
+    snapshot.clock = Clock::new(|| Duration::from_secs(1));
+    let ten = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]";
+    let costly = |at: usize| format!("!{ten}.all(a, {ten}.all(b, {ten}.all(c, a + b + c < {})))", 100 + at);
+    for at in 0..40 {
+        let pod = claims_a_device(&mut snapshot, "hostile", &format!("p{at}"), &costly(at));
+        let Outcome::Unschedulable(why) = try_to_place(&snapshot, &mut planner, &pod) else { panic!("it has a place") };
+        let spent = why.message.contains("too much was searched for devices of this namespace lately");
+        assert_eq!((why.rejectors.is_empty(), spent), (true, true), "p{at}: {}", why.message);
+    }
+    let evaluated = snapshot.searches.evaluated();
+    assert!((10..2000).contains(&evaluated), "{evaluated} of 40,000");
+    let pod = claims_a_device(&mut snapshot, "other", "q", "device.driver == 'd.example'");
+    assert!(matches!(try_to_place(&snapshot, &mut planner, &pod), Outcome::Bind { .. }));
 }

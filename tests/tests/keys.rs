@@ -1,6 +1,8 @@
 //! Keys and certificates as people have them, made by openssl(1): PKCS #1, SEC 1 and PKCS #8, and certificates of
 //! version 1 from clients.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use holdfast_tests::server::{fails, holdfast, succeeds};
 use holdfast_tests::{Folder, Server};
 use serde_json::{Value, json};
@@ -219,4 +221,80 @@ fn tokens_are_signed_and_verified_with_keys_of_every_form() {
     fails(refused("signing-key-file", "p256.encrypted"), &["service account keys", "encrypted"]);
     fails(refused("signing-key-file", "v1-rsa.crt"), &["service account keys", "no private key"]);
     fails(refused("key-file", "v3-plain.ext"), &["service account keys"]);
+}
+
+/// Controllers sign what is asked of the cluster's authority, and the tokens of Secrets, with keys of any form; other
+/// servers see the front proxy's.
+#[test]
+fn controllers_sign_with_keys_of_every_form() {
+    let keys = made();
+    for form in ["p256.old", "p256.pkcs8", "p384.old", "rsa.old", "rsa.pkcs8"] {
+        let data = Folder::new();
+        let make = format!(
+            "openssl req -x509 -new -key {form} -days 9 -subj /CN=signer -out signer.crt && \
+             openssl req -new -key p256.pkcs8 -subj /O=devs/CN=jane -out jane.csr"
+        );
+        succeeds(Command::new("sh").args(["-c", &make]).current_dir(keys.path()).output().expect("run sh"));
+        let path = |name: &str| keys.join(name).display().to_string();
+        let options = [
+            "--controllers=csrsigning,serviceaccount-token".to_owned(),
+            format!("--cluster-signing-cert-file={}", path("signer.crt")),
+            format!("--cluster-signing-key-file={}", path(form)),
+            format!("--service-account-signing-key-file={}", path(form)),
+            format!("--service-account-private-key-file={}", path(form)),
+            format!("--proxy-client-cert-file={}", path("signer.crt")),
+            format!("--proxy-client-key-file={}", path(form)),
+        ];
+        let server = Server::start(data.path(), &options.each_ref().map(String::as_str));
+        let kubectl = |arguments: &[&str], input: &Value| {
+            let file = keys.join("input.json");
+            std::fs::write(&file, input.to_string()).expect("written");
+            let input = std::fs::File::open(file).expect("opened");
+            let mut command = Command::new("kubectl");
+            succeeds(
+                command
+                    .arg("--kubeconfig")
+                    .arg(server.kubeconfig())
+                    .args(arguments)
+                    .stdin(input)
+                    .output()
+                    .expect("kubectl"),
+            )
+        };
+        let create = ["create", "-f", "-"];
+        let request = json!({
+            "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": "jane"},
+            "spec": {
+                "request": STANDARD.encode(read(&keys, "jane.csr")),
+                "signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"],
+            },
+        });
+        kubectl(&create, &request);
+        kubectl(&["certificate", "approve", "jane"], &Value::Null);
+        kubectl(&["create", "serviceaccount", "robot"], &Value::Null);
+        kubectl(
+            &create,
+            &json!({
+                "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+                "metadata": {"name": "robot", "annotations": {"kubernetes.io/service-account.name": "robot"}},
+            }),
+        );
+        let found = |object: &str, field: &str| {
+            let wait = format!("--for=jsonpath={{{field}}}");
+            kubectl(&["wait", object, &wait, "--timeout=30s"], &Value::Null);
+            let output = format!("-o=jsonpath={{{field}}}");
+            let text = kubectl(&["get", object, &output], &Value::Null);
+            STANDARD.decode(text.trim()).expect("base64")
+        };
+        std::fs::write(keys.join("jane.crt"), found("csr/jane", ".status.certificate")).expect("written");
+        let verify = ["verify", "-CAfile", "signer.crt", "jane.crt"];
+        let verified = Command::new("openssl").args(verify).current_dir(keys.path()).output().expect("run openssl");
+        assert!(succeeds(verified).contains("OK"), "{form}");
+        let token = String::from_utf8(found("secret/robot", ".data.token")).expect("UTF-8");
+        let url = format!("{}/api", server.url());
+        let answer = curl(&keys, &["-k", "-H", &format!("authorization: Bearer {token}"), &url]);
+        let answer: Value = serde_json::from_str(&succeeds(answer)).expect("JSON");
+        assert_eq!(answer["kind"], "APIVersions", "{form}: {answer}");
+        server.stop();
+    }
 }

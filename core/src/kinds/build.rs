@@ -115,6 +115,9 @@ impl Kind {
 
     pub(super) fn push_version(&mut self, group: &str, package: &str, version: &str, convert: Option<Convert>) {
         let message = format!("{package}.{version}.{}", self.kind);
+        if self.versions.is_empty() {
+            self.shown.message.clone_from(&message);
+        }
         self.versions.push(Version {
             group: group.into(),
             version: version.into(),

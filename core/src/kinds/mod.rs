@@ -72,7 +72,7 @@ use crate::object::names::NameRule;
 use crate::quota::Measure;
 use crate::refusal::{Cause, Refusal};
 use serde_json::{Map, Value};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 /// A kind that the server serves: one stored object type, however many groups and versions show it.
 pub struct Kind {
@@ -304,6 +304,10 @@ pub struct Shown {
     pub completed: Option<Completed>,
     /// An annotation that stands for a field of other versions, which metadata alone does not show.
     pub left_out: Option<&'static str>,
+    /// The schema's name of what the columns read, for their descriptions; empty where they describe metadata alone.
+    pub message: String,
+    /// What the columns tell of themselves, as JSON: made when the first table is, since it takes milliseconds.
+    pub definitions: OnceLock<Vec<u8>>,
 }
 
 /// Reason and message, read from the hub document.
@@ -317,10 +321,23 @@ pub struct Column {
     pub ty: &'static str,
     /// `name` for the first column.
     pub format: &'static str,
-    pub description: String,
+    pub description: Description,
     /// 0 shows always, 1 only with `-o wide`.
     pub priority: i32,
     pub cell: Cell,
+}
+
+/// What a column tells of itself.
+pub enum Description {
+    Words(String),
+    /// The words that the field at this dotted path of the hub version has in OpenAPI.
+    Field(&'static str),
+}
+
+impl From<&str> for Description {
+    fn from(words: &str) -> Self {
+        Self::Words(words.into())
+    }
 }
 
 pub enum Cell {

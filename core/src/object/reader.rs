@@ -46,6 +46,11 @@ impl<'a> Reader<'a> {
         self
     }
 
+    /// Lets all keys of this object pass.
+    pub fn ask_for_all(&self) {
+        self.asked.borrow_mut().extend(self.fields.keys().cloned());
+    }
+
     pub fn path(&self, field: &str) -> String {
         match (self.path.is_empty(), field.is_empty()) {
             (true, _) => field.into(),

@@ -3,8 +3,9 @@
 //! Objects become rows of cells, one for each column of their kind. Start at [`table`]; [`Rows`] makes them one by one.
 
 use super::jsonpath::{JsonPath, spend};
+use super::openapi::descriptions::Descriptions;
 use crate::kinds::cells::{self, epoch_seconds};
-use crate::kinds::{Cell, Column, Shown};
+use crate::kinds::{Cell, Column, Description, Shown};
 use crate::object::glance::{Glance, Seen};
 use crate::object::meta::Document;
 use bytes::Bytes;
@@ -103,8 +104,7 @@ impl Rows {
         out.extend_from_slice(br#","columnDefinitions":"#);
         let columns = or_default(&shown.columns);
         if form.headers {
-            let named = columns.iter().filter(|column| !column.name.is_empty());
-            put(&mut out, &named.map(Definition::from).collect::<Vec<_>>());
+            out.extend_from_slice(shown.definitions.get_or_init(|| definitions(columns, &shown.message)));
         } else {
             out.extend_from_slice(b"null");
         }
@@ -189,7 +189,7 @@ fn or_default(columns: &[Column]) -> &[Column] {
 }
 
 fn default_columns() -> Vec<Column> {
-    let description = "When the server accepted the object, in UTC.";
+    let description = cells::field("metadata.creationTimestamp");
     vec![
         cells::name(),
         cells::column("Created At", "date", 0, description, |doc, _| {
@@ -205,15 +205,32 @@ struct Definition<'a> {
     #[serde(rename = "type")]
     ty: &'a str,
     format: &'a str,
-    description: &'a str,
+    description: String,
     priority: i32,
 }
 
-impl<'a> From<&'a Column> for Definition<'a> {
-    fn from(column: &'a Column) -> Self {
-        let Column { name, ty, format, description, priority, .. } = column;
-        Self { name, ty, format, description, priority: *priority }
-    }
+/// What the columns tell of themselves; `message` is the schema's name of what they read.
+fn definitions(columns: &[Column], message: &str) -> Vec<u8> {
+    const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    let descriptions = Descriptions::of([METADATA, message].into_iter().filter(|message| !message.is_empty()));
+    let described = |description: &'_ Description| match description {
+        Description::Words(words) => words.clone(),
+        Description::Field(path) => match path.strip_prefix("metadata.") {
+            Some(field) => descriptions.of_field(METADATA, field).to_owned(),
+            None => descriptions.at(message, path).to_owned(),
+        },
+    };
+    let named = columns.iter().filter(|column| !column.name.is_empty());
+    let definitions = named.map(|Column { name, ty, format, description, priority, .. }| Definition {
+        name,
+        ty,
+        format,
+        description: described(description),
+        priority: *priority,
+    });
+    let mut out = Vec::new();
+    put(&mut out, &definitions.collect::<Vec<_>>());
+    out
 }
 
 /// A column made ready to read many objects: its path is parsed once.
@@ -414,6 +431,23 @@ mod tests {
                 },
             }])
         );
+    }
+
+    #[test]
+    fn columns_are_described() {
+        let mut shown: Vec<&Shown> = crate::kinds::registry().iter().map(|(_, kind)| &kind.shown).collect();
+        shown.push(&crate::kinds::autoscaling::scale::SHOWN);
+        for shown in shown {
+            let definitions = read(&definitions(or_default(&shown.columns), &shown.message));
+            for definition in definitions.as_array().unwrap() {
+                assert_ne!(definition["description"], "", "{} {}", shown.message, definition["name"]);
+            }
+        }
+        let (maps, _) = crate::kinds::registry().known(crate::kinds::known::CONFIG_MAP).expect("config maps");
+        let table = read(&table(&crate::kinds::registry().get(maps).shown, [], NOW, FORM, &ListMeta::default()));
+        let words = |column: usize| table["columnDefinitions"][column]["description"].as_str().unwrap();
+        assert!(words(0).starts_with("Name must be unique"), "{}", words(0));
+        assert!(words(1).starts_with("Data contains the configuration data"), "{}", words(1));
     }
 
     #[test]

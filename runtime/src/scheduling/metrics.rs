@@ -34,6 +34,11 @@ struct Ended {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    status: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RefusedBy {
     plugin: &'static str,
     profile: String,
@@ -111,6 +116,8 @@ pub struct Metrics {
     evaluations: Family<Evaluated, Counter>,
     hint_seconds: Histograms<Hint>,
     volume_failures: Family<Operation, Counter>,
+    claims_made: Family<Outcome, Counter>,
+    after_flush: Counter,
     cache: Family<Cached, Gauge>,
 }
 
@@ -154,6 +161,8 @@ impl Default for Metrics {
             evaluations: Family::default(),
             hint_seconds: Family::new_with_constructor(plugin_buckets),
             volume_failures: Family::default(),
+            claims_made: Family::default(),
+            after_flush: Counter::default(),
             cache: Family::default(),
         }
     }
@@ -224,6 +233,16 @@ impl Metrics {
             "Failures to have volumes for pods, by stage",
             self.volume_failures.clone(),
         );
+        own.register(
+            "resourceclaim_creates",
+            "Claims that were to be made for extended resources of pods, by what came of it",
+            self.claims_made.clone(),
+        );
+        own.register(
+            "pod_scheduled_after_flush",
+            "Pods that were scheduled after they had waited for too long without an event that gave hope",
+            self.after_flush.clone(),
+        );
         own.register("cache_size", "Nodes and pods that are known", self.cache.clone());
     }
 
@@ -234,7 +253,8 @@ impl Metrics {
                 self.attempts.get_or_create(&tried).inc();
                 self.attempt_seconds.get_or_create(&tried).observe(seconds(ended - began));
             }
-            Observed::Bound { attempts, first_tried, at } => {
+            Observed::Bound { attempts, first_tried, flushed, at } => {
+                self.after_flush.inc_by(u64::from(*flushed));
                 self.pod_attempts.observe(f64::from(*attempts));
                 let attempts = if *attempts < 15 { attempts.to_string() } else { "15+".to_owned() };
                 self.pod_seconds.get_or_create(&Attempts { attempts }).observe(seconds(at - first_tried));
@@ -261,6 +281,10 @@ impl Metrics {
             }
             Observed::VolumesFailed => {
                 self.volume_failures.get_or_create(&Operation { operation: "bind" }).inc();
+            }
+            Observed::ClaimMade { success } => {
+                let status = if *success { "success" } else { "failure" };
+                self.claims_made.get_or_create(&Outcome { status }).inc();
             }
             Observed::Waited { result, began, ended } => {
                 self.permit_seconds.get_or_create(&Ended { result }).observe(seconds(ended - began));

@@ -205,21 +205,76 @@ fn balanced(args: &Reader<'_>) -> BalancedAllocation {
 fn node_affinity(args: &Reader<'_>) -> NodeAffinity {
     let (mut pool, mut affinity) = (Pool::default(), NodeAffinity::default());
     let Some(added) = args.child("addedAffinity") else { return affinity };
-    if let Some(required) = added.get("requiredDuringSchedulingIgnoredDuringExecution") {
-        affinity.required = NodeSelector::decode(&mut pool, required).map(Arc::new);
-        if affinity.required.as_ref().is_none_or(|selector| selector.0.is_empty()) {
-            let field = "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
-            added.required(field, "must have at least one node selector term");
+    let (must, may) =
+        ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution");
+    if let Some(required) = added.child(must) {
+        let terms = required.list("nodeSelectorTerms").unwrap_or_default();
+        if terms.is_empty() {
+            required.required("nodeSelectorTerms", "must have at least one node selector term");
+        }
+        terms.iter().for_each(check_node_term);
+        affinity.required = added.get(must).and_then(|value| NodeSelector::decode(&mut pool, value)).map(Arc::new);
+    }
+    for preferred in added.list(may).unwrap_or_default() {
+        let weight = preferred.int("weight").unwrap_or(0);
+        if !(1..=100).contains(&weight) {
+            preferred.invalid("weight", weight, "must be in the range 1-100");
+        }
+        match preferred.child("preference") {
+            Some(term) => check_node_term(&term),
+            None => preferred.required("preference", ""),
         }
     }
-    if let Some(preferred) = added.get("preferredDuringSchedulingIgnoredDuringExecution") {
+    if let Some(preferred) = added.get(may) {
         affinity.preferred = PreferredNodeTerm::decode_all(&mut pool, preferred);
-        for (at, term) in affinity.preferred.iter().enumerate().filter(|(_, term)| !(1..=100).contains(&term.weight)) {
-            let field = format!("preferredDuringSchedulingIgnoredDuringExecution[{at}].weight");
-            added.invalid(&field, term.weight, "must be in the range 1-100");
-        }
     }
     affinity
+}
+
+/// Notes what is wrong with requirements of nodes, as it would be with those of a pod.
+fn check_node_term(term: &Reader<'_>) {
+    for one in term.list("matchExpressions").unwrap_or_default() {
+        let (key, operator) = (one.text("key").unwrap_or(""), one.text("operator").unwrap_or(""));
+        let values = one.texts("values").unwrap_or_default();
+        if !is_qualified(key) {
+            one.invalid("key", format!("\"{key}\""), "must be a qualified name");
+        }
+        match operator {
+            "In" | "NotIn" if values.is_empty() => {
+                one.required("values", "must be specified when `operator` is 'In' or 'NotIn'");
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                one.fault("values", format!("Forbidden: {why}"));
+            }
+            "Gt" | "Lt" => match values[..] {
+                [value] if value.parse::<i64>().is_err() => {
+                    one.invalid(
+                        "values[0]",
+                        format!("\"{value}\""),
+                        "for 'Gt', 'Lt' operators, the value must be an integer",
+                    );
+                }
+                [_] => {}
+                _ => one.required("values", "must be specified single value when `operator` is 'Lt' or 'Gt'"),
+            },
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => one.invalid("operator", format!("\"{other}\""), "not a valid selector operator"),
+        }
+    }
+    for one in term.list("matchFields").unwrap_or_default() {
+        let (key, operator) = (one.text("key").unwrap_or(""), one.text("operator").unwrap_or(""));
+        if key != "metadata.name" {
+            one.invalid("key", format!("\"{key}\""), "not a valid field selector key");
+        }
+        if !matches!(operator, "In" | "NotIn") {
+            one.invalid("operator", format!("\"{operator}\""), "not a valid selector operator");
+        }
+        if one.texts("values").is_none_or(|values| values.len() != 1) {
+            let why = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
+            one.required("values", why);
+        }
+    }
 }
 
 fn inter_pod_affinity(args: &Reader<'_>) -> InterPodAffinity {
@@ -280,8 +335,18 @@ fn constraint(one: &Reader<'_>) -> Spread {
     }
     let mut spread = default_constraint(key.into(), skew, action == "DoNotSchedule");
     spread.min_domains = one.int_within("minDomains", 1, i64::MAX).unwrap_or(1);
-    spread.honor_affinity = one.text("nodeAffinityPolicy") != Some("Ignore");
-    spread.honor_taints = one.text("nodeTaintsPolicy") == Some("Honor");
+    let honors = |field: &str, usual: bool| match one.text(field) {
+        None => usual,
+        Some("Honor") => true,
+        Some("Ignore") => false,
+        Some(other) => {
+            let known = "\"Honor\", \"Ignore\"";
+            one.fault(field, format!("Unsupported value: \"{other}\": supported values: {known}"));
+            usual
+        }
+    };
+    spread.honor_affinity = honors("nodeAffinityPolicy", true);
+    spread.honor_taints = honors("nodeTaintsPolicy", false);
     spread
 }
 

@@ -13,6 +13,7 @@ mod write;
 
 use crate::profile::Profile;
 use extender::Extender;
+use holdfast_core::object::decode;
 pub use holdfast_core::object::reader;
 use reader::{Fault, Faults, Reader};
 use serde_json::Value;
@@ -127,8 +128,16 @@ impl Configuration {
     /// Reads a configuration in YAML or JSON. All faults come at once, each with the path of its field.
     pub fn read(text: &str) -> Result<Self, Vec<Fault>> {
         let fault = |message: String| vec![Fault { path: String::new(), message }];
-        let document: Value = serde_yaml_ng::from_str(text).map_err(|error| fault(error.to_string()))?;
-        Self::of(&document)
+        let decoded = decode::yaml(text.as_bytes()).map_err(|error| fault(error.to_string()))?;
+        let twice: Vec<Fault> = decoded
+            .strict_errors()
+            .into_iter()
+            .flat_map(|why| fault(format!("strict decoding error: {why}")))
+            .collect();
+        match Self::of(&decoded.value) {
+            Ok(configuration) if twice.is_empty() => Ok(configuration),
+            read => Err(read.err().into_iter().flatten().chain(twice).collect()),
+        }
     }
 
     /// The configuration that a document describes.
@@ -148,7 +157,11 @@ impl Configuration {
 }
 
 fn read(reader: &Reader<'_>) -> Option<Configuration> {
-    let version = Version::of(reader)?;
+    let Some(version) = Version::of(reader) else {
+        // Which fields there are is known of versions alone.
+        reader.ask_for_all();
+        return None;
+    };
     let usual = Configuration::default();
     let configuration = Configuration {
         parallelism: reader.int_within("parallelism", 1, i64::MAX).unwrap_or(usual.parallelism),

@@ -70,6 +70,33 @@ fn all_faults_come_at_once() {
 }
 
 #[test]
+fn what_is_added_to_pods_is_judged_like_theirs() {
+    let told = faults(
+        "v1",
+        "parallelism: 1\nparallelism: 2\nprofiles:\n- pluginConfig:\n  - name: NodeAffinity\n    args:\n      addedAffinity:\n        requiredDuringSchedulingIgnoredDuringExecution:\n          nodeSelectorTerms:\n          - matchExpressions: [{key: '', operator: Is}, {key: a, operator: Gt, values: [x]}, {key: b, operator: In}, {key: c, operator: Exists, values: [x], odd: 1}]\n            matchFields: [{key: spec.x, operator: In, values: [a, b]}]\n        preferredDuringSchedulingIgnoredDuringExecution: [{weight: 0}]\n  - name: PodTopologySpread\n    args: {defaultingType: List, defaultConstraints: [{maxSkew: 1, topologyKey: a, whenUnsatisfiable: DoNotSchedule, nodeTaintsPolicy: Like}]}",
+    );
+    let term = "profiles[0].pluginConfig[0].args.addedAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]";
+    let wanted = [
+        format!("{term}.matchExpressions[0].key: Invalid value: \"\": must be a qualified name"),
+        format!("{term}.matchExpressions[0].operator: Invalid value: \"Is\": not a valid selector operator"),
+        format!("{term}.matchExpressions[1].values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must be an integer"),
+        format!("{term}.matchExpressions[2].values: Required value: must be specified when `operator` is 'In' or 'NotIn'"),
+        format!("{term}.matchExpressions[3].values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'"),
+        format!("strict decoding error: unknown field \"{term}.matchExpressions[3].odd\""),
+        format!("{term}.matchFields[0].key: Invalid value: \"spec.x\": not a valid field selector key"),
+        format!("{term}.matchFields[0].values: Required value: must be only one value when `operator` is 'In' or 'NotIn' for node field selector"),
+        "profiles[0].pluginConfig[0].args.addedAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid value: 0: must be in the range 1-100".into(),
+        "profiles[0].pluginConfig[0].args.addedAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].preference: Required value".into(),
+        "profiles[0].pluginConfig[1].args.defaultConstraints[0].nodeTaintsPolicy: Unsupported value: \"Like\": supported values: \"Honor\", \"Ignore\"".into(),
+        "strict decoding error: yaml: unmarshal errors:\n  line 4: key \"parallelism\" already set in map".into(),
+    ];
+    for wanted in &wanted {
+        assert!(told.contains(wanted), "{wanted}\nis not among\n{told:#?}");
+    }
+    assert_eq!(told.len(), wanted.len(), "{told:#?}");
+}
+
+#[test]
 fn versions_differ_in_their_defaults() {
     let weight = |version: &str| {
         let configuration = read(version, "");
@@ -84,6 +111,7 @@ fn versions_differ_in_their_defaults() {
         ["strict decoding error: unknown field \"healthzBindAddress\""]
     );
     assert_eq!(faults("v1beta2", "healthzBindAddress: ':10251'").len(), 1);
+    assert_eq!(faults("v2", "parallelism: 3\nprofiles: []").len(), 1, "of its fields nothing is known");
     assert_eq!(faults("v2", ""), ["apiVersion: no kind \"KubeSchedulerConfiguration\" is registered for version \"kubescheduler.config.k8s.io/v2\""][..1].to_vec());
 }
 

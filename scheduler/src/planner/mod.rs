@@ -64,9 +64,9 @@ impl Planner {
     pub fn plan(&mut self, snapshot: &Snapshot, profile: (usize, &Profile), pod: &Pod) -> Plan {
         let (number, profile) = profile;
         let by_name = pod.template.node_affinity.as_ref().is_some_and(|terms| named_nodes(terms).is_some());
-        // Few nodes are in question, or one is to be tried alone, or the pod is like no other: nothing is worth
-        // remembering.
-        let is_alone = snapshot.extended_claim(&pod.uid).is_some();
+        // Few nodes are in question, or one is to be tried alone, or the pod is like no other, as is one that claims
+        // devices, since each claim that gets some changes what is left for others: nothing is worth remembering.
+        let is_alone = !pod.template.claims.is_empty() || snapshot.extended_claim(&pod.uid).is_some();
         if by_name || is_alone || pod.nominated.is_some() || pod.node_name.is_some() || profile.check_all {
             return self.plain(snapshot, (number, profile), pod);
         }

@@ -1,6 +1,6 @@
 //! DynamicResources: a pod lies where the devices that it claims are.
 
-use super::devices::allocate::Fault;
+use super::devices::allocate::{Fault, Unusable};
 use super::devices::special::{self, Variants};
 use crate::object::device::{Allocation, Claim, MAX_CLAIMS, MAX_RESERVATIONS, Readiness};
 use crate::object::{Key, Kind};
@@ -19,6 +19,7 @@ pub(crate) const NO_NEW_CLAIMS: &str = "no new claims to deallocate";
 
 const ELSEWHERE: &str = "resourceclaim not available on the node";
 const NOT_ENOUGH: &str = "cannot allocate all claims";
+const SPENT: &str = "too much was searched for devices of this namespace lately";
 
 #[derive(Debug)]
 pub struct DynamicResources {
@@ -133,6 +134,19 @@ fn claims(cycle: Cycle<'_>) -> Result<Vec<Arc<Claim>>, String> {
     Ok(claims)
 }
 
+fn unusable(why: Unusable) -> Refusal {
+    match why {
+        Unusable::Wrong(why) => Refusal::hard(NAME, why),
+        Unusable::Spent => Refusal::hard(NAME, SPENT),
+    }
+}
+
+/// Whether nodes will not do only because too much was searched lately: that passes without an event.
+pub fn passes_with_time(diagnosis: &Diagnosis) -> bool {
+    let spent = |refusal: &Refusal| refusal.plugin == NAME && refusal.reasons.iter().any(|reason| reason == SPENT);
+    diagnosis.refused.iter().map(|(_, refusal)| refusal).chain(&diagnosis.absent).any(spent)
+}
+
 #[derive(Clone)]
 struct Devices {
     allocated: Vec<Arc<Claim>>,
@@ -167,20 +181,23 @@ impl Devices {
             }
             if claim.allocation.is_some() { &mut allocated } else { &mut unallocated }.push(claim);
         }
-        let variants = Variants::new(cycle, unallocated.clone(), timeout).map_err(hard)?.into();
+        let variants = Variants::new(cycle, unallocated.clone(), timeout).map_err(unusable)?.into();
         let is_stale = cycle.snapshot.extended_claim(&cycle.pod.uid).is_some();
         Ok(Some(Devices { allocated, unallocated, variants, is_stale }))
     }
 
     /// What the claims get on a node that have no devices yet; one for extended resources comes last.
     fn find(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(Arc<special::Variant>, Vec<Allocation>), Refusal> {
-        let error = |error: String| Refusal::error(NAME, error);
-        let variant = self.variants.of(cycle, node).map_err(error)?;
+        let variant = self.variants.of(cycle, node).map_err(|why| match why {
+            Unusable::Wrong(why) => Refusal::error(NAME, why),
+            Unusable::Spent => unusable(why),
+        })?;
         match variant.allocator.allocate(&node.node) {
             Ok(Some(found)) => Ok((variant, found)),
             Ok(None) => Err(Refusal::hard(NAME, NOT_ENOUGH)),
             Err(Fault::Late) => Err(Refusal::hard(NAME, "timed out trying to allocate devices")),
-            Err(Fault::Error(why)) => Err(error(why)),
+            Err(Fault::Spent) => Err(Refusal::hard(NAME, SPENT)),
+            Err(Fault::Error(why)) => Err(Refusal::error(NAME, why)),
         }
     }
 

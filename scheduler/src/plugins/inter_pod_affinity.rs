@@ -3,15 +3,14 @@
 use super::places::Places;
 use crate::object::labels::Labels;
 use crate::object::pod::{Pod, Template};
-use crate::object::selector::Selector;
-use crate::object::terms::PodTerm;
+use crate::object::terms::{PodAffinity, PodTerm};
 use crate::object::{Key, Kind, Text};
 use crate::plugin::{Alike, Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score, extremes, replace_each};
 use crate::snapshot::node_info::{NodeId, NodeInfo};
 use crate::snapshot::{Event, Seen, Snapshot};
 use crate::status::Refusal;
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub const NAME: &str = "InterPodAffinity";
 
@@ -96,45 +95,11 @@ impl Plugin for InterPodAffinity {
     }
 }
 
-/// A term of the pod that is to be placed, with its namespaces found.
-#[derive(Debug, Clone)]
-struct Term {
-    namespaces: Vec<Text>,
-    everywhere: bool,
-    selector: Selector,
-    key: Text,
-    weight: i64,
-}
-
-impl Term {
-    fn new(snapshot: &Snapshot, term: &PodTerm) -> Self {
-        let mut namespaces = term.namespaces.clone();
-        let selector = &term.namespace_selector;
-        // Kubernetes, having found the namespaces, still asks the selector about labels, and shows it none:
-        // one that is content with no labels means every namespace.
-        let everywhere = selector.matches(&Labels::default());
-        if !everywhere {
-            let selected = snapshot.namespaces.iter().filter(|(_, labels)| selector.matches(labels));
-            namespaces.extend(selected.map(|(key, _)| key.name.clone()));
-        }
-        Term {
-            namespaces,
-            everywhere,
-            selector: term.selector.clone(),
-            key: term.topology_key.clone(),
-            weight: term.weight,
-        }
-    }
-
-    fn matches(&self, pod: &Pod) -> bool {
-        (self.everywhere || self.namespaces.contains(pod.namespace())) && self.selector.matches(&pod.template.labels)
-    }
-}
-
 /// Whether a term is about a pod.
 fn means(snapshot: &Snapshot, term: &PodTerm, pod: &Pod) -> bool {
     let selector = &term.namespace_selector;
-    // Namespaces are selected as [`Term`] selects them.
+    // Kubernetes, having found the namespaces, still asks the selector about labels, and shows it none: one that is
+    // content with no labels means every namespace.
     let selected = || {
         selector.matches(&Labels::default())
             || (!selector.is_nothing() && selector.matches(&snapshot.namespace_labels(pod.namespace())))
@@ -142,34 +107,93 @@ fn means(snapshot: &Snapshot, term: &PodTerm, pod: &Pod) -> bool {
     (term.namespaces.contains(pod.namespace()) || selected()) && term.selector.matches(&pod.template.labels)
 }
 
-/// What the pod that is to be placed says of others, and what others need to know of it.
+/// What others need to know of the pod that is to be placed.
 #[derive(Debug, Clone)]
 struct Terms {
-    required: Vec<Term>,
-    anti: Vec<Term>,
     template: Arc<Template>,
     namespace_labels: Arc<Labels>,
 }
 
 impl Terms {
     fn new(cycle: Cycle<'_>) -> Self {
-        let template = &cycle.pod.template;
-        let terms = |terms: &[PodTerm]| terms.iter().map(|term| Term::new(cycle.snapshot, term)).collect();
-        Terms {
-            required: terms(&template.pod_affinity.required),
-            anti: terms(&template.pod_affinity.required_anti),
-            template: template.clone(),
-            namespace_labels: cycle.snapshot.namespace_labels(&template.namespace),
-        }
+        let template = cycle.pod.template.clone();
+        Terms { namespace_labels: cycle.snapshot.namespace_labels(&template.namespace), template }
     }
 
-    fn all_required_match(&self, pod: &Pod) -> bool {
-        !self.required.is_empty() && self.required.iter().all(|term| term.matches(pod))
+    fn own(&self) -> &PodAffinity {
+        &self.template.pod_affinity
+    }
+
+    fn all_required_match(&self, snapshot: &Snapshot, pod: &Pod) -> bool {
+        let required = &self.own().required;
+        !required.is_empty() && required.iter().all(|term| means(snapshot, term, pod))
     }
 
     /// Whether another pod's term is about the pod that is to be placed.
     fn are_meant_by(&self, term: &PodTerm) -> bool {
         term.matches(&self.template.namespace, &self.namespace_labels, &self.template.labels)
+    }
+
+    /// Its own terms among these that are about a pod.
+    fn about<'a>(
+        &self,
+        snapshot: &'a Snapshot,
+        terms: &'a [PodTerm],
+        pod: &'a Pod,
+    ) -> impl Iterator<Item = &'a PodTerm> {
+        let within = self.own().reach.includes(&pod.key.namespace);
+        terms.iter().filter(move |term| within && means(snapshot, term, pod))
+    }
+
+    /// The terms among these of another pod that are about it.
+    fn meant_by<'a>(&'a self, terms: &'a [PodTerm], pod: &Pod) -> impl Iterator<Item = &'a PodTerm> {
+        let within = pod.template.pod_affinity.reach.includes(&self.template.namespace);
+        terms.iter().filter(move |term| within && self.are_meant_by(term))
+    }
+}
+
+/// How much is to be counted by each label that nodes have.
+type Sums = Vec<(Text, i64)>;
+
+fn sums<'a>(snapshot: &Snapshot, weights: impl Iterator<Item = (&'a Text, i64)>) -> Sums {
+    let mut sums: BTreeMap<&Text, i64> = BTreeMap::new();
+    // There may be as many labels as somebody cares to name.
+    for (key, weight) in weights.filter(|(key, _)| snapshot.is_label_of_nodes(key)) {
+        let sum = sums.entry(key).or_default();
+        *sum = sum.saturating_add(weight);
+    }
+    sums.into_iter().map(|(key, sum)| (key.clone(), sum)).collect()
+}
+
+/// What is found out once for all pods of a template, however many terms there are: pods are many more than templates.
+#[derive(Debug)]
+struct ByTemplate<T>(Arc<Mutex<HashMap<u64, Arc<T>>>>);
+
+/// So many templates are remembered.
+const TEMPLATES_MAX: usize = 4096;
+
+impl<T> ByTemplate<T> {
+    fn new() -> Self {
+        ByTemplate(Arc::default())
+    }
+
+    fn of(&self, pod: &Pod, find_out: impl FnOnce() -> T) -> Arc<T> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.get(&pod.template_id) {
+            return found.clone();
+        }
+        if known.len() >= TEMPLATES_MAX {
+            known.clear();
+        }
+        let found = Arc::new(find_out());
+        known.insert(pod.template_id, found.clone());
+        found
+    }
+}
+
+impl<T> Clone for ByTemplate<T> {
+    fn clone(&self) -> Self {
+        ByTemplate(self.0.clone())
     }
 }
 
@@ -192,10 +216,6 @@ struct Counters {
 
 impl Counters {
     fn count(&mut self, snapshot: &Snapshot, key: &Text, node: NodeId, by: i64) {
-        // There may be as many such labels as somebody cares to name.
-        if !snapshot.is_label_of_nodes(key) {
-            return;
-        }
         let at = self.number(snapshot, key);
         let counter = &mut self.by_key[at];
         let Some(place) = counter.places.of(node) else { return };
@@ -206,6 +226,12 @@ impl Counters {
             (false, true) => self.places_counted += 1,
             (true, false) => self.places_counted -= 1,
             _ => {}
+        }
+    }
+
+    fn count_all(&mut self, snapshot: &Snapshot, sums: &Sums, node: NodeId, by: i64) {
+        for (key, sum) in sums {
+            self.count(snapshot, key, node, by.saturating_mul(*sum));
         }
     }
 
@@ -263,6 +289,7 @@ impl Counter {
 #[derive(Clone)]
 struct Rules {
     terms: Arc<Terms>,
+    counted: ByTemplate<Counted>,
     /// Pods that match all that the pod requires to be near.
     near: Counters,
     /// Pods that it requires to be far.
@@ -271,38 +298,45 @@ struct Rules {
     repelling: Counters,
 }
 
+/// What a pod counts for, by label.
+#[derive(Debug)]
+struct Counted {
+    near: Sums,
+    far: Sums,
+    repelling: Sums,
+}
+
 impl Rules {
     fn new(cycle: Cycle<'_>) -> Self {
         let terms = Arc::new(Terms::new(cycle));
-        let own = !terms.required.is_empty() || !terms.anti.is_empty();
+        let own = !terms.own().required.is_empty() || !terms.own().required_anti.is_empty();
         let mut near = Counters::default();
-        for term in &terms.required {
-            near.number(cycle.snapshot, &term.key);
+        for term in &terms.own().required {
+            near.number(cycle.snapshot, &term.topology_key);
         }
-        let mut rules = Rules { terms, near, far: Counters::default(), repelling: Counters::default() };
+        let (far, repelling) = (Counters::default(), Counters::default());
+        let mut rules = Rules { terms, counted: ByTemplate::new(), near, far, repelling };
         for_each_pod(cycle, own, |pod, node| rules.count(cycle.snapshot, pod, node, 1));
         rules
     }
 
     fn count(&mut self, snapshot: &Snapshot, pod: &Pod, node: NodeId, by: i64) {
-        let theirs = &pod.template.pod_affinity;
-        if theirs.reach.includes(&self.terms.template.namespace) {
-            for term in theirs.required_anti.iter().filter(|term| self.terms.are_meant_by(term)) {
-                self.repelling.count(snapshot, &term.topology_key, node, by);
+        let terms = &self.terms;
+        let counted = self.counted.of(pod, || {
+            let own = terms.own();
+            let within = own.reach.includes(&pod.key.namespace);
+            let near = if within && terms.all_required_match(snapshot, pod) { &own.required[..] } else { &[] };
+            let far = terms.about(snapshot, &own.required_anti, pod);
+            let repelling = terms.meant_by(&pod.template.pod_affinity.required_anti, pod);
+            Counted {
+                near: sums(snapshot, near.iter().map(|term| (&term.topology_key, 1))),
+                far: sums(snapshot, far.map(|term| (&term.topology_key, 1))),
+                repelling: sums(snapshot, repelling.map(|term| (&term.topology_key, 1))),
             }
-        }
-        if !self.terms.template.pod_affinity.reach.includes(&pod.key.namespace) {
-            return;
-        }
-        let terms = self.terms.clone();
-        if terms.all_required_match(pod) {
-            for term in &terms.required {
-                self.near.count(snapshot, &term.key, node, by);
-            }
-        }
-        for term in terms.anti.iter().filter(|term| term.matches(pod)) {
-            self.far.count(snapshot, &term.key, node, by);
-        }
+        });
+        self.near.count_all(snapshot, &counted.near, node, by);
+        self.far.count_all(snapshot, &counted.far, node, by);
+        self.repelling.count_all(snapshot, &counted.repelling, node, by);
     }
 
     /// Whether what the pod requires to be near is near, or it is the first of those who want to be near each other.
@@ -311,7 +345,7 @@ impl Rules {
         let counters = &self.near.by_key;
         counters.iter().all(|one| one.places.of(node).is_some())
             && (counters.iter().all(|one| one.at(node) > 0)
-                || (self.near.is_empty() && self.terms.all_required_match(cycle.pod)))
+                || (self.near.is_empty() && self.terms.all_required_match(cycle.snapshot, cycle.pod)))
     }
 }
 
@@ -332,7 +366,7 @@ enum Rule {
 impl Rules {
     /// The first rule that a node breaks.
     fn broken(&self, cycle: Cycle<'_>, node: NodeId) -> Option<Rule> {
-        if !self.terms.required.is_empty() && !self.is_near(cycle, node) {
+        if !self.terms.own().required.is_empty() && !self.is_near(cycle, node) {
             Some(Rule::Near)
         } else if self.far.by_key.iter().any(|counter| counter.at(node) > 0) {
             Some(Rule::Far)
@@ -365,7 +399,8 @@ impl Filter for Rules {
     }
 
     fn is_idle(&self) -> bool {
-        self.terms.required.is_empty() && self.terms.anti.is_empty() && self.repelling.is_empty()
+        let own = self.terms.own();
+        own.required.is_empty() && own.required_anti.is_empty() && self.repelling.is_empty()
     }
 
     fn placed(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
@@ -392,8 +427,9 @@ impl Filter for Rules {
 /// What had better be: weights by place.
 struct Preferences {
     terms: Terms,
-    preferred: Vec<Term>,
     hard_weight: i64,
+    /// What a pod counts for, by label; `None`: no term is about it, and it has none about the pod.
+    weighed: ByTemplate<Option<Sums>>,
     weights: Counters,
     /// Whether anything was ever counted.
     counted: bool,
@@ -401,43 +437,35 @@ struct Preferences {
 
 impl Preferences {
     fn new(plugin: &InterPodAffinity, cycle: Cycle<'_>) -> Self {
-        let affinity = &cycle.pod.template.pod_affinity;
-        let near = affinity.preferred.iter().map(|term| (term, 1));
-        let far = affinity.preferred_anti.iter().map(|term| (term, -1));
-        let preferred = near.chain(far).map(|(term, sign)| {
-            let term = Term::new(cycle.snapshot, term);
-            Term { weight: sign * term.weight, ..term }
-        });
         let mut preferences = Preferences {
-            preferred: preferred.collect(),
             terms: Terms::new(cycle),
             hard_weight: plugin.hard_weight,
+            weighed: ByTemplate::new(),
             weights: Counters::default(),
             counted: false,
         };
-        let all = !preferences.preferred.is_empty();
+        let own = preferences.terms.own();
+        let all = !own.preferred.is_empty() || !own.preferred_anti.is_empty();
         for_each_pod(cycle, all, |pod, node| preferences.count(cycle.snapshot, pod, node, 1));
         preferences
     }
 
     fn count(&mut self, snapshot: &Snapshot, pod: &Pod, node: NodeId, by: i64) {
-        let own = &self.terms.template.pod_affinity.reach;
-        for term in self.preferred.iter().filter(|term| own.includes(&pod.key.namespace) && term.matches(pod)) {
-            self.weights.count(snapshot, &term.key, node, by * term.weight);
+        let (terms, hard_weight) = (&self.terms, self.hard_weight);
+        let weighed = self.weighed.of(pod, || {
+            let (own, theirs) = (terms.own(), &pod.template.pod_affinity);
+            let near = terms.about(snapshot, &own.preferred, pod).map(|term| (&term.topology_key, term.weight));
+            let far = terms.about(snapshot, &own.preferred_anti, pod).map(|term| (&term.topology_key, -term.weight));
+            let required = terms.meant_by(&theirs.required, pod).filter(|_| hard_weight > 0);
+            let required = required.map(|term| (&term.topology_key, hard_weight));
+            let preferred = terms.meant_by(&theirs.preferred, pod).map(|term| (&term.topology_key, term.weight));
+            let anti = terms.meant_by(&theirs.preferred_anti, pod).map(|term| (&term.topology_key, -term.weight));
+            let mut all = near.chain(far).chain(required).chain(preferred).chain(anti).peekable();
+            all.peek().is_some().then(|| sums(snapshot, all))
+        });
+        if let Some(weights) = &*weighed {
+            self.weights.count_all(snapshot, weights, node, by);
             self.counted = true;
-        }
-        let theirs = &pod.template.pod_affinity;
-        if !theirs.reach.includes(&self.terms.template.namespace) {
-            return;
-        }
-        let required = theirs.required.iter().filter(|_| self.hard_weight > 0).map(|term| (term, self.hard_weight));
-        let preferred = theirs.preferred.iter().map(|term| (term, term.weight));
-        let anti = theirs.preferred_anti.iter().map(|term| (term, -term.weight));
-        for (term, weight) in required.chain(preferred).chain(anti) {
-            if self.terms.are_meant_by(term) {
-                self.weights.count(snapshot, &term.topology_key, node, by * weight);
-                self.counted = true;
-            }
         }
     }
 }
@@ -481,5 +509,41 @@ impl Score for Preferences {
 
     fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
         self.weights.mark_sum(node, marks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn pods_of_one_template_are_compared_with_terms_once() {
+        let mut snapshot = Snapshot::new();
+        let node =
+            json!({"metadata": {"name": "n", "labels": {"host": "n"}}, "status": {"allocatable": {"pods": "9"}}});
+        snapshot.apply(Kind::Node, &Key::cluster("n"), Some(&node));
+        let mut apply = |name: &str, app: &str, more: serde_json::Value| {
+            let mut spec = json!({"nodeName": "n", "containers": [{"name": "c"}]});
+            spec.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+            let meta = json!({"name": name, "namespace": "a", "uid": name, "labels": {"app": app}});
+            snapshot.apply(Kind::Pod, &Key::new("a", name), Some(&json!({"metadata": meta, "spec": spec})));
+        };
+        for (name, app) in [("p", "x"), ("q", "x"), ("r", "x"), ("s", "y")] {
+            apply(name, app, json!({}));
+        }
+        let term = json!({"topologyKey": "host", "labelSelector": {"matchLabels": {"app": "x"}}});
+        let nowhere = json!({"topologyKey": "nowhere", "labelSelector": {"matchLabels": {"app": "x"}}});
+        let anti =
+            json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term, term, nowhere]}});
+        apply("own", "z", json!({"affinity": anti, "nodeName": null}));
+        let pod = |name: &str| snapshot.pod(&Key::new("a", name)).unwrap().clone();
+        let own = pod("own");
+        let rules = Rules::new(Cycle { snapshot: &snapshot, pod: &own });
+        let known = rules.counted.0.lock().unwrap();
+        assert_eq!(known.len(), 2, "there are four pods of two templates");
+        assert_eq!(known[&pod("p").template_id].far, [("host".into(), 2)], "no node has the other label");
+        assert!(known[&pod("s").template_id].far.is_empty());
+        assert_eq!(rules.far.by_key[0].counts, [6]);
     }
 }

@@ -99,6 +99,8 @@ struct Entry {
     scheduler_name: Text,
     /// The first event that it must still hear of when it was tried in vain.
     missed_from: u64,
+    /// Whether it is to be tried because it has waited for too long.
+    flushed: bool,
 }
 
 /// Sorts as pods are taken: by priority, then by time.
@@ -160,6 +162,8 @@ pub struct Lengths {
 pub struct Attempt {
     pub attempts: u32,
     pub first_tried: Time,
+    /// Whether it is tried because it had waited for too long without an event that gave hope.
+    pub flushed: bool,
 }
 
 const FLUSH_EVERY: Time = 30 * SECOND;
@@ -281,6 +285,7 @@ impl Queue {
             template: pod.template_id,
             scheduler_name: pod.template.scheduler_name.clone(),
             missed_from: 0,
+            flushed: false,
         };
         self.entries.insert(pod.key.clone(), entry);
         match world.gate(pod) {
@@ -311,8 +316,16 @@ impl Queue {
         let mut woken = Vec::new();
         // What an event means for the pod that it is about was asked before; others' objects may have its name.
         let is_other = |key: &&Key| event.kind != Kind::Pod || **key != event.key;
+        // What a claim for extended resources means for others, it means for the pod that it was made for, too.
+        let owner = match &event.seen {
+            Seen::DeviceClaim(Some(claim), _) if claim.is_extended => claim.owner.as_ref(),
+            _ => None,
+        };
+        let is_owner = |key: &&Key| owner.is_some() && world.snapshot.pod(key).map(|pod| &pod.uid) == owner;
         for (group, keys) in self.waiting.groups() {
-            let Some(pod) = keys.iter().find(is_other).and_then(|key| world.snapshot.pod(key)) else {
+            let own = owner.and_then(|_| keys.iter().find(is_owner));
+            let asked = own.or_else(|| keys.iter().find(is_other));
+            let Some(pod) = asked.and_then(|key| world.snapshot.pod(key)) else {
                 continue;
             };
             if world.hopes(pod, &group.rejectors, event, &mut self.hinted) {
@@ -416,7 +429,8 @@ impl Queue {
         entry.attempts += 1;
         entry.missed_from = next_event;
         let first_tried = *entry.first_tried.get_or_insert(now);
-        let attempt = Attempt { attempts: entry.attempts, first_tried };
+        let flushed = std::mem::take(&mut entry.flushed);
+        let attempt = Attempt { attempts: entry.attempts, first_tried, flushed };
         let since = entry.since;
         self.put(&key, Place::InFlight, since);
         Some((key, attempt))
@@ -525,6 +539,9 @@ impl Queue {
         let long = |entry: &Entry| entry.place == Place::Unschedulable && now - entry.since > self.wait_max;
         let late: Vec<Key> = self.entries.iter().filter(|(_, entry)| long(entry)).map(|(key, _)| key.clone()).collect();
         for key in late {
+            if let Some(entry) = self.entries.get_mut(&key) {
+                entry.flushed = true;
+            }
             self.take_out(&key);
             self.revive(&key, now);
             self.count(&key, "UnschedulableTimeout");

@@ -116,8 +116,13 @@ fn who_waits_too_long_is_tried_again() {
     scene.failed("p", &[node_resources_fit::NAME], 0);
     scene.queue.tick(WAIT_MAX);
     assert_eq!(scene.pop(WAIT_MAX), None);
-    scene.queue.tick(WAIT_MAX + FLUSH_EVERY + 1);
-    assert_eq!(scene.pop(WAIT_MAX + FLUSH_EVERY + 1).as_deref(), Some("p"));
+    let now = WAIT_MAX + FLUSH_EVERY + 1;
+    scene.queue.tick(now);
+    let tried = |scene: &mut Scene, now| scene.queue.pop(now).map(|(key, attempt)| (key.name, attempt.flushed));
+    assert_eq!(tried(&mut scene, now), Some(("p".into(), true)));
+    scene.failed("p", &[node_resources_fit::NAME], now);
+    scene.node("4", json!([]), now + 60 * SECOND);
+    assert_eq!(tried(&mut scene, now + 60 * SECOND), Some(("p".into(), false)), "an event gave hope");
 }
 
 #[test]
@@ -174,4 +179,34 @@ fn what_happens_to_the_volumes_and_devices_of_others_wakes_nobody() {
     assert_eq!(scene.queue.lengths().unschedulable, 1, "the class of all that still wait for volumes");
     scene.tell(Kind::ResourceClaim, &Key::new("default", "d"), Some(json!({"spec": {}})), 0);
     assert_eq!(scene.queue.lengths().unschedulable, 0, "its own claim");
+}
+
+#[test]
+fn the_claim_that_was_made_for_a_pod_wakes_it_whoever_is_like_it() {
+    let mut scene = Scene::new();
+    let asks = || json!({"containers": [{"name": "c", "resources": {"requests": {"example.com/gpu": "1"}}}]});
+    scene.snapshot.extended_resources = true;
+    scene.tell(
+        Kind::DeviceClass,
+        &Key::cluster("gpu"),
+        Some(json!({"spec": {"extendedResourceName": "example.com/gpu"}})),
+        0,
+    );
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "b", "uid": "b", "controller": true});
+    let meta = json!({"uid": "c", "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+        "ownerReferences": [owner]});
+    let made = Key::new("default", "b-extended-resources-x");
+    scene.tell(Kind::ResourceClaim, &made, Some(json!({"metadata": meta, "spec": {}})), 0);
+    for name in ["a", "b"] {
+        scene.pod(name, asks(), 0);
+        scene.pop(0);
+        scene.failed(name, &[dynamic_resources::NAME], 0);
+    }
+    assert_eq!(scene.queue.lengths().unschedulable, 2);
+    scene.tell(Kind::ResourceClaim, &made, None, SECOND);
+    assert_eq!(
+        scene.queue.lengths().unschedulable,
+        0,
+        "the first of those that are alike is not the one it was made for"
+    );
 }

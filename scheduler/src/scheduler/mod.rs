@@ -75,8 +75,8 @@ pub struct Scheduler {
 pub enum Observed {
     /// A pod was tried: `scheduled`, `unschedulable` or `error`.
     Attempt { profile: Text, result: &'static str, began: Time, ended: Time },
-    /// A pod lies where it was placed.
-    Bound { attempts: u32, first_tried: Time, at: Time },
+    /// A pod lies where it was placed; whether it was tried because it had waited for too long without an event.
+    Bound { attempts: u32, first_tried: Time, flushed: bool, at: Time },
     /// What was done at a point on a pod's way, and whether that was well; one attempt of ten tells of it.
     Passed { profile: Text, point: &'static str, plugin: &'static str, success: bool, began: Time, ended: Time },
     /// Pods go for another one.
@@ -87,6 +87,8 @@ pub enum Observed {
     Hinted(Hinted),
     /// Volumes could not be had for a pod that has its place.
     VolumesFailed,
+    /// A claim was made for a pod's extended resources, or could not be.
+    ClaimMade { success: bool },
     /// A pod that waited for others of its gang waits no more.
     Waited { result: &'static str, began: Time, ended: Time },
 }

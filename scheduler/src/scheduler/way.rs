@@ -14,7 +14,7 @@ use crate::plan::{Nomination, SCHEDULER_ERROR, UNSCHEDULABLE};
 use crate::planted::{Bug, planted};
 use crate::plugin::Point;
 use crate::plugins::{dynamic_resources, gang_scheduling, marker, volume_binding};
-use crate::queue::{SECOND, Time};
+use crate::queue::{Attempt, SECOND, Time};
 use crate::snapshot::assume::Promise;
 use crate::snapshot::{Event, Seen};
 use holdfast_world::{Action, Refusal};
@@ -377,6 +377,11 @@ impl Scheduler {
 
     pub(super) fn way_answered(&mut self, key: &Key, number: u64, refusal: Option<Refusal>, now: Time) {
         let Some(way) = self.ways.get_mut(key) else { return };
+        // What is written into the claim comes right after it was made.
+        let makes = way.promise.made.is_some() && matches!(way.steps.front(), Some(Step::Reserve));
+        if makes && matches!(&way.stage, Stage::Prepares(open) if open.contains(&number)) {
+            self.observed.push(Observed::ClaimMade { success: refusal.is_none() });
+        }
         match (&mut way.stage, refusal) {
             (Stage::Binding(order), None) if *order == number => {
                 self.pass_binding(key, true, now);
@@ -412,8 +417,8 @@ impl Scheduler {
         let (trying, node, seen) = (way.trying.clone(), way.node.clone(), way.seen);
         let Trying { pod, profile, attempt, began } = trying;
         self.observe_attempt(profile, "scheduled", began, now);
-        let (attempts, first_tried) = (attempt.attempts, attempt.first_tried);
-        self.observed.push(Observed::Bound { attempts, first_tried, at: now });
+        let Attempt { attempts, first_tried, flushed } = attempt;
+        self.observed.push(Observed::Bound { attempts, first_tried, flushed, at: now });
         let note = format!("Successfully assigned {key} to {node}");
         let reporter = self.profile(profile).scheduler_name.clone();
         let (reason, action) = ("Scheduled", "Binding");

@@ -15,6 +15,7 @@ use crate::object::taint_rule::TaintRule;
 use crate::object::volume;
 use crate::object::workload::{Budget, Selecting, Workload};
 use crate::object::{Key, Kind, Pool, Text};
+use crate::plugins::devices::searches::Searches;
 use changes::Changes;
 use extended::Extended;
 use node_info::{NodeId, NodeInfo};
@@ -78,6 +79,8 @@ pub struct Snapshot {
     extended: Extended,
     /// For searches that must end in time.
     pub clock: Clock,
+    /// What searches for devices leave to the ones after them.
+    pub searches: Arc<Searches>,
 
     changes: Changes,
 }

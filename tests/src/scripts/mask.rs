@@ -47,7 +47,7 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
         cluster_address: regex(r"\b10\.0\.\d+\.\d+\b"),
         host: regex(r"\b127\.0\.0\.1:\d{4,5}\b"),
         go_time: regex(r"\b20\d\d-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)? [+-]\d{4} \w+( m=\+[\d.]+)?"),
-        age: regex(r"^((\d+[smhd])+|<invalid>)$"),
+        age: regex(r"^((\d+[smhdy])+|<invalid>)$"),
         cell_port: regex(r":3[012]\d\d\d/"),
         yaml_version: regex(r#"resourceVersion: "\d+""#),
         yaml_address: regex(r"clusterIPs?: ?10\.0\.\d+\.\d+"),
@@ -205,7 +205,6 @@ impl Mask {
         let handed_out = |text: &str| text.starts_with("10.0.") || text.starts_with("198.18.");
         match key {
             "clusterIP" | "clusterIPs" if handed_out(text) && !self.sent.contains(text) => "$IP".into(),
-            "cells" if p.age.is_match(text) => "$AGE".into(),
             "cells" if p.address.find(text).is_some_and(|found| found.as_str() == text) => "$IP".into(),
             "cells" => self.text(&p.cell_port.replace_all(text, ":$$PORT/")),
             "message" => self.text(&self.addresses(text, &p.cluster_address)),
@@ -214,7 +213,8 @@ impl Mask {
     }
 }
 
-/// The same value written in one way: lists whose order means nothing sorted, whole numbers as integers.
+/// The same value written in one way: lists whose order means nothing sorted, whole numbers as integers, and ages of
+/// years, which recorded tables tell as of the day when they were recorded, like all others.
 pub fn settle(value: Value) -> Value {
     match value {
         Value::Object(fields) => fields
@@ -223,6 +223,10 @@ pub fn settle(value: Value) -> Value {
                 ("managedFields" | "causes" | "warnings", Value::Array(mut items)) => {
                     items.sort_by_cached_key(Value::to_string);
                     (key, items.into())
+                }
+                ("cells", Value::Array(cells)) => {
+                    let age = |cell: &Value| cell.as_str().is_some_and(|text| PATTERNS.age.is_match(text));
+                    (key, cells.into_iter().map(|cell| if age(&cell) { "$AGE".into() } else { cell }).collect())
                 }
                 (_, value) => (key, value),
             })

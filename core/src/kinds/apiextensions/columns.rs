@@ -54,6 +54,7 @@ fn known(text: &str, all: &[&'static str]) -> &'static str {
 mod tests {
     use super::of_version;
     use crate::kinds::cells::tests::NOW;
+    use crate::kinds::{Column, Description};
     use crate::wire::table::cells;
     use serde_json::json;
 
@@ -64,14 +65,17 @@ mod tests {
             {"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status"},
             {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "since when"},
         ]}));
-        let headers: Vec<_> =
-            columns.iter().map(|c| (c.name.as_str(), c.ty, c.format, c.priority, c.description.as_str())).collect();
+        let words = |column: &Column| match &column.description {
+            Description::Words(words) => words.clone(),
+            Description::Field(path) => format!("as {path}"),
+        };
+        let headers: Vec<_> = columns.iter().map(|c| (c.name.as_str(), c.ty, c.format, c.priority, words(c))).collect();
         assert_eq!(
             headers[1..],
             [
-                ("Replicas", "integer", "int32", 1, ""),
-                ("Ready", "string", "", 0, ""),
-                ("Age", "date", "", 0, "since when"),
+                ("Replicas", "integer", "int32", 1, String::new()),
+                ("Ready", "string", "", 0, String::new()),
+                ("Age", "date", "", 0, "since when".into()),
             ]
         );
         let object = json!({

@@ -1,8 +1,8 @@
 //! Columns of the workload kinds: how many pods are wanted, and how many are there.
 
 use crate::kinds::cells::{
-    NONE, age_column, at, column, items, labels, name, number, selector_column, selector_text, template_columns, text,
-    truth,
+    NONE, age_column, at, column, field, items, labels, name, number, selector_column, selector_text, template_columns,
+    text, truth,
 };
 use crate::kinds::{Cell, Column};
 use serde_json::Value;
@@ -14,10 +14,10 @@ pub fn of(kind: &str) -> Vec<Column> {
         "Deployment" => vec![
             name(),
             ready(),
-            column("Up-to-date", "string", 0, "Pods made from the newest template.", |doc, _| {
+            column("Up-to-date", "string", 0, field("status.updatedReplicas"), |doc, _| {
                 number(doc, "status.updatedReplicas").into()
             }),
-            column("Available", "string", 0, "Pods that have been ready for long enough.", |doc, _| {
+            column("Available", "string", 0, field("status.availableReplicas"), |doc, _| {
                 number(doc, "status.availableReplicas").into()
             }),
             age_column(),
@@ -27,9 +27,11 @@ pub fn of(kind: &str) -> Vec<Column> {
         ],
         "ReplicaSet" => vec![
             name(),
-            column("Desired", "integer", 0, "Pods wanted.", |doc, _| number(doc, "spec.replicas").into()),
-            column("Current", "integer", 0, "Pods that exist.", |doc, _| number(doc, "status.replicas").into()),
-            column("Ready", "integer", 0, "Pods that are ready.", |doc, _| number(doc, "status.readyReplicas").into()),
+            column("Desired", "integer", 0, field("spec.replicas"), |doc, _| number(doc, "spec.replicas").into()),
+            column("Current", "integer", 0, field("status.replicas"), |doc, _| number(doc, "status.replicas").into()),
+            column("Ready", "integer", 0, field("status.readyReplicas"), |doc, _| {
+                number(doc, "status.readyReplicas").into()
+            }),
             age_column(),
             containers,
             images,
@@ -38,22 +40,22 @@ pub fn of(kind: &str) -> Vec<Column> {
         "StatefulSet" => vec![name(), ready(), age_column(), containers, images],
         "DaemonSet" => vec![
             name(),
-            column("Desired", "integer", 0, "Nodes that should run the pod.", |doc, _| {
+            column("Desired", "integer", 0, field("status.desiredNumberScheduled"), |doc, _| {
                 number(doc, "status.desiredNumberScheduled").into()
             }),
-            column("Current", "integer", 0, "Nodes that should run the pod and do.", |doc, _| {
+            column("Current", "integer", 0, field("status.currentNumberScheduled"), |doc, _| {
                 number(doc, "status.currentNumberScheduled").into()
             }),
-            column("Ready", "integer", 0, "Nodes whose pod is ready.", |doc, _| {
+            column("Ready", "integer", 0, field("status.numberReady"), |doc, _| {
                 number(doc, "status.numberReady").into()
             }),
-            column("Up-to-date", "integer", 0, "Nodes whose pod is made from the newest template.", |doc, _| {
+            column("Up-to-date", "integer", 0, field("status.updatedNumberScheduled"), |doc, _| {
                 number(doc, "status.updatedNumberScheduled").into()
             }),
-            column("Available", "integer", 0, "Nodes whose pod has been ready for long enough.", |doc, _| {
+            column("Available", "integer", 0, field("status.numberAvailable"), |doc, _| {
                 number(doc, "status.numberAvailable").into()
             }),
-            column("Node Selector", "string", 0, "Labels of the nodes that run the pod.", |doc, _| {
+            column("Node Selector", "string", 0, field("spec.template.spec.nodeSelector"), |doc, _| {
                 labels(doc, "spec.template.spec.nodeSelector").into()
             }),
             age_column(),
@@ -64,9 +66,7 @@ pub fn of(kind: &str) -> Vec<Column> {
         "ControllerRevision" => vec![
             name(),
             column("Controller", "string", 0, "The object whose past state this is.", |doc, _| controller(doc).into()),
-            column("Revision", "string", 0, "Number of the state, counting up.", |doc, _| {
-                number(doc, "revision").into()
-            }),
+            column("Revision", "string", 0, field("revision"), |doc, _| number(doc, "revision").into()),
             age_column(),
         ],
         _ => Vec::new(),

@@ -1,7 +1,7 @@
 //! Columns of autoscalers, and of the `scale` subresource.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{NONE, UNKNOWN, UNSET, age_column, at, column, items, name, number, plain, text};
+use crate::kinds::cells::{NONE, UNKNOWN, UNSET, age_column, at, column, field, items, name, number, plain, text};
 use serde_json::Value;
 
 /// Table columns of a kind of this group; empty means Name and Created At.
@@ -9,26 +9,24 @@ pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "HorizontalPodAutoscaler" => vec![
             name(),
-            column("Reference", "string", 0, "The object that is scaled.", |doc, _| {
+            column("Reference", "string", 0, field("spec.scaleTargetRef"), |doc, _| {
                 let target = |field| text(doc, field);
                 format!("{}/{}", target("spec.scaleTargetRef.kind"), target("spec.scaleTargetRef.name")).into()
             }),
-            column("Targets", "string", 0, "Each metric: its value now, and the one to keep.", |doc, _| {
-                targets(doc).into()
-            }),
-            column("MinPods", "string", 0, "Fewest pods to scale down to.", |doc, _| {
+            column("Targets", "string", 0, field("spec.metrics"), |doc, _| targets(doc).into()),
+            column("MinPods", "string", 0, field("spec.minReplicas"), |doc, _| {
                 at(doc, "spec.minReplicas").map_or_else(|| UNSET.into(), plain).into()
             }),
-            column("MaxPods", "string", 0, "Most pods to scale up to.", |doc, _| {
-                number(doc, "spec.maxReplicas").into()
+            column("MaxPods", "string", 0, field("spec.maxReplicas"), |doc, _| number(doc, "spec.maxReplicas").into()),
+            column("Replicas", "string", 0, field("status.currentReplicas"), |doc, _| {
+                number(doc, "status.currentReplicas").into()
             }),
-            column("Replicas", "string", 0, "Pods that exist.", |doc, _| number(doc, "status.currentReplicas").into()),
             age_column(),
         ],
         "Scale" => vec![
             Column { format: "", ..name() },
-            column("Desired", "integer", 0, "Pods wanted.", |doc, _| number(doc, "spec.replicas").into()),
-            column("Available", "integer", 0, "Pods that exist.", |doc, _| number(doc, "status.replicas").into()),
+            column("Desired", "integer", 0, field("spec.replicas"), |doc, _| number(doc, "spec.replicas").into()),
+            column("Available", "integer", 0, field("status.replicas"), |doc, _| number(doc, "status.replicas").into()),
             age_column(),
         ],
         _ => Vec::new(),

@@ -2,8 +2,8 @@
 
 use crate::kinds::Column;
 use crate::kinds::cells::{
-    NONE, UNSET, age, age_column, at, column, condition, count, epoch_seconds, items, joined, name, number, selector,
-    selector_column, since, template_columns, text,
+    NONE, UNSET, age, age_column, at, column, condition, count, epoch_seconds, field, items, joined, name, number,
+    selector, selector_column, since, template_columns, text,
 };
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ fn job() -> Vec<Column> {
     vec![
         name(),
         column("Status", "string", 0, "Whether the job runs, and how it ended.", |doc, _| status(doc).into()),
-        column("Completions", "string", 0, "Pods that succeeded, of those needed.", |doc, _| completions(doc).into()),
+        column("Completions", "string", 0, field("status.succeeded"), |doc, _| completions(doc).into()),
         column("Duration", "string", 0, "Time from start to completion, or until now.", |doc, now| {
             duration(doc, now).into()
         }),
@@ -36,19 +36,19 @@ fn cron_job() -> Vec<Column> {
     const CONTAINERS: &str = "spec.jobTemplate.spec.template.spec.containers";
     vec![
         name(),
-        column("Schedule", "string", 0, "When jobs start, in cron form.", |doc, _| text(doc, "spec.schedule").into()),
-        column("Timezone", "string", 0, "Time zone of the schedule.", |doc, _| {
+        column("Schedule", "string", 0, field("spec.schedule"), |doc, _| text(doc, "spec.schedule").into()),
+        column("Timezone", "string", 0, field("spec.timeZone"), |doc, _| {
             at(doc, "spec.timeZone").cloned().unwrap_or_else(|| NONE.into())
         }),
-        column("Suspend", "boolean", 0, "Whether no further jobs start.", |doc, _| {
+        column("Suspend", "boolean", 0, field("spec.suspend"), |doc, _| {
             match at(doc, "spec.suspend").and_then(Value::as_bool) {
                 Some(true) => "True".into(),
                 Some(false) => "False".into(),
                 None => UNSET.into(),
             }
         }),
-        column("Active", "integer", 0, "Jobs that run now.", |doc, _| count(doc, "status.active").into()),
-        column("Last Schedule", "string", 0, "Time since a job was last started.", |doc, now| {
+        column("Active", "integer", 0, field("status.active"), |doc, _| count(doc, "status.active").into()),
+        column("Last Schedule", "string", 0, field("status.lastScheduleTime"), |doc, now| {
             match text(doc, "status.lastScheduleTime") {
                 "" => NONE.into(),
                 time => since(time, now).into(),
@@ -61,7 +61,7 @@ fn cron_job() -> Vec<Column> {
         column("Images", "string", 1, "Images of the template's containers.", |doc, _| {
             joined(items(doc, CONTAINERS), "image").into()
         }),
-        column("Selector", "string", 1, "Selects the pods of the jobs.", |doc, _| {
+        column("Selector", "string", 1, field("spec.jobTemplate.spec.selector"), |doc, _| {
             selector(doc, "spec.jobTemplate.spec.selector").into()
         }),
     ]

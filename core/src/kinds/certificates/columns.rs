@@ -1,7 +1,7 @@
 //! Columns of the certificate kinds.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{NONE, age, age_column, at, column, items, name, text, text_or};
+use crate::kinds::cells::{NONE, age, age_column, at, column, field, items, name, text, text_or};
 use serde_json::Value;
 
 /// Table columns of a kind of this group; empty means Name and Created At.
@@ -11,24 +11,21 @@ pub fn of(kind: &str) -> Vec<Column> {
             name(),
             age_column(),
             signer(),
-            column("Requestor", "string", 0, "The user who asks.", |doc, _| text(doc, "spec.username").into()),
-            column("RequestedDuration", "string", 0, "How long the certificate should last.", |doc, _| {
+            // Kubernetes describes what is asked for, where it shows who asks.
+            column("Requestor", "string", 0, field("spec.request"), |doc, _| text(doc, "spec.username").into()),
+            column("RequestedDuration", "string", 0, field("spec.expirationSeconds"), |doc, _| {
                 at(doc, "spec.expirationSeconds").and_then(Value::as_i64).map_or_else(|| NONE.into(), age).into()
             }),
-            column("Condition", "string", 0, "What has become of the request.", |doc, _| request_state(doc).into()),
+            column("Condition", "string", 0, field("status.conditions"), |doc, _| request_state(doc).into()),
         ],
         "ClusterTrustBundle" => vec![name(), signer()],
         "PodCertificateRequest" => vec![
             name(),
-            column("PodName", "string", 0, "The pod that the certificate is for.", |doc, _| {
-                text(doc, "spec.podName").into()
-            }),
-            column("ServiceAccountName", "string", 0, "The account that the pod runs as.", |doc, _| {
+            column("PodName", "string", 0, field("spec.podName"), |doc, _| text(doc, "spec.podName").into()),
+            column("ServiceAccountName", "string", 0, field("spec.serviceAccountName"), |doc, _| {
                 text(doc, "spec.serviceAccountName").into()
             }),
-            column("NodeName", "string", 0, "The node that the pod runs on.", |doc, _| {
-                text(doc, "spec.nodeName").into()
-            }),
+            column("NodeName", "string", 0, field("spec.nodeName"), |doc, _| text(doc, "spec.nodeName").into()),
             Column { cell: crate::kinds::Cell::Read(|doc, _| text(doc, "spec.signerName").into()), ..signer() },
             column("State", "string", 0, "Pending, Issued, Denied or Failed.", |doc, _| pod_request_state(doc).into()),
         ],
@@ -37,9 +34,7 @@ pub fn of(kind: &str) -> Vec<Column> {
 }
 
 fn signer() -> Column {
-    column("SignerName", "string", 0, "The signer that is asked, or that vouches.", |doc, _| {
-        text_or(doc, "spec.signerName", NONE)
-    })
+    column("SignerName", "string", 0, field("spec.signerName"), |doc, _| text_or(doc, "spec.signerName", NONE))
 }
 
 fn has(doc: &Value, ty: &str) -> bool {

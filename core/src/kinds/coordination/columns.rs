@@ -1,25 +1,25 @@
 //! Columns of leases and their candidates.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{age_column, column, name, text};
+use crate::kinds::cells::{age_column, column, field, name, text};
 
 /// Table columns of a kind of this group; empty means Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "Lease" => vec![
             name(),
-            column("Holder", "string", 0, "Who holds the lease.", |doc, _| text(doc, "spec.holderIdentity").into()),
+            column("Holder", "string", 0, field("spec.holderIdentity"), |doc, _| {
+                text(doc, "spec.holderIdentity").into()
+            }),
             age_column(),
         ],
         "LeaseCandidate" => vec![
             name(),
-            column("LeaseName", "string", 0, "The lease that the candidate wants.", |doc, _| {
-                text(doc, "spec.leaseName").into()
-            }),
-            column("BinaryVersion", "string", 0, "Version of the candidate's program.", |doc, _| {
+            column("LeaseName", "string", 0, field("spec.leaseName"), |doc, _| text(doc, "spec.leaseName").into()),
+            column("BinaryVersion", "string", 0, field("spec.binaryVersion"), |doc, _| {
                 text(doc, "spec.binaryVersion").into()
             }),
-            column("EmulationVersion", "string", 0, "Version that the candidate behaves as.", |doc, _| {
+            column("EmulationVersion", "string", 0, field("spec.emulationVersion"), |doc, _| {
                 text(doc, "spec.emulationVersion").into()
             }),
             age_column(),

@@ -8,8 +8,8 @@ mod volume;
 
 use crate::kinds::Column;
 use crate::kinds::cells::{
-    age_column, column, count, entries, items, joined, labels, name, number, plain, selector_column, template_columns,
-    text,
+    age_column, column, count, entries, field, items, joined, labels, name, number, plain, selector_column,
+    template_columns, text,
 };
 use serde_json::Value;
 
@@ -34,22 +34,18 @@ pub fn of(kind: &str) -> Vec<Column> {
         ],
         "ConfigMap" => vec![
             name(),
-            column("Data", "string", 0, "Number of entries.", |doc, _| {
-                (count(doc, "data") + count(doc, "binaryData")).into()
-            }),
+            column("Data", "string", 0, field("data"), |doc, _| (count(doc, "data") + count(doc, "binaryData")).into()),
             age_column(),
         ],
         "Secret" => vec![
             name(),
-            column("Type", "string", 0, "What the secret is for.", |doc, _| text(doc, "type").into()),
-            column("Data", "string", 0, "Number of entries.", |doc, _| count(doc, "data").into()),
+            column("Type", "string", 0, field("type"), |doc, _| text(doc, "type").into()),
+            column("Data", "string", 0, field("data"), |doc, _| count(doc, "data").into()),
             age_column(),
         ],
         "ServiceAccount" => vec![
             name(),
-            column("Secrets", "string", 0, "Number of secrets that belong to the account.", |doc, _| {
-                count(doc, "secrets").into()
-            }),
+            column("Secrets", "string", 0, field("secrets"), |doc, _| count(doc, "secrets").into()),
             age_column(),
         ],
         "ReplicationController" => replication_controller(),
@@ -91,9 +87,11 @@ fn replication_controller() -> Vec<Column> {
     let [containers, images] = template_columns();
     vec![
         name(),
-        column("Desired", "integer", 0, "Pods wanted.", |doc, _| number(doc, "spec.replicas").into()),
-        column("Current", "integer", 0, "Pods that exist.", |doc, _| number(doc, "status.replicas").into()),
-        column("Ready", "integer", 0, "Pods that are ready.", |doc, _| number(doc, "status.readyReplicas").into()),
+        column("Desired", "integer", 0, field("spec.replicas"), |doc, _| number(doc, "spec.replicas").into()),
+        column("Current", "integer", 0, field("status.replicas"), |doc, _| number(doc, "status.replicas").into()),
+        column("Ready", "integer", 0, field("status.readyReplicas"), |doc, _| {
+            number(doc, "status.readyReplicas").into()
+        }),
         age_column(),
         containers,
         images,

@@ -1,7 +1,7 @@
 //! Columns of endpoint slices.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{UNSET, age_column, at, column, first_few, items, name, plain, text};
+use crate::kinds::cells::{UNSET, age_column, at, column, field, first_few, items, name, plain, text};
 use serde_json::Value;
 
 /// Table columns of a kind of this group; empty means Name and Created At.
@@ -9,12 +9,12 @@ pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "EndpointSlice" => vec![
             name(),
-            column("AddressType", "string", 0, "IPv4, IPv6 or FQDN.", |doc, _| text(doc, "addressType").into()),
-            column("Ports", "string", 0, "Ports of every endpoint.", |doc, _| {
+            column("AddressType", "string", 0, field("addressType"), |doc, _| text(doc, "addressType").into()),
+            column("Ports", "string", 0, field("ports"), |doc, _| {
                 let ports: Vec<_> = items(doc, "ports").iter().map(port).collect();
                 or_unset(first_few(&ports, 3))
             }),
-            column("Endpoints", "string", 0, "Addresses of the endpoints.", |doc, _| {
+            column("Endpoints", "string", 0, field("endpoints"), |doc, _| {
                 let addresses: Vec<_> = items(doc, "endpoints")
                     .iter()
                     .flat_map(|endpoint| items(endpoint, "addresses"))

@@ -1,7 +1,7 @@
 //! Columns of the kinds that share the server among its users.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{NONE, age_column, at, column, items, name, number, text};
+use crate::kinds::cells::{NONE, age_column, at, column, field, items, name, number, text};
 use serde_json::Value;
 
 /// Table columns of a kind of this group; empty means Name and Created At.
@@ -9,13 +9,13 @@ pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "FlowSchema" => vec![
             name(),
-            column("PriorityLevel", "string", 0, "The level that matching requests go to.", |doc, _| {
+            column("PriorityLevel", "string", 0, field("spec.priorityLevelConfiguration.name"), |doc, _| {
                 text(doc, "spec.priorityLevelConfiguration.name").into()
             }),
-            column("MatchingPrecedence", "string", 0, "Lower ones are tried first.", |doc, _| {
+            column("MatchingPrecedence", "string", 0, field("spec.matchingPrecedence"), |doc, _| {
                 number(doc, "spec.matchingPrecedence").into()
             }),
-            column("DistinguisherMethod", "string", 0, "What tells one flow from another.", |doc, _| {
+            column("DistinguisherMethod", "string", 0, field("spec.distinguisherMethod"), |doc, _| {
                 at(doc, "spec.distinguisherMethod").map_or(NONE, |method| text(method, "type")).into()
             }),
             age_column(),
@@ -23,17 +23,27 @@ pub fn of(kind: &str) -> Vec<Column> {
         ],
         "PriorityLevelConfiguration" => vec![
             name(),
-            column("Type", "string", 0, "Limited or Exempt.", |doc, _| text(doc, "spec.type").into()),
-            column("NominalConcurrencyShares", "string", 0, "The level's share of the server.", |doc, _| {
-                number_below(doc, "spec.limited", "nominalConcurrencyShares")
+            column("Type", "string", 0, field("spec.type"), |doc, _| text(doc, "spec.type").into()),
+            column(
+                "NominalConcurrencyShares",
+                "string",
+                0,
+                field("spec.limited.nominalConcurrencyShares"),
+                |doc, _| number_below(doc, "spec.limited", "nominalConcurrencyShares"),
+            ),
+            column("Queues", "string", 0, field("spec.limited.limitResponse.queuing.queues"), |doc, _| {
+                queuing(doc, "queues")
             }),
-            column("Queues", "string", 0, "Number of queues.", |doc, _| queuing(doc, "queues")),
-            column("HandSize", "string", 0, "Number of queues that one flow may use.", |doc, _| {
+            column("HandSize", "string", 0, field("spec.limited.limitResponse.queuing.handSize"), |doc, _| {
                 queuing(doc, "handSize")
             }),
-            column("QueueLengthLimit", "string", 0, "Requests that may wait in one queue.", |doc, _| {
-                queuing(doc, "queueLengthLimit")
-            }),
+            column(
+                "QueueLengthLimit",
+                "string",
+                0,
+                field("spec.limited.limitResponse.queuing.queueLengthLimit"),
+                |doc, _| queuing(doc, "queueLengthLimit"),
+            ),
             age_column(),
         ],
         _ => Vec::new(),

@@ -1,17 +1,17 @@
 //! Columns of storage versions.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{UNSET, age_column, column, first_few, items, name, text, text_or};
+use crate::kinds::cells::{UNSET, age_column, column, field, first_few, items, name, text, text_or};
 
 /// Table columns of a kind of this group; empty means Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "StorageVersion" => vec![
             name(),
-            column("CommonEncodingVersion", "string", 0, "The version that all servers store.", |doc, _| {
+            column("CommonEncodingVersion", "string", 0, field("status.commonEncodingVersion"), |doc, _| {
                 text_or(doc, "status.commonEncodingVersion", UNSET)
             }),
-            column("StorageVersions", "string", 0, "The version that each server stores.", |doc, _| {
+            column("StorageVersions", "string", 0, field("status.storageVersions"), |doc, _| {
                 let servers: Vec<_> = items(doc, "status.storageVersions")
                     .iter()
                     .map(|server| format!("{}={}", text(server, "apiServerID"), text(server, "encodingVersion")))

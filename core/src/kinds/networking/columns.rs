@@ -1,7 +1,7 @@
 //! Columns of the networking kinds.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{NONE, age_column, at, column, items, name, selector, text};
+use crate::kinds::cells::{NONE, age_column, at, column, field, items, name, selector, text};
 use crate::kinds::core::columns::balancer_addresses;
 use serde_json::Value;
 
@@ -34,14 +34,14 @@ pub fn of(kind: &str) -> Vec<Column> {
         ],
         "NetworkPolicy" => vec![
             name(),
-            column("Pod-Selector", "string", 0, "Selects the pods that the policy is for.", |doc, _| {
+            column("Pod-Selector", "string", 0, field("spec.podSelector"), |doc, _| {
                 selector(doc, "spec.podSelector").into()
             }),
             age_column(),
         ],
         "ServiceCIDR" => vec![
             name(),
-            column("CIDRs", "string", 0, "Ranges that service addresses come from.", |doc, _| {
+            column("CIDRs", "string", 0, field("spec.cidrs"), |doc, _| {
                 let ranges: Vec<_> = items(doc, "spec.cidrs").iter().filter_map(Value::as_str).collect();
                 ranges.join(",").into()
             }),
@@ -49,7 +49,7 @@ pub fn of(kind: &str) -> Vec<Column> {
         ],
         "IPAddress" => vec![
             name(),
-            column("ParentRef", "string", 0, "The object that uses the address.", |doc, _| {
+            column("ParentRef", "string", 0, field("spec.parentRef"), |doc, _| {
                 at(doc, "spec.parentRef").map_or_else(|| NONE.into(), parent).into()
             }),
             // Kubernetes counts the age in every row and names it in no header.

@@ -1,16 +1,14 @@
 //! Columns of runtime classes.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{age_column, column, name, text};
+use crate::kinds::cells::{age_column, column, field, name, text};
 
 /// Table columns of a kind of this group; empty means Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "RuntimeClass" => vec![
             name(),
-            column("Handler", "string", 0, "The runtime's own name for the way to run pods.", |doc, _| {
-                text(doc, "handler").into()
-            }),
+            column("Handler", "string", 0, field("handler"), |doc, _| text(doc, "handler").into()),
             age_column(),
         ],
         _ => Vec::new(),

@@ -1,7 +1,7 @@
 //! Columns of role bindings. Roles have none of their own.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{age_column, column, items, name, text};
+use crate::kinds::cells::{age_column, column, field, items, name, text};
 use serde_json::Value;
 
 /// Table columns of a kind of this group; empty means Name and Created At.
@@ -9,7 +9,7 @@ pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "RoleBinding" | "ClusterRoleBinding" => vec![
             name(),
-            column("Role", "string", 0, "The role that is granted.", |doc, _| {
+            column("Role", "string", 0, field("roleRef"), |doc, _| {
                 format!("{}/{}", text(doc, "roleRef.kind"), text(doc, "roleRef.name")).into()
             }),
             age_column(),

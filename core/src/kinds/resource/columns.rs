@@ -1,7 +1,7 @@
 //! Columns of the kinds that hand out devices.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{age_column, at, column, items, name, since, text};
+use crate::kinds::cells::{age_column, at, column, field, items, name, since, text};
 use serde_json::Value;
 
 /// Table columns of a kind of this group; empty means Name and Created At.
@@ -17,23 +17,17 @@ pub fn of(kind: &str) -> Vec<Column> {
         ],
         "ResourceSlice" => vec![
             name(),
-            column("Node", "string", 0, "The node that the devices belong to.", |doc, _| {
-                text(doc, "spec.nodeName").into()
-            }),
-            column("Driver", "string", 0, "The driver of the devices.", |doc, _| text(doc, "spec.driver").into()),
-            column("Pool", "string", 0, "The pool that the slice is a part of.", |doc, _| {
-                text(doc, "spec.pool.name").into()
-            }),
+            column("Node", "string", 0, field("spec.nodeName"), |doc, _| text(doc, "spec.nodeName").into()),
+            column("Driver", "string", 0, field("spec.driver"), |doc, _| text(doc, "spec.driver").into()),
+            column("Pool", "string", 0, field("spec.pool.name"), |doc, _| text(doc, "spec.pool.name").into()),
             age_column(),
         ],
         "DeviceTaintRule" => vec![
             name(),
-            column("Key", "string", 0, "Key of the taint.", |doc, _| text(doc, "spec.taint.key").into()),
-            column("Value", "string", 0, "Value of the taint.", |doc, _| text(doc, "spec.taint.value").into()),
-            column("Effect", "string", 0, "What the taint does to pods.", |doc, _| {
-                text(doc, "spec.taint.effect").into()
-            }),
-            column("TimeAdded", "string", 0, "Time since the taint was set.", |doc, now| {
+            column("Key", "string", 0, field("spec.taint.key"), |doc, _| text(doc, "spec.taint.key").into()),
+            column("Value", "string", 0, field("spec.taint.value"), |doc, _| text(doc, "spec.taint.value").into()),
+            column("Effect", "string", 0, field("spec.taint.effect"), |doc, _| text(doc, "spec.taint.effect").into()),
+            column("TimeAdded", "string", 0, field("spec.taint.timeAdded"), |doc, now| {
                 match text(doc, "spec.taint.timeAdded") {
                     "" => "".into(),
                     time => since(time, now).into(),

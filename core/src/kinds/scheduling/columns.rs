@@ -1,21 +1,17 @@
 //! Columns of priority classes.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{age_column, column, name, number, text, truth};
+use crate::kinds::cells::{age_column, column, field, name, number, text, truth};
 
 /// Table columns of a kind of this group; empty means Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "PriorityClass" => vec![
             name(),
-            column("Value", "integer", 0, "The priority that pods of the class get.", |doc, _| {
-                number(doc, "value").into()
-            }),
-            column("Global-Default", "boolean", 0, "Whether pods without a class are of this one.", |doc, _| {
-                truth(doc, "globalDefault").into()
-            }),
+            column("Value", "integer", 0, field("value"), |doc, _| number(doc, "value").into()),
+            column("Global-Default", "boolean", 0, field("globalDefault"), |doc, _| truth(doc, "globalDefault").into()),
             age_column(),
-            column("PreemptionPolicy", "string", 0, "Whether pods of the class push others out.", |doc, _| {
+            column("PreemptionPolicy", "string", 0, field("preemptionPolicy"), |doc, _| {
                 text(doc, "preemptionPolicy").into()
             }),
         ],

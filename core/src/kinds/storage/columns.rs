@@ -1,7 +1,7 @@
 //! Columns of the storage kinds.
 
 use crate::kinds::cells::{
-    NONE, UNSET, age_column, annotation, at, column, count, items, joined, name, text, text_or, truth,
+    NONE, UNSET, age_column, annotation, at, column, count, field, items, joined, name, text, text_or, truth,
 };
 use crate::kinds::{Cell, Column};
 use serde_json::Value;
@@ -11,44 +11,34 @@ pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "StorageClass" => vec![
             Column { cell: Cell::Read(storage_class_name), ..name() },
-            column("Provisioner", "string", 0, "The driver that makes volumes of the class.", |doc, _| {
-                text(doc, "provisioner").into()
-            }),
-            column("ReclaimPolicy", "string", 0, "What happens to a volume when its claim goes.", |doc, _| {
+            column("Provisioner", "string", 0, field("provisioner"), |doc, _| text(doc, "provisioner").into()),
+            column("ReclaimPolicy", "string", 0, field("reclaimPolicy"), |doc, _| {
                 text_or(doc, "reclaimPolicy", "Delete")
             }),
-            column(
-                "VolumeBindingMode",
-                "string",
-                0,
-                "Whether volumes wait for the first pod that needs them.",
-                |doc, _| text_or(doc, "volumeBindingMode", "Immediate"),
-            ),
-            column("AllowVolumeExpansion", "string", 0, "Whether volumes can grow.", |doc, _| {
+            column("VolumeBindingMode", "string", 0, field("volumeBindingMode"), |doc, _| {
+                text_or(doc, "volumeBindingMode", "Immediate")
+            }),
+            column("AllowVolumeExpansion", "string", 0, field("allowVolumeExpansion"), |doc, _| {
                 truth(doc, "allowVolumeExpansion").into()
             }),
             age_column(),
         ],
         "VolumeAttributesClass" => vec![
             Column { cell: Cell::Read(attributes_class_name), ..name() },
-            column("DriverName", "string", 0, "The driver that knows the attributes.", |doc, _| {
-                text(doc, "driverName").into()
-            }),
+            column("DriverName", "string", 0, field("driverName"), |doc, _| text(doc, "driverName").into()),
             age_column(),
         ],
         "VolumeAttachment" => vec![
             name(),
             Column {
                 format: "name",
-                ..column("Attacher", "string", 0, "The driver that attaches.", |doc, _| {
-                    text(doc, "spec.attacher").into()
-                })
+                ..column("Attacher", "string", 0, field("spec.attacher"), |doc, _| text(doc, "spec.attacher").into())
             },
-            column("PV", "string", 0, "The volume to attach.", |doc, _| {
+            column("PV", "string", 0, field("spec.source.persistentVolumeName"), |doc, _| {
                 text(doc, "spec.source.persistentVolumeName").into()
             }),
-            column("Node", "string", 0, "The node to attach it to.", |doc, _| text(doc, "spec.nodeName").into()),
-            column("Attached", "boolean", 0, "Whether it is attached.", |doc, _| truth(doc, "status.attached").into()),
+            column("Node", "string", 0, field("spec.nodeName"), |doc, _| text(doc, "spec.nodeName").into()),
+            column("Attached", "boolean", 0, field("status.attached"), |doc, _| truth(doc, "status.attached").into()),
             age_column(),
         ],
         "CSIDriver" => csi_driver(),
@@ -66,24 +56,24 @@ pub fn of(kind: &str) -> Vec<Column> {
 fn csi_driver() -> Vec<Column> {
     vec![
         name(),
-        column("AttachRequired", "boolean", 0, "Whether volumes are attached before they are mounted.", |doc, _| {
+        column("AttachRequired", "boolean", 0, field("spec.attachRequired"), |doc, _| {
             at(doc, "spec.attachRequired").and_then(Value::as_bool).unwrap_or(true).into()
         }),
-        column("PodInfoOnMount", "boolean", 0, "Whether the driver is told of the pod.", |doc, _| {
+        column("PodInfoOnMount", "boolean", 0, field("spec.podInfoOnMount"), |doc, _| {
             truth(doc, "spec.podInfoOnMount").into()
         }),
-        column("StorageCapacity", "boolean", 0, "Whether pods are placed by the space left.", |doc, _| {
+        column("StorageCapacity", "boolean", 0, field("spec.storageCapacity"), |doc, _| {
             truth(doc, "spec.storageCapacity").into()
         }),
-        column("TokenRequests", "string", 0, "Audiences of the tokens that the driver gets.", |doc, _| {
+        column("TokenRequests", "string", 0, field("spec.tokenRequests"), |doc, _| {
             at(doc, "spec.tokenRequests")
                 .map_or_else(|| UNSET.into(), |_| joined(items(doc, "spec.tokenRequests"), "audience"))
                 .into()
         }),
-        column("RequiresRepublish", "boolean", 0, "Whether mounts are refreshed from time to time.", |doc, _| {
+        column("RequiresRepublish", "boolean", 0, field("spec.requiresRepublish"), |doc, _| {
             truth(doc, "spec.requiresRepublish").into()
         }),
-        column("Modes", "string", 0, "Kinds of volumes that the driver offers.", |doc, _| {
+        column("Modes", "string", 0, field("spec.volumeLifecycleModes"), |doc, _| {
             let modes: Vec<_> = items(doc, "spec.volumeLifecycleModes").iter().filter_map(Value::as_str).collect();
             if modes.is_empty() { NONE.into() } else { modes.join(",").into() }
         }),

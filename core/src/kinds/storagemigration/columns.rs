@@ -1,14 +1,14 @@
 //! Columns of storage version migrations.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{column, name, text};
+use crate::kinds::cells::{column, field, name, text};
 
 /// Table columns of a kind of this group; empty means Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
     match kind {
         "StorageVersionMigration" => vec![
             Column { format: "", ..name() },
-            column("Resource", "string", 0, "The resource whose objects are rewritten, with its group.", |doc, _| {
+            column("Resource", "string", 0, field("spec.resource"), |doc, _| {
                 // For the core group, whose name is empty, Kubernetes shows the bare dot too.
                 format!("{}.{}", text(doc, "spec.resource.resource"), text(doc, "spec.resource.group")).into()
             }),

@@ -4,6 +4,7 @@
 //! (an old beta) takes the words of its newest namesake.
 
 use crate::kinds::compare_versions;
+use crate::schema::{Type, schema};
 use k8s_openapi::schemars::generate::SchemaSettings;
 use k8s_openapi::schemars::{JsonSchema, SchemaGenerator};
 use serde_json::Value;
@@ -11,7 +12,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// The texts of some kinds and of every type below them.
-pub(super) struct Descriptions {
+pub(in crate::wire) struct Descriptions {
     /// By definition name.
     types: BTreeMap<String, Described>,
 }
@@ -24,7 +25,7 @@ struct Described {
 impl Descriptions {
     /// Collects what is needed to describe the definitions named by `messages`.
     /// Takes milliseconds, and memory: make one for a document and drop it.
-    pub(super) fn of<'m>(messages: impl IntoIterator<Item = &'m str>) -> Self {
+    pub(in crate::wire) fn of<'m>(messages: impl IntoIterator<Item = &'m str>) -> Self {
         let mut generator = SchemaSettings::draft2020_12().into_generator();
         let mut wanted = vec![false; ROOTS.len()];
         for message in messages {
@@ -46,8 +47,20 @@ impl Descriptions {
         self.find(message).map_or("", |described| &described.text)
     }
 
-    pub(super) fn of_field(&self, message: &str, field: &str) -> &str {
+    pub(in crate::wire) fn of_field(&self, message: &str, field: &str) -> &str {
         self.find(message).and_then(|described| described.fields.get(field)).map_or("", String::as_str)
+    }
+
+    /// Of the field at a dotted path below a message of the schema.
+    pub(in crate::wire) fn at(&self, message: &str, path: &str) -> &str {
+        let (parents, field) = path.rsplit_once('.').unwrap_or(("", path));
+        let parents = parents.split('.').filter(|name| !name.is_empty());
+        let holder =
+            parents.fold(schema().id(message), |message, name| match schema().message(message?).field(name)?.ty {
+                Type::Message(part) => Some(part),
+                _ => None,
+            });
+        holder.map_or("", |holder| self.of_field(&schema().message(holder).name, field))
     }
 
     fn find(&self, message: &str) -> Option<&Described> {
@@ -120,7 +133,8 @@ macro_rules! roots {
     };
 }
 
-/// Every type that k8s-openapi describes and that no other type contains.
+/// Every type that k8s-openapi describes and that no other type contains; and the metadata of all, which is also described
+/// alone.
 #[rustfmt::skip]
 const ROOTS: &[Root] = roots! {
     [api::admissionregistration::v1] MutatingWebhookConfiguration ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding ValidatingWebhookConfiguration;
@@ -158,7 +172,7 @@ const ROOTS: &[Root] = roots! {
     [api::storage::v1beta1] VolumeAttributesClass;
     [api::storagemigration::v1beta1] StorageVersionMigration;
     [apiextensions_apiserver::pkg::apis::apiextensions::v1] CustomResourceDefinition;
-    [apimachinery::pkg::apis::meta::v1] APIGroup APIGroupList APIResourceList APIVersions DeleteOptions Patch Status;
+    [apimachinery::pkg::apis::meta::v1] APIGroup APIGroupList APIResourceList APIVersions DeleteOptions ObjectMeta Patch Status;
     [apimachinery::pkg::version] Info;
     [kube_aggregator::pkg::apis::apiregistration::v1] APIService;
 };

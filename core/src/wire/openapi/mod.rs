@@ -7,7 +7,7 @@
 
 mod custom;
 mod definitions;
-mod descriptions;
+pub(super) mod descriptions;
 mod enums;
 mod gnostic;
 mod operation;

@@ -1,7 +1,8 @@
 //! Finds devices for claims on a node: request by request, device by device, taking back what leads nowhere.
 
-use super::effort::{Effort, Spent};
+use super::effort::{Effort, Over, Spent};
 use super::expression::Expression;
+use super::searches::Searches;
 use crate::object::Text;
 use crate::object::device::{
     Allocated, Allocation, Ask, Attribute, Capacity, Claim, Constraint, Device, MAX_DEVICES, Place, Request, Slice,
@@ -20,14 +21,18 @@ use std::time::Duration;
 type Id = (Text, Text, Text);
 
 /// What an expression may cost to count as one try.
-const COST_OF_A_TRY: u64 = 10;
+const COST_OF_A_TRY: u64 = 2;
+/// What it takes to show a device to an expression, in tries.
+const SHOWN: u64 = 4;
+/// How long a source may be to count as one try when it is compiled.
+const SOURCE_OF_A_TRY: usize = 16;
 
 /// What is known before a node is looked at.
 #[derive(Debug)]
 pub struct Allocator {
     claims: Vec<Arc<Claim>>,
     /// For each claim, request and alternative, what devices must be like.
-    selectors: Vec<Vec<Vec<Vec<Arc<Expression>>>>>,
+    selectors: Vec<Vec<Vec<Vec<Selector>>>>,
     slices: Vec<Arc<Slice>>,
     /// The numbers of the slices of each node, and of those that are not for one node alone.
     by_node: HashMap<Text, Vec<usize>>,
@@ -38,7 +43,16 @@ pub struct Allocator {
     rules: HashMap<Selected, Vec<Taint>>,
     taken: Taken,
     effort: Effort,
+    searches: Arc<Searches>,
     known: Mutex<Known>,
+}
+
+/// What devices must be like.
+#[derive(Debug, Clone)]
+struct Selector {
+    expression: Arc<Expression>,
+    /// Whether the class says so: its expressions are those of whoever runs the cluster, and nobody pays for them.
+    of_class: bool,
 }
 
 /// What is found out once for all nodes.
@@ -46,16 +60,44 @@ pub struct Allocator {
 struct Known {
     /// Which devices are selected for which alternative, as far as it was asked.
     selected: HashMap<(Which, Numbers), bool>,
+    /// What came of nodes that were searched for long, as they were then.
+    searched: HashMap<Text, (Arc<Node>, Outcome)>,
     spent: Spent,
 }
+
+/// An allocation for each claim, or `None` where there is not enough.
+type Outcome = Result<Option<Vec<Allocation>>, Fault>;
+
+/// More tries than this on a node are not made twice for one pod.
+const LONG: u64 = 64;
 
 /// Why nothing can be said about a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// The search took too long.
     Late,
+    /// Searches for the pods of the namespace have taken too much lately.
+    Spent,
     /// An expression cannot be evaluated.
     Error(String),
+}
+
+impl From<Over> for Fault {
+    fn from(over: Over) -> Fault {
+        match over {
+            Over::Late => Fault::Late,
+            Over::Spent => Fault::Spent,
+        }
+    }
+}
+
+/// Why devices cannot be sought at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unusable {
+    /// A class is missing, or an expression is none.
+    Wrong(String),
+    /// Searches for the pods of the namespace have taken too much lately.
+    Spent,
 }
 
 /// What is in use already.
@@ -75,15 +117,20 @@ struct Shares {
 impl Allocator {
     /// For claims that have no devices yet. Fails where a class is missing or an expression is none.
     /// `timeout` is how long the search may take; nought: as long as it takes.
-    pub fn new(snapshot: &Snapshot, claims: Vec<Arc<Claim>>, timeout: Duration) -> Result<Self, String> {
-        let mut compiled: HashMap<Text, Arc<Expression>> = HashMap::new();
-        let mut compile = |source: &Text| -> Result<Arc<Expression>, String> {
-            if let Some(known) = compiled.get(source) {
-                return Ok(known.clone());
+    pub fn new(snapshot: &Snapshot, claims: Vec<Arc<Claim>>, timeout: Duration) -> Result<Self, Unusable> {
+        let searches = snapshot.searches.clone();
+        let namespace = claims.first().map(|claim| claim.key.namespace.clone()).unwrap_or_else(|| "".into());
+        let (effort, mut spent) = (Effort::new(snapshot.clock, timeout, namespace), Spent::default());
+        spent.next_node(&effort, &searches.purses);
+        let mut compile = |source: &Text, of_class: bool| -> Result<Selector, Unusable> {
+            if !of_class {
+                spent.may_pay().map_err(|_| Unusable::Spent)?;
             }
-            let expression = Arc::new(Expression::compile(source)?);
-            compiled.insert(source.clone(), expression.clone());
-            Ok(expression)
+            let (expression, was_known) = searches.expressions.get(source).map_err(Unusable::Wrong)?;
+            if !of_class && !was_known {
+                spent.owe((source.len() / SOURCE_OF_A_TRY) as u64);
+            }
+            Ok(Selector { expression, of_class })
         };
         let mut selectors = Vec::new();
         for claim in &claims {
@@ -93,15 +140,19 @@ impl Allocator {
                 for ask in &request.alternatives {
                     let key = crate::object::Key { namespace: "".into(), name: ask.class.clone() };
                     let Some(class) = snapshot.device_classes.get(&key) else {
-                        return Err(format!("request {}: device class {} does not exist", request.name, ask.class));
+                        let missing = format!("request {}: device class {} does not exist", request.name, ask.class);
+                        return Err(Unusable::Wrong(missing));
                     };
-                    let sources = class.selectors.iter().chain(&ask.selectors);
-                    of_request.push(sources.map(&mut compile).collect::<Result<Vec<_>, _>>()?);
+                    let of_class = class.selectors.iter().map(|source| (source, true));
+                    let sources = of_class.chain(ask.selectors.iter().map(|source| (source, false)));
+                    let mut compiled = sources.map(|(source, of_class)| compile(source, of_class));
+                    of_request.push(compiled.by_ref().collect::<Result<Vec<_>, _>>()?);
                 }
                 of_claim.push(of_request);
             }
             selectors.push(of_claim);
         }
+        spent.settle(&effort, &searches.purses);
         let (slices, incomplete) = newest_slices(snapshot);
         let (mut by_node, mut elsewhere): (HashMap<Text, Vec<usize>>, Vec<usize>) = Default::default();
         for (number, slice) in slices.iter().enumerate() {
@@ -116,24 +167,46 @@ impl Allocator {
                 rules.entry(selected.clone()).or_default().push(rule.taint.clone());
             }
         }
-        let (taken, effort) = (Taken::of(snapshot), Effort::new(snapshot.clock, timeout));
-        let known = Mutex::default();
-        Ok(Allocator { claims, selectors, slices, by_node, elsewhere, incomplete, rules, taken, effort, known })
+        let (taken, known) = (Taken::of(snapshot), Known { spent, ..Known::default() });
+        Ok(Allocator {
+            claims,
+            selectors,
+            slices,
+            by_node,
+            elsewhere,
+            incomplete,
+            rules,
+            taken,
+            effort,
+            searches,
+            known: Mutex::new(known),
+        })
     }
 
     /// An allocation for each claim on a node; `None` where there is not enough.
-    pub fn allocate(&self, node: &Node) -> Result<Option<Vec<Allocation>>, Fault> {
+    pub fn allocate(&self, node: &Arc<Node>) -> Outcome {
         if self.claims.is_empty() {
             return Ok(Some(Vec::new()));
         }
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.spent.next_node(&self.effort);
+        if let Some((_, outcome)) = known.searched.get(&node.name).filter(|(then, _)| Arc::ptr_eq(then, node)) {
+            return outcome.clone();
+        }
+        known.spent.next_node(&self.effort, &self.searches.purses);
+        let outcome = self.search(node, &mut known);
+        if known.spent.settle(&self.effort, &self.searches.purses) > LONG || outcome.is_err() {
+            known.searched.insert(node.name.clone(), (node.clone(), outcome.clone()));
+        }
+        outcome
+    }
+
+    fn search(&self, node: &Node, known: &mut Known) -> Outcome {
         let mut search = Search {
             allocator: self,
             candidates: self.candidates(node),
             taken: self.taken.clone(),
             chosen: vec![Vec::new(); self.claims.len()],
-            known: &mut known,
+            known,
         };
         if !search.claim(0)? {
             return Ok(None);
@@ -331,7 +404,7 @@ impl Search<'_> {
             return Ok(false);
         }
         for candidate in from..self.candidates.len() {
-            self.try_one(1)?;
+            self.try_one()?;
             if !self.candidates[candidate].complete || !self.selected(place, candidate)? {
                 continue;
             }
@@ -352,7 +425,7 @@ impl Search<'_> {
         let before = self.chosen[place.claim].len();
         let mut possible = self.candidates.iter().all(|candidate| candidate.complete);
         for candidate in 0..self.candidates.len() {
-            self.try_one(1)?;
+            self.try_one()?;
             if !possible || !self.selected(place, candidate)? {
                 continue;
             }
@@ -376,8 +449,8 @@ impl Search<'_> {
         (request, &request.alternatives[place.alternative])
     }
 
-    fn try_one(&mut self, effort: u64) -> Result<(), Fault> {
-        if self.known.spent.may_spend(&self.allocator.effort, effort) { Ok(()) } else { Err(Fault::Late) }
+    fn try_one(&mut self) -> Result<(), Fault> {
+        Ok(self.known.spent.may_try(&self.allocator.effort)?)
     }
 
     fn selected(&mut self, place: Which, candidate: usize) -> Result<bool, Fault> {
@@ -392,17 +465,28 @@ impl Search<'_> {
 
     fn select(&mut self, place: Which, candidate: Candidate<'_>) -> Result<bool, Fault> {
         let allocator = self.allocator;
+        let expressions = &allocator.searches.expressions;
+        let (slice, device) = (&allocator.slices[candidate.number.0], candidate.number.1);
         let selectors = &allocator.selectors[place.claim][place.request][place.alternative];
-        for (index, selector) in selectors.iter().enumerate() {
-            let claim = &allocator.claims[place.claim].key;
-            let fault = |error| Fault::Error(format!("claim {claim}: selector #{index}: CEL runtime error: {error}"));
-            // What an expression costs is known when it was evaluated: when all is spent, none is.
-            if self.known.spent.is_all_spent() {
-                return Err(Fault::Late);
-            }
-            let (holds, cost) = selector.holds(&candidate.slice.driver, candidate.device);
-            self.try_one(1 + cost / COST_OF_A_TRY)?;
-            if !holds.map_err(fault)? {
+        for (index, Selector { expression, of_class }) in selectors.iter().enumerate() {
+            let holds = match expressions.remembered(expression, slice, device) {
+                Some(holds) => holds,
+                None => {
+                    // What an expression costs is known when it was evaluated: when all is spent, none is.
+                    if !of_class {
+                        self.known.spent.may_pay()?;
+                    }
+                    let (holds, cost) = expressions.evaluate(expression, slice, device);
+                    if !of_class {
+                        self.known.spent.owe(SHOWN + cost / COST_OF_A_TRY);
+                    }
+                    let claim = &allocator.claims[place.claim].key;
+                    holds.map_err(|error| {
+                        Fault::Error(format!("claim {claim}: selector #{index}: CEL runtime error: {error}"))
+                    })?
+                }
+            };
+            if !holds {
                 return Ok(false);
             }
         }

@@ -1,16 +1,60 @@
-//! How much a search for devices may do, and for how long.
+//! How much searches for devices may do, and for how long.
+//!
+//! Effort is counted in tries: of a device for a request, and of an expression's cost. To look at each device of a node
+//! a few times is free. What goes beyond is paid from the purse of the pod's namespace, which fills up again with time:
+//! whoever has searches without end pays with their own waiting, and not with that of others.
 
 use crate::clock::Clock;
+use crate::object::Text;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Tries after which a node is given up: a search that goes back and forth never ends by itself.
 const TRIES_MAX: u64 = 100_000;
-/// Tries for all nodes together after which a pod is given up, so that it does not keep others waiting.
-const ALL_TRIES_MAX: u64 = 500_000;
 /// So many tries on one node are no effort, however many nodes there are.
 const FREE: u64 = 1024;
 /// After so many tries it is asked how late it is.
 const LOOK_EVERY: u64 = 512;
+/// What is in a full purse.
+pub(super) const FULL: u64 = 500_000;
+/// How much comes back into a purse in a millisecond.
+const REFILL: u64 = 250;
+/// Full purses are thrown away when there are so many.
+const SWEEP_AT: usize = 1024;
+
+/// What each namespace has spent.
+#[derive(Debug, Default)]
+pub(super) struct Purses {
+    spent: Mutex<HashMap<Text, (u64, Duration)>>,
+}
+
+impl Purses {
+    /// What a namespace has left. By a clock that stands still every search has a full purse.
+    fn left(&self, namespace: &Text, clock: Clock) -> u64 {
+        let spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        let owed = spent.get(namespace).map_or(0, |spent| owed(*spent, clock.now()));
+        FULL.saturating_sub(owed)
+    }
+
+    fn pay(&self, namespace: &Text, clock: Clock, tries: u64) {
+        if tries == 0 || !clock.goes() {
+            return;
+        }
+        let now = clock.now();
+        let mut all = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= SWEEP_AT {
+            all.retain(|_, spent| owed(*spent, now) > 0);
+        }
+        let spent = all.entry(namespace.clone()).or_default();
+        *spent = (owed(*spent, now).saturating_add(tries), now);
+    }
+}
+
+fn owed((spent, since): (u64, Duration), now: Duration) -> u64 {
+    let back = now.saturating_sub(since).as_millis().saturating_mul(REFILL.into());
+    spent.saturating_sub(u64::try_from(back).unwrap_or(u64::MAX))
+}
 
 /// What the searches for the devices of one pod may take.
 #[derive(Debug)]
@@ -18,47 +62,82 @@ pub(super) struct Effort {
     clock: Clock,
     /// For one node; nought: as long as it takes.
     timeout: Duration,
+    namespace: Text,
+}
+
+/// Why a search ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Over {
+    /// This node takes too long.
+    Late,
+    /// Nothing is left in the purse.
+    Spent,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Spent {
-    /// On all nodes before this one.
-    before: u64,
+    /// On this node.
     here: u64,
+    /// What is to be paid for this node.
+    owed: u64,
+    /// What was paid while the clock stands still.
+    paid: u64,
+    /// What was in the purse when this node's turn came.
+    left: u64,
     /// The number of tries at which it is asked how late it is.
     look_at: u64,
     began: Duration,
 }
 
 impl Effort {
-    pub fn new(clock: Clock, timeout: Duration) -> Effort {
-        Effort { clock, timeout }
+    pub fn new(clock: Clock, timeout: Duration, namespace: Text) -> Effort {
+        Effort { clock, timeout, namespace }
     }
 }
 
 impl Spent {
-    pub fn next_node(&mut self, effort: &Effort) {
-        self.before += std::mem::take(&mut self.here).saturating_sub(FREE);
-        (self.began, self.look_at) = (effort.clock.now(), 0);
+    pub fn next_node(&mut self, effort: &Effort, purses: &Purses) {
+        self.left = purses.left(&effort.namespace, effort.clock).saturating_sub(self.paid);
+        (self.here, self.owed, self.began, self.look_at) = (0, 0, effort.clock.now(), 0);
     }
 
-    /// Whether all nodes together have taken what they may.
-    pub fn is_all_spent(&self) -> bool {
-        self.before.saturating_add(self.here.saturating_sub(FREE)) > ALL_TRIES_MAX
+    /// Pays for what was done on a node; says how much was tried there.
+    pub fn settle(&mut self, effort: &Effort, purses: &Purses) -> u64 {
+        let owed = std::mem::take(&mut self.owed);
+        purses.pay(&effort.namespace, effort.clock, owed);
+        if !effort.clock.goes() {
+            self.paid = self.paid.saturating_add(owed);
+        }
+        self.left = self.left.saturating_sub(owed);
+        self.here
     }
 
-    /// Whether there is so much left to spend, which is spent then.
-    pub fn may_spend(&mut self, effort: &Effort, tries: u64) -> bool {
-        self.here = self.here.saturating_add(tries);
-        let counted = self.here.saturating_sub(FREE);
-        if self.here > TRIES_MAX || (counted > 0 && self.before.saturating_add(counted) > ALL_TRIES_MAX) {
-            return false;
+    /// Whether one more device may be tried.
+    pub fn may_try(&mut self, effort: &Effort) -> Result<(), Over> {
+        self.here += 1;
+        if self.here > FREE {
+            self.may_pay()?;
+            self.owed += 1;
+        }
+        if self.here > TRIES_MAX {
+            return Err(Over::Late);
         }
         if self.here < self.look_at || effort.timeout.is_zero() {
-            return true;
+            return Ok(());
         }
         self.look_at = self.here + LOOK_EVERY;
-        effort.clock.now().saturating_sub(self.began) <= effort.timeout
+        let took = effort.clock.now().saturating_sub(self.began);
+        if took <= effort.timeout { Ok(()) } else { Err(Over::Late) }
+    }
+
+    /// Whether anything is left that something could be paid with whose cost is not known before.
+    pub fn may_pay(&self) -> Result<(), Over> {
+        if self.owed < self.left { Ok(()) } else { Err(Over::Spent) }
+    }
+
+    /// Notes what something has cost.
+    pub fn owe(&mut self, tries: u64) {
+        self.owed = self.owed.saturating_add(tries);
     }
 }
 
@@ -67,28 +146,49 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    fn of(namespace: &str, clock: Clock, timeout: Duration) -> Effort {
+        Effort::new(clock, timeout, namespace.into())
+    }
+
+    /// How many tries there are on one node until it is over.
+    fn tries(spent: &mut Spent, effort: &Effort, purses: &Purses) -> (u64, Option<Over>) {
+        spent.next_node(effort, purses);
+        let over = (0..2 * TRIES_MAX).find_map(|_| spent.may_try(effort).err());
+        (spent.settle(effort, purses), over)
+    }
+
     #[test]
     fn a_search_ends_in_time_and_after_so_many_tries() {
         static NOW: AtomicU64 = AtomicU64::new(0);
         let clock = Clock::new(|| Duration::from_millis(NOW.fetch_add(1, Ordering::Relaxed)));
-        let effort = Effort::new(clock, Duration::from_millis(10));
+        let (purses, mut spent) = (Purses::default(), Spent::default());
+        let (made, over) = tries(&mut spent, &of("a", clock, Duration::from_millis(10)), &purses);
+        assert!((9 * LOOK_EVERY..=11 * LOOK_EVERY).contains(&made) && over == Some(Over::Late), "{made} {over:?}");
+        let endless = of("a", Clock::default(), Duration::ZERO);
         let mut spent = Spent::default();
-        spent.next_node(&effort);
-        let tries = (0..TRIES_MAX).take_while(|_| spent.may_spend(&effort, 1)).count() as u64;
-        assert!((9 * LOOK_EVERY..=11 * LOOK_EVERY).contains(&tries), "{tries}");
-        // The next node has its own time.
-        spent.next_node(&effort);
-        assert!(spent.may_spend(&effort, 1));
-        let endless = Effort::new(clock, Duration::ZERO);
-        let mut nodes = 0;
-        while spent.may_spend(&endless, TRIES_MAX / 2) {
-            spent.next_node(&endless);
-            nodes += 1;
-        }
-        assert!((9..12).contains(&nodes), "{nodes}");
-        spent.next_node(&endless);
-        assert!(!spent.may_spend(&endless, TRIES_MAX / 2), "all nodes together have their bound");
-        spent.next_node(&endless);
-        assert!(spent.may_spend(&endless, FREE), "what costs nothing is always looked at");
+        assert_eq!(tries(&mut spent, &endless, &purses), (TRIES_MAX + 1, Some(Over::Late)));
+        let nodes = (0..20).take_while(|_| tries(&mut spent, &endless, &purses).1 == Some(Over::Late)).count();
+        assert_eq!(nodes as u64, FULL / TRIES_MAX - 1, "all nodes together have their bound");
+        spent.next_node(&endless, &purses);
+        assert!((0..FREE).all(|_| spent.may_try(&endless).is_ok()), "what costs nothing is always looked at");
+        assert_eq!(tries(&mut Spent::default(), &endless, &purses).1, Some(Over::Late), "the next pod has its own");
+    }
+
+    #[test]
+    fn the_pods_of_a_namespace_pay_from_one_purse() {
+        static NOW: AtomicU64 = AtomicU64::new(1000);
+        let clock = Clock::new(|| Duration::from_millis(NOW.load(Ordering::Relaxed)));
+        let purses = Purses::default();
+        let (a, b) = (of("a", clock, Duration::ZERO), of("b", clock, Duration::ZERO));
+        let all = |effort: &Effort| {
+            let made = (0..100).map(|_| tries(&mut Spent::default(), effort, &purses));
+            made.take_while(|(_, over)| *over != Some(Over::Spent)).map(|(tries, _)| tries - FREE).sum::<u64>()
+        };
+        let made = all(&a);
+        assert!((FULL - TRIES_MAX..=FULL).contains(&made), "{made}");
+        assert_eq!(all(&a), 0, "it is empty");
+        assert_eq!(all(&b), made, "that of others is full");
+        NOW.fetch_add(FULL / REFILL, Ordering::Relaxed);
+        assert_eq!(all(&a), made, "it has filled up again");
     }
 }

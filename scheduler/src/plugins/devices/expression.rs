@@ -1,15 +1,90 @@
-//! Expressions over devices.
+//! Expressions over devices, and what is remembered of them.
 
 use crate::object::Text;
-use crate::object::device::{Attribute, Device};
+use crate::object::device::{Attribute, Device, Slice};
 use holdfast_core::cel::value::{Key, Value};
 use holdfast_core::cel::{self, Budget, Environment, Program, Type};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 /// What one expression may cost for one device.
 const COST: u64 = 1_000_000;
+
+/// How long the sources of remembered expressions are together at most.
+const SOURCES_MAX: usize = 1 << 20;
+
+/// The expressions that were compiled, as long as they are of use.
+#[derive(Debug, Default)]
+pub(super) struct Expressions {
+    known: Mutex<Known>,
+    evaluated: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Each with the turn in which it was asked for last.
+    by_source: HashMap<Text, (Arc<Expression>, u64)>,
+    turn: u64,
+    /// How long the sources are together.
+    length: usize,
+}
+
+impl Expressions {
+    /// The expression with this source, and whether it was known.
+    pub fn get(&self, source: &Text) -> Result<(Arc<Expression>, bool), String> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.turn += 1;
+        let turn = known.turn;
+        if let Some((expression, used)) = known.by_source.get_mut(source) {
+            *used = turn;
+            return Ok((expression.clone(), true));
+        }
+        let expression = Arc::new(Expression::compile(source)?);
+        known.length += source.len();
+        known.by_source.insert(source.clone(), (expression.clone(), turn));
+        if known.length > SOURCES_MAX {
+            known.forget_half();
+        }
+        Ok((expression, false))
+    }
+
+    /// Whether an expression holds for a device of a slice, if that is remembered.
+    pub fn remembered(&self, expression: &Expression, slice: &Arc<Slice>, device: usize) -> Option<bool> {
+        let verdicts = expression.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, verdicts) = verdicts.by_slice.get(&Arc::as_ptr(slice).addr())?;
+        *verdicts.get(device)?
+    }
+
+    /// Whether an expression holds for a device of a slice, and what it cost to find out. That it does or does not is
+    /// remembered as long as the slice is what it is.
+    pub fn evaluate(&self, expression: &Expression, slice: &Arc<Slice>, device: usize) -> (Result<bool, String>, u64) {
+        self.evaluated.fetch_add(1, Ordering::Relaxed);
+        let (holds, cost) = expression.holds(&slice.driver, &slice.devices[device]);
+        if let Ok(holds) = holds {
+            let mut verdicts = expression.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+            verdicts.put(slice, device, holds);
+        }
+        (holds, cost)
+    }
+
+    /// How many times any expression was evaluated for a device.
+    pub fn evaluated(&self) -> u64 {
+        self.evaluated.load(Ordering::Relaxed)
+    }
+}
+
+impl Known {
+    /// Forgets those that were not asked for for the longest time.
+    fn forget_half(&mut self) {
+        let mut turns: Vec<u64> = self.by_source.values().map(|(_, used)| *used).collect();
+        turns.sort_unstable();
+        let middle = turns[turns.len() / 2];
+        self.by_source.retain(|_, (_, used)| *used > middle);
+        self.length = self.by_source.keys().map(|source| source.len()).sum();
+    }
+}
 
 /// An expression that selects devices.
 #[derive(Debug)]
@@ -17,18 +92,39 @@ pub struct Expression {
     program: Program,
     /// What might be the domain of an attribute: looking into a domain that a device does not know is no error.
     domains: Vec<Text>,
+    verdicts: Mutex<Verdicts>,
+}
+
+/// For which devices an expression holds.
+#[derive(Debug, Default)]
+struct Verdicts {
+    /// By where the slice is in memory. Its `Weak` keeps any other from being there.
+    by_slice: HashMap<usize, (Weak<Slice>, Vec<Option<bool>>)>,
+    sweep_at: usize,
+}
+
+impl Verdicts {
+    fn put(&mut self, slice: &Arc<Slice>, device: usize, holds: bool) {
+        if self.by_slice.len() >= self.sweep_at {
+            self.by_slice.retain(|_, (slice, _)| slice.strong_count() > 0);
+            self.sweep_at = (self.by_slice.len() * 2).max(64);
+        }
+        let unknown = || (Arc::downgrade(slice), vec![None; slice.devices.len()]);
+        let (_, verdicts) = self.by_slice.entry(Arc::as_ptr(slice).addr()).or_insert_with(unknown);
+        verdicts[device] = Some(holds);
+    }
 }
 
 impl Expression {
-    pub fn compile(source: &str) -> Result<Self, String> {
+    fn compile(source: &str) -> Result<Self, String> {
         let environment = Environment::kubernetes().variable("device", Type::map(Type::String, Type::Dyn));
         let faults = |faults: Vec<cel::Fault>| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         let program = cel::compile(source, &environment).map_err(faults)?;
-        Ok(Expression { program, domains: literals(source) })
+        Ok(Expression { program, domains: literals(source), verdicts: Mutex::default() })
     }
 
     /// Whether the expression holds for a device of a driver, and what it cost to find out.
-    pub fn holds(&self, driver: &str, device: &Device) -> (Result<bool, String>, u64) {
+    fn holds(&self, driver: &str, device: &Device) -> (Result<bool, String>, u64) {
         let mut budget = Budget::new(COST);
         let holds = self.evaluate(driver, device, &mut budget);
         (holds, COST - budget.left)

@@ -2,5 +2,6 @@
 
 pub mod allocate;
 mod effort;
-pub mod expression;
+mod expression;
+pub mod searches;
 pub mod special;

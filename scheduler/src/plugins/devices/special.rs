@@ -3,7 +3,7 @@
 //! Nodes differ in what they have themselves, so the claim differs from node to node. It is made when the pod has its
 //! place; until then it is known to nobody but the scheduler.
 
-use super::allocate::Allocator;
+use super::allocate::{Allocator, Unusable};
 use crate::object::device::{Claim, Request};
 use crate::object::extended::{Made, Mapping, requests};
 use crate::object::{Key, Text};
@@ -47,7 +47,7 @@ pub struct Special {
 
 impl Variants {
     /// For claims that have no devices yet, and the pod's extended resources.
-    pub fn new(cycle: Cycle<'_>, claims: Vec<Arc<Claim>>, timeout: Duration) -> Result<Variants, String> {
+    pub fn new(cycle: Cycle<'_>, claims: Vec<Arc<Claim>>, timeout: Duration) -> Result<Variants, Unusable> {
         let with_class = |name: &Text| Some((name.clone(), cycle.snapshot.class_for(name)?));
         let resources = cycle.pod.template.extended_resources().filter_map(with_class).collect();
         let variants = Variants { claims, resources, timeout, known: Mutex::default() };
@@ -58,7 +58,7 @@ impl Variants {
     }
 
     /// How devices are found on a node.
-    pub fn of(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<Arc<Variant>, String> {
+    pub fn of(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<Arc<Variant>, Unusable> {
         let missing: Vec<bool> =
             self.resources.iter().map(|(resource, _)| node.node.allocatable.get(resource) == 0).collect();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ impl Variants {
         Ok(variant)
     }
 
-    fn make(&self, cycle: Cycle<'_>, missing: &[bool]) -> Result<Variant, String> {
+    fn make(&self, cycle: Cycle<'_>, missing: &[bool]) -> Result<Variant, Unusable> {
         let wanted = self.resources.iter().zip(missing).filter(|(_, missing)| **missing);
         let wanted: Vec<(Text, Text)> = wanted.map(|(resource, _)| resource.clone()).collect();
         let mut claims = self.claims.clone();

@@ -210,6 +210,11 @@ fn a_claim_is_made_for_extended_resources_that_are_devices() {
     let note = body(&told)["note"].as_str().unwrap().to_owned();
     assert!(note.starts_with("0/2 nodes are available: 2 cannot allocate all claims. still not"), "{note}");
 
+    let made = |scene: &mut Scene| {
+        let told = scene.scheduler.observed().into_iter();
+        told.filter(|told| matches!(told, Observed::ClaimMade { .. })).collect::<Vec<_>>()
+    };
+    assert_eq!(made(&mut scene), [Observed::ClaimMade { success: true }]);
     let key = scene.made(&order, "claim-uid", json!({}));
     let reserved = scene.done(&format!("patch resourceclaims.resource.k8s.io/{}/status", key.name));
     let status = &body(&reserved)["status"];
@@ -224,6 +229,14 @@ fn a_claim_is_made_for_extended_resources_that_are_devices() {
     let protected = scene.done(&format!("patch resourceclaims.resource.k8s.io/{} ", key.name));
     assert_eq!(body(&protected)["metadata"]["finalizers"], json!(["resource.kubernetes.io/delete-protection"]));
     assert!(scene.is_bound());
+    assert_eq!(made(&mut scene), [], "nothing else made a claim");
+    scene.pod("r", asks_for("deviceclass.resource.kubernetes.io/gpu", "1"));
+    scene.see(Kind::ResourceClaim, key, Value::Null);
+    scene.now += 20 * SECONDS;
+    scene.turn();
+    scene.done("patch pods/r/status");
+    scene.refused("create resourceclaims.resource.k8s.io/r-extended-resources-", 403, "Forbidden");
+    assert_eq!(made(&mut scene), [Observed::ClaimMade { success: false }]);
 }
 
 #[test]

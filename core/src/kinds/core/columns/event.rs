@@ -1,28 +1,22 @@
 //! Columns of events, in the order in which people read them: when, what, about which object.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{UNKNOWN, at, column, name, number, since, text};
+use crate::kinds::cells::{UNKNOWN, at, column, field, name, number, since, text};
 use serde_json::Value;
 
 pub fn columns() -> Vec<Column> {
     vec![
-        column("Last Seen", "string", 0, "Time since the event was last seen.", |event, now| {
-            last_seen(event, now).into()
-        }),
-        column("Type", "string", 0, "Normal or Warning.", |event, _| text(event, "type").into()),
-        column("Reason", "string", 0, "Why it happened, in one word.", |event, _| text(event, "reason").into()),
-        column("Object", "string", 0, "The object that the event is about.", |event, _| object(event).into()),
-        column("Subobject", "string", 1, "The part of the object that the event is about.", |event, _| {
+        column("Last Seen", "string", 0, field("lastTimestamp"), |event, now| last_seen(event, now).into()),
+        column("Type", "string", 0, field("type"), |event, _| text(event, "type").into()),
+        column("Reason", "string", 0, field("reason"), |event, _| text(event, "reason").into()),
+        column("Object", "string", 0, field("involvedObject"), |event, _| object(event).into()),
+        column("Subobject", "string", 1, field("involvedObject.fieldPath"), |event, _| {
             text(event, "involvedObject.fieldPath").into()
         }),
-        column("Source", "string", 1, "The component that reports the event, and where it runs.", |event, _| {
-            source(event).into()
-        }),
-        column("Message", "string", 0, "What happened, for people.", |event, _| text(event, "message").trim().into()),
-        column("First Seen", "string", 1, "Time since the event was first seen.", |event, now| {
-            first_seen(event, now).into()
-        }),
-        column("Count", "string", 1, "How often the event was seen.", |event, _| times_seen(event).into()),
+        column("Source", "string", 1, field("source"), |event, _| source(event).into()),
+        column("Message", "string", 0, field("message"), |event, _| text(event, "message").trim().into()),
+        column("First Seen", "string", 1, field("firstTimestamp"), |event, now| first_seen(event, now).into()),
+        column("Count", "string", 1, field("count"), |event, _| times_seen(event).into()),
         Column { priority: 1, ..name() },
     ]
 }

@@ -1,7 +1,7 @@
 //! Columns of nodes: whether they take pods, their roles, and what runs on them.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{NONE, UNKNOWN, age_column, column, entries, items, name, text, text_or, truth};
+use crate::kinds::cells::{NONE, UNKNOWN, age_column, column, entries, field, items, name, text, text_or, truth};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -13,19 +13,15 @@ pub fn columns() -> Vec<Column> {
         }),
         column("Roles", "string", 0, "Roles, from the node's labels.", |node, _| roles(node).into()),
         age_column(),
-        column("Version", "string", 0, "Version of the node's kubelet.", |node, _| {
+        column("Version", "string", 0, field("status.nodeInfo.kubeletVersion"), |node, _| {
             text(node, "status.nodeInfo.kubeletVersion").into()
         }),
-        column("Internal-IP", "string", 1, "Address inside the cluster's network.", |node, _| {
-            address(node, "InternalIP").into()
-        }),
-        column("External-IP", "string", 1, "Address that the outside reaches.", |node, _| {
-            address(node, "ExternalIP").into()
-        }),
-        column("OS-Image", "string", 1, "Operating system, as it names itself.", |node, _| {
+        column("Internal-IP", "string", 1, field("status.addresses"), |node, _| address(node, "InternalIP").into()),
+        column("External-IP", "string", 1, field("status.addresses"), |node, _| address(node, "ExternalIP").into()),
+        column("OS-Image", "string", 1, field("status.nodeInfo.osImage"), |node, _| {
             text_or(node, "status.nodeInfo.osImage", UNKNOWN)
         }),
-        column("Kernel-Version", "string", 1, "Version of the kernel.", |node, _| {
+        column("Kernel-Version", "string", 1, field("status.nodeInfo.kernelVersion"), |node, _| {
             let (version, architecture) =
                 (text(node, "status.nodeInfo.kernelVersion"), text(node, "status.nodeInfo.architecture"));
             match (version, architecture) {
@@ -34,7 +30,7 @@ pub fn columns() -> Vec<Column> {
                 (version, architecture) => format!("{version} ({architecture})").into(),
             }
         }),
-        column("Container-Runtime", "string", 1, "Container runtime and its version.", |node, _| {
+        column("Container-Runtime", "string", 1, field("status.nodeInfo.containerRuntimeVersion"), |node, _| {
             text_or(node, "status.nodeInfo.containerRuntimeVersion", UNKNOWN)
         }),
     ]

@@ -2,7 +2,7 @@
 
 use crate::kinds::Column;
 use crate::kinds::cells::{
-    NONE, age, age_column, at, column, condition, epoch_seconds, items, name, number, text, text_or, truth,
+    NONE, age, age_column, at, column, condition, epoch_seconds, field, items, name, number, text, text_or, truth,
 };
 use serde_json::Value;
 
@@ -26,14 +26,12 @@ pub fn columns() -> Vec<Column> {
             Summary::of(pod).restarts.shown(now).into()
         }),
         age_column(),
-        column("IP", "string", 1, "The pod's first address.", |pod, _| address(pod).into()),
-        column("Node", "string", 1, "The node that the pod is bound to.", |pod, _| text_or(pod, "spec.nodeName", NONE)),
-        column("Nominated Node", "string", 1, "The node where room is being made for the pod.", |pod, _| {
+        column("IP", "string", 1, field("status.podIP"), |pod, _| address(pod).into()),
+        column("Node", "string", 1, field("spec.nodeName"), |pod, _| text_or(pod, "spec.nodeName", NONE)),
+        column("Nominated Node", "string", 1, field("status.nominatedNodeName"), |pod, _| {
             text_or(pod, "status.nominatedNodeName", NONE)
         }),
-        column("Readiness Gates", "string", 1, "Extra conditions for readiness: how many hold.", |pod, _| {
-            readiness_gates(pod).into()
-        }),
+        column("Readiness Gates", "string", 1, field("spec.readinessGates"), |pod, _| readiness_gates(pod).into()),
     ]
 }
 

@@ -1,30 +1,26 @@
 //! Columns of services and endpoints: addresses and ports.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{NONE, UNKNOWN, age_column, column, first_few, items, labels, name, number, text, text_or};
+use crate::kinds::cells::{
+    NONE, UNKNOWN, age_column, column, field, first_few, items, labels, name, number, text, text_or,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 pub fn columns() -> Vec<Column> {
     vec![
         name(),
-        column("Type", "string", 0, "How the service is reached.", |doc, _| text(doc, "spec.type").into()),
-        column("Cluster-IP", "string", 0, "Address inside the cluster.", |doc, _| cluster_ip(doc)),
-        column("External-IP", "string", 0, "Addresses that the outside reaches.", |doc, _| external_ip(doc).into()),
-        column("Port(s)", "string", 0, "Ports, with the node's port where there is one.", |doc, _| ports(doc).into()),
+        column("Type", "string", 0, field("spec.type"), |doc, _| text(doc, "spec.type").into()),
+        column("Cluster-IP", "string", 0, field("spec.clusterIP"), |doc, _| cluster_ip(doc)),
+        column("External-IP", "string", 0, field("spec.externalIPs"), |doc, _| external_ip(doc).into()),
+        column("Port(s)", "string", 0, field("spec.ports"), |doc, _| ports(doc).into()),
         age_column(),
-        column("Selector", "string", 1, "Labels of the pods behind the service.", |doc, _| {
-            labels(doc, "spec.selector").into()
-        }),
+        column("Selector", "string", 1, field("spec.selector"), |doc, _| labels(doc, "spec.selector").into()),
     ]
 }
 
 pub fn endpoints_columns() -> Vec<Column> {
-    vec![
-        name(),
-        column("Endpoints", "string", 0, "Addresses and ports that are ready.", |doc, _| endpoints(doc).into()),
-        age_column(),
-    ]
+    vec![name(), column("Endpoints", "string", 0, field("subsets"), |doc, _| endpoints(doc).into()), age_column()]
 }
 
 /// The addresses of a load balancer's status, each once, ordered.

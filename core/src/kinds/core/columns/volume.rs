@@ -1,23 +1,21 @@
 //! Columns of persistent volumes and claims.
 
 use crate::kinds::Column;
-use crate::kinds::cells::{UNSET, age_column, annotation, at, column, items, name, plain, text, text_or};
+use crate::kinds::cells::{UNSET, age_column, annotation, at, column, field, items, name, plain, text, text_or};
 use serde_json::Value;
 
 pub fn columns() -> Vec<Column> {
     vec![
         name(),
-        column("Capacity", "string", 0, "Size of the volume.", |doc, _| storage(doc, "spec.capacity").into()),
-        column("Access Modes", "string", 0, "Ways in which the volume can be mounted.", |doc, _| {
+        column("Capacity", "string", 0, field("spec.capacity"), |doc, _| storage(doc, "spec.capacity").into()),
+        column("Access Modes", "string", 0, field("spec.accessModes"), |doc, _| {
             access_modes(items(doc, "spec.accessModes")).into()
         }),
-        column("Reclaim Policy", "string", 0, "What happens to the volume when its claim goes.", |doc, _| {
+        column("Reclaim Policy", "string", 0, field("spec.persistentVolumeReclaimPolicy"), |doc, _| {
             text(doc, "spec.persistentVolumeReclaimPolicy").into()
         }),
-        column("Status", "string", 0, "Whether the volume is available, bound, released or failed.", |doc, _| {
-            phase(doc).into()
-        }),
-        column("Claim", "string", 0, "The claim that the volume is bound to.", |doc, _| {
+        column("Status", "string", 0, field("status.phase"), |doc, _| phase(doc).into()),
+        column("Claim", "string", 0, field("spec.claimRef"), |doc, _| {
             let claim = at(doc, "spec.claimRef");
             claim
                 .map_or_else(String::new, |claim| format!("{}/{}", text(claim, "namespace"), text(claim, "name")))
@@ -25,7 +23,7 @@ pub fn columns() -> Vec<Column> {
         }),
         storage_class(),
         attributes_class(),
-        column("Reason", "string", 0, "Why the volume is in its state.", |doc, _| text(doc, "status.reason").into()),
+        column("Reason", "string", 0, field("status.reason"), |doc, _| text(doc, "status.reason").into()),
         age_column(),
         volume_mode(),
     ]
@@ -34,12 +32,12 @@ pub fn columns() -> Vec<Column> {
 pub fn claim_columns() -> Vec<Column> {
     vec![
         name(),
-        column("Status", "string", 0, "Whether the claim is pending, bound or lost.", |doc, _| phase(doc).into()),
-        column("Volume", "string", 0, "The volume behind the claim.", |doc, _| text(doc, "spec.volumeName").into()),
-        column("Capacity", "string", 0, "Size of the volume behind the claim.", |doc, _| {
+        column("Status", "string", 0, field("status.phase"), |doc, _| phase(doc).into()),
+        column("Volume", "string", 0, field("spec.volumeName"), |doc, _| text(doc, "spec.volumeName").into()),
+        column("Capacity", "string", 0, field("status.capacity"), |doc, _| {
             if is_bound(doc) { storage(doc, "status.capacity").into() } else { "".into() }
         }),
-        column("Access Modes", "string", 0, "Ways in which the volume can be mounted.", |doc, _| {
+        column("Access Modes", "string", 0, field("status.accessModes"), |doc, _| {
             if is_bound(doc) { access_modes(items(doc, "status.accessModes")).into() } else { "".into() }
         }),
         storage_class(),
@@ -65,7 +63,7 @@ fn attributes_class() -> Column {
 }
 
 fn volume_mode() -> Column {
-    column("VolumeMode", "string", 1, "Filesystem or block device.", |doc, _| text_or(doc, "spec.volumeMode", UNSET))
+    column("VolumeMode", "string", 1, field("spec.volumeMode"), |doc, _| text_or(doc, "spec.volumeMode", UNSET))
 }
 
 fn phase(doc: &Value) -> &str {
