@@ -1,7 +1,8 @@
 //! What the planner looks at for a change: a count, which does not depend on the machine.
 
 use holdfast_scheduler::plugin::Point;
-use holdfast_scheduler::{Clock, Configuration, Key, Kind, Outcome, Planner, Snapshot};
+use holdfast_scheduler::scheduler::Observed;
+use holdfast_scheduler::{Clock, Configuration, Key, Kind, Outcome, Planner, Scheduler, Snapshot};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -271,4 +272,101 @@ fn costly_expressions_of_one_namespace_cost_those_of_others_nothing() {
     assert!((10..2000).contains(&evaluated), "{evaluated} of 40,000");
     let pod = claims_a_device(&mut snapshot, "other", "q", "device.driver == 'd.example'");
     assert!(matches!(try_to_place(&snapshot, &mut planner, &pod), Outcome::Bind { .. }));
+}
+
+/// A scheduler with nodes, on each of which a pod lies, and what it has done so far is forgotten.
+fn at_work(nodes: usize) -> Scheduler {
+    let mut scheduler = Scheduler::new(Configuration::default().into());
+    for at in 0..nodes {
+        heartbeat(&mut scheduler, at, 0);
+        let (name, node) = (format!("p{at}"), format!("node-{at}"));
+        let pod = json!({"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": {"nodeName": node,
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
+        scheduler.see(Kind::Pod, &Key::new("default", &name), Some(&pod), 0);
+    }
+    scheduler
+}
+
+/// A node says that it is still there.
+fn heartbeat(scheduler: &mut Scheduler, at: usize, second: usize) {
+    let name = format!("node-{at}");
+    let ready =
+        json!({"type": "Ready", "status": "True", "lastHeartbeatTime": format!("2026-01-01T00:00:{second:02}Z")});
+    let node = json!({"metadata": {"name": name, "resourceVersion": second.to_string(), "labels": {"zone": "z"}},
+        "status": {"allocatable": {"cpu": "4", "pods": "110"}, "conditions": [ready]}});
+    scheduler.see(Kind::Node, &Key::cluster(&name), Some(&node), 0);
+}
+
+fn waiting(name: &str, cpu: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}})
+}
+
+fn attempts(scheduler: &mut Scheduler) -> usize {
+    while scheduler.turn(0) {}
+    scheduler.observed().iter().filter(|observed| matches!(observed, Observed::Attempt { .. })).count()
+}
+
+#[test]
+fn an_idle_cluster_costs_nothing() {
+    let mut scheduler = at_work(NODES);
+    let before = scheduler.snapshot().changes().next();
+    for second in 1..4 {
+        (0..NODES).for_each(|at| heartbeat(&mut scheduler, at, second));
+    }
+    assert_eq!(scheduler.snapshot().changes().next(), before, "heartbeats change nothing that is looked at");
+    assert!(!scheduler.turn(0) && scheduler.wakes_at().is_none(), "there is nothing to wake up for");
+    assert!(scheduler.orders().is_empty() && scheduler.observed().is_empty());
+}
+
+#[test]
+fn a_pod_that_cannot_fit_is_tried_again_when_it_might() {
+    let mut scheduler = at_work(NODES);
+    scheduler.see(Kind::Pod, &Key::new("default", "big"), Some(&waiting("big", "8")), 0);
+    assert_eq!(attempts(&mut scheduler), 1);
+    for at in 0..NODES {
+        heartbeat(&mut scheduler, at, 1);
+        let name = format!("q{at}");
+        let mut pod = waiting(&name, "1");
+        pod["spec"]["nodeName"] = format!("node-{at}").into();
+        scheduler.see(Kind::Pod, &Key::new("default", &name), Some(&pod), 0);
+        let labels = json!({"metadata": {"name": name, "labels": {"a": name}}});
+        scheduler.see(Kind::Namespace, &Key::cluster(&name), Some(&labels), 0);
+        let node = json!({"metadata": {"name": "small", "labels": {"at": name}},
+            "status": {"allocatable": {"cpu": "4", "pods": "110"}}});
+        scheduler.see(Kind::Node, &Key::cluster("small"), Some(&node), 0);
+    }
+    assert_eq!(attempts(&mut scheduler), 0, "nothing of that makes room for it");
+    let node = json!({"metadata": {"name": "small"}, "status": {"allocatable": {"cpu": "16", "pods": "110"}}});
+    scheduler.see(Kind::Node, &Key::cluster("small"), Some(&node), 0);
+    while scheduler.turn(0) {}
+    assert_eq!(scheduler.snapshot().assumed_count(), 1, "this does");
+}
+
+#[test]
+fn an_event_on_one_node_costs_the_work_of_one_node() {
+    let spread = json!([{"topologyKey": "zone", "maxSkew": 9, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "a"}}}]);
+    for more in [json!({}), json!({"topologySpreadConstraints": spread})] {
+        let mut cluster = Cluster::new();
+        cluster.more = more;
+        cluster.place("a");
+        let fit = |cluster: &mut Cluster| {
+            let count = cluster.planner.evaluations().get(&(0, Point::Filter, "NodeResourcesFit")).copied();
+            (count.unwrap_or(0), cluster.planner.judged_all())
+        };
+        let before = fit(&mut cluster);
+        assert_eq!(before, (NODES as u64, 1));
+        for at in 0..20 {
+            let name = format!("node-{at}");
+            let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "zone": format!("z{}", at % 3)}},
+                "spec": {"taints": [{"key": "t", "effect": "PreferNoSchedule"}]},
+                "status": {"allocatable": {"cpu": "32", "memory": "64Gi", "pods": "110"}}});
+            cluster.snapshot.apply(Kind::Node, &Key::cluster(&name), Some(&node));
+            cluster.place("a");
+        }
+        let (asked, judged_all) = fit(&mut cluster);
+        assert_eq!(judged_all, 1);
+        assert!(asked - before.0 <= 40, "{} nodes were looked at for 20 events and 20 pods", asked - before.0);
+    }
 }

@@ -38,10 +38,9 @@ pub fn run(args: &Args) -> Result<()> {
         None => Configuration::default(),
         Some(file) => {
             let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-            let told =
-                |fault: &holdfast_scheduler::configuration::reader::Fault| format!("{}: {}", fault.path, fault.message);
             Configuration::read(&text).map_err(|faults| {
-                anyhow!("{}: {}", file.display(), faults.iter().map(told).collect::<Vec<_>>().join("; "))
+                let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
+                anyhow!("{}: {}", file.display(), told.join("; "))
             })?
         }
     };
@@ -82,29 +81,68 @@ fn look(view: &LogView, args: &Args, configuration: &Configuration) -> Result<To
 /// The node that a pod was bound to, in which version and when.
 type Bound = (String, Offset, i64);
 
-/// The version whose state decides about the pod: the one before it was bound, or the newest where it is not bound yet.
+/// The version whose state decides about the pod: the newest where it is not bound yet; the one before it was bound; or,
+/// where volumes or devices were written down for it first, the one before its status told where it goes.
 fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset, Option<Bound>)> {
-    let mut before = None;
+    let mut before: Option<Status> = None;
     let mut decision = None;
+    let mut way: Option<Way> = None;
     for offset in versions.iter().filter(|offset| **offset <= until) {
         let record = view.record(*offset)?;
         if record.is_delete() {
-            (before, decision) = (None, None);
+            (before, decision, way) = (None, None, None);
             continue;
         }
-        let node = view.document(&record)?["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
-        if before.is_some() && decision.is_none() && !node.is_empty() {
-            decision = Some((node.clone(), *offset, record.time_ms));
+        let pod = view.document(&record)?;
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
+        let told = Status::of(&pod);
+        match &before {
+            None if !node.is_empty() => {
+                bail!("the pod was created with its node {}: nobody had to decide", printable(&node));
+            }
+            Some(_) if decision.is_none() && !node.is_empty() => {
+                let set_out = way.take().filter(|way| way.node == node && way.by == record.actor.user);
+                let at = set_out.map_or(*offset, |way| way.began);
+                decision = Some((Offset(at.0 - 1), (node, *offset, record.time_ms)));
+            }
+            Some(before) if before.nominated != told.nominated => {
+                // Who is nominated because others must go for it is told so, and is decided about once more.
+                let sets_out = before.scheduled == told.scheduled;
+                let node = told.nominated.clone().filter(|_| sets_out);
+                way = node.map(|node| Way { node, by: record.actor.user.clone(), began: *offset });
+            }
+            _ => {}
         }
-        if before.is_none() && !node.is_empty() {
-            bail!("the pod was created with its node {}: nobody had to decide", printable(&node));
-        }
-        before = Some(*offset);
+        before = Some(told);
     }
     match (before, decision) {
         (None, _) => bail!("the pod is not there"),
-        (Some(_), Some(bound)) => Ok((Offset(bound.1.0 - 1), Some(bound))),
+        (Some(_), Some((at, bound))) => Ok((at, Some(bound))),
         (Some(_), None) => Ok((until, None)),
+    }
+}
+
+/// Where a pod goes once others have done something for it: to which node, by whose word, and since when.
+struct Way {
+    node: String,
+    by: String,
+    began: Offset,
+}
+
+/// What a pod's status tells of where it goes.
+struct Status {
+    nominated: Option<String>,
+    scheduled: Value,
+}
+
+impl Status {
+    fn of(pod: &Value) -> Status {
+        let status = &pod["status"];
+        let conditions = status["conditions"].as_array().into_iter().flatten();
+        Status {
+            nominated: status["nominatedNodeName"].as_str().filter(|node| !node.is_empty()).map(str::to_owned),
+            scheduled: conditions.filter(|one| one["type"] == "PodScheduled").cloned().collect(),
+        }
     }
 }
 
@@ -292,6 +330,32 @@ mod tests {
         assert_eq!(text, expected);
         let before = told(&records, Some("3")).unwrap();
         assert_eq!((before.bound.is_some(), before.at), (false, Offset(3)));
+    }
+
+    /// A pod whose status tells where it is nominated to, and why it waits.
+    fn nominated(offset: u64, node: Option<&str>, why: &str) -> Record {
+        let mut record = pod(offset, offset - 1, None);
+        let mut object: Value = serde_json::from_slice(&record.object).unwrap();
+        let condition = json!({"type": "PodScheduled", "status": "False", "reason": why});
+        object["status"] = json!({"nominatedNodeName": node, "conditions": [condition]});
+        record.object = object.to_string().into();
+        record
+    }
+
+    #[test]
+    fn a_pod_for_which_something_was_written_first_was_decided_about_before() {
+        let begin = [node(1, "a", 0, "4"), pod(2, 0, None), nominated(3, None, "Unschedulable")];
+        let decided = |rest: &[Record]| told(&[&begin[..], rest].concat(), None).unwrap().at;
+        let (way, other) = (nominated(4, Some("a"), "Unschedulable"), nominated(4, Some("b"), "Unschedulable"));
+        let told_why = nominated(4, Some("a"), "Preempting");
+        assert_eq!(decided(&[way.clone(), pod(5, 4, Some("a"))]), Offset(3), "it went its way from there");
+        assert_eq!(decided(&[other, pod(5, 4, Some("a"))]), Offset(4), "it was another way");
+        assert_eq!(decided(&[told_why, pod(5, 4, Some("a"))]), Offset(4), "others had to go for it first");
+        let back = nominated(5, None, "SchedulerError");
+        assert_eq!(decided(&[way.clone(), back, pod(6, 5, Some("a"))]), Offset(5), "it came back");
+        let mut hint = way;
+        hint.actor.user = "somebody".into();
+        assert_eq!(decided(&[hint, pod(5, 4, Some("a"))]), Offset(4), "somebody else only gave a hint");
     }
 
     #[test]

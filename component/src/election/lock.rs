@@ -184,18 +184,20 @@ impl Lock {
         }
     }
 
-    /// The object, or the objects, as Events name them.
-    pub fn references(&self) -> impl Iterator<Item = Value> {
-        [Some(&self.first), self.second.as_ref()].into_iter().flatten().map(|part| {
+    /// The object, or the objects, as Events name them, each with a name for an Event about it.
+    pub fn references(&self, now: Timestamp) -> impl Iterator<Item = (String, Value)> {
+        let parts = [Some(&self.first), self.second.as_ref()].into_iter().flatten();
+        parts.zip(now.as_nanosecond()..).map(|(part, unique)| {
             let metadata = part.seen.as_ref().map_or(&Value::Null, |object| &object["metadata"]);
-            json!({
+            let reference = json!({
                 "kind": part.holder.kind,
                 "namespace": self.namespace,
                 "name": self.name,
                 "uid": metadata["uid"].as_str().unwrap_or(""),
                 "apiVersion": part.holder.api_version,
                 "resourceVersion": metadata["resourceVersion"].as_str().unwrap_or(""),
-            })
+            });
+            (format!("{}.{unique:x}", self.name), reference)
         })
     }
 }
@@ -237,5 +239,18 @@ impl Part {
         self.holder.hold(&mut object, record);
         self.seen = Some(api.put(&format!("{}/{name}", self.collection(namespace)), &object).await?);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_object_of_a_pair_has_an_event_of_its_own() {
+        let lock = Lock::new(Form::EndpointsLeases, "ns", "lock");
+        let about: Vec<(String, Value)> = lock.references(Timestamp::UNIX_EPOCH).collect();
+        let shown: Vec<_> = about.iter().map(|(name, of)| (name.as_str(), of["kind"].as_str().unwrap())).collect();
+        assert_eq!(shown, [("lock.0", "Endpoints"), ("lock.1", "Lease")]);
     }
 }

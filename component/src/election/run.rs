@@ -236,8 +236,7 @@ impl Candidate {
         let now = Timestamp::now();
         let time = now.round(jiff::Unit::Second).unwrap_or(now).to_string();
         let path = format!("/api/v1/namespaces/{namespace}/events");
-        for reference in self.lock.references() {
-            let name = format!("{}.{:x}", self.lock.name, now.as_nanosecond());
+        for (name, reference) in self.lock.references(now) {
             let event = json!({
                 "apiVersion": "v1",
                 "kind": "Event",
