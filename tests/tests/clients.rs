@@ -3,6 +3,9 @@
 use holdfast_tests::{Folder, Server, clients};
 use std::process::Command;
 
+/// A cluster in which pods can go from one node to another.
+const TWO_NODES: &[&str] = &["--controllers=*", "--nodes=2"];
+
 #[test]
 fn kubectl_1_37() {
     script("kubectl.sh", Some("kubectl-1.37"));
@@ -31,6 +34,16 @@ fn metrics_with_kubectl_1_37() {
 #[test]
 fn metrics_with_kubectl_1_20() {
     living_script("metrics.sh", Some("kubectl-1.20"));
+}
+
+#[test]
+fn life_with_kubectl_1_37() {
+    run("kubectl_living.sh", Some("kubectl-1.37"), TWO_NODES);
+}
+
+#[test]
+fn life_with_kubectl_1_20() {
+    run("kubectl_living.sh", Some("kubectl-1.20"), TWO_NODES);
 }
 
 #[test]
