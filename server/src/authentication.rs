@@ -231,16 +231,23 @@ pub fn faults(args: &Args) -> Vec<String> {
 /// Issuers of service account tokens have names, and each its own.
 fn named_issuers(args: &Args) -> Result<()> {
     let all = &args.service_account_issuer;
+    let mut faults = Vec::new();
     for (at, issuer) in all.iter().enumerate() {
-        anyhow::ensure!(!issuer.is_empty(), "it contains an empty string");
         let url = !issuer.contains(':') || issuer.parse::<http::Uri>().is_ok_and(|url| url.scheme().is_some());
-        anyhow::ensure!(url, "{issuer:?} contains a ':' and is no URL");
-        anyhow::ensure!(!all[..at].contains(issuer), "{issuer:?} is there twice");
+        for (is_wrong, why) in [
+            (issuer.is_empty(), "it contains an empty string".to_owned()),
+            (!url, format!("{issuer:?} contains a ':' and is no URL")),
+            (all[..at].contains(issuer), format!("{issuer:?} is there twice")),
+        ] {
+            faults.extend(is_wrong.then_some(why));
+        }
     }
+    anyhow::ensure!(faults.is_empty(), faults.join("; "));
     Ok(())
 }
 
-fn kubeconfig(file: &Path) -> Result<()> {
+/// Whether a file is a kubeconfig.
+pub fn kubeconfig(file: &Path) -> Result<()> {
     kube::config::Kubeconfig::from_yaml(&read(file)?).map(drop).with_context(|| format!("read {}", file.display()))
 }
 
@@ -388,10 +395,16 @@ fn own_issuers(args: &Args) -> Vec<String> {
 }
 
 fn service_accounts(args: &Args) -> Result<Option<ServiceAccountTokens>> {
-    let signing = args.service_account_signing_key_file.as_deref().map(read).transpose();
-    let signing = signing.context("service-account-signing-key-file")?;
-    let verifying = args.service_account_key_file.iter().map(read).collect::<Result<Vec<String>>>();
-    let verifying = verifying.context("service-account-key-file")?;
+    let mut faults = Vec::new();
+    let mut text = |option: &str, file: &PathBuf| {
+        let text = read(file).map_err(|why| faults.push(format!("--{option}: {why:#}")));
+        text.ok()
+    };
+    let signing = args.service_account_signing_key_file.as_ref();
+    let signing = signing.and_then(|file| text("service-account-signing-key-file", file));
+    let verifying: Vec<String> =
+        args.service_account_key_file.iter().filter_map(|file| text("service-account-key-file", file)).collect();
+    anyhow::ensure!(faults.is_empty(), faults.join("; "));
     if signing.is_none() && verifying.is_empty() {
         return Ok(None);
     }

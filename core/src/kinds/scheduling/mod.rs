@@ -4,7 +4,7 @@ pub mod columns;
 pub mod defaults;
 mod validate;
 
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Gated, Kind};
 
 pub const GROUP: &str = "scheduling.k8s.io";
 const PACKAGE: &str = "io.k8s.api.scheduling";
@@ -20,6 +20,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .short(["pc"])
             .columns(columns::of("PriorityClass"))
+            .gated(const { &[Gated::fields("NonPreemptingPriority", &["preemptionPolicy"])] })
             .validate(validate::priority_class)
             // Numbered, but for ever the first: what a class means does not change.
             .prepare_create(|class| class["metadata"]["generation"] = 1.into()),
