@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use holdfast_core::authz::webhook::{Answer, OnFailure, Opinion, Question};
 use holdfast_outbound::kubeconfig::Posting;
 use holdfast_service::Authorities;
+use holdfast_tls::trouble::Trouble;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -171,6 +172,11 @@ impl Webhooks {
         let all = Arc::new(Webhooks { all: ArcSwap::default(), metrics: Metrics::new(server) });
         all.replace(webhooks);
         all
+    }
+
+    /// Why the file that names them does not count as it is.
+    pub fn trouble(&self) -> Trouble {
+        self.metrics.trouble.clone()
     }
 
     /// These are asked from now on, and nothing counts that others have answered before.

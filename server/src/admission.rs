@@ -71,7 +71,9 @@ pub fn chain(args: &AdmissionArgs, left_out: &'static [&'static str]) -> Result<
     seconds.unreachable = args.default_unreachable_toleration_seconds;
     if let Some(file) = &args.admission_control_config_file {
         let found = configure(&mut admission, file);
-        let of_file = |why| format!("unable to read admission control configuration from {}: {why}", file.display());
+        let option = "--admission-control-config-file";
+        let of_file =
+            |why| format!("{option}: unable to read admission control configuration from {}: {why}", file.display());
         faults.extend(found.into_iter().map(of_file));
     }
     faults.extend(words(admission.unconfigured()));

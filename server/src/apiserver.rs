@@ -5,7 +5,7 @@ use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::offered::Releases;
-use crate::{admission, aggregation, authentication, encryption, image_policy, otlp, pages, pki, tls};
+use crate::{admission, aggregation, authentication, checks, encryption, image_policy, otlp, pages, pki, tls};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_audit::Auditor;
 use holdfast_authorization::Webhooks;
@@ -355,6 +355,12 @@ async fn transport(
         None => None,
     };
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
+    let followed = [
+        args.authentication.authentication_config.is_some().then(|| ("authentication-config", counted.trouble.clone())),
+        args.authorization.authorization_config.is_some().then(|| ("authorization-config", webhooks.trouble())),
+        args.tls_cert_file.is_some().then(|| ("tls-cert-file", tls.trouble.clone())),
+    ];
+    let followed = followed.into_iter().flatten().map(|(name, trouble)| checks::of_files(name, trouble));
     let builder = Builder {
         authenticator,
         limits,
@@ -377,7 +383,7 @@ async fn transport(
         releases: (releases.emulated, releases.min_compatible),
         git_version: args.shown_version().unwrap_or_else(git_version),
         shown_metrics: shown_metrics(args)?,
-        checks: encryption::checks(&keys),
+        checks: encryption::checks(&keys).into_iter().chain(followed).collect(),
         meters: vec![encryption::meter(&keys, server_id_hash())],
         authorities: Some(webhooks),
         ..Builder::new(engine)

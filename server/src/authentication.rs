@@ -206,7 +206,7 @@ pub fn faults(args: &Args) -> Vec<String> {
     let own = &args.authentication;
     let mut look = |option: &str, found: Result<()>| {
         faults.extend(
-            found.err().map(|why| if option.is_empty() { format!("{why:#}") } else { format!("{option}: {why:#}") }),
+            found.err().map(|why| if option.is_empty() { format!("{why:#}") } else { format!("--{option}: {why:#}") }),
         );
     };
     look("", own.token_seconds_max().map(drop));
@@ -248,7 +248,15 @@ fn named_issuers(args: &Args) -> Result<()> {
 
 /// Whether a file is a kubeconfig.
 pub fn kubeconfig(file: &Path) -> Result<()> {
-    kube::config::Kubeconfig::from_yaml(&read(file)?).map(drop).with_context(|| format!("read {}", file.display()))
+    let told = |why: &dyn std::fmt::Display| {
+        // The rest draws the place.
+        let why = why.to_string();
+        anyhow!("{}: {}", file.display(), why.lines().next().unwrap_or_default())
+    };
+    kube::config::Kubeconfig::from_yaml(&read(file)?).map(drop).map_err(|why| match std::error::Error::source(&why) {
+        Some(source) => told(&source),
+        None => told(&why),
+    })
 }
 
 fn tokens(args: &Args) -> Result<Arc<HashMap<String, Arc<User>>>> {
@@ -342,7 +350,7 @@ fn told(args: &Args) -> Result<Told, Vec<String>> {
     if options.uses_oidc() {
         faults.push("authentication-config file and oidc-* flags are mutually exclusive".to_owned());
     }
-    let fault = |why: String| format!("authentication-config: {}: {why}", file.display());
+    let fault = |why: String| format!("--authentication-config: {}: {why}", file.display());
     let text = std::fs::read_to_string(file).map_err(|why| vec![why.to_string()]);
     let read = text.and_then(|text| Ok((Configuration::read(&text, &own_issuers(args))?, text)));
     let (configuration, text) = match read {
@@ -410,5 +418,8 @@ fn service_accounts(args: &Args) -> Result<Option<ServiceAccountTokens>> {
     }
     ServiceAccountTokens::new(own_issuers(args), args.api_audiences.clone(), signing.as_deref(), &verifying)
         .map(Some)
-        .map_err(|why| anyhow!("service account keys: {why}"))
+        .map_err(|why| {
+            let options = "--service-account-signing-key-file, --service-account-key-file";
+            anyhow!("{options}: service account keys: {why}")
+        })
 }

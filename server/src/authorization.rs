@@ -87,8 +87,8 @@ impl AuthorizationArgs {
             Some(file) => {
                 let text = read(file).with_context(|| format!("--authorization-config={}", file.display()))?;
                 let configuration = Configuration::read(&text);
-                let configuration =
-                    configuration.map_err(|faults| anyhow!("{}: {}", file.display(), joined(&faults)))?;
+                let configuration = configuration
+                    .map_err(|faults| anyhow!("--authorization-config={}: {}", file.display(), joined(&faults)))?;
                 (configuration.authorizers, Some((file.clone(), text)))
             }
             None => (self.by_options(default), None),
@@ -234,6 +234,7 @@ fn named(name: &str, connection: Connection) -> Authorizer {
 
 fn policies(file: &Path) -> Result<Arc<Policies>> {
     let text = read(file).with_context(|| format!("--authorization-policy-file={}", file.display()))?;
-    let policies = Policies::read(&file.display().to_string(), &text).map_err(|why| anyhow!(why))?;
+    let policies = Policies::read(&file.display().to_string(), &text);
+    let policies = policies.map_err(|why| anyhow!("--authorization-policy-file: {why}"))?;
     Ok(Arc::new(policies))
 }

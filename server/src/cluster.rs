@@ -14,6 +14,10 @@ use std::time::Duration;
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Cluster")]
 pub struct ClusterArgs {
+    /// Port under which the cluster reaches the server, where something stands before it; k3s gives it [default: the
+    /// secure port].
+    #[arg(long, value_name = "PORT")]
+    pub advertise_port: Option<u16>,
     /// Who keeps the endpoints of the service kubernetes: lease, master-count or none.
     #[arg(long, default_value = "lease", value_name = "TYPE")]
     pub endpoint_reconciler_type: String,
@@ -163,7 +167,7 @@ impl ClusterArgs {
         Settings {
             range,
             address: reached,
-            port: bound.port(),
+            port: self.advertise_port.filter(|port| *port != 0).unwrap_or(bound.port()),
             node_port: u16::try_from(self.kubernetes_service_node_port).unwrap_or_default(),
             reconciler: self.reconciler().unwrap_or(Reconciler::Lease),
         }

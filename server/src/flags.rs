@@ -9,7 +9,7 @@ use crate::encryption::EncryptionArgs;
 use crate::offered::OfferArgs;
 use crate::serving::ServingArgs;
 use crate::settled::{self, Settled};
-use crate::{admission, authentication, tls};
+use crate::{admission, aggregation, authentication, tls};
 use anyhow::{Result, anyhow};
 use clap::{ArgAction, Command};
 use holdfast_chronicle::log::HistoryArgs;
@@ -219,6 +219,7 @@ impl Args {
         }
         faults.extend(self.audit.faults());
         faults.extend(tls::faults(self));
+        faults.extend(aggregation::identity(self).and_then(Result::err).map(|why| format!("{why:#}")));
         match self.api_gates() {
             Ok(gates) => {
                 let live = self.encryption.live(&gates);

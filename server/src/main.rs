@@ -9,6 +9,7 @@ mod arguments;
 mod audit;
 mod authentication;
 mod authorization;
+mod checks;
 mod cluster;
 mod components;
 mod controller_manager;

@@ -117,6 +117,7 @@ mod tests {
         "add-dir-header",
         "address",
         "advertise-address",
+        "advertise-port",
         "aggregator-reject-forwarding-redirect",
         "allow-metric-labels",
         "allow-metric-labels-manifest",

@@ -1,7 +1,9 @@
 //! Files that options name and that are missing, no files, or rubbish: the start is refused, and all of them are told at
 //! once, each with its option.
 
-use holdfast_tests::{Folder, Server};
+use holdfast_tests::wire::Wire;
+use holdfast_tests::{Folder, Server, eventually};
+use std::time::Duration;
 
 /// Options that name a file each, and none of which contradicts another.
 const FILES: [&str; 21] = [
@@ -71,26 +73,121 @@ fn rubbish_is_told_together() {
     assert_eq!(unnamed(&refusal, &FILES), [""; 0], "{refusal}");
 }
 
-/// Each file is YAML of another kind, with a field that nobody knows.
-#[test]
-fn documents_of_other_kinds_are_told_with_their_fields() {
-    let folder = Folder::new();
-    let file = folder.join("other.yaml");
-    std::fs::write(&file, "apiVersion: v1\nkind: Pod\ntypo: 1\n").expect("write");
-    let named = file.to_str().expect("UTF-8");
-    for option in [
-        "admission-control-config-file",
+/// Of each file: a document with more than one fault, and what is told of them.
+const DOCUMENTS: [(&str, &str, &[&str]); 7] = [
+    (
         "audit-policy-file",
+        "apiVersion: audit.k8s.io/v1
+kind: Policy
+rules:
+- level: Most
+- {level: Metadata, verbs: get}
+",
+        &["rules[0].level: Unsupported value: \"Most\"", "rules[1]: invalid type"],
+    ),
+    (
         "authentication-config",
+        "apiVersion: apiserver.config.k8s.io/v1
+kind: AuthenticationConfiguration
+jwt:
+- issuer: {url: http://x, audiences: []}
+typo: 1
+",
+        &["jwt[0].issuer.url: Invalid value", "jwt[0].issuer.audiences: Required value", "unknown field \"typo\""],
+    ),
+    (
         "authorization-config",
+        "apiVersion: apiserver.config.k8s.io/v1
+kind: AuthorizationConfiguration
+authorizers:
+- {type: Nonsense, name: x}
+- {type: Webhook, name: A B}
+typo: 1
+",
+        &[
+            "authorizers[0].type: Unsupported value",
+            "authorizers[1].name: Invalid value",
+            "authorizers[1].webhook: Required value",
+            "unknown field \"typo\"",
+        ],
+    ),
+    (
         "encryption-provider-config",
+        "apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [secrets]
+  providers: [{aesgcm: {keys: []}}, {secretbox: {keys: [{name: a, secret: x}]}}]
+typo: 1
+",
+        &["providers[0].aesgcm.keys: Required value", "keys[0].secret: Invalid value", "unknown field \"typo\""],
+    ),
+    (
         "tracing-config-file",
-    ] {
-        let given = format!("--{option}={named}");
-        let refusal = Server::try_start(&folder.join("data"), &[&given]).err().expect("a refusal").stderr;
+        "apiVersion: apiserver.config.k8s.io/v1
+kind: TracingConfiguration
+samplingRatePerMillion: -1
+endpoint: 5
+typo: 1
+",
+        &["samplingRatePerMillion: Invalid value: -1", "endpoint: Invalid value: 5", "unknown field \"typo\""],
+    ),
+    (
+        "authorization-policy-file",
+        "rubbish\n{}\n{\"apiVersion\":\"x\",\"kind\":\"Policy\"}\n",
+        &["line 1: ", "line 3: "],
+    ),
+    ("token-auth-file", "a\n# b\nb,c\n", &["line 1: must have at least 3", "line 3: must have at least 3"]),
+];
+
+#[test]
+fn documents_are_told_all_that_is_wrong_with_them() {
+    let folder = Folder::new();
+    for (option, text, faults) in DOCUMENTS {
+        let file = folder.join(option);
+        std::fs::write(&file, text).expect("write");
+        let given = format!("--{option}={}", file.display());
+        let beside = if option == "authorization-policy-file" { "--authorization-mode=ABAC" } else { "--v=0" };
+        let refusal = Server::try_start(&folder.join("data"), &[&given, beside]).err().expect("a refusal").stderr;
         assert!(refusal.contains(&format!("--{option}")), "{option}: {refusal}");
-        assert!(refusal.contains("Pod") && refusal.contains("typo"), "{option}: {refusal}");
+        for fault in faults {
+            assert!(refusal.contains(fault), "{option}: {fault} in {refusal}");
+        }
     }
+}
+
+/// What cannot be reloaded is told by a check of health, and what was goes on.
+#[tokio::test]
+async fn a_file_that_goes_bad_is_told_by_health() {
+    let folder = Folder::new();
+    let file = folder.join("authorization.yaml");
+    let good = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n\
+                - {type: Node, name: node}\n- {type: RBAC, name: rbac}\n";
+    std::fs::write(&file, good).expect("write");
+    let option = format!("--authorization-config={}", file.display());
+    let server = Server::start(&folder.join("data"), &[&option]);
+    let admin = Wire::admin(&server);
+    let becomes = async |code: u16| {
+        eventually(Duration::from_secs(60), || async {
+            let answer = admin.get("/readyz/authorization-config").await;
+            if answer.code == code { Ok(answer.text()) } else { Err(answer.text()) }
+        })
+        .await
+    };
+    becomes(200).await;
+    std::fs::write(&file, "authorizers: 5\n").expect("write");
+    let told = becomes(500).await;
+    assert!(told.contains("what they said before goes on"), "{told}");
+    admin.get("/livez").await.expect(200);
+    admin.get("/api/v1/namespaces").await.expect(200);
+    let metrics = admin.get("/metrics").await.text();
+    let counted = "apiserver_authorization_config_controller_automatic_reloads_total";
+    assert!(metrics.lines().any(|line| line.starts_with(counted) && line.contains("failure")), "{metrics}");
+    std::fs::remove_file(&file).expect("remove");
+    becomes(500).await;
+    std::fs::write(&file, good).expect("write");
+    becomes(200).await;
+    server.stop();
 }
 
 /// The configuration of plug-ins: whatever is wrong anywhere in it.

@@ -122,6 +122,14 @@ async fn flag_sets_of_common_set_ups_start_the_server() {
         server.admin.get("/livez").await.expect(200);
         let service = server.admin.get("/api/v1/namespaces/default/services/kubernetes").await.expect(200).json();
         assert_eq!(service["spec"]["ports"][0]["port"], 443, "{set}");
+        if set == "k3s" {
+            let endpoints =
+                server.admin.get("/api/v1/namespaces/default/endpoints/kubernetes").await.expect(200).json();
+            assert_eq!(
+                endpoints["subsets"][0]["ports"][0]["port"], 6443,
+                "what stands before the server listens there"
+            );
+        }
         let told = server.log().matches("--insecure-port has been deprecated").count();
         assert_eq!(told, usize::from(set == "old-envtest"), "{set}: {}", server.log());
     }

@@ -4,6 +4,7 @@
 
 use crate::keys;
 use crate::peer::PeerVerifier;
+use crate::trouble::Trouble;
 use arc_swap::ArcSwap;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::pki_types::CertificateDer;
@@ -111,6 +112,8 @@ pub struct LiveTls {
     current: ArcSwap<Tls>,
     /// What it was made of; nothing where it never changes.
     made_of: Mutex<Option<(Options, Vec<Option<Stamp>>)>>,
+    /// Why the files as they are do not count.
+    pub trouble: Trouble,
 }
 
 /// What tells one state of a file from another.
@@ -119,7 +122,7 @@ pub type Stamp = (i64, i64, u64, u64);
 impl From<Tls> for LiveTls {
     /// One that stays as it is.
     fn from(tls: Tls) -> LiveTls {
-        LiveTls { current: ArcSwap::from_pointee(tls), made_of: Mutex::new(None) }
+        LiveTls { current: ArcSwap::from_pointee(tls), made_of: Mutex::new(None), trouble: Trouble::default() }
     }
 }
 
@@ -127,7 +130,7 @@ impl LiveTls {
     pub fn new(options: Options) -> Result<LiveTls, String> {
         let stamps = options.stamps();
         let current = ArcSwap::from_pointee(Tls::new(&options)?);
-        Ok(LiveTls { current, made_of: Mutex::new(Some((options, stamps))) })
+        Ok(LiveTls { current, made_of: Mutex::new(Some((options, stamps))), trouble: Trouble::default() })
     }
 
     /// What the next connection is served with.
@@ -144,7 +147,9 @@ impl LiveTls {
             return;
         }
         *stamps = now;
-        match Tls::new(options) {
+        let read = Tls::new(options);
+        self.trouble.note(&read);
+        match read {
             Ok(tls) => {
                 self.current.store(Arc::new(tls));
                 tracing::info!("certificates have changed and are served from now on");

@@ -272,7 +272,6 @@ pub const POD_GATED: &[Gated] = &[
     Gated::fields("HostnameOverride", &["hostnameOverride"]),
     Gated::fields("ImageVolume", &["volumes[].image"]),
     Gated::fields("MatchLabelKeysInPodTopologySpread", &["topologySpreadConstraints[].matchLabelKeys"]),
-    Gated::fields("NonPreemptingPriority", &["preemptionPolicy"]),
     Gated::fields("PodLevelResources", &["resources"]),
     Gated::fields("PodOverhead", &["overhead"]),
     Gated::fields(
