@@ -381,13 +381,19 @@ impl Issuers {
     ) {
         loop {
             tokio::time::sleep(PERIOD).await;
-            let Ok(now) = tokio::fs::read_to_string(&file).await else { continue };
-            if now == text {
-                continue;
-            }
-            text = now;
-            let taken = self.take(&text, &anonymous, &own_issuers).await;
-            self.metrics.reloaded(taken.is_ok());
+            let taken = match tokio::fs::read_to_string(&file).await {
+                Ok(now) if now == text => continue,
+                Ok(now) => {
+                    text = now;
+                    self.take(&text, &anonymous, &own_issuers).await
+                }
+                // It is read again once it can be.
+                Err(error) => {
+                    text.clear();
+                    Err(error.to_string())
+                }
+            };
+            self.metrics.reloaded(&taken);
             match taken {
                 Ok(()) => {
                     self.metrics.configured(&text);

@@ -1,5 +1,6 @@
 //! What is counted of tokens that others answer for, under Kubernetes' names.
 
+use holdfast_tls::trouble::Trouble;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -43,6 +44,8 @@ pub struct Metrics {
     reloads: Family<Status, Counter>,
     reloaded_at: Family<Status, Seconds>,
     configurations: Family<Hash, Gauge>,
+    /// Why the file as it is does not count.
+    pub trouble: Trouble,
 }
 
 impl Default for Metrics {
@@ -61,6 +64,7 @@ impl Default for Metrics {
             reloads: Family::default(),
             reloaded_at: Family::default(),
             configurations: Family::default(),
+            trouble: Trouble::default(),
         }
     }
 }
@@ -110,8 +114,9 @@ impl Metrics {
     }
 
     /// The file was read again.
-    pub(crate) fn reloaded(&self, good: bool) {
-        let status = Status { status: if good { "success" } else { "failure" } };
+    pub(crate) fn reloaded(&self, outcome: &Result<(), String>) {
+        self.trouble.note(outcome);
+        let status = Status { status: if outcome.is_ok() { "success" } else { "failure" } };
         self.reloads.get_or_create(&status).inc();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.reloaded_at.get_or_create(&status).set(now.as_secs_f64());

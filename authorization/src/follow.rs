@@ -35,20 +35,21 @@ pub async fn follow(mut followed: Followed) {
             Ok(text) => text,
             Err(error) => {
                 tracing::error!(file = %followed.file.display(), %error, "the authorization configuration cannot be read");
-                metrics.reloaded(false);
+                metrics.reloaded(&Err(error.to_string()));
+                followed.text.clear();
                 continue;
             }
         };
-        match followed.apply(&text) {
+        let taken = followed.apply(&text);
+        metrics.reloaded(&taken);
+        match taken {
             Ok(()) => {
                 tracing::info!(file = %followed.file.display(), "the authorization configuration is another now");
-                metrics.reloaded(true);
                 metrics.configured(&text);
             }
             Err(why) => {
                 let file = followed.file.display();
                 tracing::error!(%file, why, "the new authorization configuration does not count: the old one stays");
-                metrics.reloaded(false);
             }
         }
         followed.text = text;

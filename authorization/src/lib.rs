@@ -20,24 +20,32 @@ use std::sync::Arc;
 
 /// A chain of what is configured, and the webhooks that it asks.
 pub fn chain(authorizers: Vec<Authorizer>, policies: Option<&Arc<Policies>>) -> Result<(Chain, Vec<Webhook>), String> {
-    let mut webhooks = Vec::new();
-    let mut ways = Vec::new();
+    let (mut webhooks, mut ways, mut faults) = (Vec::new(), Vec::new(), Vec::new());
     for authorizer in authorizers {
         ways.push(match authorizer {
             Authorizer::Webhook { webhook, connection } => {
-                webhooks.push(Webhook::new(&webhook.name, &connection)?);
+                match Webhook::new(&webhook.name, &connection) {
+                    Ok(asked) => webhooks.push(asked),
+                    Err(why) => faults.push(format!("webhook {:?}: {why}", webhook.name)),
+                }
                 Way::Webhook(webhook)
             }
             Authorizer::Of(Mode::Abac) => match policies {
                 Some(policies) => Way::Abac(policies.clone()),
-                None => return Err("authorization-mode ABAC's authorization policy file not passed".into()),
+                None => {
+                    faults.push("authorization-mode ABAC's authorization policy file not passed".into());
+                    continue;
+                }
             },
             Authorizer::Of(Mode::AlwaysAllow) => Way::AlwaysAllow,
             Authorizer::Of(Mode::AlwaysDeny) => Way::AlwaysDeny,
             Authorizer::Of(Mode::Rbac) => Way::Rbac,
             Authorizer::Of(Mode::Node) => Way::Node,
-            Authorizer::Of(Mode::Webhook) => return Err("a webhook needs a connection".into()),
+            Authorizer::Of(Mode::Webhook) => {
+                faults.push("a webhook needs a connection".into());
+                continue;
+            }
         });
     }
-    Ok((Chain::new(ways), webhooks))
+    if faults.is_empty() { Ok((Chain::new(ways), webhooks)) } else { Err(faults.join("; ")) }
 }

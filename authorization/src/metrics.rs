@@ -1,5 +1,6 @@
 //! What is counted of webhooks, and of the file that names them.
 
+use holdfast_tls::trouble::Trouble;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -46,6 +47,8 @@ pub struct Metrics {
     reloads: Family<Read, Counter>,
     last_reload: Family<Read, Gauge<f64, AtomicU64>>,
     last_configuration: Family<Info, Gauge>,
+    /// Why the file as it is does not count.
+    pub(crate) trouble: Trouble,
 }
 
 impl Metrics {
@@ -74,7 +77,16 @@ impl Metrics {
         file.register(name("automatic_reloads"), "Times that the file was read again", reloads.clone());
         file.register(name("automatic_reload_last_timestamp_seconds"), "When it was", last_reload.clone());
         file.register(name("last_config_info"), "The file that counts", last_configuration.clone());
-        Metrics { registry, evaluations, durations, failed_open, reloads, last_reload, last_configuration }
+        Metrics {
+            registry,
+            evaluations,
+            durations,
+            failed_open,
+            reloads,
+            last_reload,
+            last_configuration,
+            trouble: Trouble::default(),
+        }
     }
 
     pub fn asked(&self, webhook: &str, outcome: Outcome, took: Duration) {
@@ -88,8 +100,9 @@ impl Metrics {
     }
 
     /// That the file was read again, and whether it counts.
-    pub fn reloaded(&self, counts: bool) {
-        let labels = Read { status: if counts { "success" } else { "failure" } };
+    pub fn reloaded(&self, outcome: &Result<(), String>) {
+        self.trouble.note(outcome);
+        let labels = Read { status: if outcome.is_ok() { "success" } else { "failure" } };
         self.reloads.get_or_create(&labels).inc();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.last_reload.get_or_create(&labels).set(now.as_secs_f64());

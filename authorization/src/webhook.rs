@@ -6,24 +6,17 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use holdfast_core::authz::webhook::{Answer, OnFailure, Opinion, Question};
-use holdfast_outbound::OutboundError;
-use holdfast_outbound::kubeconfig::{PostFault, Posting};
+use holdfast_outbound::kubeconfig::Posting;
 use holdfast_service::Authorities;
+use holdfast_tls::trouble::Trouble;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
 
-/// How often a server is asked that says it cannot answer now, and how long the first wait is; each next one is half as
-/// long again.
-const TRIES_MAX: u32 = 5;
+/// How long the first wait is before a server is asked again.
 const WAIT: Duration = Duration::from_millis(500);
-const WAIT_FACTOR: f64 = 1.5;
-const WAIT_JITTER: f64 = 0.2;
-/// How many questions one server is asked at a time. The others wait, no longer than for an answer.
-const ASKED_MAX: usize = 256;
 /// How often it is told in the log that a server does not answer.
 const TOLD_EACH: Duration = Duration::from_secs(1);
 
@@ -68,7 +61,6 @@ pub struct Webhook {
     posting: Posting,
     connection: Connection,
     answers: Answers,
-    room: Semaphore,
     /// When its last failure was told.
     told: Mutex<Option<Instant>>,
 }
@@ -80,7 +72,6 @@ impl Webhook {
             posting: Posting::from_file(&connection.kubeconfig, connection.path)?,
             connection: connection.clone(),
             answers: Answers::default(),
-            room: Semaphore::new(ASKED_MAX),
             told: Mutex::default(),
         })
     }
@@ -140,33 +131,7 @@ impl Webhook {
     async fn post(&self, review: &Bytes) -> Result<Bytes, String> {
         let timeout = self.connection.timeout;
         let query = format!("timeout={}", shown(timeout));
-        let (mut wait, mut attempt) = (WAIT, 1);
-        loop {
-            let Ok(Ok(room)) = tokio::time::timeout(timeout, self.room.acquire()).await else {
-                return Err(format!("Post {:?}: context deadline exceeded", self.posting.url(&query)));
-            };
-            let answer = self.posting.post(&query, review.clone(), timeout).await;
-            drop(room);
-            match answer {
-                Ok(body) => return Ok(body),
-                Err(fault) if attempt >= TRIES_MAX || !may_pass(&fault) => return Err(fault.to_string()),
-                Err(fault) => {
-                    let jitter = 1.0 + WAIT_JITTER * rand::random::<f64>();
-                    let wanted = fault.retry_after.unwrap_or_default().min(timeout);
-                    tokio::time::sleep(wanted.max(wait.mul_f64(jitter))).await;
-                    (wait, attempt) = (wait.mul_f64(WAIT_FACTOR), attempt + 1);
-                }
-            }
-        }
-    }
-}
-
-/// Whether the server may answer when it is asked again.
-fn may_pass(fault: &PostFault) -> bool {
-    match &fault.error {
-        OutboundError::Refused { code, .. } => fault.retry_after.is_some() || matches!(code.as_u16(), 429 | 500 | 504),
-        OutboundError::Unanswered(why) => why.ends_with("connection reset by peer"),
-        _ => false,
+        self.posting.post_again(&query, review, timeout, WAIT).await.map_err(|fault| fault.to_string())
     }
 }
 
@@ -207,6 +172,11 @@ impl Webhooks {
         let all = Arc::new(Webhooks { all: ArcSwap::default(), metrics: Metrics::new(server) });
         all.replace(webhooks);
         all
+    }
+
+    /// Why the file that names them does not count as it is.
+    pub fn trouble(&self) -> Trouble {
+        self.metrics.trouble.clone()
     }
 
     /// These are asked from now on, and nothing counts that others have answered before.

@@ -93,40 +93,6 @@ impl Api {
         Api { client, answer_max: ANSWER_MAX }
     }
 
-    /// A server that is asked at one place, as its kubeconfig names it: with the path, whatever it is.
-    pub async fn of_webhook(place: &Place<'_>, answer_max: Duration) -> Result<(Api, String)> {
-        let mut config = place.config().await?;
-        let url = config.cluster_url.clone();
-        let path = url.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        let mut parts = url.into_parts();
-        parts.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
-        config.cluster_url = http::Uri::from_parts(parts).context("the URL of the webhook")?;
-        // Whoever asks decides how often.
-        config.default_retry = false;
-        Ok((Api::new(kube::Client::try_from(config)?).patient(answer_max), path))
-    }
-
-    /// Asks again where the server cannot answer, after waits of which each is half as long again as the one before.
-    pub async fn post_again(&self, path: &str, body: &Value, first_wait: Duration) -> Result<Value, ApiError> {
-        const TRIES_MAX: u32 = 5;
-        const WAIT_FACTOR: f64 = 1.5;
-        const WAIT_JITTER: f64 = 0.2;
-        let mut wait = first_wait;
-        for _ in 1..TRIES_MAX {
-            match self.post(path, body).await {
-                Err(error)
-                    if error.code.is_none_or(|code| matches!(code, 429 | 500 | 503 | 504)) && !wait.is_zero() =>
-                {
-                    tracing::warn!(%error, "a webhook did not answer");
-                }
-                answer => return answer,
-            }
-            tokio::time::sleep(wait.mul_f64(1.0 + WAIT_JITTER * rand::random::<f64>())).await;
-            wait = wait.mul_f64(WAIT_FACTOR);
-        }
-        self.post(path, body).await
-    }
-
     /// The same, and an answer may take so long.
     pub fn patient(self, answer_max: Duration) -> Api {
         Api { answer_max, ..self }

@@ -183,6 +183,7 @@ impl Component {
             key,
             named: self.args.serving.tls_sni_cert_key.clone(),
             cipher_suites: self.args.serving.tls_cipher_suites.clone(),
+            curves: self.args.serving.tls_curve_preferences.clone(),
             min_version: self.args.serving.tls_min_version.clone(),
             http2: !self.args.serving.disable_http2_serving,
             client_authorities: files(client_ca_file),

@@ -1,20 +1,23 @@
-//! `--feature-gates`: which gates there are, and which of them this server can turn.
+//! `--feature-gates`: which gates there are, and what each does here.
 //!
-//! The list and its defaults are those of Kubernetes 1.18, so that the arguments of an old cluster keep their meaning.
-//! Most of those features have become fixed parts of the API since, or were given up: their gates take only the value
-//! that the server has, and say why otherwise, rather than promise what does not happen. Gates that other components
-//! read are taken with any value, as one list serves all components.
+//! Both the gates of Kubernetes 1.18 and those of 1.35 are known, so that the arguments of old clusters keep their
+//! meaning and those of new ones have one. A gate that the server cannot turn takes only the value that the server has,
+//! and says why otherwise, rather than promise what does not happen. Gates that other components read are taken with any
+//! value, as one list serves all components.
 
-mod newer;
+mod table;
 
 use crate::values::parse_bool;
-use Effect::{Elsewhere, Fixed, Grown, Switch};
-use Stage::{Alpha, Beta, Deprecated};
-use std::collections::BTreeMap;
+use Effect::{Always, Elsewhere, Never, Switch, Unseen};
+use Stage::{Alpha, Beta};
+use holdfast_core::kinds::field_gates;
+use holdfast_core::kinds::offered::{NEWEST, OLDEST};
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
+use table::{GATES, Gate, STABLE_GATES};
 
 /// The gates that the server obeys, by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiGates {
     pub list_chunking: bool,
     pub response_compression: bool,
@@ -23,7 +26,20 @@ pub struct ApiGates {
     pub remove_self_link: bool,
     pub server_side_apply: bool,
     pub kms_v1: bool,
+    pub priority_and_fairness: bool,
+    pub identity: bool,
+    pub coordinated_election: bool,
+    pub issuer_discovery: bool,
+    pub request_header_uid: bool,
+    /// Admission plug-ins that are off.
+    pub plugins_off: Vec<&'static str>,
+    /// Gates that are off, of those that fields of objects hang on.
+    pub fields_off: BTreeSet<&'static str>,
 }
+
+/// Gates of admission plug-ins, and the plug-ins.
+const PLUGINS: [(&str, &str); 2] =
+    [("DefaultIngressClass", "DefaultIngressClass"), ("PodTopologyLabelsAdmission", "PodTopologyLabels")];
 
 impl From<&Gates> for ApiGates {
     fn from(gates: &Gates) -> ApiGates {
@@ -35,6 +51,13 @@ impl From<&Gates> for ApiGates {
             remove_self_link: gates.enabled("RemoveSelfLink"),
             server_side_apply: gates.enabled("ServerSideApply"),
             kms_v1: gates.enabled("KMSv1"),
+            priority_and_fairness: gates.enabled("APIPriorityAndFairness"),
+            identity: gates.enabled("APIServerIdentity"),
+            coordinated_election: gates.enabled("CoordinatedLeaderElection"),
+            issuer_discovery: gates.enabled("ServiceAccountIssuerDiscovery"),
+            request_header_uid: gates.enabled("RemoteRequestHeaderUID"),
+            plugins_off: PLUGINS.iter().filter(|(gate, _)| !gates.enabled(gate)).map(|(_, plugin)| *plugin).collect(),
+            fields_off: field_gates().into_iter().filter(|gate| !gates.enabled(gate)).collect(),
         }
     }
 }
@@ -67,93 +90,108 @@ impl FromStr for Request {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Request, String> {
-        let mut asked = Vec::new();
+        let (mut asked, mut faults) = (Vec::new(), Vec::new());
         for part in text.split(',').filter(|part| !part.is_empty()) {
-            let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            // Newer releases name the component whose gate it is.
-            let (name, value) = (name.trim().trim_start_matches("kube:"), value.trim());
-            if !part.contains('=') {
-                return Err(format!("missing bool value for {name}"));
+            match read(part) {
+                Ok(gate) => asked.push(gate),
+                Err(why) => faults.push(why),
             }
-            let value = parse_bool(value).map_err(|error| format!("invalid value of {name}={value}, err: {error}"))?;
-            let known = ALL_OF_STAGE.iter().map(|(name, _)| *name).chain(GATES.iter().map(|gate| gate.name));
-            let known = known.chain(newer::SERVED.iter().copied());
-            let known = known.into_iter().find(|known| *known == name);
-            asked.push((known.ok_or_else(|| format!("unrecognized feature gate: {name}"))?, value));
         }
-        Ok(Request(asked))
+        if faults.is_empty() { Ok(Request(asked)) } else { Err(faults.join("; ")) }
     }
+}
+
+/// `NAME=BOOL`, of a gate that exists.
+fn read(part: &str) -> Result<(&'static str, bool), String> {
+    let (name, value) = part.split_once('=').unwrap_or((part, ""));
+    // Newer releases name the component whose gate it is.
+    let (name, value) = (name.trim().trim_start_matches("kube:"), value.trim());
+    if !part.contains('=') {
+        return Err(format!("missing bool value for {name}"));
+    }
+    let value = parse_bool(value).map_err(|error| format!("invalid value of {name}={value}, err: {error}"))?;
+    let known = ALL_OF_STAGE.iter().map(|(name, _)| *name).chain(GATES.iter().map(|gate| gate.name));
+    let known = known.chain(STABLE_GATES.iter().copied()).find(|known| *known == name);
+    Ok((known.ok_or_else(|| format!("unrecognized feature gate: {name}"))?, value))
 }
 
 /// Every gate with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gates(BTreeMap<&'static str, bool>);
+pub struct Gates {
+    release: u32,
+    values: BTreeMap<&'static str, bool>,
+}
 
 impl Default for Gates {
     fn default() -> Gates {
-        let values = GATES.iter().map(|gate| (gate.name, gate.value()));
-        Gates(values.chain(ALL_OF_STAGE.iter().map(|(name, _)| (*name, false))).collect())
+        Gates::standing_for(NEWEST)
     }
 }
 
 impl Gates {
     /// Later requests overrule earlier ones; a gate's own name overrules the name of its whole stage.
     pub fn new(requests: &[Request]) -> Result<Gates, String> {
-        Gates::of_release(requests, u32::MAX)
+        Gates::of_release(requests, NEWEST)
     }
 
-    /// The same with the defaults of a minor release.
+    fn standing_for(release: u32) -> Gates {
+        let values = GATES.iter().map(|gate| (gate.name, gate.value(release)));
+        let values = values.chain(STABLE_GATES.iter().map(|name| (*name, true)));
+        Gates { release, values: values.chain(ALL_OF_STAGE.iter().map(|(name, _)| (*name, false))).collect() }
+    }
+
+    /// The same with the defaults of a minor release; or all that is wrong.
     pub fn of_release(requests: &[Request], release: u32) -> Result<Gates, String> {
         let asked: BTreeMap<&'static str, bool> =
             requests.iter().flat_map(|request| request.0.iter().copied()).collect();
-        let mut gates = Gates::default();
-        for gate in GATES {
-            if let Grown(since) = gate.effect {
-                gates.0.insert(gate.name, release >= since);
-            }
-        }
-        if let Some(name) = newer::SERVED.iter().find(|name| asked.get(*name) == Some(&false)) {
-            return Err(format!("cannot set feature gate {name} to false: what it guards is always served"));
-        }
+        let mut gates = Gates::standing_for(release);
+        let mut faults = Vec::new();
         for (all, stage) in ALL_OF_STAGE {
             let Some(&value) = asked.get(all) else { continue };
-            gates.0.insert(all, value);
+            gates.values.insert(all, value);
+            if ![OLDEST, NEWEST].contains(&release) {
+                faults.push(format!(
+                    "cannot set feature gate {all}: which gates it stands for is known of 1.{OLDEST} and 1.{NEWEST} alone"
+                ));
+                continue;
+            }
             // What already is the gate's default is not a wish, or `AllAlpha=false` would ask for features to go away
             // that have long since stopped to be alpha.
-            let unnamed =
-                |gate: &&Gate| gate.stage == *stage && gate.default != value && !asked.contains_key(gate.name);
-            let wanted: Vec<&Gate> = GATES.iter().filter(unnamed).collect();
+            let is_unnamed =
+                |gate: &&Gate| gate.spec(release) == Some((*stage, !value)) && !asked.contains_key(gate.name);
+            let wanted: Vec<&Gate> = GATES.iter().filter(is_unnamed).collect();
             let refused: Vec<&str> = wanted.iter().filter(|gate| !gate.takes(value)).map(|gate| gate.name).collect();
             if !refused.is_empty() {
-                return Err(format!(
+                faults.push(format!(
                     "cannot set feature gate {all} to {value}: this server cannot turn {}; name those that you need",
                     refused.join(", ")
                 ));
             }
-            gates.0.extend(wanted.into_iter().map(|gate| (gate.name, value)));
+            gates.values.extend(wanted.into_iter().map(|gate| (gate.name, value)));
         }
-        for gate in GATES {
-            let Some(&value) = asked.get(gate.name) else { continue };
-            if let Fixed(fixed, reason) = gate.effect
-                && value != fixed
-            {
-                return Err(format!("cannot set feature gate {} to {value}: {reason}", gate.name));
-            }
-            gates.0.insert(gate.name, value);
+        for (name, value) in asked {
+            let refusal = match GATES.iter().find(|gate| gate.name == name) {
+                Some(Gate { effect: Always(why), .. }) if !value => Some(*why),
+                Some(Gate { effect: Never(why), .. }) if value => Some(*why),
+                None if STABLE_GATES.contains(&name) && !value => Some("what it guards is always served"),
+                _ => None,
+            };
+            faults.extend(refusal.map(|why| format!("cannot set feature gate {name} to {value}: {why}")));
+            gates.values.insert(name, value);
         }
-        Ok(gates)
+        if faults.is_empty() { Ok(gates) } else { Err(faults.join("; ")) }
     }
 
     /// Whether a gate is on. One that does not exist is not.
     pub fn enabled(&self, name: &str) -> bool {
-        self.0.get(name).copied().unwrap_or(false)
+        self.values.get(name).copied().unwrap_or(false)
     }
 
-    /// Every gate with its stage, and whether it is on.
+    /// Every gate of the release with its stage, and whether it is on.
     pub fn states(&self) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
         let stages = ALL_OF_STAGE.iter().map(|(name, stage)| (*name, stage.name()));
-        let stages = stages.chain(GATES.iter().map(|gate| (gate.name, gate.stage.name())));
-        stages.map(|(name, stage)| (name, stage, self.enabled(name)))
+        let of_release = GATES.iter().filter_map(|gate| Some((gate.name, gate.spec(self.release)?.0.name())));
+        stages.chain(of_release).map(|(name, stage)| (name, stage, self.enabled(name)))
     }
 }
 
@@ -163,14 +201,15 @@ pub fn help() -> String {
         .iter()
         .map(|(name, stage)| format!("{name}=true|false ({} - default=false)", stage.name()))
         .chain(GATES.iter().map(|gate| {
-            let fixed = match gate.effect {
-                Fixed(value, _) => format!("; always {value} here"),
-                Grown(_) => "; true here".into(),
-                Switch | Elsewhere => String::new(),
+            let (stage, default) = gate.now.or(gate.then).unwrap_or((Stage::Stable, true));
+            let here = match gate.effect {
+                Always(_) => "; always true here",
+                Never(_) => "; always false here",
+                Switch(..) | Elsewhere | Unseen => "",
             };
-            format!("{}=true|false ({} - default={}{fixed})", gate.name, gate.stage.name(), gate.default)
+            format!("{}=true|false ({} - default={default}{here})", gate.name, stage.name())
         }))
-        .chain(newer::SERVED.iter().map(|name| format!("{name}=true (always served here)")))
+        .chain(STABLE_GATES.iter().map(|name| format!("{name}=true (always served here)")))
         .collect();
     lines.sort();
     format!(
@@ -179,10 +218,35 @@ pub fn help() -> String {
     )
 }
 
+/// The known gates as rows of a table: name, what it was in 1.18 and is in 1.35, and what it does here.
+pub fn rows() -> Vec<[String; 4]> {
+    let shown = |spec: Spec| spec.map_or(String::new(), |(stage, on)| format!("{} {on}", stage.name()));
+    let effect = |gate: &Gate| match gate.effect {
+        Switch(_, what) => format!("a switch: {what}"),
+        Always(why) => format!("always true: {why}"),
+        Never(why) => format!("always false: {why}"),
+        Elsewhere => "any: the API server does not read it".to_owned(),
+        Unseen => "any: clients see the same either way".to_owned(),
+    };
+    let named = GATES.iter().map(|gate| [gate.name.to_owned(), shown(gate.then), shown(gate.now), effect(gate)]);
+    let stable = STABLE_GATES.iter().map(|name| {
+        [
+            (*name).to_owned(),
+            String::new(),
+            "GA true".to_owned(),
+            "always true: what it guards is always served".to_owned(),
+        ]
+    });
+    let mut rows: Vec<[String; 4]> = named.chain(stable).collect();
+    rows.sort();
+    rows
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Alpha,
     Beta,
+    Stable,
     Deprecated,
 }
 
@@ -191,149 +255,57 @@ impl Stage {
         match self {
             Alpha => "ALPHA",
             Beta => "BETA",
-            Deprecated => "DEPRECATED",
+            Stage::Stable => "GA",
+            Stage::Deprecated => "DEPRECATED",
         }
     }
 }
 
-struct Gate {
-    name: &'static str,
-    stage: Stage,
-    default: bool,
-    effect: Effect,
-}
+/// How far a gate is in a release, and its default; nothing where the release has none.
+type Spec = Option<(Stage, bool)>;
 
 impl Gate {
-    fn takes(&self, value: bool) -> bool {
-        !matches!(self.effect, Fixed(fixed, _) if fixed != value)
+    fn spec(&self, release: u32) -> Spec {
+        if release == OLDEST { self.then } else { self.now }
     }
 
-    /// What the gate is when nobody asks.
-    fn value(&self) -> bool {
+    fn takes(&self, value: bool) -> bool {
         match self.effect {
-            Fixed(value, _) => value,
-            Grown(_) => true,
-            Switch | Elsewhere => self.default,
+            Always(_) => value,
+            Never(_) => !value,
+            Switch(..) | Elsewhere | Unseen => true,
+        }
+    }
+
+    /// What the gate is in a release when nobody asks.
+    fn value(&self, release: u32) -> bool {
+        let is_on = |spec: Spec, gone: bool| spec.map_or(gone, |(_, on)| on);
+        match self.effect {
+            Always(_) => true,
+            Never(_) => false,
+            Switch(since, _) if release >= since => is_on(self.now, true),
+            Switch(..) => is_on(self.then, false),
+            Elsewhere | Unseen => is_on(self.spec(release), self.now.is_none()),
         }
     }
 }
 
 /// What a gate does in this server.
 enum Effect {
-    /// It turns something on or off.
-    Switch,
-    /// A switch that is on unless somebody turns it off: the feature has long since become a fixed part.
-    /// It is on by default since this minor release.
-    Grown(u32),
-    /// Other components read it, or nothing that a client sees depends on it. Both values are taken.
+    /// It turns this on and off. Since this minor release its default is that of 1.35, and on where 1.35 has no such gate.
+    Switch(u32, &'static str),
+    /// The server always behaves as if it were on, for this reason.
+    Always(&'static str),
+    /// As if it were off.
+    Never(&'static str),
+    /// Other components read it.
     Elsewhere,
-    /// The server always behaves as under this value, for this reason.
-    Fixed(bool, &'static str),
-}
-
-const fn gate(name: &'static str, stage: Stage, default: bool, effect: Effect) -> Gate {
-    Gate { name, stage, default, effect }
+    /// It is about how Kubernetes does something, and clients see the same either way.
+    Unseen,
 }
 
 /// Gates that stand for all of a stage.
 const ALL_OF_STAGE: &[(&str, Stage)] = &[("AllAlpha", Alpha), ("AllBeta", Beta)];
-
-const GATES: &[Gate] = &[
-    gate("APIListChunking", Beta, true, Switch),
-    gate(
-        "APIPriorityAndFairness",
-        Alpha,
-        false,
-        Fixed(false, "requests wait in no queues; limits on requests in progress apply instead"),
-    ),
-    gate("APIResponseCompression", Beta, true, Switch),
-    // Logs of node agents are not passed on, so there is no connection that could be insecure.
-    gate("AllowInsecureBackendProxy", Beta, true, Elsewhere),
-    gate("AnyVolumeDataSource", Alpha, false, Fixed(true, "claims keep a data source of any kind")),
-    gate("AppArmor", Beta, true, Fixed(true, "pods keep their AppArmor profiles")),
-    gate("BalanceAttachedNodeVolumes", Alpha, false, Elsewhere),
-    gate("BoundServiceAccountTokenVolume", Alpha, false, Fixed(false, "no token volume is put into pods")),
-    gate("CPUManager", Beta, true, Elsewhere),
-    gate("CRIContainerLogRotation", Beta, true, Elsewhere),
-    gate("CSIInlineVolume", Beta, true, Fixed(true, "pods keep their inline CSI volumes")),
-    gate("CSIMigration", Beta, true, Elsewhere),
-    gate("CSIMigrationAWS", Beta, false, Elsewhere),
-    gate("CSIMigrationAWSComplete", Alpha, false, Elsewhere),
-    gate("CSIMigrationAzureDisk", Alpha, false, Elsewhere),
-    gate("CSIMigrationAzureDiskComplete", Alpha, false, Elsewhere),
-    gate("CSIMigrationAzureFile", Alpha, false, Elsewhere),
-    gate("CSIMigrationAzureFileComplete", Alpha, false, Elsewhere),
-    gate("CSIMigrationGCE", Beta, false, Elsewhere),
-    gate("CSIMigrationGCEComplete", Alpha, false, Elsewhere),
-    gate("CSIMigrationOpenStack", Beta, false, Elsewhere),
-    gate("CSIMigrationOpenStackComplete", Alpha, false, Elsewhere),
-    gate("ConfigurableFSGroupPolicy", Alpha, false, Fixed(true, "pods keep fsGroupChangePolicy")),
-    gate("CustomCPUCFSQuotaPeriod", Alpha, false, Elsewhere),
-    // The controllers read it: the scheduler minds taints of devices always.
-    gate("DRADeviceTaints", Alpha, false, Elsewhere),
-    // The scheduler reads it.
-    gate("DRAExtendedResource", Alpha, false, Elsewhere),
-    gate("DefaultIngressClass", Beta, true, Fixed(false, "ingresses get no class by themselves")),
-    gate("DevicePlugins", Beta, true, Elsewhere),
-    gate("DryRun", Beta, true, Switch),
-    gate("DynamicAuditing", Alpha, false, Fixed(false, "Kubernetes gave up dynamic audit sinks in 1.19")),
-    gate("DynamicKubeletConfig", Beta, true, Fixed(true, "nodes keep spec.configSource")),
-    gate("EndpointSlice", Beta, true, Elsewhere),
-    gate("EndpointSliceProxying", Alpha, false, Elsewhere),
-    gate("EphemeralContainers", Alpha, false, Fixed(true, "pods have ephemeral containers")),
-    gate("EvenPodsSpread", Beta, true, Fixed(true, "pods keep topologySpreadConstraints")),
-    gate("ExpandCSIVolumes", Beta, true, Fixed(true, "volumes keep the secrets that expansion needs")),
-    gate("ExpandInUsePersistentVolumes", Beta, true, Elsewhere),
-    gate("ExpandPersistentVolumes", Beta, true, Fixed(true, "claims may grow")),
-    gate("ExperimentalHostUserNamespaceDefaulting", Beta, false, Elsewhere),
-    // The scheduler reads it.
-    gate("GangScheduling", Alpha, false, Elsewhere),
-    gate("HPAScaleToZero", Alpha, false, Fixed(true, "autoscalers may ask for no replicas at all")),
-    gate("HugePageStorageMediumSize", Alpha, false, Fixed(true, "volumes may name a size of huge pages")),
-    gate("HyperVContainer", Alpha, false, Elsewhere),
-    gate("IPv6DualStack", Alpha, false, Fixed(false, "services get addresses of one family")),
-    gate("ImmutableEphemeralVolumes", Alpha, false, Fixed(true, "secrets and config maps may be immutable")),
-    // Encryption at rest by plug-ins of version 1: off by default since 1.29.
-    gate("KMSv1", Deprecated, false, Switch),
-    gate("KubeletPodResources", Beta, true, Elsewhere),
-    gate("LegacyNodeRoleBehavior", Alpha, true, Elsewhere),
-    gate("LocalStorageCapacityIsolation", Beta, true, Fixed(true, "limits of local storage are kept")),
-    gate("LocalStorageCapacityIsolationFSQuotaMonitoring", Alpha, false, Elsewhere),
-    gate("NodeDisruptionExclusion", Alpha, false, Elsewhere),
-    gate("NonPreemptingPriority", Alpha, false, Fixed(true, "priority classes keep preemptionPolicy")),
-    gate("PodDisruptionBudget", Beta, true, Elsewhere),
-    gate("PodOverhead", Beta, true, Fixed(true, "pods and runtime classes keep their overhead")),
-    gate("ProcMountType", Alpha, false, Fixed(true, "containers keep procMount")),
-    gate("QOSReserved", Alpha, false, Elsewhere),
-    gate("RemainingItemCount", Beta, true, Switch),
-    gate("RemoveSelfLink", Alpha, false, Grown(20)),
-    gate("ResourceLimitsPriorityFunction", Alpha, false, Elsewhere),
-    gate("RotateKubeletClientCertificate", Beta, true, Elsewhere),
-    gate("RotateKubeletServerCertificate", Beta, true, Elsewhere),
-    gate("RunAsGroup", Beta, true, Fixed(true, "security contexts keep runAsGroup")),
-    gate("RuntimeClass", Beta, true, Fixed(true, "pods keep runtimeClassName")),
-    gate("SCTPSupport", Alpha, false, Fixed(true, "SCTP is a protocol like the others")),
-    // Looking up pods by node is indexed, always: the answers are the same either way.
-    gate("SelectorIndex", Alpha, false, Elsewhere),
-    gate("ServerSideApply", Beta, true, Switch),
-    gate("ServiceAccountIssuerDiscovery", Alpha, false, Fixed(false, "the documents about the issuer are not served")),
-    gate("ServiceAppProtocol", Alpha, false, Fixed(true, "ports keep appProtocol")),
-    gate("ServiceNodeExclusion", Alpha, false, Elsewhere),
-    gate("ServiceTopology", Alpha, false, Fixed(false, "Kubernetes gave up topologyKeys in 1.22")),
-    gate("StartupProbe", Beta, true, Fixed(true, "containers keep startupProbe")),
-    gate("StorageVersionHash", Beta, true, Fixed(true, "discovery always tells the hash")),
-    gate("SupportNodePidsLimit", Beta, true, Elsewhere),
-    gate("SupportPodPidsLimit", Beta, true, Elsewhere),
-    gate("Sysctls", Beta, true, Fixed(true, "pods keep their sysctls")),
-    gate("TTLAfterFinished", Alpha, false, Fixed(true, "jobs keep ttlSecondsAfterFinished")),
-    gate("TokenRequest", Beta, true, Fixed(true, "tokens of service accounts are always issued on request")),
-    gate("TokenRequestProjection", Beta, true, Fixed(true, "pods keep projected tokens")),
-    gate("TopologyManager", Beta, true, Elsewhere),
-    gate("ValidateProxyRedirects", Beta, true, Fixed(true, "redirects of node agents are never followed")),
-    gate("VolumeSnapshotDataSource", Beta, true, Fixed(true, "claims keep a snapshot as data source")),
-    gate("WinDSR", Alpha, false, Elsewhere),
-    gate("WinOverlay", Alpha, false, Elsewhere),
-];
 
 #[cfg(test)]
 mod tests {
@@ -347,87 +319,120 @@ mod tests {
         gates: GateArgs,
     }
 
-    fn gates(values: &[&str]) -> Result<Gates, String> {
+    fn gates_of(values: &[&str], release: u32) -> Result<Gates, String> {
         let requests: Result<Vec<Request>, String> = values.iter().map(|value| value.parse()).collect();
-        Gates::new(&requests?)
+        Gates::of_release(&requests?, release)
+    }
+
+    fn gates(values: &[&str]) -> Result<Gates, String> {
+        gates_of(values, NEWEST)
     }
 
     #[test]
-    fn without_requests_every_gate_has_its_default() {
-        let gates = gates(&[]).unwrap();
-        for gate in GATES {
-            assert_eq!(gates.enabled(gate.name), gate.value(), "{}", gate.name);
-        }
-        assert!(!gates.enabled("AllAlpha") && !gates.enabled("AllBeta") && !gates.enabled("NoSuchGate"));
-        let all = ApiGates {
-            list_chunking: true,
-            response_compression: true,
-            dry_run: true,
-            remaining_item_count: true,
-            remove_self_link: true,
-            server_side_apply: true,
-            kms_v1: false,
+    fn the_table_has_the_gates_of_both_releases() {
+        let count = |spec: fn(&Gate) -> Spec, stage, default| {
+            GATES.iter().filter(|gate| spec(gate) == Some((stage, default))).count()
         };
-        assert_eq!(ApiGates::from(&gates), all);
-    }
-
-    #[test]
-    fn the_table_has_the_gates_of_the_release() {
-        let count = |stage, default| GATES.iter().filter(|gate| gate.stage == stage && gate.default == default).count();
-        // With three of today that the scheduler and controllers know; with the gates that bear a vendor's name, without those of a whole stage.
-        let counts = [count(Beta, true), count(Beta, false), count(Alpha, true), count(Alpha, false)];
-        assert_eq!(counts, [37, 4, 1, 40]);
+        let counts =
+            |spec| [(Beta, true), (Beta, false), (Alpha, true), (Alpha, false)].map(|(s, d)| count(spec, s, d));
+        // With the gates that bear a vendor's name, without those of a whole stage.
+        assert_eq!(counts(|gate| gate.then), [37, 4, 1, 37]);
+        assert_eq!(counts(|gate| gate.now), [75, 15, 0, 45]);
         assert!(GATES.is_sorted_by(|a, b| a.name < b.name), "sorted, and none twice");
-        assert!(newer::SERVED.is_sorted_by(|a, b| a < b), "sorted, and none twice");
-        assert!(GATES.iter().all(|gate| !newer::SERVED.contains(&gate.name)), "each in one table");
+        assert!(STABLE_GATES.is_sorted_by(|a, b| a < b), "sorted, and none twice");
+        assert!(GATES.iter().all(|gate| !STABLE_GATES.contains(&gate.name)), "each in one table");
+        assert!(GATES.iter().all(|gate| gate.then.is_some() || gate.now.is_some()), "each in one of the releases");
     }
 
+    /// Either a gate turns something that is named, or the value that the server does not have is refused, or there is
+    /// nothing that a client could see.
     #[test]
-    fn each_switch_turns_one_thing() {
-        type Read = fn(&ApiGates) -> bool;
-        let read: [(&str, Read); 7] = [
-            ("APIListChunking", |gates| gates.list_chunking),
-            ("APIResponseCompression", |gates| gates.response_compression),
-            ("DryRun", |gates| gates.dry_run),
-            ("KMSv1", |gates| gates.kms_v1),
-            ("RemainingItemCount", |gates| gates.remaining_item_count),
-            ("RemoveSelfLink", |gates| gates.remove_self_link),
-            ("ServerSideApply", |gates| gates.server_side_apply),
-        ];
-        let switches: Vec<&str> =
-            GATES.iter().filter(|gate| matches!(gate.effect, Switch | Grown(_))).map(|gate| gate.name).collect();
-        assert_eq!(switches, read.map(|(name, _)| name));
+    fn every_gate_does_what_it_says() {
         let usual = ApiGates::from(&Gates::default());
-        for (name, own) in read {
-            let turned = format!("{name}={}", !own(&usual));
-            let gates = ApiGates::from(&gates(&[&turned]).unwrap());
-            for (other, value) in read {
-                assert_eq!(value(&gates) != value(&usual), other == name, "{other} under {turned}");
+        for gate in GATES {
+            let turned = |value: bool| gates(&[&format!("{}={value}", gate.name)]);
+            match gate.effect {
+                Switch(..) => {
+                    let other = ApiGates::from(&turned(!gate.value(NEWEST)).expect(gate.name));
+                    assert_ne!(other, usual, "{} turns nothing", gate.name);
+                }
+                Always(why) | Never(why) => {
+                    let value = matches!(gate.effect, Always(_));
+                    assert_eq!(turned(value), Ok(Gates::default()), "{}", gate.name);
+                    let expected = format!("cannot set feature gate {} to {}: {why}", gate.name, !value);
+                    assert_eq!(turned(!value).unwrap_err(), expected);
+                }
+                Elsewhere | Unseen => {
+                    for value in [true, false] {
+                        assert_eq!(ApiGates::from(&turned(value).expect(gate.name)), usual, "{}", gate.name);
+                    }
+                }
             }
         }
+        for name in STABLE_GATES {
+            assert_eq!(gates(&[&format!("{name}=true")]), Ok(Gates::default()), "{name}");
+            let expected = format!("cannot set feature gate {name} to false: what it guards is always served");
+            assert_eq!(gates(&[&format!("{name}=false")]).unwrap_err(), expected);
+        }
+        for gate in field_gates() {
+            assert!(matches!(find(gate).effect, Switch(..)), "fields hang on {gate}, which is no switch");
+        }
+        let off: BTreeSet<&str> = holdfast_core::pipeline::Settings::default().gates_off;
+        assert_eq!(off, usual.fields_off, "what is not told of gates has the defaults of this release");
+    }
+
+    fn find(name: &str) -> &'static Gate {
+        GATES.iter().find(|gate| gate.name == name).unwrap_or_else(|| panic!("{name} is in no row"))
+    }
+
+    #[test]
+    fn a_release_has_its_own_defaults() {
+        for (name, release, expected) in [
+            ("RemoveSelfLink", 19, false),
+            ("RemoveSelfLink", 20, true),
+            ("APIPriorityAndFairness", 18, false),
+            ("APIPriorityAndFairness", 20, true),
+            ("KMSv1", 28, true),
+            ("KMSv1", 29, false),
+            ("StartupProbe", 18, true),
+            ("TTLAfterFinished", 18, false),
+            ("TTLAfterFinished", NEWEST, true),
+            ("PodLevelResources", 33, false),
+            ("CoordinatedLeaderElection", 18, false),
+            ("ServiceAccountIssuerDiscovery", 18, false),
+        ] {
+            assert_eq!(gates_of(&[], release).unwrap().enabled(name), expected, "{name} of 1.{release}");
+        }
+        // What can be turned has the defaults of 1.18 there.
+        for gate in GATES.iter().filter(|gate| matches!(gate.effect, Switch(..)) && gate.then.is_some()) {
+            assert_eq!(gate.value(OLDEST), gate.then.is_some_and(|(_, on)| on), "{}", gate.name);
+        }
+        let names: Vec<&str> = gates_of(&[], OLDEST).unwrap().states().map(|(name, ..)| name).collect();
+        assert!(names.contains(&"TTLAfterFinished") && !names.contains(&"PodLevelResources"), "{names:?}");
     }
 
     #[test]
     fn requests_add_up_and_the_last_one_counts() {
         for (values, on, off) in [
             (vec!["DryRun=false, ServerSideApply = F"], vec!["APIListChunking"], vec!["DryRun", "ServerSideApply"]),
-            (vec!["DryRun=false", "WinDSR=true,"], vec!["WinDSR"], vec!["DryRun"]),
+            (vec!["DryRun=false", "WinDSR=false,"], vec![], vec!["DryRun", "WinDSR"]),
             (vec!["DryRun=false,DryRun=1"], vec!["DryRun"], vec![]),
             (vec!["DryRun=false", "DryRun=T"], vec!["DryRun"], vec![]),
             (vec!["kube:DryRun=false"], vec![], vec!["DryRun"]),
-            (vec!["", ","], vec!["DryRun"], vec!["WinDSR"]),
+            (vec!["", ","], vec!["DryRun", "RemoveSelfLink"], vec!["CoordinatedLeaderElection"]),
             (vec!["EphemeralContainers=true"], vec!["EphemeralContainers"], vec![]),
-            (vec!["DynamicResourceAllocation=true"], vec!["DryRun"], vec!["WinDSR"]),
-            (vec!["AllAlpha=false"], vec!["RemoveSelfLink"], vec!["AllAlpha", "LegacyNodeRoleBehavior", "WinDSR"]),
-            (vec!["LegacyNodeRoleBehavior=true,AllAlpha=false"], vec!["LegacyNodeRoleBehavior"], vec![]),
+            (vec!["AllAlpha=false"], vec!["RemoveSelfLink"], vec!["AllAlpha", "MemoryQoS"]),
+            (vec!["AllBeta=true"], vec!["AllBeta", "CoordinatedLeaderElection"], vec!["MemoryQoS"]),
         ] {
-            let gates = gates(&values).unwrap();
+            let gates = gates(&values).unwrap_or_else(|why| panic!("{values:?}: {why}"));
             for (names, expected) in [(on, true), (off, false)] {
                 for name in names {
                     assert_eq!(gates.enabled(name), expected, "{name} under {values:?}");
                 }
             }
         }
+        let old = gates_of(&["AllAlpha=false"], OLDEST).unwrap();
+        assert!(!old.enabled("LegacyNodeRoleBehavior") && old.enabled("DryRun"));
     }
 
     #[test]
@@ -436,68 +441,55 @@ mod tests {
             ("NoSuchGate=true", "unrecognized feature gate: NoSuchGate"),
             ("dryrun=true", "unrecognized feature gate: dryrun"),
             ("DryRun", "missing bool value for DryRun"),
-            ("WinDSR=true,DryRun", "missing bool value for DryRun"),
+            ("X=true,DryRun", "unrecognized feature gate: X; missing bool value for DryRun"),
             ("DryRun=abc", "invalid value of DryRun=abc, err: strconv.ParseBool: parsing \"abc\": invalid syntax"),
             ("DryRun=", "invalid value of DryRun=, err: strconv.ParseBool: parsing \"\": invalid syntax"),
             (
-                "DynamicResourceAllocation=false",
-                "cannot set feature gate DynamicResourceAllocation to false: what it guards is always served",
-            ),
-            ("SCTPSupport=false", "cannot set feature gate SCTPSupport to false: SCTP is a protocol like the others"),
-            (
-                "DynamicAuditing=true",
-                "cannot set feature gate DynamicAuditing to true: Kubernetes gave up dynamic audit sinks in 1.19",
-            ),
-            (
-                "AllAlpha=true",
-                "cannot set feature gate AllAlpha to true: this server cannot turn APIPriorityAndFairness, \
-                 BoundServiceAccountTokenVolume, DynamicAuditing, IPv6DualStack, ServiceAccountIssuerDiscovery, \
-                 ServiceTopology; name those that you need",
+                "SCTPSupport=false,DynamicAuditing=true",
+                "cannot set feature gate DynamicAuditing to true: Kubernetes gave up dynamic audit sinks in 1.19; cannot \
+                 set feature gate SCTPSupport to false: SCTP is a protocol like the others",
             ),
         ] {
             assert_eq!(gates(&[value]).unwrap_err(), expected, "{value}");
         }
-        assert!(gates(&["AllBeta=false"]).unwrap_err().contains(" AppArmor, CSIInlineVolume, "));
+        let all = gates(&["AllAlpha=true"]).unwrap_err();
+        assert!(
+            all.starts_with("cannot set feature gate AllAlpha to true: this server cannot turn AllowUnsafe"),
+            "{all}"
+        );
+        assert!(gates(&["AllBeta=false"]).unwrap_err().contains(" DRAAdminAccess, "));
+        assert!(gates_of(&["AllBeta=true"], 27).unwrap_err().contains("1.18 and 1.35"));
     }
 
     /// Whoever names what cannot be turned may turn the rest of a stage at once.
     #[test]
     fn a_stage_is_turned_around_what_is_fixed() {
-        let exceptions: Vec<String> = GATES
-            .iter()
-            .filter_map(|gate| match gate.effect {
-                Fixed(value, _) => Some(format!("{}={value}", gate.name)),
-                Switch | Grown(_) | Elsewhere => None,
-            })
-            .collect();
-        let exceptions = exceptions.join(",");
-        let gates = gates(&["AllAlpha=true,AllBeta=false", &exceptions]).unwrap();
-        for gate in GATES.iter().filter(|gate| !matches!(gate.effect, Fixed(..))) {
-            assert_eq!(gates.enabled(gate.name), gate.stage == Alpha, "{}", gate.name);
-        }
-        assert!(!ApiGates::from(&gates).dry_run);
-    }
-
-    #[test]
-    fn every_gate_takes_what_it_has() {
-        for gate in GATES {
-            let request = format!("{}={}", gate.name, gate.value());
-            assert_eq!(gates(&[&request]), Ok(Gates::default()), "{request}");
+        for release in [OLDEST, NEWEST] {
+            let fixed = GATES.iter().filter(|gate| gate.takes(true) != gate.takes(false));
+            let exceptions: Vec<String> = fixed.map(|gate| format!("{}={}", gate.name, gate.value(release))).collect();
+            let exceptions = exceptions.join(",");
+            let gates = gates_of(&["AllAlpha=true,AllBeta=false", &exceptions], release).unwrap();
+            for gate in GATES.iter().filter(|gate| gate.takes(true) && gate.takes(false)) {
+                if let Some((stage @ (Alpha | Beta), _)) = gate.spec(release) {
+                    assert_eq!(gates.enabled(gate.name), stage == Alpha, "{} of 1.{release}", gate.name);
+                }
+            }
         }
     }
 
     #[test]
     fn the_option_is_repeatable_and_its_help_lists_the_gates() {
-        let cli = Cli::try_parse_from(["holdfast", "--feature-gates=DryRun=false", "--feature-gates", "WinDSR=true"]);
+        let cli =
+            Cli::try_parse_from(["holdfast", "--feature-gates=DryRun=false", "--feature-gates", "MemoryQoS=true"]);
         let gates = cli.unwrap().gates.gates().unwrap();
-        assert!(!gates.enabled("DryRun") && gates.enabled("WinDSR"));
+        assert!(!gates.enabled("DryRun") && gates.enabled("MemoryQoS"));
         let error = Cli::try_parse_from(["holdfast", "--feature-gates=X=true"]).unwrap_err().to_string();
         assert!(error.contains("unrecognized feature gate: X"), "{error}");
         let help = Cli::command().render_long_help().to_string();
         for line in [
             "APIListChunking=true|false (BETA - default=true)",
             "AllAlpha=true|false (ALPHA - default=false)",
-            "RemoveSelfLink=true|false (ALPHA - default=false; true here)",
+            "HPAScaleToZero=true|false (ALPHA - default=false; always false here)",
         ] {
             assert!(help.lines().any(|shown| shown.trim() == line), "{line} in {help}");
         }

@@ -62,6 +62,9 @@ pub struct ServingArgs {
     /// Cipher suites by their names in Go [default: all that are safe].
     #[arg(long, value_delimiter = ',')]
     pub tls_cipher_suites: Vec<String>,
+    /// Groups of key exchanges by Go's numbers: 23 is P-256, 24 P-384, 29 X25519 [default: all that are safe].
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
+    pub tls_curve_preferences: Vec<u16>,
     /// VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13. Nothing below TLS 1.2 is ever spoken.
     #[arg(long, default_value = "", hide_default_value = true)]
     pub tls_min_version: String,

@@ -12,6 +12,7 @@ pub mod apply;
 pub mod authz;
 pub mod cel;
 pub mod digest;
+pub mod election;
 pub mod event;
 pub mod expiry;
 pub mod flowcontrol;

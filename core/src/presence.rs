@@ -16,7 +16,7 @@ use std::net::IpAddr;
 
 const NAMESPACE: &str = "default";
 const SERVICE: &str = "kubernetes";
-const LEASES_NAMESPACE: &str = "kube-system";
+pub(crate) const LEASES_NAMESPACE: &str = "kube-system";
 const IDENTITY_LABEL: &str = "apiserver.kubernetes.io/identity";
 const IDENTITY: &str = "kube-apiserver";
 
@@ -131,13 +131,18 @@ fn corrected(mut old: Value, wanted: &Value) -> Option<Value> {
     Some(old)
 }
 
-fn read(state: &State, known: Known, namespace: &str, name: &str) -> Option<Value> {
+pub(crate) fn read(state: &State, known: Known, namespace: &str, name: &str) -> Option<Value> {
     let (kind, _) = state.registry.known(known)?;
     state.get(kind, &meta::key(Some(namespace), name)).map(|entry| entry.document())
 }
 
 /// Creates an object, or makes of the one that is there what `change` says.
-fn made(state: &State, known: Known, wanted: &Value, change: impl FnOnce(&Value) -> Option<Value>) -> Option<Step> {
+pub(crate) fn made(
+    state: &State,
+    known: Known,
+    wanted: &Value,
+    change: impl FnOnce(&Value) -> Option<Value>,
+) -> Option<Step> {
     let (kind, version) = state.registry.known(known)?;
     let metadata = &wanted["metadata"];
     let (namespace, name) = (metadata["namespace"].as_str()?, metadata["name"].as_str()?);
@@ -236,7 +241,7 @@ pub fn collect(state: &State, stamp: Stamp) -> Vec<Step> {
 }
 
 /// As the API writes moments that are told to the microsecond.
-fn micros(stamp: Stamp) -> String {
+pub(crate) fn micros(stamp: Stamp) -> String {
     stamp.time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 

@@ -13,12 +13,21 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// How often a server is asked that says it cannot answer now; each wait is half as long again as the one before.
+const TRIES_MAX: u32 = 5;
+const WAIT_FACTOR: f64 = 1.5;
+const WAIT_JITTER: f64 = 0.2;
+/// How many calls of one server there are at a time. The others wait, no longer than for an answer.
+const CALLS_MAX: usize = 256;
 
 /// What is posted to one server.
 pub struct Posting {
     url: Uri,
     client: Client<Connector, OutBody>,
     credentials: Credentials,
+    room: Semaphore,
 }
 
 /// An answer that is a failure, with how long the server wants to be left alone.
@@ -28,6 +37,19 @@ pub struct PostFault {
     #[source]
     pub error: OutboundError,
     pub retry_after: Option<Duration>,
+}
+
+impl PostFault {
+    /// Whether the server may answer when it is asked again.
+    fn may_pass(&self) -> bool {
+        match &self.error {
+            OutboundError::Refused { code, .. } => {
+                self.retry_after.is_some() || matches!(code.as_u16(), 429 | 500 | 504)
+            }
+            OutboundError::Unanswered(why) => why.ends_with("connection reset by peer"),
+            _ => false,
+        }
+    }
 }
 
 impl Posting {
@@ -71,14 +93,17 @@ impl Posting {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(crate::IDLE_MAX)
             .build(connector);
-        Ok(Posting { url, client, credentials })
+        Ok(Posting { url, client, credentials, room: Semaphore::new(CALLS_MAX) })
     }
 
     /// The server's URL with a query.
     pub fn url(&self, query: &str) -> String {
         let url = self.url.to_string();
-        let between = if self.url.query().is_some() { '&' } else { '?' };
-        format!("{url}{between}{query}")
+        match (query, self.url.query()) {
+            ("", _) => url,
+            (_, Some(_)) => format!("{url}&{query}"),
+            (_, None) => format!("{url}?{query}"),
+        }
     }
 
     /// Posts a JSON document and gives back the body of a successful answer. Redirects are failures like others.
@@ -107,6 +132,34 @@ impl Posting {
         match tokio::time::timeout(timeout, call).await {
             Ok(answer) => answer,
             Err(_) => Err(unsaid(OutboundError::TimedOut)),
+        }
+    }
+
+    /// The same, and asks again where the server may answer then, after a wait; zero for not at all.
+    pub async fn post_again(
+        &self,
+        query: &str,
+        body: &Bytes,
+        timeout: Duration,
+        first_wait: Duration,
+    ) -> Result<Bytes, PostFault> {
+        let (mut wait, mut attempt) = (first_wait, 1);
+        loop {
+            let Ok(Ok(room)) = tokio::time::timeout(timeout, self.room.acquire()).await else {
+                let why = format!("Post {:?}: context deadline exceeded", self.url(query));
+                return Err(PostFault { error: OutboundError::Unanswered(why), retry_after: None });
+            };
+            let answer = self.post(query, body.clone(), timeout).await;
+            drop(room);
+            match answer {
+                Err(fault) if attempt < TRIES_MAX && !wait.is_zero() && fault.may_pass() => {
+                    let jitter = 1.0 + WAIT_JITTER * rand::random::<f64>();
+                    let wanted = fault.retry_after.unwrap_or_default().min(timeout);
+                    tokio::time::sleep(wanted.max(wait.mul_f64(jitter))).await;
+                    (wait, attempt) = (wait.mul_f64(WAIT_FACTOR), attempt + 1);
+                }
+                answer => return answer,
+            }
         }
     }
 

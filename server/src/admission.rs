@@ -1,8 +1,9 @@
 //! Options of admission: which plug-ins are on, and the file that configures them.
 
-use anyhow::{Context, Result, anyhow, bail};
-use holdfast_core::admission::{Admission, Choice};
+use crate::image_policy;
+use holdfast_core::admission::{Admission, Choice, ConfigurationFault};
 use holdfast_core::object::decode;
+use holdfast_core::object::reader::read;
 use holdfast_outbound::Users;
 use holdfast_outbound::conversion::Speakers;
 use serde_json::Value;
@@ -45,100 +46,118 @@ const GONE: [&str; 8] = [
     "InitialResources",
 ];
 
-/// The chain that the options ask for. `left_out` are on by default elsewhere, and not in such a server.
-pub fn chain(args: &AdmissionArgs, left_out: &'static [&'static str]) -> Result<Admission> {
+/// The chain that the options ask for, or all that is wrong with them and the files that they name. `left_out` are on by
+/// default elsewhere, and not in such a server.
+pub fn chain(args: &AdmissionArgs, left_out: &'static [&'static str]) -> Result<Admission, Vec<String>> {
     let named = |names: &[String]| {
         let names = names.iter().map(|name| name.trim().to_owned());
         names.filter(|name| !name.is_empty()).collect::<Vec<String>>()
     };
-    let mut disabled = named(&args.disable_admission_plugins);
-    disabled.retain(|name| !GONE.contains(&name.as_str()));
-    let choice = Choice {
-        enabled: named(&args.enable_admission_plugins),
-        disabled,
-        only: args.admission_control.as_deref().map(named),
-        left_out,
-    };
-    if let Some(gone) = choice.enabled.iter().find(|name| GONE.contains(&name.as_str())) {
-        bail!("enable-admission-plugins plugin \"{gone}\" is unknown: Kubernetes has given it up");
+    let (mut enabled, mut disabled) = (named(&args.enable_admission_plugins), named(&args.disable_admission_plugins));
+    let mut faults = Vec::new();
+    let is_gone = |name: &String| GONE.contains(&name.as_str());
+    disabled.retain(|name| !is_gone(name));
+    for gone in enabled.extract_if(.., |name| is_gone(name)) {
+        faults.push(format!("enable-admission-plugins plugin \"{gone}\" is unknown: Kubernetes has given it up"));
     }
-    let mut admission = Admission::chosen(&choice).map_err(|fault| anyhow!("{fault}"))?;
+    let choice = Choice { enabled, disabled, only: args.admission_control.as_deref().map(named), left_out };
+    let words = |faults: Vec<ConfigurationFault>| faults.into_iter().map(|fault| fault.to_string());
+    let mut admission = Admission::chosen(&choice).unwrap_or_else(|found| {
+        faults.extend(words(found));
+        Admission::standard()
+    });
     let seconds = &mut admission.configuration.toleration_seconds;
     seconds.not_ready = args.default_not_ready_toleration_seconds;
     seconds.unreachable = args.default_unreachable_toleration_seconds;
     if let Some(file) = &args.admission_control_config_file {
-        configure(&mut admission, file)
-            .with_context(|| format!("unable to read admission control configuration from {}", file.display()))?;
+        let found = configure(&mut admission, file);
+        let option = "--admission-control-config-file";
+        let of_file =
+            |why| format!("{option}: unable to read admission control configuration from {}: {why}", file.display());
+        faults.extend(found.into_iter().map(of_file));
     }
-    admission.check().map_err(|fault| anyhow!("{fault}"))?;
-    Ok(admission)
+    faults.extend(words(admission.unconfigured()));
+    if faults.is_empty() { Ok(admission) } else { Err(faults) }
 }
 
-/// Who speaks to webhooks, as the files say that the chain was told of.
-pub fn speakers(admission: &Admission) -> Result<Speakers> {
-    let users = |plugin: &str, file: &Option<String>| -> Result<Option<Arc<Users>>> {
-        let Some(file) = file else { return Ok(None) };
-        let users = Users::from_file(Path::new(file));
-        let users = users.map_err(|why| anyhow!("couldn't init admission plugin \"{plugin}\": {why}"))?;
-        Ok(Some(Arc::new(users)))
+/// What is wrong with the files that the configuration of plug-ins names.
+pub fn faults(admission: &Admission) -> Vec<String> {
+    let mut faults = speakers(admission).err().unwrap_or_default();
+    let policy = admission.configuration.image_policy.clone();
+    faults.extend(policy.and_then(|policy| image_policy::Webhook::open(policy).err()).map(|why| format!("{why:#}")));
+    faults
+}
+
+/// Who speaks to webhooks, as the files say that the chain was told of; or all that is wrong with them.
+pub fn speakers(admission: &Admission) -> Result<Speakers, Vec<String>> {
+    let mut faults = Vec::new();
+    let mut users = |plugin: &str, file: &Option<String>| {
+        let users = Users::from_file(Path::new(file.as_ref()?));
+        let found = users.map_err(|why| faults.push(format!("couldn't init admission plugin \"{plugin}\": {why}")));
+        found.ok().map(Arc::new)
     };
     let told = &admission.configuration;
-    Ok(Speakers {
-        mutating: users("MutatingAdmissionWebhook", &told.mutating_users)?,
-        validating: users("ValidatingAdmissionWebhook", &told.validating_users)?,
-    })
+    let speakers = Speakers {
+        mutating: users("MutatingAdmissionWebhook", &told.mutating_users),
+        validating: users("ValidatingAdmissionWebhook", &told.validating_users),
+    };
+    if faults.is_empty() { Ok(speakers) } else { Err(faults) }
 }
 
-fn configure(admission: &mut Admission, file: &Path) -> Result<()> {
-    let document = document(file)?;
+/// Takes what a file says of plug-ins, and tells all that is wrong with it.
+fn configure(admission: &mut Admission, file: &Path) -> Vec<String> {
+    let document = match document(file) {
+        Ok(document) => document,
+        Err(faults) => return faults,
+    };
+    let words = |faults: Vec<ConfigurationFault>| faults.into_iter().map(|fault| fault.to_string());
     // Files of old had the configuration of one plug-in and no kind.
     for (field, plugin) in [("imagePolicy", "ImagePolicyWebhook"), ("podNodeSelectorPluginConfig", "PodNodeSelector")] {
         if document.get("kind").is_none() && document.get(field).is_some() {
-            return admission.configure(plugin, &document).map_err(|fault| anyhow!("{fault}"));
+            return words(admission.configure(plugin, &document)).collect();
         }
     }
-    let text = |document: &Value, field: &str| document[field].as_str().unwrap_or("").to_owned();
-    let (version, kind) = (text(&document, "apiVersion"), text(&document, "kind"));
-    let versions = ["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
-    if kind != "AdmissionConfiguration" || !versions.contains(&version.as_str()) {
-        bail!("no kind \"{kind}\" is registered for version \"{version}\": it must be an AdmissionConfiguration");
-    }
-    strict(&document, &["apiVersion", "kind", "plugins"])?;
-    for plugin in document["plugins"].as_array().into_iter().flatten() {
-        strict(plugin, &["name", "path", "configuration"])?;
-        let name = text(plugin, "name");
-        let own = match (&plugin["configuration"], text(plugin, "path")) {
-            (Value::Null, path) if path.is_empty() => continue,
-            (Value::Null, path) => self::document(&file.parent().unwrap_or(Path::new("")).join(path))?,
-            (inline, _) => inline.clone(),
-        };
-        admission.configure(&name, &own).map_err(|fault| anyhow!("{fault}"))?;
-    }
-    Ok(())
+    let mut faults = Vec::new();
+    let read = read(&document, |own| {
+        let text = |field: &str| own.text(field).unwrap_or("");
+        let (version, kind) = (text("apiVersion"), text("kind"));
+        let versions = ["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
+        if kind != "AdmissionConfiguration" || !versions.contains(&version) {
+            let wrong = format!("no kind \"{kind}\" is registered for version \"{version}\"");
+            own.fault("", format!("{wrong}: it must be an AdmissionConfiguration"));
+        }
+        for plugin in own.list("plugins").unwrap_or_default() {
+            let (name, path) = (plugin.text("name").unwrap_or(""), plugin.text("path").unwrap_or(""));
+            let told = match (plugin.get("configuration"), path) {
+                (None, "") => continue,
+                (None, path) => self::document(&file.parent().unwrap_or(Path::new("")).join(path)),
+                (Some(inline), _) => Ok(inline.clone()),
+            };
+            match told {
+                Ok(told) => faults.extend(words(admission.configure(name, &told))),
+                Err(found) => faults.extend(found),
+            }
+        }
+    });
+    let mut all = read.err().unwrap_or_default();
+    all.extend(faults);
+    all
 }
 
-fn strict(document: &Value, fields: &[&str]) -> Result<()> {
-    let unknown = document.as_object().into_iter().flat_map(|object| object.keys());
-    match unknown.into_iter().find(|field| !fields.contains(&field.as_str())) {
-        Some(field) => bail!("strict decoding error: unknown field \"{field}\""),
-        None => Ok(()),
-    }
-}
-
-fn document(file: &Path) -> Result<Value> {
-    let text = crate::apiserver::read(file)?;
-    let decoded = decode::yaml(text.as_bytes()).map_err(|error| anyhow!("{}: {error}", file.display()))?;
-    if let Some(fault) = decoded.strict_errors().first() {
-        bail!("{}: strict decoding error: {fault}", file.display());
-    }
-    Ok(decoded.value)
+fn document(file: &Path) -> Result<Value, Vec<String>> {
+    let of_file = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|why| vec![of_file(&why)])?;
+    let decoded = decode::yaml(text.as_bytes()).map_err(|why| vec![of_file(&why)])?;
+    let faults: Vec<String> =
+        decoded.strict_errors().iter().map(|fault| of_file(&format!("strict decoding error: {fault}"))).collect();
+    if faults.is_empty() { Ok(decoded.value) } else { Err(faults) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn chosen(enabled: &[&str], disabled: &[&str]) -> Result<Admission> {
+    fn chosen(enabled: &[&str], disabled: &[&str]) -> Result<Admission, Vec<String>> {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let args = AdmissionArgs {
             enable_admission_plugins: names(enabled),
@@ -166,7 +185,7 @@ mod tests {
         let found = speakers(&admission).expect("speakers");
         assert!(found.mutating.is_none() && found.validating.expect("users").speaking_to("h", 443).is_some());
         std::fs::write(users.path(), "users: [{name: '*', user: {client-key-data: YQ==}}]").expect("written");
-        let refused = speakers(&admission).err().expect("a fault").to_string();
+        let refused = speakers(&admission).err().expect("a fault").concat();
         assert!(refused.starts_with("couldn't init admission plugin \"ValidatingAdmissionWebhook\": /"), "{refused}");
         assert!(refused.ends_with("user \"*\": client-certificate and client-key must be given together"), "{refused}");
     }
@@ -193,7 +212,8 @@ mod tests {
                 "[Priority] in enable-admission-plugins and disable-admission-plugins overlapped",
             ),
         ] {
-            assert_eq!(chosen(enabled, disabled).expect_err("a fault").to_string(), fault);
+            assert_eq!(chosen(enabled, disabled).expect_err("a fault"), [fault]);
         }
+        assert_eq!(chosen(&["A", "PodSecurityPolicy"], &["B"]).expect_err("all faults").len(), 3);
     }
 }

@@ -14,19 +14,24 @@ use std::sync::{Arc, Weak};
 /// How servers are reached that answer for parts of the API; those of this process are `inside`.
 pub fn settings(args: &Args, inside: Insiders) -> Result<Settings> {
     let options = &args.front_proxy;
-    let identity = match (&options.proxy_client_cert_file, &options.proxy_client_key_file) {
-        (Some(certificate), Some(key)) => {
-            let identity = Identity::of_files(certificate, key);
-            let identity =
-                identity.map_err(|why| anyhow!("--proxy-client-cert-file={}: {why}", certificate.display()))?;
-            let identity = Arc::new(identity);
+    let identity = match identity(args) {
+        Some(read) => {
+            let identity = Arc::new(read?);
             tokio::spawn(follow(Arc::downgrade(&identity)));
             Some(identity)
         }
-        _ => None,
+        None => None,
     };
     let routing = if options.enable_aggregator_routing { Routing::Endpoints } else { Routing::Service };
     Ok(Settings { routing, reject_redirects: options.aggregator_reject_forwarding_redirect, identity, inside })
+}
+
+/// The certificate that other servers are shown, where options name one.
+pub fn identity(args: &Args) -> Option<Result<Identity>> {
+    let options = &args.front_proxy;
+    let (certificate, key) = (options.proxy_client_cert_file.as_ref()?, options.proxy_client_key_file.as_ref()?);
+    let told = |why| anyhow!("--proxy-client-cert-file={}: {why}", certificate.display());
+    Some(Identity::of_files(certificate, key).map_err(told))
 }
 
 /// Has the certificate that other servers are shown follow its files.

@@ -5,7 +5,7 @@ use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::offered::Releases;
-use crate::{admission, aggregation, authentication, encryption, image_policy, otlp, pages, pki, tls};
+use crate::{admission, aggregation, authentication, checks, encryption, image_policy, otlp, pages, pki, tls};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_audit::Auditor;
 use holdfast_authorization::Webhooks;
@@ -25,12 +25,13 @@ use holdfast_encryption::{Live, SealedLog};
 use holdfast_engine::retention::{self, Retention};
 use holdfast_engine::volatile::VolatileLog;
 use holdfast_engine::{Engine, Log, Options};
-use holdfast_service::housekeeping::{self, bootstrap, presence};
+use holdfast_service::housekeeping::{self, bootstrap, elections, presence};
 use holdfast_service::{Limits, Service};
 use holdfast_storage_rocks::{Durability, FolderInUse, RocksLog, folder};
 use holdfast_tls::server::LiveTls;
 use holdfast_transport_http::forks::Forker;
 use holdfast_transport_http::pages::Pages;
+use holdfast_transport_http::paths::git_version;
 use holdfast_transport_http::serve::{STREAMS_MAX, serve};
 use holdfast_transport_http::transport::ShownMetrics;
 use holdfast_transport_http::{Builder, Features, Transport};
@@ -176,12 +177,15 @@ impl Server {
         if has_unversioned {
             tracing::warn!("some lines of the file of --authorization-policy-file say no version");
         }
+        let gates = args.api_gates()?;
         let settings = pipeline::Settings {
             service_range: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
             allow_privileged: args.allow_privileged.unwrap_or(false),
             authorization: chain,
-            admission: admission::chain(&args.admission, plugins_left_out)?,
+            admission: admission::chain(&args.admission, plugins_left_out)
+                .map_err(|faults| anyhow!(joined(&faults)))?
+                .without(&gates.plugins_off),
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
             api_audiences: authentication::api_audiences(&args),
@@ -194,10 +198,11 @@ impl Server {
                     usize::try_from(workers).unwrap_or(0).max(1)
                 }),
             garbage_collection: args.cluster.enable_garbage_collector,
+            gates_off: gates.fields_off.clone(),
             ..pipeline::Settings::default()
         };
         let options = Options { settings, clock: Arc::new(SystemClock) };
-        let (keys, follow) = args.encryption.live(ApiGates::from(&args.gates()?))?;
+        let (keys, follow) = args.encryption.live(&gates)?;
         let log: Arc<dyn Log> = Arc::new(SealedLog::new(log, keys.clone()));
         let registry = Arc::new(offer.registry(registry()));
         let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
@@ -228,7 +233,7 @@ impl Server {
             }
             let transport = transport(&args, engine.clone(), address, &tls, beside).await?;
             let service = transport.service();
-            pages::describe_process(service, &args.gates()?);
+            pages::describe_process(service, &args.gates()?, args.shown_version());
             let streams = match args.http2_max_streams_per_connection {
                 0 => STREAMS_MAX,
                 streams => streams,
@@ -246,8 +251,13 @@ impl Server {
             let mut kept = JoinSet::new();
             presence::ensure_service(service, &presence, true).await;
             kept.spawn(presence::keep_service(service.clone(), presence));
-            if let Some((identity, period)) = args.cluster.identity(has_identity, host_name(), engine.stamp()) {
+            let identity = args.cluster.identity(has_identity, host_name(), engine.stamp());
+            if let Some((identity, period)) = identity.filter(|_| gates.identity) {
                 kept.spawn(presence::keep_lease(service.clone(), identity, period));
+            }
+            if gates.coordinated_election {
+                let (term, period) = args.cluster.term(&host_name(), engine.stamp());
+                kept.spawn(elections::run(service.clone(), term, period));
             }
             transport
                 .keep_registered(&mut kept)
@@ -335,37 +345,45 @@ async fn transport(
     tls: &Arc<LiveTls>,
     Beside { forker, forks_max, auditor, components, pages, releases, webhooks, keys }: Beside,
 ) -> Result<Arc<Transport>> {
+    let gates = args.api_gates()?;
     let anonymous = args.anonymous_auth.unwrap_or(true) && !everybody_may(&engine);
     let (authenticator, counted) = authentication::authenticator(args, anonymous).await?;
     authentication::look_up(args, tls, &authenticator).await?;
     let limits = Limits { reading_max: args.max_requests_inflight, mutating_max: args.max_mutating_requests_inflight };
     let images = match engine.settings().admission.configuration.image_policy.clone() {
-        Some(policy) => Some(image_policy::Webhook::open(policy).await?),
+        Some(policy) => Some(image_policy::Webhook::open(policy)?),
         None => None,
     };
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
+    let followed = [
+        args.authentication.authentication_config.is_some().then(|| ("authentication-config", counted.trouble.clone())),
+        args.authorization.authorization_config.is_some().then(|| ("authorization-config", webhooks.trouble())),
+        args.tls_cert_file.is_some().then(|| ("tls-cert-file", tls.trouble.clone())),
+    ];
+    let followed = followed.into_iter().flatten().map(|(name, trouble)| checks::of_files(name, trouble));
     let builder = Builder {
         authenticator,
         limits,
-        fairness: fairness(args)?,
-        features: features(args)?,
+        fairness: fairness(args, gates.priority_and_fairness)?,
+        features: features(&gates),
         aggregation: aggregation::settings(args, components.inside())?,
         trust: Some(aggregation::trust(args)?),
         forks_max,
-        keys_url: Some(args.authentication.keys_url(&address)?),
+        keys_url: gates.issuer_discovery.then(|| args.authentication.keys_url(&address)).transpose()?,
         address,
         forker,
         components: Some(Arc::new(move |transport, tasks| components.start(transport, tasks))),
         auditor,
         images,
-        speakers: admission::speakers(&engine.settings().admission)?,
+        speakers: admission::speakers(&engine.settings().admission).map_err(|faults| anyhow!(joined(&faults)))?,
         manners: args.serving.manners().map_err(|faults| anyhow!(joined(&faults)))?,
         watch_min: args.serving.watch_min(),
         pages: Some(pages),
         tracer: args.serving.tracing()?.as_ref().map(otlp::tracer),
         releases: (releases.emulated, releases.min_compatible),
+        git_version: args.shown_version().unwrap_or_else(git_version),
         shown_metrics: shown_metrics(args)?,
-        checks: encryption::checks(&keys),
+        checks: encryption::checks(&keys).into_iter().chain(followed).collect(),
         meters: vec![encryption::meter(&keys, server_id_hash())],
         authorities: Some(webhooks),
         ..Builder::new(engine)
@@ -376,9 +394,9 @@ async fn transport(
 }
 
 /// How long a request waits for its turn at most, where requests wait: a quarter of its time.
-fn fairness(args: &Args) -> Result<Option<Duration>> {
+fn fairness(args: &Args, is_on: bool) -> Result<Option<Duration>> {
     let (reading, mutating) = (args.max_requests_inflight, args.max_mutating_requests_inflight);
-    if !args.enable_priority_and_fairness {
+    if !(is_on && args.enable_priority_and_fairness) {
         return Ok(None);
     }
     if (reading, mutating) == (0, 0) {
@@ -403,16 +421,15 @@ fn everybody_may(engine: &Engine) -> bool {
     allowed
 }
 
-fn features(args: &Args) -> Result<Features> {
-    let gates = ApiGates::from(&args.gates()?);
-    Ok(Features {
+fn features(gates: &ApiGates) -> Features {
+    Features {
         list_chunking: gates.list_chunking,
         response_compression: gates.response_compression,
         dry_run: gates.dry_run,
         remaining_item_count: gates.remaining_item_count,
         server_side_apply: gates.server_side_apply,
         self_links: !gates.remove_self_link,
-    })
+    }
 }
 
 /// What becomes of the text of `/metrics` before it is shown.

@@ -20,7 +20,7 @@ pub struct Read {
 }
 
 /// Reads `arguments`, of which those are refused that are `unbuilt`. Ends the process where they ask for help.
-pub fn read(command: &mut Command, mut arguments: Vec<OsString>, unbuilt: &[&str]) -> Read {
+pub fn read(command: &mut Command, mut arguments: Vec<OsString>, unbuilt: &[not_built::Unbuilt]) -> Read {
     let refused = not_built::refused(arguments.get(2..).unwrap_or_default(), unbuilt);
     let (names, mut faults): (Vec<String>, Vec<String>) =
         refused.into_iter().map(|(name, why)| (format!("--{name}"), why)).unzip();

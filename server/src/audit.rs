@@ -1,6 +1,7 @@
 //! The options of the audit trail, and the webhook that events may go to.
 
 use crate::apiserver::read;
+use crate::authentication::kubeconfig;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ArgAction;
 use futures_util::future::BoxFuture;
@@ -8,7 +9,7 @@ use holdfast_audit::backend::{Batches, File, Format, Rotation, Sink, Throttle, T
 use holdfast_audit::{Auditor, Backend, Event, Mode, Policy};
 use holdfast_component::values::parse_duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -190,6 +191,19 @@ impl AuditArgs {
         self.log_settings(&mut faults);
         self.webhook_settings(&mut faults);
         faults.extend(self.policy().err().into_iter().flatten());
+        if let Some(file) = &self.audit_webhook_config_file {
+            let read = kubeconfig(file).err();
+            faults.extend(read.map(|why| format!("--audit-webhook-config-file: {why:#}")));
+        }
+        if let Some(path) = self.audit_log_path.as_deref().filter(|path| *path != "-") {
+            let path = Path::new(path);
+            let is_file = |above: &Path| above.exists() && !above.is_dir();
+            if path.is_dir() {
+                faults.push(format!("--audit-log-path: {} is a folder", path.display()));
+            } else if let Some(above) = path.ancestors().skip(1).find(|above| is_file(above)) {
+                faults.push(format!("--audit-log-path: {} is no folder", above.display()));
+            }
+        }
         faults
     }
 

@@ -206,7 +206,7 @@ pub fn faults(args: &Args) -> Vec<String> {
     let own = &args.authentication;
     let mut look = |option: &str, found: Result<()>| {
         faults.extend(
-            found.err().map(|why| if option.is_empty() { format!("{why:#}") } else { format!("{option}: {why:#}") }),
+            found.err().map(|why| if option.is_empty() { format!("{why:#}") } else { format!("--{option}: {why:#}") }),
         );
     };
     look("", own.token_seconds_max().map(drop));
@@ -231,17 +231,32 @@ pub fn faults(args: &Args) -> Vec<String> {
 /// Issuers of service account tokens have names, and each its own.
 fn named_issuers(args: &Args) -> Result<()> {
     let all = &args.service_account_issuer;
+    let mut faults = Vec::new();
     for (at, issuer) in all.iter().enumerate() {
-        anyhow::ensure!(!issuer.is_empty(), "it contains an empty string");
         let url = !issuer.contains(':') || issuer.parse::<http::Uri>().is_ok_and(|url| url.scheme().is_some());
-        anyhow::ensure!(url, "{issuer:?} contains a ':' and is no URL");
-        anyhow::ensure!(!all[..at].contains(issuer), "{issuer:?} is there twice");
+        for (is_wrong, why) in [
+            (issuer.is_empty(), "it contains an empty string".to_owned()),
+            (!url, format!("{issuer:?} contains a ':' and is no URL")),
+            (all[..at].contains(issuer), format!("{issuer:?} is there twice")),
+        ] {
+            faults.extend(is_wrong.then_some(why));
+        }
     }
+    anyhow::ensure!(faults.is_empty(), faults.join("; "));
     Ok(())
 }
 
-fn kubeconfig(file: &Path) -> Result<()> {
-    kube::config::Kubeconfig::from_yaml(&read(file)?).map(drop).with_context(|| format!("read {}", file.display()))
+/// Whether a file is a kubeconfig.
+pub fn kubeconfig(file: &Path) -> Result<()> {
+    let told = |why: &dyn std::fmt::Display| {
+        // The rest draws the place.
+        let why = why.to_string();
+        anyhow!("{}: {}", file.display(), why.lines().next().unwrap_or_default())
+    };
+    kube::config::Kubeconfig::from_yaml(&read(file)?).map(drop).map_err(|why| match std::error::Error::source(&why) {
+        Some(source) => told(&source),
+        None => told(&why),
+    })
 }
 
 fn tokens(args: &Args) -> Result<Arc<HashMap<String, Arc<User>>>> {
@@ -335,7 +350,7 @@ fn told(args: &Args) -> Result<Told, Vec<String>> {
     if options.uses_oidc() {
         faults.push("authentication-config file and oidc-* flags are mutually exclusive".to_owned());
     }
-    let fault = |why: String| format!("authentication-config: {}: {why}", file.display());
+    let fault = |why: String| format!("--authentication-config: {}: {why}", file.display());
     let text = std::fs::read_to_string(file).map_err(|why| vec![why.to_string()]);
     let read = text.and_then(|text| Ok((Configuration::read(&text, &own_issuers(args))?, text)));
     let (configuration, text) = match read {
@@ -388,14 +403,23 @@ fn own_issuers(args: &Args) -> Vec<String> {
 }
 
 fn service_accounts(args: &Args) -> Result<Option<ServiceAccountTokens>> {
-    let signing = args.service_account_signing_key_file.as_deref().map(read).transpose();
-    let signing = signing.context("service-account-signing-key-file")?;
-    let verifying = args.service_account_key_file.iter().map(read).collect::<Result<Vec<String>>>();
-    let verifying = verifying.context("service-account-key-file")?;
+    let mut faults = Vec::new();
+    let mut text = |option: &str, file: &PathBuf| {
+        let text = read(file).map_err(|why| faults.push(format!("--{option}: {why:#}")));
+        text.ok()
+    };
+    let signing = args.service_account_signing_key_file.as_ref();
+    let signing = signing.and_then(|file| text("service-account-signing-key-file", file));
+    let verifying: Vec<String> =
+        args.service_account_key_file.iter().filter_map(|file| text("service-account-key-file", file)).collect();
+    anyhow::ensure!(faults.is_empty(), faults.join("; "));
     if signing.is_none() && verifying.is_empty() {
         return Ok(None);
     }
     ServiceAccountTokens::new(own_issuers(args), args.api_audiences.clone(), signing.as_deref(), &verifying)
         .map(Some)
-        .map_err(|why| anyhow!("service account keys: {why}"))
+        .map_err(|why| {
+            let options = "--service-account-signing-key-file, --service-account-key-file";
+            anyhow!("{options}: service account keys: {why}")
+        })
 }

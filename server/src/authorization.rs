@@ -87,8 +87,8 @@ impl AuthorizationArgs {
             Some(file) => {
                 let text = read(file).with_context(|| format!("--authorization-config={}", file.display()))?;
                 let configuration = Configuration::read(&text);
-                let configuration =
-                    configuration.map_err(|faults| anyhow!("{}: {}", file.display(), joined(&faults)))?;
+                let configuration = configuration
+                    .map_err(|faults| anyhow!("--authorization-config={}: {}", file.display(), joined(&faults)))?;
                 (configuration.authorizers, Some((file.clone(), text)))
             }
             None => (self.by_options(default), None),
@@ -97,9 +97,19 @@ impl AuthorizationArgs {
         if self.authorization_policy_file.is_some() && !has_abac {
             return Err(anyhow!("cannot specify --authorization-policy-file without mode ABAC"));
         }
-        let policies = self.authorization_policy_file.as_deref().map(policies).transpose()?;
+        let policies = self.authorization_policy_file.as_deref().map(policies).transpose();
+        // A file that cannot be read is no reason to tell less of the others.
+        let (none, mut faults) = (Arc::default(), Vec::new());
+        let chained = chain(authorizers, policies.as_ref().map_or(Some(&none), Option::as_ref));
+        let option = match (&self.authorization_config, &self.authorization_webhook_config_file) {
+            (Some(_), _) => "authorization-config",
+            (None, Some(_)) => "authorization-webhook-config-file",
+            (None, None) => "authorization-kubeconfig",
+        };
+        let policies = policies.map_err(|why| faults.push(format!("{why:#}")));
+        let chained = chained.map_err(|why| faults.push(format!("--{option}: {why}")));
+        let (Ok(policies), Ok((chain, webhooks))) = (policies, chained) else { return Err(anyhow!(joined(&faults))) };
         let has_unversioned = policies.as_ref().is_some_and(|policies| policies.has_unversioned);
-        let (chain, webhooks) = chain(authorizers, policies.as_ref()).map_err(|why| anyhow!(why))?;
         let chain: Configured = self.with_open_paths(chain).into();
         let webhooks = Webhooks::new(webhooks, server_id_hash());
         let followed = text.map(|(file, text)| {
@@ -224,6 +234,7 @@ fn named(name: &str, connection: Connection) -> Authorizer {
 
 fn policies(file: &Path) -> Result<Arc<Policies>> {
     let text = read(file).with_context(|| format!("--authorization-policy-file={}", file.display()))?;
-    let policies = Policies::read(&file.display().to_string(), &text).map_err(|why| anyhow!(why))?;
+    let policies = Policies::read(&file.display().to_string(), &text);
+    let policies = policies.map_err(|why| anyhow!("--authorization-policy-file: {why}"))?;
     Ok(Arc::new(policies))
 }

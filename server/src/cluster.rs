@@ -2,6 +2,7 @@
 
 use clap::ArgAction;
 use holdfast_component::values::{parse_bool, parse_duration};
+use holdfast_core::election::Term;
 use holdfast_core::kinds::core::ServiceRange;
 use holdfast_core::presence::{Identity, Reconciler, Settings};
 use holdfast_core::stamp::Stamp;
@@ -13,6 +14,10 @@ use std::time::Duration;
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Cluster")]
 pub struct ClusterArgs {
+    /// Port under which the cluster reaches the server, where something stands before it; k3s gives it [default: the
+    /// secure port].
+    #[arg(long, value_name = "PORT")]
+    pub advertise_port: Option<u16>,
     /// Who keeps the endpoints of the service kubernetes: lease, master-count or none.
     #[arg(long, default_value = "lease", value_name = "TYPE")]
     pub endpoint_reconciler_type: String,
@@ -42,13 +47,13 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "PORT")]
     pub peer_advertise_port: Option<String>,
 
-    /// How long a leader that was chosen here has its lease; nobody is chosen while CoordinatedLeaderElection is off.
+    /// How long others leave the server its lease that coordinates elections, where CoordinatedLeaderElection is on.
     #[arg(long, default_value = "15s", value_parser = parse_duration, value_name = "DURATION")]
     pub coordinated_leadership_lease_duration: Duration,
-    /// How long such a leader tries to renew its lease.
+    /// How long it coordinates without having renewed that lease.
     #[arg(long, default_value = "10s", value_parser = parse_duration, value_name = "DURATION")]
     pub coordinated_leadership_renew_deadline: Duration,
-    /// How long it waits between two tries.
+    /// How often it renews that lease, or tries to take it.
     #[arg(long, default_value = "2s", value_parser = parse_duration, value_name = "DURATION")]
     pub coordinated_leadership_retry_period: Duration,
 }
@@ -110,6 +115,9 @@ impl ClusterArgs {
                 self.coordinated_leadership_retry_period,
             ),
         ];
+        if self.coordinated_leadership_retry_period.is_zero() {
+            faults.push("--coordinated-leadership-retry-period must be greater than zero".into());
+        }
         for (longer, long, shorter, short) in order {
             if long <= short {
                 faults.push(format!(
@@ -159,10 +167,20 @@ impl ClusterArgs {
         Settings {
             range,
             address: reached,
-            port: bound.port(),
+            port: self.advertise_port.filter(|port| *port != 0).unwrap_or(bound.port()),
             node_port: u16::try_from(self.kubernetes_service_node_port).unwrap_or_default(),
             reconciler: self.reconciler().unwrap_or(Reconciler::Lease),
         }
+    }
+
+    /// The term of a server that coordinates elections, and how often it is renewed.
+    pub fn term(&self, host: &str, stamp: Stamp) -> (Term, Duration) {
+        let term = Term {
+            holder: format!("{host}_{}", stamp.uid(u64::MAX)),
+            lease: self.coordinated_leadership_lease_duration,
+            renew_deadline: self.coordinated_leadership_renew_deadline,
+        };
+        (term, self.coordinated_leadership_retry_period)
     }
 
     /// Which server this is, and how often it says so; a cluster on one machine says it where it is told to.

@@ -31,7 +31,7 @@ pub struct EncryptionArgs {
 
 impl EncryptionArgs {
     /// What encrypts, and the file that is to be followed.
-    pub fn live(&self, gates: ApiGates) -> Result<(Arc<Live>, Option<Follow>)> {
+    pub fn live(&self, gates: &ApiGates) -> Result<(Arc<Live>, Option<Follow>)> {
         let follows = self.encryption_provider_config_automatic_reload;
         let Some(file) = &self.config.encryption_provider_config else {
             ensure!(

@@ -9,7 +9,7 @@ use crate::encryption::EncryptionArgs;
 use crate::offered::OfferArgs;
 use crate::serving::ServingArgs;
 use crate::settled::{self, Settled};
-use crate::{admission, authentication, tls};
+use crate::{admission, aggregation, authentication, tls};
 use anyhow::{Result, anyhow};
 use clap::{ArgAction, Command};
 use holdfast_chronicle::log::HistoryArgs;
@@ -30,8 +30,9 @@ use std::time::Duration;
 /// Options of `holdfast apiserver`; `holdfast up` takes them too.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Args {
-    /// Print the version and end: of what it is compatible with, or, with =raw, all that is known of it.
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = ["true", "false", "raw"], value_name = "FORM")]
+    /// Print the version and end: of what it is compatible with, or, with =raw, all that is known of it. With
+    /// =v1.35.0-NAME the server says that it is this version.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_version, value_name = "FORM")]
     pub version: Option<String>,
     /// Folder of the event log and, with `up`, of keys and certificates [default: ./holdfast-data].
     #[arg(long, value_name = "DIR")]
@@ -62,6 +63,9 @@ pub struct Args {
     /// Cipher suites by their names in Go [default: all that are safe].
     #[arg(long, value_delimiter = ',')]
     pub tls_cipher_suites: Vec<String>,
+    /// Groups of key exchanges by Go's numbers: 23 is P-256, 24 P-384, 29 X25519 [default: all that are safe].
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
+    pub tls_curve_preferences: Vec<u16>,
     /// VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13. Nothing below TLS 1.2 is ever spoken.
     #[arg(long, default_value = "VersionTLS12")]
     pub tls_min_version: String,
@@ -179,6 +183,11 @@ impl Args {
         }
     }
 
+    /// The version that the server says it is, where an option says so.
+    pub fn shown_version(&self) -> Option<String> {
+        self.version.clone().filter(|version| version.starts_with('v'))
+    }
+
     pub fn port(&self) -> u16 {
         self.secure_port.unwrap_or(6443)
     }
@@ -187,6 +196,11 @@ impl Args {
     pub fn gates(&self) -> Result<Gates> {
         let release = self.offered.offer().map_or(NEWEST, |(offer, _)| offer.release);
         self.gates.gates_of(release).map_err(|why| anyhow!("--feature-gates: {why}"))
+    }
+
+    /// What the gates turn.
+    pub fn api_gates(&self) -> Result<ApiGates> {
+        Ok(ApiGates::from(&self.gates()?))
     }
 
     /// All that is wrong with the options that their own forms do not show.
@@ -199,13 +213,23 @@ impl Args {
         faults.extend(self.offered.offer().err().into_iter().flatten());
         faults.extend(authentication::faults(self));
         faults.extend(self.authorization.faults());
-        faults.extend(admission::chain(&self.admission, &[]).err().map(|why| format!("{why:#}")));
+        match admission::chain(&self.admission, &[]) {
+            Ok(chain) => faults.extend(admission::faults(&chain)),
+            Err(found) => faults.extend(found),
+        }
         faults.extend(self.audit.faults());
         faults.extend(tls::faults(self));
-        match self.gates() {
+        faults.extend(aggregation::identity(self).and_then(Result::err).map(|why| format!("{why:#}")));
+        match self.api_gates() {
             Ok(gates) => {
-                let live = self.encryption.live(ApiGates::from(&gates));
+                let live = self.encryption.live(&gates);
                 faults.extend(live.err().map(|why| format!("{why:#}")));
+                if !gates.request_header_uid && !self.front_proxy.requestheader_uid_headers.is_empty() {
+                    faults.push(
+                        "--requestheader-uid-headers can not be set while feature gate RemoteRequestHeaderUID is off"
+                            .into(),
+                    );
+                }
             }
             Err(why) => faults.push(why.to_string()),
         }
@@ -247,6 +271,25 @@ pub struct FrontProxyArgs {
     /// Beginnings of headers with more about the user: X-Remote-Extra-.
     #[arg(long, value_delimiter = ',', value_name = "PREFIXES")]
     pub requestheader_extra_headers_prefix: Vec<String>,
+}
+
+/// A form, or a version that is this one but for what follows its numbers.
+fn parse_version(text: &str) -> Result<String, String> {
+    if ["true", "false", "raw"].contains(&text) {
+        return Ok(text.into());
+    }
+    let rest = text.strip_prefix(API_VERSION);
+    let is_custom = |rest: &str| {
+        let marks = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '+');
+        rest.is_empty() || rest.starts_with(['-', '+']) && rest.len() > 1 && rest.chars().all(marks)
+    };
+    match rest {
+        Some(rest) if is_custom(rest) => Ok(text.into()),
+        Some(_) => Err(format!("{text:?} is no semantic version")),
+        None => {
+            Err(format!("{text:?} must be true, false, raw, or match major/minor/patch of version {API_VERSION:?}"))
+        }
+    }
 }
 
 fn parse_ports(text: &str) -> Result<(u16, u16), String> {
@@ -323,6 +366,16 @@ const PLACEHOLDERS: [(&str, &str); 2] = [("<vendor>-", "kubernetes-"), ("<cloud>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_version_is_this_one_with_a_name() {
+        for good in ["true", "raw", "v1.35.0", "v1.35.0-own.1", "v1.35.0-own+build.7"] {
+            assert_eq!(parse_version(good).as_deref(), Ok(good));
+        }
+        for bad in ["v1.34.0", "v1.35", "v1.35.01", "v1.35.0-", "v1.35.0-a b", "yes", ""] {
+            assert!(parse_version(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn port_ranges_parse_or_say_why() {

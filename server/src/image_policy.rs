@@ -1,10 +1,10 @@
 //! ImagePolicyWebhook's server: asked about images, and what it says kept for as long as the operator allows.
 
-use anyhow::{Context, Result};
+use anyhow::{Result, anyhow};
 use async_trait::async_trait;
-use holdfast_component::api::{Api, Place};
 use holdfast_component::cache::Cache;
 use holdfast_core::admission::ImagePolicy;
+use holdfast_outbound::kubeconfig::Posting;
 use holdfast_transport_http::Images;
 use serde_json::Value;
 use std::path::Path;
@@ -15,23 +15,17 @@ use std::time::{Duration, Instant};
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 pub struct Webhook {
-    api: Api,
-    /// Of the URL, whatever it is.
-    path: String,
+    posting: Posting,
     policy: ImagePolicy,
     answers: Cache<String, Value>,
 }
 
 impl Webhook {
     /// The server that the current context of the kubeconfig names.
-    pub async fn open(policy: ImagePolicy) -> Result<Arc<dyn Images>> {
-        let file = policy.kubeconfig.clone();
-        let agent = concat!("holdfast/", env!("CARGO_PKG_VERSION"));
-        let place = Place { kubeconfig: Some(Path::new(&file)), agent, ..Place::default() };
-        let (api, path) = Api::of_webhook(&place, ANSWER_MAX)
-            .await
-            .with_context(|| format!("couldn't init admission plugin \"ImagePolicyWebhook\": {file}"))?;
-        Ok(Arc::new(Webhook { api, path, policy, answers: Cache::default() }))
+    pub fn open(policy: ImagePolicy) -> Result<Arc<dyn Images>> {
+        let posting = Posting::from_file(Path::new(&policy.kubeconfig), "")
+            .map_err(|why| anyhow!("couldn't init admission plugin \"ImagePolicyWebhook\": {why}"))?;
+        Ok(Arc::new(Webhook { posting, policy, answers: Cache::default() }))
     }
 }
 
@@ -42,8 +36,11 @@ impl Images for Webhook {
         if let Some(status) = self.answers.get(&key, Instant::now()) {
             return Ok(status);
         }
-        let answer =
-            self.api.post_again(&self.path, review, self.policy.retry_backoff).await.map_err(|error| error.message)?;
+        let body = review.to_string().into();
+        let answer = self.posting.post_again("", &body, ANSWER_MAX, self.policy.retry_backoff).await;
+        let answer = answer.map_err(|fault| fault.to_string())?;
+        let answer: Value =
+            serde_json::from_slice(&answer).map_err(|error| format!("the answer is no JSON: {error}"))?;
         if answer["kind"] != review["kind"] {
             return Err(format!("no kind {} is what was asked for", answer["kind"]));
         }

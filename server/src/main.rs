@@ -9,6 +9,7 @@ mod arguments;
 mod audit;
 mod authentication;
 mod authorization;
+mod checks;
 mod cluster;
 mod components;
 mod controller_manager;
@@ -121,9 +122,8 @@ impl Command {
 
 fn main() -> std::process::ExitCode {
     let arguments = flags::normalized(envtest::called(std::env::args_os()).into_iter());
-    let unbuilt: &[&str] = match arguments.get(1).and_then(|command| command.to_str()) {
+    let unbuilt: &[not_built::Unbuilt] = match arguments.get(1).and_then(|command| command.to_str()) {
         Some("up" | "apiserver" | "run") => not_built::API_SERVER,
-        Some("scheduler" | "controller-manager") => not_built::COMPONENT,
         _ => &[],
     };
     let mut command = Cli::command();

@@ -45,10 +45,10 @@ pub fn pages(flags: Vec<(String, String)>, releases: Releases, profiling: bool) 
 }
 
 /// Counts what every process counts beside what the API server does.
-pub fn describe_process(service: &Service, gates: &Gates) {
+pub fn describe_process(service: &Service, gates: &Gates, version: Option<String>) {
     let tasks = Tasks(tokio::runtime::Handle::current().metrics());
     service.counters().with_registry(|registry| {
-        describe(registry, API_VERSION, gates);
+        describe(registry, version.as_deref().unwrap_or(API_VERSION), gates);
         registry.register_collector(Box::new(tasks));
     });
 }

@@ -153,6 +153,15 @@ fn unthrottled(text: &str) -> Result<(), String> {
     }
 }
 
+fn no_egress(text: &str) -> Result<(), String> {
+    match text {
+        "" => Ok(()),
+        _ => {
+            Err("the server dials by itself: a proxy to nodes is of no use until connections to nodes are built".into())
+        }
+    }
+}
+
 fn etcd3(text: &str) -> Result<(), String> {
     match text {
         "" | "etcd3" => Ok(()),
@@ -175,6 +184,12 @@ impl Options for ApiServer {
         gone("cloud-provider-gce-lb-src-cidrs", Form::Value, networks, "Any networks: nobody here sets up firewalls"),
         row("default-watch-cache-size", Form::Value, number, "Any: watches are served from the log"),
         row("deserialization-cache-size", Form::Value, number, "Any: there is no such cache"),
+        row(
+            "egress-selector-config-file",
+            Form::Value,
+            no_egress,
+            "Empty: the server dials by itself. Connections to nodes, for which there are such proxies, are not built",
+        ),
         row("enable-logs-handler", Form::Switch, no, "False: logs are not served"),
         gone("enable-swagger-ui", Form::Switch, boolean, "Any: there is no such page, as in Kubernetes since 1.14"),
         gone("experimental-logging-sanitization", Form::Switch, no, "False: from -v=8 on, lines tell what passes"),

@@ -1,14 +1,15 @@
 //! `holdfast options`: the table of docs/OPTIONS.md, made of what the commands themselves say of their options.
 
-use crate::not_built;
+use crate::not_built::{self, Unbuilt};
 use clap::{Arg, Command};
+use holdfast_component::gates;
 use std::collections::BTreeMap;
 
 /// A component, the command that it is here, and the options that it refuses by name.
-const COMPONENTS: [(&str, &str, &[&str]); 3] = [
+const COMPONENTS: [(&str, &str, &[Unbuilt]); 3] = [
     ("API server", "apiserver", not_built::API_SERVER),
-    ("Controller manager", "controller-manager", not_built::COMPONENT),
-    ("Scheduler", "scheduler", not_built::COMPONENT),
+    ("Controller manager", "controller-manager", &[]),
+    ("Scheduler", "scheduler", &[]),
 ];
 
 const SINCE: &str = include_str!("../data/since.txt");
@@ -24,6 +25,17 @@ Whoever asks for what is not built is refused by the option's name.
 This page is written by `holdfast options`.
 ";
 
+const GATES: &str = "
+## Feature gates: `--feature-gates`
+
+Of Kubernetes 1.18 and 1.35: how far each was and what it is by default there, and what it does in the API server.
+A switch has the default of the release for which the server stands; a value that the server cannot have is refused by \
+the gate's name.
+
+| gate | 1.18 | 1.35 | what it does here |
+| --- | --- | --- | --- |
+";
+
 /// The page, with all its tables.
 pub fn page(command: &Command) -> String {
     let mut page = HEAD.to_owned();
@@ -36,12 +48,16 @@ pub fn page(command: &Command) -> String {
             page.push_str(&format!("| `--{name}` | {default} | {} | {effect} |\n", since(name)));
         }
     }
+    page.push_str(GATES);
+    for [name, then, now, effect] in gates::rows() {
+        page.push_str(&format!("| `{name}` | {then} | {now} | {effect} |\n"));
+    }
     page
 }
 
-fn rows<'a>(command: &'a Command, unbuilt: &'a [&'a str]) -> BTreeMap<&'a str, [String; 2]> {
+fn rows<'a>(command: &'a Command, unbuilt: &'a [Unbuilt]) -> BTreeMap<&'a str, [String; 2]> {
     let taken = command.get_arguments().filter_map(|arg| Some((arg.get_long()?, [default(arg), effect(arg)])));
-    let refused = unbuilt.iter().map(|name| (*name, [String::new(), "not built: it is refused".into()]));
+    let refused = unbuilt.iter().map(|(name, why)| (*name, [String::new(), format!("not built, and refused: {why}")]));
     refused.chain(taken).collect()
 }
 

@@ -33,6 +33,7 @@ fn options(args: &Args, certificate: Pem, key: Pem) -> Options {
         key,
         named: args.tls_sni_cert_key.clone(),
         cipher_suites: args.tls_cipher_suites.clone(),
+        curves: args.tls_curve_preferences.clone(),
         min_version: args.tls_min_version.clone(),
         http2: !args.serving.disable_http2_serving,
         client_authorities: files(&args.client_ca_file),

@@ -99,7 +99,8 @@ pub fn prepare(
     let gates = server.gates()?;
     let token_key = server.service_account_signing_key_file.get_or_insert(pki.service_account_key.clone());
     let components = Components::new(&components, &gates, controllers, &pki, token_key)?;
-    trust_front_proxy(&mut server.front_proxy, &pki);
+    let knows_uids = server.api_gates()?.request_header_uid;
+    trust_front_proxy(&mut server.front_proxy, &pki, knows_uids);
     let certificate = server.tls_cert_file.clone().unwrap_or(pki.server_certificate.clone());
     let key = server.tls_private_key_file.clone().unwrap_or(pki.server_key.clone());
     let tls = tls::configure(&server, &certificate, &key)?;
@@ -121,7 +122,7 @@ pub fn prepare(
 }
 
 /// The proxy that other servers are to trust is this server itself, unless options say otherwise.
-fn trust_front_proxy(options: &mut flags::FrontProxyArgs, pki: &pki::Pki) {
+fn trust_front_proxy(options: &mut flags::FrontProxyArgs, pki: &pki::Pki, knows_uids: bool) {
     if options.proxy_client_cert_file.is_none() {
         options.proxy_client_cert_file = Some(pki.front_proxy_certificate.clone());
         options.proxy_client_key_file = Some(pki.front_proxy_key.clone());
@@ -137,7 +138,9 @@ fn trust_front_proxy(options: &mut flags::FrontProxyArgs, pki: &pki::Pki) {
     };
     unless_given(&mut options.requestheader_allowed_names, pki::FRONT_PROXY);
     unless_given(&mut options.requestheader_username_headers, "X-Remote-User");
-    unless_given(&mut options.requestheader_uid_headers, "X-Remote-Uid");
+    if knows_uids {
+        unless_given(&mut options.requestheader_uid_headers, "X-Remote-Uid");
+    }
     unless_given(&mut options.requestheader_group_headers, "X-Remote-Group");
     unless_given(&mut options.requestheader_extra_headers_prefix, "X-Remote-Extra-");
 }

@@ -311,7 +311,10 @@ fn what_is_wrong_is_told_at_once() {
     );
     fails(holdfast(["scheduler", "--config=/nowhere"]), &["--config=/nowhere", "No such file"]);
     fails(holdfast(["scheduler", "--authorization-always-allow-paths=/a*b"]), &["only trailing * allowed"]);
-    fails(holdfast(["scheduler", "--tls-curve-preferences=1"]), &["--tls-curve-preferences is not built yet"]);
+    fails(
+        holdfast(["scheduler", "--tls-curve-preferences=1"]),
+        &["--tls-curve-preferences: 1 is not served; there are "],
+    );
     let port = free_port();
     let options = ["scheduler", "--leader-elect=false", &format!("--secure-port={port}"), "--bind-address=127.0.0.1"];
     let refused = |option: &str, why: &str| fails(holdfast(options.iter().copied().chain([option])), &[why]);

@@ -21,7 +21,7 @@ use std::time::Duration;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Options about etcd and about connections to nodes, which are not built.
-const LEFT_OUT: [&str; 3] = ["--etcd-", "--kubelet-", "--egress-selector-"];
+const LEFT_OUT: [&str; 3] = ["--etcd-", "--kubelet-", "--egress-selector-config-file=/"];
 
 /// A running `holdfast apiserver`, which ends with the test.
 struct ApiServer {
@@ -122,6 +122,14 @@ async fn flag_sets_of_common_set_ups_start_the_server() {
         server.admin.get("/livez").await.expect(200);
         let service = server.admin.get("/api/v1/namespaces/default/services/kubernetes").await.expect(200).json();
         assert_eq!(service["spec"]["ports"][0]["port"], 443, "{set}");
+        if set == "k3s" {
+            let endpoints =
+                server.admin.get("/api/v1/namespaces/default/endpoints/kubernetes").await.expect(200).json();
+            assert_eq!(
+                endpoints["subsets"][0]["ports"][0]["port"], 6443,
+                "what stands before the server listens there"
+            );
+        }
         let told = server.log().matches("--insecure-port has been deprecated").count();
         assert_eq!(told, usize::from(set == "old-envtest"), "{set}: {}", server.log());
     }
@@ -143,7 +151,7 @@ fn the_table_says_what_the_commands_say() {
         let row = api_server.lines().find(|line| line.starts_with(&format!("| `--{name}` |")));
         let row = row.unwrap_or_else(|| panic!("--{name} is in no row"));
         assert!(!row.ends_with("|  |"), "--{name} says nothing of what it does");
-        let may_be_refused = ["etcd-", "kubelet-", "egress-"].iter().any(|left_out| name.starts_with(left_out));
+        let may_be_refused = ["etcd-", "kubelet-"].iter().any(|left_out| name.starts_with(left_out));
         assert!(!row.contains("not built") || may_be_refused, "--{name} is refused");
     }
 }
@@ -578,4 +586,114 @@ async fn metrics_are_shown_as_the_operator_wants() {
     assert!(metrics.contains("apiserver_request_total{verb=\"unexpected\""), "{metrics}");
     assert!(!metrics.contains("apiserver_request_total{verb=\"POST\""), "{metrics}");
     server.stop();
+}
+
+const GROUP: &str = "/apis/coordination.k8s.io";
+
+/// Somebody who would like to hold a lease and has just said that it is there.
+fn candidate(name: &str, emulated: &str) -> Value {
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    json!({"apiVersion": "coordination.k8s.io/v1beta1", "kind": "LeaseCandidate", "metadata": {"name": name},
+        "spec": {"leaseName": "work", "binaryVersion": "1.35.0", "emulationVersion": emulated,
+            "strategy": "OldestEmulationVersion", "renewTime": now}})
+}
+
+#[tokio::test]
+async fn the_server_elects_holders_of_leases() {
+    let options = ["--feature-gates=CoordinatedLeaderElection=true", "--coordinated-leadership-lease-duration=20s"];
+    let (_folder, server) = start(&options);
+    let admin = Wire::admin(&server);
+    let candidates = format!("{GROUP}/v1beta1/namespaces/default/leasecandidates");
+    let lease = format!("{GROUP}/v1/namespaces/default/leases/work");
+    let patience = Duration::from_secs(60);
+    let own = eventually(patience, || async {
+        let own = admin.get(&format!("{GROUP}/v1/namespaces/kube-system/leases/leader-election-controller")).await;
+        if own.code == 200 { Ok(own.json()) } else { Err("nobody coordinates") }
+    })
+    .await;
+    assert_eq!(own["spec"]["leaseDurationSeconds"], 20);
+    admin.post(&candidates, &candidate("newer", "1.35.0")).await.expect(201);
+    let elected = eventually(patience, || async {
+        let lease = admin.get(&lease).await;
+        if lease.code == 200 { Ok(lease.json()) } else { Err("nobody is elected") }
+    })
+    .await;
+    assert_eq!(
+        (&elected["spec"]["holderIdentity"], &elected["spec"]["strategy"]),
+        (&json!("newer"), &json!("OldestEmulationVersion"))
+    );
+    // Whoever holds it renews it, so that a better candidate has to wait for it to make room.
+    let mut held = elected;
+    held["spec"]["leaseDurationSeconds"] = 600.into();
+    let json = [("content-type", "application/json")];
+    admin.send(Method::PUT, &lease, &json, held.to_string()).await.expect(200);
+    admin.post(&candidates, &candidate("older", "1.34.0")).await.expect(201);
+    eventually(patience, || async {
+        // Both answer whenever they are asked.
+        for name in ["newer", "older"] {
+            let path = format!("{candidates}/{name}");
+            let mut answer = admin.get(&path).await.json();
+            if answer["spec"]["pingTime"].as_str() > answer["spec"]["renewTime"].as_str() {
+                answer["spec"]["renewTime"] = candidate("", "")["spec"]["renewTime"].clone();
+                admin.send(Method::PUT, &path, &json, answer.to_string()).await;
+            }
+        }
+        let lease = admin.get(&lease).await.json();
+        let preferred = lease["spec"]["preferredHolder"] == "older" && lease["spec"]["holderIdentity"] == "newer";
+        if preferred { Ok(()) } else { Err(format!("not preferred: {lease}")) }
+    })
+    .await;
+    server.stop();
+
+    // Where the gate is off, nobody is elected, and no lease says how.
+    let (_folder, server) = start(&[]);
+    let admin = Wire::admin(&server);
+    let lease =
+        json!({"metadata": {"name": "own"}, "spec": {"holderIdentity": "me", "strategy": "OldestEmulationVersion"}});
+    let made = admin.post(&format!("{GROUP}/v1/namespaces/default/leases"), &lease).await.expect(201).json();
+    assert_eq!(made["spec"], json!({"holderIdentity": "me"}));
+    server.stop();
+}
+
+#[tokio::test]
+async fn gates_turn_what_they_say() {
+    let options = [
+        "--feature-gates=ServiceAccountIssuerDiscovery=false,APIPriorityAndFairness=false,PodLevelResources=false",
+        "--feature-gates=TTLAfterFinished=false,ContainerStopSignals=true",
+        "--version=v1.35.0-own.1",
+        "--tls-curve-preferences=23",
+    ];
+    let (_folder, server) = start(&options);
+    let admin = Wire::admin(&server);
+    assert_eq!(admin.get("/version").await.json()["gitVersion"], "v1.35.0-own.1");
+    admin.get("/openid/v1/jwks").await.expect(404);
+    assert!(!admin.get("/metrics").await.text().contains("apiserver_flowcontrol_"), "nobody waits for a turn");
+    let spec = json!({"restartPolicy": "Never", "os": {"name": "linux"}, "resources": {"limits": {"cpu": "1"}},
+        "containers": [{"name": "c", "image": "i", "lifecycle": {"stopSignal": "SIGINT"}}]});
+    let job = json!({"metadata": {"name": "j"}, "spec": {"ttlSecondsAfterFinished": 5, "template": {"spec": spec}}});
+    let made = admin.post("/apis/batch/v1/namespaces/default/jobs", &job).await.expect(201).json();
+    let pods = &made["spec"]["template"]["spec"];
+    assert!(made["spec"]["ttlSecondsAfterFinished"].is_null() && pods["resources"].is_null(), "{made}");
+    assert_eq!(pods["containers"][0]["lifecycle"], json!({"stopSignal": "SIGINT"}));
+    server.stop();
+
+    let folder = Folder::new();
+    let options = [
+        "--feature-gates=HPAScaleToZero=true,X=true",
+        "--version=v1.34.0",
+        "--tls-curve-preferences=1",
+        "--egress-selector-config-file=/e",
+    ];
+    let refused = Server::try_start(folder.path(), &options).err().expect("a refusal").stderr;
+    for part in
+        ["X", "match major/minor/patch", "--tls-curve-preferences: 1 is not served", "the server dials by itself"]
+    {
+        assert!(refused.contains(part), "{part} in {refused}");
+    }
+    let one = ["--feature-gates=HPAScaleToZero=true"];
+    let refused = Server::try_start(folder.path(), &one).err().expect("a refusal").stderr;
+    assert!(
+        refused.contains("cannot set feature gate HPAScaleToZero to true: autoscalers keep one replica"),
+        "{refused}"
+    );
 }

@@ -13,3 +13,4 @@ pub mod made;
 pub mod peer;
 pub mod server;
 pub mod signatures;
+pub mod trouble;

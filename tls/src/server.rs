@@ -4,8 +4,9 @@
 
 use crate::keys;
 use crate::peer::PeerVerifier;
+use crate::trouble::Trouble;
 use arc_swap::ArcSwap;
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -34,6 +35,8 @@ pub struct Options {
     pub named: Vec<String>,
     /// By their names in Go; empty means all that are safe.
     pub cipher_suites: Vec<String>,
+    /// Groups of key exchanges by their numbers, as Go has them; empty means all that are safe.
+    pub curves: Vec<u16>,
     /// `VersionTLS12` or another; empty means the lowest that is spoken.
     pub min_version: String,
     pub http2: bool,
@@ -53,30 +56,48 @@ pub struct Tls {
 
 impl Tls {
     pub fn new(options: &Options) -> Result<Tls, String> {
-        let provider = Arc::new(provider(&options.cipher_suites)?);
+        let mut faults = Vec::new();
+        let mut provider = rustls::crypto::ring::default_provider();
+        faults.extend(keep_suites(&mut provider, &options.cipher_suites).err());
+        faults.extend(keep_curves(&mut provider, &options.curves).err());
+        let versions = versions(&options.min_version).unwrap_or_else(|why| {
+            faults.push(why);
+            rustls::ALL_VERSIONS
+        });
         let default = load_pair(&provider, &options.certificate, &options.key)
-            .map_err(|why| format!("--tls-cert-file, --tls-private-key-file: {why}"))?;
-        let mut certificates = Certificates { default, named: Vec::new() };
+            .map_err(|why| faults.push(format!("--tls-cert-file, --tls-private-key-file: {why}")));
+        let mut named = Vec::new();
         for text in &options.named {
-            certificates.add(&provider, text).map_err(|why| format!("--tls-sni-cert-key={text}: {why}"))?;
+            match Named::load(&provider, text) {
+                Ok(all) => named.extend(all),
+                Err(why) => faults.push(format!("--tls-sni-cert-key={text}: {why}")),
+            }
         }
-        let load = |option: &str, all: &[Pem]| load_authorities(all).map_err(|why| format!("{option}: {why}"));
-        let authorities = load("--client-ca-file", &options.client_authorities)?;
-        let proxies = load("--requestheader-client-ca-file", &options.front_proxy_authorities)?;
+        let mut load = |option: &str, all: &[Pem]| {
+            load_authorities(all).unwrap_or_else(|why| {
+                faults.push(format!("{option}: {why}"));
+                Vec::new()
+            })
+        };
+        let authorities = load("--client-ca-file", &options.client_authorities);
+        let proxies = load("--requestheader-client-ca-file", &options.front_proxy_authorities);
         let names = &options.front_proxy_names;
         if names.is_empty() && proxies.iter().any(|authority| authorities.contains(authority)) {
-            return Err(
+            faults.push(
                 "--client-ca-file and --requestheader-client-ca-file share an authority, so that every user could \
                         name another one: --requestheader-allowed-names must say who the proxies are"
                     .into(),
             );
         }
+        let (Ok(default), true) = (default, faults.is_empty()) else { return Err(faults.join("; ")) };
+        let certificates = Certificates { default, named };
+        let provider = Arc::new(provider);
         let proxies = (!proxies.is_empty()).then(|| (proxies, names.clone()));
         let verifier =
             PeerVerifier::new(authorities, proxies).map_err(|error| format!("client authorities: {error}"))?;
         let verifier = Arc::new(verifier);
         let mut config = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(versions(&options.min_version)?)
+            .with_protocol_versions(versions)
             .map_err(|_| "no cipher suite is left for these TLS versions")?
             .with_client_cert_verifier(verifier.clone())
             .with_cert_resolver(Arc::new(certificates));
@@ -91,6 +112,8 @@ pub struct LiveTls {
     current: ArcSwap<Tls>,
     /// What it was made of; nothing where it never changes.
     made_of: Mutex<Option<(Options, Vec<Option<Stamp>>)>>,
+    /// Why the files as they are do not count.
+    pub trouble: Trouble,
 }
 
 /// What tells one state of a file from another.
@@ -99,7 +122,7 @@ pub type Stamp = (i64, i64, u64, u64);
 impl From<Tls> for LiveTls {
     /// One that stays as it is.
     fn from(tls: Tls) -> LiveTls {
-        LiveTls { current: ArcSwap::from_pointee(tls), made_of: Mutex::new(None) }
+        LiveTls { current: ArcSwap::from_pointee(tls), made_of: Mutex::new(None), trouble: Trouble::default() }
     }
 }
 
@@ -107,7 +130,7 @@ impl LiveTls {
     pub fn new(options: Options) -> Result<LiveTls, String> {
         let stamps = options.stamps();
         let current = ArcSwap::from_pointee(Tls::new(&options)?);
-        Ok(LiveTls { current, made_of: Mutex::new(Some((options, stamps))) })
+        Ok(LiveTls { current, made_of: Mutex::new(Some((options, stamps))), trouble: Trouble::default() })
     }
 
     /// What the next connection is served with.
@@ -124,7 +147,9 @@ impl LiveTls {
             return;
         }
         *stamps = now;
-        match Tls::new(options) {
+        let read = Tls::new(options);
+        self.trouble.note(&read);
+        match read {
             Ok(tls) => {
                 self.current.store(Arc::new(tls));
                 tracing::info!("certificates have changed and are served from now on");
@@ -234,10 +259,9 @@ fn versions(minimum: &str) -> Result<&'static [&'static SupportedProtocolVersion
 }
 
 /// Go's names for suites are those of the standard, but for the two that end in a hash there.
-fn provider(names: &[String]) -> Result<CryptoProvider, String> {
-    let mut provider = rustls::crypto::ring::default_provider();
+fn keep_suites(provider: &mut CryptoProvider, names: &[String]) -> Result<(), String> {
     if names.is_empty() {
-        return Ok(provider);
+        return Ok(());
     }
     let mut wanted: Vec<CipherSuite> = Vec::new();
     for name in names {
@@ -256,7 +280,21 @@ fn provider(names: &[String]) -> Result<CryptoProvider, String> {
     }
     // As in Go, the list rules TLS 1.2 alone: the suites of 1.3 are not configurable.
     provider.cipher_suites.retain(|suite| suite.tls13().is_some() || wanted.contains(&suite.suite()));
-    Ok(provider)
+    Ok(())
+}
+
+/// As in Go, the numbers say which groups there are, and nothing of their order.
+fn keep_curves(provider: &mut CryptoProvider, numbers: &[u16]) -> Result<(), String> {
+    let number = |group: &&'static dyn SupportedKxGroup| u16::from(group.name());
+    let served: Vec<u16> = provider.kx_groups.iter().map(number).collect();
+    if let Some(unknown) = numbers.iter().find(|number| !served.contains(number)) {
+        let served: Vec<String> = served.iter().map(u16::to_string).collect();
+        return Err(format!("--tls-curve-preferences: {unknown} is not served; there are {}", served.join(", ")));
+    }
+    if !numbers.is_empty() {
+        provider.kx_groups.retain(|group| numbers.contains(&number(group)));
+    }
+    Ok(())
 }
 
 /// Which certificate a client gets, by the name it asks for.
@@ -275,21 +313,22 @@ struct Named {
     pair: Arc<CertifiedKey>,
 }
 
-impl Certificates {
-    fn add(&mut self, provider: &CryptoProvider, text: &str) -> Result<(), String> {
+impl Named {
+    /// A pair under each of its names.
+    fn load(provider: &CryptoProvider, text: &str) -> Result<Vec<Named>, String> {
         let (certificate, key, domains) = named_files(text).ok_or("expected CERT,KEY[:DOMAINS]")?;
         let file = |path: &str| Pem::File(path.into());
         let pair = load_pair(provider, &file(certificate), &file(key))?;
         let patterns = match domains {
-            Some(domains) => domains.split(',').map(str::to_ascii_lowercase).collect(),
+            Some(domains) => domains.split(',').map(str::to_ascii_lowercase).collect::<Vec<_>>(),
             None => names_in(&pair.cert[0])?,
         };
-        for pattern in patterns {
-            self.named.push(Named { pattern, explicit: domains.is_some(), pair: pair.clone() });
-        }
-        Ok(())
+        let named = |pattern| Named { pattern, explicit: domains.is_some(), pair: pair.clone() };
+        Ok(patterns.into_iter().map(named).collect())
     }
+}
 
+impl Certificates {
     fn find(&self, name: &str) -> Option<&Arc<CertifiedKey>> {
         let name = name.to_ascii_lowercase();
         let matches = |named: &&Named| match named.pattern.strip_prefix("*.") {
@@ -333,6 +372,7 @@ mod tests {
             key: Pem::File(folder.join("tls.key")),
             named: Vec::new(),
             cipher_suites: Vec::new(),
+            curves: Vec::new(),
             min_version: String::new(),
             http2: true,
             client_authorities: Vec::new(),

@@ -190,21 +190,22 @@ pub fn static_tokens(text: &str) -> Result<HashMap<String, Arc<User>>, String> {
 
 /// Reads lines `SECRET,user,uid[,"group,group"]`: the number of the line, the secret, the user.
 fn users(text: &str, secret: &str) -> Result<Vec<(usize, String, Arc<User>)>, String> {
-    let mut users = Vec::new();
+    let (mut users, mut faults) = (Vec::new(), Vec::new());
     let lines = text.lines().map(str::trim).zip(1..);
     for (line, number) in lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#')) {
         let mut fields = split_csv(line).into_iter();
         let (Some(proof), Some(name), Some(uid)) = (fields.next(), fields.next(), fields.next()) else {
             let found = split_csv(line).len();
-            return Err(format!(
+            faults.push(format!(
                 "line {number}: must have at least 3 columns ({secret}, user name, user uid), found {found}"
             ));
+            continue;
         };
         let groups = fields.next().unwrap_or_default();
         let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned).collect();
         users.push((number, proof, Arc::new(authenticated(User { uid, groups, ..User::new(name, &[]) }))));
     }
-    Ok(users)
+    if faults.is_empty() { Ok(users) } else { Err(faults.join("; ")) }
 }
 
 /// Comma-separated fields, of which some may stand in double quotes.

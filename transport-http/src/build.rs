@@ -7,7 +7,7 @@ use crate::forks::Forker;
 use crate::forks::live::{Live, Place};
 use crate::manners::Manners;
 use crate::pages::Pages;
-use crate::paths::Library;
+use crate::paths::{Library, git_version};
 use crate::spans::Tracer;
 use crate::transport::{Features, ShownMetrics, Transport};
 use futures_util::future::BoxFuture;
@@ -53,6 +53,8 @@ pub struct Builder {
     pub manners: Manners,
     /// The minor release for which the server stands, and the oldest whose servers it gets on with.
     pub releases: (u32, u32),
+    /// The version that the server says it is.
+    pub git_version: String,
     /// How long a watch lasts at least that says nothing of it.
     pub watch_min: Duration,
     /// What the program tells of itself to people.
@@ -99,6 +101,7 @@ impl Builder {
             auditor: None,
             manners: Manners::default(),
             releases: (NEWEST, NEWEST - 1),
+            git_version: git_version(),
             watch_min: holdfast_service::WATCH_MIN,
             pages: None,
             tracer: None,
@@ -147,6 +150,7 @@ impl Builder {
             place: None,
             manners: Arc::new(self.manners),
             releases: self.releases,
+            git_version: self.git_version,
             pages: self.pages,
             tracer: self.tracer,
             shown_metrics: self.shown_metrics,
@@ -193,6 +197,7 @@ impl Transport {
             place: Some(place),
             manners: self.manners.clone(),
             releases: self.releases,
+            git_version: self.git_version.clone(),
             pages: self.pages.clone(),
             tracer: self.tracer.clone(),
             shown_metrics: self.shown_metrics.clone(),

@@ -231,7 +231,7 @@ pub async fn answer(
         Route::Root => Some(json_answer(root(transport, &state.registry).into(), shape)),
         Route::Issuer(document) => crate::issuer::answer(transport.issuer.as_deref(), *document, headers, shape),
         Route::Version => Some(match shape.encoding {
-            Encoding::Json => json_answer(version(transport.releases), shape),
+            Encoding::Json => json_answer(version(transport.releases, &transport.git_version), shape),
             _ => respond::refusal(&Refusal::NotAcceptable { offered: respond::JSON, is_offered: false }, shape),
         }),
         Route::Health { kind, check } => Some(respond::unsniffed(health::answer(transport, kind, check, query).await)),
@@ -434,7 +434,7 @@ pub fn git_version() -> String {
     format!("{API_VERSION}+holdfast.{}", env!("CARGO_PKG_VERSION"))
 }
 
-fn version((emulated, oldest): (u32, u32)) -> Bytes {
+fn version((emulated, oldest): (u32, u32), git_version: &str) -> Bytes {
     let mut numbers = API_VERSION.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     let (emulated, oldest) = (emulated.to_string(), oldest.to_string());
@@ -450,7 +450,7 @@ fn version((emulated, oldest): (u32, u32)) -> Bytes {
         emulation_minor: &emulated,
         min_compatibility_major: major,
         min_compatibility_minor: &oldest,
-        git_version: &git_version(),
+        git_version,
         git_commit: option_env!("HOLDFAST_COMMIT").unwrap_or(""),
         git_tree_state: "",
         build_date: "1970-01-01T00:00:00Z",

@@ -71,6 +71,7 @@ pub struct Transport {
     pub(crate) manners: Arc<Manners>,
     /// The minor release for which the server stands, and the oldest whose servers it gets on with.
     pub(crate) releases: (u32, u32),
+    pub(crate) git_version: String,
     pub(crate) pages: Option<Pages>,
     pub(crate) tracer: Option<Tracer>,
     /// What becomes of the text of `/metrics` before it is shown.

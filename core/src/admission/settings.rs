@@ -1,6 +1,7 @@
 //! Which plug-ins are on, and what the operator told them.
 
-use super::plugins::{EventLimit, ImagePolicy, Limited, NOT_BUILT, PLUGINS, Plugin, PodSecurity};
+use super::plugins::{EventLimit, ImagePolicy, Limited, PLUGINS, Plugin, PodSecurity};
+use crate::object::reader::read;
 use serde_json::{Map, Value};
 use std::fmt;
 
@@ -58,10 +59,6 @@ pub struct Choice {
 /// Why the chain cannot be as the operator wants it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfigurationFault {
-    NotBuilt {
-        option: &'static str,
-        plugin: String,
-    },
     Unknown {
         option: &'static str,
         plugin: String,
@@ -96,30 +93,27 @@ impl Admission {
         Self { plugins, configuration: Configuration::default(), configured: Vec::new() }
     }
 
-    pub fn chosen(choice: &Choice) -> Result<Self, ConfigurationFault> {
+    /// The chain that somebody wants, or all that is wrong with it.
+    pub fn chosen(choice: &Choice) -> Result<Self, Vec<ConfigurationFault>> {
         let Choice { enabled, disabled, only, left_out } = choice;
+        let mut faults = Vec::new();
         if only.is_some() && !(enabled.is_empty() && disabled.is_empty()) {
-            return Err(ConfigurationFault::Mixed);
+            faults.push(ConfigurationFault::Mixed);
         }
         for (option, names) in [
             ("enable-admission-plugins", enabled),
             ("disable-admission-plugins", disabled),
             ("admission-control", only.as_ref().unwrap_or(&Vec::new())),
         ] {
-            if let Some(plugin) = names.iter().find(|name| NOT_BUILT.contains(&name.as_str()))
-                && option != "disable-admission-plugins"
-            {
-                return Err(ConfigurationFault::NotBuilt { option, plugin: plugin.clone() });
-            }
-            let known =
-                |name: &String| PLUGINS.iter().any(|plugin| plugin.name == name) || NOT_BUILT.contains(&name.as_str());
-            if let Some(plugin) = names.iter().find(|name| !known(name)) {
-                return Err(ConfigurationFault::Unknown { option, plugin: plugin.clone() });
-            }
+            let unknown = names.iter().filter(|name| PLUGINS.iter().all(|plugin| plugin.name != *name));
+            faults.extend(unknown.map(|plugin| ConfigurationFault::Unknown { option, plugin: plugin.clone() }));
         }
         let both: Vec<String> = enabled.iter().filter(|name| disabled.contains(name)).cloned().collect();
         if !both.is_empty() {
-            return Err(ConfigurationFault::Overlap { plugins: both });
+            faults.push(ConfigurationFault::Overlap { plugins: both });
+        }
+        if !faults.is_empty() {
+            return Err(faults);
         }
         let among = |names: &[String], plugin: &Plugin| names.iter().any(|name| name == plugin.name);
         Ok(Admission::of(|plugin| match only {
@@ -131,15 +125,18 @@ impl Admission {
         }))
     }
 
-    /// Whether plug-ins that cannot do without a configuration have one.
-    pub fn check(&self) -> Result<(), ConfigurationFault> {
-        for (_, plugin) in self.plugins.iter().filter(|(_, plugin)| plugin.needs_configuration) {
-            if !self.configured.contains(&plugin.name) {
-                let why = "no configuration has been provided".to_owned();
-                return Err(ConfigurationFault::Plugin { plugin: plugin.name.to_owned(), why });
-            }
-        }
-        Ok(())
+    /// The chain without some plug-ins.
+    pub fn without(mut self, names: &[&str]) -> Self {
+        self.plugins.retain(|(_, plugin)| !names.contains(&plugin.name));
+        self
+    }
+
+    /// The plug-ins that cannot do without a configuration and have none.
+    pub fn unconfigured(&self) -> Vec<ConfigurationFault> {
+        let in_need = self.plugins.iter().map(|(_, plugin)| plugin).filter(|plugin| plugin.needs_configuration);
+        let without = in_need.filter(|plugin| !self.configured.contains(&plugin.name));
+        let why = "no configuration has been provided";
+        without.map(|plugin| ConfigurationFault::Plugin { plugin: plugin.name.into(), why: why.into() }).collect()
     }
 
     pub(super) fn plugins(&self) -> &[(u8, &'static Plugin)] {
@@ -150,21 +147,21 @@ impl Admission {
         self.plugins.iter().any(|(_, plugin)| plugin.name == name)
     }
 
-    /// Takes what the operator says of one plug-in; what is said of one that is off has no effect.
-    pub fn configure(&mut self, name: &str, document: &Value) -> Result<(), ConfigurationFault> {
-        let Some((_, plugin)) = self.plugins.iter().find(|(_, plugin)| plugin.name == name) else { return Ok(()) };
-        let Some(configure) = plugin.configure else { return Ok(()) };
-        configure(&mut self.configuration, document)
-            .map_err(|why| ConfigurationFault::Plugin { plugin: name.to_owned(), why })?;
+    /// Takes what the operator says of one plug-in, and tells all that is wrong with it; what is said of one that is off
+    /// has no effect.
+    pub fn configure(&mut self, name: &str, document: &Value) -> Vec<ConfigurationFault> {
+        let Some((_, plugin)) = self.plugins.iter().find(|(_, plugin)| plugin.name == name) else { return Vec::new() };
+        let Some(configure) = plugin.configure else { return Vec::new() };
         self.configured.push(plugin.name);
-        Ok(())
+        let faults = read(document, |own| configure(&mut self.configuration, own)).err().unwrap_or_default();
+        let of_plugin = |why| ConfigurationFault::Plugin { plugin: name.to_owned(), why };
+        faults.into_iter().map(of_plugin).collect()
     }
 }
 
 impl fmt::Display for ConfigurationFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotBuilt { option, plugin } => write!(f, "--{option}: {plugin} is not built yet"),
             Self::Unknown { option, plugin } => write!(f, "{option} plugin \"{plugin}\" is unknown"),
             Self::Overlap { plugins } => write!(
                 f,

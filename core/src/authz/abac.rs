@@ -36,21 +36,25 @@ pub struct Policies {
 impl Policies {
     /// Reads a file; `name` is how it is called in what is told of a line that is wrong.
     pub fn read(name: &str, text: &str) -> Result<Policies, String> {
-        let mut policies = Policies::default();
+        let (mut policies, mut faults) = (Policies::default(), Vec::new());
         for (at, line) in text.lines().enumerate() {
             let trimmed = line.trim();
             if trimmed.is_empty() || trimmed.starts_with('#') {
                 continue;
             }
             if line.len() > LINE_BYTES_MAX {
-                return Err(format!("error reading policy file {name}: line {} is too long", at + 1));
+                faults.push(format!("error reading policy file {name}: line {} is too long", at + 1));
+                continue;
             }
-            let (policy, is_versioned) = Policy::read(trimmed)
-                .map_err(|why| format!("error reading policy file {name}, line {}: {line}: {why}", at + 1))?;
-            policies.has_unversioned |= !is_versioned;
-            policies.add(policy);
+            match Policy::read(trimmed) {
+                Ok((policy, is_versioned)) => {
+                    policies.has_unversioned |= !is_versioned;
+                    policies.add(policy);
+                }
+                Err(why) => faults.push(format!("error reading policy file {name}, line {}: {line}: {why}", at + 1)),
+            }
         }
-        Ok(policies)
+        if faults.is_empty() { Ok(policies) } else { Err(faults.join("; ")) }
     }
 
     fn add(&mut self, policy: Policy) {

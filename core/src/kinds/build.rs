@@ -4,9 +4,9 @@
 
 use super::lookup::{api_version_is, scalar};
 use super::{
-    Allocate, Asking, CheckConnect, Column, Completed, ConnectOptions, Convert, Deprecation, FieldPaths, Generation,
-    Hooks, Kind, MetadataOnUpdate, MetadataRules, Question, Read, Registers, ScalePaths, Scope, Selectable, Shown,
-    Subresource, Validate, Version, Warnings,
+    Allocate, Asking, CheckConnect, Column, Completed, ConnectOptions, Convert, Deprecation, FieldPaths, Gated,
+    Generation, Hooks, Kind, MetadataOnUpdate, MetadataRules, Question, Read, Registers, ScalePaths, Scope, Selectable,
+    Shown, Subresource, Validate, Version, Warnings,
 };
 use crate::authz::escalation::Authorize;
 use crate::authz::nodes::Relation;
@@ -432,6 +432,12 @@ impl Kind {
 
     pub fn prepare_update(mut self, hook: fn(&mut Value, &Value)) -> Self {
         self.hooks.prepare_update = Some(hook);
+        self
+    }
+
+    /// Fields that nobody begins with while the gate is off that they hang on.
+    pub fn gated(mut self, fields: &'static [Gated]) -> Self {
+        self.hooks.gated = fields;
         self
     }
 

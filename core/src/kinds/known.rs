@@ -106,6 +106,12 @@ pub const PRIORITY_CLASS: Known =
 pub const RUNTIME_CLASS: Known =
     Known { group: super::node::GROUP, version: "v1", kind: "RuntimeClass", resource: "runtimeclasses" };
 pub const LEASE: Known = Known { group: super::coordination::GROUP, version: "v1", kind: "Lease", resource: "leases" };
+pub const LEASE_CANDIDATE: Known = Known {
+    group: super::coordination::GROUP,
+    version: "v1beta1",
+    kind: "LeaseCandidate",
+    resource: "leasecandidates",
+};
 pub const CSI_DRIVER: Known =
     Known { group: super::storage::GROUP, version: "v1", kind: "CSIDriver", resource: "csidrivers" };
 pub const CSI_NODE: Known =

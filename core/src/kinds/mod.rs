@@ -27,6 +27,7 @@ pub mod events;
 pub(crate) mod expressions;
 pub mod extensions;
 pub mod flowcontrol;
+mod gated;
 mod groups;
 pub mod internal_apiserver;
 pub mod known;
@@ -52,6 +53,7 @@ pub use allocate::{Allocate, Allocator, Claims};
 pub use connect::{CheckConnect, ConnectOptions, leads_to_node};
 pub(crate) use connect::{connect_document, part_layout};
 pub use deprecations::Deprecation;
+pub use gated::{Gated, field_gates};
 #[cfg(test)]
 pub(crate) use groups::default_rules;
 pub(crate) use groups::priorities;
@@ -60,6 +62,7 @@ pub use known::Known;
 pub(crate) use layouts::{layout, layout_of};
 pub(crate) use registry::compare_versions;
 pub use registry::{GroupVersions, KindId, Registry, registry};
+pub(crate) use shapes::semantic_version;
 
 use crate::authz::escalation::Authorize;
 use crate::authz::nodes::Relation;
@@ -392,4 +395,6 @@ pub struct Hooks {
     pub connect_options: Option<CheckConnect>,
     /// What an export leaves out, because this one cluster had given it.
     pub export: Option<fn(&mut Document)>,
+    /// Fields that hang on gates.
+    pub gated: &'static [Gated],
 }

@@ -482,6 +482,7 @@ pub(crate) mod testing {
     use super::*;
     use crate::kinds::{Kind, Validate, registry};
     use crate::object::meta::Document;
+    use crate::pipeline::Settings;
     use crate::schema::schema;
 
     /// The object with the defaults of its version.
@@ -516,6 +517,7 @@ pub(crate) mod testing {
         if document["metadata"]["uid"].is_null() {
             document["metadata"]["uid"] = "u".into();
         }
+        kind_of(object).drop_gated(&mut document, None, &Settings::default().gates_off);
         if let Some(prepare) = kind_of(object).hooks.prepare_create {
             prepare(&mut document);
         }

@@ -337,7 +337,7 @@ pub(super) fn first_of(address: IpAddr, bits: u8) -> IpAddr {
 }
 
 /// A version as semver.org writes it: numbers, and what compares after them.
-pub(super) fn semantic_version(text: &str) -> Option<[u64; 3]> {
+pub(crate) fn semantic_version(text: &str) -> Option<[u64; 3]> {
     let (rest, build) = text.split_once('+').map_or((text, None), |(rest, build)| (rest, Some(build)));
     let (numbers, pre) = rest.split_once('-').map_or((rest, None), |(numbers, pre)| (numbers, Some(pre)));
     let word = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');

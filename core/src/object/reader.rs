@@ -20,6 +20,17 @@ impl fmt::Display for Fault {
 
 pub type Faults = RefCell<Vec<Fault>>;
 
+/// What `read` makes of a document, or all that is wrong with it.
+pub fn read<T>(document: &Value, read: impl FnOnce(&Reader) -> T) -> Result<T, Vec<String>> {
+    let faults = Faults::default();
+    let found = Reader::new(document, "", &faults).map(|reader| read(&reader));
+    let faults: Vec<String> = faults.into_inner().iter().map(ToString::to_string).collect();
+    match found {
+        Some(found) if faults.is_empty() => Ok(found),
+        _ => Err(faults),
+    }
+}
+
 /// One object of a document. When it is dropped, it tells of keys that nobody asked for.
 pub struct Reader<'a> {
     fields: &'a Map<String, Value>,

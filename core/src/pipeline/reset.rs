@@ -6,7 +6,7 @@
 use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
 use super::{Context, Endpoint};
-use crate::kinds::{self, Asking, FieldPaths};
+use crate::kinds::{Asking, FieldPaths};
 use crate::object::meta::{self, Document, metadata_mut};
 use serde_json::Value;
 
@@ -39,6 +39,10 @@ pub(super) fn narrow_to_part(context: &Context, endpoint: &Endpoint, object: &mu
 /// For a write of the object itself: what clients say of its status goes, and what its kind lets only the server say
 /// comes.
 pub(super) fn prepare(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
+    if endpoint.part != Part::Deletion {
+        let old = object.old.as_ref().map(|old: &Old| &old.document);
+        context.kind.drop_gated(&mut object.new, old, &context.settings.gates_off);
+    }
     if endpoint.part == Part::Main {
         let new = &mut object.new;
         match &object.old {
@@ -58,10 +62,6 @@ pub(super) fn prepare(context: &Context, endpoint: &Endpoint, object: &mut Candi
     }
     if endpoint.part != Part::Deletion {
         note(context, object);
-    }
-    if let Some(at) = context.kind.pods_at {
-        let old = object.old.as_ref().map(|old: &Old| &old.document);
-        kinds::core::drop_unused(&mut object.new, old, at);
     }
 }
 

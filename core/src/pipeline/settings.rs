@@ -4,6 +4,7 @@ use crate::admission::{Admission, Ticks};
 use crate::authz::chain::{Configured, Way};
 use crate::kinds::core::ServiceRange;
 use crate::list::TokenKey;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 #[derive(Debug, Clone)]
@@ -34,10 +35,19 @@ pub struct Settings {
     pub ticks: Ticks,
     /// How many objects of a collection are deleted at once.
     pub deletions_max: usize,
+    /// The gates that are off, of those that fields of objects hang on.
+    pub gates_off: BTreeSet<&'static str>,
 }
 
 /// So many that they share a few fsyncs.
 const DELETIONS_MAX: usize = 256;
+/// As in Kubernetes.
+const GATES_OFF: [&str; 4] = [
+    "ContainerStopSignals",
+    "CoordinatedLeaderElection",
+    "CrossNamespaceVolumeDataSource",
+    "MaxUnavailableStatefulSet",
+];
 /// As in Kubernetes.
 const EVENT_TTL: Duration = Duration::from_secs(3600);
 
@@ -58,6 +68,7 @@ impl Default for Settings {
             garbage_collection: true,
             ticks: || 0,
             deletions_max: DELETIONS_MAX,
+            gates_off: GATES_OFF.into(),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! time may have. Each request comes through the door under a name of its own, and the roles say what it may do.
 
 pub mod bootstrap;
+pub mod elections;
 pub mod flow_control;
 pub mod legacy_tokens;
 pub mod presence;

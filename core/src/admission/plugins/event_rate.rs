@@ -2,11 +2,11 @@
 //!
 //! How full the buckets are is no part of the state: the outside keeps them, and is asked for one token of each.
 
-use super::pods::list;
 use crate::admission::call::Bucket;
 use crate::admission::settings::Configuration;
 use crate::admission::{Attributes, Operation};
 use crate::kinds::known::EVENT;
+use crate::object::reader::Reader;
 use crate::pipeline::effect::{Effect, Stop};
 use crate::refusal::{Refusal, Ruling};
 use serde_json::Value;
@@ -64,27 +64,29 @@ fn bucket(attributes: &Attributes, limit: usize, what: &EventLimit) -> Bucket {
     Bucket { limit, key, per_second: what.per_second, burst: what.burst, keys_max: what.keys_max }
 }
 
-pub(super) fn configure(configuration: &mut Configuration, document: &Value) -> Result<(), String> {
-    super::configuration::check(document, "eventratelimit.admission.k8s.io/", "Configuration", &["limits"])?;
-    let number = |limit: &Value, field: &str| {
-        let number = limit[field].as_u64().and_then(|number| u32::try_from(number).ok()).filter(|number| *number > 0);
-        number.ok_or_else(|| format!("limits.{field}: Invalid value: {}: must be positive", limit[field]))
-    };
-    let limit = |limit: &Value| {
-        let sort = limit["type"].as_str().unwrap_or("").to_owned();
-        if !matches!(sort.as_str(), "Server" | "Namespace" | "User" | "SourceAndObject") {
-            return Err(format!(
-                "limits.type: Unsupported value: \"{sort}\": supported values: \"Server\", \"Namespace\", \"User\", \
-                 \"SourceAndObject\""
-            ));
-        }
-        let keys_max = limit["cacheSize"].as_u64().and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0);
-        let (per_second, burst) = (number(limit, "qps")?, number(limit, "burst")?);
-        Ok(EventLimit { sort, per_second, burst, keys_max: keys_max.unwrap_or(KEYS_MAX) })
-    };
-    configuration.event_limits = list(&document["limits"]).map(limit).collect::<Result<_, _>>()?;
-    match configuration.event_limits.is_empty() {
-        true => Err("limits: Required value: must not be empty".into()),
-        false => Ok(()),
+pub(super) fn configure(configuration: &mut Configuration, document: &Reader) {
+    super::configuration::check(document, "eventratelimit.admission.k8s.io/", "Configuration");
+    configuration.event_limits = document.list("limits").unwrap_or_default().iter().map(limit).collect();
+    if configuration.event_limits.is_empty() {
+        document.required("limits", "must not be empty");
     }
+}
+
+fn limit(limit: &Reader) -> EventLimit {
+    const SORTS: [&str; 4] = ["Server", "Namespace", "User", "SourceAndObject"];
+    let number = |field: &str, least: i64| {
+        let number = limit.int(field).unwrap_or(0);
+        let is_number = limit.get(field).is_none_or(serde_json::Value::is_i64);
+        if is_number && number < least {
+            limit.invalid(field, number, if least > 0 { "must be positive" } else { "must not be negative" });
+        }
+        u32::try_from(number).unwrap_or(u32::MAX)
+    };
+    let sort = limit.text("type").unwrap_or("").to_owned();
+    if !SORTS.contains(&sort.as_str()) {
+        limit.fault("type", format!("Unsupported value: \"{sort}\": supported values: \"{}\"", SORTS.join("\", \"")));
+    }
+    let keys_max = usize::try_from(number("cacheSize", 0)).ok().filter(|size| *size > 0);
+    let (per_second, burst) = (number("qps", 1), number("burst", 1));
+    EventLimit { sort, per_second, burst, keys_max: keys_max.unwrap_or(KEYS_MAX) }
 }

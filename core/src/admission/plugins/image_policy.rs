@@ -7,6 +7,7 @@ use crate::admission::settings::Configuration;
 use crate::admission::{Attributes, Operation};
 use crate::kinds::known::{IMAGE_REVIEW, POD};
 use crate::object::meta::{metadata_mut, object_mut};
+use crate::object::reader::Reader;
 use crate::pipeline::effect::{Effect, Stop};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -86,50 +87,34 @@ fn review(attributes: &Attributes, lists: &[&str]) -> Value {
         "spec": spec, "status": {"allowed": false}})
 }
 
-pub(super) fn configure(configuration: &mut Configuration, document: &Value) -> Result<(), String> {
-    const FIELDS: [&str; 5] = ["kubeConfigFile", "allowTTL", "denyTTL", "retryBackoff", "defaultAllow"];
-    let own = document["imagePolicy"].as_object().ok_or("imagePolicy: Required value")?;
-    let outside = document.as_object().into_iter().flat_map(Map::keys).find(|field| *field != "imagePolicy");
-    if let Some(field) = outside.or_else(|| own.keys().find(|field| !FIELDS.contains(&field.as_str()))) {
-        return Err(format!("strict decoding error: unknown field \"{field}\""));
+pub(super) fn configure(configuration: &mut Configuration, document: &Reader) {
+    let Some(own) = document.child("imagePolicy") else { return document.required("imagePolicy", "") };
+    let kubeconfig = own.text("kubeConfigFile").unwrap_or("").to_owned();
+    if kubeconfig.is_empty() {
+        own.required("kubeConfigFile", "");
     }
-    let own = &document["imagePolicy"];
-    let kubeconfig = own["kubeConfigFile"].as_str().filter(|file| !file.is_empty());
-    let kubeconfig = kubeconfig.ok_or("imagePolicy.kubeConfigFile: Required value")?.to_owned();
-    let default_allow = match &own["defaultAllow"] {
-        Value::Null => false,
-        Value::Bool(value) => *value,
-        other => return Err(format!("imagePolicy.defaultAllow: Invalid value: {other}: must be a boolean")),
-    };
     let (second, minutes) = (Duration::from_secs(1), Duration::from_secs(60));
     let millisecond = Duration::from_millis(1);
     configuration.image_policy = Some(ImagePolicy {
         kubeconfig,
-        allow_time: time(own, "allowTTL", second, 30 * minutes, 5 * minutes)?,
-        deny_time: time(own, "denyTTL", second, 30 * minutes, 30 * second)?,
-        retry_backoff: time(own, "retryBackoff", millisecond, 5 * minutes, 500 * millisecond)?,
-        default_allow,
+        allow_time: time(&own, "allowTTL", second, 30 * minutes, 5 * minutes),
+        deny_time: time(&own, "denyTTL", second, 30 * minutes, 30 * second),
+        retry_backoff: time(&own, "retryBackoff", millisecond, 5 * minutes, 500 * millisecond),
+        default_allow: own.bool("defaultAllow").unwrap_or(false),
     });
-    Ok(())
 }
 
 /// A time in this unit, which is the least, too; -1 is none at all.
-fn time(own: &Value, field: &str, unit: Duration, most: Duration, default: Duration) -> Result<Duration, String> {
-    let number = match &own[field] {
-        Value::Null => 0,
-        value => {
-            value.as_i64().ok_or_else(|| format!("imagePolicy.{field}: Invalid value: {value}: must be a number"))?
-        }
-    };
-    match number {
-        -1 => Ok(Duration::ZERO),
-        0 => Ok(default),
+fn time(own: &Reader, field: &str, unit: Duration, most: Duration, default: Duration) -> Duration {
+    match own.int(field).unwrap_or(0) {
+        -1 => Duration::ZERO,
+        0 => default,
         number => {
             let found = u32::try_from(number).ok().and_then(|number| unit.checked_mul(number));
-            found.filter(|found| *found <= most).ok_or_else(|| {
-                format!(
-                    "imagePolicy.{field}: valid value is between {unit:?} and {most:?}, got {number} times {unit:?}"
-                )
+            found.filter(|found| *found <= most).unwrap_or_else(|| {
+                let why = format!("valid value is between {unit:?} and {most:?}, got {number} times {unit:?}");
+                own.fault(field, why);
+                default
             })
         }
     }
@@ -138,13 +123,14 @@ fn time(own: &Value, field: &str, unit: Duration, most: Duration, default: Durat
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::reader::read as strictly;
 
     #[test]
     fn times_have_bounds() {
         let read = |own: Value| {
             let mut configuration = Configuration::default();
-            let document = json!({"imagePolicy": own});
-            configure(&mut configuration, &document).map(|()| configuration.image_policy.expect("it is configured"))
+            let read = strictly(&json!({"imagePolicy": own}), |own| configure(&mut configuration, own));
+            read.map(|()| configuration.image_policy.expect("it is configured"))
         };
         let plain = read(json!({"kubeConfigFile": "k"})).expect("defaults");
         assert_eq!((plain.allow_time, plain.deny_time), (Duration::from_secs(300), Duration::from_secs(30)));
@@ -161,5 +147,15 @@ mod tests {
         ] {
             assert!(read(wrong.clone()).is_err(), "{wrong}");
         }
+        let wrong = read(json!({"allowTTL": 1801, "denyTTL": "x", "ttl": 1})).expect_err("four faults");
+        assert_eq!(
+            wrong,
+            [
+                "imagePolicy.kubeConfigFile: Required value",
+                "imagePolicy.allowTTL: valid value is between 1s and 1800s, got 1801 times 1s",
+                "imagePolicy.denyTTL: Invalid value: \"x\": must be an integer",
+                "strict decoding error: unknown field \"imagePolicy.ttl\"",
+            ]
+        );
     }
 }

@@ -33,8 +33,8 @@ pub use quota::Limited;
 
 use super::settings::Configuration;
 use super::{Attributes, policies, webhooks};
+use crate::object::reader::Reader;
 use crate::pipeline::effect::Stop;
-use serde_json::Value;
 
 /// One way to admit.
 pub struct Plugin {
@@ -52,7 +52,8 @@ pub struct Plugin {
 
 /// One half of a plug-in: it changes the object, refuses it, tells of it, or has nothing to say.
 pub(super) type Step = fn(&mut Attributes<'_>) -> Result<(), Stop>;
-pub(super) type Configure = fn(&mut Configuration, &Value) -> Result<(), String>;
+/// Takes what the operator says of a plug-in; what is wrong is noted where it is read.
+pub(super) type Configure = fn(&mut Configuration, &Reader);
 
 impl std::fmt::Debug for Plugin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -97,9 +98,6 @@ impl Plugin {
         Plugin { configure: Some(configure), ..self }
     }
 }
-
-/// Plug-ins of Kubernetes that this release does not have: to turn one off is to leave things as they are.
-pub const NOT_BUILT: [&str; 0] = [];
 
 /// All plug-ins, in the order in which they run. Those that have no step are known by name and have nothing to do here.
 pub static PLUGINS: &[Plugin] = &[

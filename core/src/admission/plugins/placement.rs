@@ -7,6 +7,7 @@ use crate::admission::{Attributes, Operation};
 use crate::kinds::core::qos_class;
 use crate::kinds::known::POD;
 use crate::object::meta::object_mut;
+use crate::object::reader::Reader;
 use crate::pipeline::effect::Stop;
 use serde_json::{Map, Value, json};
 
@@ -76,12 +77,14 @@ fn check_conflict(attributes: &Attributes, wanted: &Map<String, Value>) -> Resul
     Err(attributes.forbidden("pod node label selector conflicts with its namespace node label selector"))
 }
 
-pub(super) fn configure_node_selectors(configuration: &mut Configuration, document: &Value) -> Result<(), String> {
-    let Some(selectors) = document["podNodeSelectorPluginConfig"].as_object() else {
-        return Err("podNodeSelectorPluginConfig is missing".into());
-    };
-    configuration.node_selectors = selectors.clone();
-    Ok(())
+pub(super) fn configure_node_selectors(configuration: &mut Configuration, document: &Reader) {
+    const FIELD: &str = "podNodeSelectorPluginConfig";
+    let Some(selectors) = document.child(FIELD) else { return document.required(FIELD, "") };
+    let own = document.get(FIELD).and_then(Value::as_object).into_iter().flatten();
+    for (namespace, selector) in own {
+        selectors.text(namespace);
+        configuration.node_selectors.insert(namespace.clone(), selector.clone());
+    }
 }
 
 /// PodTolerationRestriction: pods put up with what their namespace does, and with nothing that it does not allow.
@@ -142,9 +145,8 @@ fn said(attributes: &Attributes, key: &str) -> Result<Option<Value>, Stop> {
     }
 }
 
-pub(super) fn configure_tolerations(configuration: &mut Configuration, document: &Value) -> Result<(), String> {
-    const GROUP: &str = "podtolerationrestriction.admission.k8s.io/";
-    super::configuration::check(document, GROUP, "Configuration", &["default", "whitelist"])?;
-    configuration.tolerations = document.clone();
-    Ok(())
+pub(super) fn configure_tolerations(configuration: &mut Configuration, document: &Reader) {
+    super::configuration::check(document, "podtolerationrestriction.admission.k8s.io/", "Configuration");
+    let own = |field: &str| document.values(field).map_or(Value::Null, Into::into);
+    configuration.tolerations = json!({"default": own("default"), "whitelist": own("whitelist")});
 }

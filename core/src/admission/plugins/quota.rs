@@ -7,6 +7,7 @@ use crate::admission::settings::Configuration;
 use crate::admission::{Attributes, Operation};
 use crate::kinds::known::{EVENT, RESOURCE_QUOTA};
 use crate::object::meta::{self, object_mut};
+use crate::object::reader::Reader;
 use crate::pipeline::effect::Stop;
 use crate::quota::{Counted, Quota, Selector, Usage};
 use crate::state::{Entry, prefix};
@@ -189,33 +190,34 @@ fn charge(attributes: &mut Attributes, quota: Charged, more: &Usage) -> Result<(
     attributes.write_beside(RESOURCE_QUOTA, key, &entry, document)
 }
 
-pub(super) fn configure(configuration: &mut Configuration, document: &Value) -> Result<(), String> {
-    super::configuration::check(document, GROUPS, "ResourceQuotaConfiguration", &["limitedResources"]).or_else(
-        |why| match document["apiVersion"].as_str() {
-            Some(version) if version.starts_with("resourcequota.admission.k8s.io/") => Ok(()),
-            _ => Err(why),
-        },
-    )?;
-    let texts = |list: &Value| -> Vec<String> {
-        super::pods::list(list).filter_map(Value::as_str).map(str::to_owned).collect()
-    };
-    configuration.limited_resources = super::pods::list(&document["limitedResources"])
-        .map(|limited| Limited {
-            group: limited["apiGroup"].as_str().unwrap_or("").to_owned(),
-            resource: limited["resource"].as_str().unwrap_or("").to_owned(),
-            containing: texts(&limited["matchContains"]),
-            scopes: Selector::all(&json!({"scopeSelector": {"matchExpressions": limited["matchScopes"]}})),
-            shown: super::pods::list(&limited["matchScopes"])
-                .map(|scope| {
-                    let text = |field: &str| scope[field].as_str().unwrap_or("");
-                    let values = texts(&scope["values"]).join(" ");
-                    format!("{{{} {} [{values}]}}", text("scopeName"), text("operator"))
-                })
-                .collect(),
-        })
-        .collect();
-    Ok(())
+pub(super) fn configure(configuration: &mut Configuration, document: &Reader) {
+    // The kind had a group of its own before.
+    let is_old = document.text("apiVersion").is_some_and(|version| version.starts_with(OLD_GROUP));
+    let (group, kind) = if is_old { (OLD_GROUP, "Configuration") } else { (GROUP, "ResourceQuotaConfiguration") };
+    super::configuration::check(document, group, kind);
+    configuration.limited_resources = document.list("limitedResources").unwrap_or_default().iter().map(told).collect();
 }
 
-/// Where the kind of its configuration is now; it had a group of its own before.
-const GROUPS: &str = "apiserver.config.k8s.io/";
+fn told(limited: &Reader) -> Limited {
+    let owned = |texts: Option<Vec<&str>>| texts.unwrap_or_default().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let resource = limited.text("resource").unwrap_or("");
+    if resource.is_empty() {
+        limited.required("resource", "");
+    }
+    let shown = |scope: Reader| {
+        let text = |field: &str| scope.text(field).unwrap_or("");
+        let values = owned(scope.texts("values")).join(" ");
+        format!("{{{} {} [{values}]}}", text("scopeName"), text("operator"))
+    };
+    let scopes = limited.get("matchScopes").unwrap_or(&Value::Null);
+    Limited {
+        group: limited.text("apiGroup").unwrap_or("").to_owned(),
+        resource: resource.to_owned(),
+        containing: owned(limited.texts("matchContains")),
+        scopes: Selector::all(&json!({"scopeSelector": {"matchExpressions": scopes}})),
+        shown: limited.list("matchScopes").unwrap_or_default().into_iter().map(shown).collect(),
+    }
+}
+
+const GROUP: &str = "apiserver.config.k8s.io/";
+const OLD_GROUP: &str = "resourcequota.admission.k8s.io/";

@@ -1,46 +1,44 @@
 //! Who speaks to webhooks: the operator names a kubeconfig for either half of them.
 
 use crate::admission::settings::Configuration;
-use serde_json::Value;
+use crate::object::reader::Reader;
 
 const V1: &str = "apiserver.config.k8s.io/v1";
 const V1_ALPHA_1: &str = "apiserver.config.k8s.io/v1alpha1";
 
-pub(super) fn configure_mutating(configuration: &mut Configuration, document: &Value) -> Result<(), String> {
-    configuration.mutating_users = Some(file(document)?);
-    Ok(())
+pub(super) fn configure_mutating(configuration: &mut Configuration, document: &Reader) {
+    configuration.mutating_users = Some(file(document));
 }
 
-pub(super) fn configure_validating(configuration: &mut Configuration, document: &Value) -> Result<(), String> {
-    configuration.validating_users = Some(file(document)?);
-    Ok(())
+pub(super) fn configure_validating(configuration: &mut Configuration, document: &Reader) {
+    configuration.validating_users = Some(file(document));
 }
 
 /// The kind has another name in its older version.
-fn file(document: &Value) -> Result<String, String> {
-    let (version, kind) = match document["apiVersion"].as_str() {
+fn file(document: &Reader) -> String {
+    let (version, kind) = match document.text("apiVersion") {
         Some(V1_ALPHA_1) => (V1_ALPHA_1, "WebhookAdmission"),
         _ => (V1, "WebhookAdmissionConfiguration"),
     };
-    super::configuration::check(document, version, kind, &["kubeConfigFile"])?;
-    let file = document["kubeConfigFile"].as_str().unwrap_or_default();
+    super::configuration::check(document, version, kind);
+    let file = document.text("kubeConfigFile").unwrap_or_default();
     if !file.starts_with('/') {
-        return Err(format!("kubeConfigFile: Invalid value: \"{file}\": must be an absolute file path"));
+        document.invalid("kubeConfigFile", format!("{file:?}"), "must be an absolute file path");
     }
-    Ok(file.to_owned())
+    file.to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::reader::read;
     use serde_json::json;
 
     #[test]
     fn a_file_is_named_in_full() {
         let told = |version: &str, kind: &str, path: &str| {
-            file(
-                &json!({"apiVersion": format!("apiserver.config.k8s.io/{version}"), "kind": kind, "kubeConfigFile": path}),
-            )
+            let version = format!("apiserver.config.k8s.io/{version}");
+            read(&json!({"apiVersion": version, "kind": kind, "kubeConfigFile": path}), file)
         };
         assert_eq!(told("v1", "WebhookAdmissionConfiguration", "/etc/k"), Ok("/etc/k".into()));
         assert_eq!(told("v1alpha1", "WebhookAdmission", "/etc/k"), Ok("/etc/k".into()));
@@ -48,7 +46,7 @@ mod tests {
         assert!(told("v2", "WebhookAdmissionConfiguration", "/etc/k").is_err());
         for path in ["k", ""] {
             let fault = format!("kubeConfigFile: Invalid value: \"{path}\": must be an absolute file path");
-            assert_eq!(told("v1", "WebhookAdmissionConfiguration", path), Err(fault));
+            assert_eq!(told("v1", "WebhookAdmissionConfiguration", path), Err(vec![fault]));
         }
     }
 }

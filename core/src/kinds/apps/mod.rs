@@ -9,9 +9,8 @@ pub(in crate::kinds) mod validate;
 
 use super::build::text_or;
 use super::core::warnings;
-use super::{ApiGroup, Asking, Kind};
+use super::{ApiGroup, Gated, Kind};
 use crate::object::names::NameRule;
-use serde_json::Value;
 
 pub const GROUP: &str = "apps";
 const PACKAGE: &str = "io.k8s.api.apps";
@@ -26,16 +25,9 @@ pub const API_GROUP: ApiGroup = ApiGroup {
     ..ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_800, &[("v1", 15), ("v1beta2", 9), ("v1beta1", 1)])
 };
 
-/// How many pods of a set may be missing while it is updated: what is said of that stays, and nobody begins with it.
-fn drop_max_unavailable(set: &mut Value, old: Option<&Value>, _: &Asking) {
-    const AT: &str = "/spec/updateStrategy/rollingUpdate";
-    let is_used = |set: &Value| set.pointer(AT).is_some_and(|update| !update["maxUnavailable"].is_null());
-    if !old.is_some_and(is_used)
-        && let Some(Value::Object(update)) = set.pointer_mut(AT)
-    {
-        update.remove("maxUnavailable");
-    }
-}
+/// How many pods of a set may be missing while it is updated.
+const STATEFUL_SET_GATED: &[Gated] =
+    &[Gated::fields("MaxUnavailableStatefulSet", &["spec.updateStrategy.rollingUpdate.maxUnavailable"])];
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -105,7 +97,7 @@ pub fn kinds() -> Vec<Kind> {
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(validate::stateful_set)
             .warnings(|_, object, old| warnings::template(object, old, "spec.template"))
-            .note(drop_max_unavailable)
+            .gated(STATEFUL_SET_GATED)
             .scale()
             .status()
             .validate_part("status", status::stateful_set)

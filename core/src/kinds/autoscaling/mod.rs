@@ -6,10 +6,14 @@ pub mod defaults;
 pub mod scale;
 mod validate;
 
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Gated, Kind};
 
 pub const GROUP: &str = "autoscaling";
 const PACKAGE: &str = "io.k8s.api.autoscaling";
+const TOLERANCE: &[Gated] = &[Gated::fields(
+    "HPAConfigurableTolerance",
+    &["spec.behavior.scaleUp.tolerance", "spec.behavior.scaleDown.tolerance"],
+)];
 
 /// This group, for the list of all.
 pub const API_GROUP: ApiGroup = ApiGroup {
@@ -29,6 +33,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["hpa"])
             .category("all")
             .columns(columns::of("HorizontalPodAutoscaler"))
+            .gated(TOLERANCE)
             .validate(validate::autoscaler)
             .status()
             .validate_part("status", validate::status),

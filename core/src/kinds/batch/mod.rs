@@ -9,7 +9,7 @@ mod status;
 mod validate;
 
 use super::core::warnings;
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Gated, Kind};
 
 pub const GROUP: &str = "batch";
 const PACKAGE: &str = "io.k8s.api.batch";
@@ -37,6 +37,7 @@ pub fn kinds() -> Vec<Kind> {
                 "spec.jobTemplate.spec.template.spec.containers.image",
                 "status",
             ])
+            .gated(const { &[Gated::fields("TTLAfterFinished", &["spec.jobTemplate.spec.ttlSecondsAfterFinished"])] })
             .validate(validate::cron_job)
             .warnings(|_, object, old| warnings::workload(object, old, "spec.jobTemplate.spec.template"))
             .status()
@@ -52,6 +53,7 @@ pub fn kinds() -> Vec<Kind> {
                  them or set propagationPolicy=Orphan to suppress this warning",
             )
             .glance_with_template(&["spec.completions", "spec.parallelism", "spec.selector", "status"])
+            .gated(const { &[Gated::fields("TTLAfterFinished", &["spec.ttlSecondsAfterFinished"])] })
             .validate(validate::job)
             .warnings(|_, object, old| warnings::workload(object, old, "spec.template"))
             .status()

@@ -4,10 +4,17 @@ pub mod columns;
 pub mod defaults;
 mod validate;
 
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Gated, Kind};
 
 pub const GROUP: &str = "coordination.k8s.io";
+/// The gate of elections that the server coordinates.
+pub const GATE: &str = "CoordinatedLeaderElection";
+/// The strategy by which the server elects; others are somebody else's.
+pub const OLDEST_EMULATION_VERSION: &str = "OldestEmulationVersion";
 const PACKAGE: &str = "io.k8s.api.coordination";
+
+/// How the holder of a lease is elected.
+const GATED: &[Gated] = &[Gated::fields(GATE, &["spec.strategy", "spec.preferredHolder"])];
 
 /// This group, for the list of all.
 pub const API_GROUP: ApiGroup =
@@ -19,9 +26,8 @@ pub fn kinds() -> Vec<Kind> {
         Kind::namespaced("Lease", "leases")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("Lease"))
+            .gated(GATED)
             .validate(validate::lease)
-            .prepare_create(validate::forget_election)
-            .prepare_update(|lease, _| validate::forget_election(lease))
             .any_finalizers()
             .create_on_update()
             .conditional_update(),

@@ -5,15 +5,7 @@ use crate::kinds::shapes::{at_least, qualified, semantic_version};
 use crate::refusal::Cause;
 use serde_json::Value;
 
-const STRATEGIES: &[&str] = &["OldestEmulationVersion"];
-
-/// Elections that the server itself coordinates are a feature that is off.
-pub fn forget_election(lease: &mut Value) {
-    if let Some(spec) = lease.get_mut("spec").and_then(Value::as_object_mut) {
-        spec.remove("strategy");
-        spec.remove("preferredHolder");
-    }
-}
+const STRATEGIES: &[&str] = &[super::OLDEST_EMULATION_VERSION];
 
 pub fn lease(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();

@@ -15,15 +15,16 @@ mod volume;
 pub(crate) mod warnings;
 
 use super::build::drop_from_spec;
-use super::{ApiGroup, Kind, MetadataOnUpdate, Question};
+use super::{ApiGroup, Gated, Kind, MetadataOnUpdate, Question};
 use crate::authz::nodes::Relation;
 
-pub use pod::drop_unused;
+pub use pod::POD_GATED;
 pub use pod::qos_class;
 pub use service::ServiceRange;
 pub use validate::privileged;
 
 const PACKAGE: &str = "io.k8s.api.core";
+const IMMUTABLE: &[Gated] = &[Gated::fields("ImmutableEphemeralVolumes", &["immutable"])];
 
 /// This group, for the list of all.
 pub const API_GROUP: ApiGroup = ApiGroup::new("", kinds, defaults::rules).prioritized(18_000, &[("v1", 1)]);
@@ -46,12 +47,14 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("ConfigMap"))
             .measured(&measure::CONFIG_MAP)
             .glance(&["data.*", "binaryData.*"])
+            .gated(IMMUTABLE)
             .validate(validate::config_map),
         Kind::namespaced("Endpoints", "endpoints")
             .versions("", PACKAGE, ["v1"])
             .short(["ep"])
             .storage("services/endpoints")
             .columns(columns::of("Endpoints"))
+            .gated(const { &[Gated::fields("ServiceAppProtocol", &["subsets[].ports[].appProtocol"])] })
             .validate(validate::endpoints)
             .create_on_update(),
         event::kind(),
@@ -85,6 +88,7 @@ pub fn kinds() -> Vec<Kind> {
             .validate(validate::claim)
             .status()
             .validate_part("status", validate::claim_status)
+            .gated(volume::CLAIM_GATED)
             .prepare_create(volume::prepare_claim_create)
             .prepare_update(volume::prepare_claim_update)
             .export(|claim| drop_from_spec(claim, &["volumeName"])),
@@ -130,6 +134,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("Secret"))
             .measured(&measure::SECRET)
             .glance(&["type", "data.*"])
+            .gated(IMMUTABLE)
             .validate(validate::secret)
             .warnings(warnings::secret)
             .select("type")

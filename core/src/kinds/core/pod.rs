@@ -3,7 +3,7 @@
 use super::{PACKAGE, columns, measure, validate, warnings};
 use crate::authz::nodes::Relation;
 use crate::kinds::build::{drop_from_spec, text, text_or};
-use crate::kinds::{ConnectOptions, Kind};
+use crate::kinds::{ConnectOptions, Gated, Kind};
 use crate::object::meta::Document;
 use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject, Unavailable};
 use crate::schema::defaults::objects;
@@ -258,17 +258,51 @@ fn narrow(term: &mut Value, labels: &Value) {
     }
 }
 
-/// What of a pod's spec, at this place of an object, is of no use yet: it stays where it is, and nobody begins with it.
-pub fn drop_unused(new: &mut Value, old: Option<&Value>, at: &str) {
+/// Fields of a pod's spec that hang on gates, wherever the pod is described.
+pub const POD_GATED: &[Gated] = &[
+    Gated::fields("CSIInlineVolume", &["volumes[].csi"]),
+    Gated::fields("ConfigurableFSGroupPolicy", &["securityContext.fsGroupChangePolicy"]),
+    Gated::fields("ContainerRestartRules", &["containers[].restartPolicy", "containers[].restartPolicyRules"]),
+    Gated::by("ContainerStopSignals", drop_stop_signals),
+    Gated::fields(
+        "EnvFiles",
+        &["containers[].env[].valueFrom.fileKeyRef", "initContainers[].env[].valueFrom.fileKeyRef"],
+    ),
+    Gated::fields("EvenPodsSpread", &["topologySpreadConstraints"]),
+    Gated::fields("HostnameOverride", &["hostnameOverride"]),
+    Gated::fields("ImageVolume", &["volumes[].image"]),
+    Gated::fields("MatchLabelKeysInPodTopologySpread", &["topologySpreadConstraints[].matchLabelKeys"]),
+    Gated::fields("PodLevelResources", &["resources"]),
+    Gated::fields("PodOverhead", &["overhead"]),
+    Gated::fields(
+        "ProcMountType",
+        &["containers[].securityContext.procMount", "initContainers[].securityContext.procMount"],
+    ),
+    Gated::fields(
+        "RunAsGroup",
+        &[
+            "securityContext.runAsGroup",
+            "containers[].securityContext.runAsGroup",
+            "initContainers[].securityContext.runAsGroup",
+        ],
+    ),
+    Gated::fields("RuntimeClass", &["runtimeClassName"]),
+    Gated::fields("SELinuxChangePolicy", &["securityContext.seLinuxChangePolicy"]),
+    Gated::fields("StartupProbe", &["containers[].startupProbe", "initContainers[].startupProbe"]),
+    Gated::fields("Sysctls", &["securityContext.sysctls"]),
+    Gated::fields("UserNamespacesSupport", &["hostUsers"]),
+];
+
+fn drop_stop_signals(new: &mut Value, old: Option<&Value>) {
     const LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
     let is_used = |spec: &Value| {
         let containers = LISTS.iter().filter_map(|list| spec[*list].as_array()).flatten();
         containers.into_iter().any(|container| !container["lifecycle"]["stopSignal"].is_null())
     };
-    if old.and_then(|old| old.pointer(at)).is_some_and(is_used) {
+    if old.is_some_and(is_used) {
         return;
     }
-    let Some(Value::Object(spec)) = new.pointer_mut(at) else { return };
+    let Value::Object(spec) = new else { return };
     for list in LISTS {
         for container in objects(spec, list) {
             let Some(Value::Object(lifecycle)) = container.get_mut("lifecycle") else { continue };

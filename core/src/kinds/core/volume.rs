@@ -1,7 +1,7 @@
 //! Volumes and claims start out pending; a claim names its data source in two fields that say the same.
 
-use crate::kinds::Asking;
 use crate::kinds::build::keep_old;
+use crate::kinds::{Asking, Gated};
 use crate::object::meta;
 use serde_json::{Value, json};
 
@@ -31,15 +31,17 @@ pub fn prepare_claim_create(claim: &mut Value) {
     if let Some(fields) = claim.as_object_mut() {
         fields.insert("status".into(), json!({ "phase": "Pending" }));
     }
-    drop_foreign_source(claim, &Value::Null);
     fill_data_source(claim);
 }
 
 pub fn prepare_claim_update(new: &mut Value, old: &Value) {
     keep_old(new, old, "status");
-    drop_foreign_source(new, old);
     fill_data_source(new);
 }
+
+pub const CLAIM_GATED: &[Gated] = &[Gated::by("CrossNamespaceVolumeDataSource", |claim, old| {
+    drop_foreign_source(claim, old.unwrap_or(&Value::Null))
+})];
 
 /// No source is taken from another namespace; a claim that names one keeps it.
 fn drop_foreign_source(claim: &mut Value, old: &Value) {
@@ -86,6 +88,7 @@ mod tests {
             (json!({}), json!({})),
         ] {
             let mut claim = json!({ "spec": spec });
+            drop_foreign_source(&mut claim, &Value::Null);
             prepare_claim_create(&mut claim);
             assert_eq!(claim, json!({ "spec": expected, "status": { "phase": "Pending" } }));
         }

@@ -5,7 +5,7 @@ mod convert;
 pub mod defaults;
 mod validate;
 
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Gated, Kind};
 
 pub const GROUP: &str = "node.k8s.io";
 const PACKAGE: &str = "io.k8s.api.node";
@@ -21,6 +21,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .converted(GROUP, PACKAGE, "v1alpha1", convert::SPEC)
             .columns(columns::of("RuntimeClass"))
+            .gated(const { &[Gated::fields("PodOverhead", &["overhead"])] })
             .validate(validate::runtime_class)
             .create_on_update()
             .conditional_update(),

@@ -4,7 +4,8 @@ pub mod columns;
 pub mod defaults;
 mod validate;
 
-use super::{ApiGroup, Kind};
+use super::{ApiGroup, Gated, Kind};
+use serde_json::Value;
 
 pub const GROUP: &str = "scheduling.k8s.io";
 const PACKAGE: &str = "io.k8s.api.scheduling";
@@ -13,6 +14,12 @@ const PACKAGE: &str = "io.k8s.api.scheduling";
 pub const API_GROUP: ApiGroup =
     ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(16_600, &[("v1", 15), ("v1beta1", 12), ("v1alpha1", 9)]);
 
+/// Every class preempts; one that does not stays.
+fn always_preempt(class: &mut Value, old: Option<&Value>) {
+    let policy = old.map_or(Value::Null, |old| old["preemptionPolicy"].clone());
+    class["preemptionPolicy"] = if policy.is_null() { "PreemptLowerPriority".into() } else { policy };
+}
+
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
     vec![
@@ -20,6 +27,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .short(["pc"])
             .columns(columns::of("PriorityClass"))
+            .gated(const { &[Gated::by("NonPreemptingPriority", always_preempt)] })
             .validate(validate::priority_class)
             // Numbered, but for ever the first: what a class means does not change.
             .prepare_create(|class| class["metadata"]["generation"] = 1.into()),

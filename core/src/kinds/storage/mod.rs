@@ -5,7 +5,7 @@ pub mod defaults;
 mod validate;
 
 use super::build::STATUS_RESETS_METADATA;
-use super::{ApiGroup, Kind, MetadataOnUpdate};
+use super::{ApiGroup, Gated, Kind, MetadataOnUpdate};
 use crate::authz::nodes::{Object, Relation};
 use crate::object::meta::Document;
 
@@ -40,6 +40,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("CSIDriver"))
             .return_deleted_object()
+            .gated(const { &[Gated::fields("CSIServiceAccountTokenSecrets", &["spec.serviceAccountTokenInSecrets"])] })
             .validate(validate::driver)
             .warnings(driver_warnings)
             .conditional_update()

@@ -9,6 +9,7 @@ use super::pods::{CONTAINERS, list};
 use crate::admission::settings::Configuration;
 use crate::admission::{Attributes, Observation, Operation};
 use crate::kinds::known::{NAMESPACE, POD};
+use crate::object::reader::Reader;
 use crate::pipeline::effect::Stop;
 use crate::refusal::{Refusal, Subject};
 use serde_json::Value;
@@ -264,17 +265,18 @@ fn warn_of_pods(attributes: &mut Attributes, standard: &Standard) {
     }
 }
 
-pub(super) fn configure(configuration: &mut Configuration, document: &Value) -> Result<(), String> {
+pub(super) fn configure(configuration: &mut Configuration, document: &Reader) {
     const GROUP: &str = "pod-security.admission.config.k8s.io/";
-    super::configuration::check(document, GROUP, "PodSecurityConfiguration", &["defaults", "exemptions"])?;
+    super::configuration::check(document, GROUP, "PodSecurityConfiguration");
+    let exemptions = document.child("exemptions");
     let names = |field: &str| {
-        list(&document["exemptions"][field]).filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>()
+        let names = exemptions.as_ref().and_then(|exemptions| exemptions.texts(field)).unwrap_or_default();
+        names.into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
     configuration.pod_security = PodSecurity {
-        defaults: Policy::of_defaults(&document["defaults"])?,
+        defaults: document.child("defaults").map(|defaults| Policy::of_defaults(&defaults)).unwrap_or_default(),
         exempt_users: names("usernames"),
         exempt_namespaces: names("namespaces"),
         exempt_runtime_classes: names("runtimeClasses"),
     };
-    Ok(())
 }

@@ -1,5 +1,6 @@
 //! Which standard is asked of the pods of a namespace: its labels say, or else the operator.
 
+use crate::object::reader::Reader;
 use crate::refusal::Cause;
 use serde_json::Value;
 use std::fmt;
@@ -125,22 +126,24 @@ impl Policy {
     }
 
     /// The defaults of a configuration.
-    pub fn of_defaults(defaults: &Value) -> Result<Policy, String> {
-        let standard = |mode: &str| -> Result<Standard, String> {
+    pub fn of_defaults(defaults: &Reader) -> Policy {
+        let standard = |mode: &str| {
+            let version_of = format!("{mode}-version");
             let text = |field: &str, unset: &'static str| {
-                defaults[field].as_str().filter(|text| !text.is_empty()).unwrap_or(unset).to_owned()
+                defaults.text(field).filter(|text| !text.is_empty()).unwrap_or(unset).to_owned()
             };
-            let (level, version) = (text(mode, "privileged"), text(&format!("{mode}-version"), "latest"));
-            let wrong =
-                |field: &str, found: &str, why: &str| format!("defaults.{field}: Invalid value: \"{found}\": {why}");
-            let levels = "must be one of privileged, baseline, restricted";
-            let level = Level::parse(&level).ok_or_else(|| wrong(mode, &level, levels))?;
-            let versions = "must be \"latest\" or \"v1.x\"";
-            let version =
-                Version::parse(&version).ok_or_else(|| wrong(&format!("{mode}-version"), &version, versions))?;
-            Ok(Standard { level, version })
+            let wrong = |field: &str, found: &str, why: &str| defaults.invalid(field, format!("{found:?}"), why);
+            let (level, version) = (text(mode, "privileged"), text(&version_of, "latest"));
+            let found = (Level::parse(&level), Version::parse(&version));
+            if found.0.is_none() {
+                wrong(mode, &level, "must be one of privileged, baseline, restricted");
+            }
+            if found.1.is_none() {
+                wrong(&version_of, &version, "must be \"latest\" or \"v1.x\"");
+            }
+            Standard { level: found.0.unwrap_or(Level::Privileged), version: found.1.unwrap_or(Version::Latest) }
         };
-        Ok(Policy { enforce: standard("enforce")?, audit: standard("audit")?, warn: standard("warn")? })
+        Policy { enforce: standard("enforce"), audit: standard("audit"), warn: standard("warn") }
     }
 }
 

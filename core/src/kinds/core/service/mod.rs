@@ -6,8 +6,8 @@ mod range;
 pub use range::ServiceRange;
 
 use super::{PACKAGE, columns, measure, status, validate, warnings};
-use crate::kinds::Kind;
 use crate::kinds::build::{drop_from_spec, keep_old, text};
+use crate::kinds::{Gated, Kind};
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
 use crate::refusal::{Refusal, Unavailable};
@@ -23,6 +23,7 @@ pub fn kind() -> Kind {
         .measured(&measure::SERVICE)
         .return_deleted_object()
         .names(NameRule::Label1035)
+        .gated(const { &[Gated::fields("ServiceAppProtocol", &["spec.ports[].appProtocol"])] })
         .validate(validate::service)
         .warnings(warnings::service)
         .claims(allocate::claims)

@@ -1,0 +1,27 @@
+//! Health checks of files that are followed: one that does not count as it is would keep the next start from succeeding.
+
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use holdfast_tls::trouble::Trouble;
+use holdfast_transport_http::HealthCheck;
+use std::sync::Arc;
+
+struct Followed {
+    name: &'static str,
+    trouble: Trouble,
+}
+
+impl HealthCheck for Followed {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<(), String>> {
+        let told = |why| format!("the files cannot be reloaded, and what they said before goes on: {why}");
+        ready(self.trouble.check().map_err(told)).boxed()
+    }
+}
+
+/// A check of what an option names, under the option's name.
+pub fn of_files(name: &'static str, trouble: Trouble) -> Arc<dyn HealthCheck> {
+    Arc::new(Followed { name, trouble })
+}
