@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many scripts agree: each number may only grow. A few scripts look at what others change meanwhile, so that one run
 /// may find two or three more than another.
-const AGREED: Counts = Counts { codes: 3062, words: 3040, objects: 2970, wholly: 2948 };
+const AGREED: Counts = Counts { codes: 3062, words: 3040, objects: 2991, wholly: 2968 };
 
 /// How many scripts run at a time.
 const PLAYERS: usize = 3;

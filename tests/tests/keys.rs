@@ -3,6 +3,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use holdfast_tests::envtest::Program;
 use holdfast_tests::server::{fails, holdfast, succeeds};
 use holdfast_tests::{Folder, Server};
 use serde_json::{Value, json};
@@ -237,15 +238,24 @@ fn controllers_sign_with_keys_of_every_form() {
         succeeds(Command::new("sh").args(["-c", &make]).current_dir(keys.path()).output().expect("run sh"));
         let path = |name: &str| keys.join(name).display().to_string();
         let options = [
-            "--controllers=csrsigning,serviceaccount-token".to_owned(),
-            format!("--cluster-signing-cert-file={}", path("signer.crt")),
-            format!("--cluster-signing-key-file={}", path(form)),
             format!("--service-account-signing-key-file={}", path(form)),
-            format!("--service-account-private-key-file={}", path(form)),
             format!("--proxy-client-cert-file={}", path("signer.crt")),
             format!("--proxy-client-key-file={}", path(form)),
         ];
         let server = Server::start(data.path(), &options.each_ref().map(String::as_str));
+        let manager = Program::start(
+            holdfast_tests::server::binary(),
+            &[
+                "controller-manager".into(),
+                "--controllers=certificatesigningrequest-signing-controller,serviceaccount-token-controller".into(),
+                "--leader-elect=false".into(),
+                format!("--kubeconfig={}", server.kubeconfig().display()),
+                format!("--cluster-signing-cert-file={}", path("signer.crt")),
+                format!("--cluster-signing-key-file={}", path(form)),
+                format!("--service-account-private-key-file={}", path(form)),
+                "--secure-port=0".into(),
+            ],
+        );
         let kubectl = |arguments: &[&str], input: &Value| {
             let file = keys.join("input.json");
             std::fs::write(&file, input.to_string()).expect("written");
@@ -295,6 +305,7 @@ fn controllers_sign_with_keys_of_every_form() {
         let answer = curl(&keys, &["-k", "-H", &format!("authorization: Bearer {token}"), &url]);
         let answer: Value = serde_json::from_str(&succeeds(answer)).expect("JSON");
         assert_eq!(answer["kind"], "APIVersions", "{form}: {answer}");
+        drop(manager);
         server.stop();
     }
 }

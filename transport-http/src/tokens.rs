@@ -109,7 +109,6 @@ impl ServiceAccountTokens {
         signing: Option<&str>,
         verifying: &[String],
     ) -> Result<ServiceAccountTokens, String> {
-        signatures::install();
         let signing_key = signing.map(signing_key).transpose()?;
         let mut keys = Vec::new();
         for pem in verifying.iter().map(String::as_str).chain(signing) {

@@ -1,5 +1,6 @@
 //! The keys of service account tokens, in whichever form they come.
 
+use super::signatures::install;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use holdfast_tls::keys::{Kind, in_pkcs8, private_key, public_info};
@@ -26,6 +27,7 @@ pub struct Verifying {
 
 /// The first private key in a PEM text.
 pub fn signing_key(pem: &str) -> Result<Signing, String> {
+    install();
     let key = in_pkcs8(&private_key(pem.as_bytes())?)?;
     let key = key.secret_pkcs8_der();
     let Public { algorithm, key: public } = public_half(key)?;
@@ -39,6 +41,7 @@ pub fn signing_key(pem: &str) -> Result<Signing, String> {
 /// The public keys in a PEM text: as they are, in certificates, or as the other halves of private keys. What is none of
 /// these is passed over.
 pub fn verifying_keys(pem: &str) -> Result<Vec<Verifying>, String> {
+    install();
     let mut keys = Vec::new();
     for block in Pem::iter_from_buffer(pem.as_bytes()) {
         let block = block.map_err(|error| format!("a service account key file is no PEM: {error}"))?;

@@ -10,7 +10,8 @@ use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind, Enc
 use ring::rand::SystemRandom;
 use ring::signature as rings;
 
-/// Makes `ring` the library that tokens are signed and verified with.
+/// Makes `ring` the library that tokens are signed and verified with. Whoever reads a key does: not only a server has
+/// one, a controller manager signs with its own.
 pub fn install() {
     static PROVIDER: CryptoProvider = CryptoProvider {
         signer_factory: signer,
