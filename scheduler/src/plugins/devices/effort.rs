@@ -18,7 +18,7 @@ const LOOK_EVERY: u64 = 512;
 /// What is in a full purse.
 pub(super) const FULL: u64 = 500_000;
 /// How much comes back into a purse in a millisecond.
-const REFILL: u64 = 250;
+const REFILL: u64 = 100;
 /// Full purses are thrown away when there are so many.
 const SWEEP_AT: usize = 1024;
 
