@@ -256,6 +256,34 @@ fn an_expression_is_evaluated_once_for_each_version_of_a_device() {
 }
 
 #[test]
+fn searches_without_end_of_one_namespace_cost_those_of_others_nothing() {
+    let (mut snapshot, mut planner) = (with_devices(100, 12), Planner::new());
+    snapshot.clock = Clock::new(|| Duration::from_secs(1));
+    let requests = |counts: &[i64]| -> Vec<Value> {
+        let ask = |(at, count): (usize, &i64)| json!({"name": format!("r{at}"), "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}});
+        counts.iter().enumerate().map(ask).collect()
+    };
+    let mut place = |namespace: &str, name: &str, counts: &[i64]| {
+        let pod = claims_a_device(&mut snapshot, namespace, name, "true");
+        let claim = json!({"metadata": {"name": name, "namespace": namespace, "uid": name},
+            "spec": {"devices": {"requests": requests(counts)}}});
+        snapshot.apply(Kind::ResourceClaim, &Key::new(namespace, name), Some(&claim));
+        let outcome = try_to_place(&snapshot, &mut planner, &pod);
+        (outcome, snapshot.searches.tried())
+    };
+    let mut tried = 0;
+    for at in 0..40 {
+        // There are hundreds of ways to choose the first, and none leaves enough for the second.
+        let (outcome, so_far) = place("hostile", &format!("p{at}"), &[6, 7]);
+        assert!(matches!(outcome, Outcome::Unschedulable(why) if why.rejectors.is_empty()), "p{at}");
+        tried = so_far;
+    }
+    assert!(tried < 700_000, "{tried}");
+    let (outcome, _) = place("other", "q", &[6, 6]);
+    assert!(matches!(outcome, Outcome::Bind { .. }));
+}
+
+#[test]
 fn costly_expressions_of_one_namespace_cost_those_of_others_nothing() {
     let (mut snapshot, mut planner) = (with_devices(100, 10), Planner::new());
     // A clock that goes, and yet no time passes.

@@ -14,6 +14,7 @@ use crate::object::terms::{NodeSelector, NodeTerm, Taint, Toleration, untolerate
 use crate::snapshot::Snapshot;
 use holdfast_core::schema::quantity;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -194,7 +195,9 @@ impl Allocator {
         }
         known.spent.next_node(&self.effort, &self.searches.purses);
         let outcome = self.search(node, &mut known);
-        if known.spent.settle(&self.effort, &self.searches.purses) > LONG || outcome.is_err() {
+        let tried = known.spent.settle(&self.effort, &self.searches.purses);
+        self.searches.tried.fetch_add(tried, Ordering::Relaxed);
+        if tried > LONG || outcome.is_err() {
             known.searched.insert(node.name.clone(), (node.clone(), outcome.clone()));
         }
         outcome
@@ -585,6 +588,7 @@ impl Search<'_> {
     }
 
     fn give_back(&mut self, place: Which) {
+        self.known.spent.gave_back();
         let Some(pick) = self.chosen[place.claim].pop() else { return };
         if pick.result.admin {
             return;

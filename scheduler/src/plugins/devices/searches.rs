@@ -2,11 +2,13 @@
 
 use super::effort::Purses;
 use super::expression::Expressions;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug, Default)]
 pub struct Searches {
     pub(super) expressions: Expressions,
     pub(super) purses: Purses,
+    pub(super) tried: AtomicU64,
 }
 
 impl Searches {
@@ -14,5 +16,10 @@ impl Searches {
     /// use.
     pub fn evaluated(&self) -> u64 {
         self.expressions.evaluated()
+    }
+
+    /// How many times any device was tried for a request.
+    pub fn tried(&self) -> u64 {
+        self.tried.load(Ordering::Relaxed)
     }
 }
