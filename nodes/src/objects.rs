@@ -55,6 +55,11 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
 }
 
+fn named(mut rule: Value, name: &str) -> Value {
+    rule["resourceNames"] = json!([name]);
+    rule
+}
+
 /// What kubelets do to nodes, pods, leases and Events.
 fn of_kubelets() -> Value {
     json!([
@@ -66,6 +71,9 @@ fn of_kubelets() -> Value {
         rule("coordination.k8s.io", &["leases"], &["create", "get", "list", "patch", "watch"]),
         rule(stage::GROUP, &["stages"], &["get", "list", "watch"]),
         rule(stage::GROUP, &["stages/status"], &["patch"]),
+        // Whether what they need is there.
+        named(rule("", &["namespaces"], &["get"]), "kube-node-lease"),
+        named(rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]), stage::DEFINITION),
     ])
 }
 

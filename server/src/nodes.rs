@@ -46,6 +46,10 @@ pub fn run(args: Args) -> Result<()> {
         for controller in controllers {
             let actor = Actor::of(controller.as_ref());
             for action in std::mem::take(&mut needed) {
+                // Whoever may run nodes need not have the right to make what somebody else has made.
+                if act.is_there(&actor, &action.resource, &action.key).await.is_ok_and(|is_there| is_there) {
+                    continue;
+                }
                 match act.act(&actor, &action).await {
                     Err(refusal) if refusal.code == 0 => return Err(anyhow!("{url}: {}", refusal.message)),
                     Err(refusal) if !refusal.is("AlreadyExists") => {

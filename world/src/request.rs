@@ -28,7 +28,12 @@ impl Actor {
         Actor { user: Arc::new(user), field_manager: controller.manager() }
     }
 
-    /// The service account in `kube-system` that it is.
+    /// Whether it is a service account, and not the process as which all of them run.
+    pub fn has_account(&self) -> bool {
+        self.user.name.starts_with("system:serviceaccount:")
+    }
+
+    /// The service account in `kube-system` that it is, or else its name.
     pub fn account(&self) -> &str {
         self.user.name.rsplit(':').next().unwrap_or_default()
     }

@@ -179,6 +179,7 @@ fn a_fresh_server_allows_and_refuses() {
         ("scheduler", "create", "/pods/binding", "work", true),
         ("scheduler", "create", "/bindings", "work", true),
         ("scheduler", "update", "/persistentvolumeclaims", "work", true),
+        ("scheduler", "list", "scheduling.k8s.io/workloads", "", true),
         ("scheduler", "get", "/secrets", "work", false),
         ("scheduler", "create", "coordination.k8s.io/leases", "kube-system", true),
         ("scheduler", "get", "/configmaps", "kube-system", false),

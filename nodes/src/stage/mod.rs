@@ -15,6 +15,8 @@ use serde_json::{Map, Value, json};
 
 /// The group and the version of Stages.
 pub const GROUP: &str = "kwok.x-k8s.io";
+/// The definition of the kind.
+pub const DEFINITION: &str = "stages.kwok.x-k8s.io";
 pub const VERSION: &str = "v1alpha1";
 
 /// A Stage that was understood.
@@ -454,7 +456,7 @@ pub fn definition() -> Value {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("stages.{GROUP}")},
+        "metadata": {"name": DEFINITION},
         "spec": {
             "group": GROUP, "scope": "Cluster",
             "names": {"kind": "Stage", "listKind": "StageList", "plural": "stages", "singular": "stage"},

@@ -50,14 +50,15 @@ impl RemoteAct {
         match &*place {
             Some(Connected { client, renew }) if renew.is_none_or(|renew| Instant::now() < renew) => Ok(client.clone()),
             _ => {
-                let connected = self.connect(account).await?;
+                let connected = self.connect(actor).await?;
                 Ok(place.insert(connected).client.clone())
             }
         }
     }
 
-    async fn connect(&self, account: &str) -> Result<Connected, Refusal> {
-        if !self.own_credentials {
+    async fn connect(&self, actor: &Actor) -> Result<Connected, Refusal> {
+        let account = actor.account();
+        if !self.own_credentials || !actor.has_account() {
             let client = self.connect.client(account, None).await.map_err(fault)?;
             return Ok(Connected { client, renew: None });
         }
@@ -86,6 +87,12 @@ impl RemoteAct {
     async fn post(&self, path: &str, body: &Value) -> Result<Value, Refusal> {
         let answer = send(&self.root, (Method::POST, path), JSON, Some((JSON, body.to_string().into_bytes()))).await?;
         serde_json::from_slice(&read(answer).await?).map_err(fault)
+    }
+
+    /// Whether an object is there, as far as the actor may see.
+    pub async fn is_there(&self, actor: &Actor, resource: &Resource, key: &Key) -> Result<bool, Refusal> {
+        let client = self.client(actor).await?;
+        Ok(get(&client, &object(resource, key), JSON).await.is_ok())
     }
 
     /// Drops a token that is not taken any more, so that there is a new one next time.

@@ -4,7 +4,6 @@
 //! anywhere else.
 
 mod answer;
-mod document;
 pub mod extend;
 pub mod metrics;
 
@@ -183,7 +182,8 @@ impl<F: Feed> Runner<F> {
 
     fn see(&mut self, Change { kind, key, body }: Change) {
         let began = Instant::now();
-        let object = body.and_then(|body| document::read(&body.bytes()));
+        let glance = self.scheduler.glance(kind);
+        let object = body.map(|body| glance.look(&body.bytes()).document);
         if let Some(event) = self.scheduler.see(kind, &key, object.as_ref(), now()) {
             self.metrics.handled(event, began.elapsed());
         }

@@ -17,9 +17,10 @@ pub mod terms;
 pub mod volume;
 pub mod workload;
 
+use holdfast_core::object::glance::Glance;
 use serde_json::Value;
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use holdfast_world::Resource;
 pub use holdfast_world::{Key, Text};
@@ -107,7 +108,19 @@ impl Kind {
     pub fn named(name: &str) -> Option<Kind> {
         KINDS.iter().find(|kind| kind.name == name).map(|kind| kind.kind)
     }
+
+    /// What decoding reads of an object. A cluster has more pods than all else, and most of a pod is not for schedulers.
+    pub fn glance(self) -> &'static Glance {
+        static POD: LazyLock<Glance> = LazyLock::new(|| Glance::at(pod::READ));
+        match self {
+            Kind::Pod => &POD,
+            _ => &WHOLE,
+        }
+    }
 }
+
+/// Everything but who wrote which field.
+pub static WHOLE: LazyLock<Glance> = LazyLock::new(Glance::default);
 
 /// Text seen before, so that equal text is kept once. What nobody holds any more goes when the pool has doubled.
 #[derive(Debug, Default)]

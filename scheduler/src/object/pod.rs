@@ -9,6 +9,24 @@ use super::{Key, Pool, Text, items, nanoseconds, text};
 use serde_json::Value;
 use std::sync::Arc;
 
+/// What is read of a pod beside its metadata.
+#[rustfmt::skip]
+pub(super) const READ: &[&str] = &[
+    "spec.nodeName", "spec.nodeSelector", "spec.affinity", "spec.tolerations", "spec.topologySpreadConstraints",
+    "spec.priority", "spec.preemptionPolicy", "spec.schedulingGates", "spec.schedulerName", "spec.workloadRef",
+    "spec.resources", "spec.overhead", "spec.resourceClaims",
+    "spec.containers.name", "spec.containers.image", "spec.containers.ports", "spec.containers.resources",
+    "spec.initContainers.name", "spec.initContainers.image", "spec.initContainers.ports",
+    "spec.initContainers.resources", "spec.initContainers.restartPolicy",
+    "spec.volumes.name", "spec.volumes.persistentVolumeClaim", "spec.volumes.ephemeral.*", "spec.volumes.image",
+    "spec.volumes.gcePersistentDisk", "spec.volumes.awsElasticBlockStore", "spec.volumes.iscsi", "spec.volumes.rbd",
+    "spec.volumes.azureDisk", "spec.volumes.cinder", "spec.volumes.vsphereVolume",
+    "status.phase", "status.startTime", "status.nominatedNodeName", "status.conditions",
+    "status.resourceClaimStatuses",
+    "status.containerStatuses.name", "status.containerStatuses.resources",
+    "status.containerStatuses.allocatedResources", "status.initContainerStatuses",
+];
+
 /// All of a pod that decides where it may lie and where it lies well. Pods with equal templates are alike.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Template {
@@ -310,5 +328,95 @@ impl Disk {
             let one = &volume[*field];
             Disk { source: make(pool, one), read_only: one["readOnly"] == true }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::Kind;
+    use serde_json::json;
+
+    /// A pod in which everything that is read says something.
+    fn telling() -> Value {
+        let container = |name: &str, port: u16| {
+            json!({"name": name, "image": "i", "ports": [{"containerPort": 80, "hostPort": port, "hostIP": "10.0.0.1"}],
+                "resources": {"requests": {"cpu": "1", "example.com/gpu": "2"}}, "env": [{"name": "A", "value": "a"}]})
+        };
+        let mut sidecar = container("s", 82);
+        sidecar["restartPolicy"] = "Always".into();
+        let granted = |name: &str| json!({"name": name, "resources": {"requests": {"cpu": "3"}}, "allocatedResources": {"cpu": "4"}});
+        let term = json!({"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"});
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "n", "uid": "u", "generation": 2, "labels": {"a": "b"},
+                "deletionTimestamp": "2026-01-01T00:00:00Z", "managedFields": [{"manager": "m"}],
+                "ownerReferences": [{"kind": "ReplicaSet", "name": "r", "uid": "o", "controller": true}]},
+            "spec": {
+                "containers": [container("c", 80)], "initContainers": [container("i", 81), sidecar],
+                "nodeName": "node", "nodeSelector": {"on": "this"}, "priority": 7, "preemptionPolicy": "Never",
+                "schedulerName": "other", "schedulingGates": [{"name": "g"}], "overhead": {"cpu": "1"},
+                "resources": {"requests": {"memory": "1Gi"}}, "workloadRef": {"name": "w", "podGroup": "g"},
+                "tolerations": [{"key": "k", "operator": "Exists"}],
+                "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+                "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+                    "labelSelector": {"matchLabels": {"a": "b"}}}],
+                "resourceClaims": [{"name": "d", "resourceClaimTemplateName": "t"}],
+                "volumes": [
+                    {"name": "a", "persistentVolumeClaim": {"claimName": "c"}},
+                    {"name": "b", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+                    {"name": "c", "image": {"reference": "r"}},
+                    {"name": "d", "gcePersistentDisk": {"pdName": "d", "readOnly": true}},
+                    {"name": "e", "awsElasticBlockStore": {"volumeID": "v"}},
+                    {"name": "f", "iscsi": {"iqn": "i"}},
+                    {"name": "g", "rbd": {"monitors": ["m"], "pool": "p", "image": "i"}},
+                    {"name": "h", "azureDisk": {"diskURI": "u"}},
+                    {"name": "i", "cinder": {"volumeID": "v"}},
+                    {"name": "j", "vsphereVolume": {"volumePath": "p"}},
+                ],
+            },
+            "status": {
+                "phase": "Failed", "startTime": "2026-01-01T00:00:00Z", "nominatedNodeName": "m", "hostIP": "10.0.0.2",
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "reason": "r", "message": "m"},
+                    {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"},
+                ],
+                "resourceClaimStatuses": [{"name": "d", "resourceClaimName": "made"}],
+                "containerStatuses": [granted("c")], "initContainerStatuses": [granted("i"), granted("s")],
+            },
+        })
+    }
+
+    fn decoded(pod: &Value) -> String {
+        format!("{:#?}", Pod::decode(&mut Pool::default(), Key::new("n", "p"), pod))
+    }
+
+    #[test]
+    fn a_glance_at_a_pod_shows_all_that_is_read_of_it() {
+        let whole = telling();
+        let seen = Kind::Pod.glance().look(whole.to_string().as_bytes()).document;
+        assert_eq!(decoded(&seen), decoded(&whole));
+        assert_eq!(seen["metadata"]["managedFields"], Value::Null);
+        assert_eq!(seen["spec"]["containers"][0]["env"], Value::Null);
+    }
+
+    /// Whatever says something in that pod is read: without it another pod is decoded, or it is no part of the glance.
+    #[test]
+    fn nothing_is_glanced_at_that_is_not_read() {
+        for path in READ {
+            let mut less = telling();
+            remove(&mut less, path.trim_end_matches(".*"));
+            assert!(decoded(&less) != decoded(&telling()), "{path}");
+        }
+    }
+
+    fn remove(value: &mut Value, path: &str) {
+        let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+        match (value, rest) {
+            (Value::Array(list), _) => list.iter_mut().for_each(|one| remove(one, path)),
+            (Value::Object(map), None) => _ = map.remove(first),
+            (Value::Object(map), Some(rest)) => map.get_mut(first).into_iter().for_each(|below| remove(below, rest)),
+            _ => {}
+        }
     }
 }

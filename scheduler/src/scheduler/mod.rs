@@ -21,7 +21,7 @@ mod way;
 use crate::clock::Clock;
 use crate::configuration::Configuration;
 use crate::object::pod::Pod;
-use crate::object::{Key, Kind, Text};
+use crate::object::{Key, Kind, Text, WHOLE};
 use crate::plan::{Nomination, Outcome, Plan, SCHEDULER_ERROR, Unschedulable};
 use crate::planner::Planner;
 use crate::plugin::{POINTS, Point};
@@ -31,6 +31,7 @@ use crate::snapshot::{Seen, Snapshot};
 use consult::Consultation;
 use event::Events;
 use evict::{Eviction, Leaving};
+use holdfast_core::object::glance::Glance;
 use order::Purpose;
 pub use order::{Answer, Ask, Order};
 use serde_json::Value;
@@ -140,6 +141,11 @@ impl Scheduler {
             observed: Vec::new(),
             passed: 0,
         }
+    }
+
+    /// What is to be read of objects of a kind. Extenders may want to see them whole.
+    pub fn glance(&self, kind: Kind) -> &'static Glance {
+        if self.configuration.extenders.is_empty() { kind.glance() } else { &WHOLE }
     }
 
     /// Takes in what an object is now; `None`: it is gone. Says what happened, if anything did.

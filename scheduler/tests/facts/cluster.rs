@@ -63,8 +63,10 @@ impl Cluster {
 
     fn apply(&mut self, kind: &str, key: &Key) -> Vec<Event> {
         let object = self.objects.get(&(kind.to_owned(), key.clone()));
-        let kind = Kind::named(kind);
-        kind.and_then(|kind| self.snapshot.apply(kind, key, object)).into_iter().collect()
+        let Some(kind) = Kind::named(kind) else { return Vec::new() };
+        // As a scheduler reads it, which need not be whole.
+        let seen = object.map(|object| kind.glance().look(object.to_string().as_bytes()).document);
+        self.snapshot.apply(kind, key, seen.as_ref()).into_iter().collect()
     }
 
     /// Puts in the uids of objects that were made before.
