@@ -127,7 +127,7 @@ mod tests {
 
     fn faults(arguments: &[&str]) -> Read {
         let arguments = ["holdfast", "serve"].iter().chain(arguments).map(OsString::from).collect();
-        read(&mut Cli::command(), arguments, &["etcd-prefix"])
+        read(&mut Cli::command(), arguments, &[("etcd-prefix", "there is no etcd")])
     }
 
     #[test]

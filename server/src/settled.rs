@@ -188,7 +188,7 @@ impl Options for ApiServer {
             "egress-selector-config-file",
             Form::Value,
             no_egress,
-            "Empty: the server dials by itself. Connections to nodes, for which there are such proxies, are not built",
+            "Empty: the server dials by itself, and connects to no nodes, for which there are such proxies",
         ),
         row("enable-logs-handler", Form::Switch, no, "False: logs are not served"),
         gone("enable-swagger-ui", Form::Switch, boolean, "Any: there is no such page, as in Kubernetes since 1.14"),

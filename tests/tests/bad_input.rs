@@ -194,32 +194,29 @@ async fn a_file_that_goes_bad_is_told_by_health() {
 #[test]
 fn plugins_are_told_all_that_is_wrong_with_their_configurations() {
     let folder = Folder::new();
-    let (file, users) = (folder.join("admission.yaml"), folder.join("users"));
-    std::fs::write(&users, "users: [{name: a, user: {client-key-data: YQ==}}]").expect("write");
-    let text = format!(
-        "apiVersion: apiserver.config.k8s.io/v1
+    let file = folder.join("admission.yaml");
+    let text = "apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
 more: 1
 plugins:
 - name: ImagePolicyWebhook
-  configuration: {{imagePolicy: {{allowTTL: 9999, denyTTL: x, retryBackoff: -7}}}}
+  configuration: {imagePolicy: {allowTTL: 9999, denyTTL: x, retryBackoff: -7}}
 - name: PodSecurity
   configuration:
     apiVersion: pod-security.admission.config.k8s.io/v1
     kind: PodSecurityConfiguration
-    defaults: {{enforce: most, warn-version: 1.2}}
-    exemptions: {{usernames: jane}}
+    defaults: {enforce: most, warn-version: 1.2}
+    exemptions: {usernames: jane}
 - name: EventRateLimit
   configuration:
     apiVersion: eventratelimit.admission.k8s.io/v1alpha1
     kind: Configuration
-    limits: [{{type: All, qps: 0, burst: -1}}]
+    limits: [{type: All, qps: 0, burst: -1}]
 - name: ResourceQuota
   path: nowhere.yaml
 - name: MutatingAdmissionWebhook
-  configuration: {{apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: k}}
-"
-    );
+  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: k}
+";
     std::fs::write(&file, text).expect("write");
     let option = format!("--admission-control-config-file={}", file.display());
     let plugins = "--enable-admission-plugins=ImagePolicyWebhook,EventRateLimit";
