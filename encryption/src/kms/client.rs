@@ -30,18 +30,13 @@ impl Endpoint {
         Endpoint(path.strip_prefix("/@").map_or_else(|| path.to_owned(), |name| format!("@{name}")))
     }
 
-    fn connect(&self) -> std::io::Result<UnixStream> {
-        use std::os::unix::net::{SocketAddr, UnixStream as Plain};
-        let stream = match self.0.strip_prefix('@') {
-            #[cfg(target_os = "linux")]
-            Some(name) => {
-                use std::os::linux::net::SocketAddrExt;
-                Plain::connect_addr(&SocketAddr::from_abstract_name(name)?)?
-            }
-            _ => Plain::connect_addr(&SocketAddr::from_pathname(&self.0)?)?,
-        };
-        stream.set_nonblocking(true)?;
-        UnixStream::from_std(stream)
+    /// Never blocks: a plug-in that accepts nobody any more has a full backlog, at which a plain `connect` waits without
+    /// end, and with it all that the client's thread has to do.
+    async fn connect(&self) -> std::io::Result<UnixStream> {
+        match self.0.strip_prefix('@') {
+            Some(name) => UnixStream::connect(format!("\0{name}")).await,
+            None => UnixStream::connect(&self.0).await,
+        }
     }
 }
 
@@ -178,7 +173,7 @@ impl Line {
         {
             return Ok(ready);
         }
-        let dialled = self.endpoint.connect().map_err(|error| {
+        let dialled = self.endpoint.connect().await.map_err(|error| {
             let (path, why) = (&self.endpoint.0, words(&error));
             Failure::unavailable(format!(
                 "connection error: desc = \"transport: Error while dialing: dial unix {path}: connect: {why}\""
@@ -201,6 +196,7 @@ fn words(error: &std::io::Error) -> String {
         std::io::ErrorKind::NotFound => "no such file or directory".into(),
         std::io::ErrorKind::ConnectionRefused => "connection refused".into(),
         std::io::ErrorKind::PermissionDenied => "permission denied".into(),
+        std::io::ErrorKind::WouldBlock => "resource temporarily unavailable".into(),
         _ => error.to_string(),
     }
 }
@@ -284,6 +280,33 @@ mod tests {
     fn messages_are_unescaped() {
         assert_eq!(unescaped("a%20b%zz%4"), "a b%zz%4");
         assert_eq!(unescaped("%E2%82%AC"), "€");
+    }
+
+    /// A plug-in that listens and accepts nobody, until no more connections wait than may.
+    #[test]
+    fn a_full_backlog_does_not_hold_the_thread() {
+        use super::super::wire::v2::{StatusRequest, StatusResponse};
+        let socket = std::env::temp_dir().join(format!("holdfast-kms-backlog-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&socket);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (_listener, _waiting) = runtime.block_on(async {
+            let listener = tokio::net::UnixSocket::new_stream().unwrap();
+            listener.bind(&socket).unwrap();
+            let listener = listener.listen(0).unwrap();
+            let mut waiting = Vec::new();
+            while let Ok(stream) = UnixStream::connect(&socket).await {
+                waiting.push(stream);
+            }
+            (listener, waiting)
+        });
+        let endpoint = Endpoint::of_path(socket.to_str().unwrap());
+        let client = Client::new(endpoint, Duration::from_secs(5)).unwrap();
+        let answer =
+            client.call_blocking::<StatusResponse>("/v2.KeyManagementService/Status", &StatusRequest::default());
+        let failure = answer.expect_err("nobody answers");
+        assert_eq!(failure.code, "Unavailable");
+        assert!(failure.message.ends_with("connect: resource temporarily unavailable\""), "{failure}");
+        std::fs::remove_file(&socket).unwrap();
     }
 
     #[test]
