@@ -50,6 +50,9 @@ impl Stage {
     }
 }
 
+/// What a line without objects mostly has.
+const LINE_BYTES: usize = 1 << 10;
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
@@ -137,7 +140,10 @@ fn micros<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok
 impl Event {
     /// One line of JSON, with its end.
     pub fn json_line(&self) -> Vec<u8> {
-        let mut line = serde_json::to_vec(self).unwrap_or_default();
+        let mut line = Vec::with_capacity(LINE_BYTES);
+        if serde_json::to_writer(&mut line, self).is_err() {
+            line.clear();
+        }
         line.push(b'\n');
         line
     }

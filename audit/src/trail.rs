@@ -235,12 +235,13 @@ impl Trail {
         }
     }
 
-    /// The name of the object, which the request did not have or the server has made.
-    pub fn names(&mut self, name: &str) {
+    /// The name of the object, which the request did not have or the server has made. Most requests have it, and nobody
+    /// looks for it then.
+    pub fn names(&mut self, name: impl FnOnce() -> String) {
         if let Some(object) = &mut self.event.object_ref
             && object.name.is_empty()
         {
-            name.clone_into(&mut object.name);
+            object.name = name();
         }
     }
 

@@ -53,13 +53,14 @@ impl File {
     }
 
     fn write(&self, events: &[Arc<Event>]) -> io::Result<()> {
-        let mut lines = Vec::new();
-        for event in events {
-            match self.format {
-                Format::Json => lines.extend(event.json_line()),
-                Format::Legacy => lines.extend(event.legacy_line().into_bytes()),
-            }
-        }
+        let line = |event: &Arc<Event>| match self.format {
+            Format::Json => event.json_line(),
+            Format::Legacy => event.legacy_line().into_bytes(),
+        };
+        let lines = match events {
+            [one] => line(one),
+            all => all.iter().flat_map(line).collect(),
+        };
         self.place.lock().unwrap_or_else(PoisonError::into_inner).write(&lines)
     }
 }
@@ -82,7 +83,7 @@ impl Place {
                     *file = rotate(path, *rotation)?;
                     *bytes = 0;
                 }
-                file.write_all(lines)?;
+                whole(file, lines, |rest| (&*file).write(rest))?;
                 *bytes += lines.len() as u64;
                 Ok(())
             }
@@ -90,10 +91,43 @@ impl Place {
     }
 }
 
+/// Has all of the lines written or nothing: what a full disk has cut off would be the beginning of the next line.
+fn whole(file: &fs::File, lines: &[u8], mut write: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<()> {
+    let mut rest = lines;
+    while !rest.is_empty() {
+        let error = match write(rest) {
+            Ok(0) => io::ErrorKind::WriteZero.into(),
+            Ok(written) => {
+                rest = &rest[written..];
+                continue;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => error,
+        };
+        let begun = (lines.len() - rest.len()) as u64;
+        if begun > 0
+            && let Err(error) = file.metadata().and_then(|now| file.set_len(now.len().saturating_sub(begun)))
+        {
+            tracing::error!(%error, "half a line stays in the audit file");
+        }
+        return Err(error);
+    }
+    Ok(())
+}
+
 /// Puts the file aside under the time of now, and opens a new one.
 fn rotate(path: &Path, rotation: Rotation) -> io::Result<fs::File> {
-    let aside = aside(path, Timestamp::now());
-    fs::rename(path, &aside)?;
+    // No old file is written over, be the files small and the events large.
+    let mut time = Timestamp::now();
+    while aside(path, time).exists() {
+        time += jiff::SignedDuration::from_millis(1);
+    }
+    let aside = aside(path, time);
+    match fs::rename(path, &aside) {
+        // Somebody has taken it away, or it was put aside when no new one could be opened.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        renamed => renamed?,
+    }
     let fresh = open(path)?;
     let path = path.to_owned();
     // What is done with old files, requests do not wait for.
@@ -140,9 +174,14 @@ fn compress(path: &Path, rotation: Rotation) -> io::Result<()> {
         return Ok(());
     }
     let packed = PathBuf::from(format!("{}.gz", path.display()));
+    // There is nothing to compress where the file was taken away.
+    let mut plain = match fs::File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
     let out = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&packed)?;
     let mut encoder = GzEncoder::new(out, Compression::default());
-    io::copy(&mut fs::File::open(path)?, &mut encoder)?;
+    io::copy(&mut plain, &mut encoder)?;
     encoder.finish()?;
     fs::remove_file(path)
 }
@@ -184,6 +223,64 @@ impl Sink for File {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SMALL: Rotation = Rotation { bytes_max: 8, days_max: 0, backups_max: 0, compress: false };
+
+    fn place(path: &Path) -> Place {
+        Place::File { path: path.to_owned(), rotation: SMALL, open: open(path).expect("a file"), bytes: 0 }
+    }
+
+    fn files(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).expect("a folder");
+        let mut all: Vec<_> =
+            entries.map(|entry| fs::read_to_string(entry.expect("an entry").path()).expect("text")).collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn no_line_is_lost_between_files_that_begin_anew_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut place = place(&folder.path().join("audit.log"));
+        for number in 10..40 {
+            place.write(format!("line {number}\n").as_bytes()).expect("written");
+        }
+        assert_eq!(files(folder.path()), (10..40).map(|number| format!("line {number}\n")).collect::<Vec<_>>());
+    }
+
+    /// Somebody takes the file away, or its folder cannot be written to when it is to begin anew.
+    #[test]
+    fn what_hinders_a_new_file_once_does_not_for_good() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("logs/audit.log");
+        let mut place = place(&path);
+        place.write(b"line 1\n").expect("written");
+        fs::remove_file(&path).expect("taken away");
+        place.write(b"line 2\n").expect("written");
+        // A folder in the file's place: it can be put aside, and no file be opened where a file is the folder.
+        fs::rename(folder.path().join("logs"), folder.path().join("elsewhere")).expect("moved");
+        fs::write(folder.path().join("logs"), "").expect("a file");
+        place.write(b"line 3\n").expect_err("no folder");
+        fs::remove_file(folder.path().join("logs")).expect("removed");
+        place.write(b"line 4\n").expect("written");
+        assert_eq!(files(&folder.path().join("logs")), ["line 4\n"]);
+    }
+
+    #[test]
+    fn what_does_not_fit_leaves_no_half_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = open(&folder.path().join("audit.log")).expect("a file");
+        let write = |bytes: &[u8]| (&file).write(bytes);
+        whole(&file, b"line 1\n", write).expect("written");
+        let mut room = 3;
+        let full = |bytes: &[u8]| match std::mem::take(&mut room) {
+            0 => Err(io::ErrorKind::StorageFull.into()),
+            room => write(&bytes[..room]),
+        };
+        whole(&file, b"line 2\n", full).expect_err("the disk is full");
+        whole(&file, b"line 3\n", write).expect("written");
+        assert_eq!(files(folder.path()), ["line 1\nline 3\n"]);
+    }
 
     #[test]
     fn old_files_are_named_by_time_and_go_by_age_and_number() {

@@ -47,7 +47,7 @@ impl Layer for Audit {
                     trail.annotate(key, value);
                 }
                 if let Ok(reply) = &outcome {
-                    trail.names(&name_of(reply));
+                    trail.names(|| name_of(reply));
                 }
             }
             outcome
@@ -152,7 +152,7 @@ pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &Asked) {
         return;
     }
     if *verb == Verb::Create {
-        trail.names(&glance(&body.bytes).metadata.name);
+        trail.names(|| glance(&body.bytes).metadata.name);
     }
     if !trail.wants_request() {
         return;
@@ -212,10 +212,7 @@ fn parsed(body: &Body) -> Option<Value> {
 /// The name of the object that a reply is about.
 fn name_of(reply: &Reply) -> String {
     match reply {
-        Reply::Object(Shown { entry, .. }) => match entry.document() {
-            Value::Object(document) => meta::name(&document).to_owned(),
-            _ => String::new(),
-        },
+        Reply::Object(Shown { entry, .. }) => glance(&entry.json()).metadata.name,
         Reply::Draft(draft) => meta::name(&draft.document).to_owned(),
         _ => String::new(),
     }
