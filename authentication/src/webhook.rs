@@ -64,8 +64,30 @@ pub struct Webhook {
     path: String,
     version: Version,
     cache_time: Duration,
-    answers: Cache<[u8; 32], Option<Reviewed>>,
+    answers: Answers,
     room: Semaphore,
+}
+
+/// What was answered lately. Tokens that are nobody's are kept apart: strangers make as many as they like, and what is
+/// known of others stays.
+#[derive(Default)]
+struct Answers {
+    known: Cache<[u8; 32], Reviewed>,
+    unknown: Cache<[u8; 32], ()>,
+}
+
+impl Answers {
+    fn get(&self, key: &[u8; 32]) -> Option<Option<Reviewed>> {
+        let now = Instant::now();
+        self.known.get(key, now).map(Some).or_else(|| self.unknown.get(key, now).map(|()| None))
+    }
+
+    fn put(&self, key: [u8; 32], answer: Option<Reviewed>, time: Duration) {
+        match answer {
+            Some(reviewed) => self.known.put(key, reviewed, Instant::now(), time),
+            None => self.unknown.put(key, (), Instant::now(), time),
+        }
+    }
 }
 
 impl Webhook {
@@ -81,7 +103,7 @@ impl Webhook {
         // It is asked again here.
         config.default_retry = false;
         let api = Api::new(kube::Client::try_from(config)?).patient(ANSWER_MAX);
-        Ok(Webhook { api, path, version, cache_time, answers: Cache::default(), room: Semaphore::new(ASKED_MAX) })
+        Ok(Webhook { api, path, version, cache_time, answers: Answers::default(), room: Semaphore::new(ASKED_MAX) })
     }
 
     /// Another API server, asked as servers beside it ask it about tokens.
@@ -92,14 +114,13 @@ impl Webhook {
 
     async fn ask(&self, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
         let key = key(token, audiences);
-        let known = || self.answers.get(&key, Instant::now());
-        if let Some(answer) = known() {
+        if let Some(answer) = self.answers.get(&key) {
             return Ok(answer);
         }
         let room = tokio::time::timeout(ANSWER_MAX, self.room.acquire()).await;
         let Ok(Ok(_room)) = room else { return Err("too many tokens wait for the webhook".into()) };
         // Somebody else may have asked meanwhile.
-        if let Some(answer) = known() {
+        if let Some(answer) = self.answers.get(&key) {
             return Ok(answer);
         }
         let mut review = json!({
@@ -114,7 +135,7 @@ impl Webhook {
         }
         let answer = self.post(&review).await.map_err(|error| error.message)?;
         let answer = understand(&answer["status"], audiences)?;
-        self.answers.put(key, answer.clone(), Instant::now(), self.cache_time);
+        self.answers.put(key, answer.clone(), self.cache_time);
         Ok(answer)
     }
 
@@ -173,6 +194,19 @@ impl Elsewhere for Webhook {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn invented_tokens_have_nothing_forgotten() {
+        let (answers, hour) = (Answers::default(), Duration::from_secs(3600));
+        let user = Arc::new(holdfast_core::authz::User::new("jane", &[]));
+        let good = key("good", &[]);
+        answers.put(good, Some(Reviewed { user, audiences: Vec::new() }), hour);
+        for number in 0..10_000 {
+            answers.put(key(&format!("invented {number}"), &[]), None, hour);
+        }
+        assert_eq!(answers.get(&key("invented 9999", &[])), Some(None));
+        assert!(matches!(answers.get(&good), Some(Some(jane)) if jane.user.name == "jane"));
+    }
 
     #[test]
     fn answers_are_understood() {

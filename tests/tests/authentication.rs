@@ -294,6 +294,61 @@ async fn an_issuer_by_options_and_a_server_that_is_asked() {
     assert_eq!(asked.calls(), calls, "the answer is kept");
 }
 
+/// An issuer with very many keys signs with new ones, again and again: whoever has such a token is known at once, however
+/// many they are, and also while strangers show tokens of other keys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_keys_of_an_issuer_are_there_for_all() {
+    const OTHERS: usize = 300;
+    let (folder, authority) = (Folder::new(), Authority::new("sites"));
+    let key_set = |signer: &Signer| {
+        let own = signer.keys()["keys"][0].clone();
+        let mut keys: Vec<Value> = (0..OTHERS).map(|_| own.clone()).collect();
+        keys.iter_mut().enumerate().for_each(|(at, key)| key["kid"] = format!("other {at}").into());
+        keys.push(own);
+        json!({"keys": keys})
+    };
+    let mut signer = Signer::new();
+    let keys = std::sync::Arc::new(std::sync::Mutex::new(key_set(&signer)));
+    let served = keys.clone();
+    let site = Site::start(&authority, move |site, path, _| match path {
+        "/oidc/.well-known/openid-configuration" => {
+            Some(json!({"issuer": format!("{site}/oidc"), "jwks_uri": format!("{site}/keys")}))
+        }
+        "/keys" => Some(served.lock().unwrap().clone()),
+        _ => None,
+    })
+    .await;
+    let ca = folder.join("ca");
+    std::fs::write(&ca, authority.pem()).unwrap();
+    let server = Server::start(
+        &folder.join("data"),
+        &[
+            &format!("--oidc-issuer-url={}/oidc", site.url()),
+            "--oidc-client-id=cl",
+            &format!("--oidc-ca-file={}", ca.display()),
+            "--oidc-signing-algs=ES256",
+            "--oidc-username-prefix=-",
+        ],
+    );
+    let wire = Wire::anonymous(&server);
+    until_known(&wire, &signer.token(&claims(&site, json!({"jti": "first"})))).await;
+    for round in 0..3 {
+        signer = Signer::new();
+        *keys.lock().unwrap() = key_set(&signer);
+        let mut asked = JoinSet::new();
+        for holder in 0..16 {
+            let own = if holder % 4 == 0 { &Signer::new() } else { &signer };
+            let token = own.token(&claims(&site, json!({"jti": format!("{round} {holder}")})));
+            let wire = wire.clone();
+            asked.spawn(async move { (holder, who(&wire, &token).await.map(|user| user["username"].clone())) });
+        }
+        for (holder, told) in asked.join_all().await {
+            let expected = if holder % 4 == 0 { Err(401) } else { Ok("s".into()) };
+            assert_eq!(told, expected, "round {round}, holder {holder}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_file_names_issuers_and_is_followed() {
     let (folder, authority, signer) = (Folder::new(), Authority::new("sites"), Signer::new());

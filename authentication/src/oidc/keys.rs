@@ -5,9 +5,6 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::signature::{self as rings, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm};
 use serde_json::Value;
 
-/// How many keys of one issuer are kept.
-const KEYS_MAX: usize = 100;
-
 /// A public key.
 pub struct Key {
     pub id: Option<String>,
@@ -30,8 +27,7 @@ enum Public {
 
 /// The keys of a key set that signatures can be checked with; others are passed over.
 pub fn read(document: &Value) -> Vec<Key> {
-    let keys = document["keys"].as_array().into_iter().flatten().filter_map(key);
-    keys.take(KEYS_MAX).collect()
+    document["keys"].as_array().into_iter().flatten().filter_map(key).collect()
 }
 
 fn key(document: &Value) -> Option<Key> {

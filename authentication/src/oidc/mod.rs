@@ -25,7 +25,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// A token may be used this long before its time: clocks differ.
 const NOT_BEFORE_LEEWAY: i64 = 300;
 /// Keys are not fetched more often, whatever tokens name.
-const KEYS_PERIOD: Duration = Duration::from_secs(5);
+const KEYS_PERIOD: Duration = Duration::from_secs(1);
 
 /// The issuer that may leave the scheme out of what it signs.
 const WITHOUT_SCHEME: &str = "accounts.google.com";
@@ -52,9 +52,17 @@ pub struct Issuer {
     /// Where its keys are, as soon as it is known.
     keys_url: RwLock<Option<String>>,
     keys: RwLock<Arc<Vec<Key>>>,
-    fetched: Mutex<Option<Instant>>,
+    fetches: tokio::sync::Mutex<Fetches>,
     /// Issuers of claims that its tokens leave to others, by their URLs.
     others: Mutex<BTreeMap<String, Arc<Issuer>>>,
+}
+
+/// When keys were fetched last.
+#[derive(Default)]
+struct Fetches {
+    began: Option<Instant>,
+    /// Stays where it was when whoever fetched them went away meanwhile.
+    ended: Option<Instant>,
 }
 
 impl Issuer {
@@ -63,7 +71,7 @@ impl Issuer {
             settings,
             keys_url: RwLock::default(),
             keys: RwLock::default(),
-            fetched: Mutex::default(),
+            fetches: Default::default(),
             others: Mutex::default(),
         })
     }
@@ -169,10 +177,7 @@ impl Issuer {
         if token.is_signed_by(&self.known_keys()) {
             return Ok(());
         }
-        // The issuer may sign with a new key since.
-        if self.may_fetch() {
-            self.fetch().await.map_err(|error| format!("oidc: verify token: fetching keys {error:#}"))?;
-        }
+        self.refresh().await.map_err(|error| format!("oidc: verify token: fetching keys {error:#}"))?;
         match token.is_signed_by(&self.known_keys()) {
             true => Ok(()),
             false => Err("oidc: verify token: failed to verify signature: failed to verify id token signature".into()),
@@ -188,13 +193,21 @@ impl Issuer {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn may_fetch(&self) -> bool {
-        let mut fetched = self.fetched.lock().unwrap_or_else(PoisonError::into_inner);
-        let may = fetched.is_none_or(|fetched| fetched.elapsed() >= KEYS_PERIOD);
-        if may {
-            *fetched = Some(Instant::now());
+    /// Fetches the keys again, since the issuer may sign with a new one by now. One token has them fetched, and what
+    /// comes is for all that wait: a new key is there for everybody at once, and strangers' tokens ask no more often.
+    async fn refresh(&self) -> Result<()> {
+        let came = Instant::now();
+        let mut fetches = self.fetches.lock().await;
+        if fetches.ended.is_some_and(|ended| ended > came) {
+            return Ok(());
         }
-        may
+        if let Some(began) = fetches.began {
+            tokio::time::sleep_until((began + KEYS_PERIOD).into()).await;
+        }
+        fetches.began = Some(Instant::now());
+        let fetched = self.fetch().await;
+        fetches.ended = Some(Instant::now());
+        fetched
     }
 
     async fn fetch(&self) -> Result<()> {
