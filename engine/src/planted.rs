@@ -73,10 +73,14 @@ pub enum Bug {
     PastOfOthers,
     /// A refused request never gives back its place among those in progress.
     PlaceKept,
+    /// A webhook is not asked, and taken for one that agrees.
+    WebhookUnasked,
+    /// An event does not tell what webhooks have changed.
+    ChangesUntold,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 32] = [
+    pub const ALL: [Bug; 34] = [
         Bug::AnswerBeforeAppend,
         Bug::PublishBeforeAppend,
         Bug::AnswerBeforePublish,
@@ -109,6 +113,8 @@ impl Bug {
         Bug::AuthorizedElsewhere,
         Bug::PastOfOthers,
         Bug::PlaceKept,
+        Bug::WebhookUnasked,
+        Bug::ChangesUntold,
     ];
 }
 

@@ -3,7 +3,6 @@
 use crate::{Credentials, Endpoint, Outbound, Place, TlsTrust, Users};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Call;
 use holdfast_core::kinds::Kind;
@@ -45,7 +44,7 @@ impl Webhooks {
         };
         let asked = review(webhook, &engine.stamp().uid(0), to, objects)?;
         let target = endpoint(&webhook["clientConfig"])?;
-        let answer = outbound.post_json(&target, None, Bytes::from(asked.to_string()), PATIENCE).await;
+        let answer = outbound.post_json(&target, None, vec![asked.to_string().into()], PATIENCE).await;
         let answer = answer.map_err(|error| error.to_string())?;
         let answer: Value =
             serde_json::from_slice(&answer).map_err(|error| format!("the answer is no JSON: {error}"))?;
@@ -84,7 +83,7 @@ impl Webhooks {
         let Some(outbound) = self.outbound.upgrade() else { return Err("the server is stopping".into()) };
         let seconds = call.timeout_seconds;
         let target = endpoint(&call.client)?.asking(&format!("timeout={seconds}s"))?;
-        let body = Bytes::from(call.review.to_string());
+        let body = call.review();
         let users = if call.is_validating { &self.speakers.validating } else { &self.speakers.mutating };
         let user = users.as_deref().and_then(|users| speaker(users, &target));
         let answer = outbound.post_json(&target, user, body, Duration::from_secs(seconds)).await;

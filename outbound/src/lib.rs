@@ -17,19 +17,21 @@ use bytes::Bytes;
 use connect::Connector;
 pub use connect::Inside;
 pub use credentials::{Credentials, Users};
+use futures_util::stream;
 use holdfast_core::apiservices::resolve::{Address, Routing, Slices, resolve};
 use holdfast_engine::Engine;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Empty, Full, Limited};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt, Empty, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 pub use identity::Identity;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
+use tokio::time::Instant;
 use trace::Calling;
 pub use trust::TlsTrust;
 
@@ -182,14 +184,16 @@ impl Outbound {
         self.inside(namespace, name).is_some()
     }
 
-    /// Posts a JSON document and gives back the body of a successful answer. `user` is who speaks, if anybody does.
+    /// Posts a JSON document, of which these are the pieces, and gives back the body of a successful answer. `user` is who
+    /// speaks, if anybody does.
     pub async fn post_json(
         &self,
         target: &Endpoint,
         user: Option<&Credentials>,
-        body: Bytes,
+        pieces: Vec<Bytes>,
         timeout: Duration,
     ) -> Result<Bytes, OutboundError> {
+        let deadline = Instant::now() + timeout;
         let url = target.url();
         let said = |error: OutboundError| match error {
             OutboundError::Refused { .. } => error,
@@ -197,7 +201,10 @@ impl Outbound {
         };
         let call = async {
             let uri: Uri = url.parse().map_err(|error| OutboundError::Unresolved(format!("{error}")))?;
-            let mut request = Request::new(Full::new(body).map_err(|never| match never {}).boxed_unsync());
+            let length: usize = pieces.iter().map(Bytes::len).sum();
+            let frames = stream::iter(pieces.into_iter().map(|piece| Ok(Frame::data(piece))));
+            let mut request = Request::new(StreamBody::new(frames).boxed_unsync());
+            request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
             *request.method_mut() = Method::POST;
             *request.uri_mut() = uri;
             let json = HeaderValue::from_static("application/json");
@@ -214,20 +221,20 @@ impl Outbound {
             let identity = user.and_then(|user| user.identity.clone());
             let mut calling = Calling::begin(&mut request);
             let response = self.client(target, service, identity)?.request(request).await.map_err(words::of_client)?;
-            let (parts, body) = response.into_parts();
-            followed(&mut calling, parts.status);
-            let body = collect(body, WEBHOOK_BYTES_MAX).await?;
-            match parts.status.is_success() {
-                true => Ok(body),
-                false => {
-                    let form = parts.headers.get(CONTENT_TYPE).map_or(&b"text/"[..], HeaderValue::as_bytes);
-                    Err(words::of_status(parts.status, form.starts_with(b"text/"), &body))
-                }
-            }
+            followed(&mut calling, response.status());
+            // The call lasts until the answer is there.
+            Ok((response.into_parts(), calling))
         };
-        match tokio::time::timeout(timeout, call).await {
-            Ok(answer) => answer.map_err(said),
-            Err(_) => Err(said(OutboundError::TimedOut)),
+        let begun = tokio::time::timeout_at(deadline, call).await;
+        let ((parts, body), _calling) = begun.unwrap_or(Err(OutboundError::TimedOut)).map_err(said)?;
+        let body = tokio::time::timeout_at(deadline, collect(body, WEBHOOK_BYTES_MAX)).await;
+        let body = body.unwrap_or(Err(OutboundError::TimedOut)).map_err(words::of_body)?;
+        match parts.status.is_success() {
+            true => Ok(body),
+            false => {
+                let form = parts.headers.get(CONTENT_TYPE).map_or(&b"text/"[..], HeaderValue::as_bytes);
+                Err(words::of_status(parts.status, form.starts_with(b"text/"), &body))
+            }
         }
     }
 
@@ -376,5 +383,7 @@ fn followed(calling: &mut Option<Calling>, status: StatusCode) {
 
 async fn collect(body: Incoming, bytes_max: usize) -> Result<Bytes, OutboundError> {
     let collected = Limited::new(body, bytes_max).collect().await;
-    collected.map(|body| body.to_bytes()).map_err(|error| OutboundError::Unanswered(error.to_string()))
+    collected.map(|body| body.to_bytes()).map_err(|error| {
+        OutboundError::Unanswered(error.downcast_ref().map_or_else(|| error.to_string(), words::of_hyper))
+    })
 }

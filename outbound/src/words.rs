@@ -22,6 +22,17 @@ pub fn of_client(error: hyper_util::client::legacy::Error) -> OutboundError {
     OutboundError::Unanswered(error.to_string())
 }
 
+/// Why there is no whole body of an answer that has begun.
+pub fn of_body(error: OutboundError) -> OutboundError {
+    let cause = match error.to_string() {
+        // Within a body the end is not to be expected.
+        end if end == "EOF" => "unexpected EOF".to_owned(),
+        other => other,
+    };
+    let why = format!("unexpected error when reading response body. Please retry. Original error: {cause}");
+    OutboundError::Unanswered(why)
+}
+
 pub fn of_hyper(error: &hyper::Error) -> String {
     if error.is_incomplete_message() || error.is_canceled() {
         return "EOF".into();
@@ -172,4 +183,21 @@ pub fn of_status(code: StatusCode, is_text: bool, body: &[u8]) -> OutboundError 
         number => format!("the server responded with the status code {number} but did not return more information"),
     };
     OutboundError::Refused { code, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_breaks_off_is_told_as_one_that_had_begun() {
+        for (why, expected) in [
+            (OutboundError::Unanswered("EOF".into()), "unexpected EOF"),
+            (OutboundError::TimedOut, "context deadline exceeded"),
+        ] {
+            let told = of_body(why).to_string();
+            let begins = "unexpected error when reading response body. Please retry. Original error: ";
+            assert_eq!(told.strip_prefix(begins), Some(expected));
+        }
+    }
 }

@@ -32,6 +32,8 @@ enum Mode {
     Scheduling(Scope),
     /// Simulate the controllers instead: people, nodes and pods around a manager that hears late, is refused and dies.
     Controllers(Scope),
+    /// Simulate admission instead: quotas, policies and webhooks that refuse, fail and answer late.
+    Admission(Scope),
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -81,6 +83,7 @@ pub fn run(args: Args) -> Result<()> {
         Some(Mode::Meta(scope)) => (scope, true, Scene::Server),
         Some(Mode::Scheduling(scope)) => (scope, false, Scene::Scheduling),
         Some(Mode::Controllers(scope)) => (scope, false, Scene::Controllers),
+        Some(Mode::Admission(scope)) => (scope, false, Scene::Admission),
         None => (args.scope, false, Scene::Server),
     };
     if let (Some(only), Some(seeds)) = (&scope.only, &scope.seeds) {
@@ -218,6 +221,7 @@ pub fn account(plan: &Plan, failure: &Failure, shrinks: bool) -> String {
     let (what, clients) = match plan.scene {
         Scene::Scheduling => (" scheduling", String::new()),
         Scene::Controllers => (" controllers", String::new()),
+        Scene::Admission => (" admission", format!(" --clients {}", plan.clients)),
         Scene::Server => ("", format!(" --clients {}", plan.clients)),
     };
     let again = format!("holdfast sim{what} --seeds {} --steps {}{clients}", plan.seed, plan.steps);

@@ -10,6 +10,7 @@
 //! futures are polled by hand.
 
 mod act;
+mod admission;
 mod clock;
 mod command;
 mod controllers;

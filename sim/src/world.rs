@@ -1,5 +1,6 @@
 //! The simulated world: one server, its disk, clients, watchers and readers, and one small step after another.
 
+use crate::admission;
 use crate::clock::SimulatedClock;
 use crate::controllers;
 use crate::coverage::{self, Coverage, Mark, saw};
@@ -75,6 +76,7 @@ pub enum Scene {
     Server,
     Scheduling,
     Controllers,
+    Admission,
 }
 
 impl Plan {
@@ -122,6 +124,7 @@ pub fn simulate(plan: &Plan) -> Report {
         Scene::Server => {}
         Scene::Scheduling => return scheduling::simulate(plan),
         Scene::Controllers => return controllers::simulate(plan),
+        Scene::Admission => return admission::simulate(plan),
     }
     let mut world = World::new(plan.clone());
     // An assertion that fails within the engine is a finding like any other.

@@ -9,6 +9,12 @@ const SEEDS: u64 = 300;
 
 const SCHEDULING_SEEDS: u64 = 60;
 
+const ADMISSION_SEEDS: u64 = 60;
+
+fn admission(seed: u64) -> Plan {
+    Plan { scene: Scene::Admission, ..Plan::new(seed) }
+}
+
 fn scheduling(seed: u64) -> Plan {
     Plan { scene: Scene::Scheduling, steps: 400, ..Plan::new(seed) }
 }
@@ -25,7 +31,12 @@ fn every_planted_bug_is_found() {
     let mut unseen = Vec::new();
     for bug in Bug::ALL {
         plant(Some(bug));
-        let found = (1..=SEEDS).find_map(|seed| Some((seed, simulate(&Plan::new(seed)).failure?)));
+        // What clients see of webhooks has a world of its own.
+        let plans: Box<dyn Iterator<Item = Plan>> = match bug {
+            Bug::WebhookUnasked | Bug::ChangesUntold => Box::new((1..=ADMISSION_SEEDS).map(admission)),
+            _ => Box::new((1..=SEEDS).map(Plan::new)),
+        };
+        let found = { plans }.find_map(|plan| Some((plan.seed, simulate(&plan).failure?)));
         plant(None);
         match found {
             None => unseen.push(bug),

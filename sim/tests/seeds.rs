@@ -10,6 +10,9 @@ const SCHEDULING_STEPS: usize = 400;
 /// And for the controllers.
 const CONTROLLERS_SEEDS: u64 = 40;
 
+/// And for admission.
+const ADMISSION_SEEDS: u64 = 40;
+
 /// Runs a simulation that is to find nothing.
 fn clean(seed: u64, steps: usize) -> Report {
     let report = simulate(&Plan { steps, ..Plan::new(seed) });
@@ -75,8 +78,25 @@ fn the_oracles_of_controllers_find_nothing() {
     assert!(commands > CONTROLLERS_SEEDS * 100, "{commands}");
 }
 
+/// Quotas are raced for, webhooks and policies come and go, fail and answer late, and each has its say where it is there.
+#[test]
+fn the_oracles_of_admission_find_nothing() {
+    let (mut commands, mut events) = (0, 0);
+    for seed in 1..=ADMISSION_SEEDS {
+        let report = simulate(&Plan { scene: Scene::Admission, ..Plan::new(seed) });
+        if let Some(failure) = &report.failure {
+            let again = format!("holdfast sim admission --seeds {seed}");
+            panic!("seed {seed} fails at step {}: {}\n  rerun: {again}", failure.step, failure.why);
+        }
+        (commands, events) = (commands + report.commands, events + report.events);
+    }
+    assert!(commands > ADMISSION_SEEDS * 100 && events > ADMISSION_SEEDS * 100, "{commands} {events}");
+}
+
 #[test]
 fn a_seed_does_the_same_twice() {
+    let admitted = |seed| simulate(&Plan { trace: true, scene: Scene::Admission, steps: 400, ..Plan::new(seed) });
+    assert_eq!(admitted(1), admitted(1));
     let controlled = |seed| simulate(&Plan { trace: true, scene: Scene::Controllers, steps: 400, ..Plan::new(seed) });
     assert_eq!(controlled(1), controlled(1));
     let scheduled = |seed| simulate(&Plan { trace: true, scene: Scene::Scheduling, steps: 200, ..Plan::new(seed) });

@@ -48,17 +48,19 @@ async fn documents_are_posted_and_answered() {
     let things = format!("/apis/{GROUP}/v1/namespaces/default/things");
     let sent = json!({"text": "x".repeat(100_000)});
     for _ in 0..3 {
-        let body = Bytes::from(sent.to_string());
-        let answer = outbound.post_json(&endpoint(backend.port, &things, &trust), None, body, PATIENCE).await.unwrap();
+        let mut begin = Bytes::from(sent.to_string());
+        let pieces = vec![begin.split_to(50_000), begin];
+        let answer =
+            outbound.post_json(&endpoint(backend.port, &things, &trust), None, pieces, PATIENCE).await.unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&answer).unwrap(), sent);
     }
     let seen = backend.seen(&things);
     assert_eq!((seen.len(), &seen[0].headers["content-type"]), (3, &"application/json".parse().unwrap()));
 
-    let refused = outbound.post_json(&endpoint(backend.port, "/nowhere", &trust), None, Bytes::new(), PATIENCE).await;
+    let refused = outbound.post_json(&endpoint(backend.port, "/nowhere", &trust), None, Vec::new(), PATIENCE).await;
     assert_eq!(refused.unwrap_err().to_string(), "the server could not find the requested resource");
     let large = Bytes::from(format!("\"{}\"", "x".repeat(4 << 20)));
-    let refused = outbound.post_json(&endpoint(backend.port, &things, &trust), None, large, PATIENCE).await;
+    let refused = outbound.post_json(&endpoint(backend.port, &things, &trust), None, vec![large], PATIENCE).await;
     assert!(refused.unwrap_err().to_string().contains("length limit exceeded"));
 }
 
@@ -81,7 +83,7 @@ async fn users_show_their_own_certificates() {
     let things = format!("/apis/{GROUP}/v1/namespaces/default/things");
     let target = endpoint(backend.port, &things, &trust);
     for (user, is_known) in [(None, false), (Some(&**speaker), true), (None, false)] {
-        let answer = outbound.post_json(&target, user, Bytes::from_static(b"{}"), PATIENCE).await;
+        let answer = outbound.post_json(&target, user, vec![Bytes::from_static(b"{}")], PATIENCE).await;
         assert_eq!(answer.is_ok(), is_known, "{answer:?}");
     }
     assert_eq!(backend.seen(&things)[0].headers["impersonate-user"], "jane");
@@ -120,12 +122,12 @@ async fn faults_are_told_in_the_words_of_gos_client() {
     ] {
         let patience = if port == silent_port { Duration::from_millis(300) } else { PATIENCE };
         let found =
-            outbound.post_json(&endpoint(port, "/convert", trust), None, Bytes::new(), patience).await.unwrap_err();
+            outbound.post_json(&endpoint(port, "/convert", trust), None, Vec::new(), patience).await.unwrap_err();
         let found = found.to_string().replace("[::1]", "127.0.0.1");
         assert_eq!(found, format!("Post \"https://localhost:{port}/convert\": {expected}"));
     }
     let service = Endpoint::service("default", "hook", 443, "/convert?timeout=10s", trusting);
-    let found = outbound.post_json(&service, None, Bytes::new(), PATIENCE).await.unwrap_err().to_string();
+    let found = outbound.post_json(&service, None, Vec::new(), PATIENCE).await.unwrap_err().to_string();
     let url = "https://hook.default.svc:443/convert?timeout=10s";
     assert_eq!(found, format!("Post \"{url}\": service \"hook\" not found"));
 }

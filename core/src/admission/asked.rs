@@ -13,7 +13,9 @@ use crate::object::meta;
 use crate::pipeline::effect::{Effect, Stop};
 use crate::refusal::{BadRequest, Refusal};
 use crate::request::Verb;
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -269,8 +271,8 @@ impl<'a> Attributes<'a> {
         });
         Scope {
             fixed: [
-                json(&documents.object, &super::expressions::ANY),
-                json(&documents.old, &super::expressions::ANY),
+                json(&documents.object.value, &super::expressions::ANY),
+                json(&documents.old.value, &super::expressions::ANY),
                 json(&documents.request, &super::expressions::REQUEST),
                 json(&documents.namespace, &super::expressions::NAMESPACE),
                 CelValue::opaque(authorizer),
@@ -284,8 +286,8 @@ impl<'a> Attributes<'a> {
     /// The documents that expressions look at, in a version of the kind.
     pub(super) fn documents(&self, version: Seen) -> Result<Documents, Stop> {
         Ok(Documents {
-            object: self.shown(&self.object, version)?,
-            old: self.shown(self.old, version)?,
+            object: Document::new(self.shown(&self.object, version)?),
+            old: Document::new(self.shown(self.old, version)?),
             request: self.request_document(version),
             namespace: self.namespace_document(),
         })
@@ -299,12 +301,51 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// What expressions look at.
+/// What expressions look at, and what webhooks are sent.
 pub(super) struct Documents {
-    pub object: Value,
-    pub old: Value,
+    pub object: Document,
+    pub old: Document,
     pub request: Value,
     pub namespace: Value,
+}
+
+/// An object as it is shown, and as it is sent once somebody is to be sent it.
+pub(super) struct Document {
+    pub value: Value,
+    json: OnceCell<Bytes>,
+}
+
+impl Document {
+    fn new(value: Value) -> Document {
+        Document { value, json: OnceCell::new() }
+    }
+
+    pub fn json(&self) -> Bytes {
+        self.json.get_or_init(|| self.value.to_string().into()).clone()
+    }
+}
+
+/// The documents of a write for all who look at it one after the other: made once, as long as nobody changes the object
+/// and nobody wants to see another version. There may be very many who look, and objects may be large.
+#[derive(Default)]
+pub(super) struct Shown(Option<(Seen, Rc<Documents>)>);
+
+impl Shown {
+    pub fn of(&mut self, attributes: &Attributes, version: Seen) -> Result<Rc<Documents>, Stop> {
+        if let Some((seen, documents)) = &self.0
+            && *seen == version
+        {
+            return Ok(documents.clone());
+        }
+        let documents = Rc::new(attributes.documents(version)?);
+        self.0 = Some((version, documents.clone()));
+        Ok(documents)
+    }
+
+    /// The object may be another by now.
+    pub fn forget(&mut self) {
+        self.0 = None;
+    }
 }
 
 fn name_kind(document: &mut Value, api_version: &str, kind: &str) {

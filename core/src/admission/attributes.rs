@@ -73,7 +73,7 @@ pub struct Attributes<'a> {
 }
 
 /// What came of admission beside the object.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Admitted {
     pub told: Told,
     /// Writes of other objects that must happen together with this one: a quota's usage.
@@ -83,7 +83,7 @@ pub struct Admitted {
 }
 
 /// Who is asked again, when what they saw is no longer what there is.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Reinvocation {
     /// 0, and 1 when all are run once more.
     pub round: u32,
@@ -93,7 +93,7 @@ pub struct Reinvocation {
 }
 
 /// Those of one sort who want to be asked again, by whatever tells them apart.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Asked {
     /// Asked since the last change.
     before: BTreeSet<String>,

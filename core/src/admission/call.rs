@@ -1,5 +1,6 @@
 //! The call of a webhook, as the outside is asked for it.
 
+use bytes::Bytes;
 use serde_json::Value;
 
 /// A call of a webhook: the effect that the outside carries out.
@@ -12,7 +13,28 @@ pub struct Call {
     /// The webhook's `clientConfig`.
     pub client: Value,
     pub timeout_seconds: u64,
-    pub review: Value,
+    /// Of the AdmissionReview.
+    pub api_version: String,
+    /// All of the review's `request` but the objects, of which all who are asked about one write share the JSON.
+    pub request: Value,
+    pub object: Bytes,
+    pub old: Bytes,
+}
+
+impl Call {
+    /// The AdmissionReview as it is sent, in pieces: hundreds may be on their way at once, and the objects among them are
+    /// there once.
+    pub fn review(&self) -> Vec<Bytes> {
+        let Self { api_version, request, .. } = self;
+        let about = request.to_string();
+        // A request says something always, its uid at least.
+        let about = about.strip_suffix('}').unwrap_or_default();
+        let api_version = Value::from(api_version.as_str());
+        let head =
+            format!("{{\"kind\":\"AdmissionReview\",\"apiVersion\":{api_version},\"request\":{about},\"object\":");
+        let between = Bytes::from_static(b",\"oldObject\":");
+        vec![head.into(), self.object.clone(), between, self.old.clone(), Bytes::from_static(b"}}")]
+    }
 }
 
 /// A bucket that a write takes a token of, if there is one.

@@ -63,6 +63,13 @@ pub struct Scope<'a> {
     pub variables: Option<Value<'a>>,
 }
 
+impl Scope<'_> {
+    /// Conditions are asked before it is looked at where a write belongs.
+    pub fn hide_namespace(&mut self) {
+        self.fixed[3] = Value::Null;
+    }
+}
+
 impl Expression {
     pub fn new(text: &str) -> Expression {
         Expression { text: text.to_owned(), program: OnceLock::new() }

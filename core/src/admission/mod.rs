@@ -23,6 +23,7 @@ pub use call::Call;
 pub use observed::{End, Half, Observation, Ticks, Timing};
 pub use plugins::{ImagePolicy, Plugin};
 pub use settings::{Admission, Choice, ConfigurationFault};
+pub(crate) use webhooks::Pauses;
 
 use crate::pipeline::effect::Stop;
 

@@ -65,6 +65,10 @@ impl<T: Concerns> Family<T> {
         self.by_name.is_empty()
     }
 
+    fn concerns(&self, resource: &str) -> bool {
+        ["*", resource].into_iter().any(|resource| self.by_resource.contains_key(resource))
+    }
+
     /// Those that may concern a resource, in the order of their names.
     pub fn concerning(&self, resource: &str) -> Vec<(Arc<str>, Arc<T>)> {
         if self.by_name.is_empty() {
@@ -168,6 +172,11 @@ impl Registered {
             Registers::ValidatingBinding => bind(&mut self.validating_bindings, name, document),
             Registers::MutatingBinding => bind(&mut self.mutating_bindings, name, document),
         }
+    }
+
+    /// Whether policies may concern a resource: to judge it may take a second and more.
+    pub fn has_policies_on(&self, resource: &str) -> bool {
+        self.validating_policies.concerns(resource) || self.mutating_policies.concerns(resource)
     }
 
     /// The bindings of a policy, in the order of their names.

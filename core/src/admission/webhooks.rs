@@ -2,10 +2,13 @@
 //!
 //! The call is an effect. What a webhook changed is told with the event, so that replay asks nobody.
 
+mod pause;
 mod review;
 
+pub(crate) use pause::Pauses;
 use review::Failure;
 
+use super::asked::Shown;
 use super::expressions::Known;
 use super::registered::{Condition, Policy, Webhook};
 use super::{Attributes, End, Observation, changes, policies};
@@ -67,10 +70,10 @@ fn found(attributes: &Attributes, is_mutating: bool) -> Vec<Found> {
 }
 
 /// Which version of the kind a webhook is to be shown, if it wants to see the write at all.
-fn wanted(attributes: &mut Attributes, webhook: &Webhook) -> Result<Option<usize>, Stop> {
+fn wanted(attributes: &mut Attributes, webhook: &Webhook, shown: &mut Shown) -> Result<Option<usize>, Stop> {
     let Some(version) = attributes.matches(&webhook.matching) else { return Ok(None) };
     let asking = Asking { name: &webhook.name, of: None, conditions: &webhook.conditions };
-    match holds(attributes, &asking, version)? {
+    match holds(attributes, &asking, version, shown)? {
         Ok(holds) => Ok(holds.then_some(version)),
         Err(_) if webhook.is_ignored => Ok(None),
         Err(why) => Err(attributes.forbidden(why)),
@@ -90,12 +93,13 @@ pub(super) fn holds(
     attributes: &mut Attributes,
     asking: &Asking,
     version: usize,
+    shown: &mut Shown,
 ) -> Result<Result<bool, String>, Stop> {
     if asking.conditions.is_empty() {
         return Ok(Ok(true));
     }
     let began = (attributes.ticks)();
-    let outcome = all_hold(attributes, asking, version)?;
+    let outcome = all_hold(attributes, asking, version, shown)?;
     attributes.observe(Observation::Conditions {
         name: asking.name.to_owned(),
         of: if asking.of.is_some() { "policy" } else { "webhook" },
@@ -106,11 +110,16 @@ pub(super) fn holds(
     Ok(outcome)
 }
 
-fn all_hold(attributes: &Attributes, asking: &Asking, version: usize) -> Result<Result<bool, String>, Stop> {
+fn all_hold(
+    attributes: &Attributes,
+    asking: &Asking,
+    version: usize,
+    shown: &mut Shown,
+) -> Result<Result<bool, String>, Stop> {
     let Asking { of, conditions, .. } = asking;
-    let mut documents = attributes.documents(version)?;
-    documents.namespace = Value::Null;
+    let documents = shown.of(attributes, version)?;
     let mut scope = attributes.scope(&documents);
+    scope.hide_namespace();
     scope.parameters = of.and_then(|(policy, parameter)| policies::shown_parameter(policy, parameter));
     let known = || Known { has_parameters: scope.parameters.is_some(), ..Known::default() };
     let mut budget = Budget::new(CONDITIONS_COST_MAX);
@@ -139,14 +148,22 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     if all.is_empty() {
         return Ok(());
     }
-    attributes.reinvocation.webhooks.begin(&attributes.object, attributes.reinvocation.round);
-    for found in &all {
+    let (begun, first) = pause::resume(attributes);
+    if first == 0 {
+        attributes.reinvocation.webhooks.begin(&attributes.object, attributes.reinvocation.round);
+    }
+    let mut shown = Shown::default();
+    for (at, found) in all.iter().enumerate().skip(first) {
         let (webhook, id) = (found.webhook(), format!("{}/{}/{}", found.configuration, found.webhook().name, found.at));
-        let Some(version) = wanted(attributes, webhook)? else { continue };
+        let Some(version) = wanted(attributes, webhook, &mut shown)? else { continue };
         if attributes.reinvocation.round > 0 && !attributes.reinvocation.webhooks.is_due(&id) {
             continue;
         }
-        if ask_to_mutate(attributes, found, version)? {
+        let asked = ask_to_mutate(attributes, found, version, &mut shown);
+        if let Err(Stop::Needs(_)) = &asked {
+            pause::pause(attributes, &begun, at);
+        }
+        if asked? {
             attributes.reinvocation.webhooks.changed();
             attributes.reinvocation.is_wanted = true;
         }
@@ -159,7 +176,7 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
 }
 
 /// Has one webhook change the object; true when it did.
-fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize) -> Result<bool, Stop> {
+fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize, shown: &mut Shown) -> Result<bool, Stop> {
     let webhook = found.webhook();
     let place = format!("round_{}_index_{}", attributes.reinvocation.round, found.index);
     let told = |is_mutated: bool| {
@@ -172,7 +189,8 @@ fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize) -> 
     };
     let key = format!("mutation.webhook.admission.k8s.io/{place}");
     check_dry_run(attributes, webhook)?;
-    let call = review::call(attributes, &found.configuration, webhook, version, found.index)?;
+    let documents = shown.of(attributes, version)?;
+    let call = review::call(attributes, &found.configuration, webhook, &documents, found.index);
     let (answer, nanos) = match attributes.answers.review(&call) {
         Some(reviewed) => (&reviewed.answer, reviewed.nanos),
         None => return Err(Stop::Needs(Effect::Review(vec![call]))),
@@ -196,6 +214,7 @@ fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize) -> 
     };
     let fields = changes::of_patch(&attributes.object, &patch);
     let applied = apply(attributes, webhook, &patch, version);
+    shown.forget();
     let end = if matches!(applied, Err(Stop::Refused(_))) { End::Unusable } else { End::Admitted };
     observe(attributes, webhook, end, nanos);
     let is_changed = applied?;
@@ -243,11 +262,12 @@ fn apply(attributes: &mut Attributes, webhook: &Webhook, patch: &Value, version:
 /// ValidatingAdmissionWebhook: all at once, and the first that says no is told.
 pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     let all = found(attributes, false);
-    let (mut asked, mut missing) = (Vec::new(), Vec::new());
+    let (mut asked, mut missing, mut shown) = (Vec::new(), Vec::new(), Shown::default());
     for found in &all {
-        let Some(version) = wanted(attributes, found.webhook())? else { continue };
+        let Some(version) = wanted(attributes, found.webhook(), &mut shown)? else { continue };
         check_dry_run(attributes, found.webhook())?;
-        let call = review::call(attributes, &found.configuration, found.webhook(), version, found.index)?;
+        let documents = shown.of(attributes, version)?;
+        let call = review::call(attributes, &found.configuration, found.webhook(), &documents, found.index);
         if attributes.answers.review(&call).is_none() {
             missing.push(call.clone());
         }

@@ -96,6 +96,11 @@ impl Consulted {
         std::mem::take(&mut self.lock().open)
     }
 
+    /// Whether anything rests on what nobody has answered yet.
+    pub fn is_open(&self) -> bool {
+        !self.lock().open.is_empty()
+    }
+
     pub fn answered(&self, question: Question, answer: Answer) {
         self.lock().answers.insert(question, answer);
     }

@@ -25,7 +25,7 @@ pub struct Decision {
 }
 
 /// One event to be, but for its offset.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Write {
     pub kind: KindId,
     pub key: Arc<str>,

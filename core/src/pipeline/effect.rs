@@ -4,6 +4,7 @@
 //! and judges again: the same request, stamp and snapshot come to the same effect, and go on behind it.
 
 use super::token::TokenClaims;
+use crate::admission::Pauses;
 use crate::admission::call::{Bucket, Call};
 use crate::authz::Consulted;
 use crate::authz::webhook::Question;
@@ -70,6 +71,8 @@ pub struct Answers {
     limits: Vec<(Vec<Bucket>, Vec<usize>)>,
     images: Vec<(Value, Result<Value, String>)>,
     outdated: Option<Offset>,
+    /// Where the webhooks that change objects were left.
+    pub(crate) pauses: Pauses,
     /// What webhooks have said of what users may do.
     pub consulted: Consulted,
 }

@@ -8,6 +8,7 @@ mod faults;
 mod health;
 mod others;
 mod past;
+mod policies;
 mod reading;
 mod stage;
 mod tapping;

@@ -43,9 +43,15 @@ struct Parameter<'a> {
     version: usize,
 }
 
+/// What a parameter costs beside its bytes: to find it, and to begin an evaluation.
+const PARAMETER_COST: u64 = 1_000;
+
 impl Parameter<'_> {
-    fn document(&self) -> Value {
-        self.entry.document_in(self.kind, self.version)
+    /// To read it takes time as expressions do, and those who make parameters say how long they are: it is counted with
+    /// them, a byte as a unit.
+    fn document(&self, attributes: &Attributes) -> Result<Value, Stop> {
+        attributes.spend(PARAMETER_COST.saturating_add(self.entry.size() as u64), &Budget::new(0))?;
+        Ok(self.entry.document_in(self.kind, self.version))
     }
 }
 

@@ -1,10 +1,11 @@
 //! MutatingAdmissionPolicy: one after the other, each sees what those before it made.
 
+use super::super::asked::Shown;
 use super::super::observed::error_type;
 use super::super::registered::{Mutation, Policy};
 use super::super::{Attributes, Observation, changes, webhooks};
 use super::patches::{self, Outcome};
-use super::{COST_MAX, Evaluation, Invocation, Parameter, invocations, is_exempt};
+use super::{COST_MAX, Evaluation, Invocation, invocations, is_exempt};
 use crate::event::ChangedBy;
 use crate::pipeline::effect::Stop;
 use crate::refusal::{Refusal, Ruling};
@@ -54,7 +55,7 @@ pub(in crate::admission) fn mutate(attributes: &mut Attributes) -> Result<(), St
 
 fn run(attributes: &mut Attributes, all: &[Due], denials: &mut Vec<Denial>) -> Result<(), Stop> {
     attributes.reinvocation.policies.begin(&attributes.object, attributes.reinvocation.round);
-    let mut has_run = false;
+    let (mut has_run, mut shown) = (false, Shown::default());
     for due in all {
         let Due { name, policy, version, invocation } = due;
         let denied = |message: String| Denial {
@@ -63,10 +64,10 @@ fn run(attributes: &mut Attributes, all: &[Due], denials: &mut Vec<Denial>) -> R
             message,
             reason: "Invalid",
         };
-        let parameter = invocation.parameter.as_ref().map(Parameter::document);
+        let parameter = invocation.parameter.as_ref().map(|parameter| parameter.document(attributes)).transpose()?;
         let of = Some((&**policy, parameter.as_ref()));
         let asking = webhooks::Asking { name, of, conditions: &policy.conditions };
-        match webhooks::holds(attributes, &asking, *version)? {
+        match webhooks::holds(attributes, &asking, *version, &mut shown)? {
             Ok(true) => {}
             Ok(false) => continue,
             Err(why) => {
@@ -81,7 +82,7 @@ fn run(attributes: &mut Attributes, all: &[Due], denials: &mut Vec<Denial>) -> R
         let mut is_changed = false;
         for mutation in &policy.mutations {
             let began = (attributes.ticks)();
-            let outcome = change(attributes, due, parameter.as_ref(), mutation)?;
+            let outcome = change(attributes, due, parameter.as_ref(), mutation, &mut shown)?;
             attributes.observe(Observation::Mutated {
                 policy: name.clone(),
                 binding: invocation.binding.name.clone(),
@@ -126,9 +127,10 @@ fn change(
     due: &Due,
     parameter: Option<&Value>,
     mutation: &Mutation,
+    seen: &mut Shown,
 ) -> Result<Result<bool, String>, Stop> {
-    let documents = attributes.documents(due.version)?;
-    let shown = &documents.object;
+    let documents = seen.of(attributes, due.version)?;
+    let shown = &documents.object.value;
     let mut evaluation = Evaluation::new(attributes, &due.policy, &documents, parameter);
     let value = evaluation.eval_change(&mutation.expression);
     attributes.spend(COST_MAX, &evaluation.budget)?;
@@ -150,6 +152,7 @@ fn change(
         false => changes::of_patch(shown, &change),
     };
     attributes.take_back(changed, shown, due.version)?;
+    seen.forget();
     let by = format!("policy {} with binding {}", due.name, due.invocation.binding.name);
     attributes.admitted.changes.push(ChangedBy { by, fields });
     Ok(Ok(true))

@@ -1,9 +1,10 @@
 //! ValidatingAdmissionPolicy: rules in expressions, put to use by bindings.
 
+use super::super::asked::Shown;
 use super::super::observed::error_type;
 use super::super::registered::{Binding, Policy, Validation};
 use super::super::{Attributes, Observation, webhooks};
-use super::{COST_MAX, Evaluation, Invocation, Parameter, invocations, is_exempt};
+use super::{COST_MAX, Evaluation, Invocation, invocations, is_exempt};
 use crate::cel::Value as CelValue;
 use crate::pipeline::effect::Stop;
 use crate::refusal::{Refusal, Ruling};
@@ -45,10 +46,10 @@ pub(in crate::admission) fn validate(attributes: &mut Attributes) -> Result<(), 
     if registered.validating_policies.is_empty() || is_exempt(attributes) {
         return Ok(());
     }
-    let mut denials = Vec::new();
+    let (mut denials, mut shown) = (Vec::new(), Shown::default());
     for (name, policy) in registered.validating_policies.concerning(&attributes.kind.resource) {
         let Some(version) = attributes.matches(&policy.matching) else { continue };
-        judge(attributes, &name, &policy, version, &mut denials)?;
+        judge(attributes, &name, &policy, version, &mut shown, &mut denials)?;
     }
     match denials.into_iter().next() {
         None => Ok(()),
@@ -62,6 +63,7 @@ fn judge(
     name: &Arc<str>,
     policy: &Arc<Policy>,
     version: usize,
+    shown: &mut Shown,
     denials: &mut Vec<Denial>,
 ) -> Result<(), Stop> {
     let bindings = attributes.state.registered.validating_bindings(name);
@@ -75,8 +77,8 @@ fn judge(
     let mut annotations: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for Invocation { binding, parameter } in &invocations {
         let began = (attributes.ticks)();
-        let parameter = parameter.as_ref().map(Parameter::document);
-        let found = evaluate(attributes, name, policy, version, parameter.as_ref())?;
+        let parameter = parameter.as_ref().map(|parameter| parameter.document(attributes)).transpose()?;
+        let found = evaluate(attributes, name, policy, version, parameter.as_ref(), shown)?;
         let nanos = (attributes.ticks)().saturating_sub(began);
         for why in &found.ignored {
             observe(attributes, name, binding, (error_type(why), "allow"), nanos);
@@ -176,11 +178,12 @@ fn evaluate(
     policy: &Policy,
     version: usize,
     parameter: Option<&Value>,
+    shown: &mut Shown,
 ) -> Result<Found, Stop> {
     let mut found = Found { failures: Vec::new(), annotations: Vec::new(), ignored: Vec::new() };
     let fault = |index: usize, message: String| (index, Verdict { message, reason: String::new(), is_error: true });
     let asking = webhooks::Asking { name, of: Some((policy, parameter)), conditions: &policy.conditions };
-    match webhooks::holds(attributes, &asking, version)? {
+    match webhooks::holds(attributes, &asking, version, shown)? {
         Ok(true) => {}
         Ok(false) => return Ok(found),
         Err(why) => {
@@ -190,7 +193,7 @@ fn evaluate(
             return Ok(found);
         }
     }
-    let documents = attributes.documents(version)?;
+    let documents = shown.of(attributes, version)?;
     let mut evaluation = Evaluation::new(attributes, policy, &documents, parameter);
     for (index, validation) in policy.validations.iter().enumerate() {
         match evaluation.eval(&validation.expression) {

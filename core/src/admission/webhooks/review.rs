@@ -1,15 +1,15 @@
 //! The AdmissionReview: what a webhook gets, and what its answer comes to.
 
 use crate::admission::Attributes;
+use crate::admission::asked::Documents;
 use crate::admission::call::Call;
 use crate::admission::registered::Webhook;
 use crate::object::decode;
 use crate::object::meta::type_name;
-use crate::pipeline::effect::Stop;
 use crate::refusal::Ruling;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::fmt;
 
 /// Why a webhook has no say in a write.
@@ -48,28 +48,24 @@ pub(super) fn call(
     attributes: &Attributes,
     configuration: &str,
     webhook: &Webhook,
-    version: usize,
+    documents: &Documents,
     index: usize,
-) -> Result<Call, Stop> {
+) -> Call {
     let nth = FIRST_UID + 2 * index as u64 + u64::from(attributes.reinvocation.round);
     let nth = if attributes.is_validating { nth.saturating_add(1 << 32) } else { nth };
-    let mut request = attributes.request_document(version);
+    let mut request = documents.request.clone();
     request["uid"] = attributes.stamp.uid(nth).into();
-    request["object"] = attributes.shown(&attributes.object, version)?;
-    request["oldObject"] = attributes.shown(attributes.old, version)?;
-    let review = json!({
-        "kind": "AdmissionReview",
-        "apiVersion": format!("admission.k8s.io/{}", webhook.review_version),
-        "request": request,
-    });
-    Ok(Call {
+    Call {
         configuration: configuration.to_owned(),
         webhook: webhook.name.clone(),
         is_validating: attributes.is_validating,
         client: webhook.client.clone(),
         timeout_seconds: webhook.timeout_seconds,
-        review,
-    })
+        api_version: format!("admission.k8s.io/{}", webhook.review_version),
+        request,
+        object: documents.object.json(),
+        old: documents.old.json(),
+    }
 }
 
 /// What an answer comes to: the body that came back, or why none did.
@@ -77,7 +73,7 @@ pub(super) fn verdict(call: &Call, answer: &Result<Vec<u8>, String>, is_mutating
     let body = answer.as_ref().map_err(|why| Failure::Call(why.clone()))?;
     let answer = parse(body).map_err(Failure::Call)?;
     let text = |field: &str| answer[field].as_str().unwrap_or("");
-    let wanted = call.review["apiVersion"].as_str().unwrap_or("");
+    let wanted = call.api_version.as_str();
     if text("apiVersion") != wanted || text("kind") != "AdmissionReview" {
         let found = if text("apiVersion").is_empty() { "/" } else { text("apiVersion") };
         return Err(Failure::Invalid(format!(
@@ -90,8 +86,7 @@ pub(super) fn verdict(call: &Call, answer: &Result<Vec<u8>, String>, is_mutating
         return Err(Failure::Invalid("webhook response was absent".into()));
     }
     let is_newest = wanted.ends_with("/v1");
-    let (uid, expected) =
-        (response["uid"].as_str().unwrap_or(""), call.review["request"]["uid"].as_str().unwrap_or(""));
+    let (uid, expected) = (response["uid"].as_str().unwrap_or(""), call.request["uid"].as_str().unwrap_or(""));
     if is_newest && uid != expected {
         return Err(Failure::Invalid(format!("expected response.uid=\"{expected}\", got \"{uid}\"")));
     }

@@ -1,0 +1,181 @@
+//! Admission by very many: what is judged again with each answer must not be gone through again, and what others make
+//! very many of must not keep a write for long.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use holdfast_core::Refusal;
+use holdfast_core::admission::{Admission, Told};
+use holdfast_core::apply::apply;
+use holdfast_core::authz::User;
+use holdfast_core::event::{Operation, Record};
+use holdfast_core::kinds::registry;
+use holdfast_core::pipeline::{Answers, Decision, Effect, Judgement, Reviewed, Settings, actor, decide, judge};
+use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
+use holdfast_core::stamp::Stamp;
+use holdfast_core::state::{Change, State};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// How often somebody wanted to know the time: each thing that is measured asks twice.
+static LOOKS: AtomicU64 = AtomicU64::new(0);
+
+fn settings() -> Settings {
+    Settings {
+        admission: Admission::standard(),
+        ticks: || LOOKS.fetch_add(1, Ordering::Relaxed),
+        ..Settings::default()
+    }
+}
+
+fn stamp(state: &State) -> Stamp {
+    Stamp { time: jiff::Timestamp::from_second(1_795_255_200).expect("within range"), seed: state.offset.0 }
+}
+
+fn request(state: &State, group: &str, resource: &str, namespace: Option<&str>, body: &Value) -> Request {
+    let (kind, version) = state.registry.find(group, "v1", resource).expect("a kind");
+    let target = Target { kind, version, namespace: namespace.map(str::to_owned), name: None, subresource: None };
+    Request {
+        user: Arc::new(User::new("jane", &[])),
+        verb: Verb::Create,
+        target,
+        options: Options::default(),
+        body: Body { bytes: body.to_string().into_bytes().into(), format: Format::Json },
+        id: String::new(),
+    }
+}
+
+fn create(state: &mut State, group: &str, resource: &str, namespace: Option<&str>, body: &Value) {
+    let request = request(state, group, resource, namespace, body);
+    let decision = decide(state, &settings(), &request, stamp(state)).expect("an object");
+    for write in decision.writes {
+        let offset = state.offset.next();
+        let record = Record {
+            offset: offset.0,
+            time_ms: 0,
+            resource: state.kind(write.kind).storage.clone(),
+            key: write.key.to_string(),
+            replaces: 0,
+            operation: Operation::Put as i32,
+            actor: actor(&request),
+            object: write.draft.seal(offset),
+        };
+        let change = Change::from_record(&state.registry, &record).expect("a known kind");
+        apply(state, &change);
+    }
+}
+
+fn cluster() -> State {
+    let mut state = State::new(Arc::new(registry().clone()));
+    create(&mut state, "", "namespaces", None, &json!({"metadata": {"name": "shop"}}));
+    state
+}
+
+fn rules() -> Value {
+    json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"]}])
+}
+
+/// Judges until nobody has to be asked any more; each webhook sets the annotation that is its name.
+fn judged(state: &State, request: &Request) -> (Result<Decision, Refusal>, Told, usize) {
+    let (mut answers, mut asked) = (Answers::default(), 0);
+    loop {
+        match judge(state, &settings(), request, stamp(state), &answers) {
+            Judgement::Done(done, told) => return (done, told, asked),
+            Judgement::Need(Effect::Review(calls)) => {
+                for call in calls {
+                    asked += 1;
+                    let sent: Value = serde_json::from_slice(&call.review().concat()).expect("JSON");
+                    assert_eq!(
+                        (&sent["kind"], &sent["apiVersion"]),
+                        (&json!("AdmissionReview"), &json!(call.api_version))
+                    );
+                    let told = &sent["request"];
+                    assert_eq!(
+                        (&told["uid"], &told["object"]["metadata"]["name"]),
+                        (&call.request["uid"], &json!("s"))
+                    );
+                    assert!(told["oldObject"].is_null() && told["operation"] == "CREATE", "{told}");
+                    let path = format!("/metadata/annotations/{}", call.webhook);
+                    let patch = json!([{"op": "add", "path": path, "value": asked.to_string()}]);
+                    let response = json!({"uid": call.request["uid"], "allowed": true, "patchType": "JSONPatch",
+                        "patch": STANDARD.encode(patch.to_string())});
+                    let review =
+                        json!({"apiVersion": call.api_version, "kind": "AdmissionReview", "response": response});
+                    let answer = Ok(review.to_string().into_bytes());
+                    answers.reviewed(call, Reviewed { answer, nanos: 0 });
+                }
+            }
+            Judgement::Need(effect) => panic!("{effect:?}"),
+        }
+    }
+}
+
+/// Of a hundred webhooks each is asked once, or twice where it wants to see what others have done since, and the
+/// conditions of each are looked at about as often: not for every answer that comes after.
+#[test]
+fn webhooks_behind_others_have_nothing_gone_through_again() {
+    const COUNT: usize = 100;
+    for (policy, rounds) in [("Never", 1), ("IfNeeded", 2)] {
+        let mut state = cluster();
+        let webhook = |number: usize| {
+            json!({"name": format!("w{number}.example.com"), "clientConfig": {"url": "https://hooks.example.com"},
+                "rules": rules(), "sideEffects": "None", "admissionReviewVersions": ["v1"], "reinvocationPolicy": policy,
+                "matchConditions": [{"name": "named", "expression": "object.metadata.name != ''"}]})
+        };
+        // In configurations of ten.
+        for first in (0..COUNT).step_by(10) {
+            let webhooks: Vec<Value> = (first..first + 10).map(webhook).collect();
+            let body = json!({"metadata": {"name": format!("c{first:02}")}, "webhooks": webhooks});
+            create(&mut state, GROUP, "mutatingwebhookconfigurations", None, &body);
+        }
+        let body = json!({"metadata": {"name": "s", "annotations": {"a": "b"}}});
+        let request = request(&state, "", "secrets", Some("shop"), &body);
+        LOOKS.store(0, Ordering::Relaxed);
+        let (decision, told, asked) = judged(&state, &request);
+        let decision = decision.expect("it is let through");
+        let object: Value = serde_json::from_slice(&decision.writes[0].draft.seal(state.offset)).expect("JSON");
+        let marks = object["metadata"]["annotations"].as_object().expect("annotations").len() - 1;
+        assert_eq!(marks, COUNT, "{policy}");
+        assert_eq!(asked, COUNT * rounds, "{policy}");
+        assert_eq!(decision.changes.len(), asked, "{policy}");
+        let mutated = told.annotations.keys().filter(|key| key.starts_with("mutation.webhook.")).count();
+        assert_eq!(mutated, asked, "{policy}");
+        let looks = usize::try_from(LOOKS.load(Ordering::Relaxed)).expect("few");
+        // Some plug-ins are measured each time; a condition is two looks, and would be so for each webhook before.
+        assert!(looks < asked * 100, "{policy}: {looks} looks for {asked} webhooks");
+    }
+}
+
+/// Parameters that others may make cost something even where an expression does not look at them.
+#[test]
+fn parameters_are_counted_by_their_size() {
+    let mut state = cluster();
+    let text = "x".repeat(200_000);
+    for number in 0..50 {
+        let body = json!({"metadata": {"name": format!("p{number}")}, "data": {"text": text}});
+        create(&mut state, "", "configmaps", Some("shop"), &body);
+    }
+    let secret = json!({"metadata": {"name": "s"}});
+    for number in 0..12 {
+        let name = format!("policy{number:02}");
+        let spec = json!({"failurePolicy": "Ignore", "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+            "matchConstraints": {"resourceRules": rules()}, "validations": [{"expression": "true"}]});
+        let body = json!({"metadata": {"name": name}, "spec": spec});
+        create(&mut state, GROUP, "validatingadmissionpolicies", None, &body);
+        let spec = json!({"policyName": name, "validationActions": ["Deny"],
+            "paramRef": {"selector": {}, "parameterNotFoundAction": "Allow"}});
+        let body = json!({"metadata": {"name": name}, "spec": spec});
+        create(&mut state, GROUP, "validatingadmissionpolicybindings", None, &body);
+        let (decision, ..) = judged(&state, &request(&state, "", "secrets", Some("shop"), &secret));
+        // Ten million bytes a policy, of a hundred million that there may be.
+        match (number < 9, decision) {
+            (true, decision) => _ = decision.expect("it is let through"),
+            (false, Err(refusal)) => {
+                assert!(refusal.message().contains("cost too much together"), "{}", refusal.message());
+            }
+            (false, Ok(_)) => panic!("it is let through with {} policies", number + 1),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Webhooks that answer when the simulation has them answer, and as it has them.
+
+use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use holdfast_core::Refusal;
+use holdfast_core::admission::Call;
+use holdfast_core::authz::webhook::{Answer, Question};
+use holdfast_core::kinds::Kind;
+use holdfast_core::object::meta::Document;
+use holdfast_core::pipeline::{SignedToken, TokenClaims};
+use holdfast_core::refusal::Internal;
+use holdfast_engine::Outside;
+use serde_json::{Value, json};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+
+/// What a webhook does when its turn comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Temper {
+    /// It agrees; one that changes objects leaves its mark.
+    Agrees,
+    Refuses,
+    /// Its time is over before it answers, or nobody is there.
+    Fails,
+    Rubbish,
+    /// It answers what another was asked.
+    AnotherUid,
+}
+
+impl Temper {
+    pub fn is_failure(self) -> bool {
+        matches!(self, Temper::Fails | Temper::Rubbish | Temper::AnotherUid)
+    }
+}
+
+/// A call that waits for its answer.
+struct Waiting {
+    call: Call,
+    answer: oneshot::Sender<Result<Vec<u8>, String>>,
+}
+
+/// What a webhook was asked, and what it said.
+pub struct Said {
+    /// Of the request that it was asked for, as the object names it.
+    pub request: String,
+    pub webhook: String,
+    pub temper: Temper,
+    /// The mark that it has set on the object.
+    pub mark: String,
+    pub object: Value,
+}
+
+/// The outside of the simulated server.
+#[derive(Default)]
+pub struct Hooks {
+    waiting: Mutex<Vec<Waiting>>,
+    said: Mutex<Vec<Said>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Hooks {
+    /// How many calls wait for whom it still matters.
+    pub fn waiting(&self) -> usize {
+        let mut waiting = lock(&self.waiting);
+        waiting.retain(|waiting| !waiting.answer.is_closed());
+        waiting.len()
+    }
+
+    /// Answers one of them; says whom and how.
+    pub fn answer(&self, at: usize, temper: Temper) -> String {
+        let Waiting { call, answer } = lock(&self.waiting).swap_remove(at);
+        let mut said = lock(&self.said);
+        let mark = format!("{}", said.len());
+        let uid = match temper {
+            Temper::AnotherUid => json!("another"),
+            _ => call.request["uid"].clone(),
+        };
+        let mut response = json!({"uid": uid, "allowed": temper != Temper::Refuses});
+        if !call.is_validating && temper == Temper::Agrees {
+            let path = format!("/metadata/annotations/{}", call.webhook);
+            let patch = json!([{"op": "add", "path": path, "value": mark}]);
+            response["patch"] = STANDARD.encode(patch.to_string()).into();
+            response["patchType"] = "JSONPatch".into();
+        }
+        let review = json!({"apiVersion": call.api_version, "kind": "AdmissionReview", "response": response});
+        let sent = match temper {
+            Temper::Fails => Err("context deadline exceeded".into()),
+            Temper::Rubbish => Ok(b"<html>".to_vec()),
+            _ => Ok(review.to_string().into_bytes()),
+        };
+        let object: Value = serde_json::from_slice(&call.object).unwrap_or_default();
+        let request = object["metadata"]["annotations"]["request"].as_str().unwrap_or_default().to_owned();
+        let told = format!("{} {temper:?} about {request}", call.webhook);
+        said.push(Said { request, webhook: call.webhook, temper, mark, object });
+        // Whoever asked may have gone away.
+        let _ = answer.send(sent);
+        told
+    }
+
+    /// What was said for a request.
+    pub fn of_request<T>(&self, request: &str, look: impl FnOnce(&[&Said]) -> T) -> T {
+        let said = lock(&self.said);
+        let own: Vec<&Said> = said.iter().filter(|said| said.request == request).collect();
+        look(&own)
+    }
+}
+
+#[async_trait]
+impl Outside for Hooks {
+    async fn convert(&self, _: &Kind, _: &Value, _: &str, _: Vec<Value>) -> Result<Vec<Document>, Refusal> {
+        Err(Refusal::Internal(Internal::NothingConverted))
+    }
+
+    async fn review(&self, call: &Call) -> Result<Vec<u8>, String> {
+        let (answer, answered) = oneshot::channel();
+        lock(&self.waiting).push(Waiting { call: call.clone(), answer });
+        answered.await.unwrap_or_else(|_| Err("nobody answers".into()))
+    }
+
+    async fn authorize(&self, _: &Question) -> Answer {
+        Err("nobody is there to ask".into())
+    }
+
+    async fn sign(&self, _: &TokenClaims) -> Result<SignedToken, Refusal> {
+        Err(Refusal::Internal(Internal::NoSigningKey))
+    }
+}
