@@ -23,7 +23,11 @@ const GROUP: &str = "admissionregistration.k8s.io";
 static LOOKS: AtomicU64 = AtomicU64::new(0);
 
 fn settings() -> Settings {
-    Settings { admission: Admission::standard(), ticks: || LOOKS.fetch_add(1, Ordering::Relaxed), ..Settings::default() }
+    Settings {
+        admission: Admission::standard(),
+        ticks: || LOOKS.fetch_add(1, Ordering::Relaxed),
+        ..Settings::default()
+    }
 }
 
 fn stamp(state: &State) -> Stamp {
@@ -83,15 +87,22 @@ fn judged(state: &State, request: &Request) -> (Result<Decision, Refusal>, Told,
                 for call in calls {
                     asked += 1;
                     let sent: Value = serde_json::from_slice(&call.review().concat()).expect("JSON");
-                    assert_eq!((&sent["kind"], &sent["apiVersion"]), (&json!("AdmissionReview"), &json!(call.api_version)));
+                    assert_eq!(
+                        (&sent["kind"], &sent["apiVersion"]),
+                        (&json!("AdmissionReview"), &json!(call.api_version))
+                    );
                     let told = &sent["request"];
-                    assert_eq!((&told["uid"], &told["object"]["metadata"]["name"]), (&call.request["uid"], &json!("s")));
+                    assert_eq!(
+                        (&told["uid"], &told["object"]["metadata"]["name"]),
+                        (&call.request["uid"], &json!("s"))
+                    );
                     assert!(told["oldObject"].is_null() && told["operation"] == "CREATE", "{told}");
                     let path = format!("/metadata/annotations/{}", call.webhook);
                     let patch = json!([{"op": "add", "path": path, "value": asked.to_string()}]);
                     let response = json!({"uid": call.request["uid"], "allowed": true, "patchType": "JSONPatch",
                         "patch": STANDARD.encode(patch.to_string())});
-                    let review = json!({"apiVersion": call.api_version, "kind": "AdmissionReview", "response": response});
+                    let review =
+                        json!({"apiVersion": call.api_version, "kind": "AdmissionReview", "response": response});
                     let answer = Ok(review.to_string().into_bytes());
                     answers.reviewed(call, Reviewed { answer, nanos: 0 });
                 }

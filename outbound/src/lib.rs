@@ -17,6 +17,7 @@ use bytes::Bytes;
 use connect::Connector;
 pub use connect::Inside;
 pub use credentials::{Credentials, Users};
+use futures_util::stream;
 use holdfast_core::apiservices::resolve::{Address, Routing, Slices, resolve};
 use futures_util::stream;
 use holdfast_engine::Engine;

@@ -11,7 +11,7 @@ const SCHEDULING_STEPS: usize = 400;
 const CONTROLLERS_SEEDS: u64 = 40;
 
 /// And for admission.
-const ADMISSION_SEEDS: u64 = 60;
+const ADMISSION_SEEDS: u64 = 40;
 
 /// Runs a simulation that is to find nothing.
 fn clean(seed: u64, steps: usize) -> Report {

@@ -50,7 +50,8 @@ async fn documents_are_posted_and_answered() {
     for _ in 0..3 {
         let mut begin = Bytes::from(sent.to_string());
         let pieces = vec![begin.split_to(50_000), begin];
-        let answer = outbound.post_json(&endpoint(backend.port, &things, &trust), None, pieces, PATIENCE).await.unwrap();
+        let answer =
+            outbound.post_json(&endpoint(backend.port, &things, &trust), None, pieces, PATIENCE).await.unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&answer).unwrap(), sent);
     }
     let seen = backend.seen(&things);

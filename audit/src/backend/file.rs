@@ -232,9 +232,8 @@ mod tests {
 
     fn files(folder: &Path) -> Vec<String> {
         let entries = fs::read_dir(folder).expect("a folder");
-        let mut all: Vec<_> = entries
-            .map(|entry| fs::read_to_string(entry.expect("an entry").path()).expect("text"))
-            .collect();
+        let mut all: Vec<_> =
+            entries.map(|entry| fs::read_to_string(entry.expect("an entry").path()).expect("text")).collect();
         all.sort();
         all
     }

@@ -57,6 +57,9 @@ impl<'a> Token<'a> {
     /// Whether one of the keys signed it: the one that it names, or any where it names none.
     pub fn is_signed_by(&self, keys: &[Key]) -> bool {
         let named = |key: &&Key| self.key.is_none() || key.id == self.key;
-        keys.iter().filter(named).take(TRIES_MAX).any(|key| key.verifies(&self.algorithm, self.signed.as_bytes(), &self.signature))
+        keys.iter()
+            .filter(named)
+            .take(TRIES_MAX)
+            .any(|key| key.verifies(&self.algorithm, self.signed.as_bytes(), &self.signature))
     }
 }

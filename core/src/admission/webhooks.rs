@@ -176,12 +176,7 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
 }
 
 /// Has one webhook change the object; true when it did.
-fn ask_to_mutate(
-    attributes: &mut Attributes,
-    found: &Found,
-    version: usize,
-    shown: &mut Shown,
-) -> Result<bool, Stop> {
+fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize, shown: &mut Shown) -> Result<bool, Stop> {
     let webhook = found.webhook();
     let place = format!("round_{}_index_{}", attributes.reinvocation.round, found.index);
     let told = |is_mutated: bool| {

@@ -301,7 +301,8 @@ mod tests {
         });
         let endpoint = Endpoint::of_path(socket.to_str().unwrap());
         let client = Client::new(endpoint, Duration::from_secs(5)).unwrap();
-        let answer = client.call_blocking::<StatusResponse>("/v2.KeyManagementService/Status", &StatusRequest::default());
+        let answer =
+            client.call_blocking::<StatusResponse>("/v2.KeyManagementService/Status", &StatusRequest::default());
         let failure = answer.expect_err("nobody answers");
         assert_eq!(failure.code, "Unavailable");
         assert!(failure.message.ends_with("connect: resource temporarily unavailable\""), "{failure}");

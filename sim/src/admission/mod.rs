@@ -21,8 +21,8 @@ use holdfast_core::kinds::registry;
 use holdfast_core::pipeline::Settings;
 use holdfast_core::request::{Body, Format, Options as Parameters, Request, Target, Verb};
 use holdfast_core::state::{Entry, State};
-use holdfast_engine::writer::{Input, Writer};
 use holdfast_engine::memory::MemoryLog;
+use holdfast_engine::writer::{Input, Writer};
 use holdfast_engine::{Engine, Hub, Options, Reply};
 use hooks::{Hooks, Temper};
 use oracle::Past;
@@ -73,13 +73,8 @@ const STEPS: [(usize, Step); 10] = [
     (4, Step::Restart),
 ];
 
-const TEMPERS: [(usize, Temper); 5] = [
-    (60, Temper::Agrees),
-    (12, Temper::Refuses),
-    (12, Temper::Fails),
-    (8, Temper::Rubbish),
-    (8, Temper::AnotherUid),
-];
+const TEMPERS: [(usize, Temper); 5] =
+    [(60, Temper::Agrees), (12, Temper::Refuses), (12, Temper::Fails), (8, Temper::Rubbish), (8, Temper::AnotherUid)];
 
 /// Runs one simulation to its end, or to the first violation.
 pub fn simulate(plan: &Plan) -> Report {
@@ -284,7 +279,9 @@ impl Site {
         let body = json!({"metadata": {"annotations": {"request": order.id}}, "data": {"v": order.value}});
         let body = if verb == Verb::Delete { Value::Null } else { body };
         let request = self.request("", "ConfigMap", order.namespace, &order.name, verb, body, &order.id);
-        self.note(|| format!("{} wants to {:?} {}/{}: {}", order.id, order.want, order.namespace, order.name, order.value));
+        self.note(|| {
+            format!("{} wants to {:?} {}/{}: {}", order.id, order.want, order.namespace, order.name, order.value)
+        });
         self.enlist(order, request);
     }
 
@@ -538,7 +535,6 @@ fn count(state: &State, namespace: &str) -> u64 {
 /// A quota that says how much of it is used.
 fn counted(quota: Value, used: u64) -> Value {
     let mut quota = quota;
-    quota["status"] =
-        json!({"hard": quota["spec"]["hard"], "used": {"count/configmaps": used.to_string()}});
+    quota["status"] = json!({"hard": quota["spec"]["hard"], "used": {"count/configmaps": used.to_string()}});
     quota
 }

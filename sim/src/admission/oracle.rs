@@ -195,7 +195,9 @@ pub fn check_refusal(past: &Past, hooks: &Hooks, order: &Order, to: Offset, refu
     let (from, message) = (order.from, refusal.message());
     let place = format!("{}/{}", order.namespace, order.name);
     let has_reason = match refusal {
-        Refusal::NotFound(_) => matches!(order.want, Want::Delete | Want::Replace) && !past.existed_all_the_while(&place, from, to),
+        Refusal::NotFound(_) => {
+            matches!(order.want, Want::Delete | Want::Replace) && !past.existed_all_the_while(&place, from, to)
+        }
         Refusal::AlreadyExists(_) => order.want == Want::Create && past.existed(&place, from, to),
         Refusal::Conflict { .. } => order.want == Want::Count,
         _ if order.want == Want::Configure => false,

@@ -86,8 +86,7 @@ pub(super) fn verdict(call: &Call, answer: &Result<Vec<u8>, String>, is_mutating
         return Err(Failure::Invalid("webhook response was absent".into()));
     }
     let is_newest = wanted.ends_with("/v1");
-    let (uid, expected) =
-        (response["uid"].as_str().unwrap_or(""), call.request["uid"].as_str().unwrap_or(""));
+    let (uid, expected) = (response["uid"].as_str().unwrap_or(""), call.request["uid"].as_str().unwrap_or(""));
     if is_newest && uid != expected {
         return Err(Failure::Invalid(format!("expected response.uid=\"{expected}\", got \"{uid}\"")));
     }
