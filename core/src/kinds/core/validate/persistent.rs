@@ -242,9 +242,9 @@ fn data_source(source: At, causes: &mut Vec<Cause>) {
 /// A claim is bound once, and then may only grow.
 fn claim_update(root: At, old: &Value, causes: &mut Vec<Cause>) {
     let (spec, old_spec) = (root.get("spec"), &old["spec"]);
-    let mut kept = spec.value.clone();
+    let (mut was, mut kept) = (old_spec.clone(), spec.value.clone());
     if old_spec["volumeName"].as_str().is_none_or(str::is_empty) {
-        kept["volumeName"] = old_spec["volumeName"].clone();
+        was["volumeName"] = kept["volumeName"].clone();
     }
     let annotation = |claim: &Value| claim["metadata"]["annotations"][OLD_CLASS].clone();
     let (new_class, old_class) = (&spec.value["storageClassName"], annotation(old));
@@ -270,8 +270,8 @@ fn claim_update(root: At, old: &Value, causes: &mut Vec<Cause>) {
             kept["volumeAttributesClassName"] = old_spec["volumeAttributesClassName"].clone();
         }
     }
-    if !same(&kept, old_spec) {
-        causes.push(Cause::changed(spec.path(), CLAIM_FIXED, old_spec, &kept));
+    if !same(&kept, &was) {
+        causes.push(Cause::changed(spec.path(), CLAIM_FIXED, &was, &kept));
     }
     let nothing = json!("0");
     let size = if size.is_null() { &nothing } else { size };
@@ -327,7 +327,9 @@ fn claim_resource(name: &str, at: At, causes: &mut Vec<Cause>) {
 
 #[cfg(test)]
 mod tests {
+    use super::claim_update;
     use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
+    use crate::object::at::At;
     use serde_json::{Value, json};
 
     fn claim() -> Value {
@@ -369,6 +371,20 @@ mod tests {
                 ),
             ],
         );
+    }
+
+    /// What is shown of a claim that is bound and loses its class at once differs in the class alone.
+    #[test]
+    fn a_claim_may_be_bound_beside_what_is_refused() {
+        let mut old = claim();
+        old["spec"]["storageClassName"] = json!("x");
+        let mut new = claim();
+        new["spec"]["volumeName"] = json!("v");
+        let mut causes = Vec::new();
+        claim_update(At::root(&new), &old, &mut causes);
+        let (was, kept) = *causes[0].take_change().expect("what has changed");
+        assert_eq!((&was["volumeName"], &kept["volumeName"]), (&json!("v"), &json!("v")));
+        assert_eq!((&was["storageClassName"], &kept["storageClassName"]), (&json!("x"), &Value::Null));
     }
 
     #[test]
