@@ -18,7 +18,6 @@ use connect::Connector;
 pub use connect::Inside;
 pub use credentials::{Credentials, Users};
 use futures_util::stream;
-use futures_util::stream;
 use holdfast_core::apiservices::resolve::{Address, Routing, Slices, resolve};
 use holdfast_engine::Engine;
 use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, USER_AGENT};
