@@ -163,13 +163,18 @@ const ALLOWED: &[Allowed] = &[
     },
     Allowed { within: "component/src/election/run.rs", words: &["Event"], why: "asks the API as a client" },
     Allowed {
-        within: "component/src/gates.rs",
-        words: &["EndpointSlice", "PodDisruptionBudget", "RuntimeClass"],
-        why: "feature gates that are called so",
-    },
-    Allowed {
-        within: "component/src/gates/newer.rs",
-        words: &["ClusterTrustBundle", "PodCertificateRequest", "VolumeAttributesClass"],
+        within: "component/src/gates/table.rs",
+        words: &[
+            "CSIStorageCapacity",
+            "ClusterTrustBundle",
+            "EndpointSlice",
+            "MutatingAdmissionPolicy",
+            "PodCertificateRequest",
+            "PodDisruptionBudget",
+            "RuntimeClass",
+            "ValidatingAdmissionPolicy",
+            "VolumeAttributesClass",
+        ],
         why: "feature gates that are called so",
     },
     Allowed {
