@@ -1,8 +1,8 @@
 //! What a plug-in sees of a write, and what it may say.
 
-use super::{Admission, Observation, Ticks, Timing};
+use super::Admission;
+use super::outcome::{Admitted, Operation, Reinvocation, Ticks};
 use crate::authz::{self, Authorizer, ResourceTarget, User};
-use crate::event::ChangedBy;
 use crate::kinds::{Kind, KindId, Known, known};
 use crate::object::meta::{self, Document};
 use crate::object::{Draft, names};
@@ -15,28 +15,7 @@ use crate::stamp::Stamp;
 use crate::state::{Entry, Index, State};
 use serde_json::Value;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// What a write does, as plug-ins and webhooks tell writes apart: whatever the verb of the request was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Operation {
-    Create,
-    Update,
-    Delete,
-    Connect,
-}
-
-impl Operation {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "CREATE",
-            Self::Update => "UPDATE",
-            Self::Delete => "DELETE",
-            Self::Connect => "CONNECT",
-        }
-    }
-}
 
 /// What the document of a write is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,85 +49,6 @@ pub struct Attributes<'a> {
     pub is_validating: bool,
     /// What expressions have cost so far.
     pub spent: Cell<u64>,
-}
-
-/// What came of admission beside the object.
-#[derive(Debug, Default, Clone)]
-pub struct Admitted {
-    pub told: Told,
-    /// Writes of other objects that must happen together with this one: a quota's usage.
-    pub besides: Vec<Write>,
-    /// What others than the client and the server have changed.
-    pub changes: Vec<ChangedBy>,
-}
-
-/// Who is asked again, when what they saw is no longer what there is.
-#[derive(Debug, Default, Clone)]
-pub struct Reinvocation {
-    /// 0, and 1 when all are run once more.
-    pub round: u32,
-    pub is_wanted: bool,
-    pub webhooks: Asked,
-    pub policies: Asked,
-}
-
-/// Those of one sort who want to be asked again, by whatever tells them apart.
-#[derive(Debug, Default, Clone)]
-pub struct Asked {
-    /// Asked since the last change.
-    before: BTreeSet<String>,
-    due: BTreeSet<String>,
-    /// The object as the last of them left it.
-    left: Option<Value>,
-}
-
-impl Asked {
-    pub fn begin(&mut self, object: &Value, round: u32) {
-        if round > 0 && self.left.as_ref() != Some(object) {
-            self.changed();
-        }
-    }
-
-    pub fn end(&mut self, object: &Value) {
-        self.left = Some(object.clone());
-    }
-
-    pub fn is_due(&self, id: &str) -> bool {
-        self.due.contains(id)
-    }
-
-    pub fn asked(&mut self, id: String) {
-        self.before.insert(id);
-    }
-
-    /// The object is another by now: who saw it before is to see it again.
-    pub fn changed(&mut self) {
-        self.due.append(&mut self.before);
-    }
-}
-
-/// What the client and the auditor are told, whether the write is admitted or not.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Told {
-    pub warnings: Vec<String>,
-    /// For the request's audit events.
-    pub annotations: BTreeMap<String, String>,
-    /// For whoever counts.
-    pub operation: Option<Operation>,
-    pub timings: Vec<Timing>,
-    pub observations: Vec<Observation>,
-}
-
-impl Admitted {
-    pub fn extend(&mut self, more: Admitted) {
-        self.told.warnings.extend(more.told.warnings);
-        self.told.annotations.extend(more.told.annotations);
-        self.told.operation = more.told.operation.or(self.told.operation);
-        self.told.timings.extend(more.told.timings);
-        self.told.observations.extend(more.told.observations);
-        self.besides.extend(more.besides);
-        self.changes.extend(more.changes);
-    }
 }
 
 impl<'a> Attributes<'a> {

@@ -11,6 +11,7 @@ pub mod call;
 mod changes;
 mod expressions;
 mod observed;
+pub(crate) mod outcome;
 pub mod plugins;
 mod policies;
 pub mod registered;
@@ -18,12 +19,11 @@ mod rules;
 mod settings;
 mod webhooks;
 
-pub use attributes::{Admitted, Attributes, Body, Operation, Told};
+pub use attributes::{Attributes, Body};
 pub use call::Call;
-pub use observed::{End, Half, Observation, Ticks, Timing};
+pub use outcome::{Admitted, End, Half, Observation, Operation, Ticks, Timing, Told};
 pub use plugins::{ImagePolicy, Plugin};
 pub use settings::{Admission, Choice, ConfigurationFault};
-pub(crate) use webhooks::Pauses;
 
 use crate::pipeline::effect::Stop;
 

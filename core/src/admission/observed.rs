@@ -1,86 +1,8 @@
 //! What admission did, for whoever counts. Nothing is decided by it.
 
-use super::{Attributes, Operation};
+use super::Attributes;
+use super::outcome::{Half, Observation, Timing};
 use crate::pipeline::effect::Stop;
-use std::sync::Arc;
-
-/// Nanoseconds since some moment, of whoever has a clock. What is measured with them is told, and decides nothing.
-pub type Ticks = fn() -> u64;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Half {
-    Mutating,
-    Validating,
-}
-
-/// One plug-in at work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timing {
-    /// Its number in the table; none for the whole half.
-    pub plugin: Option<u8>,
-    pub half: Half,
-    pub is_rejected: bool,
-    pub nanos: u64,
-}
-
-/// Something that happens to few requests.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Observation {
-    Webhook {
-        name: String,
-        half: Half,
-        end: End,
-        nanos: u64,
-    },
-    /// The conditions of a webhook or a policy were looked at.
-    Conditions {
-        name: String,
-        of: &'static str,
-        half: Half,
-        /// Whether they hold; none where that cannot be told.
-        hold: Option<bool>,
-        nanos: u64,
-    },
-    /// A policy that judges has said something.
-    Validated {
-        policy: Arc<str>,
-        binding: Arc<str>,
-        error: &'static str,
-        action: &'static str,
-        nanos: u64,
-    },
-    /// A mutation of a policy was carried out, or could not be.
-    Mutated {
-        policy: Arc<str>,
-        binding: Arc<str>,
-        error: &'static str,
-        nanos: u64,
-    },
-    PodSecurity {
-        is_allowed: bool,
-        mode: &'static str,
-        level: String,
-        version: String,
-    },
-    PodSecurityExemption,
-    PodSecurityError {
-        is_fatal: bool,
-    },
-}
-
-/// How the question to a webhook ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    Admitted,
-    /// With this code.
-    Rejected(u16),
-    /// It could not be called, which its configuration forgives or not.
-    Failed {
-        is_ignored: bool,
-    },
-    /// What it wants cannot be done.
-    Unusable,
-}
 
 /// As people are told why an expression failed.
 pub fn error_type(why: &str) -> &'static str {
@@ -117,17 +39,5 @@ impl Attributes<'_> {
         self.admitted.told.operation = Some(self.operation);
         self.admitted.told.timings.push(timing);
         outcome.map(|()| ended)
-    }
-}
-
-impl Operation {
-    /// As the metrics of pod security spell it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::Update => "update",
-            Self::Delete => "delete",
-            Self::Connect => "connect",
-        }
     }
 }

@@ -5,7 +5,6 @@
 mod pause;
 mod review;
 
-pub(crate) use pause::Pauses;
 use review::Failure;
 
 use super::asked::Shown;

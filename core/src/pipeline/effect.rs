@@ -4,8 +4,8 @@
 //! and judges again: the same request, stamp and snapshot come to the same effect, and go on behind it.
 
 use super::token::TokenClaims;
-use crate::admission::Pauses;
 use crate::admission::call::{Bucket, Call};
+use crate::admission::outcome::Pauses;
 use crate::authz::Consulted;
 use crate::authz::webhook::Question;
 use crate::event::Offset;

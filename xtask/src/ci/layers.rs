@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 const CORE: &str = "core/src";
 
 /// From low to high. A file, and what it uses, belongs to the longest entry that its path begins with.
-const LAYERS: [&str; 38] = [
+const LAYERS: [&str; 40] = [
     "event",
     "stamp",
     "refusal",
@@ -45,12 +45,14 @@ const LAYERS: [&str; 38] = [
     "authz/upkeep",
     "apiservices",
     "presence",
+    "election",
     "flowcontrol",
     "flowcontrol/upkeep",
     "history",
     // What admission asks for and leads to are effects and writes like all others.
     "admission/call",
     "pipeline/decision",
+    "admission/outcome",
     "pipeline/effect",
     "admission",
     "pipeline",

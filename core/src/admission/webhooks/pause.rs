@@ -4,35 +4,9 @@
 //! through again for each that follows; instead judging goes on with the one that was asked.
 
 use crate::admission::Attributes;
-use crate::admission::attributes::{Admitted, Reinvocation};
-use crate::event::Offset;
+use crate::admission::outcome::Pause;
 use serde_json::Value;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// One for each round of webhooks.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Pauses(Arc<Mutex<[Option<Pause>; 2]>>);
-
-/// What had come of the webhooks before one.
-#[derive(Debug, Clone)]
-struct Pause {
-    /// The state that it was judged on, and the object as the first webhook would see it: where either is another, what
-    /// came of it is as well.
-    version: Offset,
-    begun: Arc<Value>,
-    /// The number of the webhook that is asked.
-    at: usize,
-    object: Value,
-    admitted: Admitted,
-    reinvocation: Reinvocation,
-    spent: u64,
-}
-
-impl Pauses {
-    fn lock(&self) -> MutexGuard<'_, [Option<Pause>; 2]> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+use std::sync::Arc;
 
 /// Goes on where this round was left: the object as the round began, and the number of the webhook to go on with.
 pub(super) fn resume(attributes: &mut Attributes) -> (Arc<Value>, usize) {
