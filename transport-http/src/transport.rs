@@ -264,10 +264,8 @@ impl Transport {
             Some(response) => response,
             None => self.clone().serve_request(wire).await,
         };
-        if !response.headers().contains_key(AUDIT_ID)
-            && let Ok(id) = HeaderValue::from_str(self.service.new_id().as_str())
-        {
-            response.headers_mut().insert(AUDIT_ID, id);
+        if !response.headers().contains_key(AUDIT_ID) {
+            name(&mut response, self.service.new_id().as_str());
         }
         self.manners.mark(&mut response, origin, || self.engine().stamp().seed);
         response
@@ -324,9 +322,7 @@ impl Transport {
         if misplaced {
             warn(&mut response, &[MISPLACED.to_owned()]);
         }
-        if let Ok(id) = HeaderValue::from_str(id.as_str()) {
-            response.headers_mut().insert(AUDIT_ID, id);
-        }
+        name(&mut response, id.as_str());
         record.code(response.status().as_u16());
         if let Some(following) = following {
             following.end(response.status().as_u16(), id.as_str());
@@ -527,6 +523,14 @@ impl Transport {
 
 /// Names the request in its answer.
 const AUDIT_ID: &str = "audit-id";
+
+fn name(response: &mut Response, id: &str) {
+    let Ok(mut value) = HeaderValue::from_str(id) else { return };
+    // No two answers have the same: kept for compression, each would push out what comes again, and be compared with all
+    // that are kept.
+    value.set_sensitive(true);
+    response.headers_mut().insert(AUDIT_ID, value);
+}
 
 /// Does what belongs to one request, unless it takes longer than that.
 async fn within<T>(patience: Option<Duration>, work: impl Future<Output = T>) -> Result<T, Refusal> {
