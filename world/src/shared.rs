@@ -4,11 +4,12 @@
 //! each of them. Sharing is never certain and never shows: equal values may be held twice.
 
 use crate::Text;
+use foldhash::quality::FixedState;
 use serde::{Deserialize, Deserializer};
 use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
@@ -30,9 +31,8 @@ thread_local! {
 
 impl<T: Hash + Eq + Any + Send + Sync> Shared<T> {
     pub fn new(value: T) -> Shared<T> {
-        let mut hasher = DefaultHasher::new();
-        value.hash(&mut hasher);
-        let place = hasher.finish() as usize % PLACES;
+        // Whoever makes values that have one place keeps only their own from being shared.
+        let place = FixedState::default().hash_one(&value) as usize % PLACES;
         HELD.with_borrow_mut(|held| {
             let known = held[place].as_ref().and_then(|known| known.clone().downcast::<T>().ok());
             Shared(known.filter(|known| **known == value).unwrap_or_else(|| {
