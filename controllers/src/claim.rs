@@ -1,16 +1,28 @@
 //! Whose an object is: adopting what is selected and nobody's, letting go of what is no longer selected.
 
 use crate::subject::Subject;
+use holdfast_world::selector::{labelled_places, selected_places};
 use holdfast_world::{Action, Change, Key, Keys, Meta, Owner, Seen, Selector, Verb, View, World};
 use serde_json::json;
 
-/// The index of objects that nobody manages, by namespace.
+/// The index of objects that nobody manages, by where selectors look for them.
 const ORPHANS: &str = "orphans";
+/// The index of managers, by what they select.
+const SELECTORS: &str = "selectors";
 
+/// Lets what nobody manages be found by who selects it.
 pub fn index_orphans<V: View>(world: &mut World) {
     world.index::<V>(ORPHANS, |object| match object.meta.controller() {
         Some(_) => Vec::new(),
-        None => vec![object.meta.namespace.as_str().into()],
+        None => labelled_places(&object.meta),
+    });
+}
+
+/// Lets managers be found by what they select.
+pub fn index_selectors<K: Managing>(world: &mut World) {
+    world.index::<K>(SELECTORS, |object| match object.view::<K>() {
+        Some(manager) => selected_places(&object.meta.namespace, manager.selector()),
+        None => Vec::new(),
     });
 }
 
@@ -52,10 +64,14 @@ pub fn claim<'w, V: View>(
     claims
 }
 
-/// What an owner has of a kind, and what nobody has in its namespace.
-pub fn candidates<'w, V: View>(world: &'w World, owner: Subject<'_>) -> impl Iterator<Item = Seen<'w, V>> {
+/// What an owner has of a kind, and what nobody has and its selector may select.
+pub fn candidates<'w, V: View>(
+    world: &'w World,
+    owner: Subject<'_>,
+    selector: &Selector,
+) -> impl Iterator<Item = Seen<'w, V>> {
     let meta = &owner.object.meta;
-    owned(world, &meta.uid).chain(world.indexed::<V>(ORPHANS, &meta.namespace))
+    owned(world, &meta.uid).chain(world.selectable::<V>(ORPHANS, &meta.namespace, selector))
 }
 
 /// What the object with this uid manages of a kind.
@@ -98,8 +114,8 @@ pub fn concerned<V: Managing>(world: &World, change: &Change, keys: &mut Keys) {
     let Some(after) = after.filter(|meta| meta.controller().is_none() && !meta.is_deleting()) else { return };
     let is_new = before.is_none_or(|before| before.labels != after.labels || before.controller().is_some());
     if is_new {
-        let selecting = world.in_namespace::<V>(&change.key.namespace).filter(|seen| seen.selector().matches(after));
-        selecting.for_each(|seen| keys.add(seen.object.key()));
+        let selecting = world.selecting::<V>(SELECTORS, after).into_iter();
+        selecting.filter(|seen| seen.selector().matches(after)).for_each(|seen| keys.add(seen.object.key()));
     }
 }
 
@@ -110,30 +126,54 @@ mod tests {
     use holdfast_world::views::{Pod, ReplicaSet};
     use serde_json::Value;
 
-    fn show<V: View>(world: &mut World, name: &str, owner: Option<&str>) {
+    fn show<V: View>(world: &mut World, name: &str, owner: Option<&str>, labels: Value) {
         let owners: Vec<Value> = owner
             .map(|uid| json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": uid, "controller": true}))
             .into_iter()
             .collect();
-        let metadata = json!({"name": name, "namespace": "n", "uid": name, "ownerReferences": owners});
-        let json = json!({"metadata": metadata}).to_string();
+        let metadata =
+            json!({"name": name, "namespace": "n", "uid": name, "labels": labels, "ownerReferences": owners});
+        let json = json!({"metadata": metadata, "spec": {"selector": {"matchLabels": labels}}}).to_string();
         world.apply(V::resource(), Key::new("n", name), Some(json.into()), 1, Time::from_second(0));
     }
 
     #[test]
-    fn an_owner_looks_at_its_own_and_at_orphans_alone() {
+    fn an_owner_looks_at_its_own_and_at_orphans_that_it_may_select() {
         let mut world = World::default();
         world.show::<Pod>();
         world.show::<ReplicaSet>();
         index_orphans::<Pod>(&mut world);
+        index_selectors::<ReplicaSet>(&mut world);
         for set in 0..100 {
-            show::<ReplicaSet>(&mut world, &format!("r{set}"), None);
+            let labels = json!({"set": set.to_string()});
+            show::<ReplicaSet>(&mut world, &format!("r{set}"), None, labels.clone());
             for pod in 0..10 {
-                show::<Pod>(&mut world, &format!("p{set}-{pod}"), Some(&format!("r{set}")));
+                show::<Pod>(&mut world, &format!("p{set}-{pod}"), Some(&format!("r{set}")), labels.clone());
             }
+            show::<Pod>(&mut world, &format!("orphan-{set}"), None, labels);
         }
-        show::<Pod>(&mut world, "orphan", None);
         let set = world.get::<ReplicaSet>(&Key::new("n", "r7")).expect("a set");
-        assert_eq!(candidates::<Pod>(&world, set.into()).count(), 11, "of 1,001 pods");
+        let of = |selector: &Selector| candidates::<Pod>(&world, set.into(), selector).count();
+        assert_eq!(of(set.selector()), 11, "of 1,100 pods");
+        assert_eq!(of(&Selector::parse("set!=7")), 110, "nothing tells where such pods are");
+        assert_eq!(of(&Selector::nothing()), 10);
+    }
+
+    #[test]
+    fn what_is_nobodys_concerns_those_that_select_it() {
+        let mut world = World::default();
+        world.show::<Pod>();
+        world.show::<ReplicaSet>();
+        index_selectors::<ReplicaSet>(&mut world);
+        for set in 0..100 {
+            show::<ReplicaSet>(&mut world, &format!("r{set}"), None, json!({"set": set.to_string()}));
+        }
+        let labels = json!({"set": "7", "more": "x"});
+        let json = json!({"metadata": {"name": "p", "namespace": "n", "uid": "p", "labels": labels}}).to_string();
+        let change = world.apply(Pod::resource(), Key::new("n", "p"), Some(json.into()), 1, Time::from_second(0));
+        let (mut keys, before) = (Keys::default(), world.reads());
+        concerned::<ReplicaSet>(&world, &change, &mut keys);
+        assert_eq!(keys.now.iter().map(Key::to_string).collect::<Vec<_>>(), ["n/r7"]);
+        assert!(world.reads() - before <= 2, "of 100 sets {} are looked at", world.reads() - before);
     }
 }

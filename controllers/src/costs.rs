@@ -2,19 +2,22 @@
 
 use crate::Settings;
 use holdfast_world::{BackOff, Controller, Driver, Key, Outcome, Resource, Sight, Stamp, Time};
-use serde_json::json;
-use std::collections::BTreeSet;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// How many objects of each kind that it looks at stand idle, a namespace for every four of them.
+/// How many objects of each kind that it looks at stand idle.
 const IDLE: usize = 240;
+/// How many of a kind are in a namespace: a few, or all of them.
+const SPREADS: [usize; 2] = [4, IDLE];
 /// How many plans one change may take: of the object, its owner and what it leads to.
 const PLANS_MAX: usize = 6;
 /// How many objects may be looked at for it.
 const READS_MAX: u64 = 100;
 
-/// Who has to look at as many objects as there are, and why; even so it plans for few.
-const BY_NATURE: [(&str, &str); 2] = [
+/// Who has to look at as many objects as there are, and why.
+const BY_NATURE: [(&str, &str); 3] = [
     ("daemonset-controller", "a set is for every node, and a node for every set"),
+    ("resourcequota-controller", "an object is counted by every quota of its namespace"),
     ("service-cidr-controller", "any range may lie in another"),
 ];
 
@@ -30,14 +33,13 @@ fn some() -> [Resource; 2] {
     ]
 }
 
-fn key(resource: &Resource, number: usize) -> Key {
-    let namespace = if resource.namespaced() { format!("space-{}", number / 4) } else { String::new() };
+fn key(resource: &Resource, number: usize, spread: usize) -> Key {
+    let namespace = if resource.namespaced() { format!("space-{}", number / spread) } else { String::new() };
     Key::new(&namespace, &format!("o{number}"))
 }
 
 /// An object that needs nothing, as far as its controller can tell from it alone.
-fn object(resource: &Resource, number: usize, version: u64) -> String {
-    let key = key(resource, number);
+fn object(resource: &Resource, key: &Key, number: usize, version: u64) -> String {
     let labels = json!({"app": key.name.to_string(), "version": version.to_string()});
     let selector = json!({"app": key.name.to_string()});
     let template = json!({"metadata": {"labels": selector}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
@@ -74,7 +76,7 @@ fn object(resource: &Resource, number: usize, version: u64) -> String {
 }
 
 /// A driver of one controller over idle objects, with all of them planned once.
-fn idle(controller: Box<dyn Controller>) -> (Driver, BTreeSet<Resource>) {
+fn idle(controller: Box<dyn Controller>, spread: usize) -> (Driver, BTreeSet<Resource>) {
     let mut resources: BTreeSet<Resource> = controller.resources().into_iter().collect();
     if controller.sight() == Sight::Everything {
         resources.extend(some());
@@ -82,8 +84,12 @@ fn idle(controller: Box<dyn Controller>) -> (Driver, BTreeSet<Resource>) {
     let mut driver = Driver::new();
     driver.add(controller, 1, BackOff::default());
     for resource in &resources {
-        let objects = (0..IDLE).map(|number| (key(resource, number), object(resource, number, 1).into(), 1)).collect();
-        driver.replace(resource, objects, 1, now());
+        let object = |number| {
+            let key = key(resource, number, spread);
+            let body = object(resource, &key, number, 1).into();
+            (key, body, 1)
+        };
+        driver.replace(resource, (0..IDLE).map(object).collect(), 1, now());
     }
     driver.complete();
     rest(&mut driver);
@@ -108,29 +114,179 @@ fn rest(driver: &mut Driver) -> usize {
     plans
 }
 
-/// Idle objects cost nothing: a change takes a few plans, and looks at a few objects, however many there are.
-#[test]
-fn a_change_costs_what_it_concerns() {
-    let settings = Settings {
+fn settings() -> Settings {
+    Settings {
         allocate_node_ranges: true,
         cluster_ranges: vec!["10.0.0.0/8".into()],
         device_taints: true,
         ..Settings::default()
-    };
+    }
+}
+
+/// Idle objects cost nothing: a change takes a few plans, and looks at a few objects, however many there are, in other
+/// namespaces and in its own.
+#[test]
+fn a_change_costs_what_it_concerns() {
     let mut dear = Vec::new();
-    for controller in crate::all(&settings) {
-        let name = controller.name();
-        let (mut driver, resources) = idle(controller);
-        for resource in resources {
-            let before = driver.world().reads();
-            driver.change(&resource, key(&resource, 7), Some(object(&resource, 7, 2).into()), 2, now());
-            let plans = rest(&mut driver);
-            let reads = driver.world().reads() - before;
-            let by_nature = BY_NATURE.iter().any(|(known, _)| *known == name);
-            if plans > PLANS_MAX || reads > READS_MAX && !by_nature {
-                dear.push(format!("{name}, a change of one of {resource}: {plans} plans, {reads} objects"));
+    for spread in SPREADS {
+        for controller in crate::all(&settings()) {
+            let name = controller.name();
+            let (mut driver, resources) = idle(controller, spread);
+            for resource in resources {
+                let before = driver.world().reads();
+                let key = key(&resource, 7, spread);
+                let body = object(&resource, &key, 7, 2).into();
+                driver.change(&resource, key, Some(body), 2, now());
+                let plans = rest(&mut driver);
+                let reads = driver.world().reads() - before;
+                let by_nature = BY_NATURE.iter().any(|(known, _)| *known == name);
+                if !by_nature && (plans > PLANS_MAX || reads > READS_MAX) {
+                    let change = format!("a change of one of {resource}, {spread} to a namespace");
+                    dear.push(format!("{name}, {change}: {plans} plans, {reads} objects"));
+                }
             }
         }
     }
     assert!(dear.is_empty(), "{}", dear.join("\n"));
+}
+
+/// How many of a kind there are in [`large`].
+const LARGE: usize = 10_000;
+
+fn manifest(api_version: &str, kind: &str, name: &str, owner: Option<(&str, &str, &str)>, more: Value) -> Value {
+    let owners = owner.map(|(api_version, kind, name)| {
+        json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": format!("{kind}-{name}"), "controller": true}])
+    });
+    let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": "all",
+        "uid": format!("{kind}-{name}"), "resourceVersion": "1", "generation": 1, "creationTimestamp": now(),
+        "ownerReferences": owners}});
+    object.as_object_mut().expect("fields").extend(more.as_object().expect("fields").clone());
+    object
+}
+
+/// One namespace with ten thousand jobs that are over, each with its pod, and ten thousand idle ReplicaSets: of each
+/// Deployment the ten that it had.
+fn large() -> Vec<Value> {
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now()});
+    let pod = |phase: &str, conditions: Value| {
+        json!({"spec": {"containers": [{"name": "c", "image": "i"}]},
+            "status": {"phase": phase, "conditions": conditions}})
+    };
+    let mut objects = Vec::new();
+    for number in 0..LARGE {
+        let name = format!("j{number}");
+        let labels = json!({"batch.kubernetes.io/controller-uid": format!("Job-{name}")});
+        let status = json!({"succeeded": 1, "startTime": now(), "completionTime": now(),
+            "conditions": [condition("SuccessCriteriaMet"), condition("Complete")]});
+        let spec = json!({"parallelism": 1, "completions": 1, "selector": {"matchLabels": labels}});
+        objects.push(manifest("batch/v1", "Job", &name, None, json!({"spec": spec, "status": status})));
+        let mut pod =
+            manifest("v1", "Pod", &format!("{name}-p"), Some(("batch/v1", "Job", &name)), pod("Succeeded", json!([])));
+        pod["metadata"]["labels"] = labels;
+        objects.push(pod);
+    }
+    for number in 0..LARGE {
+        let (deployment, name) = (format!("d{}", number / 10), format!("r{number}"));
+        let replicas = usize::from(number % 10 == 9);
+        let labels = json!({"app": deployment, "pod-template-hash": name});
+        let template = |labels: &Value| json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": name}]}});
+        let spec = json!({"replicas": replicas, "selector": {"matchLabels": labels}, "template": template(&labels)});
+        let status = json!({"replicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas,
+            "observedGeneration": 1});
+        let owner = Some(("apps/v1", "Deployment", deployment.as_str()));
+        objects.push(manifest("apps/v1", "ReplicaSet", &name, owner, json!({"spec": spec, "status": status})));
+        if replicas == 1 {
+            let labels_of_deployment = json!({"app": deployment});
+            let spec = json!({"replicas": 1, "selector": {"matchLabels": labels_of_deployment},
+                "template": template(&labels_of_deployment), "revisionHistoryLimit": 10});
+            let status = json!({"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
+                "observedGeneration": 1});
+            let more = json!({"spec": spec, "status": status});
+            objects.push(manifest("apps/v1", "Deployment", &deployment, None, more));
+            let mut pod = manifest(
+                "v1",
+                "Pod",
+                &format!("{name}-p"),
+                Some(("apps/v1", "ReplicaSet", &name)),
+                pod("Running", json!([condition("Ready")])),
+            );
+            pod["metadata"]["labels"] = labels;
+            objects.push(pod);
+        }
+    }
+    objects
+}
+
+/// Takes in one object as it is at a version; answers how many plans that leads to, and how many objects are looked at.
+fn cost(driver: &mut Driver, object: &mut Value, version: u64) -> (usize, u64) {
+    object["metadata"]["resourceVersion"] = version.to_string().into();
+    let (resource, key) = place(driver, object);
+    let before = driver.world().reads();
+    driver.change(&resource, key, Some(object.to_string().into()), version, now());
+    let plans = rest(driver);
+    (plans, driver.world().reads() - before)
+}
+
+fn place(driver: &Driver, object: &Value) -> (Resource, Key) {
+    let part = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let group = part("/apiVersion").split_once('/').map_or("", |(group, _)| group);
+    let resource = driver.world().find_kind(group, part("/kind")).expect("somebody looks at it").clone();
+    (resource, Key::new(part("/metadata/namespace"), part("/metadata/name")))
+}
+
+/// All controllers at once, in a cluster of which most is over: what is at rest is planned once, and never again by
+/// itself; a change among ten thousand looks at no more than among ten.
+#[test]
+fn ten_thousand_that_are_at_rest_cost_nothing() {
+    let mut driver = Driver::new();
+    for controller in crate::all(&settings()) {
+        driver.add(controller, 1, BackOff::default());
+    }
+    let mut objects = large();
+    let mut lists: BTreeMap<Resource, Vec<_>> = BTreeMap::new();
+    for object in &objects {
+        let (resource, key) = place(&driver, object);
+        lists.entry(resource).or_default().push((key, object.to_string().into(), 1));
+    }
+    for (resource, list) in lists {
+        driver.replace(&resource, list, 1, now());
+    }
+    driver.complete();
+    let plans = rest(&mut driver);
+    assert!(plans <= 3 * objects.len(), "{plans} plans for {} objects", objects.len());
+
+    // A day goes by.
+    let reads = driver.world().reads();
+    let mut plans = 0;
+    let end = now().plus_seconds(24 * 3600);
+    while let Some(time) = driver.next_time().filter(|time| *time <= end) {
+        while let Some(task) = driver.take(|| Stamp { time, seed: 1 }) {
+            plans += 1;
+            driver.done(task.member, task.key, Outcome { again: task.plan.again, ..Outcome::default() }, time);
+        }
+    }
+    let reads = driver.world().reads() - reads;
+    assert!(plans <= 10 && reads <= 10, "{plans} plans and {reads} objects looked at in a day");
+
+    let mut dear = Vec::new();
+    for (kind, name, field) in [
+        ("ReplicaSet", "r77", "/metadata/generation"),
+        ("ReplicaSet", "r79", "/status/readyReplicas"),
+        ("Deployment", "d7", "/metadata/generation"),
+        ("Job", "j77", "/metadata/generation"),
+        ("Pod", "j77-p", "/metadata/generation"),
+        ("Pod", "r79-p", "/status/conditions/0/status"),
+    ] {
+        let found = objects.iter_mut().find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+        let object = found.expect("it is there");
+        *object.pointer_mut(field).expect("a field") =
+            if field.ends_with("status") { "False".into() } else { 2.into() };
+        dear.push((format!("{field} of {kind} {name}"), cost(&mut driver, object, 2)));
+    }
+    let pod = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}, "status": {"phase": "Pending"}});
+    let mut bare = manifest("v1", "Pod", "bare", None, pod);
+    bare["metadata"]["labels"] = json!({"app": "d7", "more": "x"});
+    dear.push(("a pod of nobody's".to_owned(), cost(&mut driver, &mut bare, 3)));
+    dear.retain(|(_, (plans, reads))| *plans > 2 * PLANS_MAX || *reads > READS_MAX);
+    assert!(dear.is_empty(), "{dear:#?}");
 }

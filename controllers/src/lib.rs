@@ -22,6 +22,8 @@ pub mod disruption;
 pub mod encoded;
 pub mod endpoint_slice;
 pub mod endpoints;
+#[cfg(test)]
+mod extremes;
 pub mod garbage;
 pub mod hash;
 pub mod job;

@@ -58,7 +58,7 @@ pub fn settle<'w>(
     collisions: i64,
     plan: &mut Plan,
 ) -> Revisions<'w> {
-    let candidates = claim::candidates::<ControllerRevision>(world, owner);
+    let candidates = claim::candidates::<ControllerRevision>(world, owner, selector);
     let claims = claim::claim(owner, candidates, |meta| selector.matches(meta));
     plan.together(claims.actions);
     let mut known = claims.mine;

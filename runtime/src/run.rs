@@ -4,10 +4,12 @@ use crate::metrics::Metrics;
 use crate::writer::EventWriter;
 use crate::{Act, Feed};
 use holdfast_world::{
-    Action, Actor, BackOff, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Stamp, Step, Time, Written,
+    Action, Actor, BackOff, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Step,
+    Time, Written,
 };
 use jiff::Timestamp;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
@@ -17,6 +19,8 @@ use tokio::task::{JoinError, JoinSet};
 const PLANS_AT_ONCE: usize = 64;
 /// How many actions are under way at once, of all controllers.
 const ACTIONS_MAX: usize = 512;
+/// How long nothing more is logged of what one controller may not do to objects of one resource.
+const FORBIDDEN_MS: i64 = 60_000;
 /// The longest sleep: a clock that is set is noticed after it.
 const SLEEP_MAX: Duration = Duration::from_secs(3600);
 
@@ -44,6 +48,8 @@ pub struct Runtime {
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     permits: Arc<Semaphore>,
+    /// When it was last logged that a controller may not do something to objects of a resource.
+    forbidden: HashMap<(usize, Resource), Time>,
 }
 
 /// Who a controller is to others.
@@ -74,7 +80,8 @@ struct Carried {
 impl Runtime {
     pub fn new(act: Arc<dyn Act>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Runtime {
         let permits = Arc::new(Semaphore::new(ACTIONS_MAX));
-        Runtime { driver: Driver::new(), crew: Vec::new(), act, clock, metrics, permits }
+        let (driver, crew, forbidden) = (Driver::new(), Vec::new(), HashMap::new());
+        Runtime { driver, crew, act, clock, metrics, permits, forbidden }
     }
 
     /// Takes in one more controller, which works on so many keys at once and acts as this actor.
@@ -199,6 +206,10 @@ impl Runtime {
                     "an action was refused");
             }
             let after = self.driver.refused(member, &key, &carried.refused, self.clock.stamp());
+            // What people are told by an Event need not be in the log, too.
+            if after.notes.is_empty() {
+                tell_of_forbidden(name, member, &carried.refused, &mut self.forbidden, now);
+            }
             events.tell_all(actor, component, &after.notes, now);
             let id = self.carry_out(carrying, (member, key.clone()), after, Some(carried));
             lost.push((id, member, key));
@@ -215,7 +226,26 @@ impl Runtime {
             again = Some(now);
         }
         let failed = unready || !refused.is_empty();
-        self.driver.done(member, key, Outcome { written, failed, again }, now);
+        let refused = refused.iter().any(|refused| !refused.refusal.is_stale());
+        self.driver.done(member, key, Outcome { written, failed, refused, again }, now);
+    }
+}
+
+/// Logs what a controller has no right to do: nobody who waits for it would find out otherwise.
+fn tell_of_forbidden(
+    controller: &str,
+    member: usize,
+    refused: &[Refused],
+    told: &mut HashMap<(usize, Resource), Time>,
+    now: Time,
+) {
+    for Refused { action, refusal } in refused.iter().filter(|refused| matches!(refused.refusal.code, 401 | 403)) {
+        let last = told.entry((member, action.resource.clone())).or_insert(Time::from_second(i64::MIN));
+        if now.millis_since(*last) >= FORBIDDEN_MS {
+            *last = now;
+            tracing::warn!(controller, resource = %action.resource, object = %action.key, why = refusal.message,
+                "a write was refused");
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -19,6 +19,10 @@ admin,admin,admin,\"system:masters\"
 manager,system:kube-controller-manager,manager
 scheduler,system:kube-scheduler,scheduler
 nodes,system:serviceaccount:kube-system:simulated-nodes,nodes,\"system:serviceaccounts\"
+waiting,waiting,waiting
+working,working,working
+hollow,hollow,hollow
+reading,reading,reading
 ";
 const POLICY: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived, ResponseStarted],
   rules: [{level: Metadata}]}";
@@ -84,6 +88,15 @@ impl Cluster {
         let mut command = Command::new(binary());
         command.args(options).arg("--kubeconfig").arg(self.kubeconfig(token));
         Process(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it runs"))
+    }
+
+    /// The same, where what it says is to be read.
+    fn run_aloud(&self, token: &str, options: &[&str]) -> (Process, PathBuf) {
+        let said = self.folder.join(&format!("{token}.log"));
+        let file = std::fs::File::create(&said).expect("a file");
+        let mut command = Command::new(binary());
+        command.args(options).arg("--kubeconfig").arg(self.kubeconfig(token)).stderr(file);
+        (Process(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it runs")), said)
     }
 
     fn run_all(&self) -> [Process; 3] {
@@ -172,6 +185,58 @@ impl Cluster {
         }
         (asked, forbidden)
     }
+}
+
+/// How often a user has asked for something.
+fn count_of(trail: &Path, user: &str) -> usize {
+    let name = format!("\"username\":\"{user}\"");
+    std::fs::read_to_string(trail).expect("the trail").lines().filter(|line| line.contains(&name)).count()
+}
+
+/// Who may do nothing says what it is refused, asks less and less whether that is still so, and works from when it may.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_rights_they_say_so_and_wait() {
+    const MANY_NODES: usize = 300;
+    let cluster = Cluster::start();
+    let rights = json!({"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view-nodes"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reading"}]});
+    const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    let rules = json!({"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]});
+    cluster.make(ROLES, "view-nodes", rules).await;
+    cluster.make(BINDINGS, "reading", rights).await;
+    let count = format!("--count={MANY_NODES}");
+    let manager = ["controller-manager", "--secure-port=0"];
+    let alone = [&manager[..], &["--leader-elect=false"]].concat();
+    let all = [
+        ("waiting", &manager[..], "leases"),
+        ("working", &alone[..], "deployments"),
+        ("hollow", &["nodes", "--count=3"], "nodes"),
+        ("reading", &["nodes", &count], "nodes"),
+    ];
+    let mut running: Vec<_> = all.map(|(user, options, _)| cluster.run_aloud(user, options)).into();
+    let trail = cluster.folder.join("audit");
+    let counts = || all.map(|(user, ..)| count_of(&trail, user));
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let first = counts();
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let second: Vec<usize> = counts().iter().zip(first).map(|(count, before)| count - before).collect();
+    println!("in 15 s {first:?}, in 15 s more {second:?}");
+    for ((user, _, what), (_, said)) in all.iter().zip(&running) {
+        let said = std::fs::read_to_string(said).expect("what it says");
+        let told = said.lines().find(|line| line.contains("is forbidden") && line.contains(user));
+        assert!(told.is_some_and(|_| said.contains(what)), "{user} says:\n{said}");
+    }
+    assert!(second[0] <= 10, "a lease is tried every two seconds or less: {second:?}");
+    assert!(second[1] <= 3 * 60, "each of some fifty resources is tried twice or so: {second:?}");
+    assert!(second[2] <= 30 && second[3] <= 300, "ten writes a second, however many nodes: {second:?}");
+    for (process, _) in &mut running {
+        assert!(process.0.try_wait().expect("ask").is_none(), "it waits for its rights");
+    }
+    let everything = json!({"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "hollow"}]});
+    cluster.make(BINDINGS, "hollow", everything).await;
+    cluster.count("/api/v1/nodes", 3).await;
 }
 
 const CORE: &str = "/api/v1/namespaces/shop";

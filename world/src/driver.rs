@@ -73,6 +73,8 @@ pub struct Outcome {
     pub written: Vec<Written>,
     /// Whether an action was refused or nothing could be done yet: the key is planned again though nothing changes.
     pub failed: bool,
+    /// Whether it failed because of what a newer plan will meet again: the server does not let it, or does not answer.
+    pub refused: bool,
     /// When the plan asked to be made again.
     pub again: Option<Time>,
 }
@@ -266,7 +268,7 @@ impl Driver {
         let member = &mut self.members[member];
         member.working -= 1;
         match outcome.failed {
-            true => _ = member.queue.fail(key.clone(), now),
+            true => _ = member.queue.fail(key.clone(), now, outcome.refused),
             false => member.queue.forget(&key),
         }
         if let Some(time) = outcome.again {

@@ -71,13 +71,13 @@ pub struct Meta {
     pub creation_timestamp: Option<Time>,
     pub deletion_timestamp: Option<Time>,
     pub deletion_grace_period_seconds: Option<i64>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "shared::alike")]
     pub labels: Shared<BTreeMap<String, String>>,
     #[serde(deserialize_with = "or_default")]
     pub annotations: Shared<BTreeMap<String, String>>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "shared::alike")]
     pub owner_references: List<Owner>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "shared::alike")]
     pub finalizers: List<String>,
 }
 

@@ -27,6 +27,11 @@ impl BackOff {
     }
 }
 
+/// Who is refused something asks again, for however many keys: so many times at once, and then at this pace, as
+/// client-go's queues do.
+const REFUSED_AT_ONCE: i64 = 100;
+const REFUSED_EVERY_MS: i64 = 100;
+
 #[derive(Debug, Default)]
 pub struct Queue {
     back_off: BackOff,
@@ -39,6 +44,8 @@ pub struct Queue {
     timers: BTreeSet<(Time, Key)>,
     times: HashMap<Key, Time>,
     failures: HashMap<Key, u32>,
+    /// When the last of the keys is tried again to which something was refused, if they had been tried at their pace.
+    paced: Option<Time>,
     /// How many keys were added, and how many because they had failed.
     adds: u64,
     retries: u64,
@@ -80,13 +87,21 @@ impl Queue {
         self.timers.insert((time, key));
     }
 
-    /// The key failed: it is planned again, later each time. Answers how often it had failed before.
-    pub fn fail(&mut self, key: Key, now: Time) -> u32 {
+    /// The key failed: it is planned again, later each time. Where that was because something was refused to it, it waits
+    /// for its turn, too. Answers how often it had failed before.
+    pub fn fail(&mut self, key: Key, now: Time, was_refused: bool) -> u32 {
         self.retries += 1;
         let failures = self.failures.entry(key.clone()).or_default();
         let before = *failures;
         *failures = failures.saturating_add(1);
-        self.add_at(key, now.plus_millis(self.back_off.after(before)));
+        let mut time = now.plus_millis(self.back_off.after(before));
+        if was_refused {
+            let earliest = now.plus_millis(-REFUSED_AT_ONCE * REFUSED_EVERY_MS);
+            let turn = self.paced.map_or(earliest, |paced| paced.max(earliest)).plus_millis(REFUSED_EVERY_MS);
+            self.paced = Some(turn);
+            time = time.max(turn);
+        }
+        self.add_at(key, time);
         before
     }
 
@@ -209,7 +224,7 @@ mod tests {
         let mut queue = Queue::default();
         let mut waits = Vec::new();
         for _ in 0..70 {
-            queue.fail(key("a"), at(0));
+            queue.fail(key("a"), at(0), false);
             waits.push(queue.next_time().expect("a time").millis());
             queue.take(at(2000));
             queue.done(&key("a"));
@@ -218,6 +233,34 @@ mod tests {
         assert_eq!(waits[17..20], [655_360, 1_000_000, 1_000_000]);
         assert_eq!(waits[69], 1_000_000);
         queue.forget(&key("a"));
-        assert_eq!(queue.fail(key("a"), at(0)), 0);
+        assert_eq!(queue.fail(key("a"), at(0), false), 0);
+    }
+
+    /// Plans every key for a minute, to each of which something is refused or all is stale. Answers how many plans.
+    fn tries_in_a_minute(keys: usize, was_refused: bool) -> usize {
+        let mut queue = Queue::default();
+        (0..keys).for_each(|number| _ = queue.add(key(&number.to_string())));
+        let (mut tries, mut now) = (0, at(1000));
+        while now < at(1060) {
+            while let Some(key) = queue.take(now) {
+                tries += 1;
+                queue.done(&key);
+                queue.fail(key, now, was_refused);
+            }
+            now = queue.next_time().expect("a time");
+        }
+        tries
+    }
+
+    #[test]
+    fn refusals_of_many_keys_are_met_at_a_pace() {
+        // The first try of each, then a hundred, then ten a second.
+        assert!((1600..=1700).contains(&tries_in_a_minute(1000, true)), "{}", tries_in_a_minute(1000, true));
+        assert_eq!(tries_in_a_minute(1, true), tries_in_a_minute(1, false), "one key has only its own back-off");
+        assert_eq!(
+            tries_in_a_minute(1000, false),
+            1000 * tries_in_a_minute(1, false),
+            "what is stale waits for nobody"
+        );
     }
 }

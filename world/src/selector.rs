@@ -9,6 +9,11 @@ use std::collections::BTreeSet;
 /// The index of [`World::select`]: `namespace/label=value` of every label that an object has.
 const LABELS: &str = "labels";
 
+/// Where all of a namespace are, whatever their labels.
+fn everywhere(namespace: &str) -> Text {
+    place(namespace, "", "")
+}
+
 /// A label selector of an object; what cannot be read as one selects nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
@@ -58,6 +63,10 @@ impl Selector {
         let pins = |operator| matches!(operator, Operator::Equals | Operator::In);
         let pinned = self.selector.requirements().iter().find(|requirement| pins(requirement.operator))?;
         Some((&pinned.key, &pinned.values))
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.fault.is_some() || *self == Selector::nothing()
     }
 
     /// Where [`LABELS`] holds what it may select, if it does not have to be looked for everywhere.
@@ -122,19 +131,35 @@ impl World {
         if self.finds_nothing::<V>(index) {
             return Vec::new();
         }
-        let labels = meta.labels.iter().map(|(label, value)| place(&meta.namespace, label, value));
-        let places = labels.chain([place(&meta.namespace, "", "")]);
+        let places = labelled_places(meta).into_iter();
         places.flat_map(|place| self.indexed::<V>(index, &place)).collect()
     }
+
+    /// The objects of a kind that a selector may select, of those that an index holds under their [`labelled_places`].
+    pub fn selectable<'a, V: View>(
+        &'a self,
+        index: &'static str,
+        namespace: &str,
+        selector: &Selector,
+    ) -> impl Iterator<Item = Seen<'a, V>> + use<'a, V> {
+        let places = if self.finds_nothing::<V>(index) { Vec::new() } else { selected_places(namespace, selector) };
+        places.into_iter().flat_map(move |place| self.indexed::<V>(index, &place))
+    }
+}
+
+/// The places where selectors look for an object: one for each of its labels, and one for all of its namespace.
+pub fn labelled_places(meta: &Meta) -> Vec<Text> {
+    let labels = meta.labels.iter().map(|(label, value)| place(&meta.namespace, label, value));
+    labels.chain([everywhere(&meta.namespace)]).collect()
 }
 
 /// The places of an object in an index of selectors: those of the labels that it pins, or one for all that pin none.
 pub fn selected_places(namespace: &str, selector: &Selector) -> Vec<Text> {
-    if selector.fault.is_some() || *selector == Selector::nothing() {
+    if selector.is_nothing() {
         return Vec::new();
     }
     match selector.places(namespace) {
         Some(places) => places.into_iter().collect(),
-        None => vec![place(namespace, "", "")],
+        None => vec![everywhere(namespace)],
     }
 }

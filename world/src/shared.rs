@@ -4,11 +4,14 @@
 //! each of them. Sharing is never certain and never shows: equal values may be held twice.
 
 use crate::Text;
+use foldhash::quality::FixedState;
+use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
-use std::any::Any;
+use serde_json::value::RawValue;
+use std::any::{Any, TypeId};
 use std::cell::RefCell;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
 
@@ -22,17 +25,25 @@ pub type List<T> = Shared<Box<[T]>>;
 /// that was there, so however many different values come, no more are kept for nobody's sake.
 const PLACES: usize = 1 << 12;
 
+/// Longer texts are read again each time.
+const TEXT_BYTES_MAX: usize = 2 << 10;
+
 type Held = Option<Arc<dyn Any + Send + Sync>>;
 
 thread_local! {
     static HELD: RefCell<Box<[Held]>> = RefCell::new(vec![None; PLACES].into());
+    /// What values were read from, so that what is written alike is read once.
+    static READ: RefCell<Box<[Option<Read>]>> = RefCell::new(std::iter::repeat_with(|| None).take(PLACES).collect());
+}
+
+struct Read {
+    text: Box<RawValue>,
+    value: Arc<dyn Any + Send + Sync>,
 }
 
 impl<T: Hash + Eq + Any + Send + Sync> Shared<T> {
     pub fn new(value: T) -> Shared<T> {
-        let mut hasher = DefaultHasher::new();
-        value.hash(&mut hasher);
-        let place = hasher.finish() as usize % PLACES;
+        let place = place_of(&value);
         HELD.with_borrow_mut(|held| {
             let known = held[place].as_ref().and_then(|known| known.clone().downcast::<T>().ok());
             Shared(known.filter(|known| **known == value).unwrap_or_else(|| {
@@ -41,6 +52,31 @@ impl<T: Hash + Eq + Any + Send + Sync> Shared<T> {
                 new
             }))
         })
+    }
+}
+
+/// Whoever makes values that have one place keeps only their own from being shared.
+fn place_of<H: Hash + ?Sized>(value: &H) -> usize {
+    FixedState::default().hash_one(value) as usize % PLACES
+}
+
+impl<T: DeserializeOwned + Hash + Eq + Any + Send + Sync> Shared<T> {
+    /// The value that is written so.
+    fn read(text: &RawValue) -> serde_json::Result<Shared<T>> {
+        if text.get().len() > TEXT_BYTES_MAX {
+            return serde_json::from_str(text.get()).map(Shared::new);
+        }
+        let place = place_of(&(TypeId::of::<T>(), text.get()));
+        let known = READ.with_borrow(|read| {
+            let known = read[place].as_ref().filter(|known| known.text.get() == text.get())?;
+            known.value.clone().downcast::<T>().ok()
+        });
+        if let Some(known) = known {
+            return Ok(Shared(known));
+        }
+        let Shared(value) = serde_json::from_str(text.get()).map(Shared::<T>::new)?;
+        READ.with_borrow_mut(|read| read[place] = Some(Read { text: text.to_owned(), value: value.clone() }));
+        Ok(Shared(value))
     }
 }
 
@@ -106,6 +142,15 @@ impl<'de, T: Deserialize<'de> + Hash + Eq + Any + Send + Sync> Deserialize<'de> 
     }
 }
 
+/// A field that many objects have in the same words, of JSON alone; null is nothing.
+pub fn alike<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Shared<T>, D::Error>
+where
+    T: DeserializeOwned + Default + Hash + Eq + Any + Send + Sync,
+{
+    let text = <&RawValue>::deserialize(deserializer)?;
+    if text.get() == "null" { Ok(Shared::default()) } else { Shared::read(text).map_err(D::Error::custom) }
+}
+
 impl<'a, T> IntoIterator for &'a Shared<T>
 where
     &'a T: IntoIterator,
@@ -139,6 +184,35 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_alike_is_read_once_and_as_what_it_is() {
+        thread_local! {
+            static READS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+        }
+        #[derive(Debug, PartialEq, Eq, Hash)]
+        struct Counted(u64);
+        impl<'de> Deserialize<'de> for Counted {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                READS.set(READS.get() + 1);
+                u64::deserialize(deserializer).map(Counted)
+            }
+        }
+        fn read<T: DeserializeOwned + Hash + Eq + Any + Send + Sync>(text: &str) -> serde_json::Result<List<T>> {
+            alike(&mut serde_json::Deserializer::from_str(text))
+        }
+        let list = read::<Counted>("[1, 2]").expect("a list");
+        assert_eq!(**list, [Counted(1), Counted(2)]);
+        assert!(list.is_same(&read(" [1, 2]").expect("the same")) && READS.get() == 2);
+        assert!(list.is_same(&read("[1,2]").expect("equal")) && READS.get() == 4, "written otherwise, and as much");
+        assert_eq!(**read::<u64>("[1, 2]").expect("of another type"), [1, 2]);
+        assert!(read::<Counted>("null").expect("nothing").is_empty());
+        let long = serde_json::to_string(&vec![7; TEXT_BYTES_MAX]).expect("JSON");
+        assert_eq!(read::<Counted>(&long).expect("a long one").len(), TEXT_BYTES_MAX);
+        for faulty in ["[1, -2]", "{}", "[1"] {
+            assert!((0..2).all(|_| read::<Counted>(faulty).is_err()), "{faulty}");
+        }
+    }
+
+    #[test]
     fn values_of_different_types_are_kept_apart() {
         let (text, list) = (Shared::new(String::new()), List::<u8>::new(Box::new([])));
         assert!(text.is_empty() && list.is_empty());
@@ -158,11 +232,9 @@ mod tests {
             #[derive(Deserialize)]
             struct Whole {
                 metadata: Meta,
-                #[serde(flatten)]
-                pod: Pod,
             }
-            let Whole { metadata, pod } = serde_json::from_str(&bytes).expect("a pod");
-            (metadata, pod)
+            let Whole { metadata } = serde_json::from_str(&bytes).expect("metadata");
+            (metadata, serde_json::from_str::<Pod>(&bytes).expect("a pod"))
         };
         let ((meta_a, a), (meta_b, b)) = (pod("a"), pod("b"));
         assert!(meta_a.labels.is_same(&meta_b.labels) && meta_a.owner_references.is_same(&meta_b.owner_references));

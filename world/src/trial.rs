@@ -198,7 +198,7 @@ impl Trial {
             again = again.into_iter().chain(after.again).min();
             self.carry_out(index, after);
         }
-        let outcome = Outcome { written: Vec::new(), failed: unready || !refused.is_empty(), again };
+        let outcome = Outcome { failed: unready || !refused.is_empty(), again, ..Outcome::default() };
         self.members[index].driver.done(0, key, outcome, self.now);
         true
     }

@@ -125,6 +125,10 @@ impl World {
         version: u64,
         seen: Time,
     ) -> Vec<Change> {
+        self.reach(resource, version);
+        if self.collection(resource).objects.is_empty() {
+            return self.fill(resource, objects, seen);
+        }
         let stays: BTreeSet<&Key> = objects.iter().map(|(key, ..)| key).collect();
         let collection = self.collection(resource);
         let gone: Vec<Key> = collection.objects.keys().filter(|key| !stays.contains(key)).cloned().collect();
@@ -136,7 +140,19 @@ impl World {
                 changes.push(self.apply(resource, key, Some(body), version, seen));
             }
         }
-        self.reach(resource, version);
+        changes
+    }
+
+    /// The same where there are none yet: nothing is compared, and all are put in place at once.
+    fn fill(&mut self, resource: &Resource, objects: Vec<(Key, Body, u64)>, seen: Time) -> Vec<Change> {
+        let mut changes = Vec::with_capacity(objects.len());
+        for (key, body, _) in objects {
+            let after = self.decode(resource, body, seen).map(Arc::new);
+            self.place(resource, &key, None, after.as_ref());
+            changes.push(Change { resource: resource.clone(), key, before: None, after });
+        }
+        let there = changes.iter().filter_map(|change| Some((change.key.clone(), change.after.clone()?)));
+        self.collection(resource).objects = there.collect();
         changes
     }
 
@@ -280,7 +296,8 @@ impl World {
 
     /// The objects that name the owner with this uid, whatever their kind.
     pub fn owned_by(&self, uid: &str) -> impl Iterator<Item = (&Resource, &Arc<Object>)> {
-        self.owned.get(uid).into_iter().flatten().map(|((resource, _), object)| (resource, object))
+        let owned = self.owned.get(uid).into_iter().flatten();
+        owned.map(|((resource, _), object)| (resource, object)).inspect(|_| self.count_read())
     }
 
     /// The objects of a kind that name the owner with this uid.

@@ -1,5 +1,7 @@
 use super::CronJobs;
 use holdfast_world::trial::Trial;
+use holdfast_world::views::CronJob;
+use holdfast_world::{BackOff, Driver, Key, Stamp, Time, View};
 use serde_json::{Value, json};
 
 /// Trials begin at 2026-11-21 10:00 UTC.
@@ -173,4 +175,29 @@ fn a_restart_starts_nothing_twice() {
     assert_eq!(trial.list("jobs").len(), 1);
     trial.run_for(60);
     assert_eq!(trial.list("jobs").len(), 2);
+}
+
+/// An API server that knows other zones, or looks less closely, stores what this controller cannot follow.
+#[test]
+fn what_cannot_be_followed_is_told_and_waits_for_a_change() {
+    let unknown = "invalid timeZone: \"Europe/Nowhere\": unknown time zone Europe/Nowhere";
+    for (spec, reason, message) in [
+        (json!({"schedule": "* * * * *", "timeZone": "Europe/Nowhere"}), "UnknownTimeZone", unknown),
+        (json!({"schedule": "TZ=Europe/Nowhere * * * * *"}), "UnknownTimeZone", unknown),
+        (json!({"schedule": "nonsense"}), "UnparseableSchedule", "unparseable schedule: \"nonsense\" : "),
+    ] {
+        let now = Time::from_second(FIRST_MINUTE * 60);
+        let mut driver = Driver::new();
+        driver.add(Box::new(CronJobs), 1, BackOff::default());
+        let object = json!({"metadata": {"name": "c", "namespace": "default", "uid": "u", "creationTimestamp": now},
+            "spec": spec});
+        let body = object.to_string().into();
+        driver.change(CronJob::resource(), Key::new("default", "c"), Some(body), 1, now);
+        driver.complete();
+        let task = driver.take(|| Stamp { time: now, seed: 0 }).expect("a plan");
+        let [note] = &task.plan.notes[..] else { panic!("{:?}", task.plan.notes) };
+        assert_eq!((note.reason, note.warning), (reason, true));
+        assert!(note.message.starts_with(message), "{}", note.message);
+        assert!(task.plan.is_idle() && task.plan.again.is_none() && !task.plan.unready, "{:?}", task.plan);
+    }
 }

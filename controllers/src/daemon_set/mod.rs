@@ -57,6 +57,7 @@ impl Controller for DaemonSets {
     fn indexes(&self, world: &mut World) {
         claim::index_orphans::<Pod>(world);
         claim::index_orphans::<ControllerRevision>(world);
+        claim::index_selectors::<DaemonSet>(world);
         node::index_pods(world);
     }
 
@@ -121,7 +122,7 @@ struct Sync<'w> {
 
 impl<'w> Sync<'w> {
     fn of(world: &'w World, set: Seen<'w, DaemonSet>, stamp: Stamp, mut plan: Plan) -> Sync<'w> {
-        let candidates = claim::candidates::<Pod>(world, set.into());
+        let candidates = claim::candidates::<Pod>(world, set.into(), &set.view.spec.selector);
         let claims = claim::claim(set.into(), candidates, |meta| set.spec.selector.matches(meta));
         plan.together(claims.actions);
         let collisions = set.status.collision_count.unwrap_or(0);

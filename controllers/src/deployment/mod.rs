@@ -43,6 +43,7 @@ impl Controller for Deployments {
 
     fn indexes(&self, world: &mut World) {
         claim::index_orphans::<ReplicaSet>(world);
+        claim::index_selectors::<Deployment>(world);
     }
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
@@ -95,7 +96,7 @@ const STOP: Flow = Flow::Break(());
 impl<'w> Sync<'w> {
     fn of(world: &'w World, deployment: Seen<'w, Deployment>, stamp: Stamp) -> Sync<'w> {
         let owner = Subject::from(deployment);
-        let candidates = claim::candidates::<ReplicaSet>(world, owner);
+        let candidates = claim::candidates::<ReplicaSet>(world, owner, &deployment.view.spec.selector);
         let claims = claim::claim(owner, candidates, |meta| deployment.spec.selector.matches(meta));
         let template = subject::part(deployment.object, &["spec", "template"]);
         let mut plan = Plan::default();

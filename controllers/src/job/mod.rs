@@ -53,6 +53,7 @@ impl Controller for Jobs {
 
     fn indexes(&self, world: &mut World) {
         claim::index_orphans::<Pod>(world);
+        claim::index_selectors::<Job>(world);
     }
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {

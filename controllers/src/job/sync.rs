@@ -78,7 +78,9 @@ pub fn plan(world: &World, job: Seen<'_, Job>, read: Read<'_>, now: Time, manage
         return Ok(Plan { notes: vec![owner.warning("UnknownCompletionMode", message.into())], ..Plan::default() });
     }
     let Claims { mine, actions } =
-        claim::claim(owner, claim::candidates::<Pod>(world, owner), |meta| job.spec.selector.matches(meta));
+        claim::claim(owner, claim::candidates::<Pod>(world, owner, &job.spec.selector), |meta| {
+            job.spec.selector.matches(meta)
+        });
     if !actions.is_empty() {
         let mut plan = Plan::default();
         plan.together(actions.into_iter().map(tracked).collect());

@@ -104,6 +104,7 @@ impl<K: Replicated> Controller for Replicas<K> {
 
     fn indexes(&self, world: &mut World) {
         claim::index_orphans::<Pod>(world);
+        claim::index_selectors::<K>(world);
     }
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
@@ -154,7 +155,7 @@ struct Pods<'w> {
 impl<'w> Pods<'w> {
     /// Adopts and releases pods too: only such as are not on their way out, and have not ended.
     fn of<K: Replicated>(world: &'w World, set: Seen<'_, K>, plan: &mut Plan) -> Pods<'w> {
-        let (active, others): (Vec<_>, Vec<_>) = claim::candidates::<Pod>(world, set.into())
+        let (active, others): (Vec<_>, Vec<_>) = claim::candidates::<Pod>(world, set.into(), set.selector())
             .partition(|pod| pod.is_active(pod.meta()) || planted(Bug::CountsTheLeaving));
         let claims = claim::claim(set.into(), active.into_iter(), |meta| set.selector().matches(meta));
         plan.together(claims.actions);

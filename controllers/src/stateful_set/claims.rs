@@ -34,11 +34,15 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys) {
     if owners(&change.before) == owners(&change.after) {
         return;
     }
-    for set in world.in_namespace::<StatefulSet>(&change.key.namespace) {
-        if pod_of(&change.key.name, &set.meta().name).is_some() {
-            keys.add(set.object.key());
-        }
-    }
+    let sets = sets_of(&change.key.name).map(|set| Key::new(&change.key.namespace, set));
+    sets.filter(|set| world.get::<StatefulSet>(set).is_some()).for_each(|set| keys.add(set));
+}
+
+/// The names of the sets that a claim of this name may be of: both names and templates may have hyphens.
+fn sets_of(claim: &str) -> impl Iterator<Item = &str> {
+    let rest = claim.rsplit_once('-').map_or("", |(rest, _)| rest);
+    let sets = rest.match_indices('-').map(|(at, _)| &rest[at + 1..]);
+    sets.filter(|set| pod_of(claim, set).is_some())
 }
 
 /// Who is to own a claim.
@@ -193,5 +197,7 @@ mod tests {
         assert_eq!(pod_of("data-db-x", "db"), None);
         assert_eq!(pod_of("db-3", "db"), None);
         assert_eq!(pod_of("data-other-3", "db"), None);
+        assert_eq!(sets_of("data-my-db-3").collect::<Vec<_>>(), ["my-db", "db"]);
+        assert_eq!(sets_of("data-db-03").count() + sets_of("db-3").count() + sets_of("").count(), 0);
     }
 }

@@ -17,8 +17,8 @@ pub fn name(set: &str, ordinal: i64) -> String {
 
 /// The ordinal of a pod of this name, if it is one of the set's.
 pub fn ordinal_of(pod: &str, set: &str) -> Option<i64> {
-    let ordinal = pod.strip_prefix(set)?.strip_prefix('-')?.parse::<i32>().ok()?;
-    (ordinal >= 0 && name(set, ordinal.into()) == pod).then_some(ordinal.into())
+    let ordinal = pod.strip_prefix(set)?.strip_prefix('-')?.parse::<i64>().ok()?;
+    (ordinal >= 0 && name(set, ordinal) == pod).then_some(ordinal)
 }
 
 fn mark(pod: &mut Value, name: &str, ordinal: i64) {

@@ -49,6 +49,7 @@ impl Controller for StatefulSets {
     fn indexes(&self, world: &mut World) {
         claim::index_orphans::<Pod>(world);
         claim::index_orphans::<ControllerRevision>(world);
+        claim::index_selectors::<StatefulSet>(world);
     }
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
@@ -127,7 +128,7 @@ struct Members<'w> {
 impl<'w> Members<'w> {
     fn of(world: &'w World, set: Seen<'w, StatefulSet>, plan: &mut Plan) -> Members<'w> {
         let name = &set.meta().name;
-        let candidates = claim::candidates::<Pod>(world, set.into());
+        let candidates = claim::candidates::<Pod>(world, set.into(), &set.view.spec.selector);
         let claims = claim::claim(set.into(), candidates, |meta| {
             set.spec.selector.matches(meta) && identity::ordinal_of(&meta.name, name).is_some()
         });

@@ -250,7 +250,8 @@ impl Manager {
         }
         let Work { member, key, written, refused, again, unready, .. } = work;
         let failed = unready || !refused.is_empty();
-        self.driver.done(member, key, Outcome { written, failed, again }, stamp.time);
+        let refused = refused.iter().any(|refused| !refused.refusal.is_stale());
+        self.driver.done(member, key, Outcome { written, failed, refused, again }, stamp.time);
     }
 
     /// What a manager that dies now has under way.

@@ -1,6 +1,7 @@
 //! Pods, as controllers look at them.
 
 use crate::object::or_default;
+use crate::shared::alike;
 use crate::{List, Meta, Time};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -32,7 +33,7 @@ pub struct PodSpec {
     pub resources: Resources,
     #[serde(deserialize_with = "or_default")]
     pub volumes: List<Volume>,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "alike")]
     pub tolerations: List<Toleration>,
     #[serde(deserialize_with = "or_default")]
     pub resource_claims: List<PodClaim>,
@@ -182,7 +183,7 @@ pub struct PodStatus {
     pub phase: String,
     pub observed_generation: i64,
     pub reason: String,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "alike")]
     pub conditions: List<Condition>,
     #[serde(rename = "podIP")]
     pub pod_ip: String,
