@@ -1,8 +1,10 @@
 //! The fast planner and the plain one must agree: the node that the fast one picks has the highest sum of scores that
 //! the plain one finds, and where one finds no place, neither does the other.
 
+use holdfast_scheduler::object::Text;
 use holdfast_scheduler::object::pod::Pod;
 use holdfast_scheduler::plan::Plan;
+use holdfast_scheduler::plugin::Cycle;
 use holdfast_scheduler::plugins::default_preemption::{DefaultPreemption, Victims};
 use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Snapshot, plan};
 use proptest::prelude::*;
@@ -26,6 +28,10 @@ enum Step {
     /// A pod on a node says when it began.
     Started(u8, u8),
     Namespace(u8),
+    /// A pod on a node is asked to go so that another has its place.
+    Leaves(u8),
+    /// A pod that is nominated to a node is planned.
+    Retried(u8),
     /// So many pods of one kind are planned and bound.
     Plan(PodShape, u8, u8),
 }
@@ -93,6 +99,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..60u8, 0..9u8).prop_map(|(pod, second)| Step::Started(pod, second)),
         1 => (0..3u8, prop::option::of(0..2u8)).prop_map(|(app, left)| Step::Budget(app, left)),
         1 => (0..60u8, 0..10u8, pod_shape(), 0..3u8).prop_map(|(pod, node, shape, priority)| Step::Nominated(pod, node, shape, priority)),
+        1 => (0..60u8).prop_map(Step::Leaves),
+        4 => (0..60u8).prop_map(Step::Retried),
         1 => (0..3u8, any::<bool>()).prop_map(|(app, there)| Step::Service(app, there)),
         1 => (0..2u8).prop_map(Step::Namespace),
         8 => (pod_shape(), 1..5u8, 0..4u8).prop_map(|(shape, count, priority)| Step::Plan(shape, count, priority)),
@@ -252,7 +260,25 @@ impl World {
                 self.gone(&name);
                 let mut object = pod(&name, &shape, priority);
                 object["status"]["nominatedNodeName"] = format!("n{to}").into();
-                self.snapshot.apply(Kind::Pod, &World::key(&shape, &name), Some(&object));
+                let key = World::key(&shape, &name);
+                self.snapshot.apply(Kind::Pod, &key, Some(&object));
+                self.placed.insert(at, (key, object));
+            }
+            Step::Leaves(at) => {
+                let Some((key, object)) = self.placed.get_mut(&at) else { return Ok(()) };
+                object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+                let reason = "PreemptionByScheduler";
+                object["status"]["conditions"] =
+                    json!([{"type": "DisruptionTarget", "status": "True", "reason": reason}]);
+                if self.snapshot.pod(key).is_some_and(|pod| pod.node_name.is_some()) {
+                    self.snapshot.apply(Kind::Pod, key, Some(object));
+                }
+            }
+            Step::Retried(at) => {
+                let Some((key, _)) = self.placed.get(&at).cloned() else { return Ok(()) };
+                if self.snapshot.pod(&key).is_some_and(|pod| pod.node_name.is_none() && pod.nominated.is_some()) {
+                    self.compare(&key)?;
+                }
             }
             Step::Service(app, there) => {
                 let object = json!({"spec": {"selector": {"app": format!("a{app}")}}});
@@ -316,16 +342,36 @@ impl World {
 const COUNTING: [&str; 2] = ["PodTopologySpread", "InterPodAffinity"];
 
 impl World {
-    /// What is remembered of each node must be what the plain search finds there.
+    /// What is remembered of each node must be what the plain search finds there, where every pod is counted for each
+    /// pod: why it will not do, and what each plug-in thinks of it.
     fn compare_nodes(&self, slow: &Plan, pod: &Pod) -> Result<(), TestCaseError> {
-        for node in self.snapshot.nodes() {
+        let (cycle, explanation) = (Cycle { snapshot: &self.snapshot, pod }, &slow.explanation);
+        let id = |name: &Text| self.snapshot.node_named(name).unwrap().id;
+        let feasible: Vec<_> = explanation.feasible.iter().map(id).collect();
+        let Some((refused, scores)) = self.planner.recalls(0, cycle, &feasible) else { return Ok(()) };
+        // A pod that is nominated to a node which will do is no concern of others.
+        let all = explanation.feasible.len() + explanation.diagnosis.refused.len() == self.snapshot.node_count();
+        if all && explanation.diagnosis.before.is_none() {
+            let found = explanation.diagnosis.refused.iter().map(|(name, refusal)| (id(name), refusal.clone()));
+            let mut found: Vec<_> = found.collect();
+            found.sort_by_key(|(node, _)| *node);
+            prop_assert_eq!(refused, found);
+        }
+        for node in self.snapshot.nodes().filter(|_| pod.nominated.is_none()) {
             let Some(remembered) = self.planner.remembers(0, pod, node.id) else { continue };
-            let refused = slow.explanation.diagnosis.refused.iter().find(|(name, _)| *name == node.node.name);
-            match refused {
+            match explanation.diagnosis.refused.iter().find(|(name, _)| *name == node.node.name) {
                 None => prop_assert!(remembered, "{} will do", node.node.name),
                 Some((_, refusal)) if COUNTING.contains(&refusal.plugin) => {}
                 Some((_, refusal)) => prop_assert!(!remembered, "{} is refused: {refusal:?}", node.node.name),
             }
+        }
+        if !explanation.scores.is_empty() {
+            // Who counted something that is gone by now thinks the same of all nodes.
+            let counts = |scores: &Vec<i64>| scores.iter().any(|score| *score != 0);
+            let scores: Vec<_> = scores.into_iter().filter(counts).collect();
+            let found: Vec<_> =
+                explanation.scores.iter().map(|scores| scores.normalized.clone()).filter(counts).collect();
+            prop_assert_eq!(scores, found);
         }
         Ok(())
     }
