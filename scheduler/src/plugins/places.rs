@@ -6,7 +6,7 @@ use crate::snapshot::node_info::NodeId;
 use crate::snapshot::numbers::NONE;
 
 /// The places that the values of one label make of the nodes, numbered.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Places {
     key: Text,
     /// The place of each node, by the node's number; [`NONE`] where it has no such label.
@@ -15,7 +15,7 @@ pub struct Places {
 }
 
 /// The nodes of a place: how many they are, and the sum of their numbers, which is that of the only one where it has one.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Place {
     nodes: usize,
     sum: NodeId,
@@ -98,5 +98,44 @@ impl Places {
         }
         self.places[place].nodes += 1;
         self.places[place].sum = self.places[place].sum.wrapping_add(node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::{Key, Kind};
+    use serde_json::json;
+
+    fn put(snapshot: &mut Snapshot, name: &str, zone: Option<&str>) -> NodeId {
+        let labels = zone.map(|zone| json!({"zone": zone}));
+        let node = json!({"metadata": {"name": name, "labels": labels}, "status": {"allocatable": {"pods": "9"}}});
+        snapshot.apply(Kind::Node, &Key::cluster(name), Some(&node));
+        snapshot.node_named(name).unwrap().id
+    }
+
+    #[test]
+    fn who_is_alone_in_a_place_no_more_is_touched_and_who_is_alone_by_now() {
+        let mut snapshot = Snapshot::new();
+        let (a, b) = (put(&mut snapshot, "a", Some("x")), put(&mut snapshot, "b", Some("y")));
+        let mut places = Places::new(&snapshot, &"zone".into());
+        let marks = |places: &Places| [a, b].map(|node| places.mark(node, |_| 3));
+        let alike = |places: &Places| marks(places)[0] == marks(places)[1];
+        assert!(alike(&places), "each is alone in a place that counts as much");
+        let c = put(&mut snapshot, "c", Some("x"));
+        let mut follow = |snapshot: &Snapshot, node: NodeId| {
+            let mut touched = Vec::new();
+            places.follow(snapshot, node, &mut touched);
+            (touched, alike(&places), places.of(node))
+        };
+        let (touched, is_alike, place) = follow(&snapshot, c);
+        assert_eq!((touched, is_alike), (vec![a], false), "a shares its place now");
+        assert!(place.is_some());
+        assert_eq!(follow(&snapshot, c), (vec![], false, place), "nothing is new");
+        put(&mut snapshot, "c", None);
+        assert_eq!(follow(&snapshot, c), (vec![a], true, None), "a is alone again");
+        put(&mut snapshot, "a", Some("y"));
+        assert_eq!(follow(&snapshot, a).0, [b]);
+        assert_eq!(places, Places::new(&snapshot, &"zone".into()), "as if it were made anew");
     }
 }
