@@ -2,7 +2,7 @@
 
 use crate::object::Text;
 use crate::object::pod::Pod;
-use crate::plan::{Outcome, Plan, Scores, goes_before, plan};
+use crate::plan::{Outcome, Plan, Scores, plan};
 use crate::plugin::{Cycle, Point};
 use crate::profile::Profile;
 use crate::snapshot::Snapshot;
@@ -71,7 +71,7 @@ pub fn explain(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Explained {
         (victims.node, names)
     });
     let before = |node: &Text| {
-        let pods = snapshot.nominated_to(node).iter().filter(|one| goes_before(one, pod));
+        let pods = snapshot.nominated_to(node, pod.priority).filter(|one| one.uid != pod.uid);
         let names: Vec<String> = pods.map(|one| one.key.to_string()).collect();
         (!names.is_empty()).then(|| (node.clone(), names))
     };

@@ -12,6 +12,7 @@ use crate::snapshot::assume::Promise;
 use crate::snapshot::node_info::{NodeId, NodeInfo};
 use crate::status::{Code, Diagnosis, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -246,9 +247,11 @@ impl<'a> Search<'a> {
         {
             return self.feasible.push(node);
         }
-        let named = self.only.iter().flatten().filter_map(|name| snapshot.node_named(name));
-        let all = snapshot.nodes().filter(|_| self.only.is_none());
-        for node in named.chain(all) {
+        let nodes: Vec<&NodeInfo> = match &self.only {
+            Some(only) => only.iter().filter_map(|name| snapshot.node_named(name)).collect(),
+            None => snapshot.nodes().collect(),
+        };
+        for node in nodes {
             match self.check(node) {
                 Ok(true) => self.feasible.push(node),
                 Ok(false) => {}
@@ -262,7 +265,7 @@ impl<'a> Search<'a> {
     }
 
     /// Whether a node will do; `false` where others have left it out without a word.
-    fn check(&self, node: &NodeInfo) -> Result<bool, Refusal> {
+    fn check(&mut self, node: &NodeInfo) -> Result<bool, Refusal> {
         self.filters.check(self.cycle, node)?;
         match self.outside.refused.get(&node.node.name) {
             Some(refusal) => Err(refusal.clone()),
@@ -436,24 +439,14 @@ impl Filters {
         self.list.iter_mut().for_each(|filter| filter.left(cycle, pod, node));
     }
 
-    /// The node with the pods on it that are nominated to it and go before this one, if there are any.
-    pub fn nominated(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Option<NodeInfo> {
-        let nominated = cycle.snapshot.nominated_to(&node.node.name);
-        let mut before = nominated.iter().filter(|pod| goes_before(pod, cycle.pod)).peekable();
-        before.peek()?;
-        let mut fuller = node.clone();
-        before.for_each(|pod| fuller.add(pod.clone()));
-        Some(fuller)
-    }
-
     /// Whether a node will do, also when pods are there that are nominated to it and go before this one.
-    pub fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
-        if let Some(fuller) = self.nominated(cycle, node) {
-            let mut filters = self.copy();
-            for pod in &fuller.pods[node.pods.len()..] {
-                filters.placed(cycle, pod, node.id);
-            }
-            filters.check_alone(cycle, &fuller)?;
+    pub fn check(&mut self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+        if let Some(fuller) = with_nominated(cycle, node) {
+            let nominated = &fuller.pods[node.pods.len()..];
+            nominated.iter().for_each(|pod| self.placed(cycle, pod, node.id));
+            let checked = self.check_alone(cycle, &fuller);
+            nominated.iter().for_each(|pod| self.left(cycle, pod, node.id));
+            checked?;
         }
         self.check_alone(cycle, node)
     }
@@ -472,7 +465,19 @@ impl Filters {
     }
 }
 
-/// Whether a pod that is nominated to a node has a claim to it that this pod must respect.
-pub fn goes_before(nominated: &Pod, pod: &Pod) -> bool {
-    nominated.priority >= pod.priority && nominated.uid != pod.uid
+/// Pods that are nominated to a node and have a claim to it that this pod must respect. More than the node may hold need
+/// not be looked at: it will not do when so many are there.
+pub fn nominated_before<'a>(cycle: Cycle<'a>, node: &NodeInfo) -> impl Iterator<Item = &'a Arc<Pod>> {
+    let most = usize::try_from(node.node.allocatable.pods).unwrap_or(0).max(1);
+    let Cycle { snapshot, pod } = cycle;
+    snapshot.nominated_to(&node.node.name, pod.priority).filter(|one| one.uid != pod.uid).take(most)
+}
+
+/// The node with those pods on it, if there are any.
+pub fn with_nominated(cycle: Cycle<'_>, node: &NodeInfo) -> Option<NodeInfo> {
+    let mut nominated = nominated_before(cycle, node).peekable();
+    nominated.peek()?;
+    let mut fuller = node.clone();
+    nominated.for_each(|pod| fuller.add(pod.clone()));
+    Some(fuller)
 }

@@ -13,6 +13,7 @@ use crate::snapshot::{Event, Snapshot};
 use crate::status::Refusal;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// A pod for which a node is sought.
 #[derive(Debug, Clone, Copy)]
@@ -143,6 +144,13 @@ pub trait Filter: Send {
 
     fn left(&mut self, _: Cycle<'_>, _: &Pod, _: NodeId) {}
 
+    /// A node came, went, or has other labels or taints, and all pods that came to it and left it are counted already:
+    /// those that are there now count where the node lies by now. Other nodes whose marks that changes are touched.
+    /// `false`: it must be made anew.
+    fn reshaped(&mut self, _: Cycle<'_>, _: NodeId, _touched: &mut Vec<NodeId>) -> bool {
+        true
+    }
+
     /// By how many things it tells nodes apart, if it looks beyond single nodes. The marks of all nodes are made anew
     /// when this changes.
     fn mark_count(&self) -> usize {
@@ -151,8 +159,13 @@ pub trait Filter: Send {
 
     /// Marks a node with numbers: nodes with equal marks are alike to it. What comes to a node or leaves it may change
     /// the marks of that node, but of no other.
-    fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
-        marks.push(unlike_all(node));
+    fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
+        marks.push(unlike_all(node.id));
+    }
+
+    /// Marks a node by what pods would count for that are nominated to it, if they count for anything.
+    fn mark_nominated(&self, _: Cycle<'_>, node: &NodeInfo, _pods: &[&Arc<Pod>], marks: &mut Vec<i64>) {
+        marks.push(unlike_all(node.id));
     }
 
     /// What the place comes with.
@@ -220,6 +233,13 @@ pub trait Score: Send {
 
     fn left(&mut self, _: Cycle<'_>, _: &Pod, _: NodeId) {}
 
+    /// A node came, went, or has other labels or taints, and all pods that came to it and left it are counted already:
+    /// those that are there now count where the node lies by now. Other nodes whose marks that changes are touched.
+    /// `false`: it must be made anew.
+    fn reshaped(&mut self, _: Cycle<'_>, _: NodeId, _touched: &mut Vec<NodeId>) -> bool {
+        true
+    }
+
     /// By how many things it tells nodes apart, if it looks beyond single nodes. The marks of all nodes are made anew
     /// when this changes.
     fn mark_count(&self) -> usize {
@@ -228,18 +248,8 @@ pub trait Score: Send {
 
     /// Marks a node with numbers: nodes with equal marks are alike to it. What comes to a node or leaves it may change
     /// the marks of that node, but of no other.
-    fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
-        marks.push(unlike_all(node));
-    }
-
-    /// Whether the score of a node rests on this image.
-    fn rests_on_image(&self, _: &str) -> bool {
-        false
-    }
-
-    /// Whether the score of a node rests on how many nodes there are.
-    fn rests_on_node_count(&self, _: Cycle<'_>) -> bool {
-        false
+    fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
+        marks.push(unlike_all(node.id));
     }
 }
 

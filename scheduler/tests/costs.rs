@@ -373,28 +373,131 @@ fn a_pod_that_cannot_fit_is_tried_again_when_it_might() {
 
 #[test]
 fn an_event_on_one_node_costs_the_work_of_one_node() {
-    let spread = json!([{"topologyKey": "zone", "maxSkew": 9, "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchLabels": {"app": "a"}}}]);
-    for more in [json!({}), json!({"topologySpreadConstraints": spread})] {
+    let selector = json!({"matchLabels": {"app": "a"}});
+    let spread = |key: &str, action: &str| json!({"topologyKey": key, "maxSkew": 9, "whenUnsatisfiable": action, "labelSelector": selector});
+    let term = |key: &str| json!({"topologyKey": key, "labelSelector": selector});
+    let (must, may) =
+        ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution");
+    let host = "kubernetes.io/hostname";
+    let cases = [
+        ("by allocation alone", json!({})),
+        (
+            "hard spread",
+            json!({"topologySpreadConstraints": [spread("zone", "DoNotSchedule"), spread(host, "DoNotSchedule")]}),
+        ),
+        (
+            "soft spread",
+            json!({"topologySpreadConstraints": [spread("zone", "ScheduleAnyway"), spread(host, "ScheduleAnyway")]}),
+        ),
+        (
+            "near and far",
+            json!({"affinity": {"podAffinity": {must: [term("zone")]}, "podAntiAffinity": {must: [term(host)]}}}),
+        ),
+        ("rather near", json!({"affinity": {"podAffinity": {may: [{"weight": 1, "podAffinityTerm": term("zone")}]}}})),
+    ];
+    for (name, more) in cases {
         let mut cluster = Cluster::new();
         cluster.more = more;
+        cluster.set("a", 100, 0, "a");
         cluster.place("a");
-        let fit = |cluster: &mut Cluster| {
-            let count = cluster.planner.evaluations().get(&(0, Point::Filter, "NodeResourcesFit")).copied();
-            (count.unwrap_or(0), cluster.planner.judged_all())
+        let looked = |cluster: &mut Cluster| {
+            cluster.planner.evaluations().get(&(0, Point::Filter, "NodeResourcesFit")).copied().unwrap_or(0)
         };
-        let before = fit(&mut cluster);
-        assert_eq!(before, (NODES as u64, 1));
-        for at in 0..20 {
-            let name = format!("node-{at}");
-            let node = json!({"metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "zone": format!("z{}", at % 3)}},
-                "spec": {"taints": [{"key": "t", "effect": "PreferNoSchedule"}]},
-                "status": {"allocatable": {"cpu": "32", "memory": "64Gi", "pods": "110"}}});
-            cluster.snapshot.apply(Kind::Node, &Key::cluster(&name), Some(&node));
+        let before = looked(&mut cluster);
+        assert_eq!((before, cluster.planner.judged_all()), (NODES as u64, 1), "{name}");
+        // Nodes get a taint, go to another zone, pull an image, come, and go.
+        for at in 0..40 {
+            let node = if at % 5 < 3 { format!("node-{at}") } else { "node-that-comes".to_owned() };
+            let zone = format!("z{}", if at % 5 == 1 { at + 1 } else { at } % 3);
+            let taints = if at % 5 == 0 { json!([{"key": "t", "effect": "PreferNoSchedule"}]) } else { json!([]) };
+            let images =
+                if at % 5 == 2 { json!([{"names": ["pause:latest"], "sizeBytes": 300_000_000}]) } else { json!([]) };
+            let object = json!({"metadata": {"name": node, "labels": {host: node, "zone": zone}}, "spec": {"taints": taints},
+                "status": {"allocatable": {"cpu": "32", "memory": "64Gi", "pods": "110"}, "images": images}});
+            cluster.snapshot.apply(Kind::Node, &Key::cluster(&node), (at % 5 < 4).then_some(&object));
             cluster.place("a");
         }
-        let (asked, judged_all) = fit(&mut cluster);
-        assert_eq!(judged_all, 1);
-        assert!(asked - before.0 <= 40, "{} nodes were looked at for 20 events and 20 pods", asked - before.0);
+        let asked = looked(&mut cluster) - before;
+        assert_eq!(cluster.planner.judged_all(), 1, "{name}: all nodes were counted anew");
+        assert!(asked <= 100, "{name}: {asked} nodes were looked at for 40 events and 40 pods");
     }
+}
+
+#[test]
+fn a_label_that_terms_name_and_no_node_had_is_counted_when_one_has_it() {
+    let mut cluster = Cluster::new();
+    let term = json!({"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "a"}}});
+    cluster.more = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}});
+    cluster.place("a");
+    let rack = |cluster: &mut Cluster, node: usize, label: &str| {
+        let name = format!("node-{node}");
+        let object = json!({"metadata": {"name": name, "labels": {label: "r"}},
+            "status": {"allocatable": {"cpu": "64", "memory": "64Gi", "pods": "110"}}});
+        cluster.snapshot.apply(Kind::Node, &Key::cluster(&name), Some(&object));
+        cluster.place("a");
+    };
+    for node in 10..20 {
+        rack(&mut cluster, node, &format!("other-{node}"));
+    }
+    assert_eq!(cluster.planner.judged_all(), 1, "of these labels nobody speaks");
+    for node in 20..30 {
+        rack(&mut cluster, node, "rack");
+    }
+    assert_eq!(cluster.planner.judged_all(), 2);
+}
+
+/// Full nodes, each with pods nominated to it that matter more, and a pod that could lie on another one.
+fn with_nominated(nodes: usize, to_each: usize, more: &Value) -> Cluster {
+    let mut cluster = Cluster::new();
+    cluster.more = more.clone();
+    for at in 0..nodes * to_each {
+        let (name, node) = (format!("nominated-{at}"), format!("node-{}", at % nodes));
+        let mut pod = json!({"metadata": {"name": name, "namespace": "default", "uid": name, "labels": {"app": "a"}},
+            "spec": {"priority": 10, "containers": [{"name": "c", "resources": {"requests": {"cpu": "1m"}}}]},
+            "status": {"nominatedNodeName": node}});
+        pod["spec"].as_object_mut().expect("a spec").extend(more.as_object().cloned().unwrap_or_default());
+        cluster.snapshot.apply(Kind::Pod, &Key::new("default", &name), Some(&pod));
+    }
+    cluster
+}
+
+#[test]
+fn nodes_with_nominated_pods_are_compared_as_groups() {
+    let selector = json!({"matchLabels": {"app": "a"}});
+    let spread = json!({"topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 900, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}]});
+    let term = json!({"topologyKey": "zone", "labelSelector": selector});
+    let near = json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}});
+    for (name, more) in [("spread", spread), ("near others", near)] {
+        let mut cluster = with_nominated(NODES - 10, 3, &more);
+        for _ in 0..20 {
+            cluster.place("a");
+        }
+        let compared = cluster.planner.compared();
+        assert!(compared <= 20 * 9, "{name}: {compared} groups of {NODES} nodes for 20 pods");
+        assert_eq!(cluster.planner.judged_all(), 1, "{name}");
+    }
+}
+
+#[test]
+fn pods_nominated_in_masses_are_found_one_by_one() {
+    // Most of them to one node, which holds 110 pods.
+    let mut cluster = with_nominated(1, 2000, &json!({}));
+    let asked = |cluster: &mut Cluster| {
+        cluster.planner.evaluations().get(&(0, Point::Filter, "NodeResourcesFit")).copied().unwrap_or(0)
+    };
+    cluster.place("a");
+    let before = asked(&mut cluster);
+    let try_one = |cluster: &mut Cluster, at: usize| {
+        let key = Key::new("default", &format!("nominated-{at}"));
+        let pod = cluster.snapshot.pod(&key).expect("the pod").clone();
+        let plan = cluster.planner.plan(&cluster.snapshot, (0, &cluster.configuration.profiles[0]), &pod);
+        let Outcome::Bind { node, promise } = plan.outcome else { panic!("it has a place") };
+        cluster.snapshot.assume(&key, &node, &promise);
+    };
+    for at in 0..100 {
+        try_one(&mut cluster, at);
+    }
+    assert_eq!(cluster.planner.judged_all(), 2, "once for each of the two templates");
+    let asked = asked(&mut cluster) - before;
+    assert!(asked <= (NODES + 400) as u64, "{asked} nodes were looked at for 100 pods");
 }

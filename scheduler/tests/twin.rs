@@ -1,8 +1,10 @@
 //! The fast planner and the plain one must agree: the node that the fast one picks has the highest sum of scores that
 //! the plain one finds, and where one finds no place, neither does the other.
 
+use holdfast_scheduler::object::Text;
 use holdfast_scheduler::object::pod::Pod;
 use holdfast_scheduler::plan::Plan;
+use holdfast_scheduler::plugin::Cycle;
 use holdfast_scheduler::plugins::default_preemption::{DefaultPreemption, Victims};
 use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Snapshot, plan};
 use proptest::prelude::*;
@@ -26,8 +28,12 @@ enum Step {
     /// A pod on a node says when it began.
     Started(u8, u8),
     Namespace(u8),
-    /// So many pods of one kind are planned and bound.
-    Plan(PodShape, u8, u8),
+    /// A pod on a node is asked to go so that another has its place.
+    Leaves(u8),
+    /// A pod that is nominated to a node is planned.
+    Retried(u8),
+    /// So many pods of one of the kinds are planned and bound.
+    Plan(usize, u8, u8),
 }
 
 #[derive(Debug, Clone)]
@@ -84,6 +90,9 @@ fn pod_shape() -> impl Strategy<Value = PodShape> {
     )
 }
 
+/// How many kinds of pods are planned: few, so that what is remembered of each outlasts changes of nodes.
+const KINDS: usize = 3;
+
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..10u8, node_shape()).prop_map(|(node, shape)| Step::Node(node, shape)),
@@ -93,9 +102,11 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..60u8, 0..9u8).prop_map(|(pod, second)| Step::Started(pod, second)),
         1 => (0..3u8, prop::option::of(0..2u8)).prop_map(|(app, left)| Step::Budget(app, left)),
         1 => (0..60u8, 0..10u8, pod_shape(), 0..3u8).prop_map(|(pod, node, shape, priority)| Step::Nominated(pod, node, shape, priority)),
+        1 => (0..60u8).prop_map(Step::Leaves),
+        4 => (0..60u8).prop_map(Step::Retried),
         1 => (0..3u8, any::<bool>()).prop_map(|(app, there)| Step::Service(app, there)),
         1 => (0..2u8).prop_map(Step::Namespace),
-        8 => (pod_shape(), 1..5u8, 0..4u8).prop_map(|(shape, count, priority)| Step::Plan(shape, count, priority)),
+        8 => (0..KINDS, 1..5u8, 0..2u8).prop_map(|(kind, count, priority)| Step::Plan(kind, count, priority)),
     ]
 }
 
@@ -201,6 +212,7 @@ struct World {
     configuration: Configuration,
     planned: usize,
     placed: BTreeMap<u8, (Key, Value)>,
+    kinds: Vec<PodShape>,
 }
 
 impl World {
@@ -252,7 +264,25 @@ impl World {
                 self.gone(&name);
                 let mut object = pod(&name, &shape, priority);
                 object["status"]["nominatedNodeName"] = format!("n{to}").into();
-                self.snapshot.apply(Kind::Pod, &World::key(&shape, &name), Some(&object));
+                let key = World::key(&shape, &name);
+                self.snapshot.apply(Kind::Pod, &key, Some(&object));
+                self.placed.insert(at, (key, object));
+            }
+            Step::Leaves(at) => {
+                let Some((key, object)) = self.placed.get_mut(&at) else { return Ok(()) };
+                object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+                let reason = "PreemptionByScheduler";
+                object["status"]["conditions"] =
+                    json!([{"type": "DisruptionTarget", "status": "True", "reason": reason}]);
+                if self.snapshot.pod(key).is_some_and(|pod| pod.node_name.is_some()) {
+                    self.snapshot.apply(Kind::Pod, key, Some(object));
+                }
+            }
+            Step::Retried(at) => {
+                let Some((key, _)) = self.placed.get(&at).cloned() else { return Ok(()) };
+                if self.snapshot.pod(&key).is_some_and(|pod| pod.node_name.is_none() && pod.nominated.is_some()) {
+                    self.compare(&key)?;
+                }
             }
             Step::Service(app, there) => {
                 let object = json!({"spec": {"selector": {"app": format!("a{app}")}}});
@@ -262,7 +292,8 @@ impl World {
                 let object = json!({"metadata": {"labels": {"team": "t0"}}});
                 self.snapshot.apply(Kind::Namespace, &Key::cluster(&format!("ns{at}")), Some(&object));
             }
-            Step::Plan(shape, count, priority) => {
+            Step::Plan(kind, count, priority) => {
+                let shape = self.kinds[kind].clone();
                 for _ in 0..count {
                     self.planned += 1;
                     let name = format!("p{}", self.planned);
@@ -316,16 +347,36 @@ impl World {
 const COUNTING: [&str; 2] = ["PodTopologySpread", "InterPodAffinity"];
 
 impl World {
-    /// What is remembered of each node must be what the plain search finds there.
+    /// What is remembered of each node must be what the plain search finds there, where every pod is counted for each
+    /// pod: why it will not do, and what each plug-in thinks of it.
     fn compare_nodes(&self, slow: &Plan, pod: &Pod) -> Result<(), TestCaseError> {
-        for node in self.snapshot.nodes() {
+        let (cycle, explanation) = (Cycle { snapshot: &self.snapshot, pod }, &slow.explanation);
+        let id = |name: &Text| self.snapshot.node_named(name).unwrap().id;
+        let feasible: Vec<_> = explanation.feasible.iter().map(id).collect();
+        let Some((refused, scores)) = self.planner.recalls(0, cycle, &feasible) else { return Ok(()) };
+        // A pod that is nominated to a node which will do is no concern of others.
+        let all = explanation.feasible.len() + explanation.diagnosis.refused.len() == self.snapshot.node_count();
+        if all && explanation.diagnosis.before.is_none() {
+            let found = explanation.diagnosis.refused.iter().map(|(name, refusal)| (id(name), refusal.clone()));
+            let mut found: Vec<_> = found.collect();
+            found.sort_by_key(|(node, _)| *node);
+            prop_assert_eq!(refused, found);
+        }
+        for node in self.snapshot.nodes().filter(|_| pod.nominated.is_none()) {
             let Some(remembered) = self.planner.remembers(0, pod, node.id) else { continue };
-            let refused = slow.explanation.diagnosis.refused.iter().find(|(name, _)| *name == node.node.name);
-            match refused {
+            match explanation.diagnosis.refused.iter().find(|(name, _)| *name == node.node.name) {
                 None => prop_assert!(remembered, "{} will do", node.node.name),
                 Some((_, refusal)) if COUNTING.contains(&refusal.plugin) => {}
                 Some((_, refusal)) => prop_assert!(!remembered, "{} is refused: {refusal:?}", node.node.name),
             }
+        }
+        if !explanation.scores.is_empty() {
+            // Who counted something that is gone by now thinks the same of all nodes.
+            let counts = |scores: &Vec<i64>| scores.iter().any(|score| *score != 0);
+            let scores: Vec<_> = scores.into_iter().filter(counts).collect();
+            let found: Vec<_> =
+                explanation.scores.iter().map(|scores| scores.normalized.clone()).filter(counts).collect();
+            prop_assert_eq!(scores, found);
         }
         Ok(())
     }
@@ -343,6 +394,7 @@ proptest! {
 
     #[test]
     fn the_fast_planner_agrees_with_the_plain_one(
+        kinds in prop::collection::vec(pod_shape(), KINDS),
         steps in prop::collection::vec(step(), 10..80),
         enough in prop::option::of(1..4i64),
     ) {
@@ -352,7 +404,7 @@ proptest! {
             configuration.profiles[0].preemption = Some(preemption);
         }
         let (snapshot, planner) = (Snapshot::new(), Planner::new());
-        let mut world = World { snapshot, planner, configuration, planned: 0, placed: BTreeMap::new() };
+        let mut world = World { snapshot, planner, configuration, planned: 0, placed: BTreeMap::new(), kinds };
         for step in steps {
             world.take(step)?;
         }

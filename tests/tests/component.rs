@@ -1,10 +1,13 @@
 //! What a component has beside its work: who gets in, who leads, how it is configured. With the real binary, which works
 //! against a real API server.
 
+use holdfast_tests::authority::{Authority, Pair};
 use holdfast_tests::server::{binary, fails, holdfast, succeeds};
 use holdfast_tests::wire::{Answer, Wire};
 use holdfast_tests::{Folder, Server, eventually};
 use http::Method;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 use std::net::TcpListener;
 use std::path::Path;
@@ -146,6 +149,147 @@ async fn whom_the_api_server_lets_is_let_in() {
     admin.get("/nowhere").await.expect(404);
     let told = admin.get("/debug/pprof/heap").await.expect(501).text();
     assert!(told.contains("no Go runtime"), "{told}");
+}
+
+#[tokio::test]
+async fn own_authorities_and_proxies_say_who_asks() {
+    let cluster = Cluster::start();
+    let folder = cluster.folder.join("trust");
+    std::fs::create_dir(&folder).unwrap();
+    let (people, proxies) = (Authority::new("people"), Authority::new("proxies"));
+    let file = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let people_file = format!("--client-ca-file={}", file("people.crt", people.pem()));
+    let proxies_file = format!("--requestheader-client-ca-file={}", file("proxies.crt", proxies.pem()));
+    let options = [
+        people_file.as_str(),
+        &proxies_file,
+        "--requestheader-allowed-names=front",
+        "--requestheader-username-headers=X-Who,X-Remote-User",
+        "--requestheader-group-headers=X-Of",
+        "--requestheader-extra-headers-prefix=X-More-",
+    ];
+    let scheduler = cluster.scheduler("a", &options);
+    let anonymous = scheduler.anonymous(&cluster).await;
+    // One connection a request: a certificate is shown in the handshake.
+    let shows = |pair: Pair| Wire { http2: false, ..anonymous.clone() }.with_identity(pair);
+    let masters = &["system:masters"][..];
+    let flags = async |wire: &Wire, headers: &[(&str, &str)]| wire.send(Method::GET, "/flagz", headers, "").await;
+    let forbidden = async |wire: &Wire, headers: &[(&str, &str)]| {
+        let refused = flags(wire, headers).await.refused(403, "Forbidden");
+        refused["message"].as_str().unwrap().split('"').nth(1).unwrap().to_owned()
+    };
+
+    // Certificates of people.
+    flags(&shows(people.client("root", masters)), &[]).await.expect(200);
+    let jane = shows(people.client("jane", &["devs"]));
+    assert_eq!(forbidden(&jane, &[]).await, "jane");
+    let pretended = [("x-who", "root"), ("x-of", "system:masters")];
+    assert_eq!(forbidden(&jane, &pretended).await, "jane", "people are no proxies");
+
+    // A proxy tells of whom it has let in; the first of the headers that is there counts.
+    let front = shows(proxies.client("front", &[]));
+    flags(&front, &pretended).await.expect(200);
+    flags(&front, &[("x-remote-user", "root"), ("x-of", "devs"), ("x-of", "system:masters")]).await.expect(200);
+    let both = [("x-remote-user", "root"), ("x-who", "ada"), ("x-of", "devs"), ("x-more-scopes", "all")];
+    assert_eq!(forbidden(&front, &both).await, "ada");
+    assert_eq!(forbidden(&front, &[("x-who", "ada"), ("x-remote-group", "system:masters")]).await, "ada");
+
+    // Another certificate of the same authority is no proxy's, and of nobody whom people's authority knows.
+    let back = shows(proxies.client("back", masters));
+    flags(&back, &pretended).await.refused(401, "Unauthorized");
+    // Nor is one of the authority of people that bears the proxy's name.
+    assert_eq!(forbidden(&shows(people.client("front", &[])), &pretended).await, "front");
+    // Whom nobody vouches for is not let in, with or without headers.
+    let stranger = shows(Authority::new("strangers").client("root", masters));
+    flags(&stranger, &pretended).await.refused(401, "Unauthorized");
+}
+
+static ONLY_OLD: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS12];
+
+#[tokio::test]
+async fn certificates_go_by_the_name_that_is_asked_for() {
+    let cluster = Cluster::start();
+    let folder = cluster.folder.join("certificates");
+    std::fs::create_dir(&folder).unwrap();
+    let authority = Authority::new("servers");
+    let pair = |name: &str, hosts: &[&str]| {
+        let (certificate, key) = authority.server(hosts).write(&folder, name);
+        (certificate.display().to_string(), key.display().to_string())
+    };
+    let (usual, usual_key) = pair("usual", &["localhost"]);
+    let (wild, wild_key) = pair("wild", &["*.example.test"]);
+    let (named, named_key) = pair("named", &["ignored.test", "given.other.test"]);
+    let options = [
+        format!("--tls-cert-file={usual}"),
+        format!("--tls-private-key-file={usual_key}"),
+        format!("--tls-sni-cert-key={wild},{wild_key}"),
+        format!("--tls-sni-cert-key={named},{named_key}:given.other.test"),
+        "--tls-min-version=VersionTLS13".to_owned(),
+    ];
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let scheduler = cluster.scheduler("a", &options);
+    let address = format!("127.0.0.1:{}", scheduler.port);
+    let wire = Wire { address, authority: authority.pem().to_owned(), ..Wire::anonymous(&cluster.server) };
+    until("it serves", async || wire.connect().await.ok()).await;
+    let shown = async |name: &str| {
+        let stream = Wire { server_name: name.to_owned(), ..wire.clone() }.connect().await.ok()?;
+        let chain = stream.get_ref().1.peer_certificates()?;
+        Some(chain[0].to_vec())
+    };
+    let written = |path: &str| Some(CertificateDer::from_pem_file(path).unwrap().to_vec());
+    assert_eq!(shown("localhost").await, written(&usual));
+    assert_eq!(shown("one.example.test").await, written(&wild));
+    assert_eq!(shown("given.other.test").await, written(&named));
+    assert_eq!(shown("deep.one.example.test").await, None, "a wildcard stands for one label");
+    assert_eq!(shown("ignored.test").await, None, "the names that are given count, not those of the certificate");
+    let old = Wire { tls: ONLY_OLD, server_name: "localhost".into(), ..wire.clone() };
+    assert!(old.connect().await.is_err(), "it speaks TLS 1.3 alone");
+    // It keeps no certificate of its own beside those that it is given.
+    assert!(!Path::new(&scheduler.folder).join("kube-scheduler.crt").exists());
+}
+
+#[tokio::test]
+async fn what_is_logged_is_as_the_options_say() {
+    let cluster = Cluster::start();
+    // What a scheduler logs until a client has come who speaks no TLS that it speaks, which is of level 4.
+    let logged = async |name: &str, options: &[&str]| {
+        let options = [&["--leader-elect=false", "--tls-min-version=VersionTLS13"], options].concat();
+        let scheduler = cluster.scheduler(name, &options);
+        let wire = scheduler.anonymous(&cluster).await;
+        Wire { tls: ONLY_OLD, ..wire.clone() }.connect().await.err().expect("a failed handshake");
+        scheduler.signal("TERM");
+        let file = cluster.folder.join(&format!("{name}.log"));
+        until("it has told that it ends", async || {
+            let log = std::fs::read_to_string(&file).unwrap();
+            log.contains("requested to terminate").then_some(log)
+        })
+        .await
+    };
+    let text = logged("text", &[]).await;
+    let is_info = |line: &str| line.starts_with('I') && line.contains(".rs:") && line.contains("] ");
+    assert!(text.lines().all(is_info), "{text}");
+
+    let lines = |log: String| -> Vec<Value> {
+        log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+    };
+    let ended = |lines: &[Value]| lines.iter().filter(|line| line["msg"] == "a connection ended").count();
+    let json = lines(logged("json", &["--logging-format=json"]).await);
+    assert!(json.iter().all(|line| line["v"] == 0 && line["ts"].is_number()), "{json:?}");
+    let serving = json.iter().find(|line| line["msg"] == "serving securely").expect("it serves");
+    assert!(serving["caller"].as_str().unwrap().contains("component.rs:"), "{serving}");
+    assert!(serving["address"].as_str().unwrap().starts_with("127.0.0.1:"), "{serving}");
+
+    let more = lines(logged("more", &["--logging-format=json", "-v=4"]).await);
+    assert_eq!(ended(&more), 1, "{more:?}");
+    // One file says more than others, or another one does.
+    let own = lines(logged("own", &["--logging-format=json", "--vmodule=mod=4"]).await);
+    assert_eq!(ended(&own), 1, "{own:?}");
+    let other = lines(logged("other", &["--logging-format=json", "--vmodule=component=4"]).await);
+    assert_eq!(ended(&other), 0, "{other:?}");
 }
 
 /// Who leads, as the lock says.

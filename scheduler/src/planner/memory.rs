@@ -2,14 +2,15 @@
 
 use super::evaluations::Tally;
 use super::groups::Groups;
-use super::no_place::NoPlace;
-use super::rests_on;
+use super::no_place::{NoPlace, Waits};
+use super::{Recalled, rests_on};
 use crate::object::Kind;
-use crate::plan::{Filters, Unschedulable};
-use crate::plugin::{Alike, Cycle, Filter, Point, PreFilter, Scale, Score, unlike_all};
+use crate::plan::{Filters, Unschedulable, nominated_before, with_nominated};
+use crate::plugin::{Alike, Cycle, Filter, Point, PreFilter, Scale, Score};
 use crate::profile::Profile;
 use crate::snapshot::changes::Change;
 use crate::snapshot::node_info::{NodeId, NodeInfo};
+use crate::status::Refusal;
 use std::cmp::Reverse;
 
 pub(super) struct Memory {
@@ -17,16 +18,17 @@ pub(super) struct Memory {
     pub used: u64,
     /// How many times it began anew since that was last asked.
     pub begun: u64,
+    /// How many groups of nodes were compared since that was last asked.
+    pub compared: u64,
     /// The number of the first change that it does not know of.
     seen: u64,
-    node_count: usize,
     pub filters: Filters,
     pub tally: Tally,
     scores: Vec<Kept>,
     /// The nodes that will do by what plug-ins say about each alone, each with the sum of those scores that are its own.
     groups: Groups,
-    /// How many marks nodes have, and whether those are set apart to which pods are nominated.
-    shape: (usize, bool),
+    /// How many marks nodes have for those who look beyond single nodes.
+    mark_count: usize,
     dirty: Vec<NodeId>,
     is_dirty: Vec<bool>,
     /// Room for the marks of one node.
@@ -67,13 +69,13 @@ impl Memory {
         let mut memory = Memory {
             used: 0,
             begun: 0,
+            compared: 0,
             seen: 0,
-            node_count: 0,
             filters: Filters { list: Vec::new(), all: false },
             tally: Tally::default(),
             scores: Vec::new(),
             groups: Groups::default(),
-            shape: (0, false),
+            mark_count: 0,
             dirty: Vec::new(),
             is_dirty: Vec::new(),
             marks: Vec::new(),
@@ -92,12 +94,26 @@ impl Memory {
     }
 
     /// Why there is no place, from what is known of each node; `None`: only the plain search can tell.
-    pub fn tell(&mut self, cycle: Cycle<'_>, profile: &Profile) -> Option<Unschedulable> {
+    pub fn tell(&mut self, cycle: Cycle<'_>, profile: &Profile, waits: Option<Waits>) -> Option<Unschedulable> {
         if self.refused || cycle.snapshot.node_count() == 0 || !self.is_local() {
             return None;
         }
         let local = self.filters.list.iter().filter(|filter| filter.is_local()).map(|filter| filter.copy());
-        self.no_place.tell(cycle, profile, &Filters { list: local.collect(), all: false })
+        self.no_place.tell(cycle, profile, Filters { list: local.collect(), all: false }, waits)
+    }
+
+    /// Why a node will not do for a pod that is nominated to it: pods like it mind that it is, and itself does not.
+    pub fn check(&mut self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+        // A filter that has nothing to say about the cluster as it is has nothing to say about nominated pods either.
+        let mut active: Vec<_> = self.filters.list.iter_mut().filter(|filter| !filter.is_idle()).collect();
+        if let Some(fuller) = with_nominated(cycle, node) {
+            let nominated = &fuller.pods[node.pods.len()..];
+            active.iter_mut().for_each(|filter| nominated.iter().for_each(|pod| filter.placed(cycle, pod, node.id)));
+            let checked = active.iter().try_for_each(|filter| filter.check(cycle, &fuller));
+            active.iter_mut().for_each(|filter| nominated.iter().for_each(|pod| filter.left(cycle, pod, node.id)));
+            checked?;
+        }
+        active.iter().try_for_each(|filter| filter.check(cycle, node))
     }
 
     /// Remembers why there is no place, unless something is to be done about it.
@@ -111,23 +127,41 @@ impl Memory {
         1 + 4 * usize::from(self.no_place.len() > 0)
     }
 
-    /// How many groups are compared to find the best node.
-    pub fn compared(&self) -> usize {
-        self.groups.iter().count()
+    /// Whether it knows of nodes: no plug-in refused the pods as such.
+    pub fn is_of_use(&self) -> bool {
+        !self.refused
     }
 
     pub fn will_do(&self, node: NodeId) -> bool {
         self.groups.contains(node)
     }
 
+    /// What it says of nodes, for tests.
+    pub fn recall(&self, cycle: Cycle<'_>, scored: &[NodeId]) -> Option<Recalled> {
+        if self.refused {
+            return None;
+        }
+        let mut filters = Filters { list: Vec::new(), all: false };
+        filters.list =
+            self.filters.list.iter().filter(|filter| !filter.is_idle()).map(|filter| filter.copy()).collect();
+        let refused = cycle.snapshot.nodes().filter_map(|node| Some((node.id, filters.check(cycle, node).err()?)));
+        let refused = refused.collect();
+        let nodes: Vec<_> = scored.iter().map(|node| Alike::alone(*node)).collect();
+        let scores = self.scores.iter().filter(|kept| !kept.score.is_idle()).map(|kept| {
+            let mut scores = kept.score.scores(cycle, &nodes);
+            kept.score.normalize(cycle, &nodes, &mut scores);
+            scores
+        });
+        Some((refused, scores.collect()))
+    }
+
     fn begin_anew(&mut self, cycle: Cycle<'_>, profile: &Profile) {
         let snapshot = cycle.snapshot;
         self.begun += 1;
         self.seen = snapshot.changes().next();
-        self.node_count = snapshot.node_count();
         self.make_plugins(cycle, profile);
         self.groups = Groups::default();
-        self.shape = self.shape_now(cycle);
+        self.mark_count = self.marks_now();
         self.is_dirty = vec![false; snapshot.node_bound()];
         self.dirty.clear();
         self.no_place = NoPlace::default();
@@ -173,6 +207,7 @@ impl Memory {
 
     /// Makes anew what counts pods by place.
     fn count_anew(&mut self, cycle: Cycle<'_>, profile: &Profile) {
+        self.begun += 1;
         let plugins = |point: Point| profile.at(point).iter();
         let mut filters = plugins(Point::Filter).filter_map(|enabled| match enabled.plugin.pre_filter(cycle) {
             PreFilter::Judge(filter, _) => Some(filter),
@@ -193,24 +228,16 @@ impl Memory {
         }
     }
 
-    /// Learns what has changed, and says which node is best; `None`: none will do.
-    pub fn best(&mut self, cycle: Cycle<'_>, profile: &Profile) -> Option<NodeId> {
-        self.catch_up(cycle, profile);
-        if self.refused {
-            return None;
-        }
-        self.best_of_all(cycle)
-    }
-
     /// Whether nodes will do by what filters say about each alone.
     fn is_local(&self) -> bool {
         self.filters.list.iter().all(|filter| filter.is_local() || filter.is_idle())
     }
 
-    fn catch_up(&mut self, cycle: Cycle<'_>, profile: &Profile) {
+    /// Learns what has changed.
+    pub fn catch_up(&mut self, cycle: Cycle<'_>, profile: &Profile) {
         let changes = cycle.snapshot.changes();
         let Some(since) = changes.since(self.seen) else { return self.begin_anew(cycle, profile) };
-        let (mut count_anew, mut all_dirty) = (false, false);
+        let mut reshaped = Vec::new();
         for change in since {
             match change {
                 Change::Placed(node, pod) => {
@@ -226,10 +253,7 @@ impl Memory {
                 Change::Node(node) => self.touch(*node),
                 Change::Reshaped(node) => {
                     self.touch(*node);
-                    count_anew = true;
-                }
-                Change::Image(image) => {
-                    all_dirty |= self.scores.iter().any(|kept| kept.score.rests_on_image(image));
+                    reshaped.push(*node);
                 }
                 Change::Pods(node) => self.no_place.pods_changed(*node),
                 Change::Object(Kind::PodDisruptionBudget, _) => self.no_place.budgets_changed(),
@@ -241,17 +265,11 @@ impl Memory {
             }
         }
         self.seen = changes.next();
-        if self.node_count != cycle.snapshot.node_count() {
-            self.node_count = cycle.snapshot.node_count();
-            all_dirty |= self.scores.iter().any(|kept| kept.score.rests_on_node_count(cycle));
-        }
-        if count_anew {
+        let follows = self.follow(cycle, reshaped);
+        if !follows {
             self.count_anew(cycle, profile);
         }
-        if all_dirty {
-            (0..cycle.snapshot.node_bound()).for_each(|node| self.touch(node));
-        }
-        self.reshape(cycle, count_anew);
+        self.reshape(cycle, !follows);
         let dirty = std::mem::take(&mut self.dirty);
         for node in &dirty {
             self.is_dirty[*node] = false;
@@ -259,6 +277,23 @@ impl Memory {
         }
         self.dirty = dirty;
         self.dirty.clear();
+    }
+
+    /// Has counts follow nodes whose labels or taints changed. `false`: they must be made anew.
+    fn follow(&mut self, cycle: Cycle<'_>, mut reshaped: Vec<NodeId>) -> bool {
+        reshaped.sort_unstable();
+        reshaped.dedup();
+        let (mut follows, mut touched) = (true, Vec::new());
+        for node in reshaped {
+            for filter in &mut self.filters.list {
+                follows &= filter.reshaped(cycle, node, &mut touched);
+            }
+            for kept in &mut self.scores {
+                follows &= kept.score.reshaped(cycle, node, &mut touched);
+            }
+        }
+        touched.into_iter().for_each(|node| self.touch(node));
+        follows
     }
 
     fn touch(&mut self, node: NodeId) {
@@ -291,38 +326,37 @@ impl Memory {
         self.marks = marks;
     }
 
-    /// Marks a node for those who look beyond single nodes.
+    /// Marks a node for those who look beyond single nodes: by what pods would count for that are nominated to it, with
+    /// how many numbers that takes, and by what is there.
     fn mark(&self, cycle: Cycle<'_>, node: &NodeInfo, marks: &mut Vec<i64>) {
-        let apart = self.shape.1 && !cycle.snapshot.nominated_to(&node.node.name).is_empty();
-        marks.push(if apart { unlike_all(node.id) } else { ALIKE });
+        let (own, mut nominated) = (marks.len(), nominated_before(cycle, node).peekable());
+        marks.push(NONE_NOMINATED);
+        if nominated.peek().is_some() {
+            let pods: Vec<_> = nominated.collect();
+            for filter in self.filters.list.iter().filter(|filter| !filter.is_local()) {
+                filter.mark_nominated(cycle, node, &pods, marks);
+            }
+            marks[own] = (marks.len() - own - 1) as i64;
+        }
         for filter in self.filters.list.iter().filter(|filter| !filter.is_local()) {
-            filter.mark(node.id, marks);
+            filter.mark(node, marks);
         }
         for kept in self.scores.iter().filter(|kept| kept.looks_beyond()) {
-            kept.score.mark(node.id, marks);
+            kept.score.mark(node, marks);
         }
     }
 
-    fn shape_now(&self, cycle: Cycle<'_>) -> (usize, bool) {
-        let filters = || self.filters.list.iter().filter(|filter| !filter.is_local());
-        let scores = self.scores.iter().filter(|kept| kept.looks_beyond());
-        let marks = filters().map(|filter| filter.mark_count()).sum::<usize>()
-            + scores.map(|kept| kept.score.mark_count()).sum::<usize>();
-        (marks, filters().any(|filter| !filter.is_idle()) && cycle.snapshot.nominations().next().is_some())
+    fn marks_now(&self) -> usize {
+        let filters = self.filters.list.iter().filter(|filter| !filter.is_local()).map(|filter| filter.mark_count());
+        let scores = self.scores.iter().filter(|kept| kept.looks_beyond()).map(|kept| kept.score.mark_count());
+        filters.chain(scores).sum()
     }
 
-    /// Marks those nodes anew whose marks are not what they would be now.
+    /// Marks all nodes anew if there are more or fewer marks, or other ones.
     fn reshape(&mut self, cycle: Cycle<'_>, counted_anew: bool) {
-        let shape = self.shape_now(cycle);
-        let before = std::mem::replace(&mut self.shape, shape);
-        if before.1 != self.shape.1 {
-            for name in cycle.snapshot.nominations() {
-                if let Some(node) = cycle.snapshot.node_named(name) {
-                    self.touch(node.id);
-                }
-            }
-        }
-        if before.0 == self.shape.0 && !(counted_anew && self.shape.0 > 0) {
+        let count = self.marks_now();
+        let before = std::mem::replace(&mut self.mark_count, count);
+        if before == count && !(counted_anew && count > 0) {
             return;
         }
         let own = self.scores.iter().filter(|kept| kept.is_scaled()).count();
@@ -342,31 +376,28 @@ impl Memory {
                 filter.check(cycle, node).is_ok()
             })
         };
-        passes(node) && self.filters.nominated(cycle, node).is_none_or(|fuller| passes(&fuller))
+        passes(node) && with_nominated(cycle, node).is_none_or(|fuller| passes(&fuller))
     }
 
-    /// The best of the best nodes of all groups; the first of them where several are.
-    fn best_of_all(&self, cycle: Cycle<'_>) -> Option<NodeId> {
-        let looks_beyond = |filter: &dyn Filter| !filter.is_local() && !filter.is_idle();
-        let filters = self.filters.list.iter().map(|filter| &**filter).enumerate();
-        let filters: Vec<(usize, &dyn Filter)> = filters.filter(|(_, filter)| looks_beyond(*filter)).collect();
-        let passes = |node: NodeId| {
-            filters.iter().all(|(at, filter)| {
-                self.tally.asked(*at);
-                filter.passes(cycle, node)
-            })
-        };
-        // A filter that has nothing to say about the cluster as it is has nothing to say about nominated pods either.
-        let active = self.filters.list.iter().filter(|filter| !filter.is_idle());
-        let active = self.shape.1.then(|| Filters { list: active.map(|filter| filter.copy()).collect(), all: false });
+    /// The best of the best nodes of all groups; the first of them where several are. `None`: none will do.
+    pub fn best(&mut self, cycle: Cycle<'_>) -> Option<NodeId> {
+        if self.refused {
+            return None;
+        }
         let own = self.scores.iter().filter(|kept| kept.is_scaled()).count();
         let (mut nodes, mut totals, mut raw) = (Vec::new(), Vec::new(), Vec::new());
+        let looks_beyond = |filter: &dyn Filter| !filter.is_local() && !filter.is_idle();
+        let filters = self.filters.list.iter_mut().enumerate();
+        let mut filters: Vec<_> = filters.filter(|(_, filter)| looks_beyond(&***filter)).collect();
         for group in self.groups.iter() {
+            self.compared += 1;
             let Some((sum, node)) = group.best() else { continue };
-            let is_apart = group.marks[own] != ALIKE;
-            let with_nominated =
-                |active: &Filters| cycle.snapshot.node(node).is_some_and(|node| active.check(cycle, node).is_ok());
-            if passes(node) && (!is_apart || active.as_ref().is_none_or(with_nominated)) {
+            let passes = filters.iter_mut().all(|(at, filter)| {
+                self.tally.asked(*at);
+                filter.passes(cycle, node)
+                    && (group.marks[own] == NONE_NOMINATED || passes_with_nominated(cycle, &mut ***filter, node))
+            });
+            if passes {
                 nodes.push(Alike { node, count: group.len() });
                 totals.push(sum);
                 raw.push(&group.marks[..own]);
@@ -398,5 +429,15 @@ impl Memory {
     }
 }
 
-/// The mark of nodes to which no pod is nominated.
-const ALIKE: i64 = -1;
+/// The mark of nodes to which no pod is nominated that counts for anything.
+const NONE_NOMINATED: i64 = 0;
+
+/// Whether a node will do when the pods are there that are nominated to it.
+fn passes_with_nominated(cycle: Cycle<'_>, filter: &mut dyn Filter, node: NodeId) -> bool {
+    let Some(info) = cycle.snapshot.node(node) else { return false };
+    let nominated: Vec<_> = nominated_before(cycle, info).collect();
+    nominated.iter().for_each(|pod| filter.placed(cycle, pod, node));
+    let passes = filter.passes(cycle, node);
+    nominated.iter().for_each(|pod| filter.left(cycle, pod, node));
+    passes
+}

@@ -2,8 +2,8 @@
 //!
 //! Pods of one template are alike: which nodes will do, and how good each is, is worked out once and brought up to date
 //! by what has changed since. What a plug-in says by node and pod alone is remembered for each node, so that an event on
-//! one node costs the work of one node. What counts pods over many nodes is kept as counts by place, and is evaluated
-//! once for all nodes that are alike to it.
+//! one node costs the work of one node. What counts pods over many nodes is kept as counts by place, which
+//! follow a node that comes, goes or is relabelled, and is evaluated once for all nodes that are alike to it.
 
 mod evaluations;
 mod groups;
@@ -12,15 +12,18 @@ mod no_place;
 
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind};
-use crate::plan::{Explanation, Outcome, Plan, plan};
+use crate::plan::{Explanation, Outcome, Plan, Unschedulable, plan};
 use crate::plugin::{Cycle, Plugin, Point};
+use crate::plugins::default_preemption;
 use crate::plugins::node_affinity::named_nodes;
 use crate::profile::Profile;
 use crate::snapshot::Snapshot;
 use crate::snapshot::assume::Promise;
 use crate::snapshot::node_info::NodeId;
+use crate::status::Refusal;
 use evaluations::{Evaluations, count_plain};
 use memory::Memory;
+use no_place::Waits;
 use std::collections::{BTreeMap, HashMap};
 
 /// Which pods are alike: those of one profile and template, and of one priority, because a pod respects pods that are
@@ -39,6 +42,10 @@ impl Likeness {
         Likeness { profile, template, priority, never_preempts }
     }
 }
+
+/// What is remembered of nodes: those that are refused with why, and for each plug-in that scores what it makes of those
+/// that are asked about.
+pub type Recalled = (Vec<(NodeId, Refusal)>, Vec<Vec<i64>>);
 
 #[derive(Default)]
 pub struct Planner {
@@ -67,40 +74,72 @@ impl Planner {
         // Few nodes are in question, or one is to be tried alone, or the pod is like no other, as is one that claims
         // devices, since each claim that gets some changes what is left for others: nothing is worth remembering.
         let is_alone = !pod.template.claims.is_empty() || snapshot.extended_claim(&pod.uid).is_some();
-        if by_name || is_alone || pod.nominated.is_some() || pod.node_name.is_some() || profile.check_all {
+        if by_name || is_alone || pod.node_name.is_some() || profile.check_all {
             return self.plain(snapshot, (number, profile), pod);
         }
-        let likeness = Likeness::of(number, pod);
+        if pod.nominated.is_some() {
+            return self.plan_nominated(snapshot, (number, profile), pod);
+        }
         let cycle = Cycle { snapshot, pod };
-        self.turn += 1;
-        let turn = self.turn;
-        self.make_room(snapshot);
-        let memory = self.memories.entry(likeness).or_insert_with(|| Memory::new(cycle, profile));
-        memory.used = turn;
-        memory.tally.plans += 1;
-        let best = memory.best(cycle, profile);
-        self.judged_all += std::mem::take(&mut memory.begun);
-        self.compared += memory.compared() as u64;
-        if let Some(plan) = best.and_then(|node| bind(cycle, memory, node)) {
-            return plan;
-        }
-        let unschedulable = |why| Plan { outcome: Outcome::Unschedulable(why), explanation: Explanation::default() };
-        if let Some(told) = memory.told_before(cycle) {
-            return unschedulable(told);
-        }
-        let told = if best.is_none() { memory.tell(cycle, profile) } else { None };
-        let plan = match told {
-            Some(told) => unschedulable(told),
-            None => {
-                let plan = plan(snapshot, profile, pod);
-                count_plain(number, profile, &plan, &mut self.evaluations);
-                plan
+        let found = self.remembered(cycle, (number, profile), |memory| {
+            let best = memory.best(cycle);
+            if let Some(plan) = best.and_then(|node| bind(cycle, memory, node)) {
+                return Some(plan);
             }
-        };
-        if let Outcome::Unschedulable(why) = &plan.outcome {
-            memory.remember_why(cycle, why);
-        }
-        plan
+            if let Some(told) = memory.told_before(cycle) {
+                return Some(unschedulable(told));
+            }
+            let told = if best.is_none() { memory.tell(cycle, profile, None)? } else { return None };
+            memory.remember_why(cycle, &told);
+            Some(unschedulable(told))
+        });
+        found.unwrap_or_else(|| {
+            let plan = self.plain(snapshot, (number, profile), pod);
+            if let (Outcome::Unschedulable(why), Some(memory)) =
+                (&plan.outcome, self.memories.get_mut(&Likeness::of(number, pod)))
+            {
+                memory.remember_why(cycle, why);
+            }
+            plan
+        })
+    }
+
+    /// The same for a pod that is nominated to a node: that one is tried first. Pods like it mind the nomination, and
+    /// itself does not.
+    fn plan_nominated(&mut self, snapshot: &Snapshot, (number, profile): (usize, &Profile), pod: &Pod) -> Plan {
+        let like_it = Pod { uid: "".into(), nominated: None, ..pod.clone() };
+        let (cycle, alike) = (Cycle { snapshot, pod }, Cycle { snapshot, pod: &like_it });
+        let node = pod.nominated.as_ref().and_then(|name| snapshot.node_named(name));
+        let found = self.remembered(alike, (number, profile), |memory| {
+            let node = node.filter(|_| memory.is_of_use())?;
+            let Err(refusal) = memory.check(cycle, node) else { return bind(cycle, memory, node.id) };
+            if let Some(best) = memory.best(alike) {
+                return bind(cycle, memory, best).filter(|_| best != node.id);
+            }
+            let why = default_preemption::may_not(cycle, Some(refusal.code))?;
+            memory.tell(alike, profile, Some(Waits { node: node.id, refusal, why })).map(unschedulable)
+        });
+        found.unwrap_or_else(|| self.plain(snapshot, (number, profile), pod))
+    }
+
+    /// Shows what is remembered for pods like this one, brought up to date.
+    fn remembered<T>(
+        &mut self,
+        cycle: Cycle<'_>,
+        (number, profile): (usize, &Profile),
+        show: impl FnOnce(&mut Memory) -> T,
+    ) -> T {
+        self.turn += 1;
+        self.make_room(cycle.snapshot);
+        let likeness = Likeness::of(number, cycle.pod);
+        let memory = self.memories.entry(likeness).or_insert_with(|| Memory::new(cycle, profile));
+        memory.used = self.turn;
+        memory.tally.plans += 1;
+        memory.catch_up(cycle, profile);
+        let shown = show(memory);
+        self.judged_all += std::mem::take(&mut memory.begun);
+        self.compared += std::mem::take(&mut memory.compared);
+        shown
     }
 
     fn plain(&mut self, snapshot: &Snapshot, (number, profile): (usize, &Profile), pod: &Pod) -> Plan {
@@ -121,6 +160,12 @@ impl Planner {
     /// Whether a node will do for a pod by what is remembered, for tests that compare this with what is worked out.
     pub fn remembers(&self, profile: usize, pod: &Pod, node: NodeId) -> Option<bool> {
         Some(self.memories.get(&Likeness::of(profile, pod))?.will_do(node))
+    }
+
+    /// Why a node will not do for a pod by what is remembered, and what each plug-in that scores nodes thinks of some of
+    /// them, for tests that compare this with what is worked out. `None`: nothing is remembered.
+    pub fn recalls(&self, profile: usize, cycle: Cycle<'_>, scored: &[NodeId]) -> Option<Recalled> {
+        self.memories.get(&Likeness::of(profile, cycle.pod))?.recall(cycle, scored)
     }
 
     fn weight_exceeds(&self, most: usize) -> bool {
@@ -165,6 +210,10 @@ fn bind(cycle: Cycle<'_>, memory: &Memory, node: NodeId) -> Option<Plan> {
     }
     let outcome = Outcome::Bind { node: node.node.name.clone(), promise };
     Some(Plan { outcome, explanation: Explanation::default() })
+}
+
+fn unschedulable(why: Unschedulable) -> Plan {
+    Plan { outcome: Outcome::Unschedulable(why), explanation: Explanation::default() }
 }
 
 /// Whether anything of what a profile says about pods of a template rests on this object.

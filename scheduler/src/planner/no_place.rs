@@ -41,6 +41,16 @@ enum Known {
     Candidate(RefusalId, Rank),
 }
 
+/// A pod that is nominated to a node waits there for others to go. All other nodes are to it what they are to pods like
+/// it.
+pub(super) struct Waits {
+    pub node: NodeId,
+    /// Why the node will not do yet.
+    pub refusal: Refusal,
+    /// Why no others must go.
+    pub why: &'static str,
+}
+
 struct Counted {
     refusal: Refusal,
     /// How many nodes will not do because of it.
@@ -85,19 +95,28 @@ impl NoPlace {
 
     /// Why there is no place and what can be done about it, where no node will do by what plug-ins say about each
     /// alone. `None`: only the plain search can tell.
-    pub fn tell(&mut self, cycle: Cycle<'_>, profile: &Profile, filters: &Filters) -> Option<Unschedulable> {
+    pub fn tell(
+        &mut self,
+        cycle: Cycle<'_>,
+        profile: &Profile,
+        mut filters: Filters,
+        waits: Option<Waits>,
+    ) -> Option<Unschedulable> {
         let is_asked = profile.has(Point::PostFilter, dynamic_resources::NAME);
         if is_asked && dynamic_resources::is_concerned(cycle) {
             return None;
         }
-        self.learn(cycle, filters)?;
+        self.learn(cycle, &mut filters)?;
         let mut said = Said::default();
         for enabled in profile.at(Point::PostFilter) {
             match enabled.plugin.name() {
                 dynamic_resources::NAME => said.reasons.push(dynamic_resources::NO_NEW_CLAIMS.into()),
                 default_preemption::NAME => {
                     if let Some(preemption) = &profile.preemption {
-                        said.preempted(self.preempt(cycle, preemption, filters));
+                        said.preempted(match &waits {
+                            Some(waits) => Preemption::ineligible(waits.why),
+                            None => self.preempt(cycle, preemption, &mut filters),
+                        });
                     }
                 }
                 _ => {}
@@ -106,17 +125,32 @@ impl NoPlace {
                 break;
             }
         }
-        let after = said.reasons.join(", ");
-        let refusals = || self.refusals.iter().filter(|one| one.nodes > 0);
-        let text = message(cycle.snapshot.node_count(), refusals().map(|one| (&one.refusal, one.nodes)), &after);
-        let mut rejectors: Vec<_> = refusals().map(|one| one.refusal.plugin).filter(|name| !name.is_empty()).collect();
+        let otherwise = match waits {
+            Some(waits) => Some((self.nodes.get(waits.node)?.refusal()?, self.number(waits.refusal))),
+            None => None,
+        };
+        Some(self.told(cycle, &said, otherwise))
+    }
+
+    /// What is told of all nodes, one of which is refused otherwise than is known.
+    fn told(&self, cycle: Cycle<'_>, said: &Said, otherwise: Option<(RefusalId, RefusalId)>) -> Unschedulable {
+        let nodes = |at: usize, one: &Counted| {
+            let is = |number: RefusalId| usize::from(number as usize == at);
+            let (less, more) = otherwise.map_or((0, 0), |(instead, number)| (is(instead), is(number)));
+            one.nodes + more - less
+        };
+        let all = self.refusals.iter().enumerate().map(|(at, one)| (&one.refusal, nodes(at, one)));
+        let refusals: Vec<_> = all.filter(|(_, nodes)| *nodes > 0).collect();
+        let mut rejectors: Vec<_> = refusals.iter().map(|(refusal, _)| refusal.plugin).collect();
+        rejectors.retain(|name| !name.is_empty());
         rejectors.sort_unstable();
         rejectors.dedup();
-        Some(said.unschedulable(text, rejectors))
+        let text = message(cycle.snapshot.node_count(), refusals.into_iter(), &said.reasons.join(", "));
+        said.unschedulable(text, rejectors)
     }
 
     /// Asks why those nodes will not do of which it is not known. `None`: it could not be told of all.
-    fn learn(&mut self, cycle: Cycle<'_>, filters: &Filters) -> Option<()> {
+    fn learn(&mut self, cycle: Cycle<'_>, filters: &mut Filters) -> Option<()> {
         let bound = cycle.snapshot.node_bound();
         if self.refusals.len() > 2 * bound + 64 {
             // Most of them are of nodes as they were.
@@ -140,9 +174,9 @@ impl NoPlace {
         Some(())
     }
 
-    fn preempt(&mut self, cycle: Cycle<'_>, preemption: &DefaultPreemption, filters: &Filters) -> Preemption {
-        if cycle.pod.never_preempts {
-            return Preemption::ineligible(default_preemption::NEVER);
+    fn preempt(&mut self, cycle: Cycle<'_>, preemption: &DefaultPreemption, filters: &mut Filters) -> Preemption {
+        if let Some(never) = default_preemption::may_not(cycle, None) {
+            return Preemption::ineligible(never);
         }
         let Some(best) = self.best(cycle, preemption, filters) else {
             let absent = Refusal::hard("", NOT_HELPFUL);
@@ -153,25 +187,24 @@ impl NoPlace {
         };
         // Which pods would go is found again for the one node that is chosen, instead of being remembered of all.
         let node = cycle.snapshot.node(best);
-        let candidate = node.and_then(|node| dry_run(cycle, node, &mut filters.copy()).ok());
+        let candidate = node.and_then(|node| dry_run(cycle, node, filters).ok());
         let victims = candidate.map(|candidate| default_preemption::victims(cycle, &candidate));
         let nomination = victims.as_ref().map_or(Nomination::Clear, |victims| Nomination::Set(victims.node.clone()));
         Preemption { nomination, victims, ..Preemption::default() }
     }
 
     /// The best of enough candidates, those nodes first that this pod begins with.
-    fn best(&mut self, cycle: Cycle<'_>, preemption: &DefaultPreemption, filters: &Filters) -> Option<NodeId> {
+    fn best(&mut self, cycle: Cycle<'_>, preemption: &DefaultPreemption, filters: &mut Filters) -> Option<NodeId> {
         if self.vain == self.hopeful {
             return None;
         }
         let enough = preemption.enough(self.hopeful);
         let bound = self.nodes.len();
         let start = default_preemption::first_node(cycle);
-        let mut filters = filters.copy();
         let (mut candidates, mut harmless) = (0, false);
         let mut best: Option<(Rank, NodeId)> = None;
         for id in (start..bound).chain(0..start) {
-            let Some(rank) = self.trial(cycle, id, &mut filters) else { continue };
+            let Some(rank) = self.trial(cycle, id, filters) else { continue };
             candidates += 1;
             harmless |= rank.0 == 0;
             if best.is_none_or(|(least, _)| rank < least) {

@@ -121,20 +121,27 @@ pub(crate) fn first_node(cycle: Cycle<'_>) -> NodeId {
     hash % cycle.snapshot.node_bound().max(1)
 }
 
-pub(crate) const NEVER: &str = "not eligible due to preemptionPolicy=Never.";
+const NEVER: &str = "not eligible due to preemptionPolicy=Never.";
 
 /// Why a pod may not make others go.
 fn ineligible(search: &Search<'_>) -> Option<&'static str> {
     let pod = search.cycle.pod;
+    let refusal =
+        |name| search.diagnosis.refused.iter().find(|(node, _)| node == name).map(|(_, refusal)| refusal.code);
+    may_not(search.cycle, pod.nominated.as_ref().and_then(refusal))
+}
+
+/// The same for a pod whose nominated node was refused in this way.
+pub(crate) fn may_not(cycle: Cycle<'_>, refusal: Option<Code>) -> Option<&'static str> {
+    let pod = cycle.pod;
     if pod.never_preempts {
         return Some(NEVER);
     }
     let name = pod.nominated.as_ref()?;
-    let refusal = search.diagnosis.refused.iter().find(|(node, _)| node == name).map(|(_, refusal)| refusal.code);
     if refusal == Some(Code::UnschedulableAndUnresolvable) {
         return None;
     }
-    let node = search.cycle.snapshot.node_named(name)?;
+    let node = cycle.snapshot.node_named(name)?;
     let goes = |one: &Arc<Pod>| one.priority < pod.priority && one.deleting && one.preempted;
     node.pods.iter().any(goes).then_some("not eligible due to a terminating pod on the nominated node.")
 }
@@ -157,7 +164,7 @@ impl Trial<'_> {
         self.filters.placed(self.cycle, pod, self.node.id);
     }
 
-    fn check(&self) -> Result<(), Refusal> {
+    fn check(&mut self) -> Result<(), Refusal> {
         self.filters.check(self.cycle, &self.node)
     }
 
@@ -263,8 +270,7 @@ impl Preemption {
 }
 
 pub(crate) fn victims(cycle: Cycle<'_>, best: &Candidate) -> Victims {
-    let nominated = cycle.snapshot.nominated_to(&best.node);
-    let lesser = nominated.iter().filter(|one| one.priority < cycle.pod.priority && one.uid != cycle.pod.uid);
+    let lesser = cycle.snapshot.nominated_below(&best.node, cycle.pod.priority);
     Victims {
         node: best.node.clone(),
         pods: best.victims.iter().filter(|pod| !pod.deleting).cloned().collect(),

@@ -1,7 +1,7 @@
 //! ImageLocality: nodes that have a pod's images already are better.
 
 use crate::object::Text;
-use crate::plugin::{Cycle, MAX_SCORE, Plugin, Score};
+use crate::plugin::{Alike, Cycle, MAX_SCORE, Plugin, Score};
 use crate::snapshot::node_info::NodeInfo;
 
 pub const NAME: &str = "ImageLocality";
@@ -34,26 +34,59 @@ fn with_tag(image: &Text) -> Text {
 
 struct Images(Vec<Text>);
 
-impl Score for Images {
-    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
+impl Images {
+    /// How much each image counts on a node that has it; `None`: no node has any of them.
+    fn worths(&self, cycle: Cycle<'_>) -> Option<Vec<i64>> {
         let nodes = cycle.snapshot.node_count() as f64;
-        let worth = |image: &Text| match cycle.snapshot.image(image) {
+        let worth = |image: &Text| {
             // An image that few nodes have counts less, so that pods do not pile up there.
-            Some((size, nodes_with)) if node.node.images.iter().any(|(name, _)| name == image) => {
-                (size as f64 * (nodes_with as f64 / nodes)) as i64
-            }
-            _ => 0,
+            let (size, nodes_with) = cycle.snapshot.image(image)?;
+            Some((size as f64 * (nodes_with as f64 / nodes)) as i64)
         };
-        let sum: i64 = self.0.iter().map(worth).fold(0, i64::saturating_add);
+        let worths: Vec<_> = self.0.iter().map(worth).collect();
+        worths.iter().any(Option::is_some).then(|| worths.into_iter().map(Option::unwrap_or_default).collect())
+    }
+
+    /// What a node scores by what its images count.
+    fn score_of(&self, cycle: Cycle<'_>, worths: &[i64], node: &NodeInfo) -> i64 {
+        let there = self.0.iter().zip(worths).filter(|(image, _)| has(node, image));
+        let sum = there.map(|(_, worth)| *worth).fold(0, i64::saturating_add);
         let most = MOST.saturating_mul(cycle.pod.template.containers);
         MAX_SCORE * (sum.min(most).max(LEAST) - LEAST) / (most - LEAST).max(1)
     }
+}
 
-    fn rests_on_image(&self, name: &str) -> bool {
-        self.0.iter().any(|image| **image == *name)
+fn has(node: &NodeInfo, image: &Text) -> bool {
+    node.node.images.iter().any(|(name, _)| name == image)
+}
+
+impl Score for Images {
+    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
+        self.worths(cycle).map_or(0, |worths| self.score_of(cycle, &worths, node))
     }
 
-    fn rests_on_node_count(&self, cycle: Cycle<'_>) -> bool {
-        self.0.iter().any(|image| cycle.snapshot.image(image).is_some())
+    fn scores(&self, cycle: Cycle<'_>, nodes: &[Alike]) -> Vec<i64> {
+        let Some(worths) = self.worths(cycle) else { return vec![0; nodes.len()] };
+        let score = |node: &NodeInfo| self.score_of(cycle, &worths, node);
+        nodes.iter().map(|alike| cycle.snapshot.node(alike.node).map_or(0, score)).collect()
+    }
+
+    /// What an image counts changes with every node that has it, comes or goes.
+    fn is_local(&self) -> bool {
+        false
+    }
+
+    fn mark_count(&self) -> usize {
+        self.0.len().div_ceil(IN_A_MARK)
+    }
+
+    /// Nodes that have the same of the images are alike.
+    fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
+        for images in self.0.chunks(IN_A_MARK) {
+            marks.push(images.iter().fold(0, |mark, image| mark << 1 | i64::from(has(node, image))));
+        }
     }
 }
+
+/// Of how many images a mark tells whether they are there.
+const IN_A_MARK: usize = 62;

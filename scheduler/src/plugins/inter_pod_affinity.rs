@@ -5,12 +5,14 @@ use crate::object::labels::Labels;
 use crate::object::pod::{Pod, Template};
 use crate::object::terms::{PodAffinity, PodTerm};
 use crate::object::{Key, Kind, Text};
-use crate::plugin::{Alike, Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score, extremes, replace_each};
+use crate::plugin::{
+    Alike, Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score, extremes, replace_each, unlike_all,
+};
 use crate::snapshot::node_info::{NodeId, NodeInfo};
 use crate::snapshot::{Event, Seen, Snapshot};
 use crate::status::Refusal;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub const NAME: &str = "InterPodAffinity";
 
@@ -155,39 +157,93 @@ impl Terms {
 /// How much is to be counted by each label that nodes have.
 type Sums = Vec<(Text, i64)>;
 
-fn sums<'a>(snapshot: &Snapshot, weights: impl Iterator<Item = (&'a Text, i64)>) -> Sums {
-    let mut sums: BTreeMap<&Text, i64> = BTreeMap::new();
-    // There may be as many labels as somebody cares to name.
-    for (key, weight) in weights.filter(|(key, _)| snapshot.is_label_of_nodes(key)) {
-        let sum = sums.entry(key).or_default();
-        *sum = sum.saturating_add(weight);
+/// The same of several pods.
+type Totals = BTreeMap<Text, i64>;
+
+fn add_to(totals: &mut Totals, sums: &Sums) {
+    for (key, sum) in sums {
+        let total = totals.entry(key.clone()).or_default();
+        *total = total.saturating_add(*sum);
     }
-    sums.into_iter().map(|(key, sum)| (key.clone(), sum)).collect()
 }
 
 /// What is found out once for all pods of a template, however many terms there are: pods are many more than templates.
 #[derive(Debug)]
-struct ByTemplate<T>(Arc<Mutex<HashMap<u64, Arc<T>>>>);
+struct ByTemplate<T>(Arc<Mutex<Found<T>>>);
 
-/// So many templates are remembered.
+#[derive(Debug)]
+struct Found<T> {
+    by_template: HashMap<u64, Arc<T>>,
+    left_out: LeftOut,
+}
+
+/// Labels that terms name and no node has. Should one have them, everything is found out anew.
+#[derive(Debug, Default)]
+struct LeftOut {
+    keys: HashSet<Text>,
+    /// There are more than are kept.
+    more: bool,
+}
+
+/// So many templates are remembered, and so many labels that no node has.
 const TEMPLATES_MAX: usize = 4096;
+const LEFT_OUT_MAX: usize = 4096;
+
+impl LeftOut {
+    /// Adds up what counts for the same label.
+    fn sums<'a>(&mut self, snapshot: &Snapshot, weights: impl Iterator<Item = (&'a Text, i64)>) -> Sums {
+        let mut sums: BTreeMap<&Text, i64> = BTreeMap::new();
+        for (key, weight) in weights {
+            // There may be as many labels as somebody cares to name.
+            if !snapshot.is_label_of_nodes(key) {
+                self.add(key);
+                continue;
+            }
+            let sum = sums.entry(key).or_default();
+            *sum = sum.saturating_add(weight);
+        }
+        sums.into_iter().map(|(key, sum)| (key.clone(), sum)).collect()
+    }
+
+    fn add(&mut self, key: &Text) {
+        if self.keys.len() < LEFT_OUT_MAX {
+            self.keys.insert(key.clone());
+        } else {
+            self.more |= !self.keys.contains(key);
+        }
+    }
+
+    fn concerns(&self, node: &NodeInfo) -> bool {
+        self.more || node.node.labels.iter().any(|(key, _)| self.keys.contains(key))
+    }
+}
 
 impl<T> ByTemplate<T> {
     fn new() -> Self {
-        ByTemplate(Arc::default())
+        let found = Found { by_template: HashMap::new(), left_out: LeftOut::default() };
+        ByTemplate(Arc::new(Mutex::new(found)))
     }
 
-    fn of(&self, pod: &Pod, find_out: impl FnOnce() -> T) -> Arc<T> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = known.get(&pod.template_id) {
-            return found.clone();
+    fn found(&self) -> MutexGuard<'_, Found<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of(&self, pod: &Pod, find_out: impl FnOnce(&mut LeftOut) -> T) -> Arc<T> {
+        let mut found = self.found();
+        if let Some(known) = found.by_template.get(&pod.template_id) {
+            return known.clone();
         }
-        if known.len() >= TEMPLATES_MAX {
-            known.clear();
+        if found.by_template.len() >= TEMPLATES_MAX {
+            found.by_template.clear();
         }
-        let found = Arc::new(find_out());
-        known.insert(pod.template_id, found.clone());
-        found
+        let known = Arc::new(find_out(&mut found.left_out));
+        found.by_template.insert(pod.template_id, known.clone());
+        known
+    }
+
+    /// Whether a node has a label that was left out because none had it.
+    fn left_out(&self, node: &NodeInfo) -> bool {
+        self.found().left_out.concerns(node)
     }
 }
 
@@ -217,9 +273,12 @@ struct Counters {
 impl Counters {
     fn count(&mut self, snapshot: &Snapshot, key: &Text, node: NodeId, by: i64) {
         let at = self.number(snapshot, key);
-        let counter = &mut self.by_key[at];
-        let Some(place) = counter.places.of(node) else { return };
-        let count = &mut counter.counts[place];
+        let Some(place) = self.by_key[at].places.of(node) else { return };
+        self.add(at, place, by);
+    }
+
+    fn add(&mut self, at: usize, place: usize, by: i64) {
+        let count = &mut self.by_key[at].counts[place];
         let was = *count != 0;
         *count = count.saturating_add(by);
         match (was, *count != 0) {
@@ -235,13 +294,29 @@ impl Counters {
         }
     }
 
+    /// Has a node lie where its labels have it by now, with what its pods count for by each label.
+    fn reshaped(&mut self, snapshot: &Snapshot, node: NodeId, sums: &Totals, touched: &mut Vec<NodeId>) {
+        for at in 0..self.by_key.len() {
+            let sum = sums.get(self.by_key[at].places.key()).copied().unwrap_or(0);
+            if let Some(place) = self.by_key[at].places.of(node) {
+                self.add(at, place, sum.saturating_neg());
+            }
+            let counter = &mut self.by_key[at];
+            Arc::make_mut(&mut counter.places).follow(snapshot, node, touched);
+            counter.counts.resize(counter.places.bound(), 0);
+            if let Some(place) = counter.places.of(node) {
+                self.add(at, place, sum);
+            }
+        }
+    }
+
     /// The number of the counter for a label.
     fn number(&mut self, snapshot: &Snapshot, key: &Text) -> usize {
         if let Some(number) = self.numbers.get(key) {
             return *number;
         }
         let places = Arc::new(Places::new(snapshot, key));
-        self.by_key.push(Counter { counts: vec![0; places.count()], places });
+        self.by_key.push(Counter { counts: vec![0; places.bound()], places });
         self.numbers.insert(key.clone(), self.by_key.len() - 1);
         self.by_key.len() - 1
     }
@@ -257,10 +332,7 @@ impl Counters {
 
     /// Marks a node by where anything is counted.
     fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
-        let mark = |one: &Counter| match one.places.mark(node, &one.counts) {
-            count if one.places.are_single() && count != i64::MIN => i64::from(count > 0),
-            place => place,
-        };
+        let mark = |one: &Counter| one.places.mark(node, |place| i64::from(one.counts[place] > 0));
         marks.extend(self.by_key.iter().map(mark));
     }
 
@@ -268,16 +340,24 @@ impl Counters {
     fn mark_sum(&self, node: NodeId, marks: &mut Vec<i64>) {
         let mut of_single = 0i64;
         for one in &self.by_key {
-            match one.places.are_single() {
-                true => of_single = of_single.saturating_add(one.at(node)),
-                false => marks.push(one.places.mark(node, &one.counts)),
+            match one.places.of(node) {
+                Some(place) if one.places.is_single(place) => of_single = of_single.saturating_add(one.counts[place]),
+                Some(_) => {
+                    marks.push(one.places.mark(node, |place| one.counts[place]));
+                    continue;
+                }
+                None => {}
             }
+            marks.push(ALONE);
         }
         if !self.by_key.is_empty() {
             marks.push(of_single);
         }
     }
 }
+
+/// The mark of a node that shares its place with none.
+const ALONE: i64 = 0;
 
 impl Counter {
     fn at(&self, node: NodeId) -> i64 {
@@ -321,22 +401,42 @@ impl Rules {
     }
 
     fn count(&mut self, snapshot: &Snapshot, pod: &Pod, node: NodeId, by: i64) {
+        let counted = self.counted(snapshot, pod);
+        self.near.count_all(snapshot, &counted.near, node, by);
+        self.far.count_all(snapshot, &counted.far, node, by);
+        self.repelling.count_all(snapshot, &counted.repelling, node, by);
+    }
+
+    fn counted(&self, snapshot: &Snapshot, pod: &Pod) -> Arc<Counted> {
         let terms = &self.terms;
-        let counted = self.counted.of(pod, || {
+        self.counted.of(pod, |left_out| {
             let own = terms.own();
             let within = own.reach.includes(&pod.key.namespace);
             let near = if within && terms.all_required_match(snapshot, pod) { &own.required[..] } else { &[] };
             let far = terms.about(snapshot, &own.required_anti, pod);
             let repelling = terms.meant_by(&pod.template.pod_affinity.required_anti, pod);
             Counted {
-                near: sums(snapshot, near.iter().map(|term| (&term.topology_key, 1))),
-                far: sums(snapshot, far.map(|term| (&term.topology_key, 1))),
-                repelling: sums(snapshot, repelling.map(|term| (&term.topology_key, 1))),
+                near: left_out.sums(snapshot, near.iter().map(|term| (&term.topology_key, 1))),
+                far: left_out.sums(snapshot, far.map(|term| (&term.topology_key, 1))),
+                repelling: left_out.sums(snapshot, repelling.map(|term| (&term.topology_key, 1))),
             }
-        });
-        self.near.count_all(snapshot, &counted.near, node, by);
-        self.far.count_all(snapshot, &counted.far, node, by);
-        self.repelling.count_all(snapshot, &counted.repelling, node, by);
+        })
+    }
+
+    /// What pods count for together: near, far and repelling.
+    fn totals<'a>(&self, snapshot: &Snapshot, pods: impl Iterator<Item = &'a Arc<Pod>>) -> [Totals; 3] {
+        let mut totals = [(); 3].map(|()| Totals::new());
+        for pod in pods {
+            let counted = self.counted(snapshot, pod);
+            for (totals, sums) in totals.iter_mut().zip([&counted.near, &counted.far, &counted.repelling]) {
+                add_to(totals, sums);
+            }
+        }
+        totals
+    }
+
+    fn counters(&self) -> [&Counters; 3] {
+        [&self.near, &self.far, &self.repelling]
     }
 
     /// Whether what the pod requires to be near is near, or it is the first of those who want to be near each other.
@@ -411,12 +511,35 @@ impl Filter for Rules {
         self.count(cycle.snapshot, pod, node, -1);
     }
 
-    fn mark_count(&self) -> usize {
-        [&self.near, &self.far, &self.repelling].iter().map(|counters| counters.by_key.len()).sum()
+    fn reshaped(&mut self, cycle: Cycle<'_>, id: NodeId, touched: &mut Vec<NodeId>) -> bool {
+        let node = cycle.snapshot.node(id);
+        if node.is_some_and(|node| self.counted.left_out(node)) {
+            return false;
+        }
+        let [near, far, repelling] = self.totals(cycle.snapshot, node.iter().flat_map(|node| &node.pods));
+        self.near.reshaped(cycle.snapshot, id, &near, touched);
+        self.far.reshaped(cycle.snapshot, id, &far, touched);
+        self.repelling.reshaped(cycle.snapshot, id, &repelling, touched);
+        true
     }
 
-    fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
-        [&self.near, &self.far, &self.repelling].iter().for_each(|counters| counters.mark(node, marks));
+    fn mark_count(&self) -> usize {
+        self.counters().iter().map(|counters| counters.by_key.len()).sum()
+    }
+
+    fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
+        self.counters().iter().for_each(|counters| counters.mark(node.id, marks));
+    }
+
+    fn mark_nominated(&self, cycle: Cycle<'_>, node: &NodeInfo, pods: &[&Arc<Pod>], marks: &mut Vec<i64>) {
+        let counted = self.totals(cycle.snapshot, pods.iter().copied());
+        for (which, (counters, totals)) in (0..).zip(self.counters().into_iter().zip(&counted)) {
+            for (key, total) in totals {
+                // Nothing has been counted by this label yet; when it is, there are more marks, and other ones.
+                let number = counters.numbers.get(key).map_or_else(|| unlike_all(node.id), |number| *number as i64);
+                marks.extend([which, number, *total]);
+            }
+        }
     }
 
     fn copy(&self) -> Box<dyn Filter> {
@@ -451,8 +574,15 @@ impl Preferences {
     }
 
     fn count(&mut self, snapshot: &Snapshot, pod: &Pod, node: NodeId, by: i64) {
+        if let Some(weights) = &*self.weighed(snapshot, pod) {
+            self.weights.count_all(snapshot, weights, node, by);
+            self.counted = true;
+        }
+    }
+
+    fn weighed(&self, snapshot: &Snapshot, pod: &Pod) -> Arc<Option<Sums>> {
         let (terms, hard_weight) = (&self.terms, self.hard_weight);
-        let weighed = self.weighed.of(pod, || {
+        self.weighed.of(pod, |left_out| {
             let (own, theirs) = (terms.own(), &pod.template.pod_affinity);
             let near = terms.about(snapshot, &own.preferred, pod).map(|term| (&term.topology_key, term.weight));
             let far = terms.about(snapshot, &own.preferred_anti, pod).map(|term| (&term.topology_key, -term.weight));
@@ -461,12 +591,8 @@ impl Preferences {
             let preferred = terms.meant_by(&theirs.preferred, pod).map(|term| (&term.topology_key, term.weight));
             let anti = terms.meant_by(&theirs.preferred_anti, pod).map(|term| (&term.topology_key, -term.weight));
             let mut all = near.chain(far).chain(required).chain(preferred).chain(anti).peekable();
-            all.peek().is_some().then(|| sums(snapshot, all))
-        });
-        if let Some(weights) = &*weighed {
-            self.weights.count_all(snapshot, weights, node, by);
-            self.counted = true;
-        }
+            all.peek().is_some().then(|| left_out.sums(snapshot, all))
+        })
     }
 }
 
@@ -503,12 +629,27 @@ impl Score for Preferences {
         self.count(cycle.snapshot, pod, node, -1);
     }
 
+    fn reshaped(&mut self, cycle: Cycle<'_>, id: NodeId, touched: &mut Vec<NodeId>) -> bool {
+        let node = cycle.snapshot.node(id);
+        if node.is_some_and(|node| self.weighed.left_out(node)) {
+            return false;
+        }
+        let mut totals = Totals::new();
+        for pod in node.iter().flat_map(|node| &node.pods) {
+            if let Some(weights) = &*self.weighed(cycle.snapshot, pod) {
+                add_to(&mut totals, weights);
+            }
+        }
+        self.weights.reshaped(cycle.snapshot, id, &totals, touched);
+        true
+    }
+
     fn mark_count(&self) -> usize {
         self.weights.by_key.len()
     }
 
-    fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
-        self.weights.mark_sum(node, marks);
+    fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
+        self.weights.mark_sum(node.id, marks);
     }
 }
 
@@ -540,7 +681,7 @@ mod tests {
         let pod = |name: &str| snapshot.pod(&Key::new("a", name)).unwrap().clone();
         let own = pod("own");
         let rules = Rules::new(Cycle { snapshot: &snapshot, pod: &own });
-        let known = rules.counted.0.lock().unwrap();
+        let known = &rules.counted.found().by_template;
         assert_eq!(known.len(), 2, "there are four pods of two templates");
         assert_eq!(known[&pod("p").template_id].far, [("host".into(), 2)], "no node has the other label");
         assert!(known[&pod("s").template_id].far.is_empty());

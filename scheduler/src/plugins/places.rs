@@ -3,59 +3,139 @@
 use crate::object::Text;
 use crate::snapshot::Snapshot;
 use crate::snapshot::node_info::NodeId;
-use std::collections::HashMap;
+use crate::snapshot::numbers::NONE;
 
 /// The places that the values of one label make of the nodes, numbered.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Places {
-    /// The place of each node, by the node's number; [`Places::NOWHERE`] where it has no such label.
+    key: Text,
+    /// The place of each node, by the node's number; [`NONE`] where it has no such label.
     of_node: Vec<u32>,
-    count: usize,
-    /// Whether no two nodes share a place.
-    single: bool,
+    places: Vec<Place>,
+}
+
+/// The nodes of a place: how many they are, and the sum of their numbers, which is that of the only one where it has one.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Place {
+    nodes: usize,
+    sum: NodeId,
+}
+
+impl Place {
+    fn only_node(self) -> Option<NodeId> {
+        (self.nodes == 1).then_some(self.sum)
+    }
 }
 
 impl Places {
-    pub const NOWHERE: u32 = u32::MAX;
-
     pub fn new(snapshot: &Snapshot, key: &Text) -> Self {
-        if !snapshot.is_label_of_nodes(key) {
-            return Places { of_node: Vec::new(), count: 0, single: true };
+        let of_node = snapshot.label_numbers(key);
+        let mut places = Places { key: key.clone(), of_node: Vec::new(), places: Vec::new() };
+        for (node, place) in of_node.iter().enumerate() {
+            places.add(node, *place);
         }
-        let mut of_node = vec![Places::NOWHERE; snapshot.node_bound()];
-        let mut numbers: HashMap<&Text, u32> = HashMap::new();
-        let mut nodes = 0;
-        for node in snapshot.nodes() {
-            if let Some(value) = node.node.labels.get(key) {
-                let next = u32::try_from(numbers.len()).unwrap_or(Places::NOWHERE - 1);
-                of_node[node.id] = *numbers.entry(value).or_insert(next);
-                nodes += 1;
-            }
-        }
-        Places { of_node, count: numbers.len(), single: numbers.len() == nodes }
+        places.of_node = of_node;
+        places
+    }
+
+    /// The label whose values the places are.
+    pub fn key(&self) -> &Text {
+        &self.key
     }
 
     /// The number of the place that a node is in.
     pub fn of(&self, node: NodeId) -> Option<usize> {
         let place = *self.of_node.get(node)?;
-        (place != Places::NOWHERE).then_some(place as usize)
+        (place != NONE).then_some(place as usize)
     }
 
-    pub fn count(&self) -> usize {
-        self.count
+    /// One more than the largest number of a place.
+    pub fn bound(&self) -> usize {
+        self.places.len()
     }
 
-    /// Whether no two nodes share a place.
-    pub fn are_single(&self) -> bool {
-        self.single
+    /// Whether a place has no more than one node.
+    pub fn is_single(&self, place: usize) -> bool {
+        self.places[place].nodes <= 1
     }
 
-    /// A number that two nodes share only if they are in one place, or in places of their own with equal counts.
-    pub fn mark(&self, node: NodeId, counts: &[i64]) -> i64 {
+    /// A number that two nodes share only if they are in one place, or in places of their own that count alike.
+    pub fn mark(&self, node: NodeId, count: impl Fn(usize) -> i64) -> i64 {
         match self.of(node) {
             None => i64::MIN,
-            Some(place) if self.single => counts[place],
-            Some(place) => i64::try_from(place).unwrap_or(i64::MAX),
+            Some(place) if self.is_single(place) => count(place) << 1,
+            Some(place) => i64::try_from(place).unwrap_or(i64::MAX) << 1 | 1,
         }
+    }
+
+    /// Puts a node where its label has it by now. Another node that was alone in a place and is not any more, or is by
+    /// now, is marked otherwise: it is among the touched.
+    pub fn follow(&mut self, snapshot: &Snapshot, node: NodeId, touched: &mut Vec<NodeId>) {
+        let place = snapshot.label_number(&self.key, node);
+        if node >= self.of_node.len() {
+            self.of_node.resize(node + 1, NONE);
+        }
+        let before = std::mem::replace(&mut self.of_node[node], place);
+        if before == place {
+            return;
+        }
+        if let Some(left) = self.places.get_mut(before as usize) {
+            left.nodes -= 1;
+            left.sum = left.sum.wrapping_sub(node);
+            touched.extend(left.only_node());
+        }
+        touched.extend(self.places.get(place as usize).and_then(|place| place.only_node()));
+        self.add(node, place);
+    }
+
+    fn add(&mut self, node: NodeId, place: u32) {
+        if place == NONE {
+            return;
+        }
+        let place = place as usize;
+        if place >= self.places.len() {
+            self.places.resize(place + 1, Place::default());
+        }
+        self.places[place].nodes += 1;
+        self.places[place].sum = self.places[place].sum.wrapping_add(node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::{Key, Kind};
+    use serde_json::json;
+
+    fn put(snapshot: &mut Snapshot, name: &str, zone: Option<&str>) -> NodeId {
+        let labels = zone.map(|zone| json!({"zone": zone}));
+        let node = json!({"metadata": {"name": name, "labels": labels}, "status": {"allocatable": {"pods": "9"}}});
+        snapshot.apply(Kind::Node, &Key::cluster(name), Some(&node));
+        snapshot.node_named(name).unwrap().id
+    }
+
+    #[test]
+    fn who_is_alone_in_a_place_no_more_is_touched_and_who_is_alone_by_now() {
+        let mut snapshot = Snapshot::new();
+        let (a, b) = (put(&mut snapshot, "a", Some("x")), put(&mut snapshot, "b", Some("y")));
+        let mut places = Places::new(&snapshot, &"zone".into());
+        let marks = |places: &Places| [a, b].map(|node| places.mark(node, |_| 3));
+        let alike = |places: &Places| marks(places)[0] == marks(places)[1];
+        assert!(alike(&places), "each is alone in a place that counts as much");
+        let c = put(&mut snapshot, "c", Some("x"));
+        let mut follow = |snapshot: &Snapshot, node: NodeId| {
+            let mut touched = Vec::new();
+            places.follow(snapshot, node, &mut touched);
+            (touched, alike(&places), places.of(node))
+        };
+        let (touched, is_alike, place) = follow(&snapshot, c);
+        assert_eq!((touched, is_alike), (vec![a], false), "a shares its place now");
+        assert!(place.is_some());
+        assert_eq!(follow(&snapshot, c), (vec![], false, place), "nothing is new");
+        put(&mut snapshot, "c", None);
+        assert_eq!(follow(&snapshot, c), (vec![a], true, None), "a is alone again");
+        put(&mut snapshot, "a", Some("y"));
+        assert_eq!(follow(&snapshot, a).0, [b]);
+        assert_eq!(places, Places::new(&snapshot, &"zone".into()), "as if it were made anew");
     }
 }

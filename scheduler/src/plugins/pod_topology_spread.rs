@@ -138,33 +138,100 @@ fn is_counted(one: &Spread, template: &Template, pod: &Pod) -> bool {
 struct Count {
     spread: Arc<Spread>,
     places: Arc<Places>,
+    /// The labels without any of which a node is not counted.
+    keys: Arc<[Text]>,
     /// Which nodes are counted, by number.
     nodes: Arc<Vec<bool>>,
-    counts: Vec<i64>,
+    tallies: Vec<Tally>,
     /// One, if the pod that is to be placed is one of those that are counted.
     itself: i64,
 }
 
+/// What is counted in one place.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    nodes: usize,
+    pods: i64,
+}
+
+/// What a node brings to a place, or takes from it.
+struct Shift {
+    place: usize,
+    pods: i64,
+    comes: bool,
+}
+
 impl Count {
-    fn new(cycle: Cycle<'_>, spread: Spread, keys: &[Arc<Places>], place: usize) -> Self {
-        let template = &cycle.pod.template;
+    fn new(cycle: Cycle<'_>, spread: Spread, keys: &Arc<[Text]>) -> Self {
+        let places = Arc::new(Places::new(cycle.snapshot, &spread.topology_key));
+        let itself = i64::from(spread.selector.matches(&cycle.pod.template.labels));
+        let mut count = Count {
+            itself,
+            spread: Arc::new(spread),
+            keys: keys.clone(),
+            nodes: Arc::default(),
+            tallies: vec![Tally::default(); places.bound()],
+            places,
+        };
         let mut nodes = vec![false; cycle.snapshot.node_bound()];
-        let mut counts = vec![0; keys[place].count()];
         for node in cycle.snapshot.nodes() {
-            if keys.iter().all(|key| key.of(node.id).is_some()) && counted(&spread, template, node) {
-                nodes[node.id] = true;
-                if let Some(place) = keys[place].of(node.id) {
-                    counts[place] += pods_counted(&spread, template, node);
-                }
+            if !count.counts(cycle, node) {
+                continue;
+            }
+            nodes[node.id] = true;
+            if let Some(place) = count.places.of(node.id) {
+                let pods = pods_counted(&count.spread, &cycle.pod.template, node);
+                count.shift(&Shift { place, pods, comes: true });
             }
         }
-        let itself = i64::from(spread.selector.matches(&template.labels));
-        Count { itself, spread: Arc::new(spread), places: keys[place].clone(), nodes: Arc::new(nodes), counts }
+        count.nodes = Arc::new(nodes);
+        count
+    }
+
+    /// Whether the pods on a node are counted.
+    fn counts(&self, cycle: Cycle<'_>, node: &NodeInfo) -> bool {
+        self.keys.iter().all(|key| node.node.labels.get(key).is_some())
+            && counted(&self.spread, &cycle.pod.template, node)
     }
 
     /// The place that a pod on a node counts in.
     fn place(&self, template: &Template, pod: &Pod, node: NodeId) -> Option<usize> {
-        (*self.nodes.get(node)? && is_counted(&self.spread, template, pod)).then(|| self.places.of(node)).flatten()
+        (self.is_counted(node) && is_counted(&self.spread, template, pod)).then(|| self.places.of(node)).flatten()
+    }
+
+    fn is_counted(&self, node: NodeId) -> bool {
+        self.nodes.get(node).copied().unwrap_or(false)
+    }
+
+    /// Has a node lie where its labels have it by now, and says what that takes from one place and brings to another.
+    fn reshaped(&mut self, cycle: Cycle<'_>, id: NodeId, touched: &mut Vec<NodeId>) -> [Option<Shift>; 2] {
+        let node = cycle.snapshot.node(id);
+        // What came and left is counted already, so that the pods that are there now are those that were counted.
+        let pods = node.map_or(0, |node| pods_counted(&self.spread, &cycle.pod.template, node));
+        let shift = |one: &Self, comes: bool| {
+            let place = one.places.of(id).filter(|_| one.is_counted(id))?;
+            Some(Shift { place, pods: if comes { pods } else { -pods }, comes })
+        };
+        let leaves = shift(self, false);
+        Arc::make_mut(&mut self.places).follow(cycle.snapshot, id, touched);
+        self.tallies.resize(self.places.bound(), Tally::default());
+        let counts = node.is_some_and(|node| self.counts(cycle, node));
+        let nodes = Arc::make_mut(&mut self.nodes);
+        if id >= nodes.len() {
+            nodes.resize(id + 1, false);
+        }
+        nodes[id] = counts;
+        [leaves, shift(self, true)]
+    }
+
+    fn shift(&mut self, shift: &Shift) {
+        let tally = &mut self.tallies[shift.place];
+        tally.pods += shift.pods;
+        tally.nodes = if shift.comes { tally.nodes + 1 } else { tally.nodes - 1 };
+    }
+
+    fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
+        marks.push(self.places.mark(node, |place| self.tallies[place].pods));
     }
 }
 
@@ -173,44 +240,67 @@ fn pods_counted(spread: &Spread, template: &Template, node: &NodeInfo) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
+/// The labels by which constraints spread.
+fn keys(constraints: &[Spread]) -> Arc<[Text]> {
+    constraints.iter().map(|one| one.topology_key.clone()).collect()
+}
+
 /// What must be: no place may have many more than the one that has fewest.
 #[derive(Clone)]
 struct Skews {
     counts: Vec<Count>,
-    /// For each constraint, how many places that are counted have how many pods.
-    levels: Vec<BTreeMap<i64, usize>>,
-    places_counted: Vec<i64>,
+    levels: Vec<Levels>,
     /// For each constraint, the smallest count; nought where there are fewer places than there must be.
     fewest: Vec<i64>,
 }
 
+/// How many places have how many pods, as far as any of their nodes is counted: a place without such a node is none.
+#[derive(Debug, Clone, Default)]
+struct Levels {
+    by_pods: BTreeMap<i64, usize>,
+    places: i64,
+}
+
+impl Levels {
+    fn add(&mut self, tally: Tally) {
+        if tally.nodes > 0 {
+            *self.by_pods.entry(tally.pods).or_insert(0) += 1;
+            self.places += 1;
+        }
+    }
+
+    fn remove(&mut self, tally: Tally) {
+        if tally.nodes == 0 {
+            return;
+        }
+        self.places -= 1;
+        if let Some(places) = self.by_pods.get_mut(&tally.pods) {
+            *places -= 1;
+            if *places == 0 {
+                self.by_pods.remove(&tally.pods);
+            }
+        }
+    }
+}
+
 impl Skews {
     fn new(cycle: Cycle<'_>, constraints: Vec<Spread>) -> Self {
-        let keys: Vec<_> =
-            constraints.iter().map(|one| Arc::new(Places::new(cycle.snapshot, &one.topology_key))).collect();
-        let counts: Vec<_> =
-            constraints.into_iter().enumerate().map(|(index, one)| Count::new(cycle, one, &keys, index)).collect();
-        let mut skews = Skews { counts, levels: Vec::new(), places_counted: Vec::new(), fewest: Vec::new() };
+        let keys = keys(&constraints);
+        let counts: Vec<_> = constraints.into_iter().map(|one| Count::new(cycle, one, &keys)).collect();
+        let mut skews = Skews { counts, levels: Vec::new(), fewest: Vec::new() };
         for one in &skews.counts {
-            // A place without any node that counts is none.
-            let nodes = cycle.snapshot.nodes().filter(|node| one.nodes[node.id]);
-            let places: HashSet<usize> = nodes.filter_map(|node| one.places.of(node.id)).collect();
-            let mut levels = BTreeMap::new();
-            for place in &places {
-                *levels.entry(one.counts[*place]).or_insert(0) += 1;
-            }
+            let mut levels = Levels::default();
+            one.tallies.iter().for_each(|tally| levels.add(*tally));
             skews.levels.push(levels);
-            skews.places_counted.push(i64::try_from(places.len()).unwrap_or(i64::MAX));
         }
         skews.find_fewest();
         skews
     }
 
     fn find_fewest(&mut self) {
-        let constraints = self.counts.iter().zip(&self.levels).zip(&self.places_counted);
-        let fewest = constraints.map(|((one, levels), places)| {
-            let enough_places = *places >= one.spread.min_domains;
-            levels.keys().next().copied().filter(|_| enough_places).unwrap_or(0)
+        let fewest = self.counts.iter().zip(&self.levels).map(|(one, levels)| {
+            let enough_places = levels.places >= one.spread.min_domains;
+            levels.by_pods.keys().next().copied().filter(|_| enough_places).unwrap_or(0)
         });
         self.fewest = fewest.collect();
     }
@@ -218,15 +308,9 @@ impl Skews {
     fn count(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId, by: i64) {
         for (one, levels) in self.counts.iter_mut().zip(&mut self.levels) {
             let Some(place) = one.place(&cycle.pod.template, pod, node) else { continue };
-            let count = &mut one.counts[place];
-            if let Some(places) = levels.get_mut(count) {
-                *places -= 1;
-                if *places == 0 {
-                    levels.remove(count);
-                }
-            }
-            *count += by;
-            *levels.entry(*count).or_insert(0) += 1;
+            levels.remove(one.tallies[place]);
+            one.tallies[place].pods += by;
+            levels.add(one.tallies[place]);
         }
         self.find_fewest();
     }
@@ -242,7 +326,7 @@ impl Skews {
     fn broken(&self, node: NodeId) -> Option<Broken> {
         self.counts.iter().enumerate().find_map(|(index, one)| {
             let Some(place) = one.places.of(node) else { return Some(Broken::NoPlace) };
-            let skew = one.counts[place] + one.itself - self.fewest[index];
+            let skew = one.tallies[place].pods + one.itself - self.fewest[index];
             (skew > one.spread.max_skew).then_some(Broken::Skew)
         })
     }
@@ -276,12 +360,33 @@ impl Filter for Skews {
         self.count(cycle, pod, node, -1);
     }
 
+    fn reshaped(&mut self, cycle: Cycle<'_>, node: NodeId, touched: &mut Vec<NodeId>) -> bool {
+        for (one, levels) in self.counts.iter_mut().zip(&mut self.levels) {
+            for shift in one.reshaped(cycle, node, touched).iter().flatten() {
+                levels.remove(one.tallies[shift.place]);
+                one.shift(shift);
+                levels.add(one.tallies[shift.place]);
+            }
+        }
+        self.find_fewest();
+        true
+    }
+
     fn mark_count(&self) -> usize {
         self.counts.len()
     }
 
-    fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
-        marks.extend(self.counts.iter().map(|one| one.places.mark(node, &one.counts)));
+    fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
+        self.counts.iter().for_each(|one| one.mark(node.id, marks));
+    }
+
+    fn mark_nominated(&self, cycle: Cycle<'_>, node: &NodeInfo, pods: &[&Arc<Pod>], marks: &mut Vec<i64>) {
+        for (index, one) in (0..).zip(&self.counts) {
+            let counted = pods.iter().filter(|pod| one.place(&cycle.pod.template, pod, node.id).is_some()).count();
+            if counted > 0 {
+                marks.extend([index, counted as i64]);
+            }
+        }
     }
 
     fn copy(&self) -> Box<dyn Filter> {
@@ -292,42 +397,41 @@ impl Filter for Skews {
 /// What had better be: fewer pods in the same places.
 struct Evenness {
     counts: Vec<Count>,
-    /// Which nodes stay out of it because they lack a label; none where that is borne.
-    out: Vec<bool>,
+    /// The labels without any of which a node stays out of it; none where that is borne.
+    keys: Arc<[Text]>,
 }
 
 impl Evenness {
     fn new(cycle: Cycle<'_>, constraints: Vec<Spread>, all_keys: bool) -> Self {
-        let keys: Vec<_> =
-            constraints.iter().map(|one| Arc::new(Places::new(cycle.snapshot, &one.topology_key))).collect();
-        let lacks_a_key = |node: NodeId| all_keys && keys.iter().any(|key| key.of(node).is_none());
-        let out = (0..cycle.snapshot.node_bound()).map(lacks_a_key).collect();
-        let counts = constraints.into_iter().enumerate().map(|(index, one)| {
+        let keys = if all_keys { keys(&constraints) } else { Arc::default() };
+        let counts = constraints.into_iter().map(|one| {
+            let own: Arc<[Text]> = Arc::new([one.topology_key.clone()]);
             if &*one.topology_key == HOSTNAME {
                 // Every host is asked for its own pods, whether it would be counted or not.
                 let everywhere = Spread { honor_affinity: false, honor_taints: false, ..one };
-                Count::new(cycle, everywhere, &keys[index..=index], 0)
+                Count::new(cycle, everywhere, &own)
             } else if all_keys {
-                Count::new(cycle, one, &keys, index)
+                Count::new(cycle, one, &keys)
             } else {
-                Count::new(cycle, one, &keys[index..=index], 0)
+                Count::new(cycle, one, &own)
             }
         });
-        Evenness { counts: counts.collect(), out }
+        Evenness { counts: counts.collect(), keys }
     }
 
-    fn is_out(&self, node: NodeId) -> bool {
-        self.out.get(node).copied().unwrap_or(true)
+    fn is_out(&self, cycle: Cycle<'_>, node: NodeId) -> bool {
+        let has_all = |node: &NodeInfo| self.keys.iter().all(|key| node.node.labels.get(key).is_some());
+        !cycle.snapshot.node(node).is_some_and(has_all)
     }
 
     /// How much a pod in a place weighs under a constraint: the more places there are, the more.
-    fn weight(&self, one: &Count, nodes: &[Alike]) -> f64 {
+    fn weight(&self, one: &Count, nodes: &[(Alike, bool)]) -> f64 {
         let (mut single, mut shared, mut nowhere) = (0, HashSet::new(), false);
         let is_host = &*one.spread.topology_key == HOSTNAME;
-        for alike in nodes.iter().filter(|alike| !self.is_out(alike.node)) {
+        for (alike, _) in nodes.iter().filter(|(_, out)| !out) {
             match one.places.of(alike.node) {
                 _ if is_host => single += alike.count,
-                Some(_) if one.places.are_single() => single += alike.count,
+                Some(place) if one.places.is_single(place) => single += alike.count,
                 Some(place) => _ = shared.insert(place),
                 None => nowhere = true,
             }
@@ -341,32 +445,32 @@ impl Score for Evenness {
         self.scores(cycle, &[Alike::alone(node.id)])[0]
     }
 
-    fn scores(&self, _: Cycle<'_>, nodes: &[Alike]) -> Vec<i64> {
+    fn scores(&self, cycle: Cycle<'_>, nodes: &[Alike]) -> Vec<i64> {
+        let nodes: Vec<_> = nodes.iter().map(|alike| (*alike, self.is_out(cycle, alike.node))).collect();
         let mut sums = vec![0.0; nodes.len()];
         for one in &self.counts {
-            let weight = self.weight(one, nodes);
+            let weight = self.weight(one, &nodes);
             let skew = (one.spread.max_skew - 1) as f64;
-            for (sum, alike) in sums.iter_mut().zip(nodes) {
+            for (sum, (alike, _)) in sums.iter_mut().zip(&nodes) {
                 if let Some(place) = one.places.of(alike.node) {
-                    *sum += one.counts[place] as f64 * weight + skew;
+                    *sum += one.tallies[place].pods as f64 * weight + skew;
                 }
             }
         }
-        let rounded = |(sum, alike): (f64, &Alike)| if self.is_out(alike.node) { 0 } else { sum.round() as i64 };
-        sums.into_iter().zip(nodes).map(rounded).collect()
+        let rounded = |(sum, (_, out)): (f64, &(Alike, bool))| if *out { 0 } else { sum.round() as i64 };
+        sums.into_iter().zip(&nodes).map(rounded).collect()
     }
 
-    fn normalize(&self, _: Cycle<'_>, nodes: &[Alike], scores: &mut [i64]) {
-        let judged = nodes.iter().zip(scores.iter()).filter(|(alike, _)| !self.is_out(alike.node));
+    fn normalize(&self, cycle: Cycle<'_>, nodes: &[Alike], scores: &mut [i64]) {
+        let out: Vec<_> = nodes.iter().map(|alike| self.is_out(cycle, alike.node)).collect();
+        let judged = out.iter().zip(scores.iter()).filter(|(out, _)| !**out);
         let (least, most) = extremes(judged.map(|(_, score)| *score)).unwrap_or((0, 0));
         replace_each(scores, least, most, |score| match most {
             0 => MAX_SCORE,
             _ => MAX_SCORE * (most + least - score) / most,
         });
-        for (alike, score) in nodes.iter().zip(scores) {
-            if self.is_out(alike.node) {
-                *score = 0;
-            }
+        for (score, _) in scores.iter_mut().zip(out).filter(|(_, out)| *out) {
+            *score = 0;
         }
     }
 
@@ -382,12 +486,19 @@ impl Score for Evenness {
         self.count(cycle, pod, node, -1);
     }
 
+    fn reshaped(&mut self, cycle: Cycle<'_>, node: NodeId, touched: &mut Vec<NodeId>) -> bool {
+        for one in &mut self.counts {
+            one.reshaped(cycle, node, touched).iter().flatten().for_each(|shift| one.shift(shift));
+        }
+        true
+    }
+
     fn mark_count(&self) -> usize {
         self.counts.len()
     }
 
-    fn mark(&self, node: NodeId, marks: &mut Vec<i64>) {
-        marks.extend(self.counts.iter().map(|one| one.places.mark(node, &one.counts)));
+    fn mark(&self, node: &NodeInfo, marks: &mut Vec<i64>) {
+        self.counts.iter().for_each(|one| one.mark(node.id, marks));
     }
 }
 
@@ -395,7 +506,7 @@ impl Evenness {
     fn count(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId, by: i64) {
         for one in &mut self.counts {
             if let Some(place) = one.place(&cycle.pod.template, pod, node) {
-                one.counts[place] += by;
+                one.tallies[place].pods += by;
             }
         }
     }

@@ -484,8 +484,11 @@ impl Queue {
         };
         let mut hinted = std::mem::take(&mut self.hinted);
         let mut hope = || {
-            let missed = self.missed.iter().filter(|(number, _)| *number >= from);
-            from == u64::MAX || missed.into_iter().any(|(_, event)| world.hopes(&pod, &rejectors, event, &mut hinted))
+            // The newest first: of pods that were in flight for long, most hear of something then.
+            let first = self.missed.front().map_or(from, |(number, _)| *number);
+            let known = usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX).min(self.missed.len());
+            let mut missed = self.missed.range(known..).rev();
+            from == u64::MAX || missed.any(|(_, event)| world.hopes(&pod, &rejectors, event, &mut hinted))
         };
         let (error, hope) = (rejectors.is_empty(), hope());
         self.hinted = hinted;

@@ -10,7 +10,8 @@ use crate::object::taint_rule::TaintRule;
 use crate::object::workload::{Budget, Selecting, Workload};
 use crate::object::{Key, Kind, Pool, Text, device, volume};
 use serde_json::Value;
-use std::sync::Arc;
+use std::cmp::Reverse;
+use std::sync::{Arc, PoisonError};
 
 /// What an object was and is. Who waits for a place may be told by it that there is one now.
 #[derive(Debug, Clone)]
@@ -259,7 +260,8 @@ impl Snapshot {
         }
         let Some(name) = &pod.node_name else {
             if let Some(node) = &pod.nominated {
-                self.nominated.entry(node.clone()).or_default().push(pod.clone());
+                let place = (Reverse(pod.priority), pod.key.clone());
+                self.nominated.entry(node.clone()).or_default().insert(place, pod.clone());
                 self.node_changed(node);
             }
             return;
@@ -292,7 +294,7 @@ impl Snapshot {
         }
         let Some(name) = &pod.node_name else {
             if let Some(node) = &pod.nominated {
-                remove_from(&mut self.nominated, node, &pod.key);
+                self.take_nomination(pod, node);
                 self.node_changed(node);
             }
             return;
@@ -335,6 +337,14 @@ impl Snapshot {
         }
     }
 
+    fn take_nomination(&mut self, pod: &Pod, node: &Text) {
+        let Some(pods) = self.nominated.get_mut(node) else { return };
+        pods.remove(&(Reverse(pod.priority), pod.key.clone()));
+        if pods.is_empty() {
+            self.nominated.remove(node);
+        }
+    }
+
     fn node_changed(&mut self, name: &Text) {
         if let Some(id) = self.by_name.get(name) {
             self.changes.push(Change::Node(*id));
@@ -361,8 +371,7 @@ impl Snapshot {
             return;
         }
         if before.labels != after.labels {
-            self.count_labels(&before, false);
-            self.count_labels(after, true);
+            self.relabel(id, Some(&before), Some(after));
         }
         let same_shape = before.labels == after.labels && before.taints == after.taints;
         self.changes.push(if same_shape { Change::Node(id) } else { Change::Reshaped(id) });
@@ -380,7 +389,7 @@ impl Snapshot {
         self.nodes[id] = Some(NodeInfo::new(id, node.clone()));
         self.by_name.insert(node.name.clone(), id);
         self.changes.push(Change::Reshaped(id));
-        self.count_labels(node, true);
+        self.relabel(id, None, Some(node));
         self.count_images(node, 1);
         for pod in self.homeless.remove(&node.name).unwrap_or_default() {
             self.lay(id, pod);
@@ -396,21 +405,32 @@ impl Snapshot {
             self.changes.push(Change::Left(id, pod.clone()));
         }
         self.changes.push(Change::Reshaped(id));
-        self.count_labels(&info.node, false);
+        self.relabel(id, Some(&info.node), None);
         self.count_images(&info.node, -1);
         if !info.pods.is_empty() {
             self.homeless.insert(info.node.name.clone(), info.pods);
         }
     }
 
-    fn count_labels(&mut self, node: &Node, there: bool) {
-        for (key, _) in node.labels.iter() {
-            if there {
-                *self.label_keys.entry(key.clone()).or_default() += 1;
-            } else if let Some(count) = self.label_keys.get_mut(key) {
+    fn relabel(&mut self, id: NodeId, before: Option<&Node>, after: Option<&Node>) {
+        let numbers = self.numbers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let none = Labels::default();
+        let [before, after] = [before, after].map(|node| node.map_or(&none, |node| &node.labels));
+        for (key, value) in after.iter() {
+            *self.label_keys.entry(key.clone()).or_default() += 1;
+            if let Some(numbers) = numbers.get_mut(key) {
+                numbers.replace(id, before.get(key), Some(value));
+            }
+        }
+        for (key, value) in before.iter() {
+            if let Some(numbers) = numbers.get_mut(key).filter(|_| after.get(key).is_none()) {
+                numbers.replace(id, Some(value), None);
+            }
+            if let Some(count) = self.label_keys.get_mut(key) {
                 *count -= 1;
                 if *count == 0 {
                     self.label_keys.remove(key);
+                    numbers.remove(key);
                 }
             }
         }
@@ -424,7 +444,6 @@ impl Snapshot {
             if *nodes <= 0 {
                 self.images.remove(name);
             }
-            self.changes.push(Change::Image(name.clone()));
         }
     }
 
@@ -455,15 +474,6 @@ impl Pod {
             && self.priority == other.priority
             && self.deleting == other.deleting
             && self.resized == other.resized
-    }
-}
-
-fn remove_from(index: &mut std::collections::BTreeMap<Text, Vec<Arc<Pod>>>, name: &Text, key: &Key) {
-    if let Some(pods) = index.get_mut(name) {
-        pods.retain(|pod| pod.key != *key);
-        if pods.is_empty() {
-            index.remove(name);
-        }
     }
 }
 

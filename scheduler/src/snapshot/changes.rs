@@ -2,7 +2,7 @@
 
 use super::node_info::NodeId;
 use crate::object::pod::Pod;
-use crate::object::{Key, Kind, Text};
+use crate::object::{Key, Kind};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -16,10 +16,8 @@ pub enum Change {
     Node(NodeId),
     /// A pod on this node says something else about itself of which no more hangs than who goes first.
     Pods(NodeId),
-    /// A node came, went, or has other labels or taints: what counts pods by place must count again.
+    /// A node came, went, or has other labels or taints: what counts pods by place counts those on it elsewhere.
     Reshaped(NodeId),
-    /// On how many nodes this image is.
-    Image(Text),
     /// What plug-ins look at of an object of this kind, which is neither a pod nor a node.
     Object(Kind, Key),
 }

@@ -6,6 +6,7 @@ pub mod assume;
 pub mod changes;
 mod extended;
 pub mod node_info;
+pub mod numbers;
 
 use crate::clock::Clock;
 use crate::object::device;
@@ -19,13 +20,18 @@ use crate::plugins::devices::searches::Searches;
 use changes::Changes;
 use extended::Extended;
 use node_info::{NodeId, NodeInfo};
+use numbers::Numbers;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 pub use apply::{Event, Seen};
 
 /// Objects by key, those of one namespace beside each other.
 pub type Table<T> = BTreeMap<Key, Arc<T>>;
+
+/// Pods, those that matter more before others.
+type ByPriority = BTreeMap<(Reverse<i64>, Key), Arc<Pod>>;
 
 #[derive(Debug, Default)]
 pub struct Snapshot {
@@ -42,11 +48,13 @@ pub struct Snapshot {
     pods: HashMap<Key, Arc<Pod>>,
     /// On how many nodes each label is.
     label_keys: HashMap<Text, usize>,
+    /// The values of those labels by which somebody counts pods.
+    numbers: Mutex<HashMap<Text, Numbers>>,
     /// Pods on nodes that say something about other pods, with their nodes, by the namespace of those others; those that
     /// may mean pods of any namespace under none.
     with_affinity: BTreeMap<Option<Text>, BTreeMap<Key, NodeId>>,
     /// Pods that wait for a place, by the node that they are nominated to.
-    nominated: BTreeMap<Text, Vec<Arc<Pod>>>,
+    nominated: BTreeMap<Text, ByPriority>,
     /// Where pods lie that were placed here, until their own events say so.
     assumed: HashMap<Key, assume::Assumed>,
     /// The size of each image, and on how many nodes it is.
@@ -142,9 +150,16 @@ impl Snapshot {
         self.label_keys.contains_key(key)
     }
 
-    /// Pods that wait, nominated to this node.
-    pub fn nominated_to(&self, node: &str) -> &[Arc<Pod>] {
-        self.nominated.get(node).map(Vec::as_slice).unwrap_or_default()
+    /// Pods that wait, nominated to this node: those that matter at least as much as this before others.
+    pub fn nominated_to(&self, node: &str, priority: i64) -> impl Iterator<Item = &Arc<Pod>> {
+        let pods = self.nominated.get(node).into_iter().flatten();
+        pods.map(|(_, pod)| pod).take_while(move |pod| pod.priority >= priority)
+    }
+
+    /// Pods that wait, nominated to this node, which matter less than this.
+    pub fn nominated_below(&self, node: &str, priority: i64) -> impl Iterator<Item = &Arc<Pod>> {
+        let pods = self.nominated.get(node).into_iter().flatten().rev();
+        pods.map(|(_, pod)| pod).take_while(move |pod| pod.priority < priority)
     }
 
     /// The names of nodes to which pods that wait are nominated.

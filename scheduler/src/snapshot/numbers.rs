@@ -1,0 +1,114 @@
+//! Numbers for the values of a label, alike for all who count pods by place.
+
+use super::Snapshot;
+use super::node_info::NodeId;
+use crate::object::Text;
+use std::collections::HashMap;
+use std::sync::PoisonError;
+
+/// No number: the node has no such label.
+pub const NONE: u32 = u32::MAX;
+
+/// The values that nodes have for one label, numbered. A value that the last node loses leaves its number to another
+/// one, and no node keeps its number while its value changes without being told of among the changes.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    of_node: Vec<u32>,
+    by_value: HashMap<Text, u32>,
+    /// How many nodes have each value.
+    nodes: Vec<u32>,
+    free: Vec<u32>,
+}
+
+impl Numbers {
+    fn new(snapshot: &Snapshot, key: &str) -> Self {
+        let mut numbers = Numbers::default();
+        for node in snapshot.nodes() {
+            numbers.replace(node.id, None, node.node.labels.get(key));
+        }
+        numbers
+    }
+
+    /// A node has another value for the label.
+    pub fn replace(&mut self, node: NodeId, before: Option<&Text>, after: Option<&Text>) {
+        if before == after {
+            return;
+        }
+        if let Some(before) = before
+            && let Some(number) = self.by_value.get(before).copied()
+        {
+            let nodes = &mut self.nodes[number as usize];
+            *nodes -= 1;
+            if *nodes == 0 {
+                self.by_value.remove(before);
+                self.free.push(number);
+            }
+        }
+        let number = after.map_or(NONE, |after| self.number(after));
+        if node >= self.of_node.len() {
+            self.of_node.resize(node + 1, NONE);
+        }
+        self.of_node[node] = number;
+    }
+
+    fn number(&mut self, value: &Text) -> u32 {
+        let known = self.by_value.get(value).copied();
+        let number = known.or_else(|| self.free.pop()).unwrap_or_else(|| {
+            self.nodes.push(0);
+            self.nodes.len() as u32 - 1
+        });
+        if known.is_none() {
+            self.by_value.insert(value.clone(), number);
+        }
+        self.nodes[number as usize] += 1;
+        number
+    }
+}
+
+impl Snapshot {
+    /// The number of the value that each node has for a label, by the node's number.
+    pub fn label_numbers(&self, key: &Text) -> Vec<u32> {
+        self.with_numbers(key, |numbers| numbers.of_node.clone()).unwrap_or_default()
+    }
+
+    /// The number of the value that a node has for a label.
+    pub fn label_number(&self, key: &Text, node: NodeId) -> u32 {
+        self.with_numbers(key, |numbers| numbers.of_node.get(node).copied()).flatten().unwrap_or(NONE)
+    }
+
+    /// Shows the numbers for a label, which are made for the first who asks. `None`: no node has the label.
+    fn with_numbers<T>(&self, key: &Text, show: impl FnOnce(&Numbers) -> T) -> Option<T> {
+        if !self.is_label_of_nodes(key) {
+            return None;
+        }
+        let mut all = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(numbers) = all.get(key) {
+            return Some(show(numbers));
+        }
+        let numbers = Numbers::new(self, key);
+        let shown = show(&numbers);
+        all.insert(key.clone(), numbers);
+        Some(shown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_values_that_nodes_have() {
+        let [a, b]: [Text; 2] = ["a".into(), "b".into()];
+        let mut numbers = Numbers::default();
+        for node in [3, 5] {
+            numbers.replace(node, None, Some(&a));
+        }
+        numbers.replace(1, None, Some(&b));
+        assert_eq!(numbers.of_node, [NONE, 1, NONE, 0, NONE, 0]);
+        numbers.replace(3, Some(&a), Some(&b));
+        numbers.replace(5, Some(&a), None);
+        assert_eq!(numbers.of_node, [NONE, 1, NONE, 1, NONE, NONE]);
+        numbers.replace(5, None, Some(&"c".into()));
+        assert_eq!((numbers.of_node[5], numbers.by_value.len()), (0, 2), "the number of a value that is gone");
+    }
+}
