@@ -441,6 +441,12 @@ impl Kind {
         self
     }
 
+    /// Where the object says which generation of it the server has seen, while the gate is on.
+    pub fn observe(mut self, gate: &'static str, hook: fn(&mut Document, Option<i64>)) -> Self {
+        self.hooks.observe = Some((gate, hook));
+        self
+    }
+
     /// The rules of this kind beyond its schema.
     pub fn validate(mut self, rules: Validate) -> Self {
         self.hooks.validate = Some(rules);

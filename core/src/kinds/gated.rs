@@ -57,7 +57,9 @@ impl Kind {
 /// The gates that fields of built-in kinds hang on.
 pub fn field_gates() -> BTreeSet<&'static str> {
     let of_kinds = registry().iter().flat_map(|(_, kind)| kind.hooks.gated);
-    of_kinds.chain(POD_GATED).map(|gated| gated.gate).collect()
+    let observed = registry().iter().filter_map(|(_, kind)| kind.hooks.observe);
+    let fields = of_kinds.chain(POD_GATED).map(|gated| gated.gate);
+    fields.chain(observed.map(|(gate, _)| gate)).collect()
 }
 
 /// The first step of a path, and the rest of it.

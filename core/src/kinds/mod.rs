@@ -397,4 +397,6 @@ pub struct Hooks {
     pub export: Option<fn(&mut Document)>,
     /// Fields that hang on gates.
     pub gated: &'static [Gated],
+    /// Says which generation the server has seen, once it is counted, or takes that away while this gate is off.
+    pub observe: Option<(&'static str, fn(&mut Document, Option<i64>))>,
 }
