@@ -182,7 +182,7 @@ mod tests {
         for line in [
             "leader_election_master_status{name=\"kube-scheduler\"} 1",
             "rest_client_request_duration_seconds_count{host=\"localhost:6443\",verb=\"GET\"} 1",
-            "kubernetes_feature_enabled{name=\"CRDObservedGenerationTracking\",stage=\"BETA\"} 0",
+            "kubernetes_feature_enabled{name=\"WatchListClient\",stage=\"BETA\"} 1",
             "scheduler_schedule_attempts_total 1",
         ] {
             assert!(text.lines().any(|shown| shown == line), "{line} in {text}");
