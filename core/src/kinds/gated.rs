@@ -2,8 +2,12 @@
 
 use super::core::POD_GATED;
 use super::{Kind, registry};
+use crate::object::meta::Document;
 use serde_json::Value;
 use std::collections::BTreeSet;
+
+/// Says which generation of an object the server has seen, or that it does not say it.
+pub type Observe = fn(&mut Document, Option<i64>);
 
 /// A gate, and the fields that hang on it.
 #[derive(Clone, Copy)]
