@@ -1,6 +1,7 @@
 //! One request on its way, and what is told of it at each stage.
 
 use crate::{Account, Backend, Event, Level, ObjectReference, Policy, Ruling, Stage, Subject};
+use futures_util::future::join_all;
 use holdfast_core::authz::User;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -8,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// An agent's name is told up to this length.
 const AGENT_BYTES_MAX: usize = 1024;
@@ -150,11 +152,9 @@ impl Auditor {
         Some(Trail { auditor: self.clone(), ruling, event, state: State::Open })
     }
 
-    /// Waits until everything is written that was told.
-    pub async fn close(&self) {
-        for backend in &self.backends {
-            backend.close().await;
-        }
+    /// Waits until everything is written that was told, no longer than so long: what is not by then is lost.
+    pub async fn close(&self, patience: Duration) {
+        join_all(self.backends.iter().map(|backend| backend.close(patience))).await;
     }
 
     /// The counters, in Prometheus' text form.
@@ -196,12 +196,11 @@ impl Auditor {
     }
 
     /// Hands an event to every backend. Fails when one that must not miss any has missed it.
-    async fn tell(&self, event: Event) -> Result<(), NotStored> {
+    async fn tell(&self, event: &Event) -> Result<(), NotStored> {
         self.counts.events.fetch_add(1, Ordering::Relaxed);
-        let event = Arc::new(event);
         let mut outcome = Ok(());
         for backend in &self.backends {
-            if backend.take(event.clone()).await.is_err() && backend.is_strict() {
+            if backend.take(event).await.is_err() && backend.is_strict() {
                 outcome = Err(NotStored);
             }
         }
@@ -296,24 +295,25 @@ impl Trail {
         object
     }
 
-    async fn tell(&self, stage: Stage) -> Result<(), NotStored> {
+    async fn tell(&mut self, stage: Stage) -> Result<(), NotStored> {
         if !self.ruling.tells(stage) {
             return Ok(());
         }
-        self.auditor.tell(self.told(stage)).await
+        self.reach(stage);
+        self.auditor.tell(&self.event).await
     }
 
-    fn told(&self, stage: Stage) -> Event {
-        let stage_timestamp = match stage {
-            Stage::RequestReceived => self.event.stage_timestamp,
-            _ => Timestamp::now(),
-        };
-        let mut event = Event { stage, stage_timestamp, ..self.event.clone() };
-        let micros = stage_timestamp.as_microsecond() - event.request_received_timestamp.as_microsecond();
+    /// Has the event say that the request has come so far.
+    fn reach(&mut self, stage: Stage) {
+        let event = &mut self.event;
+        event.stage = stage;
+        if stage != Stage::RequestReceived {
+            event.stage_timestamp = Timestamp::now();
+        }
+        let micros = event.stage_timestamp.as_microsecond() - event.request_received_timestamp.as_microsecond();
         if stage == Stage::ResponseComplete && self.state != State::Started && micros > SLOW_MILLIS * 1000 {
             event.annotations.insert("apiserver.latency.k8s.io/total".into(), go_duration(micros));
         }
-        event
     }
 }
 
@@ -330,10 +330,11 @@ impl Drop for Trail {
         if !self.ruling.tells(Stage::ResponseComplete) {
             return;
         }
-        let (auditor, event) = (self.auditor.clone(), self.told(Stage::ResponseComplete));
+        self.reach(Stage::ResponseComplete);
+        let (auditor, event) = (self.auditor.clone(), self.event.clone());
         // A runtime that has gone takes its connections with it, and their events.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { _ = auditor.tell(event).await });
+            runtime.spawn(async move { _ = auditor.tell(&event).await });
         }
     }
 }

@@ -33,7 +33,7 @@ impl Others {
         };
         self.metrics.looked_up(remembered, began.elapsed());
         if let (Ok(Some(reviewed)), false) = (&reviewed, remembered) {
-            self.known.put(key, reviewed.clone(), Instant::now(), KNOWN);
+            self.known.put(key, &reviewed.user.name, reviewed.clone(), Instant::now(), KNOWN);
         }
         reviewed
     }

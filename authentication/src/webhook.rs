@@ -68,25 +68,18 @@ pub struct Webhook {
     room: Semaphore,
 }
 
-/// What was answered lately. Tokens that are nobody's are kept apart: strangers make as many as they like, and what is
-/// known of others stays.
+/// What was answered lately. Strangers make as many tokens that are nobody's as they like: these count as one user's.
 #[derive(Default)]
-struct Answers {
-    known: Cache<[u8; 32], Reviewed>,
-    unknown: Cache<[u8; 32], ()>,
-}
+struct Answers(Cache<[u8; 32], Option<Reviewed>>);
 
 impl Answers {
     fn get(&self, key: &[u8; 32]) -> Option<Option<Reviewed>> {
-        let now = Instant::now();
-        self.known.get(key, now).map(Some).or_else(|| self.unknown.get(key, now).map(|()| None))
+        self.0.get(key, Instant::now())
     }
 
     fn put(&self, key: [u8; 32], answer: Option<Reviewed>, time: Duration) {
-        match answer {
-            Some(reviewed) => self.known.put(key, reviewed, Instant::now(), time),
-            None => self.unknown.put(key, (), Instant::now(), time),
-        }
+        let user = answer.as_ref().map_or("", |reviewed| &reviewed.user.name).to_owned();
+        self.0.put(key, &user, answer, Instant::now(), time);
     }
 }
 

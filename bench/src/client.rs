@@ -1,6 +1,6 @@
 //! One HTTP/2 connection, and a pool of them: sends requests, counts bodies, keeps only their edges.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -23,10 +23,18 @@ pub struct Pool {
 
 #[derive(Clone)]
 pub struct Client {
-    sender: SendRequest<Bytes>,
+    connection: Arc<Connection>,
     authority: Arc<str>,
     scheme: &'static str,
     headers: HeaderMap,
+}
+
+/// A connection to the server, and the next one when the server has said goodbye.
+struct Connection {
+    access: Arc<Access>,
+    sender: Mutex<SendRequest<Bytes>>,
+    /// Held by whoever connects anew: the others wait for it.
+    connecting: tokio::sync::Mutex<()>,
 }
 
 /// A 2xx answer whose body has been read and dropped but for its edges.
@@ -58,7 +66,7 @@ const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 30;
 
 impl Pool {
-    pub async fn connect(access: &Access, connections: u16) -> anyhow::Result<Self> {
+    pub async fn connect(access: &Arc<Access>, connections: u16) -> anyhow::Result<Self> {
         let mut clients = Vec::new();
         for _ in 0..connections {
             clients.push(Client::connect(access).await.with_context(|| format!("cannot connect to {}", access.url()))?);
@@ -73,18 +81,9 @@ impl Pool {
 }
 
 impl Client {
-    async fn connect(access: &Access) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect((access.host.as_str(), access.port)).await?;
-        stream.set_nodelay(true)?;
-        let sender = match &access.tls {
-            None => handshake(stream).await?,
-            Some(tls) => {
-                let stream = TlsConnector::from(tls.config.clone()).connect(tls.server_name.clone(), stream).await?;
-                let chosen = stream.get_ref().1.alpn_protocol();
-                anyhow::ensure!(chosen == Some(b"h2"), "the server does not offer HTTP/2");
-                handshake(stream).await?
-            }
-        };
+    async fn connect(access: &Arc<Access>) -> anyhow::Result<Self> {
+        let sender = Mutex::new(connect(access).await?);
+        let connection = Connection { access: access.clone(), sender, connecting: tokio::sync::Mutex::default() };
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("holdfast-bench/", env!("CARGO_PKG_VERSION"))));
@@ -92,7 +91,7 @@ impl Client {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
         let scheme = if access.tls.is_some() { "https" } else { "http" };
-        Ok(Self { sender, authority: access.authority().into(), scheme, headers })
+        Ok(Self { connection: connection.into(), authority: access.authority().into(), scheme, headers })
     }
 
     /// The same connection, asking for another form of answers.
@@ -139,13 +138,61 @@ impl Client {
         if let Some((content_type, _)) = &body {
             request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         }
-        let mut sender = self.sender.clone().ready().await.map_err(broken)?;
-        let (answer, mut upload) = sender.send_request(request, body.is_none()).map_err(broken)?;
-        if let Some((_, bytes)) = body {
-            upload.send_data(bytes, true).map_err(broken)?;
+        loop {
+            let sender = self.connection.sender();
+            match exchange(sender, request.clone(), body.as_ref().map(|(_, bytes)| bytes)).await {
+                // A server may end any connection so, to have its clients spread anew: it has not looked at the request.
+                Err(error) if is_goodbye(&error) => self.connection.renew().await.map_err(broken)?,
+                answer => return answer.map_err(broken),
+            }
         }
-        let (parts, stream) = answer.await.map_err(broken)?.into_parts();
-        Ok((parts.status.as_u16(), stream))
+    }
+}
+
+impl Connection {
+    fn sender(&self) -> SendRequest<Bytes> {
+        self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Connects anew, unless somebody else has.
+    async fn renew(&self) -> anyhow::Result<()> {
+        let _connecting = self.connecting.lock().await;
+        if self.sender().ready().await.is_err() {
+            let fresh = connect(&self.access).await?;
+            *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = fresh;
+        }
+        Ok(())
+    }
+}
+
+async fn exchange(
+    sender: SendRequest<Bytes>,
+    request: Request<()>,
+    body: Option<&Bytes>,
+) -> Result<(u16, RecvStream), h2::Error> {
+    let (answer, mut upload) = sender.ready().await?.send_request(request, body.is_none())?;
+    if let Some(bytes) = body {
+        upload.send_data(bytes.clone(), true)?;
+    }
+    let (parts, stream) = answer.await?.into_parts();
+    Ok((parts.status.as_u16(), stream))
+}
+
+fn is_goodbye(error: &h2::Error) -> bool {
+    error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR)
+}
+
+async fn connect(access: &Access) -> anyhow::Result<SendRequest<Bytes>> {
+    let stream = TcpStream::connect((access.host.as_str(), access.port)).await?;
+    stream.set_nodelay(true)?;
+    match &access.tls {
+        None => handshake(stream).await,
+        Some(tls) => {
+            let stream = TlsConnector::from(tls.config.clone()).connect(tls.server_name.clone(), stream).await?;
+            let chosen = stream.get_ref().1.alpn_protocol();
+            anyhow::ensure!(chosen == Some(b"h2"), "the server does not offer HTTP/2");
+            handshake(stream).await
+        }
     }
 }
 

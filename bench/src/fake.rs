@@ -28,6 +28,8 @@ struct Store {
     namespace: bool,
     watches: Vec<Watch>,
     gets: u64,
+    /// The last request of each connection, when there is one.
+    requests_of_connection: Option<u64>,
     refuse_every_second_get: bool,
 }
 
@@ -85,6 +87,11 @@ impl Fake {
         self.store.lock().unwrap().objects.len()
     }
 
+    /// Says goodbye on each connection after so many requests.
+    pub fn end_connections_after(&self, requests: u64) {
+        self.store.lock().unwrap().requests_of_connection = Some(requests);
+    }
+
     pub fn refuse_every_second_get(&self) {
         self.store.lock().unwrap().refuse_every_second_get = true;
     }
@@ -92,7 +99,12 @@ impl Fake {
 
 async fn serve(socket: impl AsyncRead + AsyncWrite + Unpin, store: Arc<Mutex<Store>>) {
     let mut connection = h2::server::handshake(socket).await.unwrap();
+    let mut requests = 0;
     while let Some(Ok((request, respond))) = connection.accept().await {
+        requests += 1;
+        if store.lock().unwrap().requests_of_connection == Some(requests) {
+            connection.graceful_shutdown();
+        }
         tokio::spawn(answer(request, respond, store.clone()));
     }
 }

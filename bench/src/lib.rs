@@ -460,6 +460,19 @@ mod tests {
         }
     }
 
+    /// As with `--goaway-chance`.
+    #[tokio::test]
+    async fn a_server_may_send_its_clients_away() {
+        let fake = fake::start().await;
+        fake.end_connections_after(7);
+        let line = format!("--server http://{} --connections 2 --workers 4 --count 200 create get", fake.address);
+        let report = measure(&parse(&line).unwrap()).await.unwrap();
+        for row in &report.rows {
+            assert_eq!((row.errors, row.errors_text.as_str()), (0, ""), "{}", row.operation);
+        }
+        assert_eq!(report.rows.last().map(|row| row.count), Some(200));
+    }
+
     #[tokio::test]
     async fn refusals_are_errors_never_successes() {
         let fake = fake::start().await;

@@ -76,7 +76,8 @@ impl Authenticator {
             tracing::warn!(error, "a token was refused");
         }
         let user = (status["authenticated"] == true).then(|| Arc::new(user_of(&status["user"])));
-        self.reviews.put(key, user.clone(), Instant::now(), self.cache_time);
+        let name = user.as_ref().map_or("", |user| user.name.as_str());
+        self.reviews.put(key, name, user.clone(), Instant::now(), self.cache_time);
         user
     }
 }

@@ -21,7 +21,7 @@ pub struct Authorizer {
     answers: Cache<Question, bool>,
 }
 
-#[derive(PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct Question {
     user: String,
     uid: String,
@@ -82,7 +82,8 @@ impl Authorizer {
         let allowed = answer["status"]["allowed"] == true;
         let time = if allowed { self.allowed_time } else { self.refused_time };
         if question.size() <= QUESTION_BYTES_MAX {
-            self.answers.put(question, allowed, Instant::now(), time);
+            let user = question.user.clone();
+            self.answers.put(question, &user, allowed, Instant::now(), time);
         }
         Ok(allowed)
     }

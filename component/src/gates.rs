@@ -423,8 +423,8 @@ mod tests {
             (vec!["EphemeralContainers=true"], vec!["EphemeralContainers"], vec![]),
             (vec!["AllAlpha=false"], vec!["RemoveSelfLink"], vec!["AllAlpha", "MemoryQoS"]),
             (
-                vec!["AllBeta=true,CRDObservedGenerationTracking=false"],
-                vec!["AllBeta", "CoordinatedLeaderElection"],
+                vec!["AllBeta=true"],
+                vec!["AllBeta", "CoordinatedLeaderElection", "CRDObservedGenerationTracking"],
                 vec!["MemoryQoS"],
             ),
         ] {

@@ -34,8 +34,6 @@ const RACES_MAX: usize = 4;
 const REDEFINITIONS_MAX: usize = 8;
 /// How long nobody else may write what a request has its turn on.
 const TURN: Duration = Duration::from_secs(1);
-/// How often that is doubled for one whose webhook takes longer, and who loses again by that.
-const TURN_DOUBLINGS_MAX: u32 = 5;
 /// How many things a request stands in line for at a time.
 const CONTESTED_MAX: usize = 16;
 /// How many objects a webhook is given at a time.
@@ -91,8 +89,8 @@ struct Races {
     lost: usize,
     redefined: usize,
     contested: BTreeSet<Contested>,
-    /// How many turns were over before they came to anything.
-    lapsed: u32,
+    /// Whether its turn was over before it came to anything.
+    lapsed: bool,
 }
 
 /// How one attempt ended.
@@ -125,6 +123,10 @@ impl Engine {
             };
             match attempt {
                 Attempt::Done(reply) => return Ok(reply),
+                // A webhook that takes longer than a turn, or itself writes what it is asked about, would lose for ever.
+                Attempt::Lost(contested) if races.lapsed && answers.have_webhooks() && !contested.is_redefined() => {
+                    return Err(modified(&kind, request));
+                }
                 Attempt::Lost(contested) => {
                     races.lose(contested)?;
                     // What was made of versions that are gone is of no use, and must not pile up.
@@ -150,7 +152,7 @@ impl Engine {
         told: &mut Told,
     ) -> Result<Attempt, Refusal> {
         let mut turn = Some(turn);
-        let mut over = pin!(self.clock().sleep(TURN * 2u32.pow(races.lapsed.min(TURN_DOUBLINGS_MAX))));
+        let mut over = pin!(self.clock().sleep(TURN));
         loop {
             let mut attempt = pin!(self.attempt(request, kind, stamp, answers, told, true));
             let ended = loop {
@@ -160,7 +162,7 @@ impl Engine {
                     // The attempt goes on, and may hold; but nobody waits for it any longer.
                     () = &mut over, if turn.is_some() => {
                         turn = None;
-                        races.lapsed += 1;
+                        races.lapsed = true;
                     }
                 }
             };
@@ -197,11 +199,7 @@ impl Engine {
         let fixed = decision.fixed || planted(Bug::RaceRefused);
         match self.submit(&snapshot, request, decision, stamp).await {
             Ok(reply) => Ok(Attempt::Done(reply)),
-            Err(Rejection::Stale(contested)) if fixed && !matches!(contested, Contested::Kind(_)) => {
-                let kind = snapshot.kind(request.target.kind);
-                let group = &kind.versions[request.target.version].group;
-                Err(Refusal::modified(Subject::new(group, &kind.resource, request.name())))
-            }
+            Err(Rejection::Stale(contested)) if fixed && !contested.is_redefined() => Err(modified(kind, request)),
             Err(Rejection::Stale(contested)) => Ok(Attempt::Lost(contested)),
             Err(rejection) => Err(refusal(rejection)),
         }
@@ -486,6 +484,12 @@ fn aside<T>(work: impl FnOnce() -> T) -> T {
 
 fn object(kind: KindId, key: &Arc<str>) -> Contested {
     Contested::Object { kind, key: key.clone() }
+}
+
+/// Somebody else has changed what the request is about.
+fn modified(kind: &Kind, request: &Request) -> Refusal {
+    let group = &kind.versions[request.target.version].group;
+    Refusal::modified(Subject::new(group, &kind.resource, request.name()))
 }
 
 fn first(converted: Vec<Document>) -> Result<Document, Refusal> {

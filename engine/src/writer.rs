@@ -82,6 +82,12 @@ pub enum Contested {
     Kind(KindId),
 }
 
+impl Contested {
+    pub(crate) fn is_redefined(&self) -> bool {
+        matches!(self, Contested::Kind(_))
+    }
+}
+
 /// A step of a commit, once its batch is numbered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {

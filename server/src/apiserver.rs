@@ -45,6 +45,8 @@ use tokio::task::JoinSet;
 /// What a log in memory may take, history and all, when no option says so.
 const MEMORY_MAX: u64 = 64 << 20;
 /// How long suites that finish a deletion themselves have for it.
+/// How long the end of the server waits for audit events that are not written yet.
+const AUDIT_CLOSE_MAX: Duration = Duration::from_secs(5);
 const ENVTEST_NAMESPACE_GRACE: Duration = Duration::from_secs(2);
 
 /// Refuses options and files of theirs that are wrong in themselves or contradict each other, all at once, and tells of those that have no effect.
@@ -278,7 +280,7 @@ impl Server {
                 serving.await?.context("serve")?;
             }
             if let Some(auditor) = auditor {
-                auditor.close().await;
+                auditor.close(AUDIT_CLOSE_MAX).await;
             }
             Ok(done)
         };
@@ -355,10 +357,13 @@ async fn transport(
         None => None,
     };
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
+    let speaks_with = [&args.tls_cert_file, &args.client_ca_file, &args.front_proxy.requestheader_client_ca_file];
+    let follows_tls = speaks_with.into_iter().any(Option::is_some) || !args.tls_sni_cert_key.is_empty();
+    let reloads = tls.clone();
     let followed = [
         args.authentication.authentication_config.is_some().then(|| ("authentication-config", counted.trouble.clone())),
         args.authorization.authorization_config.is_some().then(|| ("authorization-config", webhooks.trouble())),
-        args.tls_cert_file.is_some().then(|| ("tls-cert-file", tls.trouble.clone())),
+        follows_tls.then(|| ("tls-cert-file", tls.trouble.clone())),
     ];
     let followed = followed.into_iter().flatten().map(|(name, trouble)| checks::of_files(name, trouble));
     let builder = Builder {
@@ -384,7 +389,7 @@ async fn transport(
         git_version: args.shown_version().unwrap_or_else(git_version),
         shown_metrics: shown_metrics(args)?,
         checks: encryption::checks(&keys).into_iter().chain(followed).collect(),
-        meters: vec![encryption::meter(&keys, server_id_hash())],
+        meters: vec![encryption::meter(&keys, server_id_hash()), Arc::new(move || reloads.metrics())],
         authorities: Some(webhooks),
         ..Builder::new(engine)
     };

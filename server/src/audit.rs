@@ -395,7 +395,7 @@ impl Sink for Webhook {
         "webhook"
     }
 
-    fn keep<'a>(&'a self, events: &'a [Arc<Event>]) -> BoxFuture<'a, Result<(), String>> {
+    fn keep<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             let mut body =
                 format!("{{\"kind\":\"EventList\",\"apiVersion\":\"{VERSION}\",\"metadata\":{{}},\"items\":[");

@@ -46,7 +46,8 @@ impl Images for Webhook {
         }
         let status = answer["status"].clone();
         let time = if status["allowed"] == true { self.policy.allow_time } else { self.policy.deny_time };
-        self.answers.put(key, status.clone(), Instant::now(), time);
+        let namespace = review["spec"]["namespace"].as_str().unwrap_or_default();
+        self.answers.put(key, namespace, status.clone(), Instant::now(), time);
         Ok(status)
     }
 }

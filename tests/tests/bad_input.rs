@@ -1,6 +1,7 @@
 //! Files that options name and that are missing, no files, or rubbish: the start is refused, and all of them are told at
 //! once, each with its option.
 
+use holdfast_tests::authority::Authority;
 use holdfast_tests::wire::Wire;
 use holdfast_tests::{Folder, Server, eventually};
 use std::time::Duration;
@@ -186,6 +187,44 @@ async fn a_file_that_goes_bad_is_told_by_health() {
     std::fs::remove_file(&file).expect("remove");
     becomes(500).await;
     std::fs::write(&file, good).expect("write");
+    becomes(200).await;
+    server.stop();
+}
+
+/// The same for certificates, also where the server's own are made by it.
+#[tokio::test]
+async fn certificates_that_go_bad_are_told_by_log_metric_and_health() {
+    let folder = Folder::new();
+    let authority = Authority::new("servers");
+    let (certificate, key) = authority.server(&["api.example.test"]).write(folder.path(), "named");
+    let good = std::fs::read(&certificate).expect("read");
+    let option = format!("--tls-sni-cert-key={},{}", certificate.display(), key.display());
+    let server = Server::start(&folder.join("data"), &[&option]);
+    let admin = Wire::admin(&server);
+    let becomes = async |code: u16| {
+        eventually(Duration::from_secs(60), || async {
+            let answer = admin.get("/readyz/tls-cert-file").await;
+            if answer.code == code { Ok(answer.text()) } else { Err(answer.text()) }
+        })
+        .await
+    };
+    becomes(200).await;
+    std::fs::write(&certificate, "rubbish").expect("write");
+    let told = becomes(500).await;
+    assert!(told.contains("--tls-sni-cert-key"), "{told}");
+    admin.get("/livez").await.expect(200);
+    let metrics = admin.get("/metrics").await.text();
+    let counted = "holdfast_tls_automatic_reloads_total";
+    assert!(metrics.contains(&format!("{counted}{{status=\"failure\"}} 1")), "{metrics}");
+    assert!(server.stderr().contains("certificates have changed and cannot be read"), "{}", server.stderr());
+    // Who asks for the name is served as before.
+    let named = Wire {
+        server_name: "api.example.test".into(),
+        authority: authority.pem().to_owned(),
+        ..Wire::anonymous(&server)
+    };
+    named.get("/version").await.expect(200);
+    std::fs::write(&certificate, good).expect("write");
     becomes(200).await;
     server.stop();
 }

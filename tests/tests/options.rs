@@ -309,9 +309,34 @@ async fn an_older_release_is_stood_for() {
     }
     let services = admin.get("/apis/apiregistration.k8s.io/v1/apiservices").await.expect(200).text();
     assert!(services.contains("\"v1.apps\"") && !services.contains("\"v1.policy\""), "{services}");
+    for path in ["/apis/extensions/v1beta1/ingresses", "/api/v1/endpoints"] {
+        assert_eq!(admin.get(path).await.expect(200).header("warning"), "", "1.18 warned of nothing: {path}");
+    }
     let maps = admin.get("/api/v1/namespaces").await.expect(200).json();
     assert!(maps["metadata"]["selfLink"].is_string(), "1.18 told where objects are: {}", maps["metadata"]);
     assert!(admin.get("/statusz").await.text().contains("Emulation version: 1.18\n"));
+    server.stop();
+}
+
+#[tokio::test]
+async fn all_gates_of_a_stage_are_turned_on_at_once() {
+    let (_folder, server) = start(&["--feature-gates=AllBeta=true"]);
+    let admin = Wire::admin(&server);
+    let definition = json!({
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                          "schema": {"openAPIV3Schema": {"type": "object"}}}],
+        },
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let made = admin.post(definitions, &definition).await.expect(201).json();
+    let status = &made["status"];
+    assert_eq!((&status["observedGeneration"], &status["conditions"][0]["observedGeneration"]), (&json!(1), &json!(1)));
+    let metrics = admin.get("/metrics").await.text();
+    let on = "kubernetes_feature_enabled{name=\"CRDObservedGenerationTracking\",stage=\"BETA\"} 1";
+    assert!(metrics.contains(on), "{metrics}");
     server.stop();
 }
 

@@ -16,6 +16,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Display};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
@@ -114,6 +115,9 @@ pub struct LiveTls {
     made_of: Mutex<Option<(Options, Vec<Option<Stamp>>)>>,
     /// Why the files as they are do not count.
     pub trouble: Trouble,
+    /// How often they were read anew, and how often they could not be.
+    reloads: AtomicU64,
+    failures: AtomicU64,
 }
 
 /// What tells one state of a file from another.
@@ -122,15 +126,34 @@ pub type Stamp = (i64, i64, u64, u64);
 impl From<Tls> for LiveTls {
     /// One that stays as it is.
     fn from(tls: Tls) -> LiveTls {
-        LiveTls { current: ArcSwap::from_pointee(tls), made_of: Mutex::new(None), trouble: Trouble::default() }
+        LiveTls::made_of(tls, None)
     }
 }
 
 impl LiveTls {
     pub fn new(options: Options) -> Result<LiveTls, String> {
         let stamps = options.stamps();
-        let current = ArcSwap::from_pointee(Tls::new(&options)?);
-        Ok(LiveTls { current, made_of: Mutex::new(Some((options, stamps))), trouble: Trouble::default() })
+        let tls = Tls::new(&options)?;
+        Ok(LiveTls::made_of(tls, Some((options, stamps))))
+    }
+
+    fn made_of(tls: Tls, made_of: Option<(Options, Vec<Option<Stamp>>)>) -> LiveTls {
+        let (current, made_of) = (ArcSwap::from_pointee(tls), Mutex::new(made_of));
+        let (reloads, failures) = (AtomicU64::new(0), AtomicU64::new(0));
+        LiveTls { current, made_of, trouble: Trouble::default(), reloads, failures }
+    }
+
+    /// How often changed files were read anew, in Prometheus' text form.
+    pub fn metrics(&self) -> String {
+        let name = "holdfast_tls_automatic_reloads_total";
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        format!(
+            "# HELP {name} How often changed files of certificates, keys and authorities were read anew\n\
+             # TYPE {name} counter\n\
+             {name}{{status=\"failure\"}} {}\n{name}{{status=\"success\"}} {}\n",
+            count(&self.failures),
+            count(&self.reloads),
+        )
     }
 
     /// What the next connection is served with.
@@ -149,6 +172,8 @@ impl LiveTls {
         *stamps = now;
         let read = Tls::new(options);
         self.trouble.note(&read);
+        let counted = if read.is_ok() { &self.reloads } else { &self.failures };
+        counted.fetch_add(1, Ordering::Relaxed);
         match read {
             Ok(tls) => {
                 self.current.store(Arc::new(tls));

@@ -3,6 +3,7 @@
 mod bound;
 mod keys;
 pub mod legacy;
+mod remembered;
 mod signatures;
 mod uses;
 
@@ -16,15 +17,13 @@ use holdfast_service::Reviewed;
 use holdfast_service::housekeeping::legacy_tokens::Used;
 use jsonwebtoken::{Header, Validation};
 use keys::{Signing, Verifying, signing_key, verifying_keys};
+use remembered::Remembered;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use uses::{Use, Uses};
 
-/// How many verified tokens are remembered, so that a signature is checked once and not at every request.
-const REMEMBERED_MAX: usize = 4096;
 /// How long a token is good that is extended: a year.
 const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 
@@ -34,7 +33,7 @@ pub struct ServiceAccountTokens {
     /// Of a fork: its name among all logs, and before it those of the forks that it was made of. What is signed in a
     /// fork is good there and in its forks, and nowhere else, although all have the same keys.
     forks: Vec<String>,
-    remembered: Mutex<HashMap<String, Arc<Claims>>>,
+    remembered: Remembered,
     /// Of the server and all its forks.
     pub uses: Arc<Uses>,
     /// What Secrets do not say yet of the use of their tokens.
@@ -123,7 +122,7 @@ impl ServiceAccountTokens {
             keys,
             audiences,
             forks: Vec::new(),
-            remembered: Mutex::default(),
+            remembered: Remembered::default(),
             uses: Arc::default(),
             used: Arc::default(),
         })
@@ -133,7 +132,7 @@ impl ServiceAccountTokens {
     pub fn beside(&self, fork: String) -> ServiceAccountTokens {
         let forks = self.forks.iter().cloned().chain([fork]).collect();
         let (keys, audiences, uses) = (self.keys.clone(), self.audiences.clone(), self.uses.clone());
-        ServiceAccountTokens { keys, audiences, forks, remembered: Mutex::default(), uses, used: Arc::default() }
+        ServiceAccountTokens { keys, audiences, forks, remembered: Remembered::default(), uses, used: Arc::default() }
     }
 
     /// Who signs.
@@ -253,16 +252,12 @@ impl ServiceAccountTokens {
 
     /// The claims of a token of this issuer, if a key of it signed them.
     fn claims(&self, token: &str) -> Result<Arc<Claims>, String> {
-        let mut remembered = self.remembered.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(claims) = remembered.get(token) {
-            return Ok(claims.clone());
+        if let Some(claims) = self.remembered.get(token) {
+            return Ok(claims);
         }
         // Who asks knows which audiences and times count.
         let claims = Arc::new(proved::<Claims>(&self.keys.verifying, token)?);
-        if remembered.len() >= REMEMBERED_MAX {
-            remembered.clear();
-        }
-        remembered.insert(token.to_owned(), claims.clone());
+        self.remembered.put(token, claims.clone());
         Ok(claims)
     }
 }

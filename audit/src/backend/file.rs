@@ -10,7 +10,7 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -52,8 +52,8 @@ impl File {
         Ok(File { format, place: Mutex::new(place) })
     }
 
-    fn write(&self, events: &[Arc<Event>]) -> io::Result<()> {
-        let line = |event: &Arc<Event>| match self.format {
+    fn write(&self, events: &[Event]) -> io::Result<()> {
+        let line = |event: &Event| match self.format {
             Format::Json => event.json_line(),
             Format::Legacy => event.legacy_line().into_bytes(),
         };
@@ -214,7 +214,7 @@ impl Sink for File {
         "log"
     }
 
-    fn keep<'a>(&'a self, events: &'a [Arc<Event>]) -> BoxFuture<'a, Result<(), String>> {
+    fn keep<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>> {
         // A line into the page cache takes microseconds: less than to hand it to another thread.
         Box::pin(std::future::ready(self.write(events).map_err(|error| error.to_string())))
     }

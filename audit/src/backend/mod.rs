@@ -11,8 +11,10 @@ pub use truncate::Truncation;
 use crate::Event;
 use futures_util::future::BoxFuture;
 use queue::Queue;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Something that keeps events.
 pub trait Sink: Send + Sync + 'static {
@@ -20,7 +22,7 @@ pub trait Sink: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     /// Keeps events, all or none of them.
-    fn keep<'a>(&'a self, events: &'a [Arc<Event>]) -> BoxFuture<'a, Result<(), String>>;
+    fn keep<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>>;
 
     /// Whether several batches may be on their way at once.
     fn is_concurrent(&self) -> bool {
@@ -76,9 +78,10 @@ impl Backend {
         self.strict
     }
 
-    pub(crate) async fn take(&self, event: Arc<Event>) -> Result<(), String> {
+    /// Keeps an event, or has a copy of it kept later.
+    pub(crate) async fn take(&self, event: &Event) -> Result<(), String> {
         let event = match &self.truncation {
-            None => event,
+            None => Cow::Borrowed(event),
             Some(truncation) => match truncation.fit(event) {
                 Ok(event) => event,
                 Err(event) => {
@@ -88,20 +91,21 @@ impl Backend {
             },
         };
         match &self.queue {
-            Some(queue) => queue.push(event),
-            None => self.sink.keep(&[event]).await,
+            Some(queue) => queue.push(event.into_owned()),
+            None => self.sink.keep(std::slice::from_ref(&*event)).await,
         }
     }
 
-    pub(crate) async fn close(&self) {
+    /// Waits until what was gathered is kept, no longer than so long.
+    pub(crate) async fn close(&self, patience: Duration) {
         if let Some(queue) = &self.queue {
-            queue.close().await;
+            queue.close(patience).await;
         }
     }
 }
 
 impl Counted {
-    async fn keep(&self, events: &[Arc<Event>]) -> Result<(), String> {
+    async fn keep(&self, events: &[Event]) -> Result<(), String> {
         let kept = self.sink.keep(events).await;
         if let Err(why) = &kept {
             self.lost(events, why);
@@ -109,7 +113,7 @@ impl Counted {
         kept
     }
 
-    fn lost(&self, events: &[Arc<Event>], why: &str) {
+    fn lost(&self, events: &[Event], why: &str) {
         self.errors.fetch_add(events.len() as u64, Ordering::Relaxed);
         for event in events {
             tracing::error!(

@@ -2,8 +2,10 @@
 
 use super::{Counted, Truncation};
 use crate::Event;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -29,67 +31,88 @@ pub struct Throttle {
 
 pub(super) struct Queue {
     sink: Arc<Counted>,
-    sender: Mutex<Option<mpsc::Sender<Arc<Event>>>>,
+    sender: Mutex<Option<mpsc::Sender<Event>>>,
     task: Mutex<Option<JoinHandle<()>>>,
+    /// How many events are neither kept nor lost yet.
+    waiting: Arc<AtomicU64>,
 }
 
 impl Queue {
     pub fn new(sink: Arc<Counted>, batches: Batches, truncation: Option<Truncation>) -> Queue {
         let (sender, receiver) = mpsc::channel(batches.buffer_size);
-        let task = tokio::spawn(drain(sink.clone(), receiver, batches, truncation));
-        Queue { sink, sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)) }
+        let waiting = Arc::<AtomicU64>::default();
+        let feed = Feed { sink: sink.clone(), truncation, waiting: waiting.clone() };
+        let task = tokio::spawn(drain(feed, receiver, batches));
+        Queue { sink, sender: Mutex::new(Some(sender)), task: Mutex::new(Some(task)), waiting }
     }
 
-    pub fn push(&self, event: Arc<Event>) -> Result<(), String> {
+    pub fn push(&self, event: Event) -> Result<(), String> {
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let refused = match sender {
-            None => Some((event, "audit backend shut down")),
-            Some(sender) => match sender.try_send(event) {
-                Ok(()) => None,
-                Err(mpsc::error::TrySendError::Full(event)) => Some((event, "audit buffer queue blocked")),
-                Err(mpsc::error::TrySendError::Closed(event)) => Some((event, "audit backend shut down")),
-            },
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let sent = match sender {
+            None => Err(TrySendError::Closed(event)),
+            Some(sender) => sender.try_send(event),
         };
-        match refused {
-            None => Ok(()),
-            Some((event, why)) => {
-                self.sink.lost(&[event], why);
-                Err(why.into())
-            }
-        }
+        let Err(refused) = sent else { return Ok(()) };
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        let (event, why) = match refused {
+            TrySendError::Full(event) => (event, "audit buffer queue blocked"),
+            TrySendError::Closed(event) => (event, "audit backend shut down"),
+        };
+        self.sink.lost(&[event], why);
+        Err(why.into())
     }
 
-    /// Has everything written that waits.
-    pub async fn close(&self) {
+    /// Has everything written that waits. What is not when the patience ends is lost: nobody waits for a sink that hangs.
+    pub async fn close(&self, patience: Duration) {
         drop(self.sender.lock().unwrap_or_else(PoisonError::into_inner).take());
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(task) = task {
-            _ = task.await;
+        let Some(mut task) = task else { return };
+        if tokio::time::timeout(patience, &mut task).await.is_ok() {
+            return;
+        }
+        task.abort();
+        _ = task.await;
+        let lost = self.waiting.swap(0, Ordering::Relaxed);
+        self.sink.errors.fetch_add(lost, Ordering::Relaxed);
+        tracing::error!(plugin = self.sink.sink.name(), events = lost, "audit events are lost: the server stops");
+    }
+}
+
+/// Where batches go.
+#[derive(Clone)]
+struct Feed {
+    sink: Arc<Counted>,
+    truncation: Option<Truncation>,
+    waiting: Arc<AtomicU64>,
+}
+
+impl Feed {
+    async fn write(&self, batch: &[Event]) {
+        let parts = self.truncation.map_or_else(|| vec![batch], |truncation| truncation.split(batch));
+        for part in parts {
+            _ = self.sink.keep(part).await;
+            self.waiting.fetch_sub(part.len() as u64, Ordering::Relaxed);
         }
     }
 }
 
 /// Writes batch after batch until nobody can add an event any more.
-async fn drain(
-    sink: Arc<Counted>,
-    mut events: mpsc::Receiver<Arc<Event>>,
-    batches: Batches,
-    truncation: Option<Truncation>,
-) {
+async fn drain(feed: Feed, mut events: mpsc::Receiver<Event>, batches: Batches) {
     let (places, mut sent) = (Arc::new(Semaphore::new(ON_THEIR_WAY_MAX)), JoinSet::new());
     let mut bucket = batches.throttle.map(Bucket::new);
     while let Some(batch) = gather(&mut events, batches).await {
         if let Some(bucket) = &mut bucket {
             bucket.wait().await;
         }
-        if !sink.sink.is_concurrent() {
-            write(&sink, &batch, truncation).await;
+        if !feed.sink.sink.is_concurrent() {
+            feed.write(&batch).await;
             continue;
         }
         let Ok(place) = places.clone().acquire_owned().await else { return };
-        let sink = sink.clone();
+        let feed = feed.clone();
         sent.spawn(async move {
-            write(&sink, &batch, truncation).await;
+            feed.write(&batch).await;
             drop(place);
         });
         while sent.try_join_next().is_some() {}
@@ -97,15 +120,8 @@ async fn drain(
     sent.join_all().await;
 }
 
-async fn write(sink: &Counted, batch: &[Arc<Event>], truncation: Option<Truncation>) {
-    let parts = truncation.map_or_else(|| vec![batch], |truncation| truncation.split(batch));
-    for part in parts {
-        _ = sink.keep(part).await;
-    }
-}
-
 /// The next batch: as many as fit, or as have come after the longest wait.
-async fn gather(events: &mut mpsc::Receiver<Arc<Event>>, batches: Batches) -> Option<Vec<Arc<Event>>> {
+async fn gather(events: &mut mpsc::Receiver<Event>, batches: Batches) -> Option<Vec<Event>> {
     let mut batch = vec![events.recv().await?];
     let end = Instant::now() + batches.wait_max;
     while batch.len() < batches.size_max {
@@ -141,5 +157,74 @@ impl Bucket {
             self.filled = Instant::now();
         }
         self.tokens -= 1.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Backend, Mode, Sink};
+    use super::*;
+    use crate::{Account, Level, Stage};
+    use futures_util::future::BoxFuture;
+    use jiff::Timestamp;
+
+    /// Takes two events, and then nothing more.
+    struct Hanging(AtomicU64);
+
+    impl Sink for Hanging {
+        fn name(&self) -> &'static str {
+            "hanging"
+        }
+
+        fn keep<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>> {
+            Box::pin(async move {
+                if self.0.fetch_add(events.len() as u64, Ordering::Relaxed) >= 2 {
+                    std::future::pending::<()>().await;
+                }
+                Ok(())
+            })
+        }
+
+        fn is_concurrent(&self) -> bool {
+            true
+        }
+    }
+
+    fn event() -> Event {
+        Event {
+            kind: "Event",
+            api_version: "audit.k8s.io/v1",
+            level: Level::Metadata,
+            audit_id: "a".into(),
+            stage: Stage::RequestReceived,
+            request_uri: "/".into(),
+            verb: "get".into(),
+            user: Account::default(),
+            impersonated_user: None,
+            source_ips: Vec::new(),
+            user_agent: String::new(),
+            object_ref: None,
+            response_status: None,
+            request_object: None,
+            response_object: None,
+            request_received_timestamp: Timestamp::UNIX_EPOCH,
+            stage_timestamp: Timestamp::UNIX_EPOCH,
+            annotations: Default::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_hangs_when_the_server_stops_is_lost_and_counted() {
+        let batches = Batches { buffer_size: 100, size_max: 1, wait_max: Duration::ZERO, throttle: None };
+        let backend = Backend::new(Box::new(Hanging(AtomicU64::new(0))), Mode::Batch(batches), None);
+        for _ in 0..12 {
+            backend.take(&event()).await.expect("there is room");
+        }
+        let began = Instant::now();
+        backend.close(Duration::from_millis(100)).await;
+        assert!(began.elapsed() < Duration::from_secs(10));
+        assert_eq!(backend.errors(), 10);
+        backend.take(&event()).await.expect_err("it is closed");
+        assert_eq!(backend.errors(), 11);
     }
 }

@@ -1,7 +1,7 @@
 //! Events that are too large go without the objects that make them so.
 
 use crate::{Event, Level};
-use std::sync::Arc;
+use std::borrow::Cow;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Truncation {
@@ -11,22 +11,21 @@ pub struct Truncation {
 
 impl Truncation {
     /// The event in a size that is kept; the event itself, if it has none.
-    pub(crate) fn fit(&self, event: Arc<Event>) -> Result<Arc<Event>, Arc<Event>> {
-        if bytes(&event) <= self.event_bytes_max {
-            return Ok(event);
+    pub(crate) fn fit<'a>(&self, event: &'a Event) -> Result<Cow<'a, Event>, Event> {
+        if bytes(event) <= self.event_bytes_max {
+            return Ok(Cow::Borrowed(event));
         }
-        if event.level < Level::Request {
-            return Err(event);
+        let mut cut = event.clone();
+        if cut.level < Level::Request {
+            return Err(cut);
         }
-        let mut cut = Event::clone(&event);
         (cut.request_object, cut.response_object) = (None, None);
         cut.annotations.insert("audit.k8s.io/truncated".into(), "true".into());
-        let cut = Arc::new(cut);
-        if bytes(&cut) <= self.event_bytes_max { Ok(cut) } else { Err(cut) }
+        if bytes(&cut) <= self.event_bytes_max { Ok(Cow::Owned(cut)) } else { Err(cut) }
     }
 
     /// Cuts a batch into some that are small enough.
-    pub(crate) fn split<'a>(&self, mut events: &'a [Arc<Event>]) -> Vec<&'a [Arc<Event>]> {
+    pub(crate) fn split<'a>(&self, mut events: &'a [Event]) -> Vec<&'a [Event]> {
         let mut batches = Vec::new();
         while !events.is_empty() {
             let mut sum = 0;

@@ -59,7 +59,12 @@ pub const GATES: &[Gate] = &[
     gate("CPUManager", BETA, NONE, Elsewhere),
     gate("CPUManagerPolicyAlphaOptions", NONE, ALPHA, Elsewhere),
     gate("CPUManagerPolicyBetaOptions", NONE, BETA, Elsewhere),
-    gate("CRDObservedGenerationTracking", NONE, BETA_OFF, Never("the conditions of definitions tell no generation")),
+    gate(
+        "CRDObservedGenerationTracking",
+        NONE,
+        BETA_OFF,
+        Switch(35, "status and conditions of definitions say which generation they are about"),
+    ),
     gate("CRIContainerLogRotation", BETA, NONE, Elsewhere),
     gate("CSIInlineVolume", BETA, NONE, Switch(18, "pods may have inline CSI volumes")),
     gate("CSIMigration", BETA, NONE, Elsewhere),

@@ -5,8 +5,8 @@
 use super::lookup::{api_version_is, scalar};
 use super::{
     Allocate, Asking, CheckConnect, Column, Completed, ConnectOptions, Convert, Deprecation, FieldPaths, Gated,
-    Generation, Hooks, Kind, MetadataOnUpdate, MetadataRules, Question, Read, Registers, ScalePaths, Scope, Selectable,
-    Shown, Subresource, Validate, Version, Warnings,
+    Generation, Hooks, Kind, MetadataOnUpdate, MetadataRules, Observe, Question, Read, Registers, ScalePaths, Scope,
+    Selectable, Shown, Subresource, Validate, Version, Warnings,
 };
 use crate::authz::escalation::Authorize;
 use crate::authz::nodes::Relation;
@@ -438,6 +438,12 @@ impl Kind {
     /// Fields that nobody begins with while the gate is off that they hang on.
     pub fn gated(mut self, fields: &'static [Gated]) -> Self {
         self.hooks.gated = fields;
+        self
+    }
+
+    /// Where the object says which generation of it the server has seen, while the gate is on.
+    pub fn observe(mut self, gate: &'static str, hook: Observe) -> Self {
+        self.hooks.observe = Some((gate, hook));
         self
     }
 

@@ -103,6 +103,14 @@ impl Deprecation {
             .find(|row| row.api_version == api_version && (row.kinds.is_empty() || row.kinds.contains(&kind)))
     }
 
+    /// The first minor release that told clients of deprecations.
+    pub const TOLD_SINCE: u32 = 19;
+
+    /// Whether a minor release tells of it.
+    pub fn is_told_by(&self, release: u32) -> bool {
+        release >= self.since.max(Self::TOLD_SINCE)
+    }
+
     /// Kubernetes serves it no longer: who uses it was written for a server of its day.
     pub fn is_over(&self) -> bool {
         self.until.is_some_and(|until| until <= RELEASE)

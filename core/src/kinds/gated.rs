@@ -2,8 +2,12 @@
 
 use super::core::POD_GATED;
 use super::{Kind, registry};
+use crate::object::meta::Document;
 use serde_json::Value;
 use std::collections::BTreeSet;
+
+/// Says which generation of an object the server has seen, or that it does not say it.
+pub type Observe = fn(&mut Document, Option<i64>);
 
 /// A gate, and the fields that hang on it.
 #[derive(Clone, Copy)]
@@ -57,7 +61,9 @@ impl Kind {
 /// The gates that fields of built-in kinds hang on.
 pub fn field_gates() -> BTreeSet<&'static str> {
     let of_kinds = registry().iter().flat_map(|(_, kind)| kind.hooks.gated);
-    of_kinds.chain(POD_GATED).map(|gated| gated.gate).collect()
+    let observed = registry().iter().filter_map(|(_, kind)| kind.hooks.observe);
+    let fields = of_kinds.chain(POD_GATED).map(|gated| gated.gate);
+    fields.chain(observed.map(|(gate, _)| gate)).collect()
 }
 
 /// The first step of a path, and the rest of it.

@@ -129,8 +129,8 @@ impl Version {
         self.custom.as_ref().is_none_or(|custom| custom.served)
     }
 
-    /// What whoever uses this version of the kind is told.
-    pub fn warning(&self, kind: &str) -> Option<String> {
+    /// What whoever uses this version of the kind is told; in which releases, [`Registry`](super::Registry) knows.
+    pub(super) fn warning(&self, kind: &str) -> Option<String> {
         match &self.custom {
             Some(custom) => custom.warning.clone(),
             None => self.deprecation.map(|deprecation| deprecation.warning(kind)),

@@ -53,7 +53,7 @@ pub use allocate::{Allocate, Allocator, Claims};
 pub use connect::{CheckConnect, ConnectOptions, leads_to_node};
 pub(crate) use connect::{connect_document, part_layout};
 pub use deprecations::Deprecation;
-pub use gated::{Gated, field_gates};
+pub use gated::{Gated, Observe, field_gates};
 #[cfg(test)]
 pub(crate) use groups::default_rules;
 pub(crate) use groups::priorities;
@@ -397,4 +397,6 @@ pub struct Hooks {
     pub export: Option<fn(&mut Document)>,
     /// Fields that hang on gates.
     pub gated: &'static [Gated],
+    /// Says which generation the server has seen, once it is counted, or takes that away while this gate is off.
+    pub observe: Option<(&'static str, Observe)>,
 }

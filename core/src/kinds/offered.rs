@@ -181,7 +181,7 @@ impl Offer {
     pub fn registry(&self, built_in: &Registry) -> Registry {
         let mut registry = built_in.clone();
         if *self != Offer::default() {
-            registry.offer(|kind, version| self.offers(kind, version));
+            registry.offer(self.release, |kind, version| self.offers(kind, version));
         }
         registry
     }
@@ -240,6 +240,20 @@ mod tests {
         assert!(registry.served("batch", "v1").all(|(id, _)| registry.get(id).resource == "jobs"));
         let grown = offered(&Offer { release: 18, forward: true, ..Offer::default() });
         assert!(grown.iter().any(|one| one == "policy/v1") && !grown.iter().any(|one| one == "resource.k8s.io/v1"));
+    }
+
+    #[test]
+    fn a_release_tells_what_it_knew_to_be_deprecated() {
+        for (release, told) in [(18, [false, false]), (19, [true, false]), (33, [true, true]), (NEWEST, [true, true])] {
+            let registry = Offer { release, ..Offer::default() }.registry(registry());
+            // Deprecated in 1.14 and in 1.33.
+            let versions = [("extensions", "v1beta1", "ingresses"), ("", "v1", "endpoints")];
+            let warned = versions.map(|(group, version, resource)| {
+                let (id, version) = registry.find(group, version, resource).expect("the server knows it");
+                registry.warning(registry.get(id), version).is_some()
+            });
+            assert_eq!(warned, told, "1.{release}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! [`registry`] holds the built-in kinds. The state starts from it and adds a kind for each custom resource
 //! definition. Cloning shares everything, and a change costs what the kind's own group costs.
 
-use super::{Kind, Known, Version, groups, known};
+use super::{Deprecation, Kind, Known, Version, groups, known};
 use imbl::{OrdMap, OrdSet, Vector};
 use std::cmp::{Ordering, Reverse};
 use std::sync::{Arc, LazyLock};
@@ -30,6 +30,8 @@ pub struct Registry {
     revision: u64,
     /// Versions of kinds that clients are not offered. The server itself finds them all the same.
     withheld: OrdSet<(KindId, usize)>,
+    /// The older minor release that the server stands for, if it does.
+    release: Option<u32>,
 }
 
 /// How many kinds that are gone can still be read by those who hold their number.
@@ -178,8 +180,19 @@ impl Registry {
         self.withheld.is_empty() || !self.withheld.contains(&(id, version))
     }
 
-    /// Withholds the versions that are not to be offered.
-    pub(super) fn offer(&mut self, offers: impl Fn(&Kind, &Version) -> bool) {
+    /// What whoever uses this version of a kind is told, in the release that the server stands for.
+    pub fn warning(&self, kind: &Kind, version: usize) -> Option<String> {
+        let version = &kind.versions[version];
+        let knows = |release| match version.deprecation {
+            Some(deprecation) => deprecation.is_told_by(release),
+            None => release >= Deprecation::TOLD_SINCE,
+        };
+        self.release.is_none_or(knows).then(|| version.warning(&kind.kind)).flatten()
+    }
+
+    /// Stands for a minor release: withholds the versions that are not to be offered.
+    pub(super) fn offer(&mut self, release: u32, offers: impl Fn(&Kind, &Version) -> bool) {
+        self.release = Some(release);
         let mut withheld = OrdSet::new();
         for (id, kind) in self.iter() {
             let versions = kind.versions.iter().enumerate().filter(|(_, version)| !offers(kind, version));

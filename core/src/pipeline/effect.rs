@@ -125,6 +125,11 @@ impl Answers {
         self.conversions.iter().find(|(known, _)| known == wanted).map(|(_, converted)| converted)
     }
 
+    /// Whether webhooks were asked that may take their time.
+    pub fn have_webhooks(&self) -> bool {
+        !self.reviews.is_empty() || !self.conversions.is_empty()
+    }
+
     pub(crate) fn token(&self, wanted: &TokenClaims) -> Option<&SignedToken> {
         self.tokens.iter().find(|(known, _)| known == wanted).map(|(_, token)| token)
     }

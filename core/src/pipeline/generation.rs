@@ -30,6 +30,10 @@ pub(super) fn count(context: &Context, endpoint: &Endpoint, object: &mut Candida
     if metadata(new).get("generation") != generation.as_ref() {
         put(metadata_mut(new), "generation", generation);
     }
+    if let Some((gate, observe)) = context.kind.hooks.observe {
+        let seen = metadata(new).get("generation").and_then(Value::as_i64);
+        observe(new, seen.filter(|_| !context.settings.gates_off.contains(gate)));
+    }
 }
 
 fn first(generation: Generation, new: &Document) -> Option<Value> {

@@ -161,6 +161,11 @@ impl Context<'_> {
         self.admitted.borrow_mut().told.warnings.extend(warnings);
     }
 
+    /// Tells the auditor.
+    fn annotate(&self, key: &str, value: String) {
+        self.admitted.borrow_mut().told.annotations.insert(key.to_owned(), value);
+    }
+
     /// Says what users may do beside the verb of the request, which somebody has asked before.
     fn authorizer(&self) -> Authorizer<'_> {
         self.state.authorizer(&self.chain, &self.answers.consulted)

@@ -42,7 +42,8 @@ pub struct Settings {
 /// So many that they share a few fsyncs.
 const DELETIONS_MAX: usize = 256;
 /// As in Kubernetes.
-const GATES_OFF: [&str; 4] = [
+const GATES_OFF: [&str; 5] = [
+    "CRDObservedGenerationTracking",
     "ContainerStopSignals",
     "CoordinatedLeaderElection",
     "CrossNamespaceVolumeDataSource",

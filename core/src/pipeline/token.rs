@@ -71,6 +71,8 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
         // What the server says is nobody's field.
         spec.remove("audiences");
     }
+    // The users of the token bear it, too: who made it is found by it.
+    context.annotate("authentication.kubernetes.io/issued-credential-id", format!("JTI={}", claims.id));
     let document = answer(context, layout, body, seconds, signed);
     let answer = Answer::Document { document: meta::fields(&document).clone(), code: 201 };
     let (writes, expects, warnings, changes) = Default::default();

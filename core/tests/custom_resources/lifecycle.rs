@@ -372,6 +372,39 @@ fn generations_count_what_is_desired() {
 }
 
 #[test]
+fn a_definition_says_which_generation_was_seen_while_its_gate_is_on() {
+    const GATE: &str = "CRDObservedGenerationTracking";
+    let mut world = World::new();
+    let seen = |definition: &Value| {
+        let status = &definition["status"];
+        let conditions = status["conditions"].as_array().expect("conditions").iter();
+        let all: Vec<Value> = conditions.chain([status]).map(|told| told["observedGeneration"].clone()).collect();
+        assert!(all.len() >= 3 && all.iter().all(|one| *one == all[0]), "{status}");
+        all[0].clone()
+    };
+    let made = world.create(DEFINITIONS, &definition("widgets", "Widget", &[], &[colored()])).good();
+    assert_eq!(seen(&made), Value::Null, "the gate is off as in Kubernetes");
+    world.settings.gates_off.remove(GATE);
+    let names = |short: &str| json!({"spec": {"names": {"shortNames": [short]}}});
+    let changed = world.merge(&of("widgets"), &names("w")).good();
+    assert_eq!((&changed["metadata"]["generation"], seen(&changed)), (&json!(2), json!(2)));
+    // The conditions of others are theirs.
+    let mut status = json!({"status": changed["status"].clone()});
+    let own = json!({"type": "Theirs", "status": "True", "observedGeneration": 1});
+    status["status"]["conditions"].as_array_mut().expect("conditions").push(own.clone());
+    let told = world.merge(&format!("{}/status", of("widgets")), &status).good();
+    let mut kept = told["status"]["conditions"].as_array().expect("conditions").iter();
+    let kept = kept.rfind(|condition| condition["type"] == "Theirs").expect("it is kept");
+    assert_eq!(kept["observedGeneration"], own["observedGeneration"]);
+    status["status"]["conditions"].as_array_mut().expect("conditions").pop();
+    world.merge(&format!("{}/status", of("widgets")), &status).good();
+    world.settings.gates_off.insert(GATE);
+    let changed = world.merge(&of("widgets"), &names("x")).good();
+    assert_eq!(seen(&changed), Value::Null, "what was seen is wiped");
+    world.check_history();
+}
+
+#[test]
 fn fields_can_be_selected_where_a_version_says_so() {
     let mut world = World::new();
     let fields = json!({

@@ -3,7 +3,7 @@
 use super::stage::{Stage, config_map, create, patch, poll, set};
 use async_trait::async_trait;
 use holdfast_core::Refusal;
-use holdfast_core::kinds::{Kind, registry};
+use holdfast_core::kinds::{Kind, KindId, registry};
 use holdfast_core::object::meta::Document;
 use holdfast_core::pipeline::{Settings, SignedToken, TokenClaims};
 use holdfast_core::request::Request;
@@ -13,7 +13,8 @@ use holdfast_engine::{Clock, Engine, Options, Outside, Reply};
 use serde_json::{Value, json};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -115,7 +116,12 @@ impl Clock for SystemClock {
 }
 
 /// A webhook that takes its time, and changes the name of the version alone.
-struct SlowWebhook;
+#[derive(Default)]
+struct SlowWebhook {
+    /// Written while the webhook is asked.
+    own_write: Mutex<Option<(Weak<Engine>, Request)>>,
+    asked: AtomicUsize,
+}
 
 #[async_trait]
 impl Outside for SlowWebhook {
@@ -124,7 +130,16 @@ impl Outside for SlowWebhook {
     }
 
     async fn convert(&self, _: &Kind, _: &Value, to: &str, objects: Vec<Value>) -> Result<Vec<Document>, Refusal> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(5)).await;
+        let own_write = self.own_write.lock().unwrap().clone();
+        if let Some((engine, write)) = own_write {
+            let engine = engine.upgrade().unwrap();
+            // Another value each time: what changes nothing is no new version.
+            let value = self.asked.load(Ordering::Relaxed);
+            let body = patch("configmaps", "default", "one", json!({"spec": {"own": value}})).body;
+            engine.mutate(&Request { body, ..write }).await?;
+        }
         let converted = objects.into_iter().map(|object| {
             let mut object = object.as_object().cloned().unwrap_or_default();
             object.insert("apiVersion".into(), to.into());
@@ -162,32 +177,63 @@ fn definition() -> Value {
     })
 }
 
+fn found(engine: &Engine, version: &str) -> (KindId, usize) {
+    engine.snapshot().registry.find("example.com", version, "things").unwrap()
+}
+
+fn to_thing(engine: &Engine, mut request: Request, version: &str) -> Request {
+    (request.target.kind, request.target.version) = found(engine, version);
+    request
+}
+
+/// An engine with one object of a kind that a webhook converts.
+async fn with_a_thing(webhook: Arc<SlowWebhook>) -> Arc<Engine> {
+    let options = Options { settings: Settings::default(), clock: Arc::new(SystemClock) };
+    let engine = Engine::open(Arc::new(MemoryLog::default()), Arc::new(registry().clone()), options).unwrap();
+    engine.set_outside(webhook);
+    let done = |outcome: Result<Reply, Refusal>| assert!(outcome.is_ok(), "{:?}", outcome.err());
+    done(engine.mutate(&create("namespaces", "", json!({"metadata": {"name": "default"}}))).await);
+    done(engine.mutate(&create("customresourcedefinitions", "", definition())).await);
+    let thing = create("configmaps", "default", json!({"metadata": {"name": "one"}}));
+    done(engine.mutate(&to_thing(&engine, thing, "v1")).await);
+    engine
+}
+
+/// Its own write waits for the turn of the request that waits for it.
+#[test]
+fn a_webhook_that_writes_what_it_is_asked_about_ends_in_a_conflict() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let webhook = Arc::new(SlowWebhook::default());
+        let engine = with_a_thing(webhook.clone()).await;
+        let change = |field: &str, version| {
+            to_thing(&engine, patch("configmaps", "default", "one", json!({"spec": {field: 1}})), version)
+        };
+        let own = change("own", "v1");
+        *webhook.own_write.lock().unwrap() = Some((Arc::downgrade(&engine), own));
+        let refused = engine.mutate(&change("outer", "v2")).await.err().expect("a conflict");
+        assert_eq!(refused.code(), 409, "{refused:?}");
+        // Five tries, in each of which the object goes to the other version and back.
+        assert_eq!(webhook.asked.load(Ordering::Relaxed), 10);
+        *webhook.own_write.lock().unwrap() = None;
+        assert!(engine.mutate(&change("outer", "v2")).await.is_ok());
+        engine.close();
+    });
+}
+
 #[test]
 fn writers_with_a_slow_webhook_all_get_through() {
     const WRITERS: usize = 24;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
-        let options = Options { settings: Settings::default(), clock: Arc::new(SystemClock) };
-        let engine = Engine::open(Arc::new(MemoryLog::default()), Arc::new(registry().clone()), options).unwrap();
-        engine.set_outside(Arc::new(SlowWebhook));
-        let done = |outcome: Result<Reply, Refusal>| assert!(outcome.is_ok(), "{:?}", outcome.err());
-        done(engine.mutate(&create("namespaces", "", json!({"metadata": {"name": "default"}}))).await);
-        done(engine.mutate(&create("customresourcedefinitions", "", definition())).await);
-        let found = |version: &str| engine.snapshot().registry.find("example.com", version, "things").unwrap();
-        let to_kind = |request: Request, version: &str| {
-            let mut request = request;
-            (request.target.kind, request.target.version) = found(version);
-            request
-        };
-        let body = json!({"metadata": {"name": "one"}});
-        done(engine.mutate(&to_kind(create("configmaps", "default", body), "v1")).await);
+        let engine = with_a_thing(Arc::new(SlowWebhook::default())).await;
         let mut writers = JoinSet::new();
         for writer in 0..WRITERS {
             // Those of the stored version need no webhook, and are always faster.
             let version = if writer % 2 == 0 { "v1" } else { "v2" };
             let engine = engine.clone();
             let field = format!("w{writer}");
-            let change = to_kind(patch("configmaps", "default", "one", json!({"spec": {field: 1}})), version);
+            let change = to_thing(&engine, patch("configmaps", "default", "one", json!({"spec": {field: 1}})), version);
             writers.spawn(async move {
                 for _ in 0..3 {
                     let outcome = engine.mutate(&change).await;
@@ -199,7 +245,7 @@ fn writers_with_a_slow_webhook_all_get_through() {
             writer.unwrap();
         }
         let state = engine.snapshot();
-        let thing = state.get(found("v1").0, "default/one").unwrap().document();
+        let thing = state.get(found(&engine, "v1").0, "default/one").unwrap().document();
         assert_eq!(thing["spec"].as_object().unwrap().len(), WRITERS);
         engine.close();
     });

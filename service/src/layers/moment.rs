@@ -57,7 +57,7 @@ impl PastOrPresent {
         let scene = Scene::of(service.engine(), at).await?;
         let (kind, target) = Found::kind(scene.state(), &named.path, named.verb)?;
         // Who uses an old version is told in any case.
-        passage.warnings.extend(kind.versions[target.version].warning(&kind.kind));
+        passage.warnings.extend(scene.state().registry.warning(&kind, target.version));
         if let Some(flaw) = passage.flaw.take() {
             return Err(flaw);
         }

@@ -1,7 +1,7 @@
 //! Which objects lead to which node.
 //!
 //! A pod leads to its node, and what a pod names leads there through it: so does what mounting its claims takes. All of
-//! that is flat: one entry for an object and a node, with how many ways lead from one to the other. An answer is a few
+//! that is flat: each node has an entry for an object, with how many ways lead from one to the other. An answer is a few
 //! look-ups, whatever the size of the cluster, and an event touches the entries of one pod or volume.
 
 use super::references::{self, Reference};
@@ -9,8 +9,6 @@ use crate::object::meta::split_key;
 use imbl::{OrdMap, OrdSet};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use std::ops::Bound;
-use std::sync::Arc;
 
 /// What can lead to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,18 +27,18 @@ pub enum Object {
 
 impl Object {
     /// Its letter in keys.
-    fn letter(self) -> char {
+    fn letter(self) -> &'static str {
         match self {
-            Self::Pod => 'p',
-            Self::Secret => 's',
-            Self::ConfigMap => 'c',
-            Self::Claim => 'm',
-            Self::Volume => 'v',
-            Self::Account => 'a',
-            Self::ResourceClaim => 'r',
-            Self::Attachment => 't',
-            Self::Slice => 'l',
-            Self::CertificateRequest => 'q',
+            Self::Pod => "p",
+            Self::Secret => "s",
+            Self::ConfigMap => "c",
+            Self::Claim => "m",
+            Self::Volume => "v",
+            Self::Account => "a",
+            Self::ResourceClaim => "r",
+            Self::Attachment => "t",
+            Self::Slice => "l",
+            Self::CertificateRequest => "q",
         }
     }
 }
@@ -57,29 +55,43 @@ pub enum Relation {
 
 /// Kept beside the state, of which it is a projection.
 ///
-/// What is only looked up stands under a digest of its texts, so that a look-up in a large map compares numbers that
-/// lie side by side; what is gone over in order stands under the texts themselves, with the byte zero between them,
-/// which is in no name.
+/// Nodes and objects stand under digests of their names, and what belongs to one node lies together: a look-up compares
+/// numbers, and goes through a map of nodes and one of what a single node has, not through one of everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeGraph {
-    /// `node, object's letter, namespace, name`: how many ways lead from the object to the node.
-    ways: OrdMap<Digest, u32>,
-    /// The claims that pods of a node mount: `node, namespace, name`.
-    claims_of_nodes: OrdSet<Arc<str>>,
-    /// The claim that a volume is for, as `namespace, name`.
-    claims_of_volumes: OrdMap<Digest, Arc<str>>,
-    /// `secret's namespace, name, claim's namespace, name, volume`: what mounting a claim's volume takes.
-    claims_of_secrets: OrdSet<Arc<str>>,
-    /// `secret's namespace, name`, and the same behind `claim's namespace, name`: how many volumes take it.
-    takers: OrdMap<Digest, u32>,
+    nodes: OrdMap<Digest, Node>,
+    /// The claim that a volume is for.
+    claims_of_volumes: OrdMap<Digest, Digest>,
+    /// For each secret the claims whose volumes take it when they are mounted, with how many volumes these are.
+    takers: OrdMap<Digest, OrdMap<Digest, u32>>,
 }
 
-/// Stands for a text: as much of its SHA-256 as nobody finds twice.
+/// What leads to one node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Node {
+    /// How many ways lead from an object to the node.
+    ways: OrdMap<Digest, u32>,
+    /// The claims among them.
+    claims: OrdSet<Digest>,
+}
+
+/// Stands for a name: as much of its SHA-256 as nobody finds twice.
 type Digest = u128;
 
-fn digest(text: &str) -> Digest {
-    let digest = Sha256::digest(text);
-    digest.iter().take(16).fold(0, |sum, byte| sum << 8 | u128::from(*byte))
+/// The byte zero stands between the parts, and is in none of them.
+fn digest<const N: usize>(parts: [&str; N]) -> Digest {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update(part);
+        hasher.update([0]);
+    }
+    hasher.finalize().iter().take(16).fold(0, |sum, byte| sum << 8 | u128::from(*byte))
+}
+
+impl Object {
+    fn digest(self, namespace: &str, name: &str) -> Digest {
+        digest([self.letter(), namespace, name])
+    }
 }
 
 impl NodeGraph {
@@ -88,30 +100,24 @@ impl NodeGraph {
         if [namespace, name, node].iter().any(|part| part.contains('\0')) {
             return false;
         }
-        let directly = || self.ways.contains_key(&digest(&way(node, what, namespace, name)));
+        let Some(node) = self.nodes.get(&digest([node])) else { return false };
+        let object = what.digest(namespace, name);
         match what {
-            Object::Volume => self.claims_of_volumes.get(&digest(name)).is_some_and(|claim| self.mounts(node, claim)),
-            Object::Secret => directly() || self.is_mounted(&format!("{namespace}\0{name}"), node),
-            _ => directly(),
+            Object::Volume => self.claims_of_volumes.get(&object).is_some_and(|claim| node.ways.contains_key(claim)),
+            Object::Secret => node.ways.contains_key(&object) || self.is_mounted(object, node),
+            _ => node.ways.contains_key(&object),
         }
     }
 
-    fn mounts(&self, node: &str, claim: &str) -> bool {
-        self.ways.contains_key(&digest(&format!("{node}\0{}\0{claim}", Object::Claim.letter())))
-    }
-
-    /// Whether a pod of the node mounts a volume that takes the secret. Goes over the secret's claims and over those of
-    /// the node side by side, and so takes no longer than the shorter way: one secret may be for all volumes.
-    fn is_mounted(&self, secret: &str, node: &str) -> bool {
-        if !self.takers.contains_key(&digest(secret)) {
-            return false;
+    /// Whether a pod of the node mounts a volume that takes the secret. Goes over the secret's claims or over those of
+    /// the node, whichever are fewer: one secret may be for all volumes.
+    fn is_mounted(&self, secret: Digest, node: &Node) -> bool {
+        let Some(taking) = self.takers.get(&secret) else { return false };
+        if node.claims.len() <= taking.len() {
+            node.claims.iter().any(|claim| taking.contains_key(claim))
+        } else {
+            taking.keys().any(|claim| node.claims.contains(claim))
         }
-        let of_secret = below(&self.claims_of_secrets, format!("{secret}\0"));
-        let of_node = below(&self.claims_of_nodes, format!("{node}\0"));
-        of_node.zip(of_secret).any(|(own, taking)| {
-            let claim = taking.rsplit_once('\0').map_or(taking, |(claim, _)| claim);
-            self.takers.contains_key(&digest(&format!("{own}\0{secret}"))) || self.mounts(node, claim)
-        })
     }
 
     /// Takes in that an object is another now, or is there for the first or the last time.
@@ -129,14 +135,16 @@ impl NodeGraph {
 
     fn ways_of(&mut self, relation: Relation, namespace: &str, name: &str, document: &Value, is_there: bool) {
         let Some(node) = document["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) else { return };
+        let key = digest([node]);
+        let node = self.nodes.entry(key).or_default();
         let mut step = |what: Object, name: &str| {
-            let left = count(&mut self.ways, digest(&way(node, what, namespace, name)), is_there);
+            let object = what.digest(namespace, name);
+            let left = count(&mut node.ways, object, is_there);
             if what == Object::Claim {
-                let claim = format!("{node}\0{namespace}\0{name}");
                 if left > 0 {
-                    self.claims_of_nodes.insert(claim.into())
+                    node.claims.insert(object)
                 } else {
-                    self.claims_of_nodes.remove(&*claim)
+                    node.claims.remove(&object)
                 };
             }
         };
@@ -157,6 +165,9 @@ impl NodeGraph {
             }
             Relation::Volume => {}
         }
+        if node.ways.is_empty() {
+            self.nodes.remove(&key);
+        }
     }
 
     fn volume(&mut self, name: &str, document: &Value, is_there: bool) {
@@ -165,24 +176,20 @@ impl NodeGraph {
         if claim.is_empty() {
             return;
         }
-        let claim = format!("{namespace}\0{claim}");
+        let claim = Object::Claim.digest(namespace, claim);
         references::of_volume(document, |namespace, secret| {
-            let secret = format!("{namespace}\0{secret}");
-            let taking: Arc<str> = format!("{secret}\0{claim}\0{name}").into();
-            let of_secrets = &mut self.claims_of_secrets;
-            if is_there {
-                of_secrets.insert(taking)
-            } else {
-                of_secrets.remove(&taking)
-            };
-            for taken in [digest(&secret), digest(&format!("{claim}\0{secret}"))] {
-                count(&mut self.takers, taken, is_there);
+            let secret = Object::Secret.digest(namespace, secret);
+            let taking = self.takers.entry(secret).or_default();
+            count(taking, claim, is_there);
+            if taking.is_empty() {
+                self.takers.remove(&secret);
             }
         });
+        let volume = Object::Volume.digest("", name);
         if is_there {
-            self.claims_of_volumes.insert(digest(name), claim.into());
+            self.claims_of_volumes.insert(volume, claim);
         } else {
-            self.claims_of_volumes.remove(&digest(name));
+            self.claims_of_volumes.remove(&volume);
         }
     }
 
@@ -202,23 +209,4 @@ fn count(counts: &mut OrdMap<Digest, u32>, key: Digest, is_there: bool) -> u32 {
         counts.remove(&key)
     };
     left
-}
-
-/// What stands behind a prefix, without it.
-fn below(set: &OrdSet<Arc<str>>, prefix: String) -> impl Iterator<Item = &str> {
-    let from = (Bound::Included(&*prefix), Bound::Unbounded);
-    let found = set.range::<_, str>(from);
-    found.map_while(move |key| key.strip_prefix(&*prefix))
-}
-
-fn way(node: &str, what: Object, namespace: &str, name: &str) -> String {
-    let mut key = String::with_capacity(node.len() + namespace.len() + name.len() + 5);
-    key.push_str(node);
-    key.push('\0');
-    key.push(what.letter());
-    for part in [namespace, name] {
-        key.push('\0');
-        key.push_str(part);
-    }
-    key
 }

@@ -37,6 +37,7 @@ pub fn kinds() -> Vec<Kind> {
             .claims(names::claims)
             .allocate(names::allocate)
             .begin_delete(names::begin_delete)
+            .observe("CRDObservedGenerationTracking", names::observe)
             .conditional_update()
             .status()
             .generation()

@@ -148,6 +148,23 @@ pub fn begin_delete(definition: &mut Document, now: &str) {
     set(status, now, "Terminating", true, "InstanceDeletionPending", why);
 }
 
+/// The conditions that the server sets.
+const CONDITIONS: [&str; 5] =
+    ["NamesAccepted", "Established", "NonStructuralSchema", "KubernetesAPIApprovalPolicyConformant", "Terminating"];
+
+/// Says which generation the status and the server's conditions are about. Every write brings all of them up to date.
+pub fn observe(definition: &mut Document, generation: Option<i64>) {
+    let Some(status) = definition.get_mut("status").and_then(Value::as_object_mut) else { return };
+    let tell = |fields: &mut Document| match generation {
+        Some(generation) => _ = fields.insert("observedGeneration".into(), generation.into()),
+        None => _ = fields.remove("observedGeneration"),
+    };
+    tell(status);
+    let conditions = status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten();
+    let own = conditions.filter(|condition| CONDITIONS.iter().any(|own| condition["type"] == *own));
+    own.filter_map(Value::as_object_mut).for_each(tell);
+}
+
 /// Sets a condition. Its time is that of the last change of its status.
 fn set(status: &mut Document, now: &str, kind: &str, holds: bool, reason: &str, message: &str) {
     let list = status.entry("conditions").or_insert_with(|| json!([]));
