@@ -53,6 +53,9 @@ fn pods_of(controllers: Vec<Box<dyn Controller>>, objects: [Value; 2]) -> [usize
     [of("huge"), of("small")]
 }
 
+/// A kind with its version, who keeps it, and the two specs.
+type Row = (&'static str, &'static str, Vec<Box<dyn Controller>>, (Value, Value));
+
 #[test]
 fn the_largest_numbers_keep_nobody_from_small_ones() {
     let replicas = |more: Value| {
@@ -73,7 +76,7 @@ fn the_largest_numbers_keep_nobody_from_small_ones() {
     let two = json!({"parallelism": 2, "completions": 2});
     let both =
         || -> Vec<Box<dyn Controller>> { vec![Box::new(Deployments), Box::new(Replicas::<ReplicaSet>::default())] };
-    let rows: Vec<(&str, &str, Vec<Box<dyn Controller>>, (Value, Value))> = vec![
+    let rows: [Row; 6] = [
         ("Deployment", "apps/v1", both(), replicas(limits)),
         ("ReplicaSet", "apps/v1", vec![Box::new(Replicas::<ReplicaSet>::default())], replicas(json!({}))),
         (

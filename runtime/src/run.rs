@@ -239,7 +239,10 @@ fn tell_of_forbidden(
     told: &mut HashMap<(usize, Resource), Time>,
     now: Time,
 ) {
-    for Refused { action, refusal } in refused.iter().filter(|refused| matches!(refused.refusal.code, 401 | 403)) {
+    // What is to be in a namespace that goes away is refused to everybody, and nobody waits for it.
+    let is_going = |refusal: &Refusal| refusal.causes.iter().any(|cause| cause == "NamespaceTerminating");
+    let is_told = |refusal: &Refusal| matches!(refusal.code, 401 | 403) && !is_going(refusal);
+    for Refused { action, refusal } in refused.iter().filter(|refused| is_told(&refused.refusal)) {
         let last = told.entry((member, action.resource.clone())).or_insert(Time::from_second(i64::MIN));
         if now.millis_since(*last) >= FORBIDDEN_MS {
             *last = now;
