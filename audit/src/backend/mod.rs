@@ -80,15 +80,10 @@ impl Backend {
 
     /// Keeps an event, or has a copy of it kept later.
     pub(crate) async fn take(&self, event: &Event) -> Result<(), String> {
-        let event = match &self.truncation {
-            None => Cow::Borrowed(event),
-            Some(truncation) => match truncation.fit(event) {
-                Ok(event) => event,
-                Err(event) => {
-                    self.sink.lost(&[event], "event is too large even without objects");
-                    return Err("the event is too large".into());
-                }
-            },
+        let fit = self.truncation.map_or(Some(Cow::Borrowed(event)), |truncation| truncation.fit(event));
+        let Some(event) = fit else {
+            self.sink.lost(std::slice::from_ref(event), "event is too large even without objects");
+            return Err("the event is too large".into());
         };
         match &self.queue {
             Some(queue) => queue.push(event.into_owned()),

@@ -10,18 +10,18 @@ pub struct Truncation {
 }
 
 impl Truncation {
-    /// The event in a size that is kept; the event itself, if it has none.
-    pub(crate) fn fit<'a>(&self, event: &'a Event) -> Result<Cow<'a, Event>, Event> {
+    /// The event in a size that is kept, if it has one.
+    pub(crate) fn fit<'a>(&self, event: &'a Event) -> Option<Cow<'a, Event>> {
         if bytes(event) <= self.event_bytes_max {
-            return Ok(Cow::Borrowed(event));
+            return Some(Cow::Borrowed(event));
+        }
+        if event.level < Level::Request {
+            return None;
         }
         let mut cut = event.clone();
-        if cut.level < Level::Request {
-            return Err(cut);
-        }
         (cut.request_object, cut.response_object) = (None, None);
         cut.annotations.insert("audit.k8s.io/truncated".into(), "true".into());
-        if bytes(&cut) <= self.event_bytes_max { Ok(Cow::Owned(cut)) } else { Err(cut) }
+        (bytes(&cut) <= self.event_bytes_max).then_some(Cow::Owned(cut))
     }
 
     /// Cuts a batch into some that are small enough.
