@@ -91,9 +91,9 @@ mod tests {
             &[
                 ("/spec/leaseDurationSeconds", json!(0), "spec.leaseDurationSeconds: Invalid value: 0: must be greate"),
                 ("/spec/leaseTransitions", json!(-1), "spec.leaseTransitions: Invalid value: -1: must be greater than"),
-                // What is off is dropped, whatever it says.
-                ("/spec/preferredHolder", json!("you"), ""),
-                ("/spec/strategy", json!("Best"), ""),
+                ("/spec/preferredHolder", json!("you"), "spec.preferredHolder: Forbidden: may only be specified if"),
+                ("/spec/strategy", json!("Best"), "spec.strategy.strategy: Unsupported value: \"Best\": supported val"),
+                ("/spec/strategy", json!("example.com/best"), ""),
             ],
         );
         let candidate = json!({
