@@ -27,10 +27,31 @@ impl BackOff {
     }
 }
 
-/// Who is refused something asks again, for however many keys: so many times at once, and then at this pace, as
-/// client-go's queues do.
+/// Who is refused something asks again, for however many keys of a namespace: so many times at once, and then at this
+/// pace. client-go's queues do so for all keys together, and one namespace's keep another's waiting.
 const REFUSED_AT_ONCE: i64 = 100;
 const REFUSED_EVERY_MS: i64 = 100;
+
+/// By namespace, when the last of its keys has its turn to which something was refused.
+#[derive(Debug, Default)]
+struct Paces {
+    turns: HashMap<String, Time>,
+    /// With so many, those are let go of that no longer keep anybody waiting.
+    most: usize,
+}
+
+impl Paces {
+    fn turn(&mut self, namespace: &str, now: Time) -> Time {
+        let rested = now.plus_millis(-REFUSED_AT_ONCE * REFUSED_EVERY_MS);
+        if self.turns.len() >= self.most {
+            self.turns.retain(|_, last| *last > rested);
+            self.most = 2 * self.turns.len() + 16;
+        }
+        let last = self.turns.entry(namespace.to_owned()).or_insert(rested);
+        *last = (*last).max(rested).plus_millis(REFUSED_EVERY_MS);
+        *last
+    }
+}
 
 #[derive(Debug, Default)]
 pub struct Queue {
@@ -44,8 +65,7 @@ pub struct Queue {
     timers: BTreeSet<(Time, Key)>,
     times: HashMap<Key, Time>,
     failures: HashMap<Key, u32>,
-    /// When the last of the keys is tried again to which something was refused, if they had been tried at their pace.
-    paced: Option<Time>,
+    paces: Paces,
     /// How many keys were added, and how many because they had failed.
     adds: u64,
     retries: u64,
@@ -96,10 +116,7 @@ impl Queue {
         *failures = failures.saturating_add(1);
         let mut time = now.plus_millis(self.back_off.after(before));
         if was_refused {
-            let earliest = now.plus_millis(-REFUSED_AT_ONCE * REFUSED_EVERY_MS);
-            let turn = self.paced.map_or(earliest, |paced| paced.max(earliest)).plus_millis(REFUSED_EVERY_MS);
-            self.paced = Some(turn);
-            time = time.max(turn);
+            time = time.max(self.paces.turn(&key.namespace, now));
         }
         self.add_at(key, time);
         before
@@ -250,6 +267,22 @@ mod tests {
             now = queue.next_time().expect("a time");
         }
         tries
+    }
+
+    #[test]
+    fn refusals_in_one_namespace_keep_no_other_waiting() {
+        let mut queue = Queue::default();
+        (0..10_000).for_each(|number| _ = queue.fail(key(&number.to_string()), at(1000), true));
+        let (other, long) = (Key::new("other", "a"), Key::new("default", "last"));
+        queue.fail(other.clone(), at(1000), true);
+        queue.fail(long.clone(), at(1000), true);
+        assert!(queue.times[&other] < at(1001));
+        assert!(queue.times[&long] > at(1900));
+        // Namespaces come and go.
+        for number in 0..10_000 {
+            queue.fail(Key::new(&format!("n{number}"), "a"), at(3000 + 60 * number), true);
+        }
+        assert!(queue.paces.turns.len() < 100, "{}", queue.paces.turns.len());
     }
 
     #[test]
