@@ -60,7 +60,9 @@ pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
         entries.len() - 1
     });
     entries[own].replace(wanted, writer.api_version);
-    if let Some(last) = last {
+    if let Some(last) = last
+        && leaves_out(&last, &entries[own])
+    {
         merged = prune(merged, &last, &entries, &writer);
     }
 
@@ -144,6 +146,16 @@ fn keep_server_fields(live: Option<&Value>, merged: &mut Value) {
             }
         }
     }
+}
+
+/// Whether the applier wants less than what it applied last: nothing is taken out otherwise.
+fn leaves_out(last: &Entry, now: &Entry) -> bool {
+    if last.api_version != now.api_version {
+        return true;
+    }
+    let mut left_out = last.set.clone();
+    left_out.subtract(&now.set);
+    !left_out.is_empty()
 }
 
 /// Takes out what `last` says the applier had applied, but for what an entry owns now.
