@@ -194,6 +194,9 @@ impl<'a> Attributes<'a> {
 
     /// Whether an object of this kind is made together with this one.
     pub fn makes(&self, known: Known) -> bool {
+        if self.admitted.besides.is_empty() {
+            return false;
+        }
         let Some(kind) = self.id_of(known) else { return false };
         self.admitted.besides.iter().any(|write| write.kind == kind && write.expect.is_none())
     }

@@ -4,7 +4,7 @@
 //! definition. Cloning shares everything, and a change costs what the kind's own group costs.
 
 use super::{Deprecation, Kind, Known, Version, groups, known};
-use imbl::{OrdMap, OrdSet, Vector};
+use imbl::{HashMap, OrdMap, OrdSet, Vector};
 use std::cmp::{Ordering, Reverse};
 use std::sync::{Arc, LazyLock};
 
@@ -23,7 +23,8 @@ pub struct KindId(pub u32);
 pub struct Registry {
     /// Indexed by [`KindId`].
     kinds: Vector<Slot>,
-    groups: OrdMap<Arc<str>, Arc<Group>>,
+    /// Every request finds its kind here several times.
+    groups: HashMap<Arc<str>, Arc<Group>>,
     by_storage: OrdMap<Arc<str>, KindId>,
     /// Those that went last, oldest first.
     retired: Vector<KindId>,
@@ -155,8 +156,8 @@ impl Registry {
     /// Groups in discovery's order, each with its preferred version first.
     pub fn groups(&self) -> Vec<GroupVersions> {
         let mut groups: Vec<GroupVersions> = self.groups.values().filter_map(|group| self.summary(group)).collect();
-        // Stable: custom groups share a rank and stay in the order of their names.
-        groups.sort_by_key(|group| groups::rank(&group.group));
+        // Custom groups share a rank.
+        groups.sort_by_cached_key(|group| (groups::rank(&group.group), group.group.clone()));
         groups
     }
 
