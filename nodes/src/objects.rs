@@ -23,6 +23,9 @@ pub fn rights() -> Vec<Action> {
     let metadata = json!({"name": ROLE});
     let gathers = json!({"clusterRoleSelectors": [{"matchLabels": {PART: "true"}}]});
     let role = json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": metadata, "aggregationRule": gathers});
+    let mut gathered = role.clone();
+    let all = [of_kubelets(), of_stages()];
+    gathered["rules"] = all.iter().filter_map(Value::as_array).flatten().cloned().collect();
     let part = |name: &str, rules: Value| {
         let metadata = json!({"name": format!("{ROLE}:{name}"), "labels": {PART: "true"}});
         json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": metadata, "rules": rules})
@@ -38,6 +41,8 @@ pub fn rights() -> Vec<Action> {
     vec![
         create(&roles, part("kubelet", of_kubelets())),
         create(&roles, part("stages", of_stages())),
+        // As the controller that gathers would make it: nodes need not wait for that.
+        create(&roles, gathered),
         // One of an earlier release held its rules itself.
         Action::new(&roles, Key::cluster(ROLE), Verb::Apply(role)),
         create(&bindings, binding),

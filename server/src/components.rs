@@ -7,6 +7,7 @@ use crate::inside::{InsideAct, InsideClock, InsideFeed};
 use crate::pki::Pki;
 use crate::{scheduling, signing, simulated_metrics};
 use anyhow::{Context, Result, anyhow};
+use futures_util::future::join_all;
 use holdfast_component::gates::Gates;
 use holdfast_controllers::Settings;
 use holdfast_controllers::names::Choice;
@@ -121,8 +122,8 @@ impl Components {
         if self.controllers.runs(storage_versions::NAME) {
             needed.extend(storage_versions::rights());
         }
-        tasks.spawn(act_all(InsideAct::new(transport), needed));
-        start(transport, tasks, chosen.chain(nodes));
+        let needed = act_all(InsideAct::new(transport), needed);
+        start(transport, tasks, needed, chosen.chain(nodes));
     }
 }
 
@@ -132,21 +133,32 @@ pub fn node_template(path: &Path) -> Result<holdfast_nodes::Template> {
     holdfast_nodes::Template::parse(&text).map_err(|why| anyhow!("--node-template {}: {why}", path.display()))
 }
 
-/// Makes what a cluster and its simulated nodes need, unless it is there, or takes away what they needed.
+/// Makes what a cluster and its simulated nodes need, unless it is there, or takes away what they needed. All at once,
+/// so that it shares a few fsyncs, but for what is done to one object.
 async fn act_all(act: InsideAct, actions: Vec<Action>) {
     let user = Arc::new(User::new(bootstrap::USER, &[PRIVILEGED_GROUP]));
     let actor = Actor { user, field_manager: "kube-apiserver" };
-    for action in actions {
-        if let Err(refusal) = act.act(&actor, &action).await
-            && !refusal.is("AlreadyExists")
-        {
-            tracing::warn!("{} {}: {}", action.resource, action.key, refusal.message);
+    let is_same = |one: &Action, other: &Action| (&one.resource, &one.key) == (&other.resource, &other.key);
+    let each = actions.chunk_by(is_same).map(async |actions| {
+        for action in actions {
+            if let Err(refusal) = act.act(&actor, action).await
+                && !refusal.is("AlreadyExists")
+            {
+                tracing::warn!("{} {}: {}", action.resource, action.key, refusal.message);
+            }
         }
-    }
+    });
+    join_all(each).await;
 }
 
-/// Starts controllers that share a world.
-fn start(transport: &Arc<Transport>, tasks: &mut JoinSet<()>, controllers: impl Iterator<Item = Box<dyn Controller>>) {
+/// Starts controllers that share a world, when all is there that they need: what nodes have no right to yet would be
+/// refused, and tried again later.
+fn start(
+    transport: &Arc<Transport>,
+    tasks: &mut JoinSet<()>,
+    needed: impl Future<Output = ()> + Send + 'static,
+    controllers: impl Iterator<Item = Box<dyn Controller>>,
+) {
     let service = transport.service();
     let engine = service.engine().clone();
     let act = Arc::new(InsideAct::new(transport));
@@ -159,8 +171,12 @@ fn start(transport: &Arc<Transport>, tasks: &mut JoinSet<()>, controllers: impl 
     }
     let driver = runtime.driver();
     if driver.is_empty() {
+        tasks.spawn(needed);
         return;
     }
     let feed = InsideFeed::new(engine, driver.resources().cloned().collect(), driver.sight());
-    tasks.spawn(runtime.run(feed));
+    tasks.spawn(async move {
+        needed.await;
+        runtime.run(feed).await;
+    });
 }

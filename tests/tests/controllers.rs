@@ -72,6 +72,17 @@ async fn a_set_gets_its_pods_and_loses_them_with_it() {
 }
 
 #[tokio::test]
+async fn a_new_cluster_complains_of_nothing() {
+    let folder = Folder::new();
+    let server = Server::start(&folder.join("data"), &["--controllers=*", "--nodes=3"]);
+    let cluster = Cluster { _folder: folder, admin: Wire::admin(&server), server };
+    cluster.admin.post(SETS, &replica_set("web", 3)).await.expect(201);
+    cluster.await_count(&format!("{PODS}?fieldSelector=status.phase=Running"), "web-", 3).await;
+    let complaints: Vec<String> = cluster.server.stderr().lines().map(str::to_owned).collect();
+    assert!(complaints.iter().all(|line| !line.starts_with(['W', 'E'])), "{complaints:#?}");
+}
+
+#[tokio::test]
 async fn a_fork_runs_what_its_server_runs() {
     let cluster = Cluster::start(SOME);
     let made = cluster.admin.post("/holdfast/v1/forks", &json!({})).await.expect(201).json();
