@@ -13,6 +13,7 @@
 
 pub mod clock;
 pub mod configuration;
+mod duration;
 pub mod explain;
 pub mod object;
 pub mod plan;

@@ -31,6 +31,8 @@ pub struct Written {
     pub sets: BTreeMap<&'static str, Set>,
     /// The arguments of plug-ins, by name.
     pub arguments: Vec<(String, Value)>,
+    /// Whether the document that was read says itself which `Plugins` there are, and what `PluginConfig` they have.
+    pub named: Vec<&'static str>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -50,7 +52,7 @@ impl Written {
     /// What is enabled where nothing is configured.
     pub fn usual() -> Written {
         let sets = BTreeMap::from([(MULTI_POINT, Set { enabled: usual_plugins(), disabled: Vec::new() })]);
-        Written { sets, arguments: Vec::new() }
+        Written { sets, ..Written::default() }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is written of a configuration and read again is the same configuration, whatever its version was.
 
 use holdfast_scheduler::Configuration;
+use holdfast_scheduler::configuration::Switches;
 use holdfast_scheduler::plugin::{POINTS, Point};
 use holdfast_scheduler::plugins::PLUGINS;
 use holdfast_scheduler::profile::Written;
@@ -133,6 +134,7 @@ fn meaning(mut configuration: Configuration) -> String {
     // These have no place in the document, and say so.
     configuration.healthz_bind_address = None;
     configuration.metrics_bind_address = None;
+    configuration.switches = Switches::default();
     for profile in &mut configuration.profiles {
         profile.written = Written::default();
         for (_, plugins) in profile.points.iter_mut().filter(|(point, _)| **point != Point::Score) {

@@ -1,16 +1,18 @@
 //! What options change about a configuration, whatever a file says.
 
 use super::arguments::Arguments;
-use super::reader::{Fault, Faults, Reader};
+use super::profiles::hard_affinity;
+use super::reader::Fault;
 use super::{Configuration, policy, profiles};
 use crate::plugin::POINTS;
 use crate::plugins::{self, gang_scheduling, inter_pod_affinity};
 use crate::profile::{Enabled, MULTI_POINT, Profile, Set};
-use serde_json::json;
 
 /// The gates that a scheduler obeys.
 const GANG_SCHEDULING: &str = "GangScheduling";
 const EXTENDED_RESOURCES: &str = "DRAExtendedResource";
+const POP_FROM_BACKOFF: &str = "SchedulerPopFromBackoffQ";
+const TELL_EXPECTED_NODES: &str = "NominatedNodeNameForExpectation";
 
 impl Configuration {
     /// Has the only profile go by another name; where there are several, each has its own.
@@ -22,7 +24,11 @@ impl Configuration {
 
     /// Takes a Policy in the place of the only profile.
     pub fn take_policy(&mut self, text: &str) -> Result<(), Vec<Fault>> {
-        let (profile, extenders) = policy::read(text)?;
+        let (profile, extenders) = policy::read(text, &self.switches)?;
+        if let Some(what) = self.profiles.iter().find_map(|profile| profile.written.named.first()) {
+            let message = format!("using {what} and Policy simultaneously is not supported");
+            return Err(vec![Fault { path: String::new(), message }]);
+        }
         self.replace(profile).map_err(|fault| vec![fault])?;
         self.extenders = extenders;
         Ok(())
@@ -30,23 +36,25 @@ impl Configuration {
 
     /// Takes what once was the algorithm of this name.
     pub fn take_provider(&mut self, name: &str) -> Result<(), Fault> {
-        let document = json!({"algorithmSource": {"provider": name}});
-        let faults = Faults::default();
-        let profile = Reader::new(&document, "", &faults).and_then(|reader| policy::provider(&reader));
-        match (profile, faults.into_inner().pop()) {
-            (Some(profile), None) => self.replace(profile),
-            (_, fault) => Err(fault.unwrap_or_else(|| Fault { path: String::new(), message: "no provider".into() })),
+        let path = "algorithmSource.provider";
+        let lists = policy::provider_named(name).map_err(|message| Fault { path: path.into(), message })?;
+        let mut arguments = Arguments::default();
+        for (name, document) in self.profiles.iter().flat_map(|profile| &profile.written.arguments) {
+            arguments.usual(name, document.clone());
         }
+        self.replace(profiles::provided(&lists, arguments, &self.switches))
     }
 
-    /// What required affinity is worth towards pods that do not ask for it, where arguments do not say it.
+    /// What required affinity is worth towards pods that do not ask for it, where neither arguments nor a Policy say it.
     pub fn weigh_hard_affinity(&mut self, weight: i64) {
+        let before = self.switches.hard_pod_affinity_weight.replace(weight).map(hard_affinity);
         for profile in &mut self.profiles {
-            if profile.written.arguments.iter().any(|(name, _)| name == inter_pod_affinity::NAME) {
+            let own = profile.written.arguments.iter().find(|(name, _)| name == inter_pod_affinity::NAME);
+            if own.is_some_and(|(_, arguments)| Some(arguments) != before.as_ref()) {
                 continue;
             }
             let mut arguments = Arguments::default();
-            arguments.usual(inter_pod_affinity::NAME, json!({"hardPodAffinityWeight": weight}));
+            arguments.usual(inter_pod_affinity::NAME, hard_affinity(weight));
             profiles::configure(profile, arguments);
         }
     }
@@ -57,6 +65,8 @@ impl Configuration {
             self.schedule_gangs();
         }
         self.extended_resources = is_on(EXTENDED_RESOURCES);
+        self.pops_from_backoff = is_on(POP_FROM_BACKOFF);
+        self.tells_expected_nodes = is_on(TELL_EXPECTED_NODES);
     }
 
     /// Has the pods of a gang lie somewhere together or not at all, in all profiles that do not disable it.
@@ -86,7 +96,8 @@ impl Configuration {
             let message = "a Policy or a provider takes the place of one profile, and there are several".into();
             return Err(Fault { path: "profiles".into(), message });
         };
-        *only = Profile { scheduler_name: only.scheduler_name.clone(), ..profile };
+        let (name, percentage) = (only.scheduler_name.clone(), only.percentage_of_nodes_to_score);
+        *only = Profile { scheduler_name: name, percentage_of_nodes_to_score: percentage, ..profile };
         self.policy = None;
         Ok(())
     }

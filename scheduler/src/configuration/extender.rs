@@ -100,13 +100,14 @@ fn read(one: &Reader<'_>) -> Extender {
     extender
 }
 
-/// The timeout: a duration, or, as the Policy of old has it, nanoseconds.
+/// The timeout: a duration, or, as the Policy of old has it, nanoseconds. None at all is the usual one.
 fn timeout(one: &Reader<'_>) -> f64 {
-    match one.get("httpTimeout") {
-        None => USUAL_TIMEOUT_SECONDS,
-        Some(value) if value.is_number() => value.as_f64().unwrap_or(0.0) / 1e9,
-        Some(_) => one.seconds("httpTimeout").unwrap_or(USUAL_TIMEOUT_SECONDS),
-    }
+    let seconds = match one.get("httpTimeout") {
+        Some(value) if value.is_number() => value.as_f64().map(|nanoseconds| nanoseconds / 1e9),
+        Some(_) => one.seconds("httpTimeout"),
+        None => None,
+    };
+    seconds.filter(|seconds| *seconds != 0.0).unwrap_or(USUAL_TIMEOUT_SECONDS)
 }
 
 fn tls(one: &Reader<'_>) -> Tls {

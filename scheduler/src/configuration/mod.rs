@@ -19,7 +19,7 @@ use reader::{Fault, Faults, Reader};
 use serde_json::Value;
 use version::Version;
 
-pub use policy::read as read_policy;
+pub use profiles::Switches;
 
 #[derive(Debug, Clone)]
 pub struct Configuration {
@@ -37,12 +37,19 @@ pub struct Configuration {
     /// Where /healthz and /metrics are without a certificate, as versions before v1beta2 had it.
     pub healthz_bind_address: Option<String>,
     pub metrics_bind_address: Option<String>,
-    /// A Policy that takes the place of the only profile; [`read_policy`] reads it.
+    /// A Policy that takes the place of the only profile; [`Configuration::take_policy`] takes it.
     pub policy: Option<PolicySource>,
+    pub switches: Switches,
     pub profiles: Vec<Profile>,
     pub extenders: Vec<Extender>,
     /// Whether extended resources may be devices: the feature gate DRAExtendedResource.
     pub extended_resources: bool,
+    /// Whether a pod may be tried before its back-off is over, with nobody else there: the gate SchedulerPopFromBackoffQ.
+    pub pops_from_backoff: bool,
+    /// Whether a pod that takes long to be bound says where it goes: the gate NominatedNodeNameForExpectation.
+    pub tells_expected_nodes: bool,
+    /// Fields that nobody knows and that were passed over, as faults of a version that knows them.
+    pub passed_over: Vec<String>,
 }
 
 /// Where a Policy is found.
@@ -117,9 +124,13 @@ impl Default for Configuration {
             healthz_bind_address: None,
             metrics_bind_address: None,
             policy: None,
+            switches: Switches::default(),
             profiles: vec![Profile::default()],
             extenders: Vec::new(),
             extended_resources: false,
+            pops_from_backoff: true,
+            tells_expected_nodes: true,
+            passed_over: Vec::new(),
         }
     }
 }
@@ -134,16 +145,29 @@ impl Configuration {
             .into_iter()
             .flat_map(|why| fault(format!("strict decoding error: {why}")))
             .collect();
-        match Self::of(&decoded.value) {
-            Ok(configuration) if twice.is_empty() => Ok(configuration),
-            read => Err(read.err().into_iter().flatten().chain(twice).collect()),
+        let told = match Self::of(&decoded.value) {
+            Ok(configuration) if twice.is_empty() => return Ok(configuration),
+            read => read.err().into_iter().flatten().chain(twice),
+        };
+        let told: Vec<Fault> = told.collect();
+        let version = decoded.value["apiVersion"].as_str().and_then(Version::named);
+        if !version.is_some_and(Version::is_lenient) {
+            return Err(told);
         }
+        let read = Self::read_document(&decoded.value, false)?;
+        Ok(Configuration { passed_over: told.iter().map(ToString::to_string).collect(), ..read })
     }
 
     /// The configuration that a document describes.
     pub fn of(document: &Value) -> Result<Self, Vec<Fault>> {
+        Self::read_document(document, true)
+    }
+
+    fn read_document(document: &Value, strictly: bool) -> Result<Self, Vec<Fault>> {
         let faults = Faults::default();
-        let configuration = Reader::new(document, "", &faults).and_then(|reader| read(&reader));
+        let reader = Reader::new(document, "", &faults);
+        let configuration =
+            reader.and_then(|reader| read(&if strictly { reader } else { reader.lenient() }));
         match (configuration, faults.into_inner()) {
             (Some(configuration), faults) if faults.is_empty() => Ok(configuration),
             (_, faults) => Err(faults),
@@ -172,20 +196,19 @@ fn read(reader: &Reader<'_>) -> Option<Configuration> {
         percentage_of_nodes_to_score: reader.int_within("percentageOfNodesToScore", 0, 100).unwrap_or(0),
         pod_initial_backoff_seconds: reader.int_within("podInitialBackoffSeconds", 1, i64::MAX).unwrap_or(1),
         pod_max_backoff_seconds: reader.int("podMaxBackoffSeconds").unwrap_or(10),
-        pod_max_in_unschedulable_seconds: usual.pod_max_in_unschedulable_seconds,
         delay_cache_until_active: version == Version::V1 && reader.bool("delayCacheUntilActive").unwrap_or(false),
         healthz_bind_address: version.read_address(reader, "healthzBindAddress"),
         metrics_bind_address: version.read_address(reader, "metricsBindAddress"),
-        policy: None,
+        switches: Switches::read(reader, version),
         extenders: extender::read_all(reader),
-        extended_resources: false,
         profiles: Vec::new(),
+        ..usual
     };
     if configuration.pod_max_backoff_seconds < configuration.pod_initial_backoff_seconds {
         let message = "must be greater than or equal to PodInitialBackoffSeconds";
         reader.invalid("podMaxBackoffSeconds", configuration.pod_max_backoff_seconds, message);
     }
-    let (mut profiles, policy) = profiles::read_all(reader, version);
+    let (mut profiles, policy) = profiles::read_all(reader, version, &configuration.switches);
     let ignored = configuration.extenders.iter().flat_map(|extender| &extender.managed_resources);
     let ignored: Vec<_> = ignored.filter(|one| one.ignored_by_scheduler).map(|one| one.name.clone()).collect();
     profiles::ignore_resources(&mut profiles, &ignored);

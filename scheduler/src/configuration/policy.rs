@@ -3,7 +3,7 @@
 use super::PolicySource;
 use super::arguments::Arguments;
 use super::extender::{self, Extender};
-use super::profiles::build;
+use super::profiles::{List, Switches, build, hard_affinity};
 use super::reader::{Fault, Faults, Reader};
 use super::version::Version;
 use crate::object::Text;
@@ -75,8 +75,8 @@ struct Conversion {
     arguments: Arguments,
 }
 
-/// Reads a Policy in JSON or YAML: the profile that it comes to, and its extenders.
-pub fn read(text: &str) -> Result<(Profile, Vec<Extender>), Vec<Fault>> {
+/// Reads a Policy in JSON or YAML: the profile that it comes to where it does not overrule switches, and its extenders.
+pub fn read(text: &str, switches: &Switches) -> Result<(Profile, Vec<Extender>), Vec<Fault>> {
     let fault = |message: String| vec![Fault { path: String::new(), message }];
     let document: Value = serde_yaml_ng::from_str(text).map_err(|error| fault(error.to_string()))?;
     let faults = Faults::default();
@@ -85,7 +85,7 @@ pub fn read(text: &str) -> Result<(Profile, Vec<Extender>), Vec<Fault>> {
         if reader.text("kind").is_some_and(|kind| kind != "Policy") {
             reader.fault("kind", "Invalid value: must be Policy");
         }
-        let mut profile = convert(&reader);
+        let mut profile = convert(&reader, switches);
         let extenders = extender::read_all(&reader);
         let managed = extenders.iter().flat_map(|extender| &extender.managed_resources);
         let ignored: Vec<Text> = managed.filter(|one| one.ignored_by_scheduler).map(|one| one.name.clone()).collect();
@@ -109,11 +109,20 @@ pub fn source(reader: &Reader<'_>) -> Option<PolicySource> {
     Some(PolicySource::ConfigMap { namespace: text("namespace"), name: text("name") })
 }
 
-/// The profile of the provider that `algorithmSource` names.
-pub fn provider(reader: &Reader<'_>) -> Option<Profile> {
+/// The lists of the provider that `algorithmSource` names.
+pub fn provider(reader: &Reader<'_>) -> Option<BTreeMap<Point, List>> {
     let source = reader.child("algorithmSource")?;
     source.get("policy");
     let name = source.text("provider")?;
+    let lists = provider_named(name);
+    if let Err(message) = &lists {
+        source.fault("provider", message);
+    }
+    lists.ok()
+}
+
+/// What was enabled at each point by the provider of this name.
+pub fn provider_named(name: &str) -> Result<BTreeMap<Point, List>, String> {
     let mut conversion = Conversion::default();
     conversion.usual_predicates();
     conversion.usual_priorities();
@@ -124,15 +133,12 @@ pub fn provider(reader: &Reader<'_>) -> Option<Profile> {
                 *plugin = legacy::MOST_ALLOCATED;
             }
         }
-        _ => {
-            source.fault("provider", format!("algorithm provider \"{name}\" is not registered"));
-            return None;
-        }
+        _ => return Err(format!("algorithm provider \"{name}\" is not registered")),
     }
-    Some(conversion.profile())
+    Ok(conversion.lists())
 }
 
-fn convert(reader: &Reader<'_>) -> Profile {
+fn convert(reader: &Reader<'_>, switches: &Switches) -> Profile {
     let mut conversion = Conversion::default();
     match reader.list("predicates") {
         None => conversion.usual_predicates(),
@@ -144,9 +150,10 @@ fn convert(reader: &Reader<'_>) -> Profile {
     }
     if let Some(hard_weight) = reader.int_within("hardPodAffinitySymmetricWeight", 0, 100).filter(|weight| *weight > 0)
     {
-        conversion.arguments.usual(inter_pod_affinity::NAME, json!({"hardPodAffinityWeight": hard_weight}));
+        conversion.arguments.usual(inter_pod_affinity::NAME, hard_affinity(hard_weight));
     }
-    let mut profile = conversion.profile();
+    switches.complete(&mut conversion.arguments);
+    let mut profile = switches.finish(conversion.profile());
     profile.check_all = reader.bool("alwaysCheckAllPredicates").unwrap_or(false);
     profile
 }
@@ -246,9 +253,10 @@ impl Conversion {
         argument.fault("", format!("exactly 1 priority argument is required, numArgs: 0, priority: {name}"));
     }
 
-    fn profile(mut self) -> Profile {
+    /// What is enabled at each point.
+    fn lists(&self) -> BTreeMap<Point, List> {
         let answers = |plugin: &str, point: Point| find(plugin).is_some_and(|row| row.points.contains(&point));
-        let mut points: BTreeMap<Point, Vec<(String, i64)>> = BTreeMap::new();
+        let mut points: BTreeMap<Point, List> = BTreeMap::new();
         for plugin in [marker::PRIORITY_SORT, default_preemption::NAME, marker::DEFAULT_BINDER, scheduling_gates::NAME]
         {
             for point in find(plugin).map_or(&[][..], |row| row.points) {
@@ -266,6 +274,11 @@ impl Conversion {
                 points.entry(point).or_default().push(((*plugin).into(), *weight));
             }
         }
+        points
+    }
+
+    fn profile(mut self) -> Profile {
+        let points = self.lists();
         let Labels { present, absent, present_preferred, absent_preferred } = self.labels;
         if self.filters.contains(&legacy::NODE_LABEL) || self.scores.iter().any(|(name, _)| *name == legacy::NODE_LABEL)
         {

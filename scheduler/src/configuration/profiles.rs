@@ -9,63 +9,77 @@ use crate::object::Text;
 use crate::object::pod::DEFAULT_SCHEDULER;
 use crate::plugin::{POINTS, Plugin, Point};
 use crate::plugins::default_preemption::{self, DefaultPreemption};
-use crate::plugins::inter_pod_affinity;
 use crate::plugins::node_resources_fit::{self, Ignored, NodeResourcesFit};
-use crate::plugins::pod_topology_spread;
-use crate::plugins::volume_binding;
 use crate::plugins::{self, PLUGINS};
+use crate::plugins::{inter_pod_affinity, pod_topology_spread, volume_binding};
 use crate::profile::{Enabled, MULTI_POINT, Profile, Set, Written, usual_plugins};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Plug-ins that there are no more; naming one is a mistake today.
-const REMOVED: [&str; 4] = ["AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"];
-
 /// Plug-ins with their weights, in order.
-type List = Vec<(String, i64)>;
+pub type List = Vec<(String, i64)>;
 /// What is enabled at each point, and how a document of today says it.
 type Points = (BTreeMap<Point, List>, BTreeMap<&'static str, Set>);
 
 /// The profiles, and the Policy that takes the place of the only one.
-pub fn read_all(reader: &Reader<'_>, version: Version) -> (Vec<Profile>, Option<PolicySource>) {
-    let switches = Switches::read(reader, version);
+pub fn read_all(
+    reader: &Reader<'_>,
+    version: Version,
+    switches: &Switches,
+) -> (Vec<Profile>, Option<PolicySource>) {
     if version == Version::V1Alpha1 {
         let policy = policy::source(reader);
-        return (vec![read(reader, version, true, &switches)], policy);
+        return (vec![read(reader, version, true, switches)], policy);
     }
     let list = reader.list("profiles").unwrap_or_default();
-    let profiles: Vec<_> = list.iter().map(|one| read(one, version, list.len() == 1, &switches)).collect();
+    let profiles: Vec<_> = list.iter().map(|one| read(one, version, list.len() == 1, switches)).collect();
     check_together(reader, &profiles);
-    if profiles.is_empty() { (vec![usual(version, &switches)], None) } else { (profiles, None) }
+    if profiles.is_empty() { (vec![usual(version, switches)], None) } else { (profiles, None) }
 }
 
 /// The only profile where none is configured.
 fn usual(version: Version, switches: &Switches) -> Profile {
     let mut arguments = Arguments::default();
     switches.complete(&mut arguments);
-    switches.finish(build(points_of(None, version), arguments, version))
+    let points = points_of(None, version, &|point| usual_list(point, version));
+    switches.finish(build(points, arguments, version))
+}
+
+/// The profile of a provider, which says what is usual.
+pub fn provided(lists: &BTreeMap<Point, List>, mut arguments: Arguments, switches: &Switches) -> Profile {
+    switches.complete(&mut arguments);
+    let usual = |point: Point| lists.get(&point).cloned().unwrap_or_default();
+    switches.finish(build(points_of(None, Version::V1Alpha1, &usual), arguments, Version::V1Alpha1))
 }
 
 fn usual_list(point: Point, version: Version) -> List {
     let enabled = PLUGINS.iter().filter(|row| row.by_default && row.points.contains(&point));
-    let mut list: List = enabled.map(|row| (row.name.to_owned(), version.usual_weight(row.name, row.weight))).collect();
+    let weighted = |row: &plugins::Row| {
+        (version.usual_name(row.name, point).to_owned(), version.usual_weight(row.name, row.weight))
+    };
+    let mut list: List = enabled.map(weighted).collect();
     if point == Point::Score {
         list.extend(version.once_usual().iter().map(|(name, weight)| ((*name).to_owned(), *weight)));
     }
     list
 }
 
-/// Switches that were once set for all profiles at once.
-#[derive(Default)]
-struct Switches {
+/// Switches that were once set for all profiles at once. They count for what takes the place of a profile, too.
+#[derive(Debug, Clone, Default)]
+pub struct Switches {
     no_preemption: bool,
     bind_timeout_seconds: Option<i64>,
-    hard_pod_affinity_weight: Option<i64>,
+    pub(super) hard_pod_affinity_weight: Option<i64>,
+}
+
+/// The arguments that give required affinity its worth.
+pub fn hard_affinity(weight: i64) -> Value {
+    json!({"hardPodAffinityWeight": weight})
 }
 
 impl Switches {
-    fn read(reader: &Reader<'_>, version: Version) -> Self {
+    pub(super) fn read(reader: &Reader<'_>, version: Version) -> Self {
         if !version.has_global_switches() {
             return Switches::default();
         }
@@ -78,16 +92,16 @@ impl Switches {
     }
 
     /// Gives plug-ins what they are told by switches, where their own arguments do not tell it.
-    fn complete(&self, arguments: &mut Arguments) {
+    pub(super) fn complete(&self, arguments: &mut Arguments) {
         if let Some(seconds) = self.bind_timeout_seconds {
             arguments.usual(volume_binding::NAME, json!({"bindTimeoutSeconds": seconds}));
         }
         if let Some(weight) = self.hard_pod_affinity_weight {
-            arguments.usual(inter_pod_affinity::NAME, json!({"hardPodAffinityWeight": weight}));
+            arguments.usual(inter_pod_affinity::NAME, hard_affinity(weight));
         }
     }
 
-    fn finish(&self, mut profile: Profile) -> Profile {
+    pub(super) fn finish(&self, mut profile: Profile) -> Profile {
         if self.no_preemption {
             profile.preemption = None;
             if let Some(after) = profile.points.get_mut(&Point::PostFilter) {
@@ -107,17 +121,16 @@ fn read(reader: &Reader<'_>, version: Version, only: bool, switches: &Switches) 
         reader.required("schedulerName", "");
     }
     let mut arguments = read_arguments(reader);
+    let sets = reader.child("plugins");
+    let named = [("Plugins", sets.is_some()), ("PluginConfig", !arguments.written.is_empty())];
     switches.complete(&mut arguments);
-    let points = points_of(reader.child("plugins").as_ref(), version);
     let provided = if version == Version::V1Alpha1 { policy::provider(reader) } else { None };
-    let profile = match provided {
-        Some(mut profile) => {
-            configure(&mut profile, arguments);
-            profile
-        }
-        None => build(points, arguments, version),
+    let usual = |point: Point| match &provided {
+        Some(lists) => lists.get(&point).cloned().unwrap_or_default(),
+        None => usual_list(point, version),
     };
-    let mut profile = switches.finish(profile);
+    let mut profile = switches.finish(build(points_of(sets.as_ref(), version, &usual), arguments, version));
+    profile.written.named = named.into_iter().filter(|(_, named)| *named).map(|(what, _)| what).collect();
     profile.scheduler_name = name.into();
     if version > Version::V1Beta2 {
         profile.percentage_of_nodes_to_score = reader.int_within("percentageOfNodesToScore", 0, 100);
@@ -148,10 +161,10 @@ fn read_arguments(reader: &Reader<'_>) -> Arguments {
 }
 
 /// What is enabled at each point, from what is usual and what a document says.
-fn points_of(sets: Option<&Reader<'_>>, version: Version) -> Points {
+fn points_of(sets: Option<&Reader<'_>>, version: Version, usual: &dyn Fn(Point) -> List) -> Points {
     let mut written = BTreeMap::new();
     let everywhere = version.has_multi_point().then(|| {
-        let (enabled, disabled) = read_set(sets, MULTI_POINT);
+        let (enabled, disabled) = read_set(sets, MULTI_POINT, version);
         let merged = merge(usual_plugins(), &enabled, &disabled);
         written.insert(MULTI_POINT, Set { enabled: merged.clone(), disabled: disabled.into_iter().collect() });
         merged
@@ -162,23 +175,23 @@ fn points_of(sets: Option<&Reader<'_>>, version: Version) -> Points {
     }
     if let (Version::V1Alpha1 | Version::V1Alpha2, Some(sets)) = (version, sets) {
         // What is undone is today reserved and undone by one plug-in.
-        read_set(Some(sets), "unreserve");
+        read_set(Some(sets), "unreserve", version);
     }
     let mut points = BTreeMap::new();
     for (point, field, _) in POINTS {
-        let (enabled, disabled) = read_set(sets, field);
+        let (enabled, disabled) = read_set(sets, field, version);
         for (name, _) in &enabled {
             if let Some(row) = plugins::find(name)
                 && !row.points.contains(&point)
                 && let Some(sets) = sets
             {
-                let kind = POINTS.iter().find(|row| row.0 == point).map_or("", |row| row.2);
+                let kind = kind_of(field);
                 sets.fault(field, format!("plugin \"{name}\" does not extend {kind} plugin"));
             }
         }
         let list = match &everywhere {
             Some(everywhere) => expand(point, everywhere, &enabled, &disabled),
-            None => merge(usual_list(point, version), &enabled, &disabled),
+            None => merge(usual(point), &enabled, &disabled),
         };
         let set = match &everywhere {
             Some(_) => Set { enabled, disabled: disabled.into_iter().collect() },
@@ -199,20 +212,28 @@ fn score(point: Point, weight: i64) -> i64 {
     if point == Point::Score { weight.max(1) } else { weight }
 }
 
+/// What the plug-ins of a set are, in messages. Those of the set for all points are looked for at one after the other.
+fn kind_of(field: &str) -> &'static str {
+    let at = |field: &str| POINTS.iter().find(|row| row.1 == field).map(|row| row.2);
+    at(field).or_else(|| at("preFilter")).unwrap_or_default()
+}
+
 /// The plug-ins that a set enables, and the names of those that it disables.
-fn read_set(sets: Option<&Reader<'_>>, field: &str) -> (List, BTreeSet<String>) {
+fn read_set(sets: Option<&Reader<'_>>, field: &str, version: Version) -> (List, BTreeSet<String>) {
     let Some(set) = sets.and_then(|sets| sets.child(field)) else { return Default::default() };
-    let mut enabled: List = Vec::new();
+    let (mut enabled, mut named): (List, BTreeSet<&str>) = (Vec::new(), BTreeSet::new());
     for one in set.list("enabled").unwrap_or_default() {
-        let name = one.text("name").unwrap_or("");
+        let written = one.text("name").unwrap_or("");
         let weight = one.int_within("weight", 0, i64::MAX / 100).unwrap_or(0);
-        if REMOVED.contains(&name) {
-            one.invalid("name", format!("\"{name}\""), "plugin is removed");
+        let name = version.name_today(written);
+        if version.is_removed(written) {
+            one.invalid("name", format!("\"{written}\""), "plugin is removed");
         } else if plugins::find(name).is_none() {
-            one.fault("name", format!("plugin \"{name}\" does not exist"));
-        } else if enabled.iter().any(|(own, _)| own == name) {
-            one.fault("name", format!("plugin \"{name}\" already registered"));
-        } else {
+            one.fault("name", format!("{} \"{written}\" does not exist", kind_of(field)));
+        } else if !named.insert(written) {
+            one.fault("name", format!("plugin \"{written}\" already registered as \"{}\"", kind_of(field)));
+        } else if !enabled.iter().any(|(own, _)| own == name) {
+            // Several that there were once are one today.
             enabled.push((name.to_owned(), weight));
         }
     }
@@ -221,7 +242,9 @@ fn read_set(sets: Option<&Reader<'_>>, field: &str) -> (List, BTreeSet<String>) 
         one.int("weight");
         one.text("name")
     });
-    (enabled, disabled.map(str::to_owned).collect())
+    // One that is a part of another today leaves the others of its parts.
+    let disabled = disabled.filter(|name| !version.is_part(name)).map(|name| version.name_today(name).to_owned());
+    (enabled, disabled.collect())
 }
 
 /// What is usual without what is disabled; what is enabled keeps its place there, or comes after.
@@ -241,9 +264,10 @@ fn merge(usual: List, enabled: &List, disabled: &BTreeSet<String>) -> List {
 fn expand(point: Point, everywhere: &List, enabled: &List, disabled: &BTreeSet<String>) -> List {
     let answers = |name: &str| plugins::find(name).is_some_and(|row| row.points.contains(&point));
     let from_everywhere: Vec<_> = everywhere.iter().filter(|(name, _)| answers(name)).collect();
-    let overridden = |name: &String| from_everywhere.iter().any(|(own, _)| own == name);
     let own = |name: &String| enabled.iter().any(|(own, _)| own == name);
     let allowed = |name: &String| !disabled.contains("*") && !disabled.contains(name);
+    // What is disabled here takes nothing over from there, not its place either.
+    let overridden = |name: &String| allowed(name) && from_everywhere.iter().any(|(own, _)| own == name);
     let first = enabled.iter().filter(|(name, _)| overridden(name));
     let then = from_everywhere.iter().copied().filter(|(name, _)| !own(name) && allowed(name));
     let last = enabled.iter().filter(|(name, _)| !overridden(name));
@@ -270,16 +294,12 @@ pub fn build((points, sets): Points, mut arguments: Arguments, version: Version)
                 Some(Configured::Plugin(plugin)) => plugin,
                 _ => (row.build)(),
             });
-            let weight = match (weight, version.has_multi_point() && row.by_default) {
-                (0, true) if row.weight > 0 => row.weight,
-                (0, _) => 1,
-                (weight, _) => weight,
-            };
-            enabled.push(Enabled { plugin: plugin.clone(), weight });
+            // Who enables a plug-in without a weight has it weigh 1, whatever it weighs where nobody enables it.
+            enabled.push(Enabled { plugin: plugin.clone(), weight: weight.max(1) });
         }
         enabled_at.insert(point, enabled);
     }
-    let written = Written { sets, arguments: written };
+    let written = Written { sets, arguments: written, named: Vec::new() };
     let mut profile = Profile { points: enabled_at, check_all: false, written, ..Profile::default() };
     profile.preemption = profile.has(Point::PostFilter, default_preemption::NAME).then_some(preemption);
     profile

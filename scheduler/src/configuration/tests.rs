@@ -42,6 +42,104 @@ fn sets_are_merged() {
     assert!(names(profile, Point::PreFilter).contains(&"NodeAffinity"));
 }
 
+/// What a plug-in weighs of itself counts only where nobody enables it.
+#[test]
+fn a_weight_that_is_left_out_is_one() {
+    let weight = |version: &str, plugins: &str| {
+        let configuration = read(version, &format!("profiles:\n- plugins: {{{plugins}}}"));
+        let weights = weights(&configuration.profiles[0]);
+        weights.iter().find(|(name, _)| *name == "TaintToleration").map(|(_, weight)| *weight)
+    };
+    for (version, plugins, expected) in [
+        ("v1", "score: {enabled: [{name: TaintToleration}]}", 1),
+        ("v1", "score: {disabled: [{name: '*'}], enabled: [{name: TaintToleration, weight: 0}]}", 1),
+        ("v1", "multiPoint: {enabled: [{name: TaintToleration}]}", 1),
+        ("v1", "multiPoint: {enabled: [{name: TaintToleration, weight: 4}]}", 4),
+        ("v1", "multiPoint: {enabled: [{name: NodeAffinity}]}", 3),
+        ("v1beta3", "score: {enabled: [{name: TaintToleration}]}", 1),
+        ("v1beta2", "score: {enabled: [{name: TaintToleration}]}", 1),
+    ] {
+        assert_eq!(weight(version, plugins), Some(expected), "{version} {plugins}");
+    }
+}
+
+#[test]
+fn what_is_disabled_and_enabled_at_a_point_loses_its_place() {
+    let filters = |disabled: &str, enabled: &str| {
+        let plugins = format!("filter: {{disabled: [{disabled}], enabled: [{enabled}]}}");
+        let configuration = read("v1", &format!("profiles:\n- plugins: {{{plugins}}}"));
+        names(&configuration.profiles[0], Point::Filter).join(" ")
+    };
+    let fit = "{name: NodeResourcesFit}";
+    assert!(filters("", fit).starts_with("NodeResourcesFit NodeUnschedulable"));
+    let last = filters(fit, fit);
+    assert!(last.starts_with("NodeUnschedulable") && last.ends_with("DynamicResources NodeResourcesFit"), "{last}");
+    assert_eq!(filters("{name: '*'}", "{name: NodePorts}, {name: NodeName}"), "NodePorts NodeName");
+}
+
+#[test]
+fn plug_ins_have_the_names_that_they_had() {
+    let plugins = |version: &str, plugins: &str| {
+        let rest = match version {
+            "v1alpha1" => format!("plugins: {{{plugins}}}"),
+            _ => format!("profiles:\n- plugins: {{{plugins}}}"),
+        };
+        Configuration::read(&document(version, &rest)).map(|configuration| configuration.profiles[0].clone())
+    };
+    let spread = "score: {disabled: [{name: '*'}], enabled: [{name: DefaultPodTopologySpread, weight: 3}]}";
+    for version in ["v1alpha1", "v1alpha2", "v1beta1"] {
+        assert_eq!(weights(&plugins(version, spread).unwrap()), [("SelectorSpread", 3)], "{version}");
+    }
+    assert!(plugins("v1beta2", spread).is_err());
+    let limits = "filter: {disabled: [{name: '*'}], enabled: [{name: EBSLimits}, {name: GCEPDLimits}, {name: NodeVolumeLimits}, {name: NodeName}]}";
+    for version in ["v1alpha1", "v1alpha2", "v1beta1", "v1beta2", "v1beta3"] {
+        let profile = plugins(version, limits).unwrap();
+        assert_eq!(names(&profile, Point::Filter), ["NodeVolumeLimits", "NodeName"], "{version}");
+        let without = plugins(version, "filter: {disabled: [{name: EBSLimits}]}").unwrap();
+        assert!(names(&without, Point::Filter).contains(&"NodeVolumeLimits"), "the other limits are still there");
+    }
+    let removed = plugins("v1", limits).unwrap_err();
+    assert!(removed[0].to_string().ends_with("enabled[0].name: Invalid value: \"EBSLimits\": plugin is removed"));
+    // What packs nodes took the place of what spreads over them.
+    let packs = "score: {disabled: [{name: NodeResourcesLeastAllocated}], enabled: [{name: NodeResourcesMostAllocated}]}";
+    for version in ["v1alpha1", "v1alpha2", "v1beta1"] {
+        let profile = plugins(version, packs).unwrap();
+        let by_allocation = names(&profile, Point::Score).into_iter().filter(|name| name.starts_with("NodeResources"));
+        let expected = ["NodeResourcesBalancedAllocation", "NodeResourcesMostAllocated"];
+        assert_eq!(by_allocation.collect::<Vec<_>>(), expected, "{version}");
+    }
+    let told = |plugins: &str| faults("v1", &format!("profiles:\n- plugins: {{{plugins}}}")).join("; ");
+    let twice = "enabled: [{name: NodeName}, {name: NodeName}]";
+    assert_eq!(
+        told(&format!("filter: {{{twice}}}")),
+        "profiles[0].plugins.filter.enabled[1].name: plugin \"NodeName\" already registered as \"FilterPlugin\""
+    );
+    assert_eq!(
+        told("multiPoint: {enabled: [{name: Nobody}]}"),
+        "profiles[0].plugins.multiPoint.enabled[0].name: PreFilterPlugin \"Nobody\" does not exist"
+    );
+}
+
+/// The first version was read strictly at first, and where that failed, without minding what nobody knows.
+#[test]
+fn the_first_version_may_say_what_nobody_knows() {
+    let rest = "paralelism: 3\nschedulerName: mine\nschedulerName: mine\nleaderElection: {odd: 1}";
+    let configuration = read("v1alpha1", rest);
+    assert_eq!(&*configuration.profiles[0].scheduler_name, "mine");
+    assert_eq!(configuration.passed_over.len(), 3, "{:?}", configuration.passed_over);
+    assert!(read("v1alpha1", "schedulerName: mine").passed_over.is_empty());
+    assert!(Configuration::read(&document("v1alpha1", "paralelism: 3\nschedulerName: 7")).is_err());
+    assert_eq!(faults("v1alpha2", "paralelism: 3").len(), 1);
+}
+
+#[test]
+fn an_extender_that_is_given_no_time_gets_the_usual_one() {
+    for (timeout, expected) in [("0s", 5.0), ("0", 5.0), ("100000000", 0.1), ("2s", 2.0)] {
+        let read = read("v1", &format!("extenders: [{{urlPrefix: 'http://e', httpTimeout: {timeout}}}]"));
+        assert_eq!(read.extenders[0].http_timeout_seconds, expected, "{timeout}");
+    }
+}
+
 #[test]
 fn all_faults_come_at_once() {
     let told = faults(
@@ -54,7 +152,7 @@ fn all_faults_come_at_once() {
         "leaderElection.leaseDuration: Invalid value: LeaseDuration must be greater than RenewDeadline",
         "leaderElection.resourceLock: Unsupported value: \"nodes\": supported values: \"leases\", \"endpoints\", \"configmaps\", \"endpointsleases\", \"configmapsleases\"",
         "podMaxBackoffSeconds: Invalid value: 0: must be greater than or equal to PodInitialBackoffSeconds",
-        "profiles[0].plugins.score.enabled[0].name: plugin \"Nobody\" does not exist",
+        "profiles[0].plugins.score.enabled[0].name: ScorePlugin \"Nobody\" does not exist",
         "profiles[0].plugins.score: plugin \"NodePorts\" does not extend ScorePlugin plugin",
         "profiles[0].plugins.bind: at least one bind plugin is needed for profile with scheduler name \"a\"",
         "profiles[1].pluginConfig[0].args.scoringStrategy.resources[0].weight: Invalid value: 101: resource weight of cpu not in valid range [1, 100]",
@@ -126,6 +224,73 @@ fn switches_of_old_reach_their_plug_ins() {
     assert!(weights(&provided.profiles[0]).contains(&("NodeResourcesMostAllocated", 1)));
 }
 
+fn arguments(profile: &Profile) -> Vec<String> {
+    profile.written.arguments.iter().map(|(name, arguments)| format!("{name} {arguments}")).collect()
+}
+
+/// What is configured beside a Policy counts as far as the Policy does not say otherwise.
+#[test]
+fn a_policy_leaves_switches_as_they_are() {
+    let file = "algorithmSource: {policy: {file: {path: /p}}}\ndisablePreemption: true\nhardPodAffinitySymmetricWeight: 7\nbindTimeoutSeconds: 33";
+    let taken = |rest: &str, weight: Option<i64>, policy: &str| {
+        let mut configuration = read("v1alpha1", rest);
+        weight.into_iter().for_each(|weight| configuration.weigh_hard_affinity(weight));
+        configuration.take_policy(policy).map(|()| configuration.profiles.remove(0))
+    };
+    let profile = taken(file, None, "kind: Policy").unwrap();
+    assert!(profile.preemption.is_none() && names(&profile, Point::PostFilter).is_empty());
+    let affinity = |weight: i64| format!("InterPodAffinity {{\"hardPodAffinityWeight\":{weight}}}");
+    let binding = "VolumeBinding {\"bindTimeoutSeconds\":33}".to_owned();
+    let has = |profile: &Profile, expected: &String| arguments(profile).contains(expected);
+    assert!(has(&profile, &affinity(7)) && has(&profile, &binding), "{:?}", arguments(&profile));
+    for (weight, policy, expected) in [
+        (Some(44), "kind: Policy", 44),
+        (Some(44), "kind: Policy\nhardPodAffinitySymmetricWeight: 9", 9),
+        (None, "kind: Policy\nhardPodAffinitySymmetricWeight: 0", 7),
+    ] {
+        let profile = taken(file, weight, policy).unwrap();
+        assert!(has(&profile, &affinity(expected)), "{policy}: {:?}", arguments(&profile));
+    }
+    let mut overruled = read("v1alpha1", "hardPodAffinitySymmetricWeight: 7");
+    overruled.weigh_hard_affinity(44);
+    assert!(has(&overruled.profiles[0], &affinity(44)));
+    for (more, what) in [
+        ("plugins: {}", "Plugins"),
+        ("pluginConfig: [{name: VolumeBinding, args: {}}]", "PluginConfig"),
+    ] {
+        let wrong = taken(more, None, "kind: Policy").unwrap_err();
+        assert_eq!(wrong[0].to_string(), format!("using {what} and Policy simultaneously is not supported"));
+    }
+}
+
+#[test]
+fn a_provider_says_what_is_usual() {
+    let plugins = "plugins: {score: {disabled: [{name: ImageLocality}]}, filter: {disabled: [{name: NodePorts}]}}";
+    for (source, packs) in [
+        ("algorithmSource: {provider: DefaultProvider}", false),
+        ("algorithmSource: {provider: ClusterAutoscalerProvider}", true),
+        ("", false),
+    ] {
+        let profile = read("v1alpha1", &format!("{source}\n{plugins}")).profiles.remove(0);
+        let (filters, scores) = (names(&profile, Point::Filter), names(&profile, Point::Score));
+        assert!(!filters.contains(&"NodePorts") && filters.contains(&"NodeResourcesFit"), "{source}: {filters:?}");
+        assert!(!scores.contains(&"ImageLocality"), "{source}: {scores:?}");
+        assert_eq!(scores.contains(&"NodeResourcesMostAllocated"), packs, "{source}: {scores:?}");
+    }
+    let mut configuration = read("v1alpha1", "disablePreemption: true\npluginConfig: [{name: VolumeBinding, args: {bindTimeoutSeconds: 3}}]");
+    configuration.take_provider("ClusterAutoscalerProvider").unwrap();
+    assert!(configuration.profiles[0].preemption.is_none());
+    assert_eq!(arguments(&configuration.profiles[0])[0], "VolumeBinding {\"bindTimeoutSeconds\":3}");
+}
+
+#[test]
+fn gates_are_obeyed() {
+    let mut configuration = Configuration::default();
+    assert!(configuration.pops_from_backoff && configuration.tells_expected_nodes && !configuration.extended_resources);
+    configuration.take_gates(|gate| gate == "DRAExtendedResource");
+    assert!(!configuration.pops_from_backoff && !configuration.tells_expected_nodes && configuration.extended_resources);
+}
+
 #[test]
 fn a_policy_becomes_a_profile() {
     let policy = r#"{"kind": "Policy", "apiVersion": "v1",
@@ -134,15 +299,19 @@ fn a_policy_becomes_a_profile() {
         "priorities": [{"name": "MostRequestedPriority", "weight": 3},
             {"name": "a", "weight": 2, "argument": {"labelPreference": {"label": "ssd", "presence": true}}},
             {"name": "b", "weight": 5, "argument": {"labelPreference": {"label": "old", "presence": false}}}]}"#;
-    let (profile, _) = read_policy(policy).expect("a profile");
+    let taken = |policy: &str| {
+        let mut configuration = Configuration::default();
+        configuration.take_policy(policy).map(|()| configuration.profiles.remove(0))
+    };
+    let profile = taken(policy).expect("a profile");
     // The mandatory ones come too, in the order of evaluation.
     let filters = ["NodeLabel", "NodeUnschedulable", "NodePorts", "NodeResourcesFit", "TaintToleration"];
     assert_eq!(names(&profile, Point::Filter), filters);
     assert_eq!(weights(&profile), [("NodeResourcesMostAllocated", 3), ("NodeLabel", 7)]);
-    let usual = read_policy("kind: Policy").expect("a profile").0;
+    let usual = taken("kind: Policy").expect("a profile");
     assert!(names(&usual, Point::Filter).contains(&"InterPodAffinity"));
     assert!(weights(&usual).contains(&("NodePreferAvoidPods", 10000)));
-    let wrong = read_policy(r#"{"predicates": [{"name": "Nobody"}], "priorities": [{"name": "EqualPriority"}]}"#);
+    let wrong = taken(r#"{"predicates": [{"name": "Nobody"}], "priorities": [{"name": "EqualPriority"}]}"#);
     let told: Vec<_> = wrong.expect_err("faults").iter().map(ToString::to_string).collect();
     assert_eq!(
         told,

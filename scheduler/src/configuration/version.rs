@@ -1,7 +1,10 @@
 //! In what the versions of the configuration differ.
 
 use super::reader::Reader;
-use crate::plugins::{image_locality, inter_pod_affinity, legacy, node_affinity, taint_toleration};
+use crate::plugin::Point;
+use crate::plugins::{
+    image_locality, inter_pod_affinity, legacy, node_affinity, node_resources_fit, node_volume_limits, taint_toleration,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
@@ -24,18 +27,28 @@ const VERSIONS: [(&str, Version); 6] = [
     ("v1", Version::V1),
 ];
 
+/// Plug-ins that were there until v1, and are parts of one today.
+const VOLUME_LIMITS: [&str; 4] = ["AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"];
+/// What SelectorSpread was called when it was new.
+const FIRST_SELECTOR_SPREAD: &str = "DefaultPodTopologySpread";
+
 /// Where /healthz and /metrics once were without a certificate.
 const OLD_ADDRESS: &str = "0.0.0.0:10251";
 
 impl Version {
+    /// The version of this name.
+    pub fn named(text: &str) -> Option<Version> {
+        let name = text.strip_prefix(GROUP)?.strip_prefix('/')?;
+        VERSIONS.iter().find(|row| row.0 == name).map(|row| row.1)
+    }
+
     /// The version that a document names.
     pub fn of(reader: &Reader<'_>) -> Option<Version> {
         let (kind, version) = (reader.text("kind").unwrap_or(""), reader.text("apiVersion").unwrap_or(""));
         if kind != "KubeSchedulerConfiguration" {
             reader.invalid("kind", format!("\"{kind}\""), "must be KubeSchedulerConfiguration");
         }
-        let found = version.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix('/'));
-        let found = found.and_then(|name| VERSIONS.iter().find(|row| row.0 == name)).map(|row| row.1);
+        let found = Version::named(version);
         if found.is_none() {
             let message = format!("no kind \"KubeSchedulerConfiguration\" is registered for version \"{version}\"");
             reader.fault("apiVersion", message);
@@ -52,6 +65,39 @@ impl Version {
     pub fn usual_weight(self, plugin: &str, weight: i64) -> i64 {
         let once_one = [taint_toleration::NAME, node_affinity::NAME, inter_pod_affinity::NAME, image_locality::NAME];
         if self < Version::V1Beta3 && once_one.contains(&plugin) { 1 } else { weight }
+    }
+
+    /// The plug-in that was enabled by default at a point where another one is today.
+    pub fn usual_name(self, plugin: &'static str, point: Point) -> &'static str {
+        let scores = matches!(point, Point::PreScore | Point::Score);
+        if self < Version::V1Beta2 && scores && plugin == node_resources_fit::NAME {
+            return legacy::LEAST_ALLOCATED;
+        }
+        plugin
+    }
+
+    /// What a plug-in of this name is called today.
+    pub fn name_today(self, plugin: &str) -> &str {
+        match plugin {
+            FIRST_SELECTOR_SPREAD if self < Version::V1Beta2 => legacy::SELECTOR_SPREAD,
+            _ if self.is_part(plugin) => node_volume_limits::NAME,
+            _ => plugin,
+        }
+    }
+
+    /// Whether a plug-in is a part of another one today.
+    pub fn is_part(self, plugin: &str) -> bool {
+        self < Version::V1 && VOLUME_LIMITS.contains(&plugin)
+    }
+
+    /// Whether there is no such plug-in any more: naming it is a mistake.
+    pub fn is_removed(self, plugin: &str) -> bool {
+        self >= Version::V1 && VOLUME_LIMITS.contains(&plugin)
+    }
+
+    /// Whether fields that nobody knows are passed over, as long as all others can be read.
+    pub fn is_lenient(self) -> bool {
+        self == Version::V1Alpha1
     }
 
     /// Plug-ins that were enabled by default and are no more, with their weights.

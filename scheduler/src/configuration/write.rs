@@ -3,6 +3,7 @@
 use super::Configuration;
 use super::extender::{Extender, Tls};
 use super::version::GROUP;
+use crate::duration;
 use crate::plugin::POINTS;
 use crate::plugins::{
     balanced_allocation, default_preemption, dynamic_resources, inter_pod_affinity, node_affinity, node_resources_fit,
@@ -76,7 +77,7 @@ impl Configuration {
 }
 
 fn profile(profile: &Profile) -> Value {
-    let Written { sets, arguments } = &profile.written;
+    let Written { sets, arguments, .. } = &profile.written;
     let mut plugins = Map::new();
     for field in POINTS.iter().map(|row| row.1).chain(["multiPoint"]) {
         plugins.insert(field.into(), sets.get(field).map_or_else(|| json!({}), set));
@@ -238,51 +239,6 @@ fn number(value: f64) -> Value {
     if value.fract() == 0.0 && value.abs() < 1e15 { json!(value as i64) } else { json!(value) }
 }
 
-/// A duration as Go writes it: `15s`, `1m0s`, `1h0m0.5s`.
 fn duration(seconds: f64) -> String {
-    let nanoseconds = (seconds * 1e9).round() as i64;
-    let (sign, nanoseconds) = (if nanoseconds < 0 { "-" } else { "" }, nanoseconds.unsigned_abs());
-    // Go names the largest unit that gives a whole number before the point.
-    let (unit, name) = match nanoseconds {
-        0 => return "0s".into(),
-        1..1_000 => (1, "ns"),
-        1_000..1_000_000 => (1_000, "µs"),
-        1_000_000..1_000_000_000 => (1_000_000, "ms"),
-        _ => (1_000_000_000, "s"),
-    };
-    let (whole, part) = (nanoseconds / unit, nanoseconds % unit);
-    let digits = unit.ilog10() as usize;
-    let part = format!("{part:0digits$}");
-    let part = part.trim_end_matches('0');
-    let point = if unit == 1 || part.is_empty() { String::new() } else { format!(".{part}") };
-    if name != "s" {
-        return format!("{sign}{whole}{point}{name}");
-    }
-    let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);
-    match (hours, minutes) {
-        (0, 0) => format!("{sign}{seconds}{point}s"),
-        (0, _) => format!("{sign}{minutes}m{seconds}{point}s"),
-        _ => format!("{sign}{hours}h{minutes}m{seconds}{point}s"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_written_as_go_does() {
-        for (seconds, text) in [
-            (0.0, "0s"),
-            (15.0, "15s"),
-            (60.0, "1m0s"),
-            (3600.5, "1h0m0.5s"),
-            (0.25, "250ms"),
-            (0.0000015, "1.5µs"),
-            (-2.0, "-2s"),
-            (5e-9, "5ns"),
-        ] {
-            assert_eq!(duration(seconds), text);
-        }
-    }
+    duration::text((seconds * 1e9).round() as i64)
 }
