@@ -39,6 +39,8 @@ pub struct Unschedulable {
     pub rejectors: Vec<&'static str>,
     /// What becomes of `status.nominatedNodeName`.
     pub nomination: Nomination,
+    /// Whether it was asked who could go so that there is a place.
+    pub preemption_tried: bool,
     /// Pods that must go first.
     pub victims: Option<Victims>,
     /// A claim whose devices are to be taken from it, so that others can be found; one that was made for extended
@@ -84,6 +86,8 @@ pub const SCHEDULER_ERROR: &str = "SchedulerError";
 /// What others say about nodes for one pod: those who are asked over HTTP.
 #[derive(Debug, Clone, Default)]
 pub struct Outside {
+    /// Whether the node that the pod is nominated to was tried alone in vain: it is looked at like all others now.
+    pub nomination_failed: bool,
     /// The only nodes that they leave, once they were asked.
     pub left: Option<BTreeSet<Text>>,
     /// Nodes that they refused.
@@ -122,6 +126,7 @@ impl Plan {
             message,
             rejectors: Vec::new(),
             nomination: Nomination::Clear,
+            preemption_tried: false,
             victims: None,
             deallocate: None,
         };
@@ -242,7 +247,8 @@ impl<'a> Search<'a> {
     /// Looks at nodes: at the one that the pod is nominated to alone, if it will do, or else at all.
     fn filter(&mut self) {
         let snapshot = self.cycle.snapshot;
-        if let Some(node) = self.cycle.pod.nominated.as_ref().and_then(|name| snapshot.node_named(name))
+        let nominated = self.cycle.pod.nominated.as_ref().filter(|_| !self.outside.nomination_failed);
+        if let Some(node) = nominated.and_then(|name| snapshot.node_named(name))
             && self.check(node).is_ok_and(|left| left)
         {
             return self.feasible.push(node);
@@ -254,7 +260,7 @@ impl<'a> Search<'a> {
         for node in nodes {
             match self.check(node) {
                 Ok(true) => self.feasible.push(node),
-                Ok(false) => {}
+                Ok(false) => self.diagnosis.left_out = true,
                 Err(refusal) if refusal.code == Code::Error => {
                     let message = refusal.message();
                     return self.error = Some(format!("running \"{}\" filter plugin: {message}", refusal.plugin));
@@ -397,10 +403,12 @@ pub(crate) struct Said {
 
 impl Said {
     pub fn preempted(&mut self, found: Preemption) {
-        if found.victims.is_some() {
+        // What went wrong is told alone.
+        self.done = found.victims.is_some() || found.failed;
+        if self.done {
             self.reasons.clear();
-            self.done = true;
-        } else {
+        }
+        if found.victims.is_none() {
             self.reasons.push(format!("preemption: {}", found.message));
         }
         self.preemption = Some(found);
@@ -413,6 +421,7 @@ impl Said {
             message,
             rejectors,
             nomination: found.map(|found| found.nomination.clone()).unwrap_or_default(),
+            preemption_tried: found.is_some(),
             victims: found.and_then(|found| found.victims.clone()),
             deallocate: self.deallocate.clone(),
         }

@@ -4,6 +4,9 @@ use crate::object::Text;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+/// The name under which extenders refuse nodes. Every event gives hope to pods that they refused.
+pub const EXTENDER: &str = "Extender";
+
 /// How final a no is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Code {
@@ -74,6 +77,8 @@ pub struct Diagnosis {
     pub absent: Option<Refusal>,
     /// Plug-ins that knew which nodes alone may do.
     pub narrowed_by: Vec<&'static str>,
+    /// Whether extenders left nodes out without a word.
+    pub left_out: bool,
     /// What a plug-in said about the pod before any node was looked at.
     pub before: Option<String>,
 }
@@ -84,10 +89,18 @@ impl Diagnosis {
         let absent = self.absent.iter().map(|refusal| refusal.plugin);
         let mut names: Vec<_> = self.refused.iter().map(|(_, refusal)| refusal.plugin).chain(absent).collect();
         names.extend(&self.narrowed_by);
+        names.extend(self.left_out.then_some(EXTENDER));
         names.sort_unstable();
         names.dedup();
         names.retain(|name| !name.is_empty());
         names
+    }
+
+    /// How final the no for a node is that will not do: one that was not looked at will not do whoever else went.
+    pub fn code(&self, node: &str) -> Code {
+        let refused = self.refused.iter().find(|(name, _)| **name == *node).map(|(_, refusal)| refusal.code);
+        let absent = self.absent.as_ref().map(|refusal| refusal.code);
+        refused.or(absent).unwrap_or(Code::UnschedulableAndUnresolvable)
     }
 
     /// The text that a pod's condition and event show. `after` is what was said when no node was found.

@@ -188,7 +188,7 @@ impl Metrics {
         own.register("pod_scheduling_attempts", "Attempts until a pod was scheduled", self.pod_attempts.clone());
         own.register(
             "pod_scheduling_sli_duration_seconds",
-            "Time from the first attempt until a pod was scheduled",
+            "Time from when a pod could first be tried until it was scheduled",
             self.pod_seconds.clone(),
         );
         own.register("unschedulable_pods", "Pods that wait, by the plug-ins that refused them", self.refused.clone());
@@ -253,16 +253,14 @@ impl Metrics {
                 self.attempts.get_or_create(&tried).inc();
                 self.attempt_seconds.get_or_create(&tried).observe(seconds(ended - began));
             }
-            Observed::Bound { attempts, first_tried, flushed, at } => {
+            Observed::Bound { attempts, first_active, flushed, at } => {
                 self.after_flush.inc_by(u64::from(*flushed));
                 self.pod_attempts.observe(f64::from(*attempts));
                 let attempts = if *attempts < 15 { attempts.to_string() } else { "15+".to_owned() };
-                self.pod_seconds.get_or_create(&Attempts { attempts }).observe(seconds(at - first_tried));
+                self.pod_seconds.get_or_create(&Attempts { attempts }).observe(seconds(at - first_active));
             }
-            Observed::Preemption { victims } => {
-                self.preemptions.inc();
-                self.victims.observe(*victims as f64);
-            }
+            Observed::PreemptionTried => _ = self.preemptions.inc(),
+            Observed::Preemption { victims } => self.victims.observe(*victims as f64),
             Observed::Evicted { success, began, ended } => {
                 let result = Ended { result: if *success { "success" } else { "error" } };
                 self.evictions.get_or_create(&result).inc();

@@ -57,10 +57,18 @@ pub struct Template {
     pub extended: Vec<Container>,
     /// The kind, name and uid of the controller that owns the pod.
     pub controller: Option<(Text, Text, Text)>,
-    /// The workload that the pod is a member of, and its group there.
-    pub gang: Option<(Text, Text)>,
+    pub gang: Option<Gang>,
     /// The pod's name, where what it claims is called after it.
     pub own_name: Option<Text>,
+}
+
+/// The group of a Workload that a pod is a member of. Each replica of a group is a gang of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Gang {
+    pub namespace: Text,
+    pub workload: Text,
+    pub group: Text,
+    pub replica: Text,
 }
 
 #[derive(Debug, Clone)]
@@ -248,9 +256,7 @@ impl Template {
             controller: items(&pod["metadata"]["ownerReferences"])
                 .find(|owner| owner["controller"] == true)
                 .map(|owner| (pool.field(&owner["kind"]), pool.field(&owner["name"]), pool.field(&owner["uid"]))),
-            gang: pool
-                .optional(&spec["workloadRef"]["name"])
-                .map(|workload| (workload, pool.field(&spec["workloadRef"]["podGroup"]))),
+            gang: Gang::decode(pool, &key.namespace, &spec["workloadRef"]),
             own_name: called_after_the_pod.then(|| key.name.clone()),
         }
     }
@@ -264,6 +270,17 @@ impl Template {
     pub fn allows(&self, name: &Text, labels: &Labels) -> bool {
         self.node_selector.within(labels)
             && self.node_affinity.as_ref().is_none_or(|affinity| affinity.matches(name, labels))
+    }
+}
+
+impl Gang {
+    fn decode(pool: &mut Pool, namespace: &Text, reference: &Value) -> Option<Self> {
+        Some(Gang {
+            workload: pool.optional(&reference["name"])?,
+            namespace: namespace.clone(),
+            group: pool.field(&reference["podGroup"]),
+            replica: pool.field(&reference["podGroupReplicaKey"]),
+        })
     }
 }
 

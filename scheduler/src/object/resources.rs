@@ -92,6 +92,16 @@ impl Resources {
         }
     }
 
+    /// The resources that nodes always have, and those that are named here.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        [CPU, MEMORY, EPHEMERAL_STORAGE].into_iter().chain(self.scalars.iter().map(|(name, _)| &**name))
+    }
+
+    /// Whether there is less of something here.
+    pub fn is_less_in_some(&self, than: &Resources) -> bool {
+        than.names().any(|name| self.get(name) < than.get(name))
+    }
+
     /// Whether nothing is asked for, places for pods aside.
     pub fn is_zero(&self) -> bool {
         self.milli_cpu == 0

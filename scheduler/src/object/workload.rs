@@ -64,8 +64,8 @@ impl Workload {
         Workload { groups: groups.collect() }
     }
 
-    /// The smallest number of pods of a group that is placed all at once.
-    pub fn min_count(&self, group: &str) -> Option<usize> {
-        self.groups.iter().find(|(name, _)| &**name == group).and_then(|(_, least)| *least)
+    /// The smallest number of pods of a group, if it is placed all at once. `None`: there is no such group.
+    pub fn min_count(&self, group: &str) -> Option<Option<usize>> {
+        self.groups.iter().find(|(name, _)| &**name == group).map(|(_, least)| *least)
     }
 }

@@ -25,6 +25,8 @@ pub(super) struct NoPlace {
     hopeful: usize,
     /// On how many of them it was tried in vain.
     vain: usize,
+    /// Whether it could not be told of some node what the absence of others would do.
+    failed: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -120,6 +122,9 @@ impl NoPlace {
                     }
                 }
                 _ => {}
+            }
+            if std::mem::take(&mut self.failed) {
+                return None;
             }
             if said.done {
                 break;
@@ -229,6 +234,10 @@ impl NoPlace {
                 let rank = candidate.rank();
                 self.nodes[id] = Known::Candidate(number, rank);
                 Some(rank)
+            }
+            Err(refusal) if refusal.code == Code::Error => {
+                self.failed = true;
+                None
             }
             Err(refusal) => {
                 let why = self.number(refusal);

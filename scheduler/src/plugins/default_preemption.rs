@@ -32,6 +32,8 @@ pub struct Preemption {
     pub refused: Vec<(Text, Refusal)>,
     pub nomination: Nomination,
     pub message: String,
+    /// Whether the message tells what went wrong.
+    pub failed: bool,
     pub victims: Option<Victims>,
 }
 
@@ -68,24 +70,25 @@ impl DefaultPreemption {
         let mut nodes: Vec<_> = refused.filter_map(|(name, _)| search.cycle.snapshot.node_named(name)).collect();
         nodes.sort_unstable_by_key(|node| node.id);
         match &search.outside.candidates {
+            Some(left) if left.is_empty() => return Preemption::ineligible("no candidate node for preemption"),
             Some(left) => found.candidates = left.clone(),
             None => self.try_nodes(search, &nodes, &mut found),
         }
-        match best(&found.candidates) {
-            Some(best) => {
-                found.nomination = Nomination::Set(best.node.clone());
-                found.victims = Some(victims(search.cycle, best));
-            }
-            None => {
-                let tried = Diagnosis {
-                    nodes: search.diagnosis.nodes,
-                    refused: found.refused.clone(),
-                    absent: Some(Refusal::hard("", NOT_HELPFUL)),
-                    ..Diagnosis::default()
-                };
-                found.message = tried.message("");
-            }
+        if let Some(best) = best(&found.candidates) {
+            found.nomination = Nomination::Set(best.node.clone());
+            found.victims = Some(victims(search.cycle, best));
+            return found;
         }
+        if let Some(message) = errors(&found.refused) {
+            return Preemption { message, failed: true, nomination: Nomination::Keep, ..found };
+        }
+        let tried = Diagnosis {
+            nodes: search.diagnosis.nodes,
+            refused: found.refused.clone(),
+            absent: Some(Refusal::hard("", NOT_HELPFUL)),
+            ..Diagnosis::default()
+        };
+        found.message = tried.message("");
         found
     }
 
@@ -123,12 +126,22 @@ pub(crate) fn first_node(cycle: Cycle<'_>) -> NodeId {
 
 const NEVER: &str = "not eligible due to preemptionPolicy=Never.";
 
+/// What went wrong on nodes, each text once.
+fn errors(refused: &[(Text, Refusal)]) -> Option<String> {
+    let errors = refused.iter().filter(|(_, refusal)| refusal.code == Code::Error);
+    let mut texts: Vec<String> = errors.map(|(_, refusal)| refusal.message()).collect();
+    texts.sort();
+    texts.dedup();
+    match texts.len() {
+        0 | 1 => texts.pop(),
+        _ => Some(format!("[{}]", texts.join(", "))),
+    }
+}
+
 /// Why a pod may not make others go.
 fn ineligible(search: &Search<'_>) -> Option<&'static str> {
-    let pod = search.cycle.pod;
-    let refusal =
-        |name| search.diagnosis.refused.iter().find(|(node, _)| node == name).map(|(_, refusal)| refusal.code);
-    may_not(search.cycle, pod.nominated.as_ref().and_then(refusal))
+    let nominated = search.cycle.pod.nominated.as_ref();
+    may_not(search.cycle, nominated.map(|node| search.diagnosis.code(node)))
 }
 
 /// The same for a pod whose nominated node was refused in this way.
@@ -204,6 +217,11 @@ pub(crate) fn dry_run(cycle: Cycle<'_>, node: &NodeInfo, filters: &mut Filters) 
     if mixed {
         victims.sort_by_key(importance);
     }
+    if victims.is_empty() {
+        // Nobody here is in the way: the node was refused for something that filters do not look at.
+        let why = format!("expected at least one victim pod on node \"{}\"", node.node.name);
+        return Err(Refusal::error("", why));
+    }
     Ok(Candidate { node: node.node.name.clone(), victims, violations })
 }
 
@@ -247,7 +265,9 @@ impl Candidate {
         let highest = victims.first().map_or(i64::MIN, |pod| pod.priority);
         // So that more victims of negative priority do not count as fewer.
         let sum = victims.iter().map(|pod| pod.priority + (1 << 31)).sum();
-        let of_highest = victims.iter().filter(|pod| pod.priority == highest);
+        // Extenders may name victims in any order.
+        let most = victims.iter().map(|pod| pod.priority).max();
+        let of_highest = victims.iter().filter(|pod| Some(pod.priority) == most);
         let earliest = of_highest.map(|pod| pod.started.unwrap_or(i128::MAX)).min().unwrap_or(i128::MAX);
         (self.violations, highest, sum, victims.len(), Reverse(earliest))
     }

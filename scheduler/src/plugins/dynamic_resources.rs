@@ -3,6 +3,7 @@
 use super::devices::allocate::{Fault, Unusable};
 use super::devices::special::{self, Variants};
 use crate::object::device::{Allocation, Claim, MAX_CLAIMS, MAX_RESERVATIONS, Readiness};
+use crate::object::pod::PodClaim;
 use crate::object::{Key, Kind};
 use crate::plugin::{Cycle, Filter, Hint, Plugin, PreFilter, Scale, Score};
 use crate::snapshot::assume::Promise;
@@ -81,7 +82,7 @@ impl Plugin for DynamicResources {
             Seen::DeviceClaim(before, after) => {
                 let allocated = |claim: &Option<Arc<Claim>>| claim.as_ref().is_some_and(|one| one.allocation.is_some());
                 let freed = allocated(before) && !allocated(after);
-                let own = || own_claims(cycle).any(|own| own == Some(event.key.clone()));
+                let own = || named_claims(cycle).any(|(_, own)| own.as_ref() == Some(&event.key));
                 let was_made = |claim: &Arc<Claim>| claim.is_extended && claim.owner.as_ref() == Some(&cycle.pod.uid);
                 freed || (after.is_some() && own()) || (after.is_none() && before.as_ref().is_some_and(was_made))
             }
@@ -102,30 +103,35 @@ pub fn is_concerned(cycle: Cycle<'_>) -> bool {
 
 /// All claims that a pod uses: those that it names, and the one that was made for its extended resources.
 pub fn used_claims<'a>(cycle: Cycle<'a>) -> impl Iterator<Item = Key> + 'a {
-    own_claims(cycle).flatten().chain(cycle.snapshot.extended_claim(&cycle.pod.uid).cloned())
+    named_claims(cycle).filter_map(|(_, key)| key).chain(cycle.snapshot.extended_claim(&cycle.pod.uid).cloned())
 }
 
-/// The claims that a pod names; `None` for one that is not made yet.
-pub fn own_claims<'a>(cycle: Cycle<'a>) -> impl Iterator<Item = Option<Key>> + 'a {
+/// What a pod's spec says of each claim, with the claim; without one where it is not made yet. A claim of which the
+/// pod's status says that none was needed is passed over.
+fn named_claims<'a>(cycle: Cycle<'a>) -> impl Iterator<Item = (&'a PodClaim, Option<Key>)> {
     let key = move |name| Key { namespace: cycle.pod.key.namespace.clone(), name };
-    cycle.pod.template.claims.iter().filter_map(move |claim| match &claim.claim {
-        Some(name) => Some(Some(key(name.clone()))),
-        None => match cycle.pod.made_claims.iter().find(|(name, _)| *name == claim.name) {
-            Some((_, made)) => made.clone().map(|made| Some(key(made))),
-            None => Some(None),
+    cycle.pod.template.claims.iter().filter_map(move |own| match &own.claim {
+        Some(name) => Some((own, Some(key(name.clone())))),
+        None => match cycle.pod.made_claims.iter().find(|(name, _)| *name == own.name) {
+            Some((_, made)) => made.clone().map(|made| (own, Some(key(made)))),
+            None => Some((own, None)),
         },
     })
 }
 
+/// The claims of a pod, or what is wrong with one of them.
 fn claims(cycle: Cycle<'_>) -> Result<Vec<Arc<Claim>>, String> {
     let mut claims = Vec::new();
-    for (key, own) in own_claims(cycle).zip(&cycle.pod.template.claims) {
+    for (own, key) in named_claims(cycle) {
         let pod = &cycle.pod.key;
         let Some(key) = key else {
             return Err(format!("pod \"{pod}\": waiting for the resource claim of \"{}\" to be created", own.name));
         };
         let claim = cycle.snapshot.device_claims.get(&key);
         let claim = claim.ok_or_else(|| format!("resourceclaim \"{}\" not found", key.name))?;
+        if claim.deleting {
+            return Err(format!("resourceclaim \"{}\" is being deleted", key.name));
+        }
         if own.claim.is_none() && claim.owner.as_ref() != Some(&cycle.pod.uid) {
             return Err(format!("ResourceClaim {key} was not created for pod {pod} (pod is not owner)"));
         }
@@ -168,12 +174,8 @@ impl Devices {
         }
         let (mut allocated, mut unallocated) = (Vec::new(), Vec::new());
         for claim in claims(cycle).map_err(hard)? {
-            if claim.deleting {
-                return Err(hard(format!("resourceclaim \"{}\" is being deleted", claim.key.name)));
-            }
             if claim.promised {
-                let name = &claim.key.name;
-                return Err(hard(format!("resourceclaim \"{name}\" is in the process of being allocated")));
+                return Err(hard(format!("resource claim {} is in the process of being allocated", claim.key)));
             }
             let own = claim.reserved_for.contains(&cycle.pod.uid);
             if claim.allocation.is_some() && !own && claim.reserved_for.len() >= MAX_RESERVATIONS {

@@ -1,6 +1,6 @@
 //! GangScheduling: the pods of a group of a Workload lie somewhere all together, or none does.
 
-use crate::object::pod::Pod;
+use crate::object::pod::{Gang, Pod};
 use crate::object::{Key, Kind};
 use crate::plugin::{Cycle, Hint, Plugin};
 use crate::snapshot::{Event, Seen, Snapshot};
@@ -14,21 +14,36 @@ pub const PATIENCE_SECONDS: u64 = 300;
 #[derive(Debug)]
 pub struct GangScheduling;
 
-/// The smallest number of pods of the gang that a pod is a member of.
-fn least(snapshot: &Snapshot, pod: &Pod) -> Option<Result<usize, String>> {
-    let (workload, group) = pod.template.gang.as_ref()?;
-    let key = Key { namespace: pod.key.namespace.clone(), name: workload.clone() };
-    match snapshot.workloads.get(&key) {
-        None => Some(Err(format!("waiting for pods's workload \"{workload}\" to appear in scheduling queue"))),
-        Some(workload) => workload.min_count(group).map(Ok),
-    }
+/// Why it is not known how many pods a gang must have.
+enum Unknown {
+    Workload,
+    Group,
 }
 
-/// Whether a pod that has a place must hold it until others of its gang have theirs.
-pub fn must_wait(snapshot: &Snapshot, pod: &Pod) -> bool {
-    let (Some(Ok(least)), Some((workload, group))) = (least(snapshot, pod), &pod.template.gang) else { return false };
-    let placed = snapshot.gang(&pod.key.namespace, workload, group).filter(|one| one.node_name.is_some()).count();
-    placed < least
+/// The smallest number of pods of a gang; `None` where the pods of the group are placed one by one.
+fn least(snapshot: &Snapshot, gang: &Gang) -> Result<Option<usize>, Unknown> {
+    let key = Key { namespace: gang.namespace.clone(), name: gang.workload.clone() };
+    let workload = snapshot.workloads.get(&key).ok_or(Unknown::Workload)?;
+    workload.min_count(&gang.group).ok_or(Unknown::Group)
+}
+
+fn no_group(gang: &Gang) -> String {
+    format!("pod group \"{}\" doesn't exist for a workload \"{}\"", gang.group, gang.workload)
+}
+
+/// Whether a pod that has a place must hold it until others of its gang have theirs, or what is wrong.
+pub fn must_wait(snapshot: &Snapshot, pod: &Pod) -> Result<bool, String> {
+    let Some(gang) = &pod.template.gang else { return Ok(false) };
+    match least(snapshot, gang) {
+        Ok(None) => Ok(false),
+        Ok(Some(least)) => Ok(snapshot.gang(gang).filter(|one| one.node_name.is_some()).count() < least),
+        Err(Unknown::Group) => Err(no_group(gang)),
+        Err(Unknown::Workload) => {
+            let Gang { namespace, workload, .. } = gang;
+            let why = format!("workload.scheduling.k8s.io \"{workload}\" not found");
+            Err(format!("failed to get workload {namespace}/{workload}: {why}"))
+        }
+    }
 }
 
 impl Plugin for GangScheduling {
@@ -37,27 +52,33 @@ impl Plugin for GangScheduling {
     }
 
     fn pre_enqueue(&self, cycle: Cycle<'_>) -> Option<Refusal> {
-        let (workload, group) = cycle.pod.template.gang.as_ref()?;
-        match least(cycle.snapshot, cycle.pod)? {
-            Err(reason) => Some(Refusal::hard(NAME, reason)),
-            Ok(least) => {
-                let members = cycle.snapshot.gang(&cycle.pod.key.namespace, workload, group).count();
-                (members < least)
-                    .then(|| Refusal::hard(NAME, "waiting for minCount pods from a gang to appear in scheduling queue"))
+        let gang = cycle.pod.template.gang.as_ref()?;
+        let reason = match least(cycle.snapshot, gang) {
+            Err(Unknown::Workload) => {
+                format!("waiting for pods's workload \"{}\" to appear in scheduling queue", gang.workload)
             }
-        }
+            Err(Unknown::Group) => no_group(gang),
+            Ok(Some(least)) if cycle.snapshot.gang(gang).count() < least => {
+                "waiting for minCount pods from a gang to appear in scheduling queue".into()
+            }
+            Ok(_) => return None,
+        };
+        Some(Refusal::hard(NAME, reason))
     }
 
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
         let Some(gang) = &cycle.pod.template.gang else { return Hint::Skip };
-        let same_namespace = event.key.namespace == cycle.pod.key.namespace;
-        Hint::queue_if(
-            same_namespace
-                && match &event.seen {
-                    Seen::Pod(None, Some(pod)) => pod.template.gang.as_ref() == Some(gang),
-                    Seen::Other { after: true, .. } => event.kind == Kind::Workload && event.key.name == gang.0,
-                    _ => false,
-                },
-        )
+        Hint::queue_if(match &event.seen {
+            Seen::Pod(before, Some(pod)) => {
+                let comes = before.as_ref().is_none_or(|before| before.node_name.is_none() && pod.node_name.is_some());
+                comes && pod.template.gang.as_ref() == Some(gang)
+            }
+            Seen::Other { before: false, after: true } => {
+                event.kind == Kind::Workload
+                    && event.key.namespace == gang.namespace
+                    && event.key.name == gang.workload
+            }
+            _ => false,
+        })
     }
 }

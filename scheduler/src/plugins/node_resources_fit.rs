@@ -85,16 +85,12 @@ impl Plugin for NodeResourcesFit {
 /// Whether a pod came to hold less of something; of something that `of` asks for, where that is given.
 fn asks_less(before: &Pod, after: &Pod, of: Option<&Template>) -> bool {
     let (before, after) = (before.held(), after.held());
-    names(before).any(|name| after.get(name) < before.get(name) && of.is_none_or(|of| of.asked.get(name) > 0))
+    before.names().any(|name| after.get(name) < before.get(name) && of.is_none_or(|of| of.asked.get(name) > 0))
 }
 
 fn grew(template: &Template, before: &Resources, after: &Resources) -> bool {
     after.pods > before.pods
-        || names(&template.asked).any(|name| template.asked.get(name) > 0 && after.get(name) > before.get(name))
-}
-
-fn names(resources: &Resources) -> impl Iterator<Item = &str> {
-    [CPU, MEMORY, EPHEMERAL_STORAGE].into_iter().chain(resources.scalars.iter().map(|(name, _)| &**name))
+        || template.asked.names().any(|name| template.asked.get(name) > 0 && after.get(name) > before.get(name))
 }
 
 /// What a node lacks, and whether it would even if it were empty.

@@ -3,29 +3,32 @@
 use super::{Rank, SECOND, Time};
 use std::collections::BTreeSet;
 
-/// Back-offs end with whole seconds, and pods whose back-offs end in the same second leave in the order of the queue.
+/// Where pods may be tried early, back-offs end with whole seconds, and pods whose back-offs end in the same second leave
+/// in the order of the queue.
 #[derive(Debug)]
 pub(super) struct Backoff {
     initial: Time,
     max: Time,
+    pops_early: bool,
     refused: BTreeSet<(Time, Rank)>,
     failed: BTreeSet<(Time, Rank)>,
 }
 
 impl Backoff {
-    pub fn new(initial: Time, max: Time) -> Self {
-        Backoff { initial, max, refused: BTreeSet::new(), failed: BTreeSet::new() }
+    pub fn new(initial: Time, max: Time, pops_early: bool) -> Self {
+        Backoff { initial, max, pops_early, refused: BTreeSet::new(), failed: BTreeSet::new() }
     }
 
-    /// The second in which a back-off ends that began at `since` after so many failures in a row.
+    /// The end of a back-off that began at `since` after so many failures in a row: the first moment at which it is over.
     fn end(&self, since: Time, failures: u32) -> Time {
         let Some(doublings) = failures.checked_sub(1) else { return Time::MIN };
         let longer = self.initial.saturating_mul(1 << doublings.min(64));
-        since.saturating_add(longer.min(self.max)).div_euclid(SECOND)
+        let end = since.saturating_add(longer.min(self.max));
+        if self.pops_early { end.div_euclid(SECOND).saturating_add(1).saturating_mul(SECOND) } else { end }
     }
 
     pub fn is_over(&self, since: Time, failures: u32, now: Time) -> bool {
-        self.end(since, failures) < now.div_euclid(SECOND)
+        self.end(since, failures) <= now
     }
 
     fn of(&mut self, error: bool) -> &mut BTreeSet<(Time, Rank)> {
@@ -44,10 +47,9 @@ impl Backoff {
 
     /// Takes out whose back-off is over.
     pub fn take_over(&mut self, now: Time) -> Vec<Rank> {
-        let second = now.div_euclid(SECOND);
         let mut over = Vec::new();
         for set in [&mut self.refused, &mut self.failed] {
-            while set.first().is_some_and(|(end, _)| *end < second) {
+            while set.first().is_some_and(|(end, _)| *end <= now) {
                 over.extend(set.pop_first().map(|(_, rank)| rank));
             }
         }
@@ -56,12 +58,12 @@ impl Backoff {
 
     /// The first of those whom a plug-in refused: they may be tried early when nobody else is there.
     pub fn first_refused(&self) -> Option<Rank> {
-        self.refused.first().map(|(_, rank)| rank.clone())
+        self.refused.first().filter(|_| self.pops_early).map(|(_, rank)| rank.clone())
     }
 
     pub fn next_end(&self) -> Option<Time> {
         let ends = [&self.refused, &self.failed].into_iter().filter_map(|set| set.first());
-        ends.map(|(end, _)| (end + 1).saturating_mul(SECOND)).min()
+        ends.map(|(end, _)| *end).min()
     }
 
     pub fn len(&self) -> usize {
@@ -72,15 +74,30 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::Key;
+    use std::cmp::Reverse;
 
     #[test]
     fn back_offs_double_up_to_their_longest() {
-        let backoff = Backoff::new(SECOND, 10 * SECOND);
-        let ends: Vec<_> = (1..=6).map(|failures| backoff.end(0, failures)).collect();
-        assert_eq!(ends, [1, 2, 4, 8, 10, 10]);
+        let backoff = Backoff::new(SECOND, 10 * SECOND, true);
+        let ends: Vec<_> = (1..=6).map(|failures| backoff.end(0, failures) / SECOND).collect();
+        assert_eq!(ends, [2, 3, 5, 9, 11, 11], "with the whole second after it");
         assert!(backoff.is_over(0, 0, 0), "who never failed has none");
         assert!(!backoff.is_over(SECOND / 2, 1, SECOND + SECOND / 2), "it ends with the second");
         assert!(backoff.is_over(SECOND / 2, 1, 2 * SECOND));
-        assert_eq!(backoff.end(0, u32::MAX), 10);
+        assert_eq!(backoff.end(0, u32::MAX), 11 * SECOND);
+    }
+
+    #[test]
+    fn nobody_leaves_early_where_the_gate_is_off() {
+        for (pops_early, end) in [(true, 3 * SECOND), (false, 2 * SECOND + 7)] {
+            let mut backoff = Backoff::new(SECOND, 10 * SECOND, pops_early);
+            let rank = (Reverse(0), SECOND + 7, 1, Key::new("default", "p"));
+            backoff.insert(false, SECOND + 7, 1, rank.clone());
+            assert_eq!(backoff.first_refused().is_some(), pops_early);
+            assert_eq!(backoff.next_end(), Some(end));
+            assert!(backoff.take_over(end - 1).is_empty());
+            assert_eq!(backoff.take_over(end), [rank]);
+        }
     }
 }

@@ -48,13 +48,13 @@ impl<'a> World<'a> {
     fn hopes(&self, pod: &Pod, plugins: &[&'static str], event: &Event, hinted: &mut Vec<Hinted>) -> bool {
         let Some(profile) = self.profile(pod) else { return false };
         let cycle = Cycle { snapshot: self.snapshot, pod };
-        let clock = self.snapshot.clock;
+        let (clock, label) = (self.snapshot.clock, event.label().unwrap_or_default());
         plugins.iter().any(|name| {
             let began = clock.now();
             let hint = profile.plugin(name).map_or(Hint::Queue, |plugin| plugin.hint(cycle, event));
             if hinted.len() < HINTED_MAX {
                 let took = clock.now().saturating_sub(began);
-                hinted.push(Hinted { plugin: name, event: event.label(), hint, took });
+                hinted.push(Hinted { plugin: name, event: label, hint, took });
             }
             hint == Hint::Queue
         })
@@ -86,12 +86,13 @@ enum Place {
 struct Entry {
     place: Place,
     priority: i64,
-    /// When it came to the place where it is.
+    /// When it came, or came back after it was tried in vain. Waiting does not renew it: who waits longer is tried
+    /// before others that came meanwhile.
     since: Time,
     /// Its number in the order of arrival, for pods that came at the same time.
     number: u64,
     pub attempts: u32,
-    first_tried: Option<Time>,
+    first_active: Option<Time>,
     refusals: u32,
     errors: u32,
     rejectors: Arc<[&'static str]>,
@@ -161,7 +162,8 @@ pub struct Lengths {
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt {
     pub attempts: u32,
-    pub first_tried: Time,
+    /// When it could be tried for the first time.
+    pub first_active: Time,
     /// Whether it is tried because it had waited for too long without an event that gave hope.
     pub flushed: bool,
 }
@@ -176,6 +178,7 @@ impl Queue {
             backoff: Backoff::new(
                 seconds(configuration.pod_initial_backoff_seconds),
                 seconds(configuration.pod_max_backoff_seconds),
+                configuration.pops_from_backoff,
             ),
             entries: HashMap::new(),
             active: BTreeSet::new(),
@@ -207,11 +210,12 @@ impl Queue {
 
     /// Takes in what happened as far as it gives hope to pods that wait.
     pub fn hear(&mut self, world: World<'_>, event: Event, now: Time) {
-        self.hope(world, &event, now);
+        let Some(label) = event.label() else { return };
+        self.hope(world, &event, label, now);
         // Of the pods in flight, those that take long hear of nothing.
         let awaited = self.in_flight.first().is_some_and(|(from, _)| *from != u64::MAX);
         if awaited {
-            *self.kept_events.entry(event.label()).or_default() += 1;
+            *self.kept_events.entry(label).or_default() += 1;
             self.missed.push_back((self.next_event, Arc::new(event)));
         }
         self.next_event += 1;
@@ -257,15 +261,12 @@ impl Queue {
                 self.put(&event.key, place, since);
             }
             Place::Active | Place::Backoff => {}
-            Place::Gated => {
-                self.regate(world, pod, now);
-            }
-            Place::Unschedulable => {
+            Place::Gated | Place::Unschedulable => {
                 entry.priority = pod.priority;
                 entry.template = pod.template_id;
-                let hopes = world.hopes(pod, &rejectors, event, &mut self.hinted);
+                let hopes = place == Place::Gated || world.hopes(pod, &rejectors, event, &mut self.hinted);
                 self.take_out(&event.key);
-                if hopes { self.revive(&event.key, now) } else { self.put_back(&event.key) }
+                if hopes { self.revive(world, &event.key, now) } else { self.put_back(&event.key) }
             }
         }
     }
@@ -278,7 +279,7 @@ impl Queue {
             since: now,
             number: self.next_number,
             attempts: 0,
-            first_tried: None,
+            first_active: None,
             refusals: 0,
             errors: 0,
             rejectors: Arc::default(),
@@ -288,31 +289,12 @@ impl Queue {
             flushed: false,
         };
         self.entries.insert(pod.key.clone(), entry);
-        match world.gate(pod) {
-            Some(plugin) => self.put_gated(&pod.key, plugin, now),
-            None => self.put(&pod.key, Place::Active, now),
-        }
+        self.revive(world, &pod.key, now);
         self.count(&pod.key, "UnschedulablePodAdd");
     }
 
-    fn put_gated(&mut self, key: &Key, plugin: &'static str, now: Time) {
-        if let Some(entry) = self.entries.get_mut(key) {
-            entry.rejectors = Arc::new([plugin]);
-        }
-        self.put(key, Place::Gated, now);
-    }
-
-    /// Asks again whether a gated pod may be tried.
-    fn regate(&mut self, world: World<'_>, pod: &Pod, now: Time) {
-        self.take_out(&pod.key);
-        match world.gate(pod) {
-            Some(plugin) => self.put_gated(&pod.key, plugin, now),
-            None => self.put(&pod.key, Place::Active, now),
-        }
-    }
-
     /// Lets pods that wait for an event hear of one. Pods of one template that the same plug-ins refused are asked once.
-    fn hope(&mut self, world: World<'_>, event: &Event, now: Time) {
+    fn hope(&mut self, world: World<'_>, event: &Event, label: &'static str, now: Time) {
         let mut woken = Vec::new();
         // What an event means for the pod that it is about was asked before; others' objects may have its name.
         let is_other = |key: &&Key| event.kind != Kind::Pod || **key != event.key;
@@ -333,28 +315,29 @@ impl Queue {
             }
         }
         for key in woken {
-            let Some(entry) = self.entries.get(&key) else { continue };
-            match entry.place {
-                Place::Gated => {
-                    if let Some(pod) = world.snapshot.pod(&key) {
-                        self.regate(world, pod, now);
-                    }
-                }
-                _ => {
-                    self.take_out(&key);
-                    self.revive(&key, now);
-                }
-            }
-            self.count(&key, event.label());
+            self.take_out(&key);
+            self.revive(world, &key, now);
+            self.count(&key, label);
         }
     }
 
-    /// Puts a pod that may be tried again where its back-off wants it.
-    fn revive(&mut self, key: &Key, now: Time) {
+    /// Puts a pod for which there is hope where its back-off wants it, unless it may not be tried at all.
+    fn revive(&mut self, world: World<'_>, key: &Key, now: Time) {
         let Some(entry) = self.entries.get(key) else { return };
         let over = self.backoff.is_over(entry.since, entry.failures(), now);
+        self.put_unless_gated(world, key, if over { Place::Active } else { Place::Backoff }, now);
+    }
+
+    fn put_unless_gated(&mut self, world: World<'_>, key: &Key, place: Place, now: Time) {
+        let gate = world.snapshot.pod(key).and_then(|pod| world.gate(pod));
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        match (gate, place) {
+            (Some(plugin), _) => entry.rejectors = Arc::new([plugin]),
+            (None, Place::Active) => _ = entry.first_active.get_or_insert(now),
+            (None, _) => {}
+        }
         let since = entry.since;
-        if over { self.put(key, Place::Active, now) } else { self.put(key, Place::Backoff, since) }
+        self.put(key, if gate.is_some() { Place::Gated } else { place }, since);
     }
 
     fn put_back(&mut self, key: &Key) {
@@ -405,8 +388,8 @@ impl Queue {
     fn forget_missed(&mut self) {
         let oldest = self.in_flight.first().map_or(u64::MAX, |(from, _)| *from);
         while self.missed.front().is_some_and(|(number, _)| *number < oldest) {
-            let event = self.missed.pop_front().map_or("", |(_, event)| event.label());
-            if let Some(count) = self.kept_events.get_mut(event) {
+            let label = self.missed.pop_front().and_then(|(_, event)| event.label()).unwrap_or_default();
+            if let Some(count) = self.kept_events.get_mut(label) {
                 *count -= 1;
             }
         }
@@ -428,9 +411,9 @@ impl Queue {
         let entry = self.entries.get_mut(&key)?;
         entry.attempts += 1;
         entry.missed_from = next_event;
-        let first_tried = *entry.first_tried.get_or_insert(now);
+        let first_active = *entry.first_active.get_or_insert(now);
         let flushed = std::mem::take(&mut entry.flushed);
-        let attempt = Attempt { attempts: entry.attempts, first_tried, flushed };
+        let attempt = Attempt { attempts: entry.attempts, first_active, flushed };
         let since = entry.since;
         self.put(&key, Place::InFlight, since);
         Some((key, attempt))
@@ -505,19 +488,19 @@ impl Queue {
         entry.priority = pod.priority;
         entry.since = now;
         match (error, hope) {
-            (true, _) => self.put(key, Place::Backoff, now),
-            (false, true) => self.revive(key, now),
+            (true, _) => self.put_unless_gated(world, key, Place::Backoff, now),
+            (false, true) => self.revive(world, key, now),
             (false, false) => self.put(key, Place::Unschedulable, now),
         }
         self.count(key, "ScheduleAttemptFailure");
     }
 
     /// Has a pod tried at once, whatever its back-off says.
-    pub fn activate(&mut self, key: &Key, now: Time) {
+    pub fn activate(&mut self, world: World<'_>, key: &Key, now: Time) {
         let waits = |entry: &&Entry| matches!(entry.place, Place::Backoff | Place::Unschedulable);
         if self.entries.get(key).filter(waits).is_some() {
             self.take_out(key);
-            self.put(key, Place::Active, now);
+            self.put_unless_gated(world, key, Place::Active, now);
             self.count(key, "ForceActivate");
         }
     }
@@ -533,7 +516,7 @@ impl Queue {
     }
 
     /// Does what is due: ends back-offs, and tries again who has waited for too long.
-    pub fn tick(&mut self, now: Time) {
+    pub fn tick(&mut self, world: World<'_>, now: Time) {
         self.tick_backoff(now);
         if now - self.last_flush < FLUSH_EVERY {
             return;
@@ -546,7 +529,7 @@ impl Queue {
                 entry.flushed = true;
             }
             self.take_out(&key);
-            self.revive(&key, now);
+            self.revive(world, &key, now);
             self.count(&key, "UnschedulableTimeout");
         }
     }

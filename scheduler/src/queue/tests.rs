@@ -30,6 +30,10 @@ impl Scene {
         self.tell(Kind::Pod, &Key::new("default", name), Some(object), now);
     }
 
+    fn tick(&mut self, now: Time) {
+        self.queue.tick(World { snapshot: &self.snapshot, configuration: &self.configuration }, now);
+    }
+
     fn pop(&mut self, now: Time) -> Option<String> {
         self.queue.pop(now).map(|(key, _)| key.name.to_string())
     }
@@ -60,6 +64,137 @@ fn pods_are_taken_by_priority_and_then_by_time() {
     scene.pod("placed", json!({"nodeName": "n"}), 5);
     let order: Vec<_> = std::iter::from_fn(|| scene.pop(6)).collect();
     assert_eq!(order, ["urgent", "first", "second"]);
+}
+
+#[test]
+fn who_waits_longer_is_tried_before_others_that_came_meanwhile() {
+    for by_flush in [false, true] {
+        let mut scene = Scene::new();
+        scene.pod("old", asks("1"), 0);
+        scene.pop(0);
+        scene.failed("old", &[node_resources_fit::NAME], SECOND);
+        let later = if by_flush { WAIT_MAX + 10 * SECOND } else { 20 * SECOND };
+        for name in ["new1", "new2"] {
+            scene.pod(name, asks("1"), later);
+        }
+        if by_flush { scene.tick(later + SECOND) } else { scene.node("1", json!([]), later + SECOND) }
+        let order: Vec<_> = std::iter::from_fn(|| scene.pop(later + SECOND)).collect();
+        assert_eq!(order, ["old", "new1", "new2"], "{by_flush}");
+    }
+    // A pod that may not be tried yet is in the queue as well.
+    let mut scene = Scene::new();
+    scene.pod("gated", json!({"schedulingGates": [{"name": "g"}]}), 0);
+    scene.pod("new", json!({}), 1);
+    scene.pod("gated", json!({}), 2);
+    let order: Vec<_> = std::iter::from_fn(|| scene.pop(3)).collect();
+    assert_eq!(order, ["gated", "new"]);
+}
+
+#[test]
+fn a_pod_counts_from_when_it_could_be_tried() {
+    let mut scene = Scene::new();
+    scene.pod("p", json!({"schedulingGates": [{"name": "g"}]}), 0);
+    scene.pod("p", json!({}), 5);
+    let first_active = |scene: &mut Scene, now: Time| scene.queue.pop(now).map(|(_, attempt)| attempt.first_active);
+    assert_eq!(first_active(&mut scene, 9), Some(5));
+    scene.failed("p", &[], 10);
+    assert_eq!(first_active(&mut scene, 60 * SECOND), Some(5));
+}
+
+#[test]
+fn a_pod_that_may_not_be_tried_any_more_is_not_tried_again() {
+    let claim = Key::new("default", "c");
+    let spec = || json!({"containers": asks("1")["containers"], "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]});
+    for failure in [&[node_resources_fit::NAME][..], &[]] {
+        let mut scene = Scene::new();
+        scene.tell(Kind::ResourceClaim, &claim, Some(json!({"spec": {}})), 0);
+        scene.pod("p", spec(), 0);
+        assert_eq!(scene.pop(0).as_deref(), Some("p"));
+        scene.tell(Kind::ResourceClaim, &claim, None, 0);
+        // Something happens that gives hope.
+        scene.node("1", json!([]), 0);
+        scene.failed("p", failure, 0);
+        assert_eq!((scene.queue.lengths().gated, scene.pop(60 * SECOND)), (1, None), "{failure:?}");
+        scene.tell(Kind::ResourceClaim, &claim, Some(json!({"spec": {}})), 61 * SECOND);
+        assert_eq!(scene.pop(61 * SECOND).as_deref(), Some("p"));
+    }
+}
+
+#[test]
+fn a_pod_whose_claim_goes_is_not_tried() {
+    let mut scene = Scene::new();
+    let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}});
+    scene.tell(Kind::ResourceClaim, &Key::new("default", "c"), Some(going), 0);
+    scene.pod("p", json!({"resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}), 0);
+    assert_eq!((scene.queue.lengths().gated, scene.pop(1)), (1, None));
+}
+
+#[test]
+fn a_claim_that_a_pod_does_not_need_is_passed_over() {
+    let mut scene = Scene::new();
+    scene.tell(Kind::ResourceClaim, &Key::new("default", "ok"), Some(json!({"spec": {}})), 0);
+    let claims = json!([{"name": "a", "resourceClaimTemplateName": "t"}, {"name": "b", "resourceClaimName": "ok"}]);
+    let object = json!({"metadata": {"uid": "p"}, "spec": {"resourceClaims": claims},
+        "status": {"resourceClaimStatuses": [{"name": "a"}]}});
+    scene.tell(Kind::Pod, &Key::new("default", "p"), Some(object), 0);
+    assert_eq!(scene.pop(1).as_deref(), Some("p"));
+}
+
+/// What happens is told by the names that Kubernetes has for it.
+#[test]
+fn events_have_names() {
+    let mut snapshot = Snapshot::new();
+    let mut label = |kind: Kind, object: Value| {
+        let key = if kind == Kind::Pod { Key::new("default", "p") } else { Key::cluster("x") };
+        snapshot.apply(kind, &key, Some(&object).filter(|object| !object.is_null())).and_then(|event| event.label())
+    };
+    let node = |label: &str, cpu: &str, taints: Value, ready: &str| {
+        json!({"metadata": {"labels": {"l": label}}, "spec": {"taints": taints},
+            "status": {"allocatable": {"cpu": cpu}, "conditions": [{"type": "Ready", "status": ready}]}})
+    };
+    let taint = || json!([{"key": "k", "effect": "NoSchedule"}]);
+    let mut unschedulable = node("b", "2", taint(), "False");
+    unschedulable["spec"]["unschedulable"] = true.into();
+    let pod = |spec: Value, labels: Value, status: Value| json!({"metadata": {"uid": "p", "labels": labels}, "spec": spec, "status": status});
+    let placed = |cpu: &str| {
+        let mut spec = asks(cpu);
+        spec["nodeName"] = "n".into();
+        spec
+    };
+    let none = || json!({});
+    let gated = json!({"schedulingGates": [{"name": "g"}]});
+    let tolerant = json!({"tolerations": [{"operator": "Exists"}]});
+    let made = json!({"resourceClaimStatuses": [{"name": "a", "resourceClaimName": "b"}]});
+    for (kind, object, expected) in [
+        (Kind::Node, node("a", "1", json!([]), "True"), Some("NodeAdd")),
+        (Kind::Node, node("a", "1", json!([]), "True"), None),
+        (Kind::Node, node("a", "1", json!([]), "False"), Some("NodeUpdateNodeCondition")),
+        (Kind::Node, node("a", "1", taint(), "False"), Some("NodeUpdateNodeTaint")),
+        (Kind::Node, node("b", "1", taint(), "False"), Some("NodeUpdateNodeLabel")),
+        (Kind::Node, node("c", "2", taint(), "False"), Some("NodeUpdateNodeAllocatable")),
+        (Kind::Node, node("b", "2", taint(), "False"), Some("NodeUpdateNodeLabel")),
+        (Kind::Node, unschedulable, None),
+        (Kind::Node, node("c", "3", taint(), "False"), Some("NodeUpdateNodeTaint")),
+        (Kind::Node, Value::Null, Some("NodeDelete")),
+        (Kind::Pod, pod(gated, none(), none()), Some("UnschedulablePodAdd")),
+        (Kind::Pod, pod(none(), none(), none()), Some("UnschedulablePodUpdatePodSchedulingGatesEliminated")),
+        (Kind::Pod, pod(none(), none(), made.clone()), Some("UnschedulablePodUpdatePodGeneratedResourceClaim")),
+        (Kind::Pod, pod(tolerant, none(), made), Some("UnschedulablePodUpdatePodToleration")),
+        (Kind::Pod, pod(placed("2"), none(), none()), Some("AssignedPodAdd")),
+        (Kind::Pod, pod(placed("2"), none(), json!({"phase": "Running"})), Some("AssignedPodUpdate")),
+        (Kind::Pod, pod(placed("2"), json!({"a": "b"}), none()), Some("AssignedPodUpdatePodLabel")),
+        (Kind::Pod, pod(placed("1"), json!({"a": "b"}), none()), Some("AssignedPodUpdatePodScaleDown")),
+        (Kind::Pod, Value::Null, Some("AssignedPodDelete")),
+        (Kind::StorageClass, none(), Some("storage.k8s.io/StorageClassAdd")),
+        (Kind::CsiNode, none(), Some("storage.k8s.io/CSINodeAdd")),
+        (Kind::DeviceClass, none(), Some("resource.k8s.io/DeviceClassAdd")),
+        (Kind::DeviceClass, none(), Some("resource.k8s.io/DeviceClassUpdate")),
+        (Kind::DeviceClass, Value::Null, Some("resource.k8s.io/DeviceClassDelete")),
+        (Kind::Namespace, none(), None),
+        (Kind::Service, none(), None),
+    ] {
+        assert_eq!(label(kind, object.clone()), expected, "{kind:?} {object}");
+    }
 }
 
 #[test]
@@ -114,10 +249,10 @@ fn who_waits_too_long_is_tried_again() {
     scene.pod("p", asks("2"), 0);
     scene.pop(0);
     scene.failed("p", &[node_resources_fit::NAME], 0);
-    scene.queue.tick(WAIT_MAX);
+    scene.tick(WAIT_MAX);
     assert_eq!(scene.pop(WAIT_MAX), None);
     let now = WAIT_MAX + FLUSH_EVERY + 1;
-    scene.queue.tick(now);
+    scene.tick(now);
     let tried = |scene: &mut Scene, now| scene.queue.pop(now).map(|(key, attempt)| (key.name, attempt.flushed));
     assert_eq!(tried(&mut scene, now), Some(("p".into(), true)));
     scene.failed("p", &[node_resources_fit::NAME], now);

@@ -2,8 +2,9 @@
 //!
 //! A consultation goes through stages, with one or more questions open in each: filters one after the other on the nodes
 //! that are left, scores all at once, and, where no node is left, preemption one after the other. Each stage ends in a
-//! plan that knows what was said. Meanwhile others that are to be asked about stand in line, and all other pods go on:
-//! an extender that is late keeps nobody waiting but those for whom it is asked.
+//! plan that knows what was said. A node that the pod is nominated to is asked about alone first; where it will not do,
+//! filters are asked again, about all nodes. Meanwhile others that are to be asked about stand in line, and all other
+//! pods go on: an extender that is late keeps nobody waiting but those for whom it is asked.
 
 use super::order::{Answer, Ask, Purpose};
 use super::{InLine, Scheduler, Trying};
@@ -13,14 +14,13 @@ use crate::object::{Key, Kind, Text};
 use crate::plan::{Nomination, Outcome, Outside, Plan, SCHEDULER_ERROR, Unschedulable, plan_with};
 use crate::plugins::default_preemption::Candidate;
 use crate::queue::Time;
-use crate::status::{Code, Refusal};
+use crate::snapshot::Snapshot;
+use crate::status::{Code, EXTENDER, Refusal};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// The name under which extenders refuse nodes. Every event gives hope to pods that they refused.
-pub const NAME: &str = "Extender";
 /// Extenders score nodes from 0 to 10, plug-ins from 0 to 100.
 const SCALE: i64 = 10;
 const SCORE_MAX: i64 = 10;
@@ -33,10 +33,13 @@ pub(super) struct Consultation {
     /// Questions without an answer, and to whom each went.
     open: BTreeMap<u64, usize>,
     stage: Stage,
+    /// What was said of the node that the pod is nominated to when it was asked about alone.
+    said_alone: BTreeMap<Text, Refusal>,
 }
 
 enum Stage {
-    Filter(Vec<Text>),
+    /// The nodes that are left, and whether it is the one alone that the pod is nominated to.
+    Filter { nodes: Vec<Text>, alone: bool },
     Score,
     Preempt { candidates: Vec<Candidate>, plan: Box<Plan> },
 }
@@ -82,13 +85,24 @@ impl Scheduler {
     }
 
     pub(super) fn consult(&mut self, trying: Trying, now: Time) {
-        let plan = self.plan_with(&trying, &Outside::default());
-        let feasible = plan.explanation.feasible.clone();
+        self.ask_filters(trying, Outside::default(), BTreeMap::new(), now);
+    }
+
+    /// Begins to ask which of the nodes will do that plug-ins let pass.
+    fn ask_filters(&mut self, trying: Trying, outside: Outside, said_alone: BTreeMap<Text, Refusal>, now: Time) {
+        let nodes = self.plan_with(&trying, &outside).explanation.feasible;
+        let is_nominated = |node: &Text| nodes == std::slice::from_ref(node);
+        let alone = !outside.nomination_failed && trying.pod.nominated.as_ref().is_some_and(is_nominated);
         let next = self.extenders_for(&trying.pod, |one| &one.filter_verb).into();
-        let stage = Stage::Filter(feasible);
-        self.consultation =
-            Some(Consultation { trying, outside: Outside::default(), next, open: BTreeMap::new(), stage });
+        let (open, stage) = (BTreeMap::new(), Stage::Filter { nodes, alone });
+        self.consultation = Some(Consultation { trying, outside, next, open, stage, said_alone });
         self.consult_on(now);
+    }
+
+    /// The node that the pod is nominated to will not do.
+    fn ask_about_all(&mut self, consultation: Consultation, now: Time) {
+        let outside = Outside { nomination_failed: true, ..Outside::default() };
+        self.ask_filters(consultation.trying, outside, consultation.outside.refused, now);
     }
 
     /// Has a pod wait until the one before it was asked about.
@@ -113,7 +127,7 @@ impl Scheduler {
             return;
         }
         match &consultation.stage {
-            Stage::Filter(nodes) => {
+            Stage::Filter { nodes, .. } => {
                 let next = if nodes.is_empty() { None } else { consultation.next.pop_front() };
                 match next {
                     Some(extender) => {
@@ -150,8 +164,16 @@ impl Scheduler {
 
     /// All were asked which nodes will do.
     fn filtered(&mut self, mut consultation: Consultation, now: Time) {
-        let Stage::Filter(left) = &consultation.stage else { return };
-        let left = left.clone();
+        let Stage::Filter { nodes, alone } = &consultation.stage else { return };
+        let left = nodes.clone();
+        if left.is_empty() && *alone {
+            return self.ask_about_all(consultation, now);
+        }
+        for (node, refusal) in std::mem::take(&mut consultation.said_alone) {
+            if !left.contains(&node) {
+                consultation.outside.refused.entry(node).or_insert(refusal);
+            }
+        }
         consultation.outside.left = Some(left.iter().cloned().collect());
         let pod = consultation.trying.pod.clone();
         if left.len() > 1 {
@@ -214,11 +236,15 @@ impl Scheduler {
     }
 
     fn consultation_failed(&mut self, consultation: Consultation, why: String, now: Time) {
+        if matches!(consultation.stage, Stage::Filter { alone: true, .. }) {
+            return self.ask_about_all(consultation, now);
+        }
         let refused = Unschedulable {
             reason: SCHEDULER_ERROR,
             message: why,
             rejectors: Vec::new(),
             nomination: Nomination::Clear,
+            preemption_tried: false,
             victims: None,
             deallocate: None,
         };
@@ -238,9 +264,9 @@ impl Scheduler {
 
     fn take_in(&self, consultation: &mut Consultation, extender: &Extender, body: &Value) -> Result<(), String> {
         match &mut consultation.stage {
-            Stage::Filter(nodes) => *nodes = filter_result(extender, nodes, body, &mut consultation.outside)?,
+            Stage::Filter { nodes, .. } => *nodes = filter_result(extender, nodes, body, &mut consultation.outside)?,
             Stage::Score => score_result(extender, body, &mut consultation.outside),
-            Stage::Preempt { candidates, .. } => *candidates = preempt_result(extender, candidates, body)?,
+            Stage::Preempt { candidates, .. } => *candidates = preempt_result(extender, &self.snapshot, body)?,
         }
         Ok(())
     }
@@ -310,7 +336,7 @@ fn filter_result(
     let mut refuse = |list: &str, code: Code| {
         for (name, reason) in field(body, list).as_object().into_iter().flatten() {
             let reason = reason.as_str().unwrap_or_default().to_owned();
-            outside.refused.insert(name.as_str().into(), Refusal::new(code, NAME, reason));
+            outside.refused.insert(name.as_str().into(), Refusal::new(code, EXTENDER, reason));
         }
     };
     refuse("failedNodes", Code::Unschedulable);
@@ -344,18 +370,18 @@ fn score_result(extender: &Extender, body: &Value, outside: &mut Outside) {
     }
 }
 
-/// The candidates that are left, each with the victims that it is to have.
-fn preempt_result(extender: &Extender, candidates: &[Candidate], body: &Value) -> Result<Vec<Candidate>, String> {
+/// The candidates that an extender leaves or finds itself, each with the victims that it is to have: any pods there.
+fn preempt_result(extender: &Extender, snapshot: &Snapshot, body: &Value) -> Result<Vec<Candidate>, String> {
     let body = fields(body, "ExtenderPreemptionResult")?;
     let mut result = Vec::new();
     for (node, victims) in field(body, "nodeNameToMetaVictims").as_object().into_iter().flatten() {
-        let Some(own) = candidates.iter().find(|one| *one.node == **node) else {
+        let Some(found) = snapshot.node_named(node) else {
             return Err(format!("nodeinfo not found for node name \"{node}\""));
         };
         let mut pods = Vec::new();
         for uid in field(victims, "pods").as_array().into_iter().flatten().filter_map(|one| field(one, "uid").as_str())
         {
-            let victim = own.victims.iter().find(|pod| *pod.uid == *uid).ok_or_else(|| {
+            let victim = found.pods.iter().find(|pod| *pod.uid == *uid).ok_or_else(|| {
                 let claims = format!("extender: {} claims to preempt pod (UID: {uid})", extender.url_prefix);
                 format!("{claims} on node: {node}, but the pod is not found on that node")
             })?;
@@ -367,8 +393,8 @@ fn preempt_result(extender: &Extender, candidates: &[Candidate], body: &Value) -
             false => {}
         }
         let violations = field(victims, "numPDBViolations").as_u64().and_then(|count| usize::try_from(count).ok());
-        let violations = violations.unwrap_or(own.violations);
-        result.push(Candidate { node: own.node.clone(), victims: pods, violations });
+        let violations = violations.unwrap_or(0);
+        result.push(Candidate { node: found.node.name.clone(), victims: pods, violations });
     }
     Ok(result)
 }
@@ -406,11 +432,10 @@ mod tests {
         assert_eq!(filtered(&whole, json!({"nodeNames": ["a"]})), Ok(String::new()));
         let array = "json: cannot unmarshal array into Go value of type v1.ExtenderFilterResult";
         assert_eq!(filtered(&by_name, json!([1])), Err(array.into()));
-        let candidate = Candidate { node: "a".into(), victims: Vec::new(), violations: 0 };
-        let trimmed = |extender: &Extender, body: Value| {
-            let left = preempt_result(extender, std::slice::from_ref(&candidate), &body);
-            left.map(|left| left.len())
-        };
+        let mut snapshot = Snapshot::new();
+        snapshot.apply(Kind::Node, &Key::cluster("a"), Some(&json!({"metadata": {"name": "a"}})));
+        let trimmed =
+            |extender: &Extender, body: Value| preempt_result(extender, &snapshot, &body).map(|left| left.len());
         let victims = |node: &str, pods: Value| json!({"nodeNameToMetaVictims": {node: {"pods": pods}}});
         let nobody = "expected at least one victim pod on node \"a\"";
         assert_eq!(trimmed(&whole, victims("a", json!([]))), Err(nobody.into()));

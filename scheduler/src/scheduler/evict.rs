@@ -15,7 +15,7 @@ use crate::object::{Key, Text};
 use crate::plan::Nomination;
 use crate::planted::{Bug, planted};
 use crate::plugins::default_preemption::{Victims, eviction_message};
-use crate::queue::Time;
+use crate::queue::{Time, World};
 use holdfast_world::{Action, Refusal, Verb};
 use serde_json::json;
 use std::collections::HashSet;
@@ -177,7 +177,8 @@ impl Scheduler {
             self.requeue(preemptor, failure(eviction.rejectors), now);
         }
         if failed {
-            self.queue.activate(preemptor, now);
+            let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
+            self.queue.activate(world, preemptor, now);
         }
     }
 

@@ -4,13 +4,15 @@
 //! each [`Scheduler::turn`], and says what is to be asked of others ([`Scheduler::orders`]). Whoever drives it carries
 //! orders out in any order and at any time, or never: a scheduler that starts anew comes to the same end.
 //!
-//! A pod that got a place is on its *way* ([`way`]) until its own events say that it lies there. Pods that must go for
+//! A pod that got a place is on its *way* ([`way`]) until its own events say that it lies there; it may have to hold the
+//! place for others of its *gang* ([`gang`]). Pods that must go for
 //! others are *evicted* ([`evict`]); what pods are told stands in [`status`] and [`event`]; servers that have a say in
 //! where pods go are *consulted* ([`consult`]).
 
 mod consult;
 mod event;
 mod evict;
+mod gang;
 mod order;
 mod prepare;
 mod status;
@@ -31,6 +33,7 @@ use crate::snapshot::{Seen, Snapshot};
 use consult::Consultation;
 use event::Events;
 use evict::{Eviction, Leaving};
+use gang::Patience;
 use holdfast_core::object::glance::Glance;
 use order::Purpose;
 pub use order::{Answer, Ask, Order};
@@ -52,6 +55,7 @@ pub struct Scheduler {
     awaited: HashMap<(Kind, Key), BTreeSet<Key>>,
     /// When what ways wait for takes too long.
     deadlines: BTreeSet<(Time, Key)>,
+    patience: Patience,
     writing: HashMap<Key, Writing>,
     evictions: HashMap<Key, Eviction>,
     /// Pods that go for others, by UID, until they say so themselves.
@@ -76,10 +80,13 @@ pub struct Scheduler {
 pub enum Observed {
     /// A pod was tried: `scheduled`, `unschedulable` or `error`.
     Attempt { profile: Text, result: &'static str, began: Time, ended: Time },
-    /// A pod lies where it was placed; whether it was tried because it had waited for too long without an event.
-    Bound { attempts: u32, first_tried: Time, flushed: bool, at: Time },
+    /// A pod lies where it was placed; since when it could be tried, and whether it was tried because it had waited for
+    /// too long without an event.
+    Bound { attempts: u32, first_active: Time, flushed: bool, at: Time },
     /// What was done at a point on a pod's way, and whether that was well; one attempt of ten tells of it.
     Passed { profile: Text, point: &'static str, plugin: &'static str, success: bool, began: Time, ended: Time },
+    /// It was asked who could go so that there is a place for a pod.
+    PreemptionTried,
     /// Pods go for another one.
     Preemption { victims: usize },
     /// An eviction is over, and how.
@@ -128,6 +135,7 @@ impl Scheduler {
             ways: HashMap::new(),
             awaited: HashMap::new(),
             deadlines: BTreeSet::new(),
+            patience: Patience::default(),
             writing: HashMap::new(),
             evictions: HashMap::new(),
             leaving: HashMap::new(),
@@ -148,7 +156,7 @@ impl Scheduler {
         if self.configuration.extenders.is_empty() { kind.glance() } else { &WHOLE }
     }
 
-    /// Takes in what an object is now; `None`: it is gone. Says what happened, if anything did.
+    /// Takes in what an object is now; `None`: it is gone. Says what happened, if anything did that pods may wait for.
     pub fn see(&mut self, kind: Kind, key: &Key, object: Option<&Value>, now: Time) -> Option<&'static str> {
         self.keep_document(kind, key, object);
         let event = self.snapshot.apply(kind, key, object)?;
@@ -163,12 +171,13 @@ impl Scheduler {
         let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
         self.queue.event(world, event, now);
         self.awaited_changed(kind, key, now);
-        Some(label)
+        label
     }
 
     /// Does what is due, and tries the next pod. `false`: there is none to be tried now.
     pub fn turn(&mut self, now: Time) -> bool {
-        self.queue.tick(now);
+        let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
+        self.queue.tick(world, now);
         self.overdue(now);
         if self.consultation.is_none()
             && let Some((_, InLine { key, uid, attempt })) = self.line.pop_first()
@@ -286,6 +295,7 @@ impl Scheduler {
             began,
             now,
         );
+        self.observed.extend(why.preemption_tried.then_some(Observed::PreemptionTried));
         self.tell_failure(&pod, profile, &why.message, now);
         self.write_status(&pod, Some((why.reason, why.message)), why.nomination, now);
         if let Some(claim) = &why.deallocate {

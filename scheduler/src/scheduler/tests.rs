@@ -1,4 +1,6 @@
 mod devices;
+mod extenders;
+mod gangs;
 
 use super::*;
 use holdfast_world::{Action, Refusal, Verb};
@@ -69,8 +71,33 @@ impl Scene {
         self.turn();
     }
 
+    /// Answers an order that a text of it picks.
+    fn answer(&mut self, text: &str, answer: Answer) -> Order {
+        let order = self.take(text);
+        self.scheduler.answer(order.number, answer, self.now);
+        self.turn();
+        order
+    }
+
     fn shown(&self) -> Vec<String> {
         self.orders.iter().map(show).collect()
+    }
+
+    /// Has all writes of statuses done, those that follow from them too.
+    fn write_statuses(&mut self) {
+        while let Some(at) = self.shown().iter().position(|order| order.contains("/status")) {
+            let order = self.orders.remove(at);
+            self.scheduler.answer(order.number, Answer::Done(Value::Null), self.now);
+            self.turn();
+        }
+    }
+
+    /// The condition that is being written for a pod, as reason and message.
+    fn refusal_of(&mut self, pod: &str) -> (String, String) {
+        let order = self.done(&format!("patch pods/{pod}/status"));
+        let condition = &body(&order)["status"]["conditions"][0];
+        let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+        (text("reason"), text("message"))
     }
 }
 
@@ -226,7 +253,8 @@ fn what_is_said_twice_is_counted() {
     scene.turn();
     scene.take("create events.events.k8s.io/p");
     assert!(scene.orders.is_empty(), "the condition stands there already: {:#?}", scene.shown());
-    scene.scheduler.queue.activate(&Key::new("default", "p"), scene.now);
+    let Scheduler { snapshot, configuration, queue, .. } = &mut scene.scheduler;
+    queue.activate(World { snapshot, configuration }, &Key::new("default", "p"), scene.now);
     scene.turn();
     let order = scene.take("patch events.events.k8s.io/p");
     assert_eq!(body(&order)["series"]["count"], 2);
@@ -318,11 +346,7 @@ fn a_victim_of_two_pods_is_deleted_once() {
     assert_eq!(orders(&scene, "DisruptionTarget") + orders(&scene, "delete"), 0, "{:#?}", scene.shown());
     assert_eq!(orders(&scene, "Preempted by pod urgent-uid"), 1);
     assert_eq!(orders(&scene, "Preempted by pod"), 1);
-    while let Some(at) = scene.shown().iter().position(|order| order.contains("/status")) {
-        let order = scene.orders.remove(at);
-        scene.scheduler.answer(order.number, Answer::Done(Value::Null), scene.now);
-        scene.turn();
-    }
+    scene.write_statuses();
     scene.see(Kind::Pod, victim, Value::Null);
     scene.now += 2 * SECONDS;
     scene.turn();
@@ -358,33 +382,6 @@ fn a_victim_on_its_way_is_called_back() {
         scene.turn();
     }
     scene.take("create pods/urgent/binding");
-}
-
-#[test]
-fn a_gang_is_bound_together_or_gives_up() {
-    let configuration = json!({"profiles": [{"schedulerName": "default-scheduler",
-        "plugins": {"multiPoint": {"enabled": [{"name": "GangScheduling"}]}}}]});
-    let mut scene = Scene::with(configuration);
-    scene.node("n", "1");
-    let workload = json!({"spec": {"podGroups": [{"name": "g", "policy": {"gang": {"minCount": 2}}}]}});
-    scene.see(Kind::Workload, Key::new("default", "w"), workload);
-    for name in ["one", "two"] {
-        let mut spec = asks("1");
-        spec["workloadRef"] = json!({"name": "w", "podGroup": "g"});
-        scene.pod(name, spec);
-    }
-    scene.turn();
-    while let Some(at) = scene.shown().iter().position(|order| order.contains("/status")) {
-        let order = scene.orders.remove(at);
-        scene.scheduler.answer(order.number, Answer::Done(Value::Null), scene.now);
-    }
-    scene.turn();
-    assert!(scene.shown().iter().all(|order| !order.contains("binding")), "{:#?}", scene.shown());
-    scene.now += 2 * SECONDS;
-    scene.node("m", "1");
-    scene.turn();
-    scene.take("create pods/one/binding");
-    scene.take("create pods/two/binding");
 }
 
 fn storage(scene: &mut Scene) {
@@ -504,76 +501,4 @@ fn devices_are_written_down_before_the_pod_is_bound() {
     scene.refused("create pods/p/binding", 500, "InternalError");
     let back = scene.take("$patch");
     assert_eq!(body(&back)["status"]["reservedFor"], json!([{"$patch": "delete", "uid": "p-uid"}]));
-}
-
-#[test]
-fn extenders_refuse_score_and_bind() {
-    let mut scene = Scene::with(json!({"extenders": [
-        {"urlPrefix": "http://one", "filterVerb": "filter", "prioritizeVerb": "score", "weight": 5,
-            "nodeCacheCapable": true},
-        {"urlPrefix": "http://two", "filterVerb": "filter", "bindVerb": "bind", "ignorable": true},
-    ]}));
-    for name in ["a", "b", "c"] {
-        scene.node(name, "4");
-    }
-    scene.pod("p", asks("1"));
-    scene.pod("q", asks("1"));
-    scene.turn();
-    let answer = |scene: &mut Scene, text: &str, answer: Answer| {
-        let order = scene.take(text);
-        scene.scheduler.answer(order.number, answer, scene.now);
-        scene.turn();
-        order
-    };
-    assert_eq!(scene.orders.len(), 1, "one pod after the other: {:#?}", scene.shown());
-    let left = Answer::Done(json!({"NodeNames": ["b", "c"], "FailedNodes": {"a": "not this one"}}));
-    let asked = answer(&mut scene, "extender 0 filter", left);
-    let Ask::Extender { body: asked, .. } = &asked.ask else { panic!() };
-    assert_eq!((&asked["Pod"]["metadata"]["name"], &asked["NodeNames"]), (&json!("p"), &json!(["a", "b", "c"])));
-    // Who may fail is not missed.
-    answer(&mut scene, "extender 1 filter", Answer::Failed("down".into()));
-    answer(&mut scene, "extender 0 score", Answer::Done(json!([{"Host": "c", "Score": 10}])));
-    let bind = answer(&mut scene, "extender 1 bind", Answer::Done(json!({"Error": "not mine"})));
-    let Ask::Extender { body: asked, .. } = &bind.ask else { panic!() };
-    assert_eq!((&asked["PodName"], &asked["Node"]), (&json!("p"), &json!("c")));
-    let bound = scene.done("create pods/p/binding");
-    assert_eq!(body(&bound)["target"]["name"], "c");
-    answer(&mut scene, "extender 0 filter", Answer::Failed("broken".into()));
-    let told = scene.take("patch pods/q/status");
-    let condition = &body(&told)["status"]["conditions"][0];
-    assert_eq!((&condition["reason"], &condition["message"]), (&json!("SchedulerError"), &json!("broken")));
-}
-
-#[test]
-fn who_is_not_asked_about_does_not_wait_for_those_who_are() {
-    let mut scene = Scene::with(json!({"extenders": [{"urlPrefix": "http://one", "filterVerb": "filter",
-        "nodeCacheCapable": true, "managedResources": [{"name": "example.com/x"}]}]}));
-    let allocatable = json!({"cpu": "8", "pods": "10", "example.com/x": "8"});
-    scene.see(
-        Kind::Node,
-        Key::cluster("n"),
-        json!({"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}),
-    );
-    let managed = json!({"containers": [{"name": "c", "resources": {"requests": {"example.com/x": "1"}}}]});
-    for name in ["a", "b", "c"] {
-        scene.pod(name, managed.clone());
-    }
-    scene.pod("free", asks("1"));
-    scene.turn();
-    scene.done("create pods/free/binding");
-    let asked = |scene: &Scene| scene.shown().iter().filter(|order| order.starts_with("extender")).count();
-    assert_eq!(asked(&scene), 1, "one after the other");
-    // One that goes while it waits is not asked about.
-    scene.see(Kind::Pod, Key::new("default", "b"), Value::Null);
-    let order = scene.take("extender 0 filter");
-    scene.scheduler.answer(order.number, Answer::Done(json!({"nodeNames": ["n"]})), scene.now);
-    scene.turn();
-    scene.done("create pods/a/binding");
-    let order = scene.take("extender 0 filter");
-    let Ask::Extender { body, .. } = &order.ask else { unreachable!() };
-    assert_eq!(body["Pod"]["metadata"]["name"], "c");
-    scene.scheduler.answer(order.number, Answer::Failed("context deadline exceeded".into()), scene.now);
-    scene.turn();
-    assert!(scene.scheduler.line.is_empty() && asked(&scene) == 0);
-    scene.take("FailedScheduling");
 }

@@ -6,17 +6,17 @@
 use super::event::Saying;
 use super::order::{Ask, Purpose, bind};
 use super::prepare::{Progress, Step};
-use super::{Observed, Scheduler, Trying, consult, failure};
+use super::{Observed, Scheduler, Trying, failure};
 use crate::object::device::Readiness;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
 use crate::plan::{Nomination, SCHEDULER_ERROR, UNSCHEDULABLE};
 use crate::planted::{Bug, planted};
-use crate::plugin::Point;
-use crate::plugins::{dynamic_resources, gang_scheduling, marker, volume_binding};
+use crate::plugins::{dynamic_resources, marker, volume_binding};
 use crate::queue::{Attempt, SECOND, Time};
 use crate::snapshot::assume::Promise;
 use crate::snapshot::{Event, Seen};
+use crate::status::EXTENDER;
 use holdfast_world::{Action, Refusal};
 use serde_json::json;
 use std::collections::{BTreeSet, VecDeque};
@@ -25,7 +25,7 @@ pub(super) struct Way {
     pub trying: Trying,
     pub node: Text,
     pub promise: Promise,
-    stage: Stage,
+    pub stage: Stage,
     /// What is still to be written before volumes are waited for; what stands together is written at the same time.
     steps: VecDeque<Step>,
     /// When what it waits for takes too long.
@@ -43,9 +43,9 @@ pub(super) struct Way {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Stage {
-    /// Holds its place for others of its gang, since then.
-    Waits(Time),
+pub(super) enum Stage {
+    /// Holds its place for others of its gang since then, and for no longer than this.
+    Waits { began: Time, patience: Time },
     /// Goes on as soon as its status tells where it goes.
     Tells,
     /// These writes are under way.
@@ -81,7 +81,7 @@ enum Next {
 const MADE_WITHIN: Time = 120 * SECOND;
 
 /// Why a way ends before its end.
-struct Fall {
+pub(super) struct Fall {
     message: String,
     rejectors: Vec<&'static str>,
     of_volumes: bool,
@@ -92,7 +92,7 @@ impl Fall {
         Fall { message, rejectors: Vec::new(), of_volumes: false }
     }
 
-    fn refused(plugin: &'static str, reason: &str) -> Fall {
+    pub fn refused(plugin: &'static str, reason: &str) -> Fall {
         Fall { message: format!("0/1 nodes are available: 1 {reason}."), rejectors: vec![plugin], of_volumes: false }
     }
 }
@@ -124,13 +124,12 @@ impl Scheduler {
         if !planted(Bug::PlaceNotTaken) {
             self.snapshot.assume(&pod.key, &node, &promise);
         }
-        let waits = self.profile(trying.profile).has(Point::Permit, gang_scheduling::NAME)
-            && gang_scheduling::must_wait(&self.snapshot, &pod);
+        let held = self.hold_time(&pod, trying.profile, now);
         let awaits = !promise.volumes.is_empty() || !self.awaited_devices(&pod).is_empty();
-        let stage = match (waits, steps.is_empty() && !awaits) {
-            (true, _) => Stage::Waits(now),
-            (false, false) => Stage::Tells,
-            (false, true) => Stage::Ready,
+        let stage = match (&held, steps.is_empty() && !awaits) {
+            (Ok(Some(patience)), _) => Stage::Waits { began: now, patience: *patience },
+            (Ok(None), true) => Stage::Ready,
+            _ => Stage::Tells,
         };
         let selected = BTreeSet::new();
         let made = promise.made.as_ref().map(|made| (Kind::ResourceClaim, made.claim.key.clone()));
@@ -150,37 +149,22 @@ impl Scheduler {
         let direct = way.stage == Stage::Ready;
         self.ways.insert(pod.key.clone(), way);
         self.await_changes(&pod.key, made.into_iter().collect());
-        if waits {
-            let until = now + Time::from(gang_scheduling::PATIENCE_SECONDS) * SECOND;
-            self.wait_until(&pod.key, until);
-        }
-        if !direct {
+        let waits = match held {
+            Ok(patience) => patience,
+            Err(why) => return self.fall(&pod.key, Fall::error(why), now),
+        };
+        if !direct && self.configuration.tells_expected_nodes {
             self.write_status(&pod, None, Nomination::Set(node), now);
         }
-        if !waits {
-            self.go_on(&pod.key, now);
-            self.let_gang_go(&pod, now);
-        }
-    }
-
-    /// Others of the pod's gang may have waited for it alone.
-    fn let_gang_go(&mut self, pod: &Pod, now: Time) {
-        if pod.template.gang.is_none() {
-            return;
-        }
-        let waits =
-            |way: &&Way| matches!(way.stage, Stage::Waits(_)) && way.trying.pod.template.gang == pod.template.gang;
-        let others: Vec<_> = self.ways.values().filter(waits).map(|way| way.trying.pod.clone()).collect();
-        for other in others.iter().filter(|other| other.key.namespace == pod.key.namespace) {
-            if gang_scheduling::must_wait(&self.snapshot, other) {
-                continue;
+        match waits {
+            Some(patience) => {
+                self.wait_until(&pod.key, now + patience);
+                self.activate_gang(&pod, now);
             }
-            let Some(way) = self.ways.get_mut(&other.key) else { continue };
-            if let Stage::Waits(began) = std::mem::replace(&mut way.stage, Stage::Tells) {
-                self.observed.push(Observed::Waited { result: "success", began, ended: now });
+            None => {
+                self.go_on(&pod.key, now);
+                self.let_gang_go(&pod, now);
             }
-            self.forget_deadline(&other.key);
-            self.go_on(&other.key, now);
         }
     }
 
@@ -330,7 +314,7 @@ impl Scheduler {
         }
     }
 
-    fn forget_deadline(&mut self, key: &Key) {
+    pub(super) fn forget_deadline(&mut self, key: &Key) {
         if let Some(until) = self.ways.get_mut(key).and_then(|way| way.deadline.take()) {
             self.deadlines.remove(&(until, key.clone()));
         }
@@ -360,7 +344,7 @@ impl Scheduler {
 
     fn pass_binding(&mut self, key: &Key, success: bool, now: Time) {
         let by_extender = self.ways.get(key).is_some_and(|way| way.binder.is_some());
-        self.pass(key, "Bind", if by_extender { consult::NAME } else { marker::DEFAULT_BINDER }, success, now);
+        self.pass(key, "Bind", if by_extender { EXTENDER } else { marker::DEFAULT_BINDER }, success, now);
     }
 
     fn binding_failed(&mut self, key: &Key, why: &str, now: Time) {
@@ -417,8 +401,8 @@ impl Scheduler {
         let (trying, node, seen) = (way.trying.clone(), way.node.clone(), way.seen);
         let Trying { pod, profile, attempt, began } = trying;
         self.observe_attempt(profile, "scheduled", began, now);
-        let Attempt { attempts, first_tried, flushed } = attempt;
-        self.observed.push(Observed::Bound { attempts, first_tried, flushed, at: now });
+        let Attempt { attempts, first_active, flushed } = attempt;
+        self.observed.push(Observed::Bound { attempts, first_active, flushed, at: now });
         let note = format!("Successfully assigned {key} to {node}");
         let reporter = self.profile(profile).scheduler_name.clone();
         let (reason, action) = ("Scheduled", "Binding");
@@ -429,7 +413,7 @@ impl Scheduler {
     }
 
     /// The way ends here: the place is free again, and the pod waits for another.
-    fn fall(&mut self, key: &Key, fall: Fall, now: Time) {
+    pub(super) fn fall(&mut self, key: &Key, fall: Fall, now: Time) {
         self.stop_waiting(key);
         let Some(way) = self.ways.remove(key) else { return };
         let Way { trying: Trying { profile, began, pod: before, .. }, node, promise, stage, .. } = way;
@@ -437,7 +421,7 @@ impl Scheduler {
         if !planted(Bug::PlaceKept) {
             self.snapshot.forget(key);
         }
-        if !matches!(stage, Stage::Waits(_) | Stage::Tells) {
+        if !matches!(stage, Stage::Waits { .. } | Stage::Tells) {
             self.unreserve(&before, &promise);
         }
         let Some(pod) = self.snapshot.pod(key).filter(|pod| pod.uid == before.uid && pod.node_name.is_none()).cloned()
@@ -475,12 +459,7 @@ impl Scheduler {
         while let Some((_, key)) = self.deadlines.first().filter(|(at, _)| *at <= now).cloned() {
             self.deadlines.pop_first();
             match self.ways.get(&key).map(|way| way.stage.clone()) {
-                Some(Stage::Waits(began)) => {
-                    self.observed.push(Observed::Waited { result: "unschedulable", began, ended: now });
-                    let name = gang_scheduling::NAME;
-                    let why = format!("rejected due to timeout after waiting 5m0s at plugin {name}");
-                    self.fall(&key, Fall::refused(name, &why), now);
-                }
+                Some(Stage::Waits { began, patience }) => self.waited_in_vain(&key, began, patience, now),
                 Some(Stage::Awaits) => match self.late_devices(&key, now) {
                     Some(why) => self.devices_failed(&key, &why, now),
                     None => self.fall(&key, volumes_failed("timed out waiting for the condition"), now),

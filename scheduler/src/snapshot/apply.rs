@@ -1,6 +1,7 @@
 //! Takes objects in.
 
 use super::changes::Change;
+use super::event::{Event, Seen};
 use super::node_info::{NodeId, NodeInfo};
 use super::{Snapshot, Table};
 use crate::object::labels::Labels;
@@ -12,86 +13,6 @@ use crate::object::{Key, Kind, Pool, Text, device, volume};
 use serde_json::Value;
 use std::cmp::Reverse;
 use std::sync::{Arc, PoisonError};
-
-/// What an object was and is. Who waits for a place may be told by it that there is one now.
-#[derive(Debug, Clone)]
-pub struct Event {
-    pub kind: Kind,
-    pub key: Key,
-    pub seen: Seen,
-}
-
-/// The object before and after; of most kinds only whether it was there before and is now.
-#[derive(Debug, Clone)]
-pub enum Seen {
-    Pod(Option<Arc<Pod>>, Option<Arc<Pod>>),
-    Node(Option<Arc<Node>>, Option<Arc<Node>>),
-    Volume(Option<Arc<volume::Volume>>, Option<Arc<volume::Volume>>),
-    StorageClass(Option<Arc<volume::Class>>, Option<Arc<volume::Class>>),
-    CsiNode(Option<Arc<volume::CsiNode>>, Option<Arc<volume::CsiNode>>),
-    CsiDriver(Option<Arc<bool>>, Option<Arc<bool>>),
-    Capacity(Option<Arc<volume::Capacity>>, Option<Arc<volume::Capacity>>),
-    DeviceClaim(Option<Arc<device::Claim>>, Option<Arc<device::Claim>>),
-    Other { before: bool, after: bool },
-}
-
-impl Event {
-    /// The event's name, as metrics tell it.
-    pub fn label(&self) -> &'static str {
-        let (before, after) = self.seen.presence();
-        let placed = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| pod.node_name.is_some());
-        let assigned = matches!(&self.seen, Seen::Pod(before, after) if placed(before) || placed(after));
-        let labels = match self.kind {
-            Kind::Pod if assigned => ["AssignedPodAdd", "AssignedPodUpdate", "AssignedPodDelete"],
-            Kind::Pod => ["UnschedulablePodAdd", "UnschedulablePodUpdate", "UnschedulablePodDelete"],
-            Kind::Node => ["NodeAdd", "NodeUpdate", "NodeDelete"],
-            Kind::PersistentVolume => ["PersistentVolumeAdd", "PersistentVolumeUpdate", "PersistentVolumeDelete"],
-            Kind::PersistentVolumeClaim => {
-                ["PersistentVolumeClaimAdd", "PersistentVolumeClaimUpdate", "PersistentVolumeClaimDelete"]
-            }
-            Kind::StorageClass => ["StorageClassAdd", "StorageClassUpdate", "StorageClassDelete"],
-            Kind::CsiNode => ["CSINodeAdd", "CSINodeUpdate", "CSINodeDelete"],
-            Kind::CsiDriver => ["CSIDriverAdd", "CSIDriverUpdate", "CSIDriverDelete"],
-            Kind::CsiStorageCapacity => {
-                ["CSIStorageCapacityAdd", "CSIStorageCapacityUpdate", "CSIStorageCapacityDelete"]
-            }
-            Kind::VolumeAttachment => ["VolumeAttachmentAdd", "VolumeAttachmentUpdate", "VolumeAttachmentDelete"],
-            Kind::ResourceClaim => ["ResourceClaimAdd", "ResourceClaimUpdate", "ResourceClaimDelete"],
-            Kind::ResourceSlice => ["ResourceSliceAdd", "ResourceSliceUpdate", "ResourceSliceDelete"],
-            Kind::DeviceTaintRule => ["DeviceTaintRuleAdd", "DeviceTaintRuleUpdate", "DeviceTaintRuleDelete"],
-            Kind::DeviceClass => ["DeviceClassAdd", "DeviceClassUpdate", "DeviceClassDelete"],
-            Kind::Workload => ["WorkloadAdd", "WorkloadUpdate", "WorkloadDelete"],
-            _ => ["OtherAdd", "OtherUpdate", "OtherDelete"],
-        };
-        labels[if !before {
-            0
-        } else if after {
-            1
-        } else {
-            2
-        }]
-    }
-}
-
-impl Seen {
-    /// Whether the object was there before, and whether it is now.
-    pub fn presence(&self) -> (bool, bool) {
-        fn both<T>(one: &Option<T>, other: &Option<T>) -> (bool, bool) {
-            (one.is_some(), other.is_some())
-        }
-        match self {
-            Seen::Pod(before, after) => both(before, after),
-            Seen::Node(before, after) => both(before, after),
-            Seen::Volume(before, after) => both(before, after),
-            Seen::StorageClass(before, after) => both(before, after),
-            Seen::CsiNode(before, after) => both(before, after),
-            Seen::CsiDriver(before, after) => both(before, after),
-            Seen::Capacity(before, after) => both(before, after),
-            Seen::DeviceClaim(before, after) => both(before, after),
-            Seen::Other { before, after } => (*before, *after),
-        }
-    }
-}
 
 /// What one object is now, on its way into its table.
 struct News<'a> {
@@ -254,9 +175,8 @@ impl Snapshot {
     }
 
     fn put_down(&mut self, pod: &Arc<Pod>) {
-        if let Some((workload, group)) = &pod.template.gang {
-            let gang = (pod.key.namespace.clone(), workload.clone(), group.clone());
-            self.gangs.entry(gang).or_default().insert(pod.key.clone());
+        if let Some(gang) = &pod.template.gang {
+            self.gangs.entry(gang.clone()).or_default().insert(pod.key.clone());
         }
         let Some(name) = &pod.node_name else {
             if let Some(node) = &pod.nominated {
@@ -283,13 +203,12 @@ impl Snapshot {
     }
 
     fn take_away(&mut self, pod: &Arc<Pod>) {
-        if let Some((workload, group)) = &pod.template.gang {
-            let gang = (pod.key.namespace.clone(), workload.clone(), group.clone());
-            if let Some(members) = self.gangs.get_mut(&gang) {
-                members.remove(&pod.key);
-                if members.is_empty() {
-                    self.gangs.remove(&gang);
-                }
+        if let Some(gang) = &pod.template.gang
+            && let Some(members) = self.gangs.get_mut(gang)
+        {
+            members.remove(&pod.key);
+            if members.is_empty() {
+                self.gangs.remove(gang);
             }
         }
         let Some(name) = &pod.node_name else {

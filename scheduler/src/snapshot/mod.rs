@@ -4,6 +4,7 @@
 mod apply;
 pub mod assume;
 pub mod changes;
+mod event;
 mod extended;
 pub mod node_info;
 pub mod numbers;
@@ -11,7 +12,7 @@ pub mod numbers;
 use crate::clock::Clock;
 use crate::object::device;
 use crate::object::labels::Labels;
-use crate::object::pod::{Pod, Template};
+use crate::object::pod::{Gang, Pod, Template};
 use crate::object::taint_rule::TaintRule;
 use crate::object::volume;
 use crate::object::workload::{Budget, Selecting, Workload};
@@ -25,7 +26,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
-pub use apply::{Event, Seen};
+pub use event::{Event, Seen};
 
 /// Objects by key, those of one namespace beside each other.
 pub type Table<T> = BTreeMap<Key, Arc<T>>;
@@ -61,8 +62,8 @@ pub struct Snapshot {
     images: HashMap<Text, (i64, i64)>,
     /// How many pods that lie somewhere use each volume claim.
     claim_users: HashMap<Key, usize>,
-    /// Who waits or lies in each group of a workload, by namespace, workload and group.
-    gangs: BTreeMap<(Text, Text, Text), BTreeSet<Key>>,
+    /// Who waits or lies in each gang.
+    gangs: BTreeMap<Gang, BTreeSet<Key>>,
 
     pub namespaces: Table<Labels>,
     pub services: Table<Selecting>,
@@ -183,10 +184,9 @@ impl Snapshot {
         self.namespaces.get(&key).cloned().unwrap_or_default()
     }
 
-    /// The members of a group of a workload, waiting and placed.
-    pub fn gang(&self, namespace: &Text, workload: &Text, group: &Text) -> impl Iterator<Item = &Arc<Pod>> {
-        let gang = (namespace.clone(), workload.clone(), group.clone());
-        self.gangs.get(&gang).into_iter().flatten().filter_map(|key| self.pods.get(key))
+    /// The members of a gang, waiting and placed.
+    pub fn gang(&self, gang: &Gang) -> impl Iterator<Item = &Arc<Pod>> {
+        self.gangs.get(gang).into_iter().flatten().filter_map(|key| self.pods.get(key))
     }
 
     pub fn changes(&self) -> &Changes {

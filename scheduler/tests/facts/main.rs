@@ -173,7 +173,8 @@ impl Player {
     /// Takes pods from the queue until it is this one's turn. The others wait again.
     fn is_next(&mut self, key: &Key) -> bool {
         self.now += STEP;
-        self.queue.tick(self.now);
+        let world = World { snapshot: &self.cluster.snapshot, configuration: &self.configuration };
+        self.queue.tick(world, self.now);
         let mut others = Vec::new();
         let found = loop {
             match self.queue.pop(self.now) {

@@ -162,7 +162,7 @@ const GPU: &str = "example.com/gpu";
 /// A scheduler that finds devices for extended resources, with a class and two devices on one of two nodes.
 fn extended() -> Scene {
     let mut configuration = Configuration::default();
-    configuration.take_gates(|name| name == "DRAExtendedResource");
+    configuration.take_gates(|name| name != "GangScheduling");
     let scheduler = Scheduler::new(Arc::new(configuration));
     let mut scene = Scene { scheduler, orders: Vec::new(), now: 100 * SECONDS };
     scene.node("m", "4");

@@ -1,0 +1,144 @@
+//! Pods that lie somewhere all together, or not at all.
+
+use super::*;
+
+/// A scheduler of gangs, with a workload whose group `g` has two pods at least, and `single` is none.
+fn gangs() -> Scene {
+    let mut scene = Scene::with(json!({"profiles": [{"schedulerName": "default-scheduler",
+        "plugins": {"multiPoint": {"enabled": [{"name": "GangScheduling"}]}}}]}));
+    scene.see(Kind::Workload, Key::new("default", "w"), workload(2));
+    scene
+}
+
+fn workload(least: u64) -> Value {
+    json!({"spec": {"podGroups": [
+        {"name": "g", "policy": {"gang": {"minCount": least}}}, {"name": "single", "policy": {"basic": {}}}]}})
+}
+
+fn member(group: &str, replica: &str) -> Value {
+    let mut spec = asks("1");
+    spec["workloadRef"] = json!({"name": "w", "podGroup": group, "podGroupReplicaKey": replica});
+    spec
+}
+
+fn is_bound(scene: &Scene, pod: &str) -> bool {
+    scene.shown().iter().any(|order| order.starts_with(&format!("create pods/{pod}/binding")))
+}
+
+#[test]
+fn a_gang_is_bound_together_or_gives_up() {
+    let mut scene = gangs();
+    scene.node("n", "1");
+    for name in ["one", "two"] {
+        scene.pod(name, member("g", ""));
+    }
+    scene.turn();
+    scene.write_statuses();
+    assert!(scene.shown().iter().all(|order| !order.contains("binding")), "{:#?}", scene.shown());
+    scene.now += 2 * SECONDS;
+    scene.node("m", "1");
+    scene.turn();
+    scene.take("create pods/one/binding");
+    scene.take("create pods/two/binding");
+}
+
+#[test]
+fn a_group_must_be_there_and_each_of_its_replicas_is_a_gang() {
+    let mut scene = gangs();
+    scene.node("n", "8");
+    scene.pod("missing", member("none", ""));
+    scene.pod("single", member("single", ""));
+    scene.pod("r0", member("g", "r0"));
+    scene.pod("r1", member("g", "r1"));
+    scene.turn();
+    let bound = |scene: &Scene| ["missing", "single", "r0", "r1"].map(|pod| is_bound(scene, pod));
+    assert_eq!(bound(&scene), [false, true, false, false]);
+    assert_eq!(scene.scheduler.lengths().gated, 3);
+    scene.pod("r0-too", member("g", "r0"));
+    scene.turn();
+    scene.write_statuses();
+    assert_eq!(bound(&scene), [false, true, true, false]);
+    assert_eq!(scene.scheduler.lengths().gated, 2);
+}
+
+#[test]
+fn all_of_a_gang_wait_as_long_as_the_first_of_them() {
+    let mut scene = gangs();
+    scene.see(Kind::Workload, Key::new("default", "w"), workload(3));
+    scene.node("n", "2");
+    for name in ["one", "two", "three"] {
+        scene.pod(name, member("g", ""));
+    }
+    scene.pod("full", asks("1"));
+    scene.see(Kind::Pod, Key::new("default", "other"), bound("other", "1", "n"));
+    scene.turn();
+    scene.write_statuses();
+    scene.now += 240 * SECONDS + 500_000_000;
+    scene.see(Kind::Pod, Key::new("default", "other"), Value::Null);
+    scene.turn();
+    scene.write_statuses();
+    assert_eq!(scene.scheduler.snapshot().assumed_count(), 2);
+    scene.now += 60 * SECONDS;
+    scene.orders.clear();
+    scene.turn();
+    let told = |scene: &Scene, text: &str| scene.shown().iter().filter(|order| order.contains(text)).count();
+    let first = "0/1 nodes are available: 1 rejected due to timeout after waiting 5m0s at plugin GangScheduling.";
+    let second = "0/1 nodes are available: 1 rejected due to timeout after waiting 59.5s at plugin GangScheduling.";
+    assert_eq!((told(&scene, first), told(&scene, second)), (2, 2), "{:#?}", scene.shown());
+}
+
+#[test]
+fn a_member_that_holds_a_place_has_the_others_tried_at_once() {
+    let mut scene = gangs();
+    scene.node("n", "1");
+    scene.pod("one", member("g", ""));
+    scene.pod("two", member("g", ""));
+    scene.turn();
+    scene.write_statuses();
+    // The first one holds the only place; the second one is among those for whom there is none.
+    assert_eq!(scene.scheduler.lengths().unschedulable, 1);
+    scene.pod("three", member("g", ""));
+    scene.turn();
+    assert_eq!(scene.scheduler.lengths().unschedulable, 2);
+    scene.now += 300 * SECONDS;
+    scene.turn();
+    // As it lets go of the place, another one gets it, and has both others tried, whatever they wait for.
+    let shown = scene.shown();
+    let tried = |order: &&String| order.starts_with("create events.events.k8s.io/one") && order.contains("Insufficient cpu");
+    assert!(shown.iter().any(|order| tried(&order)), "{shown:#?}");
+}
+
+#[test]
+fn without_its_workload_a_member_gets_no_place() {
+    let mut scene = gangs();
+    scene.node("n", "500m");
+    scene.pod("one", member("g", ""));
+    scene.pod("two", member("g", ""));
+    scene.turn();
+    scene.write_statuses();
+    scene.see(Kind::Workload, Key::new("default", "w"), Value::Null);
+    scene.node("n", "4");
+    scene.now += 20 * SECONDS;
+    scene.turn();
+    assert!(!is_bound(&scene, "one") && !is_bound(&scene, "two"), "{:#?}", scene.shown());
+    // Nothing changes about pods that may not be tried.
+    assert_eq!(scene.scheduler.lengths().gated, 2);
+    assert!(scene.shown().iter().all(|order| !order.contains("/status")), "{:#?}", scene.shown());
+}
+
+#[test]
+fn a_member_whose_workload_goes_while_it_is_tried_comes_back() {
+    let mut scene = gangs();
+    scene.node("n", "4");
+    scene.pod("one", member("g", ""));
+    scene.pod("two", member("g", ""));
+    let (key, attempt) = scene.scheduler.queue.pop(scene.now).unwrap();
+    scene.see(Kind::Workload, Key::new("default", "w"), Value::Null);
+    scene.scheduler.attempt(&key, attempt, scene.now);
+    scene.orders.extend(scene.scheduler.orders());
+    let (reason, message) = scene.refusal_of("one");
+    let why = "failed to get workload default/w: workload.scheduling.k8s.io \"w\" not found";
+    assert_eq!(message, format!("running Permit plugin \"GangScheduling\": {why}"));
+    assert_eq!(reason, "SchedulerError");
+    assert_eq!(scene.scheduler.snapshot().assumed_count(), 0);
+}

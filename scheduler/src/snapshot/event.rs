@@ -1,0 +1,158 @@
+//! What happened to an object, for those who wait for a place, and its name in metrics.
+
+use crate::object::node::Node;
+use crate::object::pod::Pod;
+use crate::object::{Key, Kind, device, volume};
+use std::sync::Arc;
+
+/// What an object was and is. Who waits for a place may be told by it that there is one now.
+#[derive(Debug, Clone)]
+pub struct Event {
+    pub kind: Kind,
+    pub key: Key,
+    pub seen: Seen,
+}
+
+/// The object before and after; of most kinds only whether it was there before and is now.
+#[derive(Debug, Clone)]
+pub enum Seen {
+    Pod(Option<Arc<Pod>>, Option<Arc<Pod>>),
+    Node(Option<Arc<Node>>, Option<Arc<Node>>),
+    Volume(Option<Arc<volume::Volume>>, Option<Arc<volume::Volume>>),
+    StorageClass(Option<Arc<volume::Class>>, Option<Arc<volume::Class>>),
+    CsiNode(Option<Arc<volume::CsiNode>>, Option<Arc<volume::CsiNode>>),
+    CsiDriver(Option<Arc<bool>>, Option<Arc<bool>>),
+    Capacity(Option<Arc<volume::Capacity>>, Option<Arc<volume::Capacity>>),
+    DeviceClaim(Option<Arc<device::Claim>>, Option<Arc<device::Claim>>),
+    Other { before: bool, after: bool },
+}
+
+impl Seen {
+    /// Whether the object was there before, and whether it is now.
+    pub fn presence(&self) -> (bool, bool) {
+        fn both<T>(one: &Option<T>, other: &Option<T>) -> (bool, bool) {
+            (one.is_some(), other.is_some())
+        }
+        match self {
+            Seen::Pod(before, after) => both(before, after),
+            Seen::Node(before, after) => both(before, after),
+            Seen::Volume(before, after) => both(before, after),
+            Seen::StorageClass(before, after) => both(before, after),
+            Seen::CsiNode(before, after) => both(before, after),
+            Seen::CsiDriver(before, after) => both(before, after),
+            Seen::Capacity(before, after) => both(before, after),
+            Seen::DeviceClaim(before, after) => both(before, after),
+            Seen::Other { before, after } => (*before, *after),
+        }
+    }
+}
+
+/// The names of what happens to objects of a kind that are told of as a whole: that one comes, changes, and goes.
+type Labels = [&'static str; 3];
+
+impl Event {
+    /// The event's name, as metrics tell it. `None`: nobody waits for anything like it.
+    pub fn label(&self) -> Option<&'static str> {
+        match &self.seen {
+            Seen::Pod(before, after) => pod_label(before.as_deref(), after.as_deref()),
+            Seen::Node(Some(before), Some(after)) => node_label(before, after),
+            seen => {
+                let (before, after) = seen.presence();
+                let at = match (before, after) {
+                    (false, _) => 0,
+                    (true, true) => 1,
+                    (true, false) => 2,
+                };
+                labels(self.kind).map(|labels| labels[at])
+            }
+        }
+    }
+}
+
+#[rustfmt::skip]
+fn labels(kind: Kind) -> Option<Labels> {
+    Some(match kind {
+        Kind::Node => ["NodeAdd", "NodeUpdate", "NodeDelete"],
+        Kind::PersistentVolume => ["PersistentVolumeAdd", "PersistentVolumeUpdate", "PersistentVolumeDelete"],
+        Kind::PersistentVolumeClaim =>
+            ["PersistentVolumeClaimAdd", "PersistentVolumeClaimUpdate", "PersistentVolumeClaimDelete"],
+        Kind::StorageClass =>
+            ["storage.k8s.io/StorageClassAdd", "storage.k8s.io/StorageClassUpdate", "storage.k8s.io/StorageClassDelete"],
+        Kind::CsiNode => ["storage.k8s.io/CSINodeAdd", "storage.k8s.io/CSINodeUpdate", "storage.k8s.io/CSINodeDelete"],
+        Kind::CsiDriver =>
+            ["storage.k8s.io/CSIDriverAdd", "storage.k8s.io/CSIDriverUpdate", "storage.k8s.io/CSIDriverDelete"],
+        Kind::CsiStorageCapacity => [
+            "storage.k8s.io/CSIStorageCapacityAdd",
+            "storage.k8s.io/CSIStorageCapacityUpdate",
+            "storage.k8s.io/CSIStorageCapacityDelete",
+        ],
+        Kind::VolumeAttachment => [
+            "storage.k8s.io/VolumeAttachmentAdd",
+            "storage.k8s.io/VolumeAttachmentUpdate",
+            "storage.k8s.io/VolumeAttachmentDelete",
+        ],
+        Kind::ResourceClaim => [
+            "resource.k8s.io/ResourceClaimAdd",
+            "resource.k8s.io/ResourceClaimUpdate",
+            "resource.k8s.io/ResourceClaimDelete",
+        ],
+        Kind::ResourceSlice => [
+            "resource.k8s.io/ResourceSliceAdd",
+            "resource.k8s.io/ResourceSliceUpdate",
+            "resource.k8s.io/ResourceSliceDelete",
+        ],
+        // Rules say something about the devices of slices.
+        Kind::DeviceTaintRule => ["resource.k8s.io/ResourceSliceUpdate"; 3],
+        Kind::DeviceClass =>
+            ["resource.k8s.io/DeviceClassAdd", "resource.k8s.io/DeviceClassUpdate", "resource.k8s.io/DeviceClassDelete"],
+        Kind::Workload =>
+            ["scheduling.k8s.io/WorkloadAdd", "scheduling.k8s.io/WorkloadUpdate", "scheduling.k8s.io/WorkloadDelete"],
+        _ => return None,
+    })
+}
+
+/// The first of the things that changed about a node that make it another one for pods.
+fn node_label(before: &Node, after: &Node) -> Option<&'static str> {
+    let changes = [
+        (before.unschedulable && !after.unschedulable, "NodeUpdateNodeTaint"),
+        (before.allocatable != after.allocatable, "NodeUpdateNodeAllocatable"),
+        (before.labels != after.labels, "NodeUpdateNodeLabel"),
+        (before.taints != after.taints, "NodeUpdateNodeTaint"),
+        (before.conditions != after.conditions, "NodeUpdateNodeCondition"),
+    ];
+    changes.into_iter().find(|(changed, _)| *changed).map(|(_, label)| label)
+}
+
+fn pod_label(before: Option<&Pod>, after: Option<&Pod>) -> Option<&'static str> {
+    let lies = |pod: &Pod| pod.node_name.is_some();
+    let either = |pod: &Pod, assigned: &'static str, other: &'static str| if lies(pod) { assigned } else { other };
+    let (before, after) = match (before, after) {
+        (None, None) => return None,
+        (Some(pod), None) => return Some(either(pod, "AssignedPodDelete", "UnschedulablePodDelete")),
+        (Some(before), Some(after)) if before.uid == after.uid && lies(before) == lies(after) => (before, after),
+        (_, Some(pod)) => return Some(either(pod, "AssignedPodAdd", "UnschedulablePodAdd")),
+    };
+    let (was, is) = (&before.template, &after.template);
+    let changes = [
+        (was.labels != is.labels, "AssignedPodUpdatePodLabel", "UnschedulablePodUpdatePodLabel"),
+        (
+            after.held().is_less_in_some(before.held()),
+            "AssignedPodUpdatePodScaleDown",
+            "UnschedulablePodUpdatePodScaleDown",
+        ),
+        (
+            !before.gates.is_empty() && after.gates.is_empty(),
+            "AssignedPodUpdatePodSchedulingGatesEliminated",
+            "UnschedulablePodUpdatePodSchedulingGatesEliminated",
+        ),
+        (was.tolerations != is.tolerations, "AssignedPodUpdatePodToleration", "UnschedulablePodUpdatePodToleration"),
+        (
+            before.made_claims != after.made_claims,
+            "AssignedPodUpdatePodGeneratedResourceClaim",
+            "UnschedulablePodUpdatePodGeneratedResourceClaim",
+        ),
+    ];
+    let found = changes.into_iter().find(|(changed, ..)| *changed);
+    let (_, assigned, other) = found.unwrap_or((true, "AssignedPodUpdate", "UnschedulablePodUpdate"));
+    Some(either(after, assigned, other))
+}
