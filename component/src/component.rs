@@ -41,6 +41,13 @@ pub struct Kind {
     pub tolerates_lookup_failure: bool,
 }
 
+/// What the configuration of a component comes to, as far as it changes what is served.
+#[derive(Debug, Clone, Copy)]
+pub struct Features {
+    pub profiling: bool,
+    pub leader_election: bool,
+}
+
 /// A component that is about to start.
 pub struct Component {
     kind: Kind,
@@ -62,15 +69,17 @@ impl Kind {
 }
 
 impl Component {
-    /// `flags` are the options with their values, as people may see them; `profiling` is what configuration came to.
-    pub fn new(kind: Kind, args: ComponentArgs, flags: Vec<(String, String)>, profiling: bool) -> Result<Component> {
+    /// `flags` are the options with their values, as people may see them.
+    pub fn new(kind: Kind, args: ComponentArgs, flags: Vec<(String, String)>, features: Features) -> Result<Component> {
         let gates = args.gates.gates().map_err(|why| anyhow!("--feature-gates: {why}"))?;
         let metrics = Arc::new(Metrics::new(args.metrics.shown().map_err(|faults| anyhow!(joined(&faults)))?));
         metrics.describe(kind.version, &gates);
         let (health, standing) = (Arc::new(Health::default()), Arc::new(Standing::default()));
         let stopping = watch::Sender::new(false);
-        let seen = standing.clone();
-        health.add("leaderElection", &["healthz", "readyz"], move || seen.check());
+        if features.leader_election {
+            let seen = standing.clone();
+            health.add("leaderElection", &["healthz", "readyz"], move || seen.check());
+        }
         let seen = stopping.subscribe();
         health.add("shutdown", &["readyz"], move || match *seen.borrow() {
             false => Ok(()),
@@ -83,7 +92,7 @@ impl Component {
             started: jiff::Timestamp::now(),
             health,
             metrics,
-            profiling,
+            profiling: features.profiling,
             flags,
             configz: RwLock::default(),
             pages: RwLock::default(),
@@ -131,7 +140,7 @@ impl Component {
 
     fn agent(&self, what: &str) -> String {
         let Kind { name, version, .. } = self.kind;
-        let (system, machine) = (std::env::consts::OS, std::env::consts::ARCH);
+        let (system, machine) = (std::env::consts::OS, go_name(std::env::consts::ARCH));
         format!("{name}/{version} ({system}/{machine}) holdfast{what}")
     }
 
@@ -142,7 +151,7 @@ impl Component {
     }
 
     /// Begins to serve. It goes on until the process ends.
-    pub async fn serve(&self, insecure: Option<(IpAddr, u16)>) -> Result<()> {
+    pub async fn serve(&self, insecure: &[(IpAddr, u16)]) -> Result<()> {
         let serving = &self.args.serving;
         let mut bounds = Bounds { connections_max: 1_000, connections_of_one_max: 500, ..Bounds::default() };
         if let streams @ 1.. = serving.http2_max_streams_per_connection {
@@ -159,9 +168,9 @@ impl Component {
             let socket = Socket { paths: self.paths.clone(), secured: Some((tls, guard)), bounds };
             tokio::spawn(socket.serve(listener));
         }
-        if let Some((address, port)) = insecure {
-            tracing::warn!(%address, port, "serving without TLS and without authentication, as --port and --address ask");
-            let listener = listen(address, port, serving.permit_port_sharing)?;
+        for (address, port) in insecure {
+            tracing::warn!(%address, port, "serving without TLS and without authentication, as options or the configuration ask");
+            let listener = listen(*address, *port, serving.permit_port_sharing)?;
             let socket = Socket { paths: self.paths.clone(), secured: None, bounds };
             tokio::spawn(socket.serve(listener));
         }
@@ -305,6 +314,15 @@ impl Component {
             Outcome::Stopped => Ok(None),
             Outcome::Lost => Err(anyhow!("leaderelection lost")),
         }
+    }
+}
+
+/// What Go calls a kind of machine.
+fn go_name(machine: &str) -> &str {
+    match machine {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
     }
 }
 

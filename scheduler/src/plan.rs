@@ -292,7 +292,13 @@ impl<'a> Search<'a> {
 
     /// Takes the best of the nodes that will do.
     fn choose(self) -> Plan {
-        let (scores, totals) = if self.feasible.len() > 1 { self.score() } else { Default::default() };
+        let several = self.feasible.len() > 1;
+        let before = self.profile.at(Point::PreScore).iter().filter(|_| several);
+        if let Some(refusal) = before.filter_map(|enabled| enabled.plugin.pre_score(self.cycle)).next() {
+            let message = format!("running PreScore plugin \"{}\": {}", refusal.plugin, refusal.message());
+            return Plan::failed(SCHEDULER_ERROR, message);
+        }
+        let (scores, totals) = if several { self.score() } else { Default::default() };
         let most = totals.iter().copied().max();
         let at = totals.iter().position(|total| Some(*total) == most).unwrap_or(0);
         let node = self.feasible[at];

@@ -83,6 +83,11 @@ pub trait Plugin: Debug + Send + Sync {
         PreFilter::Skip
     }
 
+    /// What is wrong with a pod for which nodes are to be scored.
+    fn pre_score(&self, _: Cycle<'_>) -> Option<Refusal> {
+        None
+    }
+
     /// How it scores nodes; `None` where all nodes are the same to it.
     fn score(&self, _: Cycle<'_>) -> Option<Box<dyn Score>> {
         None

@@ -33,6 +33,8 @@ pub struct Written {
     pub arguments: Vec<(String, Value)>,
     /// Whether the document that was read says itself which `Plugins` there are, and what `PluginConfig` they have.
     pub named: Vec<&'static str>,
+    /// Whether it says at each point what there is, as versions without the set for all points do.
+    pub by_point: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -4,7 +4,7 @@ use crate::controllers::{self, Chosen};
 use crate::settled::{self, Settled};
 use anyhow::{Result, anyhow};
 use async_trait::async_trait;
-use holdfast_component::component::{Component, Kind};
+use holdfast_component::component::{Component, Features, Kind};
 use holdfast_component::files::keep_others_out;
 use holdfast_component::logging;
 use holdfast_component::metrics::Metrics as Shown;
@@ -77,9 +77,10 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
         burst: options.client.kube_api_burst.unwrap_or(RATE.burst),
     };
     let profiling = options.debugging.profiling.unwrap_or(true);
-    let component = Arc::new(Component::new(KIND, options, flags, profiling)?);
+    let features = Features { profiling, leader_election: settings.leader_elect };
+    let component = Arc::new(Component::new(KIND, options, flags, features)?);
     component.show("kubecontrollermanager.config.k8s.io", controllers.document());
-    component.serve(None).await?;
+    component.serve(&[]).await?;
     controllers.settled.warn_of_all();
     let patience = controllers.controller_shutdown_timeout;
     let own_credentials = controllers.use_service_account_credentials;

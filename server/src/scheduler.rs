@@ -3,16 +3,19 @@
 use crate::settled::{self, Settled};
 use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
-use holdfast_component::component::{Component, Kind};
+use holdfast_component::component::{Component, Features, Kind};
 use holdfast_component::election::Terms;
+use holdfast_component::election::run::host;
 use holdfast_component::files::{Readers, Writing, keep_others_out};
 use holdfast_component::options::{ComponentArgs, ElectionSettings, InsecureArgs, joined};
+use holdfast_component::serving::paths::Answer;
 use holdfast_component::throttle::Rate;
 use holdfast_component::values::parse_duration;
 use holdfast_component::{api::Api, logging};
 use holdfast_core::wire::yaml::yaml;
 use holdfast_runtime::remote::{Connect, RemoteAct, RemoteFeed};
 use holdfast_runtime::scheduling::metrics::Metrics;
+use holdfast_runtime::scheduling::pod_resources::{CONTENT_TYPE, PodResources};
 use holdfast_runtime::scheduling::{Work, resources, run as run_scheduler};
 use holdfast_scheduler::Configuration;
 use holdfast_scheduler::configuration::{LeaderElection, PolicySource};
@@ -23,11 +26,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Notify, watch};
 
+/// What its client is called beside that of its elections.
+const AGENT: &str = "/scheduler";
 /// The key of a ConfigMap that holds a Policy.
 const POLICY_KEY: &str = "policy.cfg";
 const INSECURE_PORT: u16 = 10251;
+/// Others than the candidates would say who leads.
+const COORDINATED: &str = "CoordinatedLeaderElection";
 
 const KIND: Kind =
     Kind { name: "kube-scheduler", version: API_VERSION, secure_port: 10259, tolerates_lookup_failure: true };
@@ -100,13 +108,19 @@ pub fn run(args: Args, flags: Vec<(String, String)>) -> Result<()> {
 
 async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     let mut configuration = configure(&args).map_err(|faults| anyhow::Error::msg(joined(&faults)))?;
-    let profiling = configuration.enable_profiling;
-    let component = Component::new(KIND, args.component.clone(), flags, profiling)?;
+    for why in &configuration.passed_over {
+        tracing::warn!(why, "the configuration is read without what nobody knows");
+    }
+    // From now on, so that the process is not ended by it.
+    let dump = dumps()?;
+    let leader_election = configuration.leader_election.leader_elect;
+    let features = Features { profiling: configuration.enable_profiling, leader_election };
+    let component = Component::new(KIND, args.component.clone(), flags, features)?;
     let client = &configuration.client_connection;
     let rate = Rate { qps: client.qps, burst: client.burst };
     let kubeconfig = Some(PathBuf::from(&client.kubeconfig)).filter(|file| !file.as_os_str().is_empty());
     if let Some(PolicySource::ConfigMap { namespace, name }) = configuration.policy.take() {
-        let api = component.api(kubeconfig.as_deref(), rate).await?;
+        let api = component.api_as(kubeconfig.as_deref(), AGENT, None, rate).await?;
         let text = policy_of(&api, &namespace, &name).await?;
         configuration.take_policy(&text).map_err(|faults| {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
@@ -122,16 +136,33 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
         return Ok(());
     }
     component.show("componentconfig", configuration.document());
-    component.serve(insecure_place(&args, &configuration)).await?;
+    component.serve(&insecure_places(&args, &configuration)).await?;
     let settings = election(&configuration.leader_election);
-    let api = component.api(kubeconfig.as_deref(), rate).await?;
-    let work = work(configuration, &component, api.client().clone());
+    let api = component.api_as(kubeconfig.as_deref(), AGENT, None, rate).await?;
+    let work = work(configuration, &component, api.client().clone(), dump);
     component.work(&settings, kubeconfig.as_deref(), rate, Duration::ZERO, work).await.map(drop)
+}
+
+/// Told of each SIGUSR2, which asks for what the scheduler has before it.
+fn dumps() -> Result<Arc<Notify>> {
+    let (mut asked, dump) = (signal(SignalKind::user_defined2())?, Arc::new(Notify::new()));
+    let told = dump.clone();
+    tokio::spawn(async move {
+        while asked.recv().await.is_some() {
+            told.notify_one();
+        }
+    });
+    Ok(dump)
 }
 
 /// The work of a scheduler: it follows the cluster from the beginning on, unless it shall wait until it leads, and
 /// schedules while this is polled.
-fn work(configuration: Configuration, component: &Component, client: kube::Client) -> impl Future<Output = Result<()>> {
+fn work(
+    configuration: Configuration,
+    component: &Component,
+    client: kube::Client,
+    dump: Arc<Notify>,
+) -> impl Future<Output = Result<()>> {
     let synced = Arc::new(AtomicBool::new(false));
     let seen = synced.clone();
     component.health().add("sched-handler-sync", &["readyz"], move || match seen.load(Ordering::Relaxed) {
@@ -141,11 +172,15 @@ fn work(configuration: Configuration, component: &Component, client: kube::Clien
     let metrics = Arc::new(Metrics::default());
     component.metrics().with_registry(|registry| metrics.register(registry));
     let (lead, leads) = watch::channel(false);
+    let pod_resources = Arc::new(PodResources::default());
+    show_resources(component, pod_resources.clone(), leads.clone());
     let waits = configuration.delay_cache_until_active && configuration.leader_election.leader_elect;
     let begin = move || {
         let act = Arc::new(RemoteAct::new(Arc::new(One(client.clone())), client.clone(), false));
         let feed = RemoteFeed::new(client, resources(), Sight::None);
-        tokio::spawn(run_scheduler(Work { configuration: Arc::new(configuration), act, metrics, leads, synced }, feed))
+        let (configuration, pod_resources) = (Arc::new(configuration), Some(pod_resources));
+        let work = Work { configuration, act, metrics, leads, synced, host: host(), dump, pod_resources };
+        tokio::spawn(run_scheduler(work, feed))
     };
     let mut begin = Some(begin);
     let mut running = if waits { None } else { begin.take().map(|begin| begin()) };
@@ -159,6 +194,15 @@ fn work(configuration: Configuration, component: &Component, client: kube::Clien
             None => Ok(()),
         }
     }
+}
+
+/// What pods ask for is told by who leads.
+fn show_resources(component: &Component, resources: Arc<PodResources>, leads: watch::Receiver<bool>) {
+    let page = move || {
+        let text = if *leads.borrow() { resources.render() } else { String::new() };
+        Answer { code: http::StatusCode::OK, content_type: CONTENT_TYPE, text }
+    };
+    component.page("/metrics/resources", Arc::new(page));
 }
 
 /// One client for everything: the API server says who the scheduler is.
@@ -181,10 +225,21 @@ fn configure(args: &Args) -> Result<Configuration, Vec<String>> {
             Configuration::default()
         }
     };
+    // Before a Policy, which may say it otherwise.
+    match args.hard_pod_affinity_symmetric_weight {
+        Some(weight @ 0..=100) => configuration.weigh_hard_affinity(weight),
+        Some(weight) => {
+            faults.push(format!("hardPodAffinitySymmetricWeight: Invalid value: {weight}: not in valid range [0-100]"))
+        }
+        None => {}
+    }
     faults.extend(take_algorithm(args, &mut configuration));
     faults.extend(take_options(args, &mut configuration));
     if let Ok(gates) = args.component.gates.gates() {
         configuration.take_gates(|name| gates.enabled(name));
+        if gates.enabled(COORDINATED) {
+            faults.push(format!("cannot set feature gate {COORDINATED} to true: the scheduler takes its lease itself"));
+        }
     }
     if faults.is_empty() { Ok(configuration) } else { Err(faults) }
 }
@@ -227,13 +282,6 @@ fn take_options(args: &Args, configuration: &mut Configuration) -> Vec<String> {
     let mut faults = Vec::new();
     if let Some(name) = &args.scheduler_name {
         configuration.rename(name);
-    }
-    match args.hard_pod_affinity_symmetric_weight {
-        Some(weight @ 0..=100) => configuration.weigh_hard_affinity(weight),
-        Some(weight) => {
-            faults.push(format!("hardPodAffinitySymmetricWeight: Invalid value: {weight}: not in valid range [0-100]"))
-        }
-        None => {}
     }
     configuration.pod_max_in_unschedulable_seconds = args.pod_max_in_unschedulable_pods_duration.as_secs_f64();
     let ComponentArgs { client, debugging, election: asked, .. } = &args.component;
@@ -290,17 +338,23 @@ fn election(election: &LeaderElection) -> ElectionSettings {
     }
 }
 
-/// Where to serve without TLS: options say so, or a configuration file of a version that did.
-fn insecure_place(args: &Args, configuration: &Configuration) -> Option<(IpAddr, u16)> {
+/// Where to serve without TLS: options say so, or a configuration file of a version that did, which may name a place for
+/// health and another one for metrics. Either has all.
+fn insecure_places(args: &Args, configuration: &Configuration) -> Vec<(IpAddr, u16)> {
     if args.insecure.port.is_some() || args.insecure.address.is_some() {
-        return args.insecure.place(INSECURE_PORT);
+        return args.insecure.place(INSECURE_PORT).into_iter().collect();
     }
-    let text = configuration.healthz_bind_address.as_deref().filter(|text| !text.is_empty())?;
-    let place: Option<SocketAddr> = match text.strip_prefix(':') {
-        Some(port) => port.parse().ok().map(|port| (Ipv4Addr::UNSPECIFIED, port).into()),
-        None => text.parse().ok(),
+    let place = |text: &str| -> Option<(IpAddr, u16)> {
+        let place: SocketAddr = match text.strip_prefix(':') {
+            Some(port) => (Ipv4Addr::UNSPECIFIED, port.parse().ok()?).into(),
+            None => text.parse().ok()?,
+        };
+        Some((place.ip(), place.port())).filter(|(_, port)| *port != 0)
     };
-    place.map(|place| (place.ip(), place.port())).filter(|(_, port)| *port != 0)
+    let (health, metrics) = (&configuration.healthz_bind_address, &configuration.metrics_bind_address);
+    let mut places: Vec<_> = [health, metrics].into_iter().flatten().filter_map(|text| place(text)).collect();
+    places.dedup();
+    places
 }
 
 async fn policy_of(api: &Api, namespace: &str, name: &str) -> Result<String> {
@@ -381,6 +435,7 @@ mod tests {
             "--leader-elect-lease-duration=1s",
             "--requestheader-allowed-names=",
             "--kube-api-burst=-1",
+            "--feature-gates=CoordinatedLeaderElection=true",
         ]);
         let told = told.expect_err("it is wrong");
         for part in [
@@ -389,6 +444,7 @@ mod tests {
             "hardPodAffinitySymmetricWeight: Invalid value: 101: not in valid range [0-100]",
             "leaderElection.leaseDuration: Invalid value: \"1s\": LeaseDuration must be greater than RenewDeadline",
             "empty value in \"requestheader-allowed-names\"",
+            "cannot set feature gate CoordinatedLeaderElection to true: the scheduler takes its lease itself",
             "clientConnection.burst: Invalid value: -1: must be non-negative",
         ] {
             assert!(told.contains(part), "{part} in {told}");
@@ -424,18 +480,50 @@ mod tests {
     }
 
     #[test]
-    fn the_port_without_tls_is_asked_for_by_options_or_old_files() {
-        let old = file(
-            "apiVersion: kubescheduler.config.k8s.io/v1alpha1\nkind: KubeSchedulerConfiguration\nhealthzBindAddress: ':7'",
-        );
-        let place = |options: &[&str]| {
+    fn ports_without_tls_are_asked_for_by_options_or_old_files() {
+        let old = |rest: &str| {
+            file(&format!("apiVersion: kubescheduler.config.k8s.io/v1alpha1\nkind: KubeSchedulerConfiguration\n{rest}"))
+        };
+        let places = |options: &[&str]| {
             let cli = Cli::parse_from(["holdfast"].iter().chain(options));
-            insecure_place(&cli.scheduler, &configure(&cli.scheduler).unwrap())
+            insecure_places(&cli.scheduler, &configure(&cli.scheduler).unwrap())
         };
         let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        assert_eq!(place(&[]), None);
-        assert_eq!(place(&[&option("config", &old)]), Some((any, 7)));
-        assert_eq!(place(&[&option("config", &old), "--port=0"]), None);
-        assert_eq!(place(&["--port=8", "--address=127.0.0.1"]), Some((Ipv4Addr::LOCALHOST.into(), 8)));
+        let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        assert_eq!(places(&[]), []);
+        for (rest, expected) in [
+            ("", vec![(any, 10251)]),
+            ("healthzBindAddress: ':7'", vec![(any, 7), (any, 10251)]),
+            ("healthzBindAddress: ':7'\nmetricsBindAddress: 0.0.0.0:7", vec![(any, 7)]),
+            ("healthzBindAddress: ''\nmetricsBindAddress: 127.0.0.1:9", vec![(local, 9)]),
+            ("healthzBindAddress: ':0'\nmetricsBindAddress: ':0'", vec![]),
+        ] {
+            let old = old(rest);
+            assert_eq!(places(&[&option("config", &old)]), expected, "{rest}");
+            assert_eq!(places(&[&option("config", &old), "--port=0"]), [], "{rest}");
+        }
+        assert_eq!(places(&["--port=8", "--address=127.0.0.1"]), [(local, 8)]);
+    }
+
+    /// What options say of affinity counts beside a Policy, wherever that is kept, unless the Policy says it itself.
+    #[test]
+    fn a_policy_may_say_what_affinity_is_worth() {
+        let worth = |configuration: &Configuration| {
+            let arguments = &configuration.profiles[0].written.arguments;
+            let own = arguments.iter().find(|(name, _)| name == "InterPodAffinity");
+            own.and_then(|(_, arguments)| arguments["hardPodAffinityWeight"].as_i64())
+        };
+        let weight = "--hard-pod-affinity-symmetric-weight=44";
+        for (policy, expected) in
+            [("kind: Policy", Some(44)), ("kind: Policy\nhardPodAffinitySymmetricWeight: 9", Some(9))]
+        {
+            let in_file = file(policy);
+            let from_file = outcome(&[&option("policy-config-file", &in_file), weight]).unwrap();
+            assert_eq!(worth(&from_file), expected, "{policy}");
+            let mut from_map = outcome(&["--policy-configmap=p", weight]).unwrap();
+            from_map.take_policy(policy).unwrap();
+            assert_eq!(worth(&from_map), expected, "{policy}");
+        }
+        assert_eq!(worth(&outcome(&[weight]).unwrap()), Some(44));
     }
 }

@@ -1,6 +1,7 @@
 //! The scheduler in the API server's own process.
 
 use crate::inside::{InsideAct, InsideFeed};
+use holdfast_component::election::run::host;
 use holdfast_runtime::scheduling::metrics::Metrics;
 use holdfast_runtime::scheduling::{Work, resources, run};
 use holdfast_scheduler::Configuration;
@@ -19,5 +20,6 @@ pub async fn in_process(configuration: Configuration, transport: Arc<Transport>)
     let configuration = Arc::new(configuration);
     let act = Arc::new(InsideAct::new(&transport));
     let feed = InsideFeed::new(service.engine().clone(), resources(), Sight::None);
-    run(Work { configuration, act, metrics, leads, synced: Arc::default() }, feed).await;
+    let (synced, dump, host) = (Arc::default(), Arc::default(), host());
+    run(Work { configuration, act, metrics, leads, synced, host, dump, pod_resources: None }, feed).await;
 }

@@ -13,6 +13,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const SYSTEM: &str = "/api/v1/namespaces/kube-system";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
@@ -149,6 +150,68 @@ async fn whom_the_api_server_lets_is_let_in() {
     admin.get("/nowhere").await.expect(404);
     let told = admin.get("/debug/pprof/heap").await.expect(501).text();
     assert!(told.contains("no Go runtime"), "{told}");
+}
+
+/// What each pod asks for is told by who leads; on SIGUSR2 a scheduler writes down what it has, and goes on.
+#[tokio::test]
+async fn a_scheduler_shows_what_it_has() {
+    let cluster = Cluster::start();
+    let (health, metrics) = (free_port(), free_port());
+    let file = cluster.folder.join("old.yaml");
+    let text = format!(
+        "apiVersion: kubescheduler.config.k8s.io/v1alpha1\nkind: KubeSchedulerConfiguration\nodd: 1\n\
+         healthzBindAddress: 127.0.0.1:{health}\nmetricsBindAddress: 127.0.0.1:{metrics}\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let config = format!("--config={}", file.display());
+    let mut scheduler = cluster.scheduler("a", &[&config, "--leader-elect=false"]);
+    scheduler.anonymous(&cluster).await;
+    let resources = json!({"requests": {"cpu": "250m"}, "limits": {"memory": "1Gi"}});
+    let container = json!({"name": "c", "image": "x", "resources": resources});
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [container]}});
+    let admin = Wire::admin(&cluster.server);
+    admin.post("/api/v1/namespaces/default/pods", &pod).await.expect(201);
+    let get = async |port: u16, path: &str| plain(port, path).await;
+    let labels = |resource: &str, unit: &str| {
+        format!(
+            "{{namespace=\"default\",node=\"\",pod=\"p\",priority=\"0\",resource=\"{resource}\",\
+             scheduler=\"default-scheduler\",unit=\"{unit}\"}}"
+        )
+    };
+    let wanted = [
+        format!("kube_pod_resource_request{} 0.25\n", labels("cpu", "cores")),
+        format!("kube_pod_resource_limit{} 1073741824\n", labels("memory", "bytes")),
+    ];
+    until("the pod is told of", async || {
+        let page = get(metrics, "/metrics/resources").await;
+        wanted.iter().all(|line| page.contains(line)).then_some(())
+    })
+    .await;
+    let ready = get(health, "/readyz?verbose").await;
+    assert!(ready.contains("[+]shutdown ok") && !ready.contains("ping") && !ready.contains("leaderElection"), "{ready}");
+    assert!(get(health, "/healthz/leaderElection").await.starts_with("HTTP/1.1 404"));
+    assert!(get(health, "/healthz?verbose").await.contains("[+]ping ok"));
+
+    scheduler.signal("USR2");
+    let log = cluster.folder.join("a.log");
+    until("the pod is in the log", async || {
+        std::fs::read_to_string(&log).unwrap().contains("pod default/p: ").then_some(())
+    })
+    .await;
+    assert!(std::fs::read_to_string(&log).unwrap().contains("unknown field"), "what nobody knows is told");
+    assert_eq!(scheduler.child.try_wait().unwrap(), None);
+    scheduler.signal("TERM");
+    assert_eq!(scheduler.ended().await.code(), Some(0));
+}
+
+/// What is answered without TLS, head and all.
+async fn plain(port: u16, path: &str) -> String {
+    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    text
 }
 
 #[tokio::test]

@@ -148,8 +148,7 @@ impl Status {
 
 /// What the scheduler would have seen at a version.
 fn state(view: &LogView, at: Offset, configuration: &Configuration) -> Result<Snapshot> {
-    let mut snapshot = Snapshot::new();
-    snapshot.extended_resources = configuration.extended_resources;
+    let mut snapshot = Snapshot::with(configuration);
     for wanted in KINDS {
         let is_it = |one: &holdfast_core::kinds::Kind| {
             (&*one.resource, &*one.versions[0].group) == (wanted.plural, wanted.group)

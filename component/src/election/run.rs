@@ -69,15 +69,20 @@ impl Standing {
     }
 }
 
+/// The name of the machine.
+pub fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
 /// A name that no other process has: the machine's, and a number by chance.
 pub fn identity() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host();
     let bits: u128 = rand::random();
     let hex = format!("{bits:032x}");
     // The digits that say which kind of UUID it is.
     let (variant, version) = (['8', '9', 'a', 'b'][(bits & 3) as usize], '4');
     let parts = (&hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..]);
-    format!("{}_{}-{}-{version}{}-{variant}{}-{}", host.trim(), parts.0, parts.1, parts.2, parts.3, parts.4)
+    format!("{host}_{}-{}-{version}{}-{variant}{}-{}", parts.0, parts.1, parts.2, parts.3, parts.4)
 }
 
 impl Election {

@@ -6,6 +6,7 @@
 mod answer;
 pub mod extend;
 pub mod metrics;
+pub mod pod_resources;
 
 use crate::{Act, Feed, News};
 use extend::Extenders;
@@ -19,13 +20,14 @@ use holdfast_scheduler::{Clock, Configuration, Scheduler};
 use holdfast_world::{Actor, Key, Resource};
 use jiff::Timestamp;
 use metrics::Metrics;
+use pod_resources::PodResources;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// Who the scheduler is to the API server.
 const USER: &str = "system:kube-scheduler";
@@ -55,14 +57,25 @@ pub struct Work {
     pub leads: watch::Receiver<bool>,
     /// Turns true when all that there was at the beginning has been told.
     pub synced: Arc<AtomicBool>,
+    /// The machine on which it runs, for its Events.
+    pub host: String,
+    /// Has it write into the log what it has before it.
+    pub dump: Arc<Notify>,
+    /// Told of all pods, where somebody wants to know what they ask for.
+    pub pod_resources: Option<Arc<PodResources>>,
 }
 
 /// Schedules pods for as long as it is polled.
 pub async fn run(work: Work, feed: impl Feed) {
     let (answer, answers) = unbounded_channel();
     let user = Arc::new(User::new(USER, &["system:authenticated"]));
+    let mut scheduler = Scheduler::with_clock(work.configuration.clone(), Clock::new(elapsed));
+    scheduler.runs_on(&work.host);
+    if work.pod_resources.is_some() {
+        scheduler.read_limits();
+    }
     let mut runner = Runner {
-        scheduler: Scheduler::with_clock(work.configuration.clone(), Clock::new(elapsed)),
+        scheduler,
         kinds: KINDS.iter().map(|kind| (kind.resource(), Known { kind: kind.kind, keys: HashSet::new() })).collect(),
         news: VecDeque::new(),
         feed,
@@ -78,6 +91,8 @@ pub async fn run(work: Work, feed: impl Feed) {
         metrics: work.metrics,
         leads: work.leads,
         synced: work.synced,
+        dump: work.dump,
+        pod_resources: work.pod_resources,
     };
     loop {
         runner.step().await;
@@ -96,6 +111,8 @@ struct Runner<F> {
     leads: watch::Receiver<bool>,
     /// Whether all that there was at the beginning is known: before, every place looks free.
     synced: Arc<AtomicBool>,
+    dump: Arc<Notify>,
+    pod_resources: Option<Arc<PodResources>>,
 }
 
 /// The objects of a kind, so that a list that takes their place tells which are gone.
@@ -133,6 +150,7 @@ impl<F: Feed> Runner<F> {
             news = self.feed.next() => self.hear(news),
             Some((number, answer)) = self.answers.recv() => self.scheduler.answer(number, answer, now()),
             Ok(()) = self.leads.changed() => {}
+            () = self.dump.notified() => self.write_dump(),
             () = sleep => {}
         }
     }
@@ -186,6 +204,15 @@ impl<F: Feed> Runner<F> {
         let object = body.map(|body| glance.look(&body.bytes()).document);
         if let Some(event) = self.scheduler.see(kind, &key, object.as_ref(), now()) {
             self.metrics.handled(event, began.elapsed());
+        }
+        if let Some(resources) = self.pod_resources.as_ref().filter(|_| kind == Kind::Pod) {
+            resources.see(&key, self.scheduler.snapshot().pod(&key));
+        }
+    }
+
+    fn write_dump(&self) {
+        for line in self.scheduler.dump_nodes().chain(self.scheduler.dump_queue()) {
+            tracing::info!("{line}");
         }
     }
 

@@ -5,11 +5,12 @@ use super::profiles::hard_affinity;
 use super::reader::Fault;
 use super::{Configuration, policy, profiles};
 use crate::plugin::POINTS;
-use crate::plugins::{self, gang_scheduling, inter_pod_affinity};
+use crate::plugins::{self, gang_scheduling, inter_pod_affinity, legacy};
 use crate::profile::{Enabled, MULTI_POINT, Profile, Set};
 
 /// The gates that a scheduler obeys.
 const GANG_SCHEDULING: &str = "GangScheduling";
+const RESOURCE_LIMITS: &str = "ResourceLimitsPriorityFunction";
 const EXTENDED_RESOURCES: &str = "DRAExtendedResource";
 const POP_FROM_BACKOFF: &str = "SchedulerPopFromBackoffQ";
 const TELL_EXPECTED_NODES: &str = "NominatedNodeNameForExpectation";
@@ -61,33 +62,43 @@ impl Configuration {
 
     /// Obeys feature gates, of which is told whether each is on.
     pub fn take_gates(&mut self, is_on: impl Fn(&str) -> bool) {
-        if is_on(GANG_SCHEDULING) {
-            self.schedule_gangs();
+        for (gate, plugin) in [(GANG_SCHEDULING, gang_scheduling::NAME), (RESOURCE_LIMITS, legacy::RESOURCE_LIMITS)] {
+            if is_on(gate) {
+                self.enable(plugin);
+            }
         }
         self.extended_resources = is_on(EXTENDED_RESOURCES);
         self.pops_from_backoff = is_on(POP_FROM_BACKOFF);
         self.tells_expected_nodes = is_on(TELL_EXPECTED_NODES);
     }
 
-    /// Has the pods of a gang lie somewhere together or not at all, in all profiles that do not disable it.
-    fn schedule_gangs(&mut self) {
-        let Some(row) = plugins::find(gang_scheduling::NAME) else { return };
+    /// Enables a plug-in wherever it answers, in all profiles that do not disable it.
+    fn enable(&mut self, plugin: &str) {
+        let Some(row) = plugins::find(plugin) else { return };
         let plugin = (row.build)();
         for profile in &mut self.profiles {
             let sets = &mut profile.written.sets;
             let disabled = |set: &Set| set.disabled.iter().any(|name| name == "*" || name == row.name);
+            // Versions without the set for all points say at each point what there is.
+            let by_point = profile.written.by_point;
             if profile.points.values().flatten().any(|enabled| enabled.plugin.name() == row.name)
-                || sets.get(MULTI_POINT).is_some_and(disabled)
+                || (!by_point && sets.get(MULTI_POINT).is_some_and(disabled))
             {
                 continue;
             }
             for (point, field, _) in POINTS.iter().filter(|(point, ..)| row.points.contains(point)) {
-                if !sets.get(field).is_some_and(disabled) {
-                    let enabled = Enabled { plugin: plugin.clone(), weight: row.weight };
-                    profile.points.entry(*point).or_default().push(enabled);
+                if sets.get(field).is_some_and(disabled) {
+                    continue;
+                }
+                let enabled = Enabled { plugin: plugin.clone(), weight: 1 };
+                profile.points.entry(*point).or_default().push(enabled);
+                if by_point {
+                    sets.entry(field).or_default().enabled.push((row.name.to_owned(), 1));
                 }
             }
-            sets.entry(MULTI_POINT).or_default().enabled.push((row.name.to_owned(), 0));
+            if !by_point {
+                sets.entry(MULTI_POINT).or_default().enabled.push((row.name.to_owned(), 1));
+            }
         }
     }
 

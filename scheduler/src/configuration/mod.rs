@@ -166,8 +166,7 @@ impl Configuration {
     fn read_document(document: &Value, strictly: bool) -> Result<Self, Vec<Fault>> {
         let faults = Faults::default();
         let reader = Reader::new(document, "", &faults);
-        let configuration =
-            reader.and_then(|reader| read(&if strictly { reader } else { reader.lenient() }));
+        let configuration = reader.and_then(|reader| read(&if strictly { reader } else { reader.lenient() }));
         match (configuration, faults.into_inner()) {
             (Some(configuration), faults) if faults.is_empty() => Ok(configuration),
             (_, faults) => Err(faults),

@@ -55,6 +55,7 @@ const PRIORITIES: &[(&str, &str, i64)] = &[
     ("EvenPodsSpreadPriority", pod_topology_spread::NAME, 2),
     ("MostRequestedPriority", legacy::MOST_ALLOCATED, 0),
     ("RequestedToCapacityRatioPriority", legacy::REQUESTED_TO_CAPACITY_RATIO, 0),
+    ("ResourceLimitsPriority", legacy::RESOURCE_LIMITS, 0),
 ];
 
 /// Labels that nodes must have or lack, and those that they should.

@@ -23,11 +23,7 @@ pub type List = Vec<(String, i64)>;
 type Points = (BTreeMap<Point, List>, BTreeMap<&'static str, Set>);
 
 /// The profiles, and the Policy that takes the place of the only one.
-pub fn read_all(
-    reader: &Reader<'_>,
-    version: Version,
-    switches: &Switches,
-) -> (Vec<Profile>, Option<PolicySource>) {
+pub fn read_all(reader: &Reader<'_>, version: Version, switches: &Switches) -> (Vec<Profile>, Option<PolicySource>) {
     if version == Version::V1Alpha1 {
         let policy = policy::source(reader);
         return (vec![read(reader, version, true, switches)], policy);
@@ -299,7 +295,8 @@ pub fn build((points, sets): Points, mut arguments: Arguments, version: Version)
         }
         enabled_at.insert(point, enabled);
     }
-    let written = Written { sets, arguments: written, named: Vec::new() };
+    let by_point = !version.has_multi_point();
+    let written = Written { sets, arguments: written, named: Vec::new(), by_point };
     let mut profile = Profile { points: enabled_at, check_all: false, written, ..Profile::default() };
     profile.preemption = profile.has(Point::PostFilter, default_preemption::NAME).then_some(preemption);
     profile

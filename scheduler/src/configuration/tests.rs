@@ -101,7 +101,8 @@ fn plug_ins_have_the_names_that_they_had() {
     let removed = plugins("v1", limits).unwrap_err();
     assert!(removed[0].to_string().ends_with("enabled[0].name: Invalid value: \"EBSLimits\": plugin is removed"));
     // What packs nodes took the place of what spreads over them.
-    let packs = "score: {disabled: [{name: NodeResourcesLeastAllocated}], enabled: [{name: NodeResourcesMostAllocated}]}";
+    let packs =
+        "score: {disabled: [{name: NodeResourcesLeastAllocated}], enabled: [{name: NodeResourcesMostAllocated}]}";
     for version in ["v1alpha1", "v1alpha2", "v1beta1"] {
         let profile = plugins(version, packs).unwrap();
         let by_allocation = names(&profile, Point::Score).into_iter().filter(|name| name.starts_with("NodeResources"));
@@ -254,10 +255,9 @@ fn a_policy_leaves_switches_as_they_are() {
     let mut overruled = read("v1alpha1", "hardPodAffinitySymmetricWeight: 7");
     overruled.weigh_hard_affinity(44);
     assert!(has(&overruled.profiles[0], &affinity(44)));
-    for (more, what) in [
-        ("plugins: {}", "Plugins"),
-        ("pluginConfig: [{name: VolumeBinding, args: {}}]", "PluginConfig"),
-    ] {
+    for (more, what) in
+        [("plugins: {}", "Plugins"), ("pluginConfig: [{name: VolumeBinding, args: {}}]", "PluginConfig")]
+    {
         let wrong = taken(more, None, "kind: Policy").unwrap_err();
         assert_eq!(wrong[0].to_string(), format!("using {what} and Policy simultaneously is not supported"));
     }
@@ -277,7 +277,10 @@ fn a_provider_says_what_is_usual() {
         assert!(!scores.contains(&"ImageLocality"), "{source}: {scores:?}");
         assert_eq!(scores.contains(&"NodeResourcesMostAllocated"), packs, "{source}: {scores:?}");
     }
-    let mut configuration = read("v1alpha1", "disablePreemption: true\npluginConfig: [{name: VolumeBinding, args: {bindTimeoutSeconds: 3}}]");
+    let mut configuration = read(
+        "v1alpha1",
+        "disablePreemption: true\npluginConfig: [{name: VolumeBinding, args: {bindTimeoutSeconds: 3}}]",
+    );
     configuration.take_provider("ClusterAutoscalerProvider").unwrap();
     assert!(configuration.profiles[0].preemption.is_none());
     assert_eq!(arguments(&configuration.profiles[0])[0], "VolumeBinding {\"bindTimeoutSeconds\":3}");
@@ -288,7 +291,22 @@ fn gates_are_obeyed() {
     let mut configuration = Configuration::default();
     assert!(configuration.pops_from_backoff && configuration.tells_expected_nodes && !configuration.extended_resources);
     configuration.take_gates(|gate| gate == "DRAExtendedResource");
-    assert!(!configuration.pops_from_backoff && !configuration.tells_expected_nodes && configuration.extended_resources);
+    assert!(
+        !configuration.pops_from_backoff && !configuration.tells_expected_nodes && configuration.extended_resources
+    );
+    for (version, rest, expected) in [
+        ("v1", "", true),
+        ("v1", "profiles: [{plugins: {score: {disabled: [{name: '*'}]}}}]", false),
+        ("v1alpha1", "", true),
+        ("v1alpha1", "algorithmSource: {provider: ClusterAutoscalerProvider}", true),
+    ] {
+        let mut configuration = read(version, rest);
+        configuration.take_gates(|gate| gate == "ResourceLimitsPriorityFunction");
+        let found = weights(&configuration.profiles[0]).contains(&("NodeResourceLimits", 1));
+        assert_eq!(found, expected, "{version} {rest}");
+        let written = Configuration::of(&configuration.document()).unwrap();
+        assert_eq!(weights(&written.profiles[0]), weights(&configuration.profiles[0]), "{version} {rest}");
+    }
 }
 
 #[test]
@@ -296,7 +314,7 @@ fn a_policy_becomes_a_profile() {
     let policy = r#"{"kind": "Policy", "apiVersion": "v1",
         "predicates": [{"name": "PodFitsResources"}, {"name": "PodFitsHostPorts"},
             {"name": "zoned", "argument": {"labelsPresence": {"labels": ["zone"], "presence": true}}}],
-        "priorities": [{"name": "MostRequestedPriority", "weight": 3},
+        "priorities": [{"name": "MostRequestedPriority", "weight": 3}, {"name": "ResourceLimitsPriority", "weight": 4},
             {"name": "a", "weight": 2, "argument": {"labelPreference": {"label": "ssd", "presence": true}}},
             {"name": "b", "weight": 5, "argument": {"labelPreference": {"label": "old", "presence": false}}}]}"#;
     let taken = |policy: &str| {
@@ -307,7 +325,7 @@ fn a_policy_becomes_a_profile() {
     // The mandatory ones come too, in the order of evaluation.
     let filters = ["NodeLabel", "NodeUnschedulable", "NodePorts", "NodeResourcesFit", "TaintToleration"];
     assert_eq!(names(&profile, Point::Filter), filters);
-    assert_eq!(weights(&profile), [("NodeResourcesMostAllocated", 3), ("NodeLabel", 7)]);
+    assert_eq!(weights(&profile), [("NodeResourcesMostAllocated", 3), ("NodeResourceLimits", 4), ("NodeLabel", 7)]);
     let usual = taken("kind: Policy").expect("a profile");
     assert!(names(&usual, Point::Filter).contains(&"InterPodAffinity"));
     assert!(weights(&usual).contains(&("NodePreferAvoidPods", 10000)));

@@ -101,6 +101,12 @@ impl Served {
     pub fn resource(&self) -> Resource {
         Resource::new(self.group, self.version, self.plural, self.name, self.namespaced)
     }
+
+    /// Whether this is the version under which it is looked at: `v1`, or with a group `apps/v1`.
+    pub fn is_of(&self, api_version: &str) -> bool {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        group == self.group && version == self.version
+    }
 }
 
 impl Kind {
@@ -127,6 +133,8 @@ pub static WHOLE: LazyLock<Glance> = LazyLock::new(Glance::default);
 pub struct Pool {
     seen: HashSet<Text>,
     sweep_at: usize,
+    /// Whether the limits of pods are read: few look at them.
+    pub reads_limits: bool,
 }
 
 impl Pool {

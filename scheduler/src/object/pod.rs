@@ -5,7 +5,7 @@ use super::labels::Labels;
 use super::requests;
 use super::resources::Resources;
 use super::terms::{NodeSelector, PodAffinity, PreferredNodeTerm, Spread, Toleration};
-use super::{Key, Pool, Text, items, nanoseconds, text};
+use super::{KINDS, Key, Kind, Pool, Text, items, nanoseconds, text};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -39,6 +39,8 @@ pub struct Template {
     pub scored: Resources,
     /// What it holds once it is placed, as scores by allocation count it.
     pub held_scored: Resources,
+    /// What it may use at most, where that is read.
+    pub limits: Resources,
     pub node_selector: Labels,
     pub node_affinity: Option<NodeSelector>,
     pub preferred_nodes: Vec<PreferredNodeTerm>,
@@ -55,11 +57,19 @@ pub struct Template {
     pub claims: Vec<PodClaim>,
     /// Containers that ask for extended resources, which may be devices.
     pub extended: Vec<Container>,
-    /// The kind, name and uid of the controller that owns the pod.
-    pub controller: Option<(Text, Text, Text)>,
+    pub controller: Option<Controller>,
     pub gang: Option<Gang>,
     /// The pod's name, where what it claims is called after it.
     pub own_name: Option<Text>,
+}
+
+/// The controller that owns a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Controller {
+    pub api_version: Text,
+    pub kind: Text,
+    pub name: Text,
+    pub uid: Text,
 }
 
 /// The group of a Workload that a pod is a member of. Each replica of a group is a gang of its own.
@@ -75,6 +85,8 @@ pub struct Gang {
 pub struct Pod {
     pub key: Key,
     pub uid: Text,
+    /// The version of the object, as far as it is a number.
+    pub version: Option<u64>,
     pub generation: i64,
     pub template: Arc<Template>,
     /// Equal for equal templates, as long as one of them is known.
@@ -152,6 +164,7 @@ impl Pod {
         let condition = |kind: &str| items(&status["conditions"]).find(|one| text(&one["type"]) == kind);
         Pod {
             uid: pool.field(&pod["metadata"]["uid"]),
+            version: text(&pod["metadata"]["resourceVersion"]).parse().ok(),
             generation: pod["metadata"]["generation"].as_i64().unwrap_or(0),
             template_id: 0,
             node_name: pool.optional(&spec["nodeName"]),
@@ -235,6 +248,7 @@ impl Template {
             asked: requests::asked(pool, pod),
             scored: requests::scored(pool, pod),
             held_scored: requests::held_as_asked(pool, pod),
+            limits: if pool.reads_limits { requests::limits(pool, pod) } else { Resources::default() },
             node_selector: Labels::decode(pool, &spec["nodeSelector"]),
             node_affinity: NodeSelector::decode(pool, &affinity["requiredDuringSchedulingIgnoredDuringExecution"]),
             preferred_nodes: PreferredNodeTerm::decode_all(
@@ -255,7 +269,7 @@ impl Template {
             extended: Container::decode_all(pool, spec),
             controller: items(&pod["metadata"]["ownerReferences"])
                 .find(|owner| owner["controller"] == true)
-                .map(|owner| (pool.field(&owner["kind"]), pool.field(&owner["name"]), pool.field(&owner["uid"]))),
+                .map(|owner| Controller::decode(pool, owner)),
             gang: Gang::decode(pool, &key.namespace, &spec["workloadRef"]),
             own_name: called_after_the_pod.then(|| key.name.clone()),
         }
@@ -270,6 +284,18 @@ impl Template {
     pub fn allows(&self, name: &Text, labels: &Labels) -> bool {
         self.node_selector.within(labels)
             && self.node_affinity.as_ref().is_none_or(|affinity| affinity.matches(name, labels))
+    }
+}
+
+impl Controller {
+    fn decode(pool: &mut Pool, owner: &Value) -> Self {
+        let mut field = |name: &str| pool.field(&owner[name]);
+        Controller { api_version: field("apiVersion"), kind: field("kind"), name: field("name"), uid: field("uid") }
+    }
+
+    /// The kind of the controller, as far as the scheduler looks at its selector.
+    pub fn kind(&self) -> Option<Kind> {
+        KINDS.iter().find(|one| one.name == &*self.kind && one.is_of(&self.api_version)).map(|one| one.kind)
     }
 }
 

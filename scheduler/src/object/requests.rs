@@ -17,6 +17,14 @@ struct Rules {
     whole: bool,
     /// What the containers have got counts too, while a change of what they ask for is under way.
     granted: bool,
+    /// What they may use at most is summed, instead of what they ask for.
+    limits: bool,
+}
+
+impl Rules {
+    fn field(self) -> &'static str {
+        if self.limits { "limits" } else { "requests" }
+    }
 }
 
 /// What a pod asks for, as filters count it.
@@ -31,12 +39,17 @@ pub fn scored(pool: &mut Pool, pod: &Value) -> Resources {
 
 /// What a pod holds of its node by its spec alone, as scores by allocation count it.
 pub fn held_as_asked(pool: &mut Pool, pod: &Value) -> Resources {
-    sum(pool, pod, Rules { usual: true, whole: true, granted: false })
+    sum(pool, pod, Rules { usual: true, whole: true, ..Rules::default() })
+}
+
+/// What a pod may use at most, as far as its containers say it.
+pub fn limits(pool: &mut Pool, pod: &Value) -> Resources {
+    sum(pool, pod, Rules { whole: true, limits: true, ..Rules::default() })
 }
 
 /// What a pod holds of its node: as filters count it, and as scores do.
 pub fn held(pool: &mut Pool, pod: &Value) -> (Resources, Resources) {
-    let rules = Rules { whole: true, granted: true, usual: false };
+    let rules = Rules { whole: true, granted: true, ..Rules::default() };
     (sum(pool, pod, rules), sum(pool, pod, Rules { usual: true, ..rules }))
 }
 
@@ -45,7 +58,7 @@ fn sum(pool: &mut Pool, pod: &Value, rules: Rules) -> Resources {
     let infeasible = items(&status["conditions"])
         .any(|one| text(&one["type"]) == "PodResizePending" && text(&one["reason"]) == "Infeasible");
     let mut of = |container: &Value, statuses: &Value| {
-        let mut own = Resources::decode(pool, &container["resources"]["requests"]);
+        let mut own = Resources::decode(pool, &container["resources"][rules.field()]);
         if rules.granted
             && let Some(granted) = granted(pool, container, statuses)
         {
@@ -75,9 +88,15 @@ fn sum(pool: &mut Pool, pod: &Value, rules: Rules) -> Resources {
     running.add(&sidecars);
     running.raise_to(&starting);
     if rules.whole {
-        running.replace_named(pool, &spec["resources"]["requests"]);
+        running.replace_named(pool, &spec["resources"][rules.field()]);
     }
-    running.add(&Resources::decode(pool, &spec["overhead"]));
+    let overhead = Resources::decode(pool, &spec["overhead"]);
+    // What has no limit gets none.
+    if rules.limits {
+        running.add_where_some(&overhead)
+    } else {
+        running.add(&overhead)
+    }
     running
 }
 

@@ -62,6 +62,11 @@ impl Resources {
         self.merge(other, i64::saturating_add);
     }
 
+    /// Adds to what there is some of already.
+    pub fn add_where_some(&mut self, other: &Resources) {
+        self.merge(other, |own, more| if own == 0 { 0 } else { own.saturating_add(more) });
+    }
+
     pub fn subtract(&mut self, other: &Resources) {
         self.merge(other, i64::saturating_sub);
     }

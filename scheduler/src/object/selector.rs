@@ -130,6 +130,13 @@ impl Requirement {
         }
     }
 
+    /// Values that must be numbers and are none, each with its place.
+    pub fn numbers_that_are_none(&self) -> impl Iterator<Item = (usize, &Text)> {
+        let compares = matches!(self.operator, Operator::Gt | Operator::Lt);
+        let values = self.values.iter().enumerate().filter(move |_| compares);
+        values.filter(|(_, value)| value.parse::<i64>().is_err())
+    }
+
     fn compares(&self, value: Option<&Text>, holds: impl Fn(i64, i64) -> bool) -> bool {
         let [bound] = &self.values[..] else { return false };
         value

@@ -86,6 +86,26 @@ impl PreferredNodeTerm {
             .map(|one| PreferredNodeTerm { weight: weight(one), term: NodeTerm::decode(pool, &one["preference"]) })
             .collect()
     }
+
+    /// Whether it counts for anything.
+    pub fn counts(&self) -> bool {
+        self.weight != 0 && !self.term.is_empty()
+    }
+
+    /// What is wrong with terms, each fault with its path: labels are compared with numbers alone.
+    pub fn faults(all: &[PreferredNodeTerm]) -> Vec<String> {
+        let mut faults = Vec::new();
+        for (at, one) in all.iter().enumerate().filter(|(_, one)| one.counts()) {
+            for (place, requirement) in one.term.labels.iter().enumerate() {
+                for (number, value) in requirement.numbers_that_are_none() {
+                    let path = format!("[{at}].matchExpressions[{place}].values[{number}]");
+                    let why = "for 'Gt', 'Lt' operators, the value must be an integer";
+                    faults.push(format!("{path}: Invalid value: \"{value}\": {why}"));
+                }
+            }
+        }
+        faults
+    }
 }
 
 /// A term over other pods: those in some namespaces with some labels, in the same place as far as a key tells.

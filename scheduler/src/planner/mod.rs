@@ -11,6 +11,7 @@ mod memory;
 mod no_place;
 
 use crate::object::pod::Pod;
+use crate::object::terms::PreferredNodeTerm;
 use crate::object::{Key, Kind};
 use crate::plan::{Explanation, Outcome, Plan, Unschedulable, plan};
 use crate::plugin::{Cycle, Plugin, Point};
@@ -72,9 +73,11 @@ impl Planner {
         let (number, profile) = profile;
         let by_name = pod.template.node_affinity.as_ref().is_some_and(|terms| named_nodes(terms).is_some());
         // Few nodes are in question, or one is to be tried alone, or the pod is like no other, as is one that claims
-        // devices, since each claim that gets some changes what is left for others: nothing is worth remembering.
+        // devices, since each claim that gets some changes what is left for others, or it asks for nonsense: nothing is
+        // worth remembering.
         let is_alone = !pod.template.claims.is_empty() || snapshot.extended_claim(&pod.uid).is_some();
-        if by_name || is_alone || pod.node_name.is_some() || profile.check_all {
+        let is_wrong = !PreferredNodeTerm::faults(&pod.template.preferred_nodes).is_empty();
+        if by_name || is_alone || is_wrong || pod.node_name.is_some() || profile.check_all {
             return self.plain(snapshot, (number, profile), pod);
         }
         if pod.nominated.is_some() {

@@ -1,7 +1,7 @@
 //! Which pods belong together when they do not say so: those that the same Services and the same owner select.
 
 use crate::object::labels::Labels;
-use crate::object::pod::Template;
+use crate::object::pod::{Controller, Template};
 use crate::object::selector::Selector;
 use crate::object::{Key, Kind, Text};
 use crate::snapshot::{Snapshot, in_namespace};
@@ -16,9 +16,9 @@ pub fn default_selector(snapshot: &Snapshot, template: &Template) -> Selector {
         }
     }
     let mut selector = None;
-    if let Some((kind, name, _)) = &template.controller {
-        let key = Key { namespace: template.namespace.clone(), name: name.clone() };
-        let table = Kind::named(kind).and_then(|kind| snapshot.controllers.get(&kind));
+    if let Some(controller) = &template.controller {
+        let key = Key { namespace: template.namespace.clone(), name: controller.name.clone() };
+        let table = controller.kind().and_then(|kind| snapshot.controllers.get(&kind));
         if let Some(owner) = table.and_then(|table| table.get(&key)) {
             owner.labels.iter().for_each(&mut add);
             selector = Some(&owner.selector).filter(|selector| !selector.is_nothing());
@@ -33,6 +33,6 @@ pub fn default_selector(snapshot: &Snapshot, template: &Template) -> Selector {
 
 /// Whether the selector of a template's pods may be another one after this object changed.
 pub fn rests_on(template: &Template, kind: Kind, key: &Key) -> bool {
-    let is_owner = |(own, name, _): &(Text, Text, Text)| Kind::named(own) == Some(kind) && *name == key.name;
+    let is_owner = |own: &Controller| own.kind() == Some(kind) && own.name == key.name;
     key.namespace == template.namespace && (kind == Kind::Service || template.controller.as_ref().is_some_and(is_owner))
 }

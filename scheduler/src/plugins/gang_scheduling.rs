@@ -74,9 +74,7 @@ impl Plugin for GangScheduling {
                 comes && pod.template.gang.as_ref() == Some(gang)
             }
             Seen::Other { before: false, after: true } => {
-                event.kind == Kind::Workload
-                    && event.key.namespace == gang.namespace
-                    && event.key.name == gang.workload
+                event.kind == Kind::Workload && event.key.namespace == gang.namespace && event.key.name == gang.workload
             }
             _ => false,
         })

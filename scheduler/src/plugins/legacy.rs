@@ -96,9 +96,9 @@ struct Avoided;
 
 impl Score for Avoided {
     fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
-        let avoided = cycle.pod.template.controller.as_ref().is_some_and(|(kind, _, uid)| {
-            matches!(&**kind, "ReplicationController" | "ReplicaSet")
-                && node.node.avoided.iter().any(|(own, of)| own == kind && of == uid)
+        let avoided = cycle.pod.template.controller.as_ref().is_some_and(|owner| {
+            matches!(&*owner.kind, "ReplicationController" | "ReplicaSet")
+                && node.node.avoided.iter().any(|(kind, uid)| *kind == owner.kind && *uid == owner.uid)
         });
         if avoided { 0 } else { MAX_SCORE }
     }
@@ -151,6 +151,32 @@ impl Score for NodeLabel {
             + self.absent_preferred.iter().filter(|label| !has(label)).count();
         let all = self.present_preferred.len() + self.absent_preferred.len();
         i64::try_from(100 * right / all.max(1)).unwrap_or(0)
+    }
+}
+
+pub const RESOURCE_LIMITS: &str = "NodeResourceLimits";
+
+/// Nodes on which all of a limit of the pod's would find room are a little better.
+#[derive(Debug)]
+pub struct ResourceLimits;
+
+impl Plugin for ResourceLimits {
+    fn name(&self) -> &'static str {
+        RESOURCE_LIMITS
+    }
+
+    fn score(&self, _: Cycle<'_>) -> Option<Box<dyn Score>> {
+        Some(Box::new(WithinLimits))
+    }
+}
+
+struct WithinLimits;
+
+impl Score for WithinLimits {
+    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
+        let (limits, there) = (&cycle.pod.template.limits, &node.node.allocatable);
+        let finds_room = |limit: i64, there: i64| limit != 0 && limit <= there;
+        i64::from(finds_room(limits.milli_cpu, there.milli_cpu) || finds_room(limits.memory, there.memory))
     }
 }
 

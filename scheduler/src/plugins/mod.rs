@@ -99,6 +99,7 @@ pub static PLUGINS: &[Row] = &[
     on_demand(legacy::REQUESTED_TO_CAPACITY_RATIO, &[PreScore, Score], || {
         allocation(legacy::REQUESTED_TO_CAPACITY_RATIO, Strategy::RequestedToCapacityRatio(vec![(0, 0), (100, 100)]))
     }),
+    on_demand(legacy::RESOURCE_LIMITS, &[PreScore, Score], || Arc::new(legacy::ResourceLimits)),
     on_demand(legacy::NODE_LABEL, &[Filter, Score], || Arc::new(legacy::NodeLabel::default())),
 ];
 

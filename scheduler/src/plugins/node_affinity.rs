@@ -38,10 +38,19 @@ impl Plugin for NodeAffinity {
         PreFilter::Judge(Box::new(Required(self.required.clone())), only)
     }
 
+    fn pre_score(&self, cycle: Cycle<'_>) -> Option<Refusal> {
+        let faults = PreferredNodeTerm::faults(&cycle.pod.template.preferred_nodes);
+        match &faults[..] {
+            [] => None,
+            [one] => Some(Refusal::error(NAME, one.clone())),
+            more => Some(Refusal::error(NAME, format!("[{}]", more.join(", ")))),
+        }
+    }
+
     fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
         let template = &cycle.pod.template;
         let terms = template.preferred_nodes.iter().chain(&self.preferred);
-        let counting: Vec<_> = terms.filter(|one| one.weight != 0 && !one.term.is_empty()).cloned().collect();
+        let counting: Vec<_> = terms.filter(|one| one.counts()).cloned().collect();
         let none = template.preferred_nodes.is_empty() && self.preferred.is_empty();
         (!none).then(|| Box::new(Preferred(counting)) as Box<dyn Score>)
     }

@@ -9,6 +9,8 @@ use crate::snapshot::numbers::NONE;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Places {
     key: Text,
+    /// Whether each node with the label is a place of its own.
+    by_node: bool,
     /// The place of each node, by the node's number; [`NONE`] where it has no such label.
     of_node: Vec<u32>,
     places: Vec<Place>,
@@ -29,8 +31,18 @@ impl Place {
 
 impl Places {
     pub fn new(snapshot: &Snapshot, key: &Text) -> Self {
-        let of_node = snapshot.label_numbers(key);
-        let mut places = Places { key: key.clone(), of_node: Vec::new(), places: Vec::new() };
+        Places::made_of(snapshot, key, false)
+    }
+
+    /// The nodes that have a label, whatever its value is, each as a place.
+    pub fn of_nodes(snapshot: &Snapshot, key: &Text) -> Self {
+        Places::made_of(snapshot, key, true)
+    }
+
+    fn made_of(snapshot: &Snapshot, key: &Text, by_node: bool) -> Self {
+        let mut places = Places { key: key.clone(), by_node, of_node: Vec::new(), places: Vec::new() };
+        let numbers = snapshot.label_numbers(key).into_iter().enumerate();
+        let of_node: Vec<u32> = numbers.map(|(node, number)| places.number(node, number)).collect();
         for (node, place) in of_node.iter().enumerate() {
             places.add(node, *place);
         }
@@ -71,7 +83,7 @@ impl Places {
     /// Puts a node where its label has it by now. Another node that was alone in a place and is not any more, or is by
     /// now, is marked otherwise: it is among the touched.
     pub fn follow(&mut self, snapshot: &Snapshot, node: NodeId, touched: &mut Vec<NodeId>) {
-        let place = snapshot.label_number(&self.key, node);
+        let place = self.number(node, snapshot.label_number(&self.key, node));
         if node >= self.of_node.len() {
             self.of_node.resize(node + 1, NONE);
         }
@@ -86,6 +98,14 @@ impl Places {
         }
         touched.extend(self.places.get(place as usize).and_then(|place| place.only_node()));
         self.add(node, place);
+    }
+
+    /// The place of a node whose label has this number.
+    fn number(&self, node: NodeId, of_label: u32) -> u32 {
+        match u32::try_from(node) {
+            Ok(node) if self.by_node && of_label != NONE => node,
+            _ => of_label,
+        }
     }
 
     fn add(&mut self, node: NodeId, place: u32) {

@@ -163,7 +163,11 @@ struct Shift {
 
 impl Count {
     fn new(cycle: Cycle<'_>, spread: Spread, keys: &Arc<[Text]>) -> Self {
-        let places = Arc::new(Places::new(cycle.snapshot, &spread.topology_key));
+        let places = Places::new(cycle.snapshot, &spread.topology_key);
+        Count::in_places(cycle, spread, keys, places)
+    }
+
+    fn in_places(cycle: Cycle<'_>, spread: Spread, keys: &Arc<[Text]>, places: Places) -> Self {
         let itself = i64::from(spread.selector.matches(&cycle.pod.template.labels));
         let mut count = Count {
             itself,
@@ -171,7 +175,7 @@ impl Count {
             keys: keys.clone(),
             nodes: Arc::default(),
             tallies: vec![Tally::default(); places.bound()],
-            places,
+            places: Arc::new(places),
         };
         let mut nodes = vec![false; cycle.snapshot.node_bound()];
         for node in cycle.snapshot.nodes() {
@@ -409,7 +413,8 @@ impl Evenness {
             if &*one.topology_key == HOSTNAME {
                 // Every host is asked for its own pods, whether it would be counted or not.
                 let everywhere = Spread { honor_affinity: false, honor_taints: false, ..one };
-                Count::new(cycle, everywhere, &own)
+                let hosts = Places::of_nodes(cycle.snapshot, &everywhere.topology_key);
+                Count::in_places(cycle, everywhere, &own, hosts)
             } else if all_keys {
                 Count::new(cycle, one, &keys)
             } else {

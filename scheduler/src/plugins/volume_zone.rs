@@ -80,8 +80,11 @@ fn zones(snapshot: &Snapshot, pod: &Pod) -> Result<Vec<Zone>, String> {
         let key = Key { namespace: "".into(), name: volume.clone() };
         let volume = snapshot.volumes.get(&key).ok_or_else(|| not_found("persistentvolume", volume))?;
         for (label, _) in LABELS {
-            if let Some(value) = volume.labels.get(label) {
-                zones.push((label, value.split("__").map(|zone| zone.trim().into()).collect()));
+            let Some(value) = volume.labels.get(label) else { continue };
+            let values: Vec<Text> = value.split("__").map(|zone| zone.trim().into()).collect();
+            // A list with nothing between its marks is no list.
+            if values.iter().all(|zone| !zone.is_empty()) {
+                zones.push((label, values));
             }
         }
     }

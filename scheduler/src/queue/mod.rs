@@ -73,7 +73,7 @@ pub struct Hinted {
 /// So many are kept until they are asked for.
 const HINTED_MAX: usize = 4096;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Active,
     Backoff,
@@ -550,6 +550,16 @@ impl Queue {
             gated,
             in_flight: self.in_flight.len(),
         }
+    }
+
+    /// Each pod, where it is and what is known of its attempts.
+    pub fn dump(&self) -> impl Iterator<Item = String> + '_ {
+        let mut entries: Vec<_> = self.entries.iter().collect();
+        entries.sort_by_key(|(key, entry)| (entry.place, entry.rank(key)));
+        entries.into_iter().map(|(key, entry)| {
+            let (place, attempts, rejectors) = (entry.place, entry.attempts, entry.rejectors.join(" "));
+            format!("pod {key}: {place:?}, priority {}, attempts {attempts}, refused by: {rejectors}", entry.priority)
+        })
     }
 
     /// How many pods that wait each plug-in refused, by the name of their scheduler.

@@ -77,7 +77,11 @@ fn who_waits_longer_is_tried_before_others_that_came_meanwhile() {
         for name in ["new1", "new2"] {
             scene.pod(name, asks("1"), later);
         }
-        if by_flush { scene.tick(later + SECOND) } else { scene.node("1", json!([]), later + SECOND) }
+        if by_flush {
+            scene.tick(later + SECOND)
+        } else {
+            scene.node("1", json!([]), later + SECOND)
+        }
         let order: Vec<_> = std::iter::from_fn(|| scene.pop(later + SECOND)).collect();
         assert_eq!(order, ["old", "new1", "new2"], "{by_flush}");
     }
@@ -104,7 +108,8 @@ fn a_pod_counts_from_when_it_could_be_tried() {
 #[test]
 fn a_pod_that_may_not_be_tried_any_more_is_not_tried_again() {
     let claim = Key::new("default", "c");
-    let spec = || json!({"containers": asks("1")["containers"], "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]});
+    let spec =
+        || json!({"containers": asks("1")["containers"], "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]});
     for failure in [&[node_resources_fit::NAME][..], &[]] {
         let mut scene = Scene::new();
         scene.tell(Kind::ResourceClaim, &claim, Some(json!({"spec": {}})), 0);

@@ -39,9 +39,15 @@ pub(super) struct Consultation {
 
 enum Stage {
     /// The nodes that are left, and whether it is the one alone that the pod is nominated to.
-    Filter { nodes: Vec<Text>, alone: bool },
+    Filter {
+        nodes: Vec<Text>,
+        alone: bool,
+    },
     Score,
-    Preempt { candidates: Vec<Candidate>, plan: Box<Plan> },
+    Preempt {
+        candidates: Vec<Candidate>,
+        plan: Box<Plan>,
+    },
 }
 
 impl Scheduler {

@@ -18,9 +18,11 @@ const SERIES: Time = 360 * SECOND;
 /// How many Events are remembered.
 const REMEMBERED: usize = 4096;
 
-/// What was told of late, by pod, reason and note.
 #[derive(Debug, Default)]
 pub(super) struct Events {
+    /// The machine on which the scheduler runs.
+    pub host: String,
+    /// What was told of late, by pod, reason and note.
     told: HashMap<(Text, &'static str, String), Told>,
     /// The same by when it was told last.
     by_time: BTreeMap<(Time, u64), (Text, &'static str, String)>,
@@ -61,7 +63,7 @@ impl Scheduler {
         let action = match saying.reason {
             "Scheduled" => {
                 self.events.number += 1;
-                create(&event_key(&saying.pod.key, now, self.events.number), &saying, now)
+                self.events.create(&event_key(&saying.pod.key, now, self.events.number), &saying, now)
             }
             _ => self.events.note(&saying, now),
         };
@@ -87,7 +89,31 @@ impl Events {
         let key = event_key(&saying.pod.key, now, self.number);
         self.told.insert(what.clone(), Told { key: key.clone(), count: 1, at });
         self.by_time.insert(at, what);
-        create(&key, saying, now)
+        self.create(&key, saying, now)
+    }
+
+    fn create(&self, key: &Key, saying: &Saying<'_>, now: Time) -> Action {
+        let instance = match self.host.is_empty() {
+            true => saying.reporter.to_string(),
+            false => format!("{}-{}", saying.reporter, self.host),
+        };
+        let mut event = json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"namespace": &*key.namespace, "name": &*key.name},
+            "eventTime": micros(now),
+            "type": if saying.warning { "Warning" } else { "Normal" },
+            "reason": saying.reason,
+            "action": saying.action,
+            "note": saying.note,
+            "regarding": reference(saying.pod),
+            "reportingController": &*saying.reporter,
+            "reportingInstance": instance,
+        });
+        if let Some(related) = saying.related {
+            event["related"] = reference(related);
+        }
+        Action::new(&EVENTS, key.clone(), Verb::Create(event))
     }
 
     fn forget(&mut self, now: Time) {
@@ -106,34 +132,18 @@ fn event_key(pod: &Key, now: Time, number: u64) -> Key {
     Key { namespace: pod.namespace.clone(), name: format!("{}.{moment:016x}", pod.name).into() }
 }
 
-fn create(key: &Key, saying: &Saying<'_>, now: Time) -> Action {
-    let mut event = json!({
-        "apiVersion": "events.k8s.io/v1",
-        "kind": "Event",
-        "metadata": {"namespace": &*key.namespace, "name": &*key.name},
-        "eventTime": micros(now),
-        "type": if saying.warning { "Warning" } else { "Normal" },
-        "reason": saying.reason,
-        "action": saying.action,
-        "note": saying.note,
-        "regarding": reference(saying.pod),
-        "reportingController": &*saying.reporter,
-        "reportingInstance": &*saying.reporter,
-    });
-    if let Some(related) = saying.related {
-        event["related"] = reference(related);
-    }
-    Action::new(&EVENTS, key.clone(), Verb::Create(event))
-}
-
 fn reference(pod: &Pod) -> Value {
-    json!({
+    let mut reference = json!({
         "apiVersion": "v1",
         "kind": "Pod",
         "namespace": &*pod.key.namespace,
         "name": &*pod.key.name,
         "uid": &*pod.uid,
-    })
+    });
+    if let Some(version) = pod.version {
+        reference["resourceVersion"] = version.to_string().into();
+    }
+    reference
 }
 
 fn cut(note: &mut String) {

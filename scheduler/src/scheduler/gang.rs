@@ -58,9 +58,8 @@ impl Scheduler {
         if pod.template.gang.is_none() {
             return;
         }
-        let waits = |way: &&Way| {
-            matches!(way.stage, Stage::Waits { .. }) && way.trying.pod.template.gang == pod.template.gang
-        };
+        let waits =
+            |way: &&Way| matches!(way.stage, Stage::Waits { .. }) && way.trying.pod.template.gang == pod.template.gang;
         let others: Vec<_> = self.ways.values().filter(waits).map(|way| way.trying.pod.clone()).collect();
         for other in &others {
             // As long as it is not known how many there must be, they wait.

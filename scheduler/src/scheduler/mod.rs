@@ -10,6 +10,7 @@
 //! where pods go are *consulted* ([`consult`]).
 
 mod consult;
+mod dump;
 mod event;
 mod evict;
 mod gang;
@@ -124,8 +125,7 @@ impl Scheduler {
 
     /// The same for a scheduler at work: searches end in time by this clock.
     pub fn with_clock(configuration: Arc<Configuration>, clock: Clock) -> Scheduler {
-        let mut snapshot = Snapshot::new();
-        snapshot.extended_resources = configuration.extended_resources;
+        let mut snapshot = Snapshot::with(&configuration);
         snapshot.clock = clock;
         Scheduler {
             queue: Queue::new(&configuration),
@@ -149,6 +149,16 @@ impl Scheduler {
             observed: Vec::new(),
             passed: 0,
         }
+    }
+
+    /// Has Events say on which machine it runs.
+    pub fn runs_on(&mut self, host: &str) {
+        self.events.host = host.to_owned();
+    }
+
+    /// Reads the limits of pods, too, for those who ask the snapshot.
+    pub fn read_limits(&mut self) {
+        self.snapshot.read_limits();
     }
 
     /// What is to be read of objects of a kind. Extenders may want to see them whole.

@@ -162,6 +162,83 @@ fn a_pod_is_bound_and_that_is_told() {
 }
 
 #[test]
+fn an_event_says_who_tells_it_and_of_which_version() {
+    let mut scene = Scene::new();
+    scene.scheduler.runs_on("machine");
+    scene.node("n", "4");
+    let mut object = pod("p", asks("1"));
+    object["metadata"]["resourceVersion"] = "17".into();
+    scene.see(Kind::Pod, Key::new("default", "p"), object);
+    scene.turn();
+    scene.done("create pods/p/binding");
+    let told = scene.take("create events.events.k8s.io/p");
+    let event = body(&told);
+    assert_eq!(event["reportingController"], "default-scheduler");
+    assert_eq!(event["reportingInstance"], "default-scheduler-machine");
+    let regarding = json!({"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "p", "uid": "p-uid",
+        "resourceVersion": "17"});
+    assert_eq!(event["regarding"], regarding);
+}
+
+#[test]
+fn every_look_for_victims_is_counted() {
+    let mut scene = Scene::new();
+    scene.node("n", "1");
+    scene.see(Kind::Pod, Key::new("default", "low"), bound("low", "1", "n"));
+    let counted = |scene: &mut Scene| {
+        let observed = scene.scheduler.observed();
+        let tried = observed.iter().filter(|one| **one == Observed::PreemptionTried).count();
+        (tried, observed.iter().filter(|one| matches!(one, Observed::Preemption { .. })).count())
+    };
+    for name in ["a", "b"] {
+        scene.pod(name, asks("1"));
+        scene.turn();
+        assert_eq!(counted(&mut scene), (1, 0), "{name}: in vain");
+    }
+    let mut urgent = asks("1");
+    urgent["priority"] = 10.into();
+    scene.pod("urgent", urgent);
+    scene.turn();
+    assert_eq!(counted(&mut scene), (1, 1));
+}
+
+#[test]
+fn what_a_scheduler_has_before_it_can_be_shown() {
+    let mut scene = Scene::new();
+    scene.node("n", "1");
+    scene.pod("a", asks("1"));
+    scene.pod("b", asks("500m"));
+    scene.turn();
+    let shown: Vec<String> = scene.scheduler.dump_nodes().chain(scene.scheduler.dump_queue()).collect();
+    assert_eq!(
+        shown,
+        [
+            "node n: requested cpu 1000m; allocatable cpu 1000m; 1 of 10 pods, 1 of them assumed: default/a; nominated: ",
+            "pod default/b: Unschedulable, priority 0, attempts 1, refused by: NodeResourcesFit",
+            "pod default/a: InFlight, priority 0, attempts 1, refused by: ",
+        ]
+    );
+}
+
+#[test]
+fn a_pod_says_where_it_goes_unless_the_gate_is_off() {
+    for tells in [true, false] {
+        let mut configuration = Configuration::default();
+        configuration.take_gates(|gate| tells || gate != "NominatedNodeNameForExpectation");
+        let scheduler = Scheduler::new(Arc::new(configuration));
+        let mut scene = Scene { scheduler, orders: Vec::new(), now: 100 * SECONDS };
+        scene.node("n", "4");
+        storage(&mut scene);
+        scene.turn();
+        assert_eq!(scene.shown().iter().any(|order| order.contains("nominatedNodeName")), tells);
+        if tells {
+            scene.done("patch pods/p/status");
+        }
+        scene.take("patch persistentvolumeclaims/c");
+    }
+}
+
+#[test]
 fn a_place_that_is_promised_is_not_free() {
     let mut scene = Scene::new();
     scene.node("n", "1");

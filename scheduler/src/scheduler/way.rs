@@ -45,7 +45,10 @@ pub(super) struct Way {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Holds its place for others of its gang since then, and for no longer than this.
-    Waits { began: Time, patience: Time },
+    Waits {
+        began: Time,
+        patience: Time,
+    },
     /// Goes on as soon as its status tells where it goes.
     Tells,
     /// These writes are under way.

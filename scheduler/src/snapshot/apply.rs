@@ -186,9 +186,6 @@ impl Snapshot {
             }
             return;
         };
-        for (claim, _) in pod.volume_claims() {
-            *self.claim_users.entry(claim).or_default() += 1;
-        }
         match self.by_name.get(name).copied() {
             Some(id) => self.lay(id, pod.clone()),
             None => self.homeless.entry(name.clone()).or_default().push(pod.clone()),
@@ -198,6 +195,7 @@ impl Snapshot {
     fn lay(&mut self, id: NodeId, pod: Arc<Pod>) {
         let Some(info) = &mut self.nodes[id] else { return };
         info.add(pod.clone());
+        self.count_claims(&pod, true);
         self.note_affinity(id, &pod, true);
         self.changes.push(Change::Placed(id, pod));
     }
@@ -218,14 +216,6 @@ impl Snapshot {
             }
             return;
         };
-        for (claim, _) in pod.volume_claims() {
-            if let Some(users) = self.claim_users.get_mut(&claim) {
-                *users -= 1;
-                if *users == 0 {
-                    self.claim_users.remove(&claim);
-                }
-            }
-        }
         let Some(id) = self.by_name.get(name).copied() else {
             if let Some(pods) = self.homeless.get_mut(name) {
                 pods.retain(|one| one.key != pod.key);
@@ -237,8 +227,20 @@ impl Snapshot {
         };
         let Some(info) = &mut self.nodes[id] else { return };
         if let Some(pod) = info.remove(&pod.key) {
+            self.count_claims(&pod, false);
             self.note_affinity(id, &pod, false);
             self.changes.push(Change::Left(id, pod));
+        }
+    }
+
+    /// Counts a pod that came to lie on a node, or left it, among the users of its claims.
+    fn count_claims(&mut self, pod: &Pod, lies: bool) {
+        for (claim, _) in pod.volume_claims() {
+            let users = self.claim_users.get(&claim).copied().unwrap_or(0);
+            match if lies { users + 1 } else { users.saturating_sub(1) } {
+                0 => _ = self.claim_users.remove(&claim),
+                users => _ = self.claim_users.insert(claim, users),
+            }
         }
     }
 
@@ -320,6 +322,7 @@ impl Snapshot {
         self.by_name.remove(&info.node.name);
         self.free.push(id);
         for pod in &info.pods {
+            self.count_claims(pod, false);
             self.note_affinity(id, pod, false);
             self.changes.push(Change::Left(id, pod.clone()));
         }

@@ -10,6 +10,7 @@ pub mod node_info;
 pub mod numbers;
 
 use crate::clock::Clock;
+use crate::configuration::Configuration;
 use crate::object::device;
 use crate::object::labels::Labels;
 use crate::object::pod::{Gang, Pod, Template};
@@ -17,7 +18,9 @@ use crate::object::taint_rule::TaintRule;
 use crate::object::volume;
 use crate::object::workload::{Budget, Selecting, Workload};
 use crate::object::{Key, Kind, Pool, Text};
+use crate::plugin::Point;
 use crate::plugins::devices::searches::Searches;
+use crate::plugins::legacy;
 use changes::Changes;
 use extended::Extended;
 use node_info::{NodeId, NodeInfo};
@@ -60,7 +63,7 @@ pub struct Snapshot {
     assumed: HashMap<Key, assume::Assumed>,
     /// The size of each image, and on how many nodes it is.
     images: HashMap<Text, (i64, i64)>,
-    /// How many pods that lie somewhere use each volume claim.
+    /// How many pods on known nodes use each volume claim.
     claim_users: HashMap<Key, usize>,
     /// Who waits or lies in each gang.
     gangs: BTreeMap<Gang, BTreeSet<Key>>,
@@ -97,6 +100,21 @@ pub struct Snapshot {
 impl Snapshot {
     pub fn new() -> Self {
         Snapshot::default()
+    }
+
+    /// A snapshot of what is looked at with a configuration.
+    pub fn with(configuration: &Configuration) -> Self {
+        let mut snapshot = Snapshot::new();
+        snapshot.extended_resources = configuration.extended_resources;
+        if configuration.profiles.iter().any(|profile| profile.has(Point::Score, legacy::RESOURCE_LIMITS)) {
+            snapshot.read_limits();
+        }
+        snapshot
+    }
+
+    /// Reads the limits of those pods that are told from now on, too.
+    pub fn read_limits(&mut self) {
+        self.pool.reads_limits = true;
     }
 
     /// The nodes, in an order that lasts as long as they do.
@@ -173,7 +191,7 @@ impl Snapshot {
         self.images.get(name).copied()
     }
 
-    /// How many pods that lie somewhere use a volume claim.
+    /// How many pods on known nodes use a volume claim.
     pub fn claim_users(&self, claim: &Key) -> usize {
         self.claim_users.get(claim).copied().unwrap_or(0)
     }

@@ -104,7 +104,8 @@ fn a_member_that_holds_a_place_has_the_others_tried_at_once() {
     scene.turn();
     // As it lets go of the place, another one gets it, and has both others tried, whatever they wait for.
     let shown = scene.shown();
-    let tried = |order: &&String| order.starts_with("create events.events.k8s.io/one") && order.contains("Insufficient cpu");
+    let tried =
+        |order: &&String| order.starts_with("create events.events.k8s.io/one") && order.contains("Insufficient cpu");
     assert!(shown.iter().any(|order| tried(&order)), "{shown:#?}");
 }
 

@@ -1,0 +1,47 @@
+//! What a scheduler has before it, as text for people who look for a fault.
+
+use super::Scheduler;
+use crate::object::pod::Pod;
+use crate::object::resources::{CPU, Resources};
+use crate::snapshot::node_info::NodeInfo;
+use std::sync::Arc;
+
+impl Scheduler {
+    /// Each node with what is there, what is held, and whose pods lie on it or are nominated to it.
+    pub fn dump_nodes(&self) -> impl Iterator<Item = String> + '_ {
+        self.snapshot.nodes().map(|node| self.dump_node(node))
+    }
+
+    fn dump_node(&self, node: &NodeInfo) -> String {
+        let name = &node.node.name;
+        let (held, there) = (amounts(&node.held), amounts(&node.node.allocatable));
+        let assumed = node.pods.iter().filter(|pod| self.snapshot.is_assumed(&pod.key)).count();
+        let nominated: Vec<_> = self.snapshot.nominated_to(name, i64::MIN).collect();
+        format!(
+            "node {name}: requested {held}; allocatable {there}; {} of {} pods, {assumed} of them assumed: {}; \
+             nominated: {}",
+            node.pods.len(),
+            node.node.allocatable.pods,
+            keys(node.pods.iter()),
+            keys(nominated.into_iter())
+        )
+    }
+
+    /// Each pod of the queue, in which part of it that is, and what is known of its attempts.
+    pub fn dump_queue(&self) -> impl Iterator<Item = String> + '_ {
+        self.queue.dump()
+    }
+}
+
+fn keys<'a>(pods: impl Iterator<Item = &'a Arc<Pod>>) -> String {
+    let keys: Vec<String> = pods.map(|pod| pod.key.to_string()).collect();
+    keys.join(" ")
+}
+
+fn amounts(resources: &Resources) -> String {
+    let named = resources.names().map(|name| (name, resources.get(name))).filter(|(_, amount)| *amount != 0);
+    let texts: Vec<String> = named
+        .map(|(name, amount)| if name == CPU { format!("{name} {amount}m") } else { format!("{name} {amount}") })
+        .collect();
+    if texts.is_empty() { "nothing".to_owned() } else { texts.join(", ") }
+}

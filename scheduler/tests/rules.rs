@@ -1,0 +1,208 @@
+//! Rules of plug-ins that no recorded scenario shows.
+
+use holdfast_scheduler::object::pod::Pod;
+use holdfast_scheduler::plan::Plan;
+use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Profile, Snapshot, plan};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+struct World {
+    snapshot: Snapshot,
+    configuration: Configuration,
+}
+
+impl World {
+    fn new() -> World {
+        World::with(json!({}))
+    }
+
+    fn with(profile: Value) -> World {
+        let mut document =
+            json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"});
+        document["profiles"] = json!([profile]);
+        let configuration = Configuration::of(&document).unwrap_or_else(|faults| panic!("{faults:?}"));
+        World { snapshot: Snapshot::with(&configuration), configuration }
+    }
+
+    fn put(&mut self, kind: Kind, key: Key, object: Value) -> &mut World {
+        self.snapshot.apply(kind, &key, Some(&object).filter(|object| !object.is_null()));
+        self
+    }
+
+    fn node(&mut self, name: &str, labels: Value) -> &mut World {
+        let node = json!({"metadata": {"name": name, "labels": labels},
+            "status": {"allocatable": {"cpu": "4", "memory": "4Gi", "pods": "10"}}});
+        self.put(Kind::Node, Key::cluster(name), node)
+    }
+
+    fn pod(&mut self, name: &str, meta: Value, spec: Value) -> Arc<Pod> {
+        let mut object = json!({"metadata": meta, "spec": spec});
+        object["metadata"]["uid"] = name.into();
+        let key = Key::new("default", name);
+        self.put(Kind::Pod, key.clone(), object);
+        self.snapshot.pod(&key).unwrap().clone()
+    }
+
+    fn profile(&self) -> &Profile {
+        &self.configuration.profiles[0]
+    }
+
+    /// What both planners say, who agree.
+    fn plan(&self, pod: &Pod) -> Plan {
+        let slow = plan(&self.snapshot, self.profile(), pod);
+        let fast = Planner::new().plan(&self.snapshot, (0, self.profile()), pod);
+        assert_eq!(message(&slow), message(&fast));
+        slow
+    }
+
+    /// What a plug-in thinks of each node that will do, by the node's name.
+    fn scores(&self, pod: &Pod, plugin: &str) -> Vec<(String, i64)> {
+        let explanation = self.plan(pod).explanation;
+        let scores = explanation.scores.iter().find(|scores| scores.plugin == plugin).expect("scores");
+        let names = explanation.feasible.iter().map(|name| name.to_string());
+        names.zip(scores.raw.iter().copied()).collect()
+    }
+}
+
+fn message(plan: &Plan) -> String {
+    match &plan.outcome {
+        Outcome::Bind { .. } => String::new(),
+        Outcome::Unschedulable(why) => format!("{}: {}", why.reason, why.message),
+    }
+}
+
+#[test]
+fn a_label_that_is_compared_with_no_number_is_an_error_where_nodes_are_scored() {
+    let mut world = World::new();
+    let term = |value: &str| {
+        let expressions =
+            json!([{"key": "a", "operator": "Exists"}, {"key": "n", "operator": "Gt", "values": [value]}]);
+        json!({"weight": 3, "preference": {"matchExpressions": expressions}})
+    };
+    let prefers = |terms: Value| json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}});
+    let one = world.pod("one", json!({}), prefers(json!([term("7"), term("abc")])));
+    let two = world.pod("two", json!({}), prefers(json!([term("x"), term("1.5")])));
+    let none = world.pod("none", json!({}), prefers(json!([{"weight": 0, "preference": term("x")["preference"]}])));
+    world.node("a", json!({}));
+    for pod in [&one, &two, &none] {
+        assert_eq!(message(&world.plan(pod)), "", "a single node is not scored");
+    }
+    world.node("b", json!({}));
+    let why = |at: usize, value: &str| {
+        let why = "for 'Gt', 'Lt' operators, the value must be an integer";
+        format!("[{at}].matchExpressions[1].values[0]: Invalid value: \"{value}\": {why}")
+    };
+    let running = "SchedulerError: running PreScore plugin \"NodeAffinity\": ";
+    assert_eq!(message(&world.plan(&one)), format!("{running}{}", why(1, "abc")));
+    assert_eq!(message(&world.plan(&two)), format!("{running}[{}, {}]", why(0, "x"), why(1, "1.5")));
+    assert_eq!(message(&world.plan(&none)), "");
+}
+
+#[test]
+fn zones_of_a_volume_are_a_list_or_none() {
+    let zone = "topology.kubernetes.io/zone";
+    for (value, expected) in [("b", false), ("a__b", true), ("b____c", true), ("", true), ("__", true), ("b__c", false)]
+    {
+        let mut world = World::new();
+        world.node("n", json!({zone: "a"}));
+        world.put(
+            Kind::PersistentVolume,
+            Key::cluster("v"),
+            json!({"metadata": {"labels": {zone: value}}, "spec": {}}),
+        );
+        let bound = json!({"pv.kubernetes.io/bind-completed": "yes"});
+        world.put(
+            Kind::PersistentVolumeClaim,
+            Key::new("default", "c"),
+            json!({"metadata": {"annotations": bound}, "spec": {"volumeName": "v"}}),
+        );
+        let spec = json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]});
+        let pod = world.pod("p", json!({}), spec);
+        assert_eq!(world.plan(&pod).node().is_some(), expected, "{value:?}");
+    }
+}
+
+#[test]
+fn a_claim_of_one_pod_is_free_when_the_node_of_that_pod_is_gone() {
+    let mut world = World::new();
+    world.node("n", json!({})).node("m", json!({}));
+    let claim = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+        "spec": {"volumeName": "v", "accessModes": ["ReadWriteOncePod"]}});
+    world.put(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim);
+    world.put(Kind::PersistentVolume, Key::cluster("v"), json!({"spec": {}}));
+    let spec = || json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]});
+    let mut lies = spec();
+    lies["nodeName"] = "n".into();
+    world.pod("first", json!({}), lies.clone());
+    let pod = world.pod("p", json!({}), spec());
+    let in_use = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use";
+    assert!(message(&world.plan(&pod)).contains(in_use));
+    world.put(Kind::Node, Key::cluster("n"), Value::Null);
+    assert_eq!(message(&world.plan(&pod)), "");
+    world.node("n", json!({}));
+    assert!(message(&world.plan(&pod)).contains(in_use));
+    world.put(Kind::Pod, Key::new("default", "first"), Value::Null);
+    assert_eq!(message(&world.plan(&pod)), "");
+}
+
+#[test]
+fn each_host_is_asked_for_its_own_pods_whatever_it_calls_itself() {
+    let mut world = World::new();
+    let host = "kubernetes.io/hostname";
+    world.node("a", json!({host: "same"})).node("b", json!({host: "same"})).node("c", json!({host: "c"}));
+    world.pod("there", json!({"labels": {"app": "x"}}), json!({"nodeName": "a"}));
+    let constraint = json!({"topologyKey": host, "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"app": "x"}}});
+    let pod = world.pod("p", json!({"labels": {"app": "x"}}), json!({"topologySpreadConstraints": [constraint]}));
+    let scores = world.scores(&pod, "PodTopologySpread");
+    assert!(scores[0].1 > 0, "{scores:?}");
+    assert_eq!((scores[1].1, scores[2].1), (0, 0), "{scores:?}");
+}
+
+/// Which other pods a pod without constraints is spread among, as its owner says.
+#[test]
+fn owners_are_known_by_their_version_too() {
+    for (api_version, kind, spreads) in [
+        ("apps/v1", "ReplicaSet", true),
+        ("v1", "ReplicaSet", false),
+        ("extensions/v1beta1", "ReplicaSet", false),
+        ("apps.kruise.io/v1beta1", "StatefulSet", false),
+        ("v1", "ReplicationController", true),
+    ] {
+        let mut world = World::new();
+        world.node("a", json!({"kubernetes.io/hostname": "a"})).node("b", json!({"kubernetes.io/hostname": "b"}));
+        let labels = || json!({"app": "x"});
+        let selector = json!({"spec": {"selector": {"matchLabels": labels()}}});
+        for kind in [Kind::ReplicaSet, Kind::StatefulSet] {
+            world.put(kind, Key::new("default", "o"), selector.clone());
+        }
+        world.put(Kind::ReplicationController, Key::new("default", "o"), json!({"spec": {"selector": labels()}}));
+        world.pod("there", json!({"labels": labels()}), json!({"nodeName": "a"}));
+        let owner = json!({"apiVersion": api_version, "kind": kind, "name": "o", "uid": "o", "controller": true});
+        let pod = world.pod("p", json!({"labels": labels(), "ownerReferences": [owner]}), json!({}));
+        let explanation = world.plan(&pod).explanation;
+        let scored = explanation.scores.iter().any(|scores| scores.plugin == "PodTopologySpread");
+        assert_eq!(scored, spreads, "{api_version} {kind}");
+    }
+}
+
+#[test]
+fn nodes_that_hold_what_a_pod_may_use_at_most_are_a_little_better() {
+    let scores = json!({"score": {"disabled": [{"name": "*"}], "enabled": [{"name": "NodeResourceLimits"}]}});
+    let mut world = World::with(json!({"plugins": scores}));
+    world.node("a", json!({})).node("b", json!({}));
+    let small =
+        json!({"metadata": {"name": "b"}, "status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "9"}}});
+    world.put(Kind::Node, Key::cluster("b"), small);
+    for (limits, expected) in [
+        (json!({"cpu": "2"}), [1, 0]),
+        (json!({"cpu": "1"}), [1, 1]),
+        (json!({"cpu": "9", "memory": "2Gi"}), [1, 0]),
+        (json!({"cpu": "9", "memory": "9Gi"}), [0, 0]),
+        (json!({}), [0, 0]),
+    ] {
+        let pod = world.pod("p", json!({}), json!({"containers": [{"resources": {"limits": limits}}]}));
+        let found: Vec<i64> = world.scores(&pod, "NodeResourceLimits").into_iter().map(|(_, score)| score).collect();
+        assert_eq!(found, expected, "{limits}");
+    }
+}
