@@ -285,7 +285,9 @@ impl Gate {
             Never(_) => false,
             Switch(since, _) if release >= since => is_on(self.now, true),
             Switch(..) => is_on(self.then, false),
-            Elsewhere | Unseen => is_on(self.spec(release), self.now.is_none()),
+            // Other components stand for their own release: of a gate that this one does not have, theirs counts.
+            Elsewhere => is_on(self.spec(release).or(self.now).or(self.then), false),
+            Unseen => is_on(self.spec(release), self.now.is_none()),
         }
     }
 }
@@ -400,6 +402,11 @@ mod tests {
             ("PodLevelResources", 33, false),
             ("CoordinatedLeaderElection", 18, false),
             ("ServiceAccountIssuerDiscovery", 18, false),
+            ("SchedulerPopFromBackoffQ", 18, true),
+            ("SchedulerPopFromBackoffQ", NEWEST, true),
+            ("GangScheduling", 18, false),
+            ("ResourceLimitsPriorityFunction", 18, false),
+            ("ResourceLimitsPriorityFunction", NEWEST, false),
         ] {
             assert_eq!(gates_of(&[], release).unwrap().enabled(name), expected, "{name} of 1.{release}");
         }

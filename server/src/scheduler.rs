@@ -526,4 +526,21 @@ mod tests {
         }
         assert_eq!(worth(&outcome(&[weight]).unwrap()), Some(44));
     }
+
+    #[test]
+    fn gates_are_switches() {
+        let scores = |configuration: &Configuration| {
+            let scores = configuration.profiles[0].at(holdfast_scheduler::plugin::Point::Score);
+            scores.iter().any(|enabled| enabled.plugin.name() == "NodeResourceLimits")
+        };
+        let usual = outcome(&[]).unwrap();
+        assert!(usual.pops_from_backoff && usual.tells_expected_nodes && !scores(&usual));
+        let gates = "SchedulerPopFromBackoffQ=false,NominatedNodeNameForExpectation=false,ResourceLimitsPriorityFunction=true";
+        let turned = outcome(&[&format!("--feature-gates={gates}")]).unwrap();
+        assert!(!turned.pops_from_backoff && !turned.tells_expected_nodes && scores(&turned));
+        for gate in ["SchedulerAsyncPreemption=false", "StorageCapacityScoring=true", "VolumeLimitScaling=true"] {
+            let told = outcome(&[&format!("--feature-gates={gate}")]).expect_err("it cannot be turned");
+            assert!(told.contains(gate.split('=').next().unwrap()), "{told}");
+        }
+    }
 }
