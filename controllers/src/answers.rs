@@ -46,12 +46,12 @@ impl Answers {
     }
 }
 
-/// Kinds with a scale that need not be looked for.
-const SCALABLE: [(&str, &str, &str); 4] = [
-    ("apps", "Deployment", "deployments"),
-    ("apps", "ReplicaSet", "replicasets"),
-    ("apps", "StatefulSet", "statefulsets"),
-    ("", "ReplicationController", "replicationcontrollers"),
+/// Kinds with a scale that need not be looked for, each with its group, its version and its name in paths.
+const SCALABLE: [(&str, &str, &str, &str); 4] = [
+    ("apps", "apps/v1", "Deployment", "deployments"),
+    ("apps", "apps/v1", "ReplicaSet", "replicasets"),
+    ("apps", "apps/v1", "StatefulSet", "statefulsets"),
+    ("", "v1", "ReplicationController", "replicationcontrollers"),
 ];
 
 /// How a kind is called in paths, and whether its objects have a scale.
@@ -71,8 +71,8 @@ impl<'a> Read<'a> {
     /// `None` where the API has no such kind.
     pub fn scalable(self, api_version: &str, kind: &str) -> Result<Option<Scalable>, Ask> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        if let Some((_, _, plural)) = SCALABLE.iter().find(|(of, name, _)| *of == group && *name == kind) {
-            return Ok(Some(Scalable { plural: (*plural).to_owned(), has_scale: true }));
+        if let Some((_, plural)) = built_in(group, kind) {
+            return Ok(Some(Scalable { plural: plural.to_owned(), has_scale: true }));
         }
         if let Some(definition) = self.world.indexed::<Definition>(KINDS, &format!("{group}/{kind}")).next() {
             let plural = definition.spec.names.plural.clone();
@@ -89,6 +89,37 @@ impl<'a> Read<'a> {
             Scalable { plural: plural.to_owned(), has_scale }
         }))
     }
+
+    /// A version in which a kind is served, and how it is called in paths: the version that is named, or else another.
+    /// `None` where the group has no such kind.
+    pub fn served(self, api_version: &str, kind: &str) -> Result<Option<(String, String)>, Ask> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        if let Some((version, plural)) = built_in(group, kind) {
+            return Ok(Some((version.to_owned(), plural.to_owned())));
+        }
+        if let Some(definition) = self.world.indexed::<Definition>(KINDS, &format!("{group}/{kind}")).next() {
+            let version = definition.spec.served(version);
+            return Ok(version.map(|version| (format!("{group}/{version}"), definition.spec.names.plural.clone())));
+        }
+        if let Some(found) = self.scalable(api_version, kind)? {
+            return Ok(Some((api_version.to_owned(), found.plural)));
+        }
+        let preferred = match group {
+            "" => "v1".to_owned(),
+            group => match self.get(&format!("/apis/{group}"))? {
+                Ok(group) => group["preferredVersion"]["groupVersion"].as_str().unwrap_or_default().to_owned(),
+                Err(_) => return Ok(None),
+            },
+        };
+        let found = if preferred == api_version { None } else { self.scalable(&preferred, kind)? };
+        Ok(found.map(|found| (preferred, found.plural)))
+    }
+}
+
+/// The version and the name in paths of a kind that need not be looked for.
+fn built_in(group: &str, kind: &str) -> Option<(&'static str, &'static str)> {
+    let found = SCALABLE.iter().find(|(of, _, name, _)| *of == group && *name == kind);
+    found.map(|(_, version, _, plural)| (*version, *plural))
 }
 
 fn version_path(api_version: &str) -> String {

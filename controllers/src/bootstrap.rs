@@ -63,6 +63,10 @@ impl Controller for BootstrapSigner {
         "bootstrap-signer-controller"
     }
 
+    fn queue(&self) -> &'static str {
+        "bootstrap_signer_queue"
+    }
+
     fn account(&self) -> &'static str {
         "bootstrap-signer"
     }
@@ -117,6 +121,10 @@ pub struct BootstrapCleaner;
 impl Controller for BootstrapCleaner {
     fn name(&self) -> &'static str {
         "token-cleaner-controller"
+    }
+
+    fn queue(&self) -> &'static str {
+        "token_cleaner"
     }
 
     fn account(&self) -> &'static str {

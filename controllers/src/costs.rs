@@ -229,8 +229,8 @@ fn cost(driver: &mut Driver, object: &mut Value, version: u64) -> (usize, u64) {
 
 fn place(driver: &Driver, object: &Value) -> (Resource, Key) {
     let part = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let group = part("/apiVersion").split_once('/').map_or("", |(group, _)| group);
-    let resource = driver.world().find_kind(group, part("/kind")).expect("somebody looks at it").clone();
+    let (group, version) = part("/apiVersion").split_once('/').unwrap_or(("", part("/apiVersion")));
+    let resource = driver.world().find_kind(group, version, part("/kind")).expect("somebody looks at it").clone();
     (resource, Key::new(part("/metadata/namespace"), part("/metadata/name")))
 }
 

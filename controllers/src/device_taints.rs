@@ -73,7 +73,7 @@ impl Controller for DeviceTaintEviction {
         match end(world, pod, stamp.time) {
             None => {
                 let was = self.waiting.remove(key).filter(|uid| *uid == pod.meta().uid);
-                plan.notes.extend(was.map(|_| told(pod, "Cancelling deletion of", key)));
+                plan.notes.extend(was.map(|_| told(pod, "Cancelling deletion")));
             }
             Some(end) if end > stamp.time => {
                 self.waiting.insert(key.clone(), pod.meta().uid.clone());
@@ -81,15 +81,15 @@ impl Controller for DeviceTaintEviction {
             }
             Some(_) => {
                 plan.together(pod_status(pod, stamp.time, None, Some(DISRUPTION)));
-                plan.then(Subject::from(pod).delete().told(told(pod, "Marking for deletion", key)));
+                plan.then(Subject::from(pod).delete().told(told(pod, "Marking for deletion")));
             }
         }
         plan
     }
 }
 
-fn told(pod: Seen<'_, Pod>, what: &str, key: &Key) -> Note {
-    Subject::from(pod).normal(REASON, format!("{what} Pod {key}"))
+fn told(pod: Seen<'_, Pod>, what: &str) -> Note {
+    Subject::from(pod).normal(REASON, what.to_owned())
 }
 
 fn pool(driver: &str, pool: &str) -> Text {
@@ -186,13 +186,13 @@ mod tests {
         taint(&mut trial, json!([{"key": "k", "effect": "NoExecute"}]));
         trial.run_for(10);
         taint(&mut trial, json!([]));
-        assert_eq!(trial.take_notes(), ["Normal DeviceTaintManagerEviction Cancelling deletion of Pod default/p"]);
+        assert_eq!(trial.take_notes(), ["Normal DeviceTaintManagerEviction Cancelling deletion"]);
         taint(&mut trial, json!([{"key": "k", "effect": "NoExecute"}]));
         trial.run_for(29);
         assert!(trial.get("pods", "p")["metadata"]["deletionTimestamp"].is_null());
         trial.run_for(1);
         assert!(trial.get("pods", "p")["metadata"]["deletionTimestamp"].is_string());
-        assert_eq!(trial.take_notes(), ["Normal DeviceTaintManagerEviction Marking for deletion Pod default/p"]);
+        assert_eq!(trial.take_notes(), ["Normal DeviceTaintManagerEviction Marking for deletion"]);
     }
 
     #[test]

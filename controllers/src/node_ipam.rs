@@ -4,12 +4,12 @@ use crate::Settings;
 use crate::addresses::Range;
 use crate::subject::Subject;
 use holdfast_world::views::Node;
-use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Stamp, View, World};
+use holdfast_world::{Change, Controller, Key, Keys, Plan, Refused, Resource, Stamp, View, World};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many ranges there may be in one, as a power of two: each that is taken is kept in memory.
-const DOUBLINGS_MAX: u32 = 16;
+/// How many ranges there may be in one of IPv6, as a power of two.
+const DOUBLINGS_MAX_V6: u32 = 16;
 
 /// Plans a node at a time.
 pub struct NodeRanges {
@@ -24,7 +24,12 @@ struct Pool {
     /// Of a node's part.
     bits: u32,
     doublings: u32,
+    /// Parts that nodes have.
     taken: BTreeSet<u128>,
+    /// Ranges of more than one part that nodes have.
+    wide: BTreeSet<(u128, u128)>,
+    /// The parts that overlap what is kept for Services.
+    kept: Vec<(u128, u128)>,
     /// The parts before this one were tried since it last went round.
     next: u128,
 }
@@ -39,11 +44,13 @@ impl NodeRanges {
         for text in &settings.cluster_ranges {
             let range = Range::parse(text).ok_or_else(|| format!("invalid CIDR address: {text}"))?;
             let bits = if range.is_v6 { settings.node_bits_v6 } else { settings.node_bits_v4 };
-            let doublings = range.doublings(bits).filter(|doublings| *doublings <= DOUBLINGS_MAX);
+            let doublings = range.doublings(bits).filter(|doublings| !range.is_v6 || *doublings <= DOUBLINGS_MAX_V6);
             let doublings =
                 doublings.ok_or_else(|| format!("a range of /{bits} for each node does not fit in {range}"))?;
-            let mut pool = Pool { range, bits, doublings, taken: BTreeSet::new(), next: 0 };
-            settings.service_ranges.iter().filter_map(|text| Range::parse(text)).for_each(|range| pool.take(&range));
+            let (taken, wide, kept) = Default::default();
+            let mut pool = Pool { range, bits, doublings, taken, wide, kept, next: 0 };
+            let services = settings.service_ranges.iter().filter_map(|text| Range::parse(text));
+            pool.kept = services.filter_map(|range| pool.parts(&range)).collect();
             pools.push(pool);
         }
         Ok(Some(NodeRanges { pools, given: BTreeMap::new() }))
@@ -51,31 +58,53 @@ impl NodeRanges {
 }
 
 impl Pool {
-    /// All parts that overlap a range are taken.
-    fn take(&mut self, range: &Range) {
+    /// The parts that overlap a range: the first, and the first that does not any more.
+    fn parts(&self, range: &Range) -> Option<(u128, u128)> {
         if !self.range.overlaps(range) {
-            return;
+            return None;
         }
         if range.covers(&self.range) {
-            return self.taken.extend(0..1u128 << self.doublings);
+            return Some((0, 1 << self.doublings));
         }
         let first = self.range.index_of(self.bits, range);
-        let count = range.doublings(self.bits).map_or(1, |doublings| 1u128 << doublings.min(DOUBLINGS_MAX));
-        self.taken.extend(first..first + count);
+        Some((first, first + range.doublings(self.bits).map_or(1, |doublings| 1 << doublings)))
+    }
+
+    fn take(&mut self, range: &Range) {
+        match self.parts(range) {
+            Some((first, end)) if end - first == 1 => _ = self.taken.insert(first),
+            Some(parts) => _ = self.wide.insert(parts),
+            None => {}
+        }
     }
 
     fn release(&mut self, range: &Range) {
-        if self.range.covers(range) {
-            self.taken.remove(&self.range.index_of(self.bits, range));
+        match self.parts(range) {
+            Some((first, end)) if end - first == 1 => _ = self.taken.remove(&first),
+            Some(parts) => _ = self.wide.remove(&parts),
+            None => {}
         }
+    }
+
+    /// Where the next part is that may be free, if this one is not.
+    fn after_taken(&self, index: u128) -> Option<u128> {
+        let ranges = self.wide.iter().chain(&self.kept).filter(|(first, end)| (*first..*end).contains(&index));
+        ranges.map(|(_, end)| *end).max().or_else(|| self.taken.contains(&index).then_some(index + 1))
     }
 
     fn allocate(&mut self) -> Option<Range> {
         let size = 1u128 << self.doublings;
-        let free = (0..size).map(|step| (self.next + step) % size).find(|index| !self.taken.contains(index))?;
-        self.taken.insert(free);
-        self.next = (free + 1) % size;
-        Some(self.range.nth(self.bits, free))
+        let (mut index, mut left) = (self.next, size);
+        while left > 0 {
+            let Some(next) = self.after_taken(index) else {
+                self.taken.insert(index);
+                self.next = (index + 1) % size;
+                return Some(self.range.nth(self.bits, index));
+            };
+            left = left.saturating_sub(next - index);
+            index = next % size;
+        }
+        None
     }
 }
 
@@ -143,6 +172,13 @@ impl Controller for NodeRanges {
         }
         plan
     }
+
+    fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
+        let node = world.get::<Node>(key).filter(|_| refused.iter().any(|refused| !refused.refusal.is_stale()));
+        let message = format!("Node {} status is now: CIDRAssignmentFailed", key.name);
+        let note = node.map(|node| Subject::from(node).normal("CIDRAssignmentFailed", message));
+        Plan { notes: note.into_iter().collect(), ..Plan::default() }
+    }
 }
 
 #[cfg(test)]
@@ -195,8 +231,28 @@ mod tests {
     }
 
     #[test]
+    fn very_many_small_ranges_are_as_good_as_few_large_ones() {
+        let mut settings = settings(&["10.0.0.0/8"]);
+        settings.node_bits_v4 = 30;
+        settings.service_ranges = vec!["10.0.0.0/9".into()];
+        let ranges = NodeRanges::new(&settings).expect("good settings").expect("it runs");
+        let mut trial = Trial::new().with(ranges);
+        let mut first = node("a");
+        first["spec"] = json!({"podCIDR": "10.128.0.0/10", "podCIDRs": ["10.128.0.0/10"]});
+        trial.create(first);
+        for name in ["b", "c"] {
+            trial.create(node(name));
+            trial.run();
+        }
+        assert_eq!(trial.get("nodes", "b")["spec"]["podCIDR"], "10.192.0.0/30");
+        assert_eq!(trial.get("nodes", "c")["spec"]["podCIDR"], "10.192.0.4/30");
+        trial.delete("nodes", "a");
+        trial.run();
+    }
+
+    #[test]
     fn settings_that_do_not_fit() {
-        for ranges in ["10.1.0.0/25", "10.0.0.0/7", "x"] {
+        for ranges in ["10.1.0.0/25", "fd00::/47", "x"] {
             assert!(NodeRanges::new(&settings(&[ranges])).is_err(), "{ranges}");
         }
         assert!(NodeRanges::new(&Settings::default()).expect("nothing is asked for").is_none());

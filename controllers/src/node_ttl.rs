@@ -34,6 +34,10 @@ impl Controller for NodeTtl {
         "ttl-controller"
     }
 
+    fn queue(&self) -> &'static str {
+        "ttlcontroller"
+    }
+
     fn resources(&self) -> Vec<Resource> {
         vec![Node::resource().clone()]
     }

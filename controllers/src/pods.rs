@@ -51,7 +51,7 @@ pub fn slow_start<T>(items: Vec<T>) -> Vec<Vec<T>> {
 pub fn refusals(owner: Subject<'_>, refused: &[Refused]) -> (Vec<holdfast_world::Note>, Option<Failure>) {
     let mut notes = Vec::new();
     let mut first = None;
-    let of_pods = refused.iter().filter(|refused| refused.action.resource == *Pod::resource());
+    let of_pods = refused.iter().filter(|refused| is_pod(refused));
     for Refused { action, refusal } in of_pods.filter(|refused| !is_expected(refused)) {
         let (reason, doing) = match action.verb {
             Verb::Create(_) => ("FailedCreate", "creating"),
@@ -62,6 +62,17 @@ pub fn refusals(owner: Subject<'_>, refused: &[Refused]) -> (Vec<holdfast_world:
         first.get_or_insert_with(|| Failure { reason, message: refusal.message.clone() });
     }
     (notes, first)
+}
+
+/// Whether pods are what was refused to be made or deleted: then the status does not wait until they are.
+pub fn concern_pods(refused: &[Refused]) -> bool {
+    let changes_pods =
+        |refused: &Refused| matches!(refused.action.verb, Verb::Create(_) | Verb::Delete { .. }) && is_pod(refused);
+    refused.iter().any(changes_pods)
+}
+
+fn is_pod(refused: &Refused) -> bool {
+    refused.action.resource == *Pod::resource()
 }
 
 /// Why pods could not be made, or deleted.

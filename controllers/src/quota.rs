@@ -38,6 +38,10 @@ impl Controller for ResourceQuotas {
         "resourcequota-controller"
     }
 
+    fn queue(&self) -> &'static str {
+        "resourcequota_primary"
+    }
+
     /// Those of which more than the number counts, whole; of all others the metadata is enough.
     fn resources(&self) -> Vec<Resource> {
         let quotas = ResourceQuota::resource();

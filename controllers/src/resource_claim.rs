@@ -4,7 +4,7 @@ use crate::subject::{Subject, part};
 use holdfast_world::views::device::Consumer;
 use holdfast_world::views::pod::PodClaim;
 use holdfast_world::views::{Pod, ResourceClaim, ResourceClaimTemplate};
-use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Verb, View, World};
+use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Stamp, Verb, View, World};
 use serde_json::{Value, json};
 
 const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
@@ -22,6 +22,10 @@ pub struct ResourceClaims;
 impl Controller for ResourceClaims {
     fn name(&self) -> &'static str {
         "resourceclaim-controller"
+    }
+
+    fn queue(&self) -> &'static str {
+        "resource_claim"
     }
 
     fn account(&self) -> &'static str {
@@ -71,6 +75,18 @@ impl Controller for ResourceClaims {
             }
         }
         plan
+    }
+
+    fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
+        let Some(pod) = world.get::<Pod>(key) else { return Plan::default() };
+        let note = |Refused { action, refusal }: &Refused| {
+            let Verb::Create(body) = &action.verb else { return None };
+            let claim = body["metadata"]["annotations"][POD_CLAIM].as_str()?;
+            // The name of the claim would have been made by the server.
+            let message = format!("PodResourceClaim {claim}: create ResourceClaim : {}", refusal.message);
+            Some(Subject::from(pod).warning("FailedResourceClaimCreation", message))
+        };
+        Plan { notes: refused.iter().filter_map(note).collect(), ..Plan::default() }
     }
 }
 
@@ -297,6 +313,22 @@ mod tests {
         );
         assert!(notes.len() > 5);
         trial.create(template());
+        trial.run_for(10);
+        assert_eq!(trial.list("resourceclaims").len(), 1);
+    }
+
+    #[test]
+    fn a_claim_that_is_refused_is_told_of_and_tried_again() {
+        let mut trial = trial();
+        crate::testing::allow(&mut trial, "count/resourceclaims.resource.k8s.io", 0);
+        trial.create(template());
+        trial.create(pod("", from_t()));
+        trial.run_for(1);
+        let notes = trial.take_notes();
+        let told = "Warning FailedResourceClaimCreation PodResourceClaim r: create ResourceClaim : \
+                    resourceclaims.resource.k8s.io \"";
+        assert!(notes[0].starts_with(told) && notes[0].contains("exceeded quota: q"), "{}", notes[0]);
+        trial.delete("resourcequotas", "q");
         trial.run_for(10);
         assert_eq!(trial.list("resourceclaims").len(), 1);
     }

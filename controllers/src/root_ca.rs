@@ -29,6 +29,10 @@ impl Controller for RootCa {
         "root-ca-certificate-publisher-controller"
     }
 
+    fn queue(&self) -> &'static str {
+        "root_ca_cert_publisher"
+    }
+
     fn account(&self) -> &'static str {
         "root-ca-cert-publisher"
     }
@@ -60,7 +64,8 @@ impl Controller for RootCa {
             return plan;
         };
         let mut document = found.object.document();
-        if document["data"] != data || found.meta().annotation(DESCRIPTION) != Some(DESCRIBED) {
+        // Whatever else the annotation says is as good.
+        if document["data"] != data || found.meta().annotation(DESCRIPTION).is_none_or(str::is_empty) {
             document["data"] = data;
             if !document["metadata"]["annotations"].is_object() {
                 document["metadata"]["annotations"] = Value::Object(Default::default());
@@ -92,6 +97,12 @@ mod tests {
         let mended = trial.get("configmaps", NAME);
         assert_eq!(mended["data"], json!({"ca.crt": "PEM"}));
         assert_eq!(mended["metadata"]["annotations"][DESCRIPTION], DESCRIBED);
+        let described = |text: &str| json!({"metadata": {"annotations": {DESCRIPTION: text}}});
+        for (text, left) in [("mine", "mine"), ("", DESCRIBED)] {
+            trial.patch("configmaps", NAME, described(text));
+            trial.run();
+            assert_eq!(trial.get("configmaps", NAME)["metadata"]["annotations"][DESCRIPTION], left);
+        }
         trial.delete("configmaps", NAME);
         trial.run();
         assert_eq!(trial.get("configmaps", NAME)["data"]["ca.crt"], "PEM");

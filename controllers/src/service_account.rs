@@ -14,6 +14,10 @@ impl Controller for DefaultAccounts {
         "serviceaccount-controller"
     }
 
+    fn queue(&self) -> &'static str {
+        "serviceaccount"
+    }
+
     fn account(&self) -> &'static str {
         "service-account-controller"
     }

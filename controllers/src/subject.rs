@@ -40,6 +40,8 @@ impl Subject<'_> {
             warning,
             reason,
             message,
+            part: String::new(),
+            host: String::new(),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::planted::{Bug, planted};
 use crate::pod_gc::{index_by_node, pod_status, pods_on};
 use crate::subject::Subject;
 use holdfast_world::views::node::Taint;
+use holdfast_world::views::pod::Condition;
 use holdfast_world::views::{Node, Pod};
 use holdfast_world::{Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Time, View, World};
 use std::collections::BTreeMap;
@@ -15,8 +16,14 @@ const DISRUPTION: (&str, &str) = ("DeletionByTaintManager", "Taint manager: dele
 /// Plans a pod at a time.
 #[derive(Default)]
 pub struct TaintEviction {
-    /// Since when pods put up with the taints of their node for a time, by their uid.
-    since: BTreeMap<Key, (String, Time)>,
+    /// Pods that put up with the taints of their node for a time.
+    waiting: BTreeMap<Key, Waiting>,
+}
+
+/// One pod's time: it is set once, whatever other taints come and go while it runs, and ends when the pod can stay.
+struct Waiting {
+    uid: String,
+    until: Time,
 }
 
 /// How long a pod puts up with taints.
@@ -30,6 +37,10 @@ enum Patience {
 impl Controller for TaintEviction {
     fn name(&self) -> &'static str {
         "taint-eviction-controller"
+    }
+
+    fn queue(&self) -> &'static str {
+        "noexec_taint_pod"
     }
 
     fn account(&self) -> &'static str {
@@ -46,7 +57,7 @@ impl Controller for TaintEviction {
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<Pod>() {
-            if self.since.contains_key(&change.key) || change.after().is_some_and(|pod| is_troubled(world, &pod)) {
+            if self.waiting.contains_key(&change.key) || change.after().is_some_and(|pod| is_troubled(world, &pod)) {
                 keys.add(change.key.clone());
             }
             return;
@@ -62,39 +73,59 @@ impl Controller for TaintEviction {
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         let mut plan = Plan::default();
         let Some(pod) = world.get::<Pod>(key) else {
-            plan.notes.extend(self.since.remove(key).map(|(uid, _)| cancelled(key, &uid, "")));
+            plan.notes.extend(self.cancel(key, ""));
             return plan;
         };
         let meta = pod.meta();
-        if self.since.get(key).is_some_and(|(uid, _)| *uid != meta.uid) || meta.is_deleting() {
-            self.since.remove(key);
+        if self.waiting.get(key).is_some_and(|waiting| waiting.uid != meta.uid) {
+            plan.notes.extend(self.cancel(key, ""));
         }
-        if meta.is_deleting() {
+        if is_marked(pod) {
+            self.waiting.remove(key);
             return plan;
         }
         let node = world.get::<Node>(&Key::cluster(&pod.spec.node_name)).filter(|_| !pod.spec.node_name.is_empty());
-        let patience = node.map_or(Patience::Endless, |node| patience(&pod, &node));
-        let until = match patience {
-            Patience::Endless => {
-                let was = self.since.remove(key);
-                plan.notes.extend(was.map(|(uid, _)| cancelled(key, &uid, &meta.resource_version)));
+        match node.map(|node| patience(&pod, &node)) {
+            // The time of a pod goes on where its node is gone.
+            None => {}
+            Some(Patience::Endless) => plan.notes.extend(self.cancel(key, &meta.resource_version)),
+            Some(Patience::None) => {
+                plan.notes.extend(self.cancel(key, &meta.resource_version));
+                mark(pod, stamp.time, &mut plan);
                 return plan;
             }
-            Patience::None => stamp.time,
-            Patience::Seconds(seconds) => {
-                let since = self.since.entry(key.clone()).or_insert_with(|| (meta.uid.clone(), stamp.time)).1;
-                since.plus_seconds(seconds)
+            Some(Patience::Seconds(seconds)) => {
+                let until = stamp.time.plus_seconds(seconds);
+                self.waiting.entry(key.clone()).or_insert_with(|| Waiting { uid: meta.uid.clone(), until });
             }
-        };
-        if until > stamp.time {
-            plan.again_at(until);
-            return plan;
         }
-        plan.together(pod_status(pod, stamp.time, None, Some(DISRUPTION)));
-        let told = Subject::from(pod).normal(REASON, format!("Marking for deletion Pod {key}"));
-        plan.then(Subject::from(pod).delete().told(told));
+        match self.waiting.get(key) {
+            Some(waiting) if waiting.until > stamp.time => plan.again_at(waiting.until),
+            Some(_) => mark(pod, stamp.time, &mut plan),
+            None => {}
+        }
         plan
     }
+}
+
+impl TaintEviction {
+    /// A pod's time is over before it came to its end, which is told; nothing where none was set.
+    fn cancel(&mut self, key: &Key, version: &str) -> Option<Note> {
+        self.waiting.remove(key).map(|waiting| cancelled(key, &waiting.uid, version))
+    }
+}
+
+/// Says on the pod why it goes, and deletes it.
+fn mark(pod: Seen<'_, Pod>, now: Time, plan: &mut Plan) {
+    plan.together(pod_status(pod, now, None, Some(DISRUPTION)));
+    let told = Subject::from(pod).normal(REASON, format!("Marking for deletion Pod {}", pod.object.key()));
+    plan.then(Subject::from(pod).delete().told(told));
+}
+
+/// Whether a pod is on its way out for its node's taints already.
+fn is_marked(pod: Seen<'_, Pod>) -> bool {
+    let said = Condition::find(&pod.view.status.conditions, "DisruptionTarget");
+    pod.meta().is_deleting() && said.is_some_and(|said| said.status == "True" && said.reason == DISRUPTION.0)
 }
 
 fn cancelled(key: &Key, uid: &str, version: &str) -> Note {
@@ -106,6 +137,8 @@ fn cancelled(key: &Key, uid: &str, version: &str) -> Note {
         warning: false,
         reason: REASON,
         message: format!("Cancelling deletion of Pod {key}"),
+        part: String::new(),
+        host: String::new(),
     }
 }
 
@@ -207,5 +240,55 @@ mod tests {
         trial.delete_as("pods", "p", None, Some(0));
         trial.run_for(10);
         assert_eq!(trial.take_notes(), ["Normal TaintManagerEviction Cancelling deletion of Pod default/p"]);
+    }
+
+    #[test]
+    fn a_taint_that_comes_on_top_ends_the_time_and_both_are_told() {
+        let mut trial =
+            trial(json!([{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}]));
+        taint(&mut trial, &[("k", "NoExecute")]);
+        taint(&mut trial, &[("k", "NoExecute"), ("l", "NoExecute")]);
+        assert!(is_evicted(&trial));
+        assert_eq!(
+            trial.take_notes(),
+            [
+                "Normal TaintManagerEviction Cancelling deletion of Pod default/p",
+                "Normal TaintManagerEviction Marking for deletion Pod default/p"
+            ]
+        );
+        trial.patch("pods", "p", json!({"metadata": {"finalizers": null}}));
+        trial.run();
+        assert!(trial.take_notes().is_empty(), "its time was over");
+    }
+
+    #[test]
+    fn a_time_that_runs_is_neither_shortened_nor_lengthened_and_outlives_the_node() {
+        let mut trial = trial(json!([
+            {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60},
+            {"key": "l", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 20}
+        ]));
+        taint(&mut trial, &[("k", "NoExecute")]);
+        trial.run_for(10);
+        taint(&mut trial, &[("k", "NoExecute"), ("l", "NoExecute")]);
+        trial.run_for(45);
+        assert!(!is_evicted(&trial));
+        trial.delete("nodes", "n");
+        trial.run_for(4);
+        assert!(!is_evicted(&trial) && trial.take_notes().is_empty());
+        trial.run_for(1);
+        assert!(is_evicted(&trial));
+    }
+
+    #[test]
+    fn a_pod_that_is_being_deleted_is_marked_too() {
+        let mut trial =
+            trial(json!([{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}]));
+        trial.delete("pods", "p");
+        taint(&mut trial, &[("k", "NoExecute")]);
+        assert!(trial.take_notes().is_empty());
+        trial.run_for(5);
+        assert_eq!(trial.take_notes(), ["Normal TaintManagerEviction Marking for deletion Pod default/p"]);
+        let conditions = trial.get("pods", "p")["status"]["conditions"].clone();
+        assert_eq!(conditions[0]["reason"], DISRUPTION.0);
     }
 }

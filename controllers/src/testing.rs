@@ -1,5 +1,6 @@
 //! What tests of controllers do to a cluster beside running it.
 
+use holdfast_core::admission::{Admission, Choice};
 use holdfast_world::Trial;
 use serde_json::{Value, json};
 
@@ -19,6 +20,32 @@ pub fn make_ready(trial: &mut Trial, pod: &str) {
         pod,
         json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": now}]}),
     );
+}
+
+/// Allows no more than so many objects, as quotas count them: `pods`, `count/endpoints`.
+pub fn allow(trial: &mut Trial, what: &str, number: i64) {
+    admit_with(trial, &["NamespaceLifecycle", "ResourceQuota"]);
+    let hard = json!({what: number.to_string()});
+    trial.create(
+        json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": hard}}),
+    );
+    let used = match what.strip_prefix("count/") {
+        Some(resource) => trial.list(resource).len(),
+        None => trial.list(what).len(),
+    };
+    trial.patch_status("resourcequotas", "q", json!({"hard": hard, "used": {what: used.to_string()}}));
+}
+
+/// The namespace of all objects is to end; nothing more is made in it.
+pub fn end_namespace(trial: &mut Trial) {
+    admit_with(trial, &[]);
+    trial.delete("namespaces", "default");
+    admit_with(trial, &["NamespaceLifecycle"]);
+}
+
+fn admit_with(trial: &mut Trial, plugins: &[&str]) {
+    let only = Some(plugins.iter().map(|&name| name.to_owned()).collect());
+    trial.settings.admission = Admission::chosen(&Choice { only, ..Choice::default() }).expect("known plug-ins");
 }
 
 /// The same for every pod that is not.

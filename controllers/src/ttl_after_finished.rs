@@ -13,6 +13,10 @@ impl Controller for TtlAfterFinished {
         "ttl-after-finished-controller"
     }
 
+    fn queue(&self) -> &'static str {
+        "ttl_jobs_to_delete"
+    }
+
     fn resources(&self) -> Vec<Resource> {
         vec![Job::resource().clone()]
     }

@@ -69,6 +69,8 @@ struct Walk {
     /// How many walks before this one asked for deletions, without one between them that had none to ask for.
     repeated: u32,
     remaining: Remaining,
+    /// Why objects were not deleted that were asked for, of each kind the first that was refused.
+    failed: BTreeMap<KindId, String>,
     /// When the next walk begins; this one has ended.
     rests_until_ms: Option<i64>,
 }
@@ -103,6 +105,13 @@ impl Emptying {
     pub fn hurry(&mut self, name: &str) {
         if let Some(walk) = self.walks.get_mut(name) {
             walk.left_alone_until_ms = None;
+        }
+    }
+
+    /// Takes in why an object of a namespace was not deleted.
+    pub fn refused(&mut self, namespace: &str, kind: KindId, why: String) {
+        if let Some(walk) = self.walks.get_mut(namespace) {
+            walk.failed.entry(kind).or_insert(why);
         }
     }
 
@@ -158,7 +167,7 @@ impl Walk {
                 if !is_over && !self.stage.kinds(state).all(|kind| is_empty(state, kind, name)) {
                     return Some(until_ms);
                 }
-                *self = Walk { stage: self.stage, repeated: self.repeated, ..Walk::default() };
+                self.begin_again(self.repeated);
             }
             if !self.look(state, name, looks, steps) {
                 return Some(0);
@@ -166,14 +175,17 @@ impl Walk {
             if self.deletions > 0 {
                 // What could not be deleted twice is left alone for a while.
                 if self.repeated > 0 {
+                    if !self.failed.is_empty() {
+                        steps.extend(self.told(state, stamp, namespace));
+                    }
                     return Some(self.rest(now_ms));
                 }
-                *self = Walk { stage: self.stage, repeated: self.repeated + 1, ..Walk::default() };
+                self.begin_again(1);
                 return Some(0);
             }
-            self.repeated = 0;
+            (self.repeated, self.failed) = (0, BTreeMap::new());
             if !self.remaining.is_empty() {
-                steps.extend(self.remaining.told(state, stamp, namespace));
+                steps.extend(self.told(state, stamp, namespace));
                 return Some(self.rest(now_ms));
             }
             if self.stage == Stage::Everything {
@@ -210,6 +222,21 @@ impl Walk {
             }
         }
         true
+    }
+
+    /// What was refused is known to the next walk, which asks for it again.
+    fn begin_again(&mut self, repeated: u32) {
+        let failed = std::mem::take(&mut self.failed);
+        *self = Walk { stage: self.stage, repeated, failed, ..Walk::default() };
+    }
+
+    /// An update of the namespace's conditions. While there are pods, nothing is counted, the pods included.
+    fn told(&mut self, state: &State, stamp: Stamp, namespace: &Document) -> Option<Step> {
+        let failed = std::mem::take(&mut self.failed);
+        match self.stage {
+            Stage::Pods => Remaining::default().told(state, stamp, namespace, &failed),
+            Stage::Everything => self.remaining.told(state, stamp, namespace, &failed),
+        }
     }
 
     fn rest(&mut self, now_ms: i64) -> i64 {
@@ -259,11 +286,17 @@ impl Remaining {
     }
 
     /// An update of the namespace's conditions, unless they say this already.
-    fn told(&self, state: &State, stamp: Stamp, namespace: &Document) -> Option<Step> {
+    fn told(
+        &self,
+        state: &State,
+        stamp: Stamp,
+        namespace: &Document,
+        failed: &BTreeMap<KindId, String>,
+    ) -> Option<Step> {
         let mut conditions = namespace.get("status").and_then(|status| status["conditions"].as_array()).cloned();
         let known = conditions.get_or_insert_default();
         let before = known.clone();
-        for [ty, status, reason, message] in self.conditions() {
+        for [ty, status, reason, message] in self.conditions(failed) {
             let place = known.iter().position(|condition| condition["type"] == ty);
             let since = place.map(|place| &known[place]).filter(|condition| condition["status"] == status);
             let since = since.and_then(|condition| condition["lastTransitionTime"].as_str().map(str::to_owned));
@@ -285,7 +318,7 @@ impl Remaining {
     }
 
     /// Type, status, reason and message of the conditions that tell how far the namespace is, in Kubernetes' order.
-    fn conditions(&self) -> [[String; 4]; 5] {
+    fn conditions(&self, failed: &BTreeMap<KindId, String>) -> [[String; 4]; 5] {
         let each = |items: &BTreeMap<String, usize>, verb: &str| {
             let items = items.iter().map(|(what, count)| format!("{what} {verb} {count} resource instances"));
             items.collect::<Vec<_>>().join(", ")
@@ -308,16 +341,22 @@ impl Remaining {
             }
         };
         let well = |reason: &str, message: &str| ["False".to_owned(), reason.to_owned(), message.to_owned()];
+        let deletion = match failed.len() {
+            0 => well("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
+            count => {
+                let mut faults: Vec<&str> = failed.values().map(String::as_str).collect();
+                faults.sort_unstable();
+                let message = format!("Failed to delete all resource types, {count} remaining: {}", faults.join(", "));
+                ["True".into(), "ContentDeletionFailed".into(), message]
+            }
+        };
         let conditions = [
             ("NamespaceDeletionDiscoveryFailure", well("ResourcesDiscovered", "All resources successfully discovered")),
             (
                 "NamespaceDeletionGroupVersionParsingFailure",
                 well("ParsedGroupVersions", "All legacy kube types successfully parsed"),
             ),
-            (
-                "NamespaceDeletionContentFailure",
-                well("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
-            ),
+            ("NamespaceDeletionContentFailure", deletion),
             ("NamespaceContentRemaining", remaining),
             ("NamespaceFinalizersRemaining", held),
         ];
@@ -330,7 +369,7 @@ fn release(state: &State, stamp: Stamp, namespace: &Document) -> Option<Step> {
     let held = namespace.get("spec").and_then(|spec| spec["finalizers"].as_array());
     let held: Vec<&str> = held.into_iter().flatten().filter_map(Value::as_str).collect();
     let rest: Vec<&str> = held.iter().copied().filter(|finalizer| *finalizer != FINALIZER).collect();
-    if let Some(told) = Remaining::default().told(state, stamp, namespace) {
+    if let Some(told) = Remaining::default().told(state, stamp, namespace, &BTreeMap::new()) {
         return Some(told);
     }
     if !held.contains(&FINALIZER) {

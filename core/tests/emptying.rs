@@ -130,17 +130,11 @@ fn pods_go_before_what_they_use() {
             "NamespaceDeletionContentFailure",
             ["False", "ContentDeleted", "All content successfully deleted, may be waiting on finalization"],
         ),
-        (
-            "NamespaceContentRemaining",
-            ["True", "SomeResourcesRemain", "Some resources are remaining: pods. has 1 resource instances"],
-        ),
+        // Nothing is counted before the pods are gone, they included.
+        ("NamespaceContentRemaining", ["False", "ContentRemoved", "All content successfully removed"]),
         (
             "NamespaceFinalizersRemaining",
-            [
-                "True",
-                "SomeFinalizersRemain",
-                "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances",
-            ],
+            ["False", "ContentHasNoFinalizers", "All content-preserving finalizers finished"],
         ),
     ];
     for (ty, expected) in rows {
@@ -150,6 +144,36 @@ fn pods_go_before_what_they_use() {
     house.world.merge(&format!("{SHOP}/pods/held"), &release).expect("a release");
     house.tidy();
     assert!(house.world.get(SHOP).is_err());
+}
+
+/// What may not be deleted holds the namespace, and its conditions say why, until it may be.
+#[test]
+fn deletions_that_are_refused_are_told() {
+    let mut house = House::new(3, false).go();
+    let refuse = |house: &mut House, is_refused: bool| {
+        for _ in 0..4 {
+            let time = jiff::Timestamp::from_millisecond(house.now_ms).expect("a time");
+            for step in house.emptying.plan(&house.world.state, Stamp { time, seed: 1 }).steps {
+                let target = step.request.target.clone();
+                if is_refused && target.name.as_deref() == Some("c00001") {
+                    house.emptying.refused("shop", target.kind, "configmaps \"c00001\" is forbidden: no".into());
+                } else {
+                    house.world.submit(&step.request).expect("a step that is possible");
+                }
+            }
+        }
+        house.now_ms += 60_000;
+    };
+    for _ in 0..2 {
+        refuse(&mut house, true);
+        let failure = house.condition("NamespaceDeletionContentFailure");
+        assert_eq!(failure["reason"], "ContentDeletionFailed");
+        let message = "Failed to delete all resource types, 1 remaining: configmaps \"c00001\" is forbidden: no";
+        assert_eq!(failure["message"], message);
+        assert_eq!(house.condition("NamespaceContentRemaining")["reason"], "ContentRemoved");
+    }
+    refuse(&mut house, false);
+    assert!(house.world.get(SHOP).is_err(), "{}", house.world.get(SHOP).expect("a namespace"));
 }
 
 /// A namespace that others still hold says that it is empty.

@@ -9,6 +9,8 @@ use std::net::Ipv4Addr;
 
 /// The port that kubelets listen on; nothing listens there.
 pub const PORT: u16 = 10250;
+/// So many nodes tell of all that becomes of containers, where nothing else is said.
+const TELLING_NODES_MAX: usize = 100;
 /// How many nodes there may be: each has 256 addresses for pods.
 pub const NODES_MAX: u32 = 1 << 15;
 /// The annotation by which Nodes that others made ask to be simulated, as KWOK knows it, and its value.
@@ -35,6 +37,8 @@ pub struct Template {
     /// Nodes are put into these zones in turn.
     pub zones: Vec<String>,
     pub region: Option<String>,
+    /// Whether people are told of all that becomes of containers and nodes; if nothing is said, while there are few nodes.
+    pub events: Option<bool>,
     /// How pods behave on these nodes that do not say so themselves.
     pub pods: Told,
 }
@@ -77,6 +81,7 @@ impl Default for Template {
             allocatable: BTreeMap::new(),
             zones: Vec::new(),
             region: None,
+            events: None,
             pods: Told::default(),
         }
     }
@@ -103,6 +108,11 @@ impl Template {
             Some(mistake) => Err(format!("pods: {mistake}")),
             None => Ok(template),
         }
+    }
+
+    /// Whether so many nodes tell of more than of failures: each pod comes to several Events.
+    pub fn tells_all(&self, nodes: usize) -> bool {
+        self.events.unwrap_or(nodes <= TELLING_NODES_MAX)
     }
 
     /// The name of a node by its number, from 0.

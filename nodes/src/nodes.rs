@@ -7,7 +7,8 @@ use crate::template::Surroundings;
 use holdfast_world::views::Node;
 use holdfast_world::views::pod::Condition;
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Meta, Plan, Refused, Resource, Seen, Stamp, Text, Time, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Meta, Note, Plan, Refused, Resource, Seen, Stamp, Text, Time, Verb, View,
+    World,
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -36,6 +37,8 @@ pub struct Nodes {
 /// What is known of one node's signs of life.
 struct Beat {
     registered: bool,
+    /// Whether people are yet to be told that it has begun.
+    is_news: bool,
     lease_due: Time,
     /// When it last said how it is.
     said: Option<Time>,
@@ -159,14 +162,15 @@ impl Controller for Nodes {
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         let mut plan = Plan::default();
         let now = stamp.time;
-        let new = || Beat { registered: false, lease_due: lease_due(world, &key.name, now), said: None };
+        let new =
+            || Beat { registered: false, is_news: false, lease_due: lease_due(world, &key.name, now), said: None };
         let beat = self.beats.entry(key.name.clone()).or_insert_with(new);
         let registered = std::mem::replace(&mut beat.registered, true);
         let Some(node) = world.get::<Node>(key) else {
             if let Some(number) = self.number(&key.name).filter(|_| !registered) {
                 plan.then(Action::new(Node::resource(), key.clone(), Verb::Create(self.template.node(number, now))));
                 if let Some(beat) = self.beats.get_mut(&key.name) {
-                    beat.said = Some(now);
+                    (beat.said, beat.is_news) = (Some(now), true);
                 }
             }
             return plan;
@@ -177,6 +181,8 @@ impl Controller for Nodes {
         if !registered && let Some(beat) = self.beats.get_mut(&key.name) {
             beat.said = heard(node, now);
         }
+        let is_news = self.beats.get_mut(&key.name).is_some_and(|beat| std::mem::take(&mut beat.is_news));
+        let notes = if is_news && self.template.tells_all(self.count as usize) { begun(node) } else { Vec::new() };
         match self.staged(key, node, stamp) {
             Turn::Stages(staged) => plan = staged,
             Turn::Nobodys => {
@@ -184,6 +190,7 @@ impl Controller for Nodes {
                 plan.again_at(self.status_due(node, now));
             }
         }
+        plan.notes.extend(notes);
         plan.together(self.lease(world, key, node.meta(), stamp).into_iter().collect());
         if let Some(beat) = self.beats.get(&key.name) {
             plan.again_at(beat.lease_due);
@@ -213,6 +220,19 @@ impl Controller for Nodes {
             self.script.refused(key, Node::resource(), &node.meta, &staged)
         }
     }
+}
+
+/// What a node tells of itself when it has registered.
+fn begun(node: Seen<Node>) -> Vec<Note> {
+    let name = &node.meta().name;
+    let states = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady"];
+    let states = states.map(|state| (state, format!("Node {name} status is now: {state}")));
+    let told = [("Starting", "Starting kubelet.".to_owned())].into_iter().chain(states);
+    let note = |(reason, message)| {
+        let note = crate::stages::note(Node::resource(), node.meta(), reason, message);
+        Note { warning: false, host: name.clone(), ..note }
+    };
+    told.map(note).collect()
 }
 
 /// When a node gives its next sign of life of those that it gives every so many milliseconds. Each node has its own

@@ -1,19 +1,21 @@
 //! Pods on simulated nodes: what their kubelets do, and what Stages say instead.
 
 use crate::addresses::Addresses;
-use crate::kubelet::{self, Life, Place};
+use crate::kubelet::admission::{self, Rejection, Room, Taken};
+use crate::kubelet::{self, Life, Notice, Place};
 use crate::node::Template;
 use crate::nodes::is_simulated;
 use crate::stage::About;
-use crate::stages::{Script, Subject, Turn};
+use crate::stages::{self, Script, Subject, Turn};
 use crate::template::Surroundings;
 use holdfast_world::views::{Node, Pod};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Object, Plan, Refused, Resource, Seen, Stamp, Text, Time, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Note, Object, Plan, Refused, Resource, Seen, Shared, Stamp, Text, Time,
+    Verb, View, World,
 };
 use serde_json::Value;
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// The pods of all simulated nodes.
@@ -21,11 +23,22 @@ pub struct Pods {
     template: Arc<Template>,
     machines: HashMap<Text, Machine>,
     /// The pods bound to each node, simulated or not.
-    bound: HashMap<Text, BTreeSet<Key>>,
+    bound: HashMap<Text, BTreeMap<Key, Bound>>,
     addresses: RefCell<Addresses>,
     script: Script,
     /// When this process began, for templates.
     began: Option<Time>,
+}
+
+/// One pod of a node.
+#[derive(Clone)]
+enum Bound {
+    /// Its kubelet has not taken it yet.
+    New,
+    /// It takes so much of its node; nothing known where nobody asked yet.
+    Taken(Option<Shared<Taken>>),
+    /// It has ended, and takes nothing any more.
+    Over,
 }
 
 /// What pods need of their node.
@@ -33,6 +46,7 @@ struct Machine {
     address: String,
     range: Option<String>,
     allocatable: Value,
+    room: Room,
 }
 
 impl Machine {
@@ -44,6 +58,7 @@ impl Machine {
             address: internal.next().and_then(|found| found["address"].as_str()).unwrap_or_default().to_owned(),
             range: document["spec"]["podCIDR"].as_str().map(str::to_owned),
             allocatable: document["status"]["allocatable"].clone(),
+            room: Room::of(&document),
         }
     }
 }
@@ -75,7 +90,7 @@ impl Pods {
             known.is_none_or(|known| known.address != machine.address || known.allocatable != machine.allocatable);
         self.machines.insert(name.clone(), machine);
         if news {
-            let bound = self.bound.get(name).into_iter().flatten();
+            let bound = self.bound.get(name).into_iter().flat_map(BTreeMap::keys);
             let restless = bound.filter(|key| world.get::<Pod>(key).is_some_and(|pod| !self.is_at_rest(pod)));
             restless.for_each(|key| keys.add(key.clone()));
         }
@@ -106,15 +121,48 @@ impl Pods {
         if self.machines.contains_key(&node) && !self.is_at_rest(pod) {
             keys.add(change.key.clone());
         }
-        self.bound.entry(node).or_default().insert(change.key.clone());
+        let resized = change.before::<Pod>().is_some_and(|before| before.meta().generation != pod.meta().generation);
+        let bound = self.bound.entry(node).or_default().entry(change.key.clone()).or_insert(Bound::New);
+        *bound = match std::mem::replace(bound, Bound::New) {
+            _ if pod.is_finished() => Bound::Over,
+            Bound::Taken(_) if resized => Bound::Taken(None),
+            Bound::New if pod.status.start_time.is_some() => Bound::Taken(None),
+            known => known,
+        };
+    }
+
+    /// Whether the node takes a pod that is new to it; the pod is one of its pods from here on.
+    fn admit(&mut self, world: &World, pod: &Value, key: &Key, node: &str) -> Option<Rejection> {
+        let Pods { machines, bound, .. } = self;
+        let (machine, bound) = (machines.get(node)?, bound.get_mut(node)?);
+        if !matches!(bound.get(key), Some(Bound::New)) {
+            return None;
+        }
+        let known = |(key, bound): (&Key, &mut Bound)| {
+            let Bound::Taken(taken) = bound else { return None };
+            let document = || world.object(Pod::resource(), key).map(|pod| pod.document()).unwrap_or_default();
+            Some(taken.get_or_insert_with(|| Taken::by(&document())).clone())
+        };
+        let others: Vec<Shared<Taken>> = bound.iter_mut().filter_map(known).collect();
+        let wanted = Taken::by(pod);
+        let rejection = machine.room.rejects(pod, &wanted, &others);
+        if rejection.is_none() {
+            bound.insert(key.clone(), Bound::Taken(Some(wanted)));
+        }
+        rejection
     }
 
     /// What the node's kubelet does.
     fn live(&self, pod: &Value, machine: &Machine, seen: &Subject, stamp: Stamp) -> Plan {
-        let place = Place { host_ip: &machine.address, allocatable: &machine.allocatable, told: &self.template.pods };
+        let place = Place {
+            host_ip: &machine.address,
+            allocatable: &machine.allocatable,
+            told: &self.template.pods,
+            tells_all: self.template.tells_all(self.machines.len()),
+        };
         let uid = &seen.object.meta.uid;
         let mut address = || self.addresses.borrow_mut().hand_out(machine.range.as_deref(), uid);
-        let Life { status, gone, again, warnings } = kubelet::live(pod, &place, stamp.time, &mut address);
+        let Life { status, gone, again, notices } = kubelet::live(pod, &place, stamp.time, &mut address);
         let mut plan = Plan { again, ..Plan::default() };
         if let Some(patch) = status {
             plan.then(Action::new(seen.resource, seen.key.clone(), Verb::StrategicPatch(patch)).subresource("status"));
@@ -124,7 +172,13 @@ impl Pods {
             let verb = Verb::Delete { uid, version: None, propagation: None, grace_seconds: Some(0) };
             plan.then(Action::new(seen.resource, seen.key.clone(), verb));
         }
-        plan.notes = warnings.into_iter().map(|(reason, message)| seen.note(true, reason, message)).collect();
+        let host = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        let note = |Notice { warning, reason, message, part }| Note {
+            part,
+            host: host.to_owned(),
+            ..seen.note(warning, reason, message)
+        };
+        plan.notes = notices.into_iter().map(note).collect();
         plan
     }
 }
@@ -139,7 +193,7 @@ impl Controller for Pods {
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if self.script.learn(change) {
             let ours = self.bound.iter().filter(|(node, _)| self.machines.contains_key(*node));
-            ours.flat_map(|(_, bound)| bound).for_each(|key| keys.add(key.clone()));
+            ours.flat_map(|(_, bound)| bound.keys()).for_each(|key| keys.add(key.clone()));
         } else if change.is_of::<Node>() {
             self.node_changed(world, change, keys);
         } else if change.is_of::<Pod>() {
@@ -150,8 +204,8 @@ impl Controller for Pods {
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         let began = *self.began.get_or_insert(stamp.time);
         let Some(pod) = world.get::<Pod>(key) else { return Plan::default() };
-        let Some(machine) = self.machines.get(pod.spec.node_name.as_str()) else { return Plan::default() };
-        if self.is_at_rest(pod) {
+        let node = pod.spec.node_name.as_str();
+        if !self.machines.contains_key(node) || self.is_at_rest(pod) {
             return Plan::default();
         }
         let deleting = pod.meta().is_deleting();
@@ -168,8 +222,15 @@ impl Controller for Pods {
         };
         match self.script.turn(&seen, pod.status.start_time.is_some(), stamp, &around) {
             // A pod that is being deleted ends even where no stage says so.
-            Turn::Stages(plan) if !deleting || !plan.is_empty() || plan.again.is_some() => plan,
-            _ => self.live(&document, machine, &seen, stamp),
+            Turn::Stages(plan) if !deleting || !plan.is_empty() || plan.again.is_some() => return plan,
+            _ => {}
+        }
+        if !deleting && let Some(rejection) = self.admit(world, &document, key, node) {
+            return reject(&seen, &rejection, stamp);
+        }
+        match self.machines.get(node) {
+            Some(machine) => self.live(&document, machine, &seen, stamp),
+            None => Plan::default(),
         }
     }
 
@@ -179,6 +240,17 @@ impl Controller for Pods {
             None => Plan::default(),
         }
     }
+}
+
+/// A pod that does not fit fails, and people are told why.
+fn reject(seen: &Subject, rejection: &Rejection, stamp: Stamp) -> Plan {
+    let Rejection { reason, message } = rejection;
+    let host = seen.document["spec"]["nodeName"].as_str().unwrap_or_default();
+    let patch = Verb::StrategicPatch(admission::rejected(seen.document, rejection, stamp.time));
+    let mut plan = Plan::default();
+    plan.then(Action::new(seen.resource, seen.key.clone(), patch).subresource("status"));
+    plan.then(stages::event(seen, host, true, reason, message, stamp, 0));
+    plan
 }
 
 /// What templates of a Pod's stages may ask.

@@ -210,6 +210,8 @@ pub fn note(resource: &Resource, meta: &Meta, reason: &'static str, message: Str
         warning: true,
         reason,
         message,
+        part: String::new(),
+        host: String::new(),
     }
 }
 
@@ -224,7 +226,7 @@ fn carried_out(deeds: Vec<Deed>, seen: &Subject, stamp: Stamp) -> Plan {
     let act = |verb: Verb| Action::new(seen.resource, seen.object.key(), verb);
     for (place, deed) in deeds.into_iter().enumerate() {
         plan.then(match deed {
-            Deed::Event { warning, reason, message } => event(seen, warning, &reason, &message, stamp, place),
+            Deed::Event { warning, reason, message } => event(seen, "", warning, &reason, &message, stamp, place),
             Deed::Finalizers(finalizers) => {
                 act(Verb::MergePatch(json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version,
                     "finalizers": finalizers}})))
@@ -275,21 +277,32 @@ fn applied(object: Value) -> Result<Action, String> {
 
 static EVENTS: LazyLock<Resource> = LazyLock::new(|| Resource::new("", "v1", "events", "Event", true));
 
-/// An Event in the words of the stage.
-fn event(seen: &Subject, warning: bool, reason: &str, message: &str, stamp: Stamp, place: usize) -> Action {
+/// An Event in any words, of a node if one is named.
+pub fn event(
+    seen: &Subject,
+    host: &str,
+    warning: bool,
+    reason: &str,
+    message: &str,
+    stamp: Stamp,
+    place: usize,
+) -> Action {
     let meta = &seen.object.meta;
     let namespace = if meta.namespace.is_empty() { "default" } else { &meta.namespace };
     let short: String = meta.name.chars().take(200).collect();
     let name = format!("{short}.{:016x}", stamp.seed.wrapping_add(place as u64));
-    let body = json!({
+    let mut body = json!({
         "apiVersion": "v1", "kind": "Event",
         "metadata": {"name": name, "namespace": namespace},
         "involvedObject": {"apiVersion": seen.resource.api_version(), "kind": seen.resource.kind(), "name": meta.name,
             "namespace": meta.namespace, "uid": meta.uid, "resourceVersion": meta.resource_version},
         "type": if warning { "Warning" } else { "Normal" }, "reason": reason, "message": message,
-        "source": {"component": "kubelet"}, "reportingComponent": "kubelet", "reportingInstance": "",
+        "source": {"component": "kubelet"}, "reportingComponent": "kubelet", "reportingInstance": host,
         "firstTimestamp": stamp.time, "lastTimestamp": stamp.time, "count": 1,
     });
+    if !host.is_empty() {
+        body["source"]["host"] = host.into();
+    }
     Action::new(&EVENTS, Key::new(namespace, &name), Verb::Create(body))
 }
 

@@ -204,6 +204,7 @@ fn a_stage_that_always_matches_does_not_spin() {
 #[test]
 fn stages_that_are_not_understood_say_so() {
     let mut trial = cluster(1);
+    trial.take_notes();
     trial.create(stage("good", life()[0]["spec"].clone()));
     let rows = [
         (
@@ -324,4 +325,75 @@ fn nodes_that_have_just_shown_signs_of_life_need_none_after_a_restart() {
     // And they go on from there.
     trial.run_for(10);
     assert!(after[20..].iter().zip(&versions(&trial)[20..]).all(|(before, after)| before != after));
+}
+
+#[test]
+fn a_pod_that_does_not_fit_its_node_fails() {
+    let mut trial = cluster(1);
+    let asking = |name: &str, cpu: &str| {
+        let mut pod = pod(name, json!({}));
+        pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}});
+        pod
+    };
+    // Both are given to the node before it has taken either.
+    trial.create(asking("a", "20"));
+    trial.create(asking("b", "20"));
+    trial.run();
+    let (a, b) = (trial.get("pods", "a")["status"].clone(), trial.get("pods", "b")["status"].clone());
+    assert_eq!(a["phase"], "Running");
+    let message = "Node didn't have enough resource: cpu, requested: 20000, used: 20000, capacity: 32000";
+    assert_eq!((&b["phase"], &b["reason"]), (&json!("Failed"), &json!("OutOfcpu")));
+    assert_eq!(b["message"], format!("Pod was rejected: {message}"));
+    assert!(b["containerStatuses"].is_null() && b["podIP"].is_null(), "{b}");
+    let told = trial.list("events").into_iter().find(|event| event["reason"] == "OutOfcpu").expect("an Event");
+    assert_eq!(
+        (&told["type"], &told["message"], &told["source"]["host"]),
+        (&json!("Warning"), &json!(message), &json!("node-0"))
+    );
+    // What has ended takes nothing, and neither does what is gone; a process that begins anew finds it out.
+    trial.delete("pods", "a");
+    trial.run();
+    trial.restart(Pods::new(Arc::new(Template::default())));
+    trial.create(asking("c", "20"));
+    trial.run();
+    assert_eq!(phase(&trial, "c"), "Running");
+    trial.restart(Pods::new(Arc::new(Template::default())));
+    trial.create(asking("d", "20"));
+    trial.run();
+    assert_eq!(phase(&trial, "d"), "Failed");
+}
+
+#[test]
+fn what_becomes_of_containers_is_told_while_there_are_few_nodes() {
+    for (template, told) in [("{}", "Pulling Pulled Created Started"), ("events: false", "")] {
+        let mut trial = cluster(1);
+        trial.take_notes();
+        trial.restart(Pods::new(Arc::new(Template::parse(template).expect("a template"))));
+        trial.create(pod("a", json!({})));
+        trial.run();
+        let reasons: Vec<_> = trial.take_told().iter().map(|told| told.note.reason).collect();
+        assert_eq!(reasons.join(" "), told, "{template}");
+    }
+    let mut trial = cluster(101);
+    assert!(trial.take_notes().is_empty());
+    trial.create(pod("a", json!({})));
+    trial.run();
+    assert!(trial.take_notes().is_empty());
+}
+
+#[test]
+fn a_node_says_that_it_begins_once() {
+    let mut trial = cluster(1);
+    let told = trial.take_told();
+    assert_eq!(
+        told.iter().map(|told| told.note.reason).collect::<Vec<_>>(),
+        ["Starting", "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady"]
+    );
+    assert_eq!(
+        (told[4].note.message.as_str(), told[4].note.host.as_str()),
+        ("Node node-0 status is now: NodeReady", "node-0")
+    );
+    trial.restart(Nodes::new(Arc::new(Template::default()), 1));
+    trial.run_for(400);
+    assert!(trial.take_notes().is_empty());
 }

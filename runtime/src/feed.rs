@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use holdfast_core::object::Body;
-use holdfast_world::{Driver, Key, Resource, Sight, Time};
+use holdfast_world::{Driver, Key, Resource, Served, Sight, Time};
 
 /// Brings news of a cluster, in order.
 #[async_trait]
@@ -24,6 +24,8 @@ pub enum News {
     Changed { resource: Resource, key: Key, body: Option<Body>, version: u64 },
     /// A resource is no longer served.
     Dropped(Resource),
+    /// Which kinds are served in which versions, from here on.
+    Served(Served),
     /// Everything of the resource up to this version has been told.
     Reached(Resource, u64),
     /// Everything up to this version has been told, whatever the resource.
@@ -39,6 +41,7 @@ impl News {
             News::Replaced { resource, objects, version } => driver.replace(&resource, objects, version, now),
             News::Changed { resource, key, body, version } => driver.change(&resource, key, body, version, now),
             News::Dropped(resource) => driver.drop_resource(&resource, now),
+            News::Served(served) => driver.serve(served),
             News::Reached(resource, version) => driver.reach(&resource, version),
             News::ReachedAll(version) => driver.reach_all(version),
             News::Complete => driver.complete(),

@@ -31,7 +31,8 @@ pub struct Writing {
 #[derive(Default)]
 pub struct Recorder {
     similar: Memory<About, Similar>,
-    written: Memory<(About, String), Known>,
+    /// By what it is about, the part of the object, and the message.
+    written: Memory<(About, String, String), Known>,
     floods: Memory<Source, Bucket>,
     /// Tells apart Events of one moment.
     count: i64,
@@ -87,7 +88,7 @@ impl Recorder {
         };
         let about = About { source: source.clone(), reason: note.reason };
         let (message, known_by) = self.combine(&about, &note.message, now);
-        let known = self.observe((about, known_by), note, now);
+        let known = self.observe((about, note.part.clone(), known_by), note, now);
         self.admit(source, now).then(|| writing(component, note, &message, &known, now))
     }
 
@@ -106,7 +107,7 @@ impl Recorder {
         (format!("{COMBINED}{message}"), String::new())
     }
 
-    fn observe(&mut self, known_by: (About, String), note: &Note, now: Time) -> Known {
+    fn observe(&mut self, known_by: (About, String, String), note: &Note, now: Time) -> Known {
         self.count += 1;
         let nanos = now.0.as_nanosecond().saturating_add(i128::from(self.count % 1_000_000));
         let name = || format!("{}.{:x}", note.key.name, nanos);
@@ -142,6 +143,13 @@ fn writing(component: &str, note: &Note, message: &str, known: &Known, now: Time
     if !note.key.namespace.is_empty() {
         involved["namespace"] = (*note.key.namespace).into();
     }
+    if !note.part.is_empty() {
+        involved["fieldPath"] = note.part.as_str().into();
+    }
+    let mut source = json!({"component": component});
+    if !note.host.is_empty() {
+        source["host"] = note.host.as_str().into();
+    }
     let last = now.to_string();
     let event = json!({
         "apiVersion": "v1",
@@ -150,13 +158,13 @@ fn writing(component: &str, note: &Note, message: &str, known: &Known, now: Time
         "involvedObject": involved,
         "reason": note.reason,
         "message": message,
-        "source": {"component": component},
+        "source": source,
         "firstTimestamp": known.first.to_string(),
         "lastTimestamp": last,
         "count": known.count,
         "type": if note.warning { "Warning" } else { "Normal" },
         "reportingComponent": component,
-        "reportingInstance": "",
+        "reportingInstance": note.host,
     });
     let patch = (known.count > 1).then(|| json!({"count": known.count, "lastTimestamp": last, "message": message}));
     Writing { namespace: namespace.to_owned(), name: known.name.clone(), event, patch }
@@ -207,6 +215,8 @@ mod tests {
             warning: false,
             reason: "SuccessfulCreate",
             message: message.to_owned(),
+            part: String::new(),
+            host: String::new(),
         }
     }
 
@@ -227,6 +237,18 @@ mod tests {
         assert_eq!(second.event["firstTimestamp"], at(0).to_string());
         let other = recorder.record("replicaset-controller", &note("web", "Deleted"), at(5)).expect("an Event");
         assert_ne!(other.name, first.name);
+    }
+
+    #[test]
+    fn parts_of_an_object_are_told_apart_and_nodes_named() {
+        let mut recorder = Recorder::default();
+        let of = |part: &str| Note { part: part.to_owned(), host: "node-0".into(), ..note("web", "Started") };
+        let [first, second] = ["spec.containers{a}", "spec.containers{b}"]
+            .map(|part| recorder.record("kubelet", &of(part), at(0)).expect("an Event"));
+        assert_ne!(first.name, second.name);
+        assert_eq!(second.event["involvedObject"]["fieldPath"], "spec.containers{b}");
+        assert_eq!(second.event["source"], json!({"component": "kubelet", "host": "node-0"}));
+        assert_eq!(second.event["reportingInstance"], "node-0");
     }
 
     #[test]

@@ -4,8 +4,7 @@ use crate::metrics::Metrics;
 use crate::writer::EventWriter;
 use crate::{Act, Feed};
 use holdfast_world::{
-    Action, Actor, BackOff, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Step,
-    Time, Written,
+    Action, Actor, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Step, Time, Written,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -56,6 +55,7 @@ pub struct Runtime {
 #[derive(Clone)]
 struct Crew {
     name: &'static str,
+    queue: &'static str,
     component: &'static str,
     actor: Actor,
 }
@@ -86,8 +86,11 @@ impl Runtime {
 
     /// Takes in one more controller, which works on so many keys at once and acts as this actor.
     pub fn add(&mut self, controller: Box<dyn Controller>, actor: Actor, workers: usize) {
-        self.crew.push(Crew { name: controller.name(), component: controller.component(), actor });
-        self.driver.add(controller, workers, BackOff::default());
+        let (name, queue, component) = (controller.name(), controller.queue(), controller.component());
+        self.metrics.runs(name, controller.manager());
+        self.crew.push(Crew { name, queue, component, actor });
+        let back_off = controller.back_off();
+        self.driver.add(controller, workers, back_off);
     }
 
     pub fn driver(&self) -> &Driver {
@@ -111,6 +114,7 @@ impl Runtime {
                 let clock = self.clock.clone();
                 let Some(task) = self.driver.take(|| clock.stamp()) else { break };
                 let (member, key) = (task.member, task.key.clone());
+                self.metrics.waited(self.crew[member].queue, task.waited_ms);
                 events.tell_all(&self.crew[member].actor, self.crew[member].component, &task.plan.notes, self.now());
                 if task.plan.is_idle() {
                     let Plan { again, unready, .. } = task.plan;
@@ -121,7 +125,7 @@ impl Runtime {
                 let id = self.carry_out(&mut carrying, (member, key.clone()), task.plan, None);
                 lost.push((id, member, key));
             }
-            self.metrics.observe(&self.driver, self.crew.iter().map(|crew| crew.name));
+            self.metrics.observe(&self.driver, self.crew.iter().map(|crew| crew.queue));
             let ready = !ending && (0..self.driver.len()).any(|member| self.driver.can_take(member));
             let sleep = if ready { Duration::ZERO } else { self.until_next() };
             tokio::select! {
@@ -198,7 +202,7 @@ impl Runtime {
             return;
         };
         let (member, key) = (carried.member, carried.key.clone());
-        let Crew { name, component, actor } = &self.crew[member];
+        let Crew { name, queue, component, actor } = &self.crew[member];
         events.tell_all(actor, component, &std::mem::take(&mut carried.told), now);
         if !carried.refused.is_empty() && !carried.is_last {
             for Refused { action, refusal } in &carried.refused {
@@ -215,7 +219,7 @@ impl Runtime {
             lost.push((id, member, key));
             return;
         }
-        self.metrics.worked(name, carried.since.elapsed());
+        self.metrics.worked(queue, carried.since.elapsed());
         let Carried { written, refused, answers, reviews, unready, mut again, .. } = carried;
         for (review, answer) in reviews {
             self.driver.reviewed(member, &key, &review, answer);

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use futures_util::future::join_all;
 use holdfast_component::gates::Gates;
 use holdfast_controllers::Settings;
-use holdfast_controllers::names::Choice;
+use holdfast_controllers::names::{Choice, OF_THE_SERVER};
 use holdfast_controllers::storage_versions;
 use holdfast_controllers::volumes::standard;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
@@ -74,6 +74,8 @@ impl Components {
             false => args.controllers.iter().map(String::as_str).collect(),
         };
         let controllers = controllers::choose(entries.into_iter())?;
+        let built: Vec<_> = holdfast_controllers::all(&settings).iter().map(|controller| controller.name()).collect();
+        controllers::warn_of_absent(&controllers, |name| built.contains(&name) || OF_THE_SERVER.contains(&name));
         let nodes = args.nodes.unwrap_or(u32::from(!controllers.is_nobody()));
         let node_template = args.node_template.as_deref().map_or_else(|| Ok(Default::default()), node_template)?;
         let mut scheduling = Configuration::default();

@@ -94,12 +94,15 @@ async fn control(place: Place, chosen: Chosen, own_credentials: bool) -> Result<
     let metrics = Arc::new(Metrics::default());
     metrics.register(&mut Registering(place.component.metrics()));
     let end = place.component.told_to_end();
+    let health = place.component.health().clone();
     // Watches and tokens are the process's own business, and wait for no controller.
     let root = place.client("shared-informers", None).await.map_err(|why| anyhow!(why))?;
     let act = Arc::new(RemoteAct::new(Arc::new(place), root.clone(), own_credentials));
     let mut runtime = Runtime::new(act, Arc::new(System), metrics);
-    let names: Vec<&str> = chosen.controllers.iter().map(|controller| controller.name()).collect();
+    let names: Vec<&'static str> = chosen.controllers.iter().map(|controller| controller.name()).collect();
     tracing::info!(?names, "controllers start");
+    // Each can be asked for by its name, as long as it runs.
+    names.iter().for_each(|name| health.add(*name, &["healthz"], || Ok(())));
     let workers: Vec<usize> = names.iter().map(|name| chosen.workers(name)).collect();
     for (controller, workers) in chosen.controllers.into_iter().zip(workers) {
         let actor = Actor::of(controller.as_ref());

@@ -6,7 +6,7 @@ use crate::apiserver::read;
 use crate::components::DEVICE_TAINTS;
 use crate::settled::{ControllerManager, Settled};
 use crate::signing;
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Result, anyhow, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use holdfast_component::gates::Gates;
 use holdfast_component::values::{parse_bool, parse_duration};
@@ -224,18 +224,13 @@ impl Args {
     pub fn chosen(&self, gates: &Gates) -> Result<Chosen> {
         let settings = Settings { device_taints: gates.enabled(DEVICE_TAINTS), ..self.settings()? };
         let choice = choose(self.controllers.iter().map(String::as_str))?;
-        if let Some(name) = choice.named().find(|name| OF_THE_SERVER.contains(name)) {
-            bail!("--controllers: {name} is none of this process: an API server of Holdfast does its work itself");
-        }
         let collects = |name: &str| self.enable_garbage_collector || name != "garbage-collector-controller";
         let controllers: Vec<Box<dyn Controller>> = holdfast_controllers::all(&settings)
             .into_iter()
             .filter(|controller| choice.runs(controller.name()) && collects(controller.name()))
             .collect();
         let is_there = |name: &str| controllers.iter().any(|controller| controller.name() == name);
-        for name in choice.named().filter(|name| !is_there(name)) {
-            tracing::warn!("{name} does not start: an option that it needs is missing");
-        }
+        warn_of_absent(&choice, is_there);
         Ok(Chosen { controllers, workers: self.workers.0.clone() })
     }
 
@@ -258,14 +253,25 @@ impl Chosen {
     }
 }
 
-/// Reads `--controllers`. What is asked for by name must be there.
+/// Reads `--controllers`. Every name that Kubernetes has is taken, whether or not there is such a controller here.
 pub fn choose<'a>(entries: impl Iterator<Item = &'a str>) -> Result<Choice> {
-    let choice = Choice::parse(entries).map_err(|why| anyhow!("--controllers: {why}"))?;
-    let left_out = |name: &&str| LEFT_OUT.iter().find(|(left, _)| left == name);
-    if let Some((name, why)) = choice.named().find_map(|name| left_out(&name)) {
-        bail!("--controllers: there is no {name} here: {why}");
+    Choice::parse(entries).map_err(|why| anyhow!("--controllers: {why}"))
+}
+
+/// Says which controllers do not start that are asked for by name.
+pub fn warn_of_absent(choice: &Choice, is_there: impl Fn(&str) -> bool) {
+    for name in choice.named().filter(|name| !is_there(name)) {
+        tracing::warn!("{name} does not start: {}", why_not(name));
     }
-    Ok(choice)
+}
+
+/// Why a controller that is asked for by name does not start.
+fn why_not(name: &str) -> &'static str {
+    if OF_THE_SERVER.contains(&name) {
+        return "an API server of Holdfast does its work itself";
+    }
+    let left_out = LEFT_OUT.iter().find(|(left, _)| *left == name);
+    left_out.map_or("an option that it needs is missing", |(_, why)| why)
 }
 
 /// How many keys of each controller are worked on at once.
@@ -359,13 +365,14 @@ mod tests {
         );
         let asked = chosen(&["--controllers=selinux-warning-controller,storage-version-gc"]).expect("built");
         assert_eq!(asked.len(), 2);
-        let refused = chosen(&["--controllers=*,storage-version-migrator-controller"]).expect_err("not built");
-        let expected = "there is no storage-version-migrator-controller here: nothing has to be stored anew: all versions \
-                        are read for ever";
-        assert!(refused.ends_with(expected), "{refused}");
-        assert!(chosen(&["--controllers=*,nodeipam"]).is_ok(), "without --allocate-node-cidrs it does not start");
-        let refused = chosen(&["--controllers=namespace"]).expect_err("the server's");
-        assert!(refused.contains("namespace-controller is none of this process"), "{refused}");
+        let all = chosen(&["--controllers=*"]).expect("known");
+        for name in ["storage-version-migrator-controller", "nodeipam", "namespace", "service-lb-controller"] {
+            let more = chosen(&[&format!("--controllers=*,{name}")]).expect("a name that Kubernetes has");
+            assert_eq!(more, all, "{name} does not start");
+        }
+        assert_eq!(why_not("namespace-controller"), "an API server of Holdfast does its work itself");
+        assert_eq!(why_not("node-route-controller"), "it is a cloud controller manager's");
+        assert_eq!(why_not("node-ipam-controller"), "an option that it needs is missing");
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl InsideFeed {
         self.tap = Some(tap);
         let mut news = self.compare(&begin);
         let known: Vec<Resource> = self.shown.keys().cloned().collect();
-        news.retain(|news| matches!(news, News::Dropped(_)));
+        news.retain(|news| matches!(news, News::Dropped(_) | News::Served(_)));
         news.extend(known.iter().filter_map(|resource| self.all_of(&begin, resource)));
         news.extend([News::ReachedAll(begin.offset.0), News::Complete]);
         news
@@ -69,6 +69,9 @@ impl InsideFeed {
         (self.revision, self.is_shown) = (registry.revision(), true);
         let mut wanted = wanted(registry, &self.named, &self.sight);
         let mut news = Vec::new();
+        if !self.sight.is_none() {
+            news.push(News::Served(request::served(registry)));
+        }
         for (resource, shown) in std::mem::take(&mut self.shown) {
             match wanted.get_mut(&resource) {
                 Some(wanted) => wanted.since = shown.since,

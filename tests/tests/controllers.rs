@@ -366,8 +366,6 @@ async fn a_controller_manager_works_from_elsewhere() {
 fn options_that_cannot_be_met_are_refused_by_name() {
     for (options, parts) in [
         (&["--controllers=jobs"][..], &["\"jobs\" is not in the list of known controllers"][..]),
-        (&["--controllers=node-route-controller"], &["there is no node-route-controller here", "cloud"]),
-        (&["--controllers=namespace"], &["namespace-controller", "itself"]),
         (&["--allocate-node-cidrs"], &["--cluster-cidr must say from which addresses"]),
         (&["--leader-migration-config=f"], &["--leader-migration-config", "nothing here would read it"]),
         (&["--cloud-provider=gce"], &["no cloud is built in"]),

@@ -1,6 +1,6 @@
 //! What a controller is: told of changes, asked for plans.
 
-use crate::{Change, Key, Plan, Refusal, Refused, Resource, Text, Time, World};
+use crate::{BackOff, Change, Key, Plan, Refusal, Refused, Resource, Text, Time, World};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -79,6 +79,11 @@ pub trait Controller: Send {
     /// As `--controllers` names it: `deployment-controller`.
     fn name(&self) -> &'static str;
 
+    /// What its queue is called in metrics.
+    fn queue(&self) -> &'static str {
+        self.name()
+    }
+
     /// The service account in `kube-system` that it acts as.
     fn account(&self) -> &'static str {
         self.name()
@@ -97,6 +102,11 @@ pub trait Controller: Send {
     /// As its Events name their source.
     fn component(&self) -> &'static str {
         self.name()
+    }
+
+    /// How long it waits before it tries again what failed.
+    fn back_off(&self) -> BackOff {
+        BackOff::default()
     }
 
     /// What it looks at; the world is told of these, and shows them.

@@ -5,7 +5,8 @@
 //! that no controller has to remember what it has just done.
 
 use crate::{
-    BackOff, Change, Controller, Key, Keys, Plan, Queue, Refusal, Refused, Resource, Sight, Stamp, Text, Time, World,
+    BackOff, Change, Controller, Key, Keys, Plan, Queue, Refusal, Refused, Resource, Served, Sight, Stamp, Text, Time,
+    World,
 };
 use holdfast_core::object::Body;
 use serde_json::Value;
@@ -65,6 +66,8 @@ pub struct Task {
     pub member: usize,
     pub key: Key,
     pub plan: Plan,
+    /// For how many milliseconds the key had waited.
+    pub waited_ms: i64,
 }
 
 /// How that went.
@@ -156,6 +159,11 @@ impl Driver {
         }
     }
 
+    /// Which kinds are served in which versions, from here on.
+    pub fn serve(&mut self, served: Served) {
+        self.world.serve(served);
+    }
+
     /// Everything of the resource up to this version is in.
     pub fn reach(&mut self, resource: &Resource, version: u64) {
         self.world.reach(resource, version);
@@ -213,12 +221,12 @@ impl Driver {
         for place in (0..count).map(|step| (first + step) % count) {
             while self.members[place].working < self.members[place].workers {
                 let member = &mut self.members[place];
-                let Some(key) = member.queue.take(now) else { break };
+                let Some((key, waited_ms)) = member.queue.take_waited(now) else { break };
                 self.turn = (place + 1) % count;
                 member.working += 1;
                 let planned = catch_unwind(AssertUnwindSafe(|| member.controller.plan(&self.world, &key, stamp())));
                 match planned {
-                    Ok(plan) => return Some(Task { member: place, key, plan }),
+                    Ok(plan) => return Some(Task { member: place, key, plan, waited_ms }),
                     // The next key of the same controller does not wait for this one.
                     Err(_) => self.done(place, key, Outcome { failed: true, ..Outcome::default() }, now),
                 }

@@ -32,4 +32,4 @@ pub use shared::{List, Shared};
 pub use time::Time;
 pub use trial::Trial;
 pub use view::{Seen, View};
-pub use world::{Change, World};
+pub use world::{Change, Served, World};

@@ -82,6 +82,10 @@ pub struct Note {
     pub warning: bool,
     pub reason: &'static str,
     pub message: String,
+    /// The part of the object that it is about: `spec.containers{web}`; empty for the whole.
+    pub part: String,
+    /// The node that tells of it; empty where no node does.
+    pub host: String,
 }
 
 /// An action that the server refused.

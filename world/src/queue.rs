@@ -4,7 +4,7 @@
 //! Pure: whoever drives it says what time it is.
 
 use crate::{Key, Keys, Time};
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// How long a key that fails waits: doubled each time from the first to the last, as client-go's queues do.
 #[derive(Debug, Clone, Copy)]
@@ -57,8 +57,10 @@ impl Paces {
 pub struct Queue {
     back_off: BackOff,
     ready: VecDeque<Key>,
-    /// Those in `ready`.
-    waiting: HashSet<Key>,
+    /// Those in `ready`, each with when it was added.
+    waiting: HashMap<Key, Time>,
+    /// The newest time that was told.
+    now: Option<Time>,
     /// Those taken and not yet done; true where the key was added meanwhile.
     busy: HashMap<Key, bool>,
     /// At most one time a key.
@@ -81,16 +83,18 @@ impl Queue {
         if let Some(again) = self.busy.get_mut(&key) {
             return !std::mem::replace(again, true);
         }
-        let added = self.waiting.insert(key.clone());
-        if added {
-            self.adds += 1;
-            self.ready.push_back(key);
+        if self.waiting.contains_key(&key) {
+            return false;
         }
-        added
+        self.adds += 1;
+        self.waiting.insert(key.clone(), self.now.unwrap_or(Time::from_second(0)));
+        self.ready.push_back(key);
+        true
     }
 
     /// What a change concerns.
     pub fn add_all(&mut self, keys: Keys, now: Time) {
+        self.now = Some(now);
         keys.now.into_iter().for_each(|key| _ = self.add(key));
         keys.later.into_iter().for_each(|(key, millis)| self.add_at(key, now.plus_millis(millis)));
     }
@@ -129,11 +133,16 @@ impl Queue {
 
     /// The next key to be planned; it is busy until [`Self::done`].
     pub fn take(&mut self, now: Time) -> Option<Key> {
+        self.take_waited(now).map(|(key, _)| key)
+    }
+
+    /// The same, and for how many milliseconds it has waited.
+    pub fn take_waited(&mut self, now: Time) -> Option<(Key, i64)> {
         self.wake(now);
         let key = self.ready.pop_front()?;
-        self.waiting.remove(&key);
+        let since = self.waiting.remove(&key).unwrap_or(now);
         self.busy.insert(key.clone(), false);
-        Some(key)
+        Some((key, now.millis_since(since).max(0)))
     }
 
     /// The key is no longer busy.
@@ -171,6 +180,7 @@ impl Queue {
     }
 
     fn wake(&mut self, now: Time) {
+        self.now = Some(now);
         while let Some((time, key)) = self.timers.first().cloned()
             && time <= now
         {

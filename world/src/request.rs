@@ -1,7 +1,7 @@
 //! An action as the request that it makes of an API server in the same process.
 
 use crate::plan::{Action, Propagation, Refusal, Verb};
-use crate::{Controller, Key, Resource};
+use crate::{Controller, Key, Resource, Served};
 use holdfast_core::authz::User;
 use holdfast_core::kinds::{Kind, KindId, Registry};
 use holdfast_core::object::meta;
@@ -146,6 +146,18 @@ pub fn find<'a>(state: &'a State, resource: &Resource, key: &Key) -> Option<(Kin
     let (kind, _) = state.registry.find(resource.group(), resource.version(), resource.plural())?;
     let namespace = Some(&*key.namespace).filter(|_| resource.namespaced());
     Some((kind, state.get(kind, &meta::key(namespace, &key.name))?))
+}
+
+/// Which kinds a registry serves in which versions.
+pub fn served(registry: &Registry) -> Served {
+    let versions = registry.iter().flat_map(|(_, kind)| kind.versions.iter().map(move |version| (kind, version)));
+    let is_served = |(kind, version): &(&Kind, &holdfast_core::kinds::Version)| {
+        registry.find_kind(&version.group, &version.version, &kind.kind).is_some()
+    };
+    let names = |(kind, version): (&Kind, &holdfast_core::kinds::Version)| {
+        (version.group.as_str().into(), version.version.as_str().into(), kind.kind.as_str().into())
+    };
+    versions.filter(is_served).map(names).collect()
 }
 
 /// A kind's objects as they are stored, by their metadata alone.

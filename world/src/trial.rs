@@ -7,8 +7,8 @@
 
 use crate::request::{self, Actor};
 use crate::{
-    Action, BackOff, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Sight, Stamp, Task,
-    Text, Time, Verb, World,
+    Action, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Sight, Stamp, Task, Text, Time,
+    Verb, World,
 };
 use holdfast_core::apply::apply;
 use holdfast_core::authz::User;
@@ -44,6 +44,9 @@ pub struct Trial {
     pub answers: BTreeMap<String, Value>,
     /// Whether what a review asks about is allowed.
     pub allows: fn(&Value) -> bool,
+    /// Whether a controller that is done must have nothing to do when it is asked about its keys once more: what
+    /// follows changes alone, and not how things are, has.
+    pub is_level: bool,
     /// What was committed, oldest first, where somebody wants to know.
     changes: Option<Vec<state::Change>>,
 }
@@ -85,6 +88,7 @@ impl Trial {
             user: Actor { user: Arc::new(User::new("jane", &["system:masters"])), field_manager: "jane" },
             answers: BTreeMap::new(),
             allows: |_| false,
+            is_level: true,
             changes: None,
         };
         for name in ["default", "kube-system"] {
@@ -162,7 +166,7 @@ impl Trial {
             plans += 1;
             assert!(plans < PLANS_MAX, "controllers are never quiet; the last writes were refused: {:?}", self.refused);
         }
-        for member in &mut self.members {
+        for member in self.members.iter_mut().filter(|_| self.is_level) {
             for key in &member.known {
                 if member.driver.queue(0).is_failing(key) {
                     continue;
@@ -506,8 +510,8 @@ impl Trial {
 impl Member {
     fn new(controller: Box<dyn Controller>) -> Member {
         let (actor, resources) = (Actor::of(controller.as_ref()), controller.resources());
-        let mut driver = Driver::new();
-        driver.add(controller, 1, BackOff::default());
+        let (mut driver, back_off) = (Driver::new(), controller.back_off());
+        driver.add(controller, 1, back_off);
         Member { driver, actor, resources, known: BTreeSet::new(), revision: None }
     }
 
@@ -526,6 +530,7 @@ impl Member {
         let revision = Some(state.registry.revision());
         if self.driver.sight() != Sight::None && self.revision != revision {
             self.revision = revision;
+            self.driver.serve(request::served(&state.registry));
             for (_, kind) in state.registry.iter().filter(|(_, kind)| kind.stored) {
                 self.driver.reach(&request::resource_of(kind), 0);
             }
@@ -593,6 +598,8 @@ mod tests {
                     warning: false,
                     reason: "Twin",
                     message: "Created {name}".into(),
+                    part: String::new(),
+                    host: String::new(),
                 };
                 let create = Verb::Create(body);
                 plan.then(Action::new(Pod::resource(), Key::new(&key.namespace, ""), create).told(note));

@@ -20,11 +20,15 @@ pub struct World {
     owned: HashMap<Text, BTreeMap<(Resource, Key), Arc<Object>>>,
     indexes: HashMap<Resource, Vec<Index>>,
     decoders: HashMap<Resource, Decode>,
+    served: Option<Served>,
     /// Everything up to this version is in, whatever the resource.
     reached: u64,
     /// How many objects were looked at, for tests of what a change costs.
     reads: Cell<u64>,
 }
+
+/// Which kinds are served in which versions: group, version, kind.
+pub type Served = BTreeSet<(Text, Text, Text)>;
 
 /// The values under which an object is found in an index.
 pub type Indexer = fn(&Object) -> Vec<Text>;
@@ -161,8 +165,18 @@ impl World {
         self.collections.remove(resource);
     }
 
-    /// The resource that is shown for a kind.
-    pub fn find_kind(&self, group: &str, kind: &str) -> Option<&Resource> {
+    /// Takes in which kinds are served in which versions. Until this is known, each is in all.
+    pub fn serve(&mut self, served: Served) {
+        self.served = Some(served);
+    }
+
+    /// The resource that is shown for a kind, in whatever version; none where the kind is not served in the version that
+    /// is named.
+    pub fn find_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Resource> {
+        let named = || (group.into(), version.into(), kind.into());
+        if self.served.as_ref().is_some_and(|served| !served.contains(&named())) {
+            return None;
+        }
         self.collections.keys().find(|resource| resource.group() == group && resource.kind() == kind)
     }
 

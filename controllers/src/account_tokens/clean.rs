@@ -73,9 +73,13 @@ impl Controller for TokenCleaner {
         if secret.kind != TYPE || !was_made_for_an_account(world, secret) {
             return plan;
         }
+        let used = secret.meta().label(LAST_USED).map(date);
+        if used == Some(None) {
+            // Nobody knows when it was used.
+            return plan;
+        }
         let period = self.period_seconds;
-        let last =
-            [Some(since), secret.meta().creation_timestamp, label(secret, LAST_USED)].into_iter().flatten().max();
+        let last = [Some(since), secret.meta().creation_timestamp, used.flatten()].into_iter().flatten().max();
         let end = last.unwrap_or(since).plus_seconds(period);
         // Days are all that labels say, and a pod that mounts the Secret is not told of: it is looked at daily.
         plan.again_at(stamp.time.plus_seconds(DAY_SECONDS));

@@ -1,21 +1,27 @@
 //! Fills Secrets that ask for a token of an account, and deletes those whose account is gone.
 
-use super::{BY_ACCOUNT, BY_SECRET, NAME, TYPE, TokenSigner, UID, account_of, index, place};
+use super::{BY_ACCOUNT, NAME, TYPE, TokenSigner, UID, account_of, index, place};
 use crate::Settings;
 use crate::encoded::{decode, encode};
 use crate::subject::Subject;
 use holdfast_world::views::{Secret, ServiceAccount};
 use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, View, World};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Plans a Secret at a time.
 pub struct TokenSecrets {
     signer: Option<Arc<dyn TokenSigner>>,
     root_ca: Option<String>,
-    /// Secrets that were there and are gone, until no account lists them.
-    gone: BTreeSet<Key>,
+    /// Secrets of tokens that were there and are gone, by the account that they named, until it does not list them.
+    gone: BTreeMap<Key, Account>,
+}
+
+/// The account that a Secret names, by its name and maybe by its uid.
+struct Account {
+    name: String,
+    uid: String,
 }
 
 impl TokenSecrets {
@@ -23,7 +29,7 @@ impl TokenSecrets {
         TokenSecrets {
             signer: settings.account_tokens.clone(),
             root_ca: settings.root_ca.clone(),
-            gone: BTreeSet::new(),
+            gone: BTreeMap::new(),
         }
     }
 }
@@ -31,6 +37,10 @@ impl TokenSecrets {
 impl Controller for TokenSecrets {
     fn name(&self) -> &'static str {
         "serviceaccount-token-controller"
+    }
+
+    fn queue(&self) -> &'static str {
+        "serviceaccount_tokens_secret"
     }
 
     fn resources(&self) -> Vec<Resource> {
@@ -47,8 +57,10 @@ impl Controller for TokenSecrets {
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<Secret>() {
-            if change.after.is_none() {
-                self.gone.insert(change.key.clone());
+            if change.after.is_none()
+                && let Some(named) = change.before::<Secret>().and_then(named)
+            {
+                self.gone.insert(change.key.clone(), named);
             }
             return keys.add(change.key.clone());
         }
@@ -63,8 +75,8 @@ impl Controller for TokenSecrets {
         let Some(signer) = &self.signer else { return plan };
         let Some(secret) = world.get::<Secret>(key) else {
             // One that an account lists and that never was there may be yet to come.
-            if self.gone.contains(key) {
-                plan.together(unlist(world, key));
+            if let Some(named) = self.gone.get(key) {
+                plan.steps.extend(unlist(world, key, named).map(|action| vec![action]));
                 if plan.steps.is_empty() {
                     self.gone.remove(key);
                 }
@@ -91,17 +103,24 @@ impl Controller for TokenSecrets {
     }
 }
 
-/// Accounts without the Secret among those they list.
-fn unlist(world: &World, secret: &Key) -> Vec<Action> {
-    let listing = world.indexed::<ServiceAccount>(BY_SECRET, &place(&secret.namespace, &secret.name));
-    let unlisted = listing.map(|account| {
-        let mut document = account.object.document();
-        if let Some(secrets) = document["secrets"].as_array_mut() {
-            secrets.retain(|listed| listed["name"] != *secret.name);
-        }
-        Subject::from(account).update(document)
-    });
-    unlisted.collect()
+fn named(secret: Seen<'_, Secret>) -> Option<Account> {
+    let annotation = |name: &str| secret.meta().annotation(name).map(str::to_owned);
+    let name = annotation(NAME).filter(|_| secret.kind == TYPE)?;
+    Some(Account { name, uid: annotation(UID).unwrap_or_default() })
+}
+
+/// The account without the Secret among those it lists; `None` where it does not list it.
+fn unlist(world: &World, secret: &Key, named: &Account) -> Option<Action> {
+    let account = world.get::<ServiceAccount>(&Key::new(&secret.namespace, &named.name))?;
+    let is_meant = named.uid.is_empty() || named.uid == account.meta().uid;
+    if !is_meant || account.view.secrets.iter().all(|listed| *listed.name != *secret.name) {
+        return None;
+    }
+    let mut document = account.object.document();
+    if let Some(secrets) = document["secrets"].as_array_mut() {
+        secrets.retain(|listed| listed["name"] != *secret.name);
+    }
+    Some(Subject::from(account).update(document))
 }
 
 /// The Secret with all that it should have; `None` where it has that.
@@ -116,17 +135,20 @@ fn filled(
     if !document["data"].is_object() {
         document["data"] = json!({});
     }
-    let has = |document: &Value, field: &str, text: &str| {
-        document["data"][field].as_str().and_then(decode).is_some_and(|bytes| bytes == text.as_bytes())
-    };
-    let before = document.clone();
-    let known = [("namespace", Some(meta.namespace.as_str())), ("ca.crt", root_ca)];
-    for (field, text) in known.iter().filter_map(|(field, text)| Some((*field, (*text)?))) {
-        if !has(&document, field, text) {
-            document["data"][field] = encode(text.as_bytes()).into();
-        }
+    let text = |field: &str| document["data"][field].as_str().unwrap_or_default();
+    let ca = root_ca.filter(|ca| decode(text("ca.crt")).is_none_or(|bytes| bytes != ca.as_bytes()));
+    let needs = [text("namespace").is_empty(), text("token").is_empty()];
+    if ca.is_none() && needs == [false, false] {
+        return Ok(None);
     }
-    if document["data"]["token"].as_str().unwrap_or_default().is_empty() {
+    if let Some(ca) = ca {
+        document["data"]["ca.crt"] = encode(ca.as_bytes()).into();
+    }
+    // A namespace that says something else is somebody's own.
+    if needs[0] {
+        document["data"]["namespace"] = encode(meta.namespace.as_bytes()).into();
+    }
+    if needs[1] {
         let claims = json!({
             "iss": "kubernetes/serviceaccount",
             "kubernetes.io/serviceaccount/namespace": meta.namespace,
@@ -138,5 +160,5 @@ fn filled(
         document["data"]["token"] = encode(signer.sign(&claims)?.as_bytes()).into();
     }
     document["metadata"]["annotations"][UID] = of.uid.as_str().into();
-    Ok((document != before).then_some(document))
+    Ok(Some(document))
 }

@@ -113,7 +113,8 @@ impl Scene<'_> {
     }
 
     fn resource_proposal(&self, of: &ResourceMetric) -> Step<Proposal> {
-        let within = |why: String| format!("failed to get {} utilization: {why}", of.name);
+        let measured = if of.target.average_value.is_some() { "usage" } else { "utilization" };
+        let within = |why: String| format!("failed to get {} {measured}: {why}", of.name);
         let samples = match self.resource_samples(of)? {
             Ok(samples) => samples,
             Err(why) => return Ok(Err(within(format!("unable to get metrics for resource {}: {why}", of.name)))),
@@ -125,7 +126,7 @@ impl Scene<'_> {
             (None, Some(percent)) => usage.of_requests(percent, &of.name, &of.container).map_err(within),
             (None, None) => {
                 Err("invalid resource metric source: neither an average utilization target nor an average \
-                                 value target was set"
+                                 value (usage) target was set"
                     .into())
             }
         })
@@ -216,7 +217,7 @@ impl Scene<'_> {
                 let known = ["v1beta2", "v1beta1"].into_iter().find(|known| served.contains(known));
                 Ok(known.unwrap_or("v1beta1").to_owned())
             }
-            Err(refusal) if refusal.is_not_found() => {
+            Err(refusal) if refusal.is_not_found() || refusal.is_no_such_path() => {
                 Err("unable to fetch metrics from custom metrics API: no custom \
                                                            metrics API (custom.metrics.k8s.io) registered"
                     .to_owned())
@@ -244,24 +245,28 @@ impl Scene<'_> {
             json!({"type": "Object", "object": {
                 "describedObject": reference(&of.described_object), "metric": identifier(of), "current": current}})
         };
-        Ok(self.by_target(&of.target, value, name, external_name(of), status).map_err(|why| fault(why, None)))
+        let names = [name, external_name(of)];
+        Ok(self.by_target("object", &of.target, value, names, status).map_err(|why| fault(why, None)))
     }
 
     fn object_value(&self, of: &NamedMetric) -> Step<i64> {
         let object = &of.described_object;
-        let place = format!("{} {}/{}", object.kind, self.namespace, object.name);
-        let within = |why: String| format!("unable to get metric {}: {place} {why}", of.metric.name);
+        // Kubernetes fills its text with the object before the fault, so that the two stand in each other's places.
+        let place = format!("{} on {} {}", object.kind, self.namespace, object.name);
+        let within = |why: String| format!("unable to get metric {}: {place}/{why}", of.metric.name);
         let version = known!(self.custom_version()?.map_err(within));
         let objects = if object.kind == "Namespace" {
             "metrics".to_owned()
         } else {
             let group = object.api_version.split_once('/').map_or("", |(group, _)| group);
-            let Some(kind) = self.read.scalable(&object.api_version, &object.kind)? else {
-                let why = format!("no matches for kind {} in group {}", quoted(&object.kind), quoted(group));
-                return Ok(Err(within(why)));
-            };
             let dot = if group.is_empty() { "" } else { "." };
-            format!("{}{dot}{group}/{}", kind.plural, escape(&object.name))
+            let Some((_, plural)) = self.read.served(&object.api_version, &object.kind)? else {
+                let (of_kind, of_group) = (quoted(&object.kind), quoted(group));
+                let why = format!("no matches for kind {of_kind} in group {of_group}");
+                let why = format!("unable to map kind {}{dot}{group} to resource: {why}", object.kind);
+                return Ok(Err(within(format!("unable to fetch metrics from custom metrics API: {why}"))));
+            };
+            format!("{plural}{dot}{group}/{}", escape(&object.name))
         };
         let path = format!(
             "{CUSTOM}/{version}/namespaces/{}/{objects}/{}{}",
@@ -297,7 +302,8 @@ impl Scene<'_> {
         };
         let status =
             |current: Value| json!({"type": "External", "external": {"metric": identifier(of), "current": current}});
-        Ok(self.by_target(&of.target, value, external_name(of), external_name(of), status).map_err(fault))
+        let names = [external_name(of), external_name(of)];
+        Ok(self.by_target("external", &of.target, value, names, status).map_err(fault))
     }
 
     fn external_value(&self, of: &NamedMetric) -> Step<i64> {
@@ -323,13 +329,13 @@ impl Scene<'_> {
         Ok(Ok(values.fold(0, i64::saturating_add)))
     }
 
-    /// For one value: that all pods share, or of which each should have so much.
+    /// For one value: that all pods share, or of which each should have so much. The metric has a name for either.
     fn by_target(
         &self,
+        source: &str,
         target: &Target,
         value: i64,
-        name: String,
-        name_per_pod: String,
+        [name, name_per_pod]: [String; 2],
         status: impl Fn(Value) -> Value,
     ) -> Result<Found, String> {
         if let Some(average) = target.average_value.as_deref().map(milli) {
@@ -338,7 +344,8 @@ impl Scene<'_> {
             return Ok(Found { size, name: name_per_pod, status });
         }
         let Some(whole) = target.value.as_deref().map(milli) else {
-            return Err("invalid metric source: neither a value target nor an average value target was set".into());
+            let why = "neither a value target nor an average value target was set";
+            return Err(format!("invalid {source} metric source: {why}"));
         };
         let size = by_ratio(self.pods, self.wanted, value as f64 / whole as f64, self.tolerance)?;
         Ok(Found { size, name, status: status(json!({"value": quantity_text(value)})) })

@@ -51,6 +51,10 @@ impl Controller for Autoscalers {
         "horizontal-pod-autoscaler-controller"
     }
 
+    fn queue(&self) -> &'static str {
+        "horizontalpodautoscaler"
+    }
+
     fn account(&self) -> &'static str {
         "horizontal-pod-autoscaler"
     }

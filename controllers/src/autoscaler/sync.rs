@@ -114,15 +114,16 @@ impl Target {
 fn target(autoscaler: Seen<'_, HorizontalPodAutoscaler>, read: Read<'_>) -> Result<Result<Target, String>, Ask> {
     let reference = &autoscaler.view.spec.scale_target_ref;
     let namespace = &autoscaler.meta().namespace;
-    let (group, version) = reference.api_version.split_once('/').unwrap_or(("", &reference.api_version));
-    let Some(kind) = read.scalable(&reference.api_version, &reference.kind)? else {
+    let group = reference.api_version.split_once('/').map_or("", |(group, _)| group);
+    let Some((served, plural)) = read.served(&reference.api_version, &reference.kind)? else {
         let (kind, group) = (Value::from(reference.kind.as_str()), Value::from(group));
         return Ok(Err(format!("no matches for kind {kind} in group {group}")));
     };
-    let path = scale_path(&reference.api_version, namespace, &kind.plural, &reference.name);
+    let path = scale_path(&served, namespace, &plural, &reference.name);
+    let version = served.rsplit('/').next().unwrap_or_default();
     Ok(match read.get(&path)? {
         Ok(scale) => Ok(Target {
-            resource: Resource::new(group, version, &kind.plural, &reference.kind, true),
+            resource: Resource::new(group, version, &plural, &reference.kind, true),
             key: Key::new(namespace, &reference.name),
             scale: scale.clone(),
         }),

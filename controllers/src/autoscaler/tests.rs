@@ -184,3 +184,73 @@ fn two_for_the_same_pods() {
                      default}]";
     assert_eq!(condition(&trial, "ScalingActive"), ambiguous);
 }
+
+/// The condition and the events of a metric that nobody serves.
+fn unserved(metric: Value) -> (String, Vec<String>) {
+    let mut trial = started(1, json!({"metrics": [metric]}));
+    trial.run();
+    (condition(&trial, "ScalingActive"), trial.take_notes())
+}
+
+#[test]
+fn what_is_said_of_metrics_that_nobody_serves() {
+    let none =
+        "unable to fetch metrics from custom metrics API: no custom metrics API (custom.metrics.k8s.io) registered";
+    let of_cpu = "unable to get metrics for resource cpu: unable to fetch metrics from resource metrics API: the server \
+                  could not find the requested resource (get pods.metrics.k8s.io)";
+    let of = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "name": name});
+    let average = json!({"type": "AverageValue", "averageValue": "5"});
+    let value = json!({"type": "Value", "value": "5"});
+    let metric = json!({"name": "qps"});
+    for (metric, reason, fault, prefix) in [
+        (
+            json!({"type": "Resource", "resource": {"name": "cpu", "target": average}}),
+            "FailedGetResourceMetric",
+            format!("failed to get cpu usage: {of_cpu}"),
+            "failed to get cpu resource metric value: ",
+        ),
+        (
+            json!({"type": "ContainerResource", "containerResource": {"name": "cpu", "container": "c", "target": average}}),
+            "FailedGetContainerResourceMetric",
+            format!("failed to get cpu usage: {of_cpu}"),
+            "failed to get c container metric value: ",
+        ),
+        (
+            json!({"type": "Pods", "pods": {"metric": metric, "target": average}}),
+            "FailedGetPodsMetric",
+            format!("unable to get metric qps: {none}"),
+            "failed to get pods metric value: ",
+        ),
+        (
+            json!({"type": "Object", "object": {"metric": metric, "describedObject": of("Service", "web"), "target": value}}),
+            "FailedGetObjectMetric",
+            format!("unable to get metric qps: Service on default web/{none}"),
+            "failed to get object metric value: ",
+        ),
+        (
+            json!({"type": "Object", "object": {"metric": metric, "describedObject": of("Service", "web"), "target": average}}),
+            "FailedGetObjectMetric",
+            format!("unable to get metric qps: Service on default web/{none}"),
+            "failed to get object metric value: failed to get qps object metric: ",
+        ),
+    ] {
+        let (inactive, events) = unserved(metric);
+        assert_eq!(inactive, format!("False {reason} the HPA was unable to compute the replica count: {fault}"),);
+        let first = "invalid metrics (1 invalid out of 1), first error is";
+        assert_eq!(
+            events,
+            [
+                format!("Warning {reason} {fault}"),
+                format!("Warning FailedComputeMetricsReplicas {first}: {prefix}{fault}")
+            ]
+        );
+    }
+}
+
+#[test]
+fn a_target_is_found_whatever_version_names_it() {
+    let target = json!({"apiVersion": "apps/v9", "kind": "ReplicaSet", "name": "r"});
+    let mut trial = started(4, json!({"scaleTargetRef": target, "maxReplicas": 2}));
+    trial.run();
+    assert_eq!(replicas(&trial), 2);
+}

@@ -4,7 +4,7 @@ use super::request::Requested;
 use super::{APPROVED, DENIED, KUBELET_CLIENT, is};
 use crate::subject::Subject;
 use holdfast_world::views::CertificateSigningRequest;
-use holdfast_world::{Change, Controller, Key, Keys, Plan, Refusal, Resource, Seen, Stamp, View, World};
+use holdfast_world::{BackOff, Change, Controller, Key, Keys, Plan, Refusal, Resource, Seen, Stamp, View, World};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -26,8 +26,16 @@ impl Controller for Approver {
         "certificatesigningrequest-approving-controller"
     }
 
+    fn queue(&self) -> &'static str {
+        "certificate"
+    }
+
     fn account(&self) -> &'static str {
         "certificate-controller"
+    }
+
+    fn back_off(&self) -> BackOff {
+        BackOff { first_ms: 200, last_ms: 1_000_000 }
     }
 
     fn resources(&self) -> Vec<Resource> {

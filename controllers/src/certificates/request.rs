@@ -122,5 +122,7 @@ fn just(usages: &[String], purpose: &str) -> Result<(), String> {
     if named == wanted {
         return Ok(());
     }
-    Err(format!("usages did not match [{DIGITAL_SIGNATURE} {KEY_ENCIPHERMENT} {purpose}]"))
+    let mut with_encipherment = [DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, purpose];
+    with_encipherment.sort_unstable();
+    Err(format!("usages did not match [{}]", with_encipherment.join(" ")))
 }

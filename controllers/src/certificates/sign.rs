@@ -6,7 +6,7 @@ use crate::Settings;
 use crate::encoded::encode;
 use crate::subject::Subject;
 use holdfast_world::views::CertificateSigningRequest;
-use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Stamp, Time, View, World};
+use holdfast_world::{BackOff, Change, Controller, Key, Keys, Plan, Resource, Stamp, Time, View, World};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,8 +42,16 @@ impl Controller for Signing {
         "certificatesigningrequest-signing-controller"
     }
 
+    fn queue(&self) -> &'static str {
+        "certificate"
+    }
+
     fn account(&self) -> &'static str {
         "certificate-controller"
+    }
+
+    fn back_off(&self) -> BackOff {
+        BackOff { first_ms: 200, last_ms: 1_000_000 }
     }
 
     fn resources(&self) -> Vec<Resource> {

@@ -119,6 +119,12 @@ fn signers_refuse_what_does_not_fit_them() {
             "missing required usage for client certificate: client auth",
         ),
         (KUBELET_CLIENT, PERSON_REQUEST, &CLIENT, "subject organization is not system:nodes"),
+        (
+            KUBELET_CLIENT,
+            NODE_REQUEST,
+            &["client auth"],
+            "usages did not match [client auth digital signature key encipherment]",
+        ),
         (KUBELET_SERVING, NODE_REQUEST, &["digital signature", "server auth"], "DNS or IP subjectAltName is required"),
         ("example.com/mine", PERSON_REQUEST, &CLIENT, ""),
     ] {

@@ -28,13 +28,20 @@ impl Controller for CronJobs {
         "cronjob-controller"
     }
 
+    fn queue(&self) -> &'static str {
+        "cronjob"
+    }
+
     fn resources(&self) -> Vec<Resource> {
         vec![CronJob::resource().clone(), Job::resource().clone()]
     }
 
-    fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+    fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<CronJob>() {
-            keys.add(change.key.clone());
+            match after_new_schedule(world, change) {
+                Some(millis) => keys.add_after(change.key.clone(), millis),
+                None => keys.add(change.key.clone()),
+            }
             return;
         }
         let owners = [&change.before, &change.after].into_iter().flatten().filter_map(|job| job.meta.controller());
@@ -65,6 +72,19 @@ impl Controller for CronJobs {
             ..Plan::default()
         }
     }
+}
+
+/// How long a CronJob is left alone whose schedule changed: times of the new one that have gone by start nothing.
+fn after_new_schedule(world: &World, change: &Change) -> Option<i64> {
+    let times = |cron_job: Seen<'_, CronJob>| (cron_job.spec.schedule.clone(), cron_job.spec.time_zone.clone());
+    let (before, after) = (change.before::<CronJob>()?, change.after::<CronJob>()?);
+    if times(before) == times(after) {
+        return None;
+    }
+    let now = after.object.seen;
+    let sync = Sync::new(world, after, now);
+    let clock = sync.clock().ok()??;
+    Some(sync.next(&clock)?.millis_since(now))
 }
 
 /// One CronJob as it is, and what becomes of it.
@@ -199,7 +219,7 @@ impl<'w> Sync<'w> {
             );
             self.note(self.owner.warning("UnsupportedSchedule", message));
         }
-        let last = self.status.last_schedule_time.or(self.cron_job.meta().creation_timestamp).unwrap_or(self.now);
+        let last = self.last();
         let deadline = self.cron_job.spec.starting_deadline_seconds;
         // Nothing older than the deadline is started any more.
         let since = deadline.map_or(last, |seconds| last.max(self.now.plus_seconds(seconds.saturating_neg())));
@@ -211,13 +231,14 @@ impl<'w> Sync<'w> {
                 return None;
             }
         };
-        if missed.is_many {
+        // What is made up for is told once: when its job is there, the status is all that is to be written.
+        let is_started = |time: Time| self.world.get::<Job>(&self.key_of(time)).is_some();
+        if missed.is_many && !missed.newest.is_some_and(is_started) {
             let message =
                 "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
             self.note(self.owner.warning("TooManyMissedTimes", message.into()));
         }
-        let newest = Missed::since(last, self.now, |time| clock.next(time)).ok().and_then(|missed| missed.newest);
-        if let Some(next) = clock.next(newest.unwrap_or(last)) {
+        if let Some(next) = self.next(clock) {
             self.plan.again_at(next);
         }
         let time = missed.newest?;
@@ -229,14 +250,32 @@ impl<'w> Sync<'w> {
         self.start(time, clock)
     }
 
-    fn start(&mut self, time: Time, clock: &Clock) -> Option<String> {
+    /// When a job was started last, as far as anybody knows.
+    fn last(&self) -> Time {
+        self.status.last_schedule_time.or(self.cron_job.meta().creation_timestamp).unwrap_or(self.now)
+    }
+
+    /// The next time of the schedule from now on.
+    fn next(&self, clock: &Clock) -> Option<Time> {
+        let last = self.last();
+        let newest = Missed::since(last, self.now, |time| clock.next(time)).ok().and_then(|missed| missed.newest);
+        clock.next(newest.unwrap_or(last))
+    }
+
+    /// The job of a time of the schedule.
+    fn key_of(&self, time: Time) -> Key {
         let name = format!("{}-{}", self.cron_job.meta().name, time.seconds().div_euclid(60));
+        Key::new(&self.cron_job.meta().namespace, &name)
+    }
+
+    fn start(&mut self, time: Time, clock: &Clock) -> Option<String> {
+        let key = self.key_of(time);
+        let name = key.name.to_string();
         if self.status.active.iter().any(|job| job["name"] == name.as_str())
             || self.status.last_schedule_time == Some(time)
         {
             return None;
         }
-        let key = Key::new(&self.cron_job.meta().namespace, &name);
         if let Some(job) = self.world.get::<Job>(&key) {
             // Started by the plan before this one: now that it is there, the status can name it.
             if !job.meta().is_controlled_by(&self.cron_job.meta().uid) {

@@ -201,3 +201,28 @@ fn what_cannot_be_followed_is_told_and_waits_for_a_change() {
         assert!(task.plan.is_idle() && task.plan.again.is_none() && !task.plan.unready, "{:?}", task.plan);
     }
 }
+
+#[test]
+fn a_new_schedule_makes_up_for_nothing() {
+    let mut trial = started(json!({"schedule": "30 10 * * *"}));
+    trial.is_level = false;
+    trial.run_for(31 * 60);
+    assert_eq!(trial.names("jobs"), [job(30)]);
+    trial.run_for(20 * 60);
+    // It would have been due a minute ago.
+    trial.patch("cronjobs", "c", json!({"spec": {"schedule": "50 * * * *"}}));
+    trial.run_for(58 * 60);
+    assert_eq!(trial.names("jobs"), [job(30)]);
+    trial.run_for(2 * 60);
+    assert_eq!(trial.names("jobs"), [job(30), job(110)]);
+}
+
+#[test]
+fn that_very_many_times_were_missed_is_told_once() {
+    let mut trial = started(json!({"suspend": true}));
+    trial.run_for(200 * 60);
+    trial.patch("cronjobs", "c", json!({"spec": {"suspend": false}}));
+    trial.run();
+    let told = trial.take_notes().iter().filter(|note| note.contains("TooManyMissedTimes")).count();
+    assert_eq!(told, 1);
+}

@@ -13,7 +13,9 @@ use crate::revisions::{self, POD_REVISION, Revisions};
 use crate::subject::{self, Subject};
 use back_off::BackOffs;
 use holdfast_world::views::{ControllerRevision, DaemonSet, Node, Pod};
-use holdfast_world::{Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Selector, Stamp, View, World};
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Selector, Stamp, View, World,
+};
 use node::Placement;
 use serde_json::Value;
 use std::cmp::Reverse;
@@ -28,6 +30,8 @@ const POD_GENERATION: &str = "pod-template-generation";
 #[derive(Default)]
 pub struct DaemonSets {
     back_offs: BackOffs,
+    /// What is deleted though pods cannot be made, as the last plan for a set has it.
+    deletions: BTreeMap<Key, Vec<Action>>,
 }
 
 impl Managing for DaemonSet {
@@ -39,6 +43,10 @@ impl Managing for DaemonSet {
 impl Controller for DaemonSets {
     fn name(&self) -> &'static str {
         "daemonset-controller"
+    }
+
+    fn queue(&self) -> &'static str {
+        "daemonset"
     }
 
     fn account(&self) -> &'static str {
@@ -75,6 +83,7 @@ impl Controller for DaemonSets {
     }
 
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        self.deletions.remove(key);
         let Some(set) = world.get::<DaemonSet>(key) else { return Plan::default() };
         let mut plan = Plan::default();
         if set.spec.selector.is_everything() {
@@ -85,15 +94,21 @@ impl Controller for DaemonSets {
         if set.meta().is_deleting() {
             return plan;
         }
-        Sync::of(world, set, stamp, plan).run(&mut self.back_offs)
+        let (plan, deletions) = Sync::of(world, set, stamp, plan).run(&mut self.back_offs);
+        if !deletions.is_empty() {
+            self.deletions.insert(key.clone(), deletions);
+        }
+        plan
     }
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
         let Some(set) = world.get::<DaemonSet>(key) else { return Plan::default() };
-        let (notes, failure) = refusals(set.into(), refused);
+        let (notes, _) = refusals(set.into(), refused);
         let mut sync = Sync::of(world, set, stamp, Plan::default());
         sync.plan = Plan { notes, ..Plan::default() };
-        if failure.is_some() {
+        if pods::concern_pods(refused) {
+            // What is too much goes all the same: it may be what keeps the others from being made.
+            sync.plan.together(self.deletions.remove(key).unwrap_or_default());
             sync.tell();
         }
         sync.plan
@@ -132,7 +147,10 @@ impl<'w> Sync<'w> {
         node::tolerate(&mut template);
         let placement = Placement::of(&template);
         let mut pods = BTreeMap::<_, Vec<_>>::new();
-        for pod in claims.mine.into_iter().filter(|pod| !(pod.is_finished() && pod.meta().is_deleting())) {
+        // One that neither has a node nor is meant for one is nobody's business.
+        let counts =
+            |pod: &Seen<'_, Pod>| !(pod.is_finished() && pod.meta().is_deleting()) && !node::of(pod.view).is_empty();
+        for pod in claims.mine.into_iter().filter(counts) {
             pods.entry(node::of(pod.view)).or_default().push(pod);
         }
         for pods in pods.values_mut() {
@@ -147,7 +165,8 @@ impl<'w> Sync<'w> {
         Sync { world, set, stamp, revisions, hash, template, placement, pods, missing, surplus, made, plan }
     }
 
-    fn run(mut self, back_offs: &mut BackOffs) -> Plan {
+    /// The plan, and which of its actions do not depend on whether pods are made.
+    fn run(mut self, back_offs: &mut BackOffs) -> (Plan, Vec<Action>) {
         for node in self.world.all::<Node>() {
             self.settle_node(node, back_offs);
         }
@@ -155,14 +174,14 @@ impl<'w> Sync<'w> {
         if self.missing.is_empty() && self.surplus.is_empty() && self.set.spec.update_strategy.kind != "OnDelete" {
             self.roll();
         }
-        self.make_and_delete();
+        let deletions = self.make_and_delete();
         self.forget_revisions();
         self.tell();
         let running = self.pods.values().flatten().copied();
         if let Some(time) = pods::next_available(running, self.set.spec.min_ready_seconds, self.stamp.time) {
             self.plan.again_at(time);
         }
-        self.plan
+        (self.plan, deletions)
     }
 
     /// One pod where it should run, none where it must not.
@@ -237,13 +256,15 @@ impl<'w> Sync<'w> {
         self.surplus.extend(unbound);
     }
 
-    fn make_and_delete(&mut self) {
+    fn make_and_delete(&mut self) -> Vec<Action> {
         let owner = Subject::from(self.set);
         self.made = self.missing.drain(..).take(BURST).collect();
-        let creations = self.made.iter().map(|node| pods::create(owner, self.pod_for(node))).collect();
+        let creations: Vec<Action> = self.made.iter().map(|node| pods::create(owner, self.pod_for(node))).collect();
+        let deletions: Vec<Action> = self.surplus.drain(..).take(BURST).map(|pod| pods::delete(owner, pod)).collect();
+        let independent = if creations.is_empty() { Vec::new() } else { deletions.clone() };
         self.plan.steps.extend(pods::slow_start(creations));
-        let deletions = self.surplus.drain(..).take(BURST).map(|pod| pods::delete(owner, pod)).collect();
         self.plan.together(deletions);
+        independent
     }
 
     /// A pod that only the scheduler binds, and only to this node.

@@ -79,7 +79,8 @@ impl<'w> Sync<'w> {
     }
 
     /// New pods come beside old ones, so many at a time; beside those that are not available in any case. An old pod goes
-    /// when the new one is available. On nodes that the pods are not for any more, old ones go while enough others run.
+    /// when the new one is available. On nodes that the pods are not for any more, old ones go while enough others run, and
+    /// at once where they are not available.
     fn surge(&mut self, pairs: &[Pair<'w>], desired: usize, allowed: usize) {
         let (mut surging, mut available) = (0, 0);
         let (mut urgent, mut candidates, mut strays) = (Vec::new(), Vec::new(), Vec::new());
@@ -89,9 +90,12 @@ impl<'w> Sync<'w> {
             match (pair.new, pair.old) {
                 _ if pair.is_crowded => surging += usize::from(pair.is_wanted),
                 (_, None) => {}
-                (None, Some(old)) if !pair.is_wanted => strays.push(old),
-                (None, Some(old)) if !self.is_available(old) => urgent.push(pair.node),
-                (None, Some(_)) => candidates.push(pair.node),
+                (None, Some(old)) => match (pair.is_wanted, self.is_available(old)) {
+                    (true, true) => candidates.push(pair.node),
+                    (true, false) => urgent.push(pair.node),
+                    (false, true) => strays.push(old),
+                    (false, false) => self.surplus.push(old),
+                },
                 (Some(new), Some(old)) if self.is_available(new) => self.surplus.push(old),
                 (Some(_), Some(_)) => surging += usize::from(pair.is_wanted),
             }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{all, make_all_ready, make_ready, template, told};
+use crate::testing::{all, allow, make_all_ready, make_ready, template, told};
 use holdfast_world::Trial;
 use serde_json::json;
 
@@ -290,4 +290,64 @@ fn pods_of_another_set_of_the_same_name_are_replaced() {
     make_all_ready(&mut trial);
     trial.run();
     assert_eq!(places(&trial), ["n1 two"], "both sets number their template 1");
+}
+
+#[test]
+fn what_is_too_much_goes_though_nothing_can_be_made() {
+    let mut trial = trial(&[]);
+    add_node(&mut trial, "a", json!({"on": "a"}), json!([]));
+    add_node(&mut trial, "b", json!({"on": "b"}), json!([]));
+    let on = |node: &str| json!({"spec": {"template": {"spec": {"nodeSelector": {"on": node}}}}});
+    let mut only = set(json!({}));
+    only["spec"]["template"]["spec"]["nodeSelector"] = json!({"on": "a"});
+    trial.create(only);
+    trial.run();
+    assert_eq!(places(&trial), ["a one"]);
+    allow(&mut trial, "pods", 1);
+    trial.patch(KIND, "d", on("b"));
+    trial.run_for(1);
+    assert!(places(&trial).is_empty(), "{:?}", places(&trial));
+}
+
+#[test]
+fn the_status_follows_while_the_namespace_goes() {
+    let mut trial = trial(&["a", "b"]);
+    trial.create(set(json!({})));
+    trial.run();
+    assert_eq!(status(&trial)["currentNumberScheduled"], 2);
+    crate::testing::end_namespace(&mut trial);
+    for pod in trial.names("pods") {
+        trial.delete("pods", &pod);
+    }
+    trial.run();
+    assert_eq!(status(&trial)["currentNumberScheduled"], 0);
+    assert!(trial.take_notes().iter().all(|note| !note.contains("FailedCreate")));
+}
+
+#[test]
+fn a_pod_that_is_meant_for_no_node_is_left_alone() {
+    let mut trial = trial(&["a"]);
+    let template = template("a", "one");
+    let metadata = json!({"name": "loose", "labels": {"app": "a"}});
+    trial.create(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}));
+    trial.create(set(json!({})));
+    trial.run();
+    let loose = trial.get("pods", "loose");
+    assert_eq!(loose["metadata"]["ownerReferences"][0]["name"], "d");
+    assert!(loose["metadata"]["deletionTimestamp"].is_null());
+    assert_eq!(trial.list("pods").len(), 2);
+}
+
+#[test]
+fn where_a_surge_may_not_run_old_pods_that_are_not_available_go() {
+    let mut trial = trial(&["a", "b"]);
+    trial.create(set(surging(json!(1))));
+    trial.run();
+    let of_a = pod_on(&trial, "a one");
+    make_ready(&mut trial, &of_a);
+    trial.patch("nodes", "b", json!({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}));
+    trial.run();
+    assert_eq!(places(&trial), ["a one", "b one"]);
+    update_to(&mut trial, "two");
+    assert_eq!(places(&trial), ["a one", "a two"]);
 }

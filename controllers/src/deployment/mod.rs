@@ -37,6 +37,10 @@ impl Controller for Deployments {
         "deployment-controller"
     }
 
+    fn queue(&self) -> &'static str {
+        "deployment"
+    }
+
     fn resources(&self) -> Vec<Resource> {
         vec![Deployment::resource().clone(), ReplicaSet::resource().clone(), Pod::resource().clone()]
     }

@@ -29,17 +29,20 @@ pub fn expected(
     read: Read<'_>,
 ) -> Result<Expected, Ask> {
     let spec = &budget.view.spec;
-    if let (None, Some(Amount::Number(number))) = (spec.max_unavailable, spec.min_available) {
-        return Ok(Expected::Counted { expected: pods.len() as i64, desired: number, unmanaged: false });
+    let counted = |expected, desired| Ok(Expected::Counted { expected, desired, unmanaged: false });
+    match (spec.max_unavailable, spec.min_available) {
+        // A budget that says nothing allows nothing: of no pods that should be, none may go.
+        (None, None) => return counted(0, 0),
+        (None, Some(Amount::Number(number))) => return counted(pods.len() as i64, number),
+        _ => {}
     }
     let (expected, unmanaged) = match scales(world, pods, read)? {
         Ok((scales, unmanaged)) => (scales.values().copied().fold(0, i64::saturating_add), unmanaged),
         Err(why) => return Ok(Expected::Unknown(why)),
     };
-    let desired = match (spec.max_unavailable, spec.min_available) {
-        (Some(unavailable), _) => expected.saturating_sub(unavailable.of(expected, true)).max(0),
-        (None, Some(available)) => available.of(expected, true),
-        (None, None) => 0,
+    let desired = match spec.max_unavailable {
+        Some(unavailable) => expected.saturating_sub(unavailable.of(expected, true)).max(0),
+        None => spec.min_available.map_or(0, |available| available.of(expected, true)),
     };
     Ok(Expected::Counted { expected, desired, unmanaged })
 }
@@ -74,11 +77,12 @@ fn scales(
 fn scale(world: &World, namespace: &str, owner: &Owner, read: Read<'_>) -> Result<Result<Option<Scale>, String>, Ask> {
     if names_kind::<ReplicaSet>(owner) {
         let Some(set) = of_kind::<ReplicaSet>(world, namespace, owner) else { return Ok(Ok(None)) };
+        // A set whose Deployment is gone has a scale of its own.
         let deployment = set.meta().controller().filter(|owner| names_kind::<Deployment>(owner));
-        return Ok(Ok(match deployment {
-            Some(owner) => of_kind::<Deployment>(world, namespace, owner).map(|found| pair(owner, found.spec.replicas)),
-            None => Some(pair(owner, set.spec.replicas)),
-        }));
+        let scale = deployment.and_then(|owner| {
+            of_kind::<Deployment>(world, namespace, owner).map(|found| pair(owner, found.spec.replicas))
+        });
+        return Ok(Ok(Some(scale.unwrap_or_else(|| pair(owner, set.spec.replicas)))));
     }
     if names_kind::<StatefulSet>(owner) {
         let found = of_kind::<StatefulSet>(world, namespace, owner);

@@ -16,7 +16,7 @@ use holdfast_world::views::{
     Definition, Deployment, Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet,
 };
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Plan, Refusal, Resource, Seen, Stamp, Time, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Note, Plan, Refusal, Resource, Seen, Stamp, Time, Verb, View, World,
 };
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -33,11 +33,17 @@ const DELETION_SECONDS: i64 = 120;
 #[derive(Default)]
 pub struct Disruption {
     answers: Answers,
+    /// What is to be told of pods that several budgets select: once for each change of such a pod.
+    several: BTreeMap<Key, Vec<Note>>,
 }
 
 impl Controller for Disruption {
     fn name(&self) -> &'static str {
         "disruption-controller"
+    }
+
+    fn queue(&self) -> &'static str {
+        "disruption"
     }
 
     fn component(&self) -> &'static str {
@@ -69,17 +75,18 @@ impl Controller for Disruption {
         if change.is_of::<PodDisruptionBudget>() {
             keys.add(change.key.clone());
         } else if change.is_of::<Pod>() {
-            let [before, after] = [&change.before, &change.after].map(|side| side.as_ref().map(|pod| &pod.meta.labels));
-            let selected_anew = before != after;
+            let Some(pod) = change.newest().and_then(Seen::<Pod>::of) else { return };
+            let covering: Vec<_> = budgets(world, pod).collect();
+            covering.iter().for_each(|budget| keys.add(budget.object.key()));
             // Budgets that select a pod as it is now are those that selected it before, unless its labels changed.
-            let before = change.before::<Pod>().filter(|_| selected_anew);
-            for pod in [before, change.after()].into_iter().flatten() {
-                budgets(world, pod).for_each(|budget| keys.add(budget.object.key()));
-            }
-            if let Some(pod) = change.after::<Pod>()
-                && (target(pod).is_some() || selected_anew && budgets(world, pod).nth(1).is_some())
-            {
-                keys.add(Key::new(&change.key.namespace, &format!("{POD}{}", change.key.name)));
+            let moved = change.before::<Pod>().filter(|before| before.meta().labels != pod.meta().labels);
+            let left = moved.into_iter().flat_map(|before| budgets(world, before));
+            left.for_each(|budget| keys.add(budget.object.key()));
+            let note = several_note(pod, &covering);
+            if note.is_some() || change.after::<Pod>().and_then(target).is_some() {
+                let key = Key::new(&change.key.namespace, &format!("{POD}{}", change.key.name));
+                self.several.entry(key.clone()).or_default().extend(note);
+                keys.add(key);
             }
         } else {
             owners_changed(world, change, keys);
@@ -88,7 +95,8 @@ impl Controller for Disruption {
 
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         if let Some(name) = key.name.strip_prefix(POD) {
-            return plan_pod(world, &Key::new(&key.namespace, name), stamp.time);
+            let notes = self.several.remove(key).unwrap_or_default();
+            return Plan { notes, ..plan_pod(world, &Key::new(&key.namespace, name), stamp.time) };
         }
         let Some(budget) = world.get::<PodDisruptionBudget>(key) else {
             self.answers.forget(key);
@@ -262,22 +270,25 @@ fn target(pod: Seen<'_, Pod>) -> Option<Time> {
     let condition = Condition::find(&pod.view.status.conditions, TARGET)?;
     let is_meant = condition.status == "True" && condition.reason != "TerminationByKubelet";
     let is_open = is_meant && !pod.meta().is_deleting() && !pod.is_finished();
-    is_open.then(|| condition.last_transition_time.unwrap_or(pod.object.seen))
+    // One that does not say since when is as old as can be.
+    is_open.then(|| condition.last_transition_time.unwrap_or(Time::from_second(0)))
+}
+
+/// That several budgets select a pod, of which the eviction of the pod goes by none.
+fn several_note(pod: Seen<'_, Pod>, covering: &[Seen<'_, PodDisruptionBudget>]) -> Option<Note> {
+    let [first, _, ..] = covering else { return None };
+    let message = format!(
+        "Pod {}/{} matches multiple PodDisruptionBudgets.  Chose {} arbitrarily.",
+        Value::from(pod.meta().namespace.as_str()),
+        Value::from(pod.meta().name.as_str()),
+        Value::from(first.meta().name.as_str())
+    );
+    Some(Subject::from(pod).warning("MultiplePodDisruptionBudgets", message))
 }
 
 fn plan_pod(world: &World, key: &Key, now: Time) -> Plan {
     let mut plan = Plan::default();
     let Some(pod) = world.get::<Pod>(key) else { return plan };
-    let mut several = budgets(world, pod);
-    if let (Some(first), Some(_)) = (several.next(), several.next()) {
-        let message = format!(
-            "Pod {}/{} matches multiple PodDisruptionBudgets.  Chose {} arbitrarily.",
-            Value::from(&*key.namespace),
-            Value::from(&*key.name),
-            Value::from(first.meta().name.as_str())
-        );
-        plan.notes.push(Subject::from(pod).warning("MultiplePodDisruptionBudgets", message));
-    }
     let Some(since) = target(pod) else { return plan };
     let end = since.plus_seconds(DELETION_SECONDS);
     if now < end {

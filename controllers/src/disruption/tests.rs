@@ -172,3 +172,53 @@ fn a_pod_that_has_failed_is_not_healthy_whatever_it_says() {
     trial.run();
     assert_eq!(counts(&trial), [0, 2, 2, 3]);
 }
+
+#[test]
+fn a_budget_that_says_nothing_allows_nothing() {
+    let mut trial = started(json!({"selector": {"matchLabels": {"app": "a"}}}));
+    assert_eq!(counts(&trial), [0, 3, 0, 0]);
+    assert_eq!(condition(&trial), r#""False" "InsufficientPods" """#);
+    trial.take_notes();
+    trial.create(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "q", "labels": {"app": "a"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}}));
+    trial.run();
+    assert!(trial.take_notes().is_empty(), "nobody counts who manages which pod");
+}
+
+#[test]
+fn a_pod_of_several_budgets_is_told_of_with_each_change() {
+    let mut trial = started(budget("minAvailable", json!(1)));
+    trial.create(json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "c"},
+        "spec": budget("minAvailable", json!(1))}));
+    trial.run();
+    trial.take_notes();
+    let told = "Warning MultiplePodDisruptionBudgets Pod \"default\"/\"p1\" matches multiple PodDisruptionBudgets.  Chose \
+                \"b\" arbitrarily.";
+    trial.patch("pods", "p1", json!({"metadata": {"annotations": {"a": "b"}}}));
+    trial.run();
+    assert_eq!(trial.take_notes(), [told]);
+    trial.patch("pods", "p1", json!({"metadata": {"finalizers": null}}));
+    trial.run();
+    trial.take_notes();
+    trial.delete_as("pods", "p1", None, Some(0));
+    trial.run();
+    assert_eq!(trial.take_notes(), [told, told], "that it is to go, and that it goes");
+}
+
+#[test]
+fn a_disruption_of_no_known_time_is_taken_back_at_once() {
+    let mut trial = started(budget("minAvailable", json!(1)));
+    let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"});
+    trial.patch_status("pods", "p1", json!({"conditions": [condition]}));
+    trial.run();
+    assert_eq!(trial.get("pods", "p1")["status"]["conditions"][0]["status"], "False");
+}
+
+#[test]
+fn the_set_of_a_deployment_that_is_gone_counts_itself() {
+    let mut trial = started(budget("maxUnavailable", json!(1)));
+    let gone = json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "gone", "uid": "u", "controller": true}]);
+    trial.patch("replicasets", "r", json!({"metadata": {"ownerReferences": gone}, "spec": {"replicas": 2}}));
+    trial.run();
+    assert_eq!(counts(&trial), [2, 3, 1, 2]);
+}

@@ -7,8 +7,8 @@ use holdfast_core::schema::quantity;
 use holdfast_world::views::network::{Endpoint, Hints, Named};
 use holdfast_world::views::pod::Condition;
 use holdfast_world::views::{Node, Service};
-use holdfast_world::{Change, Keys, Note, Object, Seen, World};
-use std::collections::BTreeMap;
+use holdfast_world::{Change, Key, Keys, Note, Object, Seen, World};
+use std::collections::{BTreeMap, BTreeSet};
 
 const MODE: &str = "service.kubernetes.io/topology-mode";
 const OLD_MODE: &str = "service.kubernetes.io/topology-aware-hints";
@@ -49,8 +49,18 @@ fn processors(node: Seen<'_, Node>) -> Option<(Option<String>, i128)> {
     Some((node.meta().label(ZONE).map(str::to_owned), amount.min(PROCESSORS_MAX)))
 }
 
+/// The Services and families whose endpoints are shared out among zones, as far as this process did it.
+pub type Sharing = BTreeSet<(Key, String)>;
+
 /// Gives all endpoints of a family the hints that they should have; slices that only lack those are written too.
-pub fn apply(world: &World, service: Seen<'_, Service>, family: &str, packed: &mut Packed<'_>) -> Option<Note> {
+pub fn apply(
+    world: &World,
+    service: Seen<'_, Service>,
+    family: &str,
+    packed: &mut Packed<'_>,
+    sharing: &mut Sharing,
+) -> Option<Note> {
+    let shared = (service.object.key(), family.to_owned());
     let mut note = None;
     let mut slices: Vec<&mut Slice<'_>> =
         packed.created.iter_mut().chain(&mut packed.updated).chain(&mut packed.unchanged).collect();
@@ -59,18 +69,23 @@ pub fn apply(world: &World, service: Seen<'_, Service>, family: &str, packed: &m
     if is_shared(service.object) {
         endpoints.iter_mut().for_each(|endpoint| endpoint.hints = None);
         match share(world, &mut endpoints) {
-            Ok(()) if !had_hints => {
+            Ok(()) => {
+                sharing.insert(shared);
                 let message = format!("Topology Aware Hints has been enabled, addressType: {family}");
-                note = Some(Subject::from(service).normal("TopologyAwareHintsEnabled", message));
+                note = (!had_hints).then(|| Subject::from(service).normal("TopologyAwareHintsEnabled", message));
             }
-            Ok(()) => {}
             Err(why) => {
+                sharing.remove(&shared);
                 endpoints.iter_mut().for_each(|endpoint| endpoint.hints = None);
                 let message = format!("{why}, addressType: {family}");
                 note = Some(Subject::from(service).warning("TopologyAwareHintsDisabled", message));
             }
         }
     } else {
+        if sharing.remove(&shared) {
+            let message = format!("Topology Aware Hints has been disabled, addressType: {family}");
+            note = Some(Subject::from(service).warning("TopologyAwareHintsDisabled", message));
+        }
         let preference = service.view.spec.traffic_distribution.as_deref();
         endpoints.iter_mut().for_each(|endpoint| endpoint.hints = own(preference, endpoint));
     }
@@ -85,9 +100,9 @@ fn named(name: &Option<String>) -> Vec<Named> {
     name.iter().map(|name| Named { name: name.clone() }).collect()
 }
 
-/// The hints of an endpoint that those near it are to prefer.
+/// The hints of an endpoint that those near it are to prefer: none where it takes no traffic.
 fn own(preference: Option<&str>, endpoint: &Endpoint) -> Option<Hints> {
-    let hints = match preference? {
+    let hints = match preference.filter(|_| endpoint.conditions.ready == Some(true))? {
         "PreferClose" | "PreferSameZone" => Hints { for_zones: named(&endpoint.zone), for_nodes: Vec::new() },
         "PreferSameNode" => Hints { for_zones: named(&endpoint.zone), for_nodes: named(&endpoint.node_name) },
         _ => return None,

@@ -1,31 +1,37 @@
 //! Copies Endpoints that people write into slices, for clients that read only those.
 
-use super::packing::{ByPorts, Packing};
+use super::packing::{ByPorts, Packing, sorted};
 use super::{MANAGED_BY, SERVICE, add_services_of_slice, index_slices, slices};
+use crate::endpoints::repacked;
 use crate::services::TRIGGER;
 use crate::settings::Settings;
 use crate::subject::Subject;
 use holdfast_world::views::network::{Address, Endpoint, EndpointConditions, EndpointPort, Subset};
 use holdfast_world::views::{EndpointSlice, Endpoints, Service};
-use holdfast_world::{Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, View, World};
+use holdfast_world::{BackOff, Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, View, World};
 use std::collections::{BTreeMap, BTreeSet};
 
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-const ENDPOINTS_MAX: usize = 100;
 
 pub struct Mirroring {
     /// How many addresses of a subset are copied.
     max: usize,
     batch_millis: i64,
+    /// The version of Endpoints of which it was told what is not copied: once, whatever becomes of their slices.
+    told: BTreeMap<Key, String>,
 }
 
 impl Mirroring {
     pub fn new(settings: &Settings) -> Mirroring {
         let settings = &settings.services;
-        Mirroring { max: settings.mirrored_per_subset, batch_millis: settings.mirrored_batch_millis }
+        Mirroring {
+            max: settings.mirrored_per_subset,
+            batch_millis: settings.mirrored_batch_millis,
+            told: BTreeMap::new(),
+        }
     }
 }
 
@@ -34,12 +40,20 @@ impl Controller for Mirroring {
         "endpointslice-mirroring-controller"
     }
 
+    fn queue(&self) -> &'static str {
+        "endpoint_slice_mirroring"
+    }
+
     fn account(&self) -> &'static str {
         "endpointslicemirroring-controller"
     }
 
     fn component(&self) -> &'static str {
         "endpoint-slice-mirroring-controller"
+    }
+
+    fn back_off(&self) -> BackOff {
+        BackOff { first_ms: 1_000, last_ms: 100_000 }
     }
 
     fn resources(&self) -> Vec<Resource> {
@@ -65,6 +79,7 @@ impl Controller for Mirroring {
         let Some(endpoints) = world.get::<Endpoints>(key).filter(|found| service.is_some() && is_mirrored(*found))
         else {
             plan.together(known.into_iter().map(|slice| Subject::from(slice).delete()).collect());
+            self.told.remove(key);
             return plan;
         };
         let owner = Subject::from(endpoints);
@@ -76,7 +91,7 @@ impl Controller for Mirroring {
         annotations.remove(TRIGGER);
         annotations.remove(LAST_APPLIED);
         let mut mirrored = Mirrored::default();
-        endpoints.subsets.iter().for_each(|subset| mirrored.add(subset, self.max));
+        repacked(&endpoints.subsets).iter().for_each(|subset| mirrored.add(subset, self.max));
         let mut actions = Vec::new();
         for (address_type, desired) in [("IPv4", mirrored.ipv4), ("IPv6", mirrored.ipv6)] {
             let packing = Packing {
@@ -85,13 +100,20 @@ impl Controller for Mirroring {
                 labels: labels.clone(),
                 annotations: Some(annotations.clone()),
                 trigger: None,
-                max: ENDPOINTS_MAX,
+                max: self.max,
             };
-            let of_type = known.iter().filter(|slice| slice.address_type == address_type).copied().collect();
-            actions.extend(packing.actions(packing.pack(of_type, desired)));
+            let of_type = known.iter().filter(|slice| slice.address_type == address_type).copied();
+            let (kept, surplus) = first_of_ports(of_type);
+            let mut packed = packing.pack(kept, desired);
+            packed.deleted.extend(surplus);
+            actions.extend(packing.actions(packed));
         }
         plan.together(actions);
-        plan.notes = notes(owner, &mirrored.invalid, mirrored.surplus, self.max);
+        let notes = notes(owner, mirrored.invalid, mirrored.surplus, self.max);
+        let version = endpoints.meta().resource_version.to_string();
+        if !notes.is_empty() && self.told.insert(key.clone(), version.clone()) != Some(version) {
+            plan.notes = notes;
+        }
         plan
     }
 }
@@ -101,12 +123,22 @@ fn is_mirrored(endpoints: Seen<'_, Endpoints>) -> bool {
     meta.label(SKIP) != Some("true") && meta.annotation(LEADER).is_none()
 }
 
-/// Endpoints of each family, and what cannot be copied.
+/// One slice of each set of ports, and the others: a subset is never more than one slice holds.
+fn first_of_ports<'w>(
+    slices: impl Iterator<Item = Seen<'w, EndpointSlice>>,
+) -> (Vec<Seen<'w, EndpointSlice>>, Vec<Seen<'w, EndpointSlice>>) {
+    let mut known = BTreeSet::new();
+    slices.partition(|slice| known.insert(sorted(slice.ports.clone())))
+}
+
+/// Endpoints of each family, and how many addresses are not copied.
 #[derive(Default)]
 struct Mirrored {
     ipv4: ByPorts,
     ipv6: ByPorts,
-    invalid: BTreeSet<String>,
+    /// Those that are no addresses.
+    invalid: usize,
+    /// Those that are too many.
     surplus: usize,
 }
 
@@ -134,7 +166,7 @@ impl Mirrored {
                 Ok(ip) if ip.is_ipv4() => &mut self.ipv4,
                 Ok(_) => &mut self.ipv6,
                 Err(_) => {
-                    self.invalid.insert(address.ip.clone());
+                    self.invalid += 1;
                     continue;
                 }
             };
@@ -155,15 +187,16 @@ fn endpoint(address: &Address, ready: bool) -> Endpoint {
     }
 }
 
-fn notes(owner: Subject<'_>, invalid: &BTreeSet<String>, surplus: usize, max: usize) -> Vec<Note> {
+fn notes(owner: Subject<'_>, invalid: usize, surplus: usize, max: usize) -> Vec<Note> {
     let mut notes = Vec::new();
-    if !invalid.is_empty() {
-        let message = format!("Skipped {} invalid IP addresses when mirroring to EndpointSlices", invalid.len());
+    if invalid > 0 {
+        let message = format!("Skipped {invalid} invalid IP addresses when mirroring to EndpointSlices");
         notes.push(owner.warning("InvalidIPAddress", message));
     }
     if surplus > 0 {
+        let skipped = invalid + surplus;
         let message = format!(
-            "A max of {max} addresses can be mirrored to EndpointSlices per Endpoints subset. {surplus} addresses \
+            "A max of {max} addresses can be mirrored to EndpointSlices per Endpoints subset. {skipped} addresses \
              were skipped"
         );
         notes.push(owner.warning("TooManyAddressesToMirror", message));

@@ -14,9 +14,11 @@ use crate::subject::Subject;
 use holdfast_world::views::network::{Endpoint, EndpointConditions, EndpointPort};
 use holdfast_world::views::{EndpointSlice, Node, Pod, Service};
 use holdfast_world::{
-    Change, Controller, Key, Keys, Meta, Note, Plan, Refused, Resource, Seen, Stamp, Text, View, World,
+    BackOff, Change, Controller, Key, Keys, Meta, Note, Plan, Refused, Resource, Seen, Stamp, Text, Verb, View, World,
 };
 use packing::{ByPorts, Packed, Packing, Slice};
+use serde_json::Value;
+use std::collections::BTreeSet;
 
 const SERVICE: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
@@ -29,6 +31,7 @@ const NODES: &str = "nodes";
 
 pub struct EndpointSlices {
     triggers: Triggers,
+    sharing: hints::Sharing,
     max: usize,
     batch_millis: i64,
 }
@@ -38,6 +41,7 @@ impl EndpointSlices {
         let settings = &settings.services;
         EndpointSlices {
             triggers: Triggers::default(),
+            sharing: hints::Sharing::default(),
             max: settings.endpoints_per_slice.clamp(1, 1000),
             batch_millis: settings.slices_batch_millis,
         }
@@ -49,8 +53,16 @@ impl Controller for EndpointSlices {
         "endpointslice-controller"
     }
 
+    fn queue(&self) -> &'static str {
+        "endpoint_slice"
+    }
+
     fn component(&self) -> &'static str {
         "endpoint-slice-controller"
+    }
+
+    fn back_off(&self) -> BackOff {
+        BackOff { first_ms: 1_000, last_ms: 1_000_000 }
     }
 
     fn resources(&self) -> Vec<Resource> {
@@ -91,6 +103,7 @@ impl Controller for EndpointSlices {
         let Some(service) = service else {
             // The slices of a Service that is gone go with it; those of one that selects no more stay.
             self.triggers.forget(key);
+            self.sharing.retain(|(of, _)| of != key);
             return Plan::default();
         };
         let pods = services::pods(world, service);
@@ -114,7 +127,7 @@ impl Controller for EndpointSlices {
             let of_family = known.iter().filter(|slice| slice.address_type == *family).copied().collect();
             let mut packed = packing.pack(of_family, desired);
             keep_one(&packing, &mut packed);
-            plan.notes.extend(hints::apply(world, service, family, &mut packed));
+            plan.notes.extend(hints::apply(world, service, family, &mut packed, &mut self.sharing));
             actions.extend(packing.actions(packed));
         }
         let foreign = known.iter().filter(|slice| !families.contains(&slice.address_type.as_str()));
@@ -129,11 +142,20 @@ impl Controller for EndpointSlices {
             let causes = &refused.refusal.causes;
             refused.refusal.is_stale() || causes.iter().any(|cause| cause == "NamespaceTerminating")
         };
-        let faults: Vec<String> = refused
-            .iter()
-            .filter(|refused| !is_expected(refused))
-            .map(|refused| refused.refusal.message.clone())
-            .collect();
+        // With the first refusal no more is done for its family.
+        let mut families = BTreeSet::new();
+        let mut faults: Vec<String> = Vec::new();
+        for Refused { action, refusal } in refused.iter().filter(|refused| !is_expected(refused)) {
+            let (what, body) = match &action.verb {
+                Verb::Create(body) => ("create".to_owned(), body),
+                Verb::Update(body) => (format!("update {}", action.key.name), body),
+                _ => (format!("delete {}", action.key.name), &Value::Null),
+            };
+            let fault = format!("failed to {what} EndpointSlice for Service {key}: {}", refusal.message);
+            if (body.is_null() || families.insert(body["addressType"].to_string())) && !faults.contains(&fault) {
+                faults.push(fault);
+            }
+        }
         Plan { notes: fault_note(service, &faults).into_iter().collect(), ..Plan::default() }
     }
 }

@@ -63,7 +63,8 @@ fn is_same(one: &Endpoint, other: &Endpoint) -> bool {
     plain(one) == plain(other)
 }
 
-fn sorted(mut ports: Vec<EndpointPort>) -> Vec<EndpointPort> {
+/// Ports in an order of their own, to compare them.
+pub fn sorted(mut ports: Vec<EndpointPort>) -> Vec<EndpointPort> {
     ports.sort();
     ports
 }

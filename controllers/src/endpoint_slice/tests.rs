@@ -227,3 +227,97 @@ fn endpoints_of_people_are_mirrored() {
     trial.run();
     assert!(trial.list("endpointslices").is_empty());
 }
+
+fn mirrored(subsets: Value) -> Trial {
+    let mut trial = Trial::new().with(Mirroring::new(&Settings::default()));
+    trial.create(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"},
+        "spec": {"ports": [{"port": 80}]}}));
+    trial.create(json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "s"}, "subsets": subsets}));
+    trial.run();
+    trial
+}
+
+#[test]
+fn a_subset_is_mirrored_into_one_slice() {
+    let ips: Vec<Value> =
+        (0..1100).map(|number| json!({"ip": format!("10.9.{}.{}", number / 200, number % 200)})).collect();
+    let mut trial = mirrored(json!([{"addresses": ips[..150], "ports": [{"port": 80}]}]));
+    let counts = |trial: &Trial| -> Vec<usize> {
+        trial.list("endpointslices").iter().map(|slice| slice["endpoints"].as_array().map_or(0, Vec::len)).collect()
+    };
+    assert_eq!(counts(&trial), [150]);
+    trial.patch("endpoints", "s", json!({"subsets": [{"addresses": ips, "ports": [{"port": 80}]}]}));
+    trial.run();
+    assert_eq!(counts(&trial), [1000]);
+    let told = "Warning TooManyAddressesToMirror A max of 1000 addresses can be mirrored to EndpointSlices per Endpoints \
+                subset. 100 addresses were skipped";
+    assert_eq!(trial.take_notes(), [told]);
+    // A slice of the same ports that an earlier release made.
+    let mut second = trial.list("endpointslices").remove(0);
+    second["metadata"]["name"] = json!("z");
+    for field in ["uid", "resourceVersion", "generateName", "creationTimestamp", "managedFields", "generation"] {
+        second["metadata"].as_object_mut().expect("metadata").remove(field);
+    }
+    trial.create(second);
+    trial.run();
+    assert_eq!(counts(&trial), [1000]);
+}
+
+#[test]
+fn subsets_of_the_same_addresses_are_mirrored_as_one() {
+    let trial = mirrored(json!([
+        {"addresses": [{"ip": "10.9.0.1"}], "ports": [{"port": 80, "name": "a"}]},
+        {"addresses": [{"ip": "10.9.0.1"}], "ports": [{"port": 81, "name": "b"}]}
+    ]));
+    let slices = trial.list("endpointslices");
+    assert_eq!((slices.len(), slices[0]["ports"].as_array().map(Vec::len)), (1, Some(2)));
+}
+
+#[test]
+fn what_takes_no_traffic_has_no_hints() {
+    let mut trial = started(100);
+    add(&mut trial, "p1", "n1", &["10.9.0.1"], false);
+    add(&mut trial, "p2", "n1", &["10.9.0.2"], true);
+    trial.create(service("s", json!({"ports": [{"port": 80}], "trafficDistribution": "PreferSameNode"})));
+    trial.run();
+    let slice = trial.list("endpointslices").remove(0);
+    let of = |name: &str| {
+        let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+        endpoints.into_iter().find(|endpoint| endpoint["targetRef"]["name"] == name).expect(name)["hints"].clone()
+    };
+    assert_eq!((of("p1"), of("p2")["forNodes"][0]["name"].clone()), (Value::Null, json!("n1")));
+}
+
+#[test]
+fn that_endpoints_are_no_longer_shared_out_is_told() {
+    let mut trial = started(100);
+    for (name, node, ip) in [("p1", "n1", "10.9.0.1"), ("p2", "n2", "10.9.0.2")] {
+        add(&mut trial, name, node, &[ip], true);
+    }
+    let mut shared = service("s", json!({"ports": [{"port": 80}]}));
+    shared["metadata"]["annotations"] = json!({"service.kubernetes.io/topology-mode": "Auto"});
+    trial.create(shared);
+    trial.run();
+    assert_eq!(
+        trial.take_notes(),
+        ["Normal TopologyAwareHintsEnabled Topology Aware Hints has been enabled, addressType: IPv4"]
+    );
+    trial.patch("services", "s", json!({"metadata": {"annotations": null}}));
+    trial.run();
+    assert_eq!(
+        trial.take_notes(),
+        ["Warning TopologyAwareHintsDisabled Topology Aware Hints has been disabled, addressType: IPv4"]
+    );
+}
+
+#[test]
+fn slices_that_cannot_be_made_are_told_of() {
+    let mut trial = started(100);
+    crate::testing::allow(&mut trial, "count/endpointslices.discovery.k8s.io", 0);
+    trial.create(service("s", json!({"ports": [{"port": 80}]})));
+    trial.run_for(1);
+    let notes = trial.take_notes();
+    let told = "Warning FailedToUpdateEndpointSlices Error updating Endpoint Slices for Service default/s: failed to create \
+                EndpointSlice for Service default/s: endpointslices.discovery.k8s.io \"s-";
+    assert!(notes[0].starts_with(told), "{notes:?}");
+}

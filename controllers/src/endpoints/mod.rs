@@ -3,10 +3,10 @@
 use crate::services::{self, TRIGGER, Triggers};
 use crate::settings::Settings;
 use crate::subject::Subject;
-use holdfast_world::views::network::{Address, Subset, SubsetPort};
+use holdfast_world::views::network::{Address, ServicePort, Subset, SubsetPort};
 use holdfast_world::views::{Endpoints, Pod, Service};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Object, Plan, Refused, Resource, Seen, Stamp, Time, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Note, Object, Plan, Refused, Resource, Seen, Stamp, Time, Verb, View, World,
 };
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +34,10 @@ impl EndpointsController {
 impl Controller for EndpointsController {
     fn name(&self) -> &'static str {
         "endpoints-controller"
+    }
+
+    fn queue(&self) -> &'static str {
+        "endpoint"
     }
 
     fn account(&self) -> &'static str {
@@ -64,9 +68,17 @@ impl Controller for EndpointsController {
                 None => self.gone.insert(change.key.clone()),
             };
             keys.add(change.key.clone());
-        } else if change.after.as_ref().is_none_or(|object| is_managed(object)) {
+        } else if change.after.is_none() {
+            // What others write into Endpoints stays until their Service or its pods change.
             keys.add(change.key.clone());
         }
+    }
+
+    fn begin(&mut self, world: &World, keys: &mut Keys) {
+        // Their Services may have gone while nobody looked.
+        let managed = world.all::<Endpoints>().filter(|endpoints| is_managed(endpoints.object));
+        let left = managed.map(|endpoints| endpoints.object.key()).filter(|key| world.get::<Service>(key).is_none());
+        left.for_each(|key| keys.add(key));
     }
 
     fn plan(&mut self, world: &World, key: &Key, _: Stamp) -> Plan {
@@ -86,14 +98,25 @@ impl Controller for EndpointsController {
     }
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
-        let told = refused.iter().filter(|refused| !refused.refusal.is_stale());
-        let note = |Refused { action, refusal }: &Refused| {
-            // Of Endpoints that could not be made there is nothing to tell it of.
-            let Verb::Update(_) = action.verb else { return None };
-            let known = world.get::<Endpoints>(key);
-            let message = format!("Failed to update endpoint {key}: {}", refusal.message);
-            Some(Subject::from(known?).warning("FailedToUpdateEndpoint", message))
+        let is_expected = |refused: &&Refused| {
+            let causes = &refused.refusal.causes;
+            refused.refusal.is_stale() || causes.iter().any(|cause| cause == "NamespaceTerminating")
         };
+        let note = |Refused { action, refusal }: &Refused| {
+            let (reason, what) = match action.verb {
+                Verb::Create(_) => ("FailedToCreateEndpoint", format!("create endpoint for service {key}")),
+                Verb::Update(_) => ("FailedToUpdateEndpoint", format!("update endpoint {key}")),
+                _ => return None,
+            };
+            let (resource, known) = (Endpoints::resource().clone(), world.get::<Endpoints>(key));
+            let meta = known.map(|known| (known.meta().uid.as_str(), known.meta().resource_version.as_str()));
+            let (uid, version) = meta.unwrap_or_default();
+            let (uid, version, message) =
+                (uid.into(), version.into(), format!("Failed to {what}: {}", refusal.message));
+            let (key, warning, part, host) = (key.clone(), true, String::new(), String::new());
+            Some(Note { resource, key, uid, version, warning, reason, message, part, host })
+        };
+        let told = refused.iter().filter(|refused| !is_expected(refused));
         Plan { notes: told.filter_map(note).collect(), ..Plan::default() }
     }
 }
@@ -117,42 +140,66 @@ fn is_managed(object: &Object) -> bool {
     object.meta.label(MANAGED_BY) == Some(MANAGER)
 }
 
-/// The addresses of the pods behind a Service, those that offer the same ports together.
+/// The addresses of the pods behind a Service, with the ports that they offer.
 fn subsets(service: Seen<'_, Service>, pods: &[Seen<'_, Pod>]) -> Vec<Subset> {
     let spec = &service.view.spec;
     let ipv6 = match spec.ip_families.first() {
         Some(family) => family == "IPv6",
         None => spec.cluster_ip.contains(':'),
     };
-    // Each address with whether it is ready, and the ports that it offers.
-    let mut offers: BTreeMap<(Address, bool), BTreeSet<Option<SubsetPort>>> = BTreeMap::new();
+    let mut offers = Vec::new();
     for pod in pods.iter().filter(|pod| services::is_shown(**pod, spec.publish_not_ready_addresses)) {
         let Some(ip) = services::addresses(*pod, ipv6).next() else { continue };
+        let port = |port: &ServicePort| {
+            let number = services::port_of(*pod, port)?;
+            let (name, protocol, app_protocol) = (&port.name, &port.protocol, &port.app_protocol);
+            let (name, protocol, app_protocol) = (name.clone(), protocol.clone(), app_protocol.clone());
+            Some(SubsetPort { name, port: number, protocol, app_protocol })
+        };
+        let ports: Vec<SubsetPort> = spec.ports.iter().filter_map(port).collect();
+        if ports.is_empty() && !(spec.ports.is_empty() && service.is_headless()) {
+            continue;
+        }
         let is_ready = spec.publish_not_ready_addresses || pod.is_ready();
-        let address = (services::address(*pod, service, ip), is_ready);
-        if spec.ports.is_empty() && service.is_headless() {
-            offers.entry(address.clone()).or_default().insert(None);
-        }
-        for port in &spec.ports {
-            let Some(number) = services::port_of(*pod, port) else { continue };
-            offers.entry(address.clone()).or_default().insert(Some(SubsetPort {
-                name: port.name.clone(),
-                port: number,
-                protocol: port.protocol.clone(),
-                app_protocol: port.app_protocol.clone(),
-            }));
+        let (ready, waiting) = if is_ready { (Some(()), None) } else { (None, Some(())) };
+        let address = |there: Option<()>| there.map(|()| services::address(*pod, service, ip)).into_iter().collect();
+        offers.push(Subset { addresses: address(ready), not_ready_addresses: address(waiting), ports });
+    }
+    repacked(&offers)
+}
+
+/// An address, with the uid of the object that it belongs to: of two objects with one address both are shown.
+type Place<'a> = (&'a str, &'a str);
+
+/// Subsets as they are kept: each address once beside a port, not ready where any says so, and together those ports
+/// that are offered by the very same addresses.
+pub fn repacked(subsets: &[Subset]) -> Vec<Subset> {
+    let mut addresses: BTreeMap<Place<'_>, &Address> = BTreeMap::new();
+    let mut by_port: BTreeMap<Option<&SubsetPort>, BTreeMap<Place<'_>, bool>> = BTreeMap::new();
+    for subset in subsets {
+        let none = subset.ports.is_empty().then_some(None);
+        let ports: Vec<Option<&SubsetPort>> = subset.ports.iter().map(Some).chain(none).collect();
+        let ready = subset.addresses.iter().map(|address| (address, true));
+        let all = ready.chain(subset.not_ready_addresses.iter().map(|address| (address, false)));
+        for (address, is_ready) in all {
+            let place = (address.ip.as_str(), address.target_ref.as_ref().map_or("", |target| &target.uid));
+            addresses.entry(place).or_insert(address);
+            for port in &ports {
+                *by_port.entry(*port).or_default().entry(place).or_insert(is_ready) &= is_ready;
+            }
         }
     }
-    let mut by_ports: BTreeMap<Vec<Option<SubsetPort>>, Subset> = BTreeMap::new();
-    for ((address, is_ready), ports) in offers {
-        let subset = by_ports.entry(ports.into_iter().collect()).or_default();
-        if is_ready { subset.addresses.push(address) } else { subset.not_ready_addresses.push(address) }
+    let mut by_addresses: BTreeMap<BTreeMap<Place<'_>, bool>, Vec<SubsetPort>> = BTreeMap::new();
+    for (port, offered) in by_port {
+        by_addresses.entry(offered).or_default().extend(port.cloned());
     }
-    let with_ports = |(ports, subset): (Vec<Option<SubsetPort>>, Subset)| Subset {
-        ports: ports.into_iter().flatten().collect(),
-        ..subset
+    let subset = |(places, ports): (BTreeMap<Place<'_>, bool>, Vec<SubsetPort>)| {
+        let (ready, waiting): (Vec<_>, Vec<_>) = places.iter().partition(|(_, is_ready)| **is_ready);
+        let whole =
+            |places: Vec<(&Place<'_>, &bool)>| places.iter().map(|(place, _)| addresses[*place].clone()).collect();
+        Subset { addresses: whole(ready), not_ready_addresses: whole(waiting), ports }
     };
-    by_ports.into_iter().map(with_ports).collect()
+    by_addresses.into_iter().map(subset).collect()
 }
 
 /// Cuts subsets, each by its share, until they hold no more than one object may: first what is not ready. Answers whether

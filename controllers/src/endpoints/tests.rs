@@ -125,3 +125,64 @@ fn too_many_addresses_are_cut_those_that_are_not_ready_first() {
     assert_eq!(counts(vec![subset(600, 300), subset(0, 300)]), (vec![(600, 200), (0, 200)], true));
     assert_eq!(counts(vec![subset(900, 5), subset(601, 5)]), (vec![(600, 0), (400, 0)], true));
 }
+
+#[test]
+fn ports_of_the_same_addresses_stand_together() {
+    let address = |ip: &str| Address { ip: ip.into(), ..Address::default() };
+    let port = |port: i64| SubsetPort { port, ..SubsetPort::default() };
+    let subset = |ready: &[&str], waiting: &[&str], ports: &[i64]| Subset {
+        addresses: ready.iter().map(|ip| address(ip)).collect(),
+        not_ready_addresses: waiting.iter().map(|ip| address(ip)).collect(),
+        ports: ports.iter().map(|number| port(*number)).collect(),
+    };
+    for (given, expected) in [
+        (vec![subset(&["a"], &[], &[80]), subset(&["a"], &[], &[81])], vec![subset(&["a"], &[], &[80, 81])]),
+        (
+            vec![subset(&["a"], &[], &[80, 81]), subset(&["b"], &[], &[80])],
+            vec![subset(&["a"], &[], &[81]), subset(&["a", "b"], &[], &[80])],
+        ),
+        (vec![subset(&["a"], &[], &[80]), subset(&[], &["a"], &[80])], vec![subset(&[], &["a"], &[80])]),
+        (vec![subset(&["b", "a", "a"], &[], &[])], vec![subset(&["a", "b"], &[], &[])]),
+        (vec![subset(&[], &[], &[80])], vec![]),
+    ] {
+        assert_eq!(repacked(&given), expected, "{given:?}");
+    }
+}
+
+#[test]
+fn what_people_write_into_endpoints_stays_until_something_moves() {
+    let mut trial = Trial::new().with(EndpointsController::default());
+    trial.is_level = false;
+    add(&mut trial, "p1", "10.9.0.1", true);
+    trial.create(service(json!({"selector": {"app": "a"}, "ports": [{"port": 80}]})));
+    trial.run();
+    let by_hand = json!([{"addresses": [{"ip": "10.9.0.9"}], "ports": [{"port": 80}]}]);
+    trial.patch("endpoints", "s", json!({"subsets": by_hand}));
+    trial.run();
+    assert_eq!(shown(&trial), ["10.9.0.9 |  | 80"]);
+    add(&mut trial, "p2", "10.9.0.2", true);
+    trial.run();
+    assert_eq!(shown(&trial), ["10.9.0.1 10.9.0.2 |  | 80"]);
+    trial.delete("endpoints", "s");
+    trial.run();
+    assert_eq!(shown(&trial), ["10.9.0.1 10.9.0.2 |  | 80"]);
+    let mut others = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "t"}});
+    others["metadata"]["labels"] = json!({MANAGED_BY: MANAGER});
+    trial.create(others);
+    trial.run();
+    assert_eq!(trial.names("endpoints"), ["s", "t"]);
+    trial.restart(EndpointsController::default());
+    trial.run();
+    assert_eq!(trial.names("endpoints"), ["s"], "the next start finds that it has no service");
+}
+
+#[test]
+fn endpoints_that_cannot_be_made_are_told_of() {
+    let mut trial = Trial::new().with(EndpointsController::default());
+    crate::testing::allow(&mut trial, "count/endpoints", 0);
+    trial.create(service(json!({"selector": {"app": "a"}, "ports": [{"port": 80}]})));
+    trial.run_for(1);
+    let told = "Warning FailedToCreateEndpoint Failed to create endpoint for service default/s: endpoints \"s\" is forbidden: \
+                exceeded quota: q";
+    assert!(trial.take_notes()[0].starts_with(told));
+}

@@ -30,6 +30,10 @@ impl Controller for GarbageCollector {
         "garbage-collector-controller"
     }
 
+    fn queue(&self) -> &'static str {
+        "garbage_collector_attempt_to_delete"
+    }
+
     fn account(&self) -> &'static str {
         "generic-garbage-collector"
     }

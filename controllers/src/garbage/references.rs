@@ -79,6 +79,8 @@ impl<'a> References<'a> {
                     "ownerRef [{api_version}/{kind}, namespace: {namespace}, name: {name}, uid: {uid}] does not exist in \
                      namespace {namespace:?}"
                 ),
+                part: String::new(),
+                host: String::new(),
             }
         };
         self.0.iter().filter(elsewhere).map(note).collect()
@@ -86,8 +88,8 @@ impl<'a> References<'a> {
 }
 
 fn find<'a>(world: &World, resource: &Resource, object: &Object, owner: &'a Owner) -> Reference<'a> {
-    let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-    let Some(kind) = world.find_kind(group, &owner.kind) else {
+    let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+    let Some(kind) = world.find_kind(group, version, &owner.kind) else {
         return Reference { owner, found: Found::UnknownKind, place: None };
     };
     if kind.namespaced() && !resource.namespaced() {

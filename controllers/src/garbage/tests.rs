@@ -187,3 +187,15 @@ fn a_collector_that_starts_late_finds_what_is_left() {
     trial.run();
     assert_eq!(config_maps(&trial), ["kept"]);
 }
+
+#[test]
+fn an_owner_of_a_version_that_is_not_served_is_not_known_to_be_gone() {
+    let mut trial = trial();
+    let boss = trial.create(config_map("boss", &[]));
+    let mut odd = owner(&boss, false);
+    odd["apiVersion"] = json!("v9");
+    trial.create(config_map("child", &[odd]));
+    trial.delete("configmaps", "boss");
+    trial.run_for(60);
+    assert_eq!(config_maps(&trial), ["child"]);
+}

@@ -32,6 +32,8 @@ pub struct Member<'w> {
     pub is_succeeded: bool,
     /// Whether it counts as failed, now that it is as it is.
     pub is_failed: bool,
+    /// Whether the job itself let go of it before it was deleted, because there were too many.
+    pub is_let_go: bool,
 }
 
 impl<'w> Member<'w> {
@@ -46,6 +48,7 @@ impl<'w> Member<'w> {
             is_active: pod.is_active(meta),
             is_succeeded,
             is_failed: pod.status.phase == "Failed" || is_leaving,
+            is_let_go: false,
         }
     }
 
@@ -170,7 +173,7 @@ fn total(member: &Member<'_>) -> i64 {
 /// as much after each further one, and no more than ten minutes.
 pub fn backoff_end(members: &[Member<'_>]) -> Option<Time> {
     let success = members.iter().filter(|member| member.is_succeeded).map(Member::finished).max();
-    let failures = members.iter().filter(|member| member.is_failed).map(Member::finished);
+    let failures = members.iter().filter(|member| member.is_failed && !member.is_let_go).map(Member::finished);
     let failures: Vec<Time> = failures.filter(|failed| success.is_none_or(|success| *failed > success)).collect();
     Some(failures.iter().max()?.plus_seconds(backoff(failures.len() as i64)))
 }

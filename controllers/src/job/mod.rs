@@ -21,19 +21,30 @@ use crate::pods;
 use crate::subject::Subject;
 use holdfast_world::views::{Job, Pod};
 use holdfast_world::{
-    Change, Controller, Key, Keys, Owner, Plan, Refusal, Refused, Resource, Seen, Selector, Stamp, Verb, View, World,
+    BackOff, Change, Controller, Key, Keys, Owner, Plan, Refusal, Refused, Resource, Seen, Selector, Stamp, Verb, View,
+    World,
 };
 use members::{TRACKING, untrack};
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The value of `spec.managedBy` that says the same as none.
 const MANAGER: &str = "kubernetes.io/job-controller";
 /// Before the name of a pod that no job will count; no object has such a name.
 const POD: &str = "pod/";
 
+/// From how long on, and how long at most, a job waits after a failure of the server's.
+const BACK_OFF: BackOff = BackOff { first_ms: 1_000, last_ms: 60_000 };
+/// So long what a job's status says of a refusal keeps it from being tried again.
+const BATCH_MS: i64 = 1_000;
+
 #[derive(Default)]
 pub struct Jobs {
     answers: Answers,
+    /// The pods of each job that it let go of itself, by uid, until they are gone: their end is no failure.
+    let_go: BTreeMap<Key, BTreeSet<String>>,
+    /// The jobs whose last plan was refused something.
+    refused: BTreeSet<Key>,
 }
 
 impl Managing for Job {
@@ -47,6 +58,14 @@ impl Controller for Jobs {
         "job-controller"
     }
 
+    fn queue(&self) -> &'static str {
+        "job"
+    }
+
+    fn back_off(&self) -> BackOff {
+        BACK_OFF
+    }
+
     fn resources(&self) -> Vec<Resource> {
         vec![Job::resource().clone(), Pod::resource().clone()]
     }
@@ -58,7 +77,10 @@ impl Controller for Jobs {
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<Job>() {
-            keys.add(change.key.clone());
+            match self.refused.contains(&change.key) && tells_of_itself(change) {
+                true => keys.add_after(change.key.clone(), BATCH_MS),
+                false => keys.add(change.key.clone()),
+            }
             let uids = [&change.before, &change.after].into_iter().flatten().map(|job| job.meta.uid.as_str());
             if change.after::<Job>().is_none_or(|job| job.is_finished()) {
                 uids.flat_map(|uid| world.owned::<Pod>(uid)).for_each(|pod| add_uncounted(world, pod, keys));
@@ -75,6 +97,7 @@ impl Controller for Jobs {
         if let Some(name) = key.name.strip_prefix(POD) {
             return release(world, &Key::new(&key.namespace, name));
         }
+        self.refused.remove(key);
         let plan = self.plan_job(world, key, stamp, sync::Manage::Pods);
         if plan.asks.is_empty() {
             self.answers.forget(key);
@@ -88,6 +111,7 @@ impl Controller for Jobs {
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
         let Some(job) = world.get::<Job>(key) else { return Plan::default() };
+        self.refused.insert(key.clone());
         let (notes, _) = pods::refusals(Subject::from(job), refused);
         let makes_pods = refused.iter().any(|refused| matches!(refused.action.verb, Verb::Create(_)));
         let mut plan = match makes_pods {
@@ -102,15 +126,26 @@ impl Controller for Jobs {
 }
 
 impl Jobs {
-    fn plan_job(&self, world: &World, key: &Key, stamp: Stamp, manage: sync::Manage) -> Plan {
+    fn plan_job(&mut self, world: &World, key: &Key, stamp: Stamp, manage: sync::Manage) -> Plan {
         let job = world.get::<Job>(key).filter(|job| is_ours(job) && !job.is_finished());
-        let planned = job.map(|job| sync::plan(world, job, self.answers.of(world, key), stamp.time, manage));
+        let mut let_go = self.let_go.remove(key).unwrap_or_default();
+        let read = self.answers.of(world, key);
+        let planned = job.map(|job| sync::plan(world, job, read, &mut let_go, stamp.time, manage));
+        if job.is_some() && !let_go.is_empty() {
+            self.let_go.insert(key.clone(), let_go);
+        }
         planned.unwrap_or(Ok(Plan::default())).unwrap_or_else(|Ask(path)| {
             let mut plan = Plan::default();
             plan.asks.push(path);
             plan
         })
     }
+}
+
+/// Whether nothing of a job changed that people ask of it.
+fn tells_of_itself(change: &Change) -> bool {
+    let generation = |job: Option<Seen<'_, Job>>| job.map(|job| (job.meta().uid.to_string(), job.meta().generation));
+    generation(change.before::<Job>()) == generation(change.after::<Job>())
 }
 
 fn is_ours(job: &Job) -> bool {

@@ -68,10 +68,20 @@ pub struct Sync<'w> {
     /// The condition `Suspended`, where it changes.
     pub suspended: Option<bool>,
     pub notes: Vec<Note>,
+    /// The pods that this plan lets go of, by uid.
+    let_go: BTreeSet<String>,
     pub plan: Plan,
 }
 
-pub fn plan(world: &World, job: Seen<'_, Job>, read: Read<'_>, now: Time, manage: Manage) -> Result<Plan, Ask> {
+/// What is due. `let_go` are the uids of pods that the job let go of and that are not gone yet; more are added to them.
+pub fn plan(
+    world: &World,
+    job: Seen<'_, Job>,
+    read: Read<'_>,
+    let_go: &mut BTreeSet<String>,
+    now: Time,
+    manage: Manage,
+) -> Result<Plan, Ask> {
     let owner = Subject::from(job);
     if !matches!(job.spec.completion_mode.as_str(), "" | "NonIndexed" | "Indexed") {
         let message = "Skipped Job sync because completion mode is unknown";
@@ -87,12 +97,15 @@ pub fn plan(world: &World, job: Seen<'_, Job>, read: Read<'_>, now: Time, manage
         return Ok(plan);
     }
     let mut members: Vec<Member<'_>> = mine.into_iter().map(|pod| Member::of(&job, pod)).collect();
+    members.iter_mut().for_each(|member| member.is_let_go = let_go.contains(member.uid()));
+    *let_go = members.iter().filter(|member| member.is_let_go).map(|member| member.uid().to_owned()).collect();
     let Ok(held) = proof::held(world, job, &mut members, read)? else {
         return Ok(Plan { unready: true, ..Plan::default() });
     };
     let mut sync = Sync::new(owner, job, members, held, now);
     sync.decide();
     sync.act(manage);
+    let_go.append(&mut sync.let_go);
     Ok(Tracking::finish(sync))
 }
 
@@ -142,6 +155,7 @@ impl<'w> Sync<'w> {
             start,
             suspended: None,
             notes: Vec::new(),
+            let_go: BTreeSet::new(),
             plan: Plan::default(),
         };
         sync.count();
@@ -318,6 +332,7 @@ impl<'w> Sync<'w> {
         if !going.is_empty() {
             // A pod that is let go of first does not count as failed.
             let tracked = going.iter().filter(|member| member.is_tracked);
+            self.let_go = going.iter().map(|member| member.uid().to_owned()).collect();
             self.plan.together(tracked.map(|member| untrack(member.pod)).collect());
             self.delete(&going);
             return;

@@ -302,3 +302,29 @@ fn pods_of_a_namespace_that_goes_are_let_go_of() {
     trial.run();
     assert!(trial.names("pods").is_empty(), "no other may be made, and this one is counted");
 }
+
+/// Pods that a job itself ends are no failures that it would have to wait for.
+#[test]
+fn a_job_that_goes_on_after_a_pause_does_not_wait() {
+    let mut trial = started(json!({"parallelism": 2, "completions": 4}));
+    for pod in trial.names("pods") {
+        let finalizers = json!(["example.com/hold", "batch.kubernetes.io/job-tracking"]);
+        trial.patch("pods", &pod, json!({"metadata": {"finalizers": finalizers}}));
+    }
+    trial.patch("jobs", "j", json!({"spec": {"suspend": true}}));
+    trial.run();
+    assert_eq!(status(&trial)["terminating"], 2);
+    trial.patch("jobs", "j", json!({"spec": {"suspend": false}}));
+    trial.run();
+    assert_eq!((status(&trial)["active"].clone(), trial.list("pods").len()), (json!(2), 4));
+}
+
+#[test]
+fn what_is_refused_is_tried_again_after_a_second_and_then_more_slowly() {
+    let mut trial = Trial::new().with(Jobs::default());
+    crate::testing::allow(&mut trial, "pods", 0);
+    trial.create(job(json!({})));
+    trial.run_for(6);
+    let refused = trial.take_notes().iter().filter(|note| note.contains("FailedCreate")).count();
+    assert_eq!(refused, 3, "at once, after one second, and after two more");
+}

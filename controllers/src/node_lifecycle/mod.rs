@@ -40,8 +40,16 @@ struct Health {
     uid: String,
     /// When it was last seen alive.
     seen: Time,
+    /// When it was last seen that its lease was renewed.
+    renewed: Option<Time>,
     /// Whether people were told that it is there.
     told: bool,
+}
+
+impl Health {
+    fn of(node: Seen<'_, Node>) -> Health {
+        Health { uid: node.meta().uid.clone(), seen: node.object.seen, renewed: None, told: false }
+    }
 }
 
 impl NodeLifecycle {
@@ -54,6 +62,10 @@ impl NodeLifecycle {
 impl Controller for NodeLifecycle {
     fn name(&self) -> &'static str {
         "node-lifecycle-controller"
+    }
+
+    fn queue(&self) -> &'static str {
+        "node_lifecycle_controller"
     }
 
     fn account(&self) -> &'static str {
@@ -84,16 +96,12 @@ impl Controller for NodeLifecycle {
         if let Some(node) = change.after::<Node>() {
             let alive = before.is_none_or(|before| before.meta().uid != node.meta().uid)
                 || before.and_then(heartbeat) != heartbeat(node);
-            let health = self.health.entry(change.key.clone()).or_insert_with(|| Health {
-                uid: node.meta().uid.clone(),
-                seen: node.object.seen,
-                told: false,
-            });
+            let health = self.health.entry(change.key.clone()).or_insert_with(|| Health::of(node));
             if alive {
                 health.seen = health.seen.max(node.object.seen);
             }
             if health.uid != node.meta().uid {
-                *health = Health { uid: node.meta().uid.clone(), seen: node.object.seen, told: false };
+                *health = Health::of(node);
             }
         }
         let effect = self.zones.see(&change.key.name, change.after::<Node>());
@@ -165,15 +173,22 @@ impl NodeLifecycle {
             && let Some(lease) = &change.after
         {
             health.seen = health.seen.max(lease.seen);
+            health.renewed = Some(lease.seen);
         }
     }
 
     /// When a node counts as silent, if nothing is heard of it until then.
     fn deadline(&self, node: Seen<'_, Node>, key: &Key) -> Time {
-        let seen = self.health.get(key).map_or(node.object.seen, |health| health.seen);
+        let health = self.health.get(key);
+        let seen = health.map_or(node.object.seen, |health| health.seen);
         match Condition::find(&node.status.conditions, "Ready") {
             Some(_) => seen.plus_seconds(self.settings.monitor_grace_seconds),
-            None => node.meta().creation_timestamp.unwrap_or(seen).plus_seconds(self.settings.startup_grace_seconds),
+            // One that has not said how it is lives from its creation on, and while it renews its lease.
+            None => {
+                let renewed = health.and_then(|health| health.renewed);
+                let alive = node.meta().creation_timestamp.unwrap_or(seen).max(renewed.unwrap_or(Time::from_second(0)));
+                alive.plus_seconds(self.settings.startup_grace_seconds)
+            }
         }
     }
 }
@@ -194,6 +209,8 @@ fn removed(key: &Key, uid: &str) -> Note {
         warning: false,
         reason: "RemovingNode",
         message: format!("Node {0} event: Removing Node {0} from Controller", key.name),
+        part: String::new(),
+        host: String::new(),
     }
 }
 

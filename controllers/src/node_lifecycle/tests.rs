@@ -102,6 +102,34 @@ fn a_node_that_never_reports_is_given_longer() {
 }
 
 #[test]
+fn a_node_that_says_nothing_but_renews_its_lease_is_left_alone() {
+    let mut trial = trial(&[("other", "")]);
+    trial.create(node("n", ""));
+    trial.create(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "n", "namespace": LEASES}}));
+    for second in 0..5 {
+        let renewed = json!({"spec": {"renewTime": format!("2026-11-21T10:00:0{second}.000000Z")}});
+        trial.patch("leases", "kube-node-lease/n", renewed);
+        trial.run_for(40);
+    }
+    assert!(condition(&trial, "nodes", "n", "Ready").is_null());
+    trial.run_for(20);
+    assert_eq!(condition(&trial, "nodes", "n", "Ready")["reason"], "NodeStatusNeverUpdated");
+}
+
+/// Three of five are more than half: in a small zone nobody is driven out then.
+#[test]
+fn a_node_that_says_nothing_counts_as_lost() {
+    let mut trial = trial(&[("a", ""), ("b", "")]);
+    for name in ["c", "d", "e"] {
+        trial.create(node(name, ""));
+    }
+    trial.run();
+    ready(&mut trial, "a", "False");
+    trial.run_for(30);
+    assert_eq!(taints(&trial, "a"), ["not-ready:NoSchedule"]);
+}
+
+#[test]
 fn conditions_become_taints() {
     let mut trial = trial(&[("n", "")]);
     let mut conditions = vec![json!({"type": "Ready", "status": "True"})];

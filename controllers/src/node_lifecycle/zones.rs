@@ -63,11 +63,7 @@ impl Zones {
     /// Takes in a node as it is now.
     pub fn see(&mut self, name: &str, node: Option<Seen<'_, Node>>) -> Effect {
         let counts = node.filter(|node| node.meta().label(EXCLUDED).is_none());
-        let after = counts.and_then(|node| {
-            let ready = Condition::find(&node.view.status.conditions, "Ready");
-            // Who has not reported yet may be on its way.
-            ready.map(|ready| (zone_of(node), ready.status == "True"))
-        });
+        let after = counts.map(|node| (zone_of(node), Condition::is_true(&node.view.status.conditions, "Ready")));
         let before = match &after {
             Some(after) => self.nodes.insert(name.to_owned(), after.clone()),
             None => self.nodes.remove(name),

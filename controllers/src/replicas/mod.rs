@@ -25,6 +25,7 @@ pub const REPLICA_FAILURE: &str = "ReplicaFailure";
 /// A kind that keeps a number of pods.
 pub trait Replicated: Managing {
     const CONTROLLER: &'static str;
+    const QUEUE: &'static str;
     const ACCOUNT: &'static str;
     const COMPONENT: &'static str;
     /// Whether the status tells how many pods are on their way out.
@@ -42,6 +43,7 @@ impl Managing for ReplicaSet {
 
 impl Replicated for ReplicaSet {
     const CONTROLLER: &'static str = "replicaset-controller";
+    const QUEUE: &'static str = "replicaset";
     const ACCOUNT: &'static str = "replicaset-controller";
     const COMPONENT: &'static str = "replicaset-controller";
     const COUNTS_TERMINATING: bool = true;
@@ -63,6 +65,7 @@ impl Managing for ReplicationController {
 
 impl Replicated for ReplicationController {
     const CONTROLLER: &'static str = "replicationcontroller-controller";
+    const QUEUE: &'static str = "replicationmanager";
     const ACCOUNT: &'static str = "replication-controller";
     const COMPONENT: &'static str = "replication-controller";
     const COUNTS_TERMINATING: bool = false;
@@ -88,6 +91,10 @@ impl<K> Default for Replicas<K> {
 impl<K: Replicated> Controller for Replicas<K> {
     fn name(&self) -> &'static str {
         K::CONTROLLER
+    }
+
+    fn queue(&self) -> &'static str {
+        K::QUEUE
     }
 
     fn account(&self) -> &'static str {
@@ -136,7 +143,7 @@ impl<K: Replicated> Controller for Replicas<K> {
         let Some(set) = world.get::<K>(key) else { return plan };
         let (notes, failure) = pods::refusals(set.into(), refused);
         plan.notes = notes;
-        if failure.is_some() {
+        if pods::concern_pods(refused) {
             let counts = Counts::of(set, &Pods::of(world, set, &mut Plan::default()), 0, stamp.time);
             plan.together(status(set, &counts, failure.as_ref(), stamp.time).into_iter().collect());
         }
@@ -198,12 +205,11 @@ fn manage<K: Replicated>(world: &World, set: Seen<'_, K>, pods: &mut Pods<'_>, p
 }
 
 /// The active pods of all sets that share the set's own owner, as a rollout has several: of those that share a node, one
-/// goes first.
+/// goes first. A set without an owner has no company, not even its own.
 fn related<'w, K: Replicated>(world: &'w World, set: Seen<'_, K>) -> Vec<Seen<'w, Pod>> {
-    let sets: BTreeSet<&str> = match set.meta().controller() {
-        Some(owner) => claim::owned::<K>(world, &owner.uid).map(|set| set.meta().uid.as_str()).collect(),
-        None => BTreeSet::from([set.meta().uid.as_str()]),
-    };
+    let owner = set.meta().controller().into_iter();
+    let sets = owner.flat_map(|owner| claim::owned::<K>(world, &owner.uid));
+    let sets: BTreeSet<&str> = sets.map(|set| set.meta().uid.as_str()).collect();
     let pods = sets.into_iter().flat_map(|uid| claim::owned::<Pod>(world, uid));
     pods.filter(|pod| pod.is_active(pod.meta())).collect()
 }

@@ -173,7 +173,9 @@ fn what_cannot_be_made_shows_as_a_condition_until_it_can() {
     assert_eq!((&condition["type"], &condition["reason"]), (&json!("ReplicaFailure"), &json!("FailedCreate")));
     let mut silent = refused;
     silent.refusal.causes = vec!["NamespaceTerminating".into()];
-    assert!(controller.refused(world, &key, &[silent], stamp).is_empty());
+    let after = controller.refused(world, &key, &[silent], stamp);
+    let holdfast_world::Verb::Update(document) = &after.steps[0][0].verb else { panic!("a status") };
+    assert!(after.notes.is_empty() && document["status"]["conditions"].is_null(), "{after:?}");
 }
 
 #[test]
@@ -187,4 +189,40 @@ fn a_thousand_pods_are_made_in_growing_steps() {
     assert_eq!(sizes, [1, 2, 4, 8, 16, 32, 64, 128, 245, 1], "500 pods, and the status");
     trial.run();
     assert_eq!(all(&trial, "replicasets.apps", "/status/replicas"), [json!(1000)]);
+}
+
+/// On the node of a set's own pods others are no company: only the pods of a rollout's other sets are.
+#[test]
+fn of_a_set_without_an_owner_the_youngest_goes_wherever_it_is() {
+    let mut trial = trial();
+    for (name, node) in [("a", "n0"), ("b", "n0"), ("c", "n1")] {
+        let mut pod = loose_pod(name);
+        pod["spec"]["nodeName"] = json!(node);
+        trial.create(pod);
+        if name == "c" {
+            trial.run_for(30);
+        }
+        make_ready(&mut trial, name);
+    }
+    trial.create(set(3));
+    trial.run();
+    trial.patch("replicasets.apps", "r", json!({"spec": {"replicas": 2}}));
+    trial.run();
+    assert_eq!(trial.names("pods"), ["a", "b"]);
+}
+
+#[test]
+fn the_status_follows_while_the_namespace_goes() {
+    let mut trial = trial();
+    trial.create(set(2));
+    trial.run();
+    for pod in trial.names("pods") {
+        trial.patch("pods", &pod, json!({"metadata": {"finalizers": ["example.com/hold"]}}));
+    }
+    crate::testing::end_namespace(&mut trial);
+    for pod in trial.names("pods") {
+        trial.delete("pods", &pod);
+    }
+    trial.run();
+    assert_eq!(status(&trial), json!({"replicas": 0, "observedGeneration": 1, "terminatingReplicas": 2}));
 }

@@ -117,14 +117,6 @@ impl<'w> Sync<'w> {
             let has_other_keeper = others.iter().any(|owner| {
                 owner.controller || is_pod(owner, &pod.meta().name) || self.has_the_name_of_the_set(owner)
             });
-            if has_other_keeper && self.retains_nothing_always() {
-                let message = format!(
-                    "PersistentVolumeClaim {} has a conflicting OwnerReference that acts as a manging controller, \
-                     the retention policy is ignored for this claim",
-                    claim.meta().name
-                );
-                self.plan.notes.push(self.subject().warning("ConflictingController", message));
-            }
             let wanted = match holder {
                 _ if has_other_keeper => None,
                 Holder::Nobody => None,
@@ -136,6 +128,16 @@ impl<'w> Sync<'w> {
                 ([only], Some(wanted)) => only.controller && only.uid == wanted.object.meta.uid,
                 _ => false,
             };
+            // Nobody is told of what stays as it is.
+            let is_looked_at = !is_settled || pod.status.phase == "Pending";
+            if has_other_keeper && is_looked_at && self.retains_nothing_always() {
+                let message = format!(
+                    "PersistentVolumeClaim {} has a conflicting OwnerReference that acts as a manging controller, \
+                     the retention policy is ignored for this claim",
+                    claim.meta().name
+                );
+                self.plan.notes.push(self.subject().warning("ConflictingController", message));
+            }
             if !is_settled {
                 let update = self.with_owner(claim, pod, wanted);
                 self.plan.then(update);

@@ -37,6 +37,10 @@ impl Controller for StatefulSets {
         "statefulset-controller"
     }
 
+    fn queue(&self) -> &'static str {
+        "statefulset"
+    }
+
     fn resources(&self) -> Vec<Resource> {
         vec![
             StatefulSet::resource().clone(),
@@ -64,24 +68,36 @@ impl Controller for StatefulSets {
 
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         let Some(set) = world.get::<StatefulSet>(key) else { return Plan::default() };
-        let mut plan = Plan::default();
-        let pods = Members::of(world, set, &mut plan);
         if set.meta().is_deleting() {
-            plan.together(status::leaving(set, &pods, stamp.time).into_iter().collect());
-            return plan;
+            return leave(world, set, stamp);
         }
-        let collisions = set.status.collision_count.unwrap_or(0);
-        let revisions = revisions::settle(world, set.into(), &set.spec.selector, HASH_LABEL, collisions, &mut plan);
-        let claim_templates = claims::templates(set);
-        let mut sync = Sync { world, set, stamp, pods, revisions, claim_templates, plan, made: Vec::new() };
+        let mut sync = Sync::of(world, set, stamp);
         let _ = sync.steps();
         sync.finish()
     }
 
-    fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
+    fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
         let Some(set) = world.get::<StatefulSet>(key) else { return Plan::default() };
-        Plan { notes: refused.iter().flat_map(|refused| tell(set, refused)).collect(), ..Plan::default() }
+        let mut plan =
+            Plan { notes: refused.iter().flat_map(|refused| tell(set, refused)).collect(), ..Plan::default() };
+        let is_made = |refused: &Refused| {
+            let resource = &refused.action.resource;
+            resource == Pod::resource() || resource == PersistentVolumeClaim::resource()
+        };
+        // What there is is told all the same: the next plan may be refused, too.
+        if !set.meta().is_deleting() && refused.iter().any(is_made) {
+            plan.together(Sync::of(world, set, stamp).status().into_iter().collect());
+        }
+        plan
     }
+}
+
+/// A set that is being deleted tells what is left of it.
+fn leave(world: &World, set: Seen<'_, StatefulSet>, stamp: Stamp) -> Plan {
+    let mut plan = Plan::default();
+    let pods = Members::of(world, set, &mut plan);
+    plan.together(status::leaving(set, &pods, stamp.time).into_iter().collect());
+    plan
 }
 
 /// Tells what was refused.
@@ -170,11 +186,20 @@ const GO_ON: Flow = Flow::Continue(());
 const STOP: Flow = Flow::Break(());
 
 impl<'w> Sync<'w> {
+    fn of(world: &'w World, set: Seen<'w, StatefulSet>, stamp: Stamp) -> Sync<'w> {
+        let mut plan = Plan::default();
+        let pods = Members::of(world, set, &mut plan);
+        let collisions = set.status.collision_count.unwrap_or(0);
+        let revisions = revisions::settle(world, set.into(), &set.spec.selector, HASH_LABEL, collisions, &mut plan);
+        let claim_templates = claims::templates(set);
+        Sync { world, set, stamp, pods, revisions, claim_templates, plan, made: Vec::new() }
+    }
+
     /// Makes what is missing, ends what is too much, replaces what is old.
     fn steps(&mut self) -> Flow {
         match self.is_ordered() {
             true => self.make_in_order()?,
-            false => self.make_at_once()?,
+            false => self.make_at_once(),
         }
         self.end_condemned()?;
         self.replace_old()
@@ -201,9 +226,9 @@ impl<'w> Sync<'w> {
         GO_ON
     }
 
-    fn make_at_once(&mut self) -> Flow {
+    /// Goes through all ordinals: no pod holds back another.
+    fn make_at_once(&mut self) {
         let mut missing = Vec::new();
-        let mut flow = GO_ON;
         for ordinal in self.pods.ordinals() {
             let Some(pod) = self.pods.wanted.get(&ordinal).copied() else {
                 missing.push(ordinal);
@@ -212,14 +237,11 @@ impl<'w> Sync<'w> {
                 }
                 continue;
             };
-            if self.keep(ordinal, pod).is_break() {
-                flow = STOP;
-            } else {
+            if self.keep(ordinal, pod).is_continue() {
                 self.correct(ordinal, pod);
             }
         }
         self.make(&missing);
-        flow
     }
 
     /// Deletes a pod that has ended, so that it is made again when it is gone; else sees to its claims.
@@ -293,17 +315,15 @@ impl<'w> Sync<'w> {
         self.revisions.known.iter().copied().find(|seen| seen.meta().name == self.set.status.current_revision)
     }
 
-    /// Ends the pods that are not wanted, the highest ordinal first: one at a time, each when it is healthy, or the only
-    /// one that is not.
+    /// Ends the pods that are not wanted, the highest ordinal first. Where they go in order, one at a time: each when it
+    /// is available, or when it is the lowest of those that are not healthy.
     fn end_condemned(&mut self) -> Flow {
         let condemned: Vec<_> = self.pods.condemned.iter().rev().map(|(ordinal, pod)| (*ordinal, *pod)).collect();
         for (ordinal, pod) in &condemned {
             self.settle_claims(*ordinal, *pod);
         }
-        let first_unhealthy =
-            condemned.iter().rev().find(|(_, pod)| !self.is_running(*pod) || pod.meta().is_deleting());
+        let first_unhealthy = condemned.iter().rev().find(|(_, pod)| !self.is_healthy(*pod));
         let first_unhealthy = first_unhealthy.map(|(ordinal, _)| *ordinal);
-        let mut flow = GO_ON;
         for (ordinal, pod) in condemned {
             let waits = !self.is_available(pod) && first_unhealthy != Some(ordinal);
             if self.is_ordered() && (pod.meta().is_deleting() || waits) {
@@ -311,13 +331,12 @@ impl<'w> Sync<'w> {
             }
             if !pod.meta().is_deleting() {
                 self.delete(pod);
-                flow = STOP;
             }
             if self.is_ordered() {
                 return STOP;
             }
         }
-        flow
+        GO_ON
     }
 
     fn delete(&mut self, pod: Seen<'w, Pod>) {

@@ -32,21 +32,55 @@ fn count_pods(
 
 /// The status of a set that is being deleted.
 pub fn leaving(set: Seen<'_, StatefulSet>, pods: &Members<'_>, now: Time) -> Option<Action> {
-    Subject::from(set).status(|status| _ = count_pods(status, set, pods, 0, now))
+    written(set, |status| {
+        count_pods(status, set, pods, 0, now);
+        for (field, revision) in [("currentReplicas", "currentRevision"), ("updatedReplicas", "updateRevision")] {
+            let revision = status.get(revision).and_then(Value::as_str).unwrap_or_default();
+            let number = of_revision(pods, revision);
+            count(status, field, number);
+        }
+    })
+}
+
+/// How many pods are of a revision, and stay.
+fn of_revision(pods: &Members<'_>, revision: &str) -> i64 {
+    let is_of = |pod: &Seen<'_, Pod>| pod.meta().label(POD_REVISION) == Some(revision) && !pod.meta().is_deleting();
+    i64::try_from(pods.all().filter(is_of).count()).unwrap_or(i64::MAX)
+}
+
+/// A change of what this controller tells. Where none of it changed nothing is written, whatever else is in the status.
+fn written(set: Seen<'_, StatefulSet>, change: impl FnOnce(&mut Map<String, Value>)) -> Option<Action> {
+    const TOLD: [&str; 8] = [
+        "observedGeneration",
+        "replicas",
+        "currentReplicas",
+        "readyReplicas",
+        "updatedReplicas",
+        "availableReplicas",
+        "currentRevision",
+        "updateRevision",
+    ];
+    Subject::from(set).status(|status| {
+        let before = status.clone();
+        change(status);
+        let told = |status: &Map<String, Value>, field: &str| status.get(field).filter(|value| **value != 0).cloned();
+        if TOLD.iter().all(|field| told(&before, field) == told(status, field)) {
+            *status = before;
+        }
+    })
 }
 
 impl Sync<'_> {
     pub fn status(&self) -> Option<Action> {
         let present = self.revisions.present.name();
         let current = self.current().map_or(present, |seen| &seen.object.meta.name);
+        let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let of = |revision: &str| {
-            let is_of =
-                |pod: &Seen<'_, Pod>| pod.meta().label(POD_REVISION) == Some(revision) && !pod.meta().is_deleting();
             let made = self.made.iter().filter(|made| *made == revision).count();
-            i64::try_from(self.pods.all().filter(is_of).count() + made).unwrap_or(i64::MAX)
+            of_revision(&self.pods, revision).saturating_add(number(made))
         };
-        let made = i64::try_from(self.made.len()).unwrap_or(i64::MAX);
-        self.subject().status(|status| {
+        let made = number(self.made.len());
+        written(self.set, |status| {
             let (replicas, ready) = count_pods(status, self.set, &self.pods, made, self.stamp.time);
             let updated = of(present);
             let all = self.pods.replicas;

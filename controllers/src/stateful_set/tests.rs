@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{all, make_ready, template};
+use crate::testing::{all, allow, make_ready, template};
 use holdfast_world::Trial;
 use serde_json::json;
 
@@ -299,4 +299,117 @@ fn only_pods_of_the_right_name_are_adopted() {
     trial.create(set(0, json!({})));
     trial.run();
     assert_eq!(trial.names("pods"), ["other-1", "s-x"], "the first is adopted, and one too many");
+}
+
+#[test]
+fn the_status_is_told_while_pods_cannot_be_made() {
+    for (policy, allowed, pods) in [("OrderedReady", 0, 0), ("Parallel", 1, 1)] {
+        let mut trial = trial();
+        allow(&mut trial, "pods", allowed);
+        trial.create(set(3, json!({"podManagementPolicy": policy})));
+        trial.run_for(1);
+        let revision = trial.names("controllerrevisions.apps")[0].clone();
+        let mut expected = json!({
+            "replicas": pods, "availableReplicas": 0, "currentRevision": revision, "updateRevision": revision,
+            "collisionCount": 0, "observedGeneration": 1,
+        });
+        if pods > 0 {
+            (expected["currentReplicas"], expected["updatedReplicas"]) = (json!(pods), json!(pods));
+        }
+        assert_eq!(status(&trial), expected, "{policy}");
+    }
+    // A claim that cannot be made keeps its pod from being made.
+    let mut trial = trial();
+    allow(&mut trial, CLAIMS, 0);
+    let template = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}});
+    trial.create(set(1, json!({"volumeClaimTemplates": [template]})));
+    trial.run_for(1);
+    assert_eq!(status(&trial)["observedGeneration"], 1);
+}
+
+#[test]
+fn what_others_say_in_the_status_stays_until_there_is_something_to_tell() {
+    let mut trial = trial();
+    trial.create(set(1, json!({})));
+    settle(&mut trial);
+    trial.patch_status(KIND, "s", json!({"conditions": [{"type": "Mine", "status": "True"}]}));
+    trial.run();
+    assert_eq!(status(&trial)["conditions"][0]["type"], "Mine");
+    trial.patch(KIND, "s", json!({"spec": {"replicas": 2}}));
+    trial.run();
+    assert!(status(&trial)["conditions"].is_null());
+}
+
+/// Holds a pod, whatever becomes of it.
+fn hold(trial: &mut Trial, pod: &str) {
+    trial.patch("pods", pod, json!({"metadata": {"finalizers": ["example.com/hold"]}}));
+}
+
+#[test]
+fn pods_that_need_no_order_do_not_wait_for_one_that_has_ended() {
+    let mut trial = trial();
+    trial.create(set(3, json!({"podManagementPolicy": "Parallel"})));
+    settle(&mut trial);
+    hold(&mut trial, "s-0");
+    trial.patch_status("pods", "s-0", json!({"phase": "Failed"}));
+    trial.patch(KIND, "s", json!({"spec": {"replicas": 2}}));
+    trial.run();
+    assert_eq!(trial.names("pods"), ["s-0", "s-1"]);
+    update_to(&mut trial, "two");
+    trial.run();
+    assert_eq!(images(&trial), ["one", "two"], "s-1 is replaced");
+}
+
+#[test]
+fn a_set_that_is_being_deleted_counts_the_pods_that_stay() {
+    let mut trial = trial();
+    trial.create(set(2, json!({})));
+    settle(&mut trial);
+    ["s-0", "s-1"].into_iter().for_each(|pod| hold(&mut trial, pod));
+    trial.delete_as(KIND, "s", Some(holdfast_world::Propagation::Foreground), None);
+    trial.delete("pods", "s-0");
+    trial.delete("pods", "s-1");
+    trial.run();
+    let left = status(&trial);
+    assert_eq!(
+        (&left["replicas"], &left["currentReplicas"], &left["updatedReplicas"]),
+        (&json!(2), &Value::Null, &Value::Null)
+    );
+}
+
+#[test]
+fn the_only_condemned_pod_that_is_not_available_goes_at_once() {
+    let mut trial = trial();
+    trial.create(set(3, json!({"minReadySeconds": 60})));
+    for pod in ["s-0", "s-1"] {
+        trial.run();
+        make_ready(&mut trial, pod);
+        trial.run_for(61);
+    }
+    make_ready(&mut trial, "s-2");
+    trial.patch(KIND, "s", json!({"spec": {"replicas": 2}}));
+    trial.run();
+    assert_eq!(trial.names("pods"), ["s-0", "s-1"]);
+}
+
+#[test]
+fn a_claim_of_somebody_elses_is_told_of_while_its_pod_is_pending() {
+    let mut trial = trial();
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u", "controller": true});
+    trial.create(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data-s-0", "ownerReferences": [owner]}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}}));
+    let template = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}});
+    let policy = json!({"whenDeleted": "Delete", "whenScaled": "Retain"});
+    trial.create(set(1, json!({"volumeClaimTemplates": [template], "persistentVolumeClaimRetentionPolicy": policy})));
+    trial.run();
+    assert!(trial.take_notes().iter().any(|note| note.starts_with("Warning ConflictingController")));
+    make_ready(&mut trial, "s-0");
+    trial.run();
+    trial.take_notes();
+    trial.patch("pods", "s-0", json!({"metadata": {"annotations": {"a": "b"}}}));
+    trial.run();
+    assert!(trial.take_notes().is_empty());
 }

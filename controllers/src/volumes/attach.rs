@@ -6,7 +6,7 @@ use crate::settings::Settings;
 use crate::subject::{Subject, part};
 use holdfast_world::views::{CSIDriver, Node, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Stamp, Text, Time, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Note, Plan, Refused, Resource, Seen, Stamp, Text, Time, Verb, View, World,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -126,6 +126,7 @@ impl Controller for Attacher {
         let wanted = wanted(world, &key.name);
         let attached: Vec<Seen<'_, VolumeAttachment>> = world.indexed::<VolumeAttachment>(BY_NODE, &key.name).collect();
         let in_use = part(node.object, &["status", "volumesInUse"]);
+        let known_attached = part(node.object, &["status", "volumesAttached"]);
         let mut shown = Vec::new();
         let (mut attach, mut detach) = (Vec::new(), Vec::new());
         let mut waiting = BTreeSet::new();
@@ -134,7 +135,11 @@ impl Controller for Attacher {
         for (name, volume) in &wanted {
             match attached.iter().find(|attachment| attachment.meta().name == *name) {
                 Some(attachment) if attachment.status.attached && !attachment.meta().is_deleting() => {
-                    shown.push(json!({"name": unique_name(volume), "devicePath": ""}));
+                    let name = unique_name(volume);
+                    if !names(&known_attached).any(|known| known == name) {
+                        plan.notes.extend(succeeded(world, volume, key));
+                    }
+                    shown.push(json!({"name": name, "devicePath": ""}));
                 }
                 Some(_) => {}
                 None if self.is_elsewhere(world, volume, key) => {
@@ -227,6 +232,18 @@ fn users<'a>(world: &'a World, volume: &PersistentVolume) -> impl Iterator<Item 
     pods.filter(|pod| !pod.is_finished())
 }
 
+/// What a list in a node's status calls the volumes in it.
+fn names(list: &Value) -> impl Iterator<Item = &str> {
+    list.as_array().into_iter().flatten().filter_map(|volume| volume["name"].as_str())
+}
+
+/// That a node has got a volume, for its pods that use it.
+fn succeeded(world: &World, volume: &Seen<'_, PersistentVolume>, node: &Key) -> Vec<Note> {
+    let message = format!("AttachVolume.Attach succeeded for volume {:?} ", volume.meta().name);
+    let users = users(world, volume).filter(|pod| *pod.spec.node_name == *node.name);
+    users.map(|pod| Subject::from(pod).normal("SuccessfulAttachVolume", message.clone())).collect()
+}
+
 /// What a pod is told whose node cannot have a volume.
 fn taken(world: &World, volume: &Seen<'_, PersistentVolume>, node: &Key) -> String {
     let elsewhere =
@@ -298,6 +315,7 @@ mod tests {
         );
         trial.create(json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {
             "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "claimRef": {"namespace": "default", "name": "c"},
             "csi": {"driver": "d.example.com", "volumeHandle": "h"}}}));
         trial.create(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"}, "spec": {
             "accessModes": ["ReadWriteOnce"], "volumeName": "v", "resources": {"requests": {"storage": "1Gi"}}}}));
@@ -315,6 +333,8 @@ mod tests {
             trial.get("nodes", "n")["status"]["volumesAttached"],
             json!([{"name": "kubernetes.io/csi/d.example.com^h", "devicePath": ""}])
         );
+        let told = "Normal SuccessfulAttachVolume AttachVolume.Attach succeeded for volume \"v\" ";
+        assert_eq!(trial.take_notes(), [told]);
         trial.patch_status("nodes", "n", json!({"volumesInUse": ["kubernetes.io/csi/d.example.com^h"]}));
         trial.delete_as("pods", "p", None, Some(0));
         trial.run();

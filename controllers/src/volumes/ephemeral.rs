@@ -3,7 +3,7 @@
 use super::index_pods;
 use crate::subject::{Subject, part};
 use holdfast_world::views::{PersistentVolumeClaim, Pod};
-use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Stamp, Verb, View, World};
+use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Stamp, Verb, View, World};
 use serde_json::{Value, json};
 
 /// Plans a pod at a time.
@@ -12,6 +12,10 @@ pub struct EphemeralVolumes;
 impl Controller for EphemeralVolumes {
     fn name(&self) -> &'static str {
         "ephemeral-volume-controller"
+    }
+
+    fn queue(&self) -> &'static str {
+        "ephemeral_volume"
     }
 
     fn component(&self) -> &'static str {
@@ -59,6 +63,17 @@ impl Controller for EphemeralVolumes {
             }
         }
         plan
+    }
+
+    fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
+        let Some(pod) = world.get::<Pod>(key) else { return Plan::default() };
+        let note = |Refused { action, refusal }: &Refused| {
+            let claim = &action.key.name;
+            let volume = claim.strip_prefix(&*key.name)?.strip_prefix('-')?;
+            let message = format!("ephemeral volume {volume}: create PVC {claim}: {}", refusal.message);
+            Some(Subject::from(pod).warning("FailedBinding", message))
+        };
+        Plan { notes: refused.iter().filter_map(note).collect(), ..Plan::default() }
     }
 }
 
@@ -118,5 +133,21 @@ mod tests {
             "Warning FailedBinding ephemeral volume e: PVC default/p-e was not created for pod default/p (pod is not owner)"
         );
         assert!(notes.len() > 5, "it is tried again: {}", notes.len());
+    }
+
+    #[test]
+    fn a_claim_that_is_refused_is_told_of_and_tried_again() {
+        let mut trial = Trial::new().with(EphemeralVolumes);
+        crate::testing::allow(&mut trial, "persistentvolumeclaims", 0);
+        trial.create(pod());
+        trial.run_for(1);
+        let notes = trial.take_notes();
+        let told = "Warning FailedBinding ephemeral volume e: create PVC p-e: persistentvolumeclaims \"p-e\" is forbidden: \
+                    exceeded quota: q";
+        assert!(notes[0].starts_with(told), "{}", notes[0]);
+        assert!(notes.len() > 5);
+        trial.delete("resourcequotas", "q");
+        trial.run_for(10);
+        assert!(!trial.get("persistentvolumeclaims", "p-e").is_null());
     }
 }

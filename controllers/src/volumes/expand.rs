@@ -19,6 +19,10 @@ impl Controller for Expander {
         "persistentvolume-expander-controller"
     }
 
+    fn queue(&self) -> &'static str {
+        "volume_expand"
+    }
+
     fn account(&self) -> &'static str {
         "expand-controller"
     }

@@ -7,8 +7,11 @@ use super::{claims_of, index_pods, pods_of};
 use crate::answers::{Answers, Ask};
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
+use holdfast_world::views::pod::Volume as PodVolume;
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttributesClass};
-use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Refusal, Resource, Seen, Stamp, Text, View, World};
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Meta, Plan, Refusal, Resource, Seen, Stamp, Text, View, World,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -54,7 +57,7 @@ impl ClaimProtection {
         claim: Seen<'_, PersistentVolumeClaim>,
     ) -> Result<Result<bool, &'a Refusal>, Ask> {
         let key = claim.object.key();
-        if pods_of(world, &key).any(|pod| has_node(&pod)) {
+        if pods_of(world, &key).any(|pod| uses(pod.meta(), &pod, claim.meta())) {
             return Ok(Ok(true));
         }
         let version = claim.meta().resource_version.parse().unwrap_or(u64::MAX);
@@ -62,22 +65,34 @@ impl ClaimProtection {
             return Ok(Ok(false));
         }
         let list = self.answers.of(world, &key).get(&format!("/api/v1/namespaces/{}/pods", key.namespace))?;
-        let uses = |item: &Value| {
-            let pod = Pod::deserialize(item).unwrap_or_default();
-            let name = item["metadata"]["name"].as_str().unwrap_or_default();
-            has_node(&pod) && claims_of(name, &pod).any(|claim| *claim == *key.name)
+        let is_user = |item: &Value| {
+            let meta = Meta::deserialize(&item["metadata"]).unwrap_or_default();
+            uses(&meta, &Pod::deserialize(item).unwrap_or_default(), claim.meta())
         };
-        Ok(list.map(|list| list["items"].as_array().into_iter().flatten().any(uses)))
+        Ok(list.map(|list| list["items"].as_array().into_iter().flatten().any(is_user)))
     }
 }
 
-fn has_node(pod: &Pod) -> bool {
-    !pod.spec.node_name.is_empty()
+/// Whether a pod that has a node uses a claim. One that was made for a volume of the pod alone is the pod's only if it
+/// says so, and only until the pod's node is done with it.
+fn uses(meta: &Meta, pod: &Pod, claim: &Meta) -> bool {
+    let is_shut_down = meta.is_deleting() && meta.deletion_grace_period_seconds == Some(0);
+    let made_for = |volume: &str| format!("{}-{volume}", meta.name) == claim.name && claim.is_controlled_by(&meta.uid);
+    let names = |volume: &PodVolume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(named), _) => named.claim_name == claim.name,
+        (None, Some(_)) => !is_shut_down && made_for(&volume.name),
+        (None, None) => false,
+    };
+    !pod.spec.node_name.is_empty() && pod.spec.volumes.iter().any(names)
 }
 
 impl Controller for ClaimProtection {
     fn name(&self) -> &'static str {
         "persistentvolumeclaim-protection-controller"
+    }
+
+    fn queue(&self) -> &'static str {
+        "pvcprotection"
     }
 
     fn account(&self) -> &'static str {
@@ -133,6 +148,10 @@ pub struct VolumeProtection;
 impl Controller for VolumeProtection {
     fn name(&self) -> &'static str {
         "persistentvolume-protection-controller"
+    }
+
+    fn queue(&self) -> &'static str {
+        "pvprotection"
     }
 
     fn account(&self) -> &'static str {
@@ -247,16 +266,28 @@ mod tests {
     }
 
     #[test]
-    fn an_ephemeral_volume_holds_its_claim() {
-        let mut trial = trial();
-        trial.create(claim("p-v"));
+    fn an_ephemeral_volume_holds_the_claim_that_was_made_for_it() {
         let template =
             json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
-        trial.create(pod("p", "n", json!({"ephemeral": {"volumeClaimTemplate": template}})));
-        trial.run();
-        trial.delete("persistentvolumeclaims", "p-v");
-        trial.run();
-        assert!(!trial.get("persistentvolumeclaims", "p-v").is_null());
+        for (is_owner, shut_down, held) in [(true, false, true), (true, true, false), (false, false, false)] {
+            let mut trial = trial();
+            let mut user = pod("p", "n", json!({"ephemeral": {"volumeClaimTemplate": template}}));
+            user["metadata"]["finalizers"] = json!(["example.com/hold"]);
+            let uid = trial.create(user)["metadata"]["uid"].clone();
+            let mut made = claim("p-v");
+            if is_owner {
+                let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": true});
+                made["metadata"]["ownerReferences"] = json!([owner]);
+            }
+            trial.create(made);
+            trial.run();
+            if shut_down {
+                trial.delete_as("pods", "p", None, Some(0));
+            }
+            trial.delete("persistentvolumeclaims", "p-v");
+            trial.run();
+            assert_eq!(!trial.get("persistentvolumeclaims", "p-v").is_null(), held, "{is_owner} {shut_down}");
+        }
     }
 
     #[test]

@@ -13,6 +13,8 @@ use crate::state::{Entry, prefix};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+/// The condition of a budget that says whether pods may go.
+const ALLOWED: &str = "DisruptionAllowed";
 /// How many evictions may be under way that the controller has not counted yet.
 const DISRUPTED_PODS_MAX: usize = 2000;
 /// When to ask again for a budget that is behind.
@@ -67,11 +69,34 @@ fn take_disruption(context: &Context, pod: &Old) -> Result<Option<Write>, Refusa
     }
     check_budget(meta::fields(&document))?;
     let status = meta::object_mut(meta::fields_mut(&mut document), "status");
-    let allowed = status.get("disruptionsAllowed").and_then(Value::as_i64).unwrap_or(0);
-    status.insert("disruptionsAllowed".into(), (allowed - 1).into());
+    let allowed = status.get("disruptionsAllowed").and_then(Value::as_i64).unwrap_or(0) - 1;
+    status.insert("disruptionsAllowed".into(), allowed.into());
+    if allowed == 0 {
+        tell_exhausted(status, &context.stamp.rfc3339());
+    }
     let disrupted = meta::object_mut(status, "disruptedPods");
     disrupted.insert(context.request.name().into(), context.stamp.rfc3339().into());
     Write::of_status(context.state, kind, key, &entry, document, &context.stamp.rfc3339()).map(Some)
+}
+
+/// Says in a budget's condition that no more pods may go.
+fn tell_exhausted(status: &mut Document, now: &str) {
+    let mut condition = json!({"type": ALLOWED, "status": "False", "reason": "InsufficientPods", "message": "",
+        "lastTransitionTime": now});
+    if let Some(generation) = status.get("observedGeneration").filter(|generation| generation.as_i64() != Some(0)) {
+        condition["observedGeneration"] = generation.clone();
+    }
+    let conditions = status.entry("conditions").or_insert_with(|| json!([]));
+    let Some(conditions) = conditions.as_array_mut() else { return };
+    match conditions.iter_mut().find(|known| known["type"] == ALLOWED) {
+        Some(known) => {
+            if known["status"] == "False" {
+                condition["lastTransitionTime"] = known["lastTransitionTime"].clone();
+            }
+            *known = condition;
+        }
+        None => conditions.push(condition),
+    }
 }
 
 fn is_ready(pod: &Document) -> bool {
@@ -114,6 +139,24 @@ fn covering(context: &Context, kind: KindId, pod: &Old) -> Result<Option<Budget>
     Ok(budget)
 }
 
+/// Why a budget has no disruption left, as far as its status tells.
+fn why_none(status: &Value) -> Withheld {
+    let number = |field: &str| status[field].as_i64().unwrap_or(0);
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let mut told = conditions.filter(|condition| condition["type"] == ALLOWED && condition["status"] == "False");
+    let text = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    let told = told.next().map(|condition| (text(condition, "reason"), text(condition, "message")));
+    match told.filter(|(_, message)| !message.is_empty()) {
+        // What was counted before is not to be trusted.
+        Some((reason, why)) if reason == "SyncFailed" => Withheld::NotSynced { why },
+        told => {
+            let (healthy_needed, healthy) = (number("desiredHealthy"), number("currentHealthy"));
+            let lacks = healthy <= healthy_needed;
+            if lacks { Withheld::Needed { healthy_needed, healthy } } else { Withheld::Condition { told } }
+        }
+    }
+}
+
 /// Whether a budget has a disruption left.
 fn check_budget(budget: &Document) -> Result<(), Refusal> {
     let name = meta::name(budget);
@@ -132,10 +175,7 @@ fn check_budget(budget: &Document) -> Result<(), Refusal> {
     }
     match number("disruptionsAllowed") {
         ..0 => return forbid(Forbidden::NegativeBudget),
-        0 => {
-            let (healthy_needed, healthy) = (number("desiredHealthy"), number("currentHealthy"));
-            return withhold(0, Withheld::Needed { healthy_needed, healthy });
-        }
+        0 => return withhold(0, why_none(status)),
         1.. => {}
     }
     if status["disruptedPods"].as_object().is_some_and(|pods| pods.len() > DISRUPTED_PODS_MAX) {

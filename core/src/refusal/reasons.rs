@@ -382,13 +382,21 @@ pub enum Plenty {
 }
 
 /// Why a budget allows no disruption now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Withheld {
     /// Its controller has not seen its newest generation.
     Unprocessed,
     Needed {
         healthy_needed: i64,
         healthy: i64,
+    },
+    /// Its controller does not know how many pods there should be.
+    NotSynced {
+        why: String,
+    },
+    /// Its condition says why, where that is known.
+    Condition {
+        told: Option<(String, String)>,
     },
 }
 

@@ -78,6 +78,18 @@ impl Refusal {
                     Withheld::Needed { healthy_needed, healthy } => format!(
                         "The disruption budget {budget} needs {healthy_needed} healthy pods and has {healthy} currently"
                     ),
+                    Withheld::NotSynced { why } => format!(
+                        "The disruption budget {budget} does not allow evicting pods currently because it failed sync: \
+                         {why}"
+                    ),
+                    Withheld::Condition { told: Some((reason, message)) } => {
+                        format!(
+                            "The disruption budget {budget} does not allow evicting pods currently ({reason}): {message}"
+                        )
+                    }
+                    Withheld::Condition { told: None } => {
+                        format!("The disruption budget {budget} does not allow evicting pods currently")
+                    }
                 };
                 told(CauseReason::DisruptionBudget, message)
             }

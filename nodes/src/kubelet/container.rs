@@ -1,5 +1,6 @@
 //! One container's life: what its status says of it, and what becomes of it next.
 
+use super::Notice;
 use crate::behaviour::{Behaviour, Pull, Span};
 use holdfast_world::Time;
 use serde_json::{Map, Value, json};
@@ -12,6 +13,15 @@ const BACKOFF_MAX_MS: i64 = 300_000;
 const BACKOFF_FORGOTTEN_MS: i64 = 2 * BACKOFF_MAX_MS;
 /// After so long a failed pull is told as waiting for the next one.
 const PULL_RETRY_MS: i64 = 10_000;
+/// What a container waits for whose image is on its way.
+const CREATING: &str = "ContainerCreating";
+/// That its image did not come, and that it will be asked for again.
+const PULL_FAILED: &str = "ErrImagePull";
+const PULL_WAITS: &str = "ImagePullBackOff";
+/// That it is not restarted yet.
+const CRASHES: &str = "CrashLoopBackOff";
+/// Why a container has ended that never began.
+const NEVER_SEEN: &str = "ContainerStatusUnknown";
 /// How many changes a container goes through at once.
 const CHANGES_MAX: usize = 8;
 
@@ -48,6 +58,12 @@ pub struct Container<'a> {
     pub state: State,
     pub last: Option<End>,
     pub restarts: i64,
+    /// How often it had run when it was looked at.
+    ran: i64,
+    /// Why it waited then; empty where it did not.
+    waited_for: String,
+    /// Whether it was stopped while it ran.
+    is_stopped: bool,
     /// The resources that it runs with, which a change in place may not have reached.
     pub resources: Value,
     /// The policy that counts for it.
@@ -96,13 +112,16 @@ impl<'a> Container<'a> {
         };
         let told = |name: &str| pod["metadata"][name].as_str().unwrap_or_default();
         let name = spec["name"].as_str().unwrap_or_default();
-        Container {
+        let mut container = Container {
             sort,
             spec,
             behaviour,
             state: State::read(&status["state"]),
             last: End::read(&status["lastState"]["terminated"]),
             restarts: status["restartCount"].as_i64().unwrap_or(0),
+            ran: 0,
+            waited_for: status["state"]["waiting"]["reason"].as_str().unwrap_or_default().to_owned(),
+            is_stopped: false,
             resources: match status.get("resources") {
                 Some(resources) => resources.clone(),
                 None => spec["resources"].clone(),
@@ -110,7 +129,19 @@ impl<'a> Container<'a> {
             policy: policy.to_owned(),
             uid: told("uid"),
             shown: format!("{name} pod={}_{}({})", told("name"), told("namespace"), told("uid")),
-        }
+        };
+        container.ran = container.runs();
+        container
+    }
+
+    /// How often it has run.
+    fn runs(&self) -> i64 {
+        let never = match &self.state {
+            State::Waiting { .. } => true,
+            State::Ended(end) => end.reason == NEVER_SEEN,
+            State::Running { .. } => false,
+        };
+        if never && self.last.is_none() { 0 } else { self.restarts.saturating_add(1) }
     }
 
     pub fn name(&self) -> &'a str {
@@ -205,16 +236,16 @@ impl<'a> Container<'a> {
         }
         match self.behaviour.pull {
             Pull::After(span) if clock.passed(clock.origin, span) => Some(State::Running { since: clock.now }),
-            Pull::After(_) => Some(State::waiting("ContainerCreating", "")),
+            Pull::After(_) => Some(State::waiting(CREATING, "")),
             Pull::Fails => {
                 let image = self.image();
                 let retried = clock.reached(clock.origin.plus_millis(PULL_RETRY_MS));
                 Some(if retried {
-                    State::waiting("ImagePullBackOff", &format!("Back-off pulling image \"{image}\""))
+                    State::waiting(PULL_WAITS, &format!("Back-off pulling image \"{image}\""))
                 } else {
                     let message =
                         format!("failed to pull and unpack image \"{image}\": the image is simulated to be missing");
-                    State::waiting("ErrImagePull", &message)
+                    State::waiting(PULL_FAILED, &message)
                 })
             }
         }
@@ -229,7 +260,7 @@ impl<'a> Container<'a> {
             return Some(State::Running { since: clock.now });
         }
         let message = format!("back-off {} restarting failed container={}", shown_seconds(wait), self.shown);
-        Some(State::waiting("CrashLoopBackOff", &message))
+        Some(State::waiting(CRASHES, &message))
     }
 
     fn backoff(&self, end: &End) -> i64 {
@@ -253,13 +284,14 @@ impl<'a> Container<'a> {
     /// Ends it where it runs or waits.
     pub fn stop(&mut self, now: Time, code: i64) {
         let reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
+        self.is_stopped |= self.is_running();
         self.state = match std::mem::replace(&mut self.state, State::waiting("", "")) {
             State::Running { since } => {
                 State::Ended(End { code, reason, message: String::new(), started: since, finished: now })
             }
             State::Waiting { .. } => State::Ended(End {
                 code: 137,
-                reason: "ContainerStatusUnknown".to_owned(),
+                reason: NEVER_SEEN.to_owned(),
                 message: "The container could not be located when the pod was terminated".to_owned(),
                 started: now,
                 finished: now,
@@ -286,6 +318,91 @@ impl<'a> Container<'a> {
             State::Ended(end) => self.sort == Sort::Init && end.code == 0,
             State::Waiting { .. } => false,
         }
+    }
+
+    /// What people should see of it since it was looked at: failures, and with `all` that it was started and stopped, too.
+    pub fn notices(&self, all: bool) -> Vec<Notice> {
+        let mut notices = Vec::new();
+        if all {
+            self.tell_of_runs(&mut notices);
+        }
+        self.tell_of_waiting(all, &mut notices);
+        notices
+    }
+
+    fn notice(&self, warning: bool, reason: &'static str, message: String) -> Notice {
+        Notice { warning, reason, message, part: self.part() }
+    }
+
+    fn tell_of_runs(&self, notices: &mut Vec<Notice>) {
+        let image = self.image();
+        let mut tell = |reason: &'static str, message: String| notices.push(self.notice(false, reason, message));
+        for run in self.ran..self.runs() {
+            match self.pulls(run == 0) {
+                Some(millis) => {
+                    if self.waited_for != CREATING {
+                        tell("Pulling", format!("Pulling image {image:?}"));
+                    }
+                    let took = shown_seconds(millis);
+                    let pulled = format!("Successfully pulled image {image:?} in {took} ({took} including waiting)");
+                    tell("Pulled", format!("{pulled}. Image size: 0 bytes."));
+                }
+                None => tell("Pulled", format!("Container image {image:?} already present on machine")),
+            }
+            tell("Created", "Container created".into());
+            tell("Started", "Container started".into());
+        }
+        if self.is_stopped {
+            tell("Killing", format!("Stopping container {}", self.name()));
+        }
+    }
+
+    /// What it has begun to wait for.
+    fn tell_of_waiting(&self, all: bool, notices: &mut Vec<Notice>) {
+        let State::Waiting { reason, message } = &self.state else { return };
+        if *reason == self.waited_for {
+            return;
+        }
+        let image = self.image();
+        let mut tell = |warning: bool, reason, message: String| notices.push(self.notice(warning, reason, message));
+        let pulls = reason == CREATING && self.behaviour.pull != Pull::After(Span::Millis(0)) || reason == PULL_FAILED;
+        if all && pulls {
+            tell(false, "Pulling", format!("Pulling image {image:?}"));
+        }
+        match reason.as_str() {
+            PULL_FAILED => {
+                tell(true, "Failed", format!("Failed to pull image {image:?}: {message}"));
+                tell(true, "Failed", format!("Error: {reason}"));
+            }
+            PULL_WAITS => {
+                tell(false, "BackOff", message.clone());
+                tell(true, "Failed", format!("Error: {reason}"));
+            }
+            CRASHES => {
+                let of = self.shown.replacen(" pod=", " in pod ", 1);
+                tell(true, "BackOff", format!("Back-off restarting failed container {of}"));
+            }
+            _ => {}
+        }
+    }
+
+    /// How long its image was pulled before a run; nothing where it was there already.
+    fn pulls(&self, is_first: bool) -> Option<i64> {
+        match self.behaviour.pull {
+            Pull::After(Span::Millis(millis)) if is_first && millis > 0 => Some(millis),
+            _ if self.spec["imagePullPolicy"] == "Always" => Some(0),
+            _ => None,
+        }
+    }
+
+    /// Where it stands in its pod.
+    fn part(&self) -> String {
+        let list = match self.sort {
+            Sort::Init | Sort::Sidecar => "initContainers",
+            Sort::Main => "containers",
+            Sort::Ephemeral => "ephemeralContainers",
+        };
+        format!("spec.{list}{{{}}}", self.name())
     }
 
     /// As the pod's status tells it.

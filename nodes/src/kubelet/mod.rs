@@ -3,6 +3,7 @@
 //! Nothing is remembered from one plan to the next. When a container began, how often it was restarted and when it ended
 //! stand in the status, so a kubelet that starts anew goes on where the last one stopped.
 
+pub mod admission;
 mod conditions;
 mod container;
 mod resize;
@@ -24,6 +25,8 @@ pub struct Place<'a> {
     pub allocatable: &'a Value,
     /// How pods behave that do not say so themselves.
     pub told: &'a Told,
+    /// Whether people are told of all that becomes of containers, or only of what fails.
+    pub tells_all: bool,
 }
 
 /// What is to be done about a pod.
@@ -34,8 +37,17 @@ pub struct Life {
     /// Its containers have stopped: it may go.
     pub gone: bool,
     pub again: Option<Time>,
-    /// What is worth an Event: a reason and a message.
-    pub warnings: Vec<(&'static str, String)>,
+    pub notices: Vec<Notice>,
+}
+
+/// What is worth an Event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    pub warning: bool,
+    pub reason: &'static str,
+    pub message: String,
+    /// The container that it is about: `spec.containers{web}`; empty for the pod.
+    pub part: String,
 }
 
 /// What a kubelet does about `pod` now. `address` hands out an address for it, the same each time.
@@ -51,7 +63,8 @@ pub fn live(pod: &Value, place: &Place, now: Time, address: &mut dyn FnMut() -> 
         return Life::default();
     }
     if !pod["status"]["startTime"].is_string() {
-        kubelet.warnings.extend(told.mistakes().into_iter().map(|mistake| ("InvalidBehaviour", mistake)));
+        let mistake = |message| Notice { warning: true, reason: "InvalidBehaviour", message, part: String::new() };
+        kubelet.notices.extend(told.mistakes().into_iter().map(mistake));
     }
     kubelet.go_on();
     kubelet.told(address, false)
@@ -70,7 +83,7 @@ struct Kubelet<'a> {
     /// The phase that the pod has come to, where its containers alone do not tell.
     failed: Option<(&'static str, &'static str)>,
     resize: Option<resize::Held>,
-    warnings: Vec<(&'static str, String)>,
+    notices: Vec<Notice>,
 }
 
 impl<'a> Kubelet<'a> {
@@ -92,7 +105,7 @@ impl<'a> Kubelet<'a> {
             }
         }
         let clock = Clock { now, origin: started, again: None };
-        Kubelet { pod, place, containers, clock, started, failed: None, resize: None, warnings: Vec::new() }
+        Kubelet { pod, place, containers, clock, started, failed: None, resize: None, notices: Vec::new() }
     }
 
     /// The pod's life up to now.
@@ -260,8 +273,12 @@ impl<'a> Kubelet<'a> {
             let uid = &self.pod["metadata"]["uid"];
             json!({"metadata": {"uid": uid}, "status": patch})
         });
-        let warnings = self.warned(old, &status);
-        Life { status, gone: false, again: self.clock.again, warnings }
+        let mut notices = std::mem::take(&mut self.notices);
+        if status.is_some() {
+            let all = self.place.tells_all;
+            notices.extend(self.containers.iter().flat_map(|container| container.notices(all)));
+        }
+        Life { status, gone: false, again: self.clock.again, notices }
     }
 
     fn addresses(&self, status: &mut Map<String, Value>, address: &mut dyn FnMut() -> String) {
@@ -291,35 +308,17 @@ impl<'a> Kubelet<'a> {
         ];
         for (name, sorts) in lists {
             let of = self.containers.iter().zip(&ready).filter(|(container, _)| sorts.contains(&container.sort));
-            let statuses: Vec<Value> = of.map(|(container, ready)| container.status(*ready)).collect();
+            let mut of: Vec<_> = of.collect();
+            if !sorts.contains(&Sort::Init) {
+                // Those that run in order are told in order, and all others by name.
+                of.sort_by_key(|(container, _)| container.name());
+            }
+            let statuses: Vec<Value> = of.into_iter().map(|(container, ready)| container.status(*ready)).collect();
             if !statuses.is_empty() {
                 status.insert(name.into(), statuses.into());
             }
         }
         ready
-    }
-
-    /// What people should see: containers that begin to wait after a failure.
-    fn warned(&mut self, old: &Value, patch: &Option<Value>) -> Vec<(&'static str, String)> {
-        let mut warnings = std::mem::take(&mut self.warnings);
-        if patch.is_none() {
-            return warnings;
-        }
-        for container in &self.containers {
-            let State::Waiting { reason, message } = &container.state else { continue };
-            let lists = ["containerStatuses", "initContainerStatuses"];
-            let mut statuses = lists.iter().flat_map(|list| old[list].as_array().into_iter().flatten());
-            let before = statuses.rfind(|status| status["name"] == container.spec["name"]);
-            if before.is_some_and(|before| before["state"]["waiting"]["reason"] == reason.as_str()) {
-                continue;
-            }
-            match reason.as_str() {
-                "CrashLoopBackOff" | "ImagePullBackOff" => warnings.push(("BackOff", message.clone())),
-                "ErrImagePull" => warnings.push(("Failed", message.clone())),
-                _ => {}
-            }
-        }
-        warnings
     }
 }
 

@@ -1,4 +1,4 @@
-use super::{Life, Place, live};
+use super::{Life, Notice, Place, live};
 use crate::behaviour::Told;
 use holdfast_world::Time;
 use serde_json::{Value, json};
@@ -10,6 +10,7 @@ struct Pod {
     document: Value,
     now: i64,
     last: Life,
+    tells_all: bool,
 }
 
 impl Pod {
@@ -17,7 +18,7 @@ impl Pod {
         let mut document = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u", "generation": 1,
             "annotations": annotations}, "spec": spec, "status": {"phase": "Pending"}});
         document["spec"]["nodeName"] = "node".into();
-        Pod { document, now: START, last: Life::default() }
+        Pod { document, now: START, last: Life::default(), tells_all: false }
     }
 
     /// Lets the kubelet plan until it is content, at this many seconds after the start.
@@ -25,7 +26,7 @@ impl Pod {
         self.now = START + second;
         let told = Told::default();
         let allocatable = json!({"cpu": "4", "memory": "8Gi"});
-        let place = Place { host_ip: "172.16.0.1", allocatable: &allocatable, told: &told };
+        let place = Place { host_ip: "172.16.0.1", allocatable: &allocatable, told: &told, tells_all: self.tells_all };
         self.last = live(&self.document, &place, Time::from_second(self.now), &mut || "10.0.0.7".into());
         if let Some(patch) = &self.last.status {
             merge(&mut self.document["status"], &patch["status"]);
@@ -68,6 +69,15 @@ impl Pod {
             _ => String::new(),
         };
         format!("{kind}{said} {}", status["restartCount"])
+    }
+
+    /// What is told now, each with what it is about.
+    fn notices(&self) -> Vec<String> {
+        let line = |Notice { warning, reason, message, part }: &Notice| {
+            let kind = if *warning { "Warning" } else { "Normal" };
+            format!("{kind} {reason} {message} {part}").trim_end().to_owned()
+        };
+        self.last.notices.iter().map(line).collect()
     }
 
     fn again(&self) -> Option<i64> {
@@ -170,7 +180,10 @@ fn a_crash_loop_waits_longer_each_time() {
     let status = pod.container("containerStatuses", "c");
     assert_eq!(status["lastState"]["terminated"]["reason"], "OOMKilled");
     pod.at(919);
-    assert_eq!(pod.last.warnings, [("BackOff", "back-off 5m0s restarting failed container=c pod=p_n(u)".to_owned())]);
+    assert_eq!(
+        pod.notices(),
+        ["Warning BackOff Back-off restarting failed container c in pod p_n(u) spec.containers{c}"]
+    );
     // After ten minutes of work the next restart is immediate again.
     pod.document["metadata"]["annotations"] = told(&[("run-for", "601s"), ("exit-code", "1")]);
     pod.at(1219).at(1219 + 601);
@@ -356,6 +369,73 @@ fn resources_change_in_place() {
 fn mistakes_in_annotations_are_told() {
     let mut pod = Pod::new(told(&[("run-four", "1s")]), one("Always"));
     pod.at(0);
-    assert!(pod.last.warnings[0].1.contains("run-four is not known"), "{:?}", pod.last.warnings);
+    assert!(pod.notices()[0].contains("run-four is not known"), "{:?}", pod.notices());
     assert_eq!(pod.phase(), "Running");
+}
+
+#[test]
+fn what_becomes_of_containers_is_told() {
+    let told_all = |words: &[(&str, &str)], spec: Value| Pod { tells_all: true, ..Pod::new(told(words), spec) };
+    let mut pod = told_all(&[("run-for", "1s"), ("exit-code", "1")], one("Always"));
+    let started = [
+        "Normal Pulled Container image \"i:1\" already present on machine spec.containers{c}",
+        "Normal Created Container created spec.containers{c}",
+        "Normal Started Container started spec.containers{c}",
+    ];
+    assert_eq!(pod.at(0).notices(), started);
+    assert_eq!(pod.at(1).notices(), started, "it is restarted at once");
+    assert_eq!(
+        pod.at(2).notices(),
+        ["Warning BackOff Back-off restarting failed container c in pod p_n(u) spec.containers{c}"]
+    );
+    let mut spec = one("Never");
+    spec["containers"][0]["imagePullPolicy"] = json!("Always");
+    spec["initContainers"] = json!([{"name": "a", "image": "i"}]);
+    let mut pod = told_all(&[("pull.c", "5s")], spec);
+    assert_eq!(
+        pod.at(0).notices(),
+        [
+            "Normal Pulled Container image \"i\" already present on machine spec.initContainers{a}",
+            "Normal Created Container created spec.initContainers{a}",
+            "Normal Started Container started spec.initContainers{a}",
+            "Normal Pulling Pulling image \"i:1\" spec.containers{c}",
+        ]
+    );
+    assert_eq!(
+        pod.at(5).notices()[0],
+        "Normal Pulled Successfully pulled image \"i:1\" in 5s (5s including waiting). Image size: 0 bytes. spec.containers{c}"
+    );
+    pod.document["metadata"]["deletionTimestamp"] = json!(Time::from_second(START + 36));
+    pod.document["metadata"]["deletionGracePeriodSeconds"] = json!(30);
+    assert_eq!(pod.at(6).notices(), ["Normal Killing Stopping container c spec.containers{c}"]);
+    let mut pod = Pod::new(told(&[("pull", "fails")]), one("Always"));
+    let failure = "failed to pull and unpack image \"i:1\": the image is simulated to be missing";
+    assert_eq!(
+        pod.at(0).notices(),
+        [
+            format!("Warning Failed Failed to pull image \"i:1\": {failure} spec.containers{{c}}"),
+            "Warning Failed Error: ErrImagePull spec.containers{c}".to_owned()
+        ]
+    );
+    assert_eq!(
+        pod.at(10).notices(),
+        [
+            "Normal BackOff Back-off pulling image \"i:1\" spec.containers{c}",
+            "Warning Failed Error: ImagePullBackOff spec.containers{c}"
+        ]
+    );
+}
+
+#[test]
+fn containers_are_told_by_name_and_init_containers_in_their_order() {
+    let list = |names: &[&str]| -> Value { names.iter().map(|name| json!({"name": name, "image": "i"})).collect() };
+    let spec = json!({"restartPolicy": "Always", "initContainers": list(&["z", "y"]), "containers": list(&["b", "a"])});
+    let mut pod = Pod::new(json!({}), spec);
+    pod.at(0);
+    let names = |list: &str| -> Vec<Value> {
+        let statuses = pod.document["status"][list].as_array().cloned().unwrap_or_default();
+        statuses.into_iter().map(|status| status["name"].clone()).collect()
+    };
+    assert_eq!(names("containerStatuses"), ["a", "b"]);
+    assert_eq!(names("initContainerStatuses"), ["z", "y"]);
 }

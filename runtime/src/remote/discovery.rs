@@ -1,45 +1,60 @@
-//! Which resources an API server has whose objects can be listed, watched and deleted, each in its preferred version.
+//! Which resources an API server has whose objects can be listed, watched and deleted, each in its preferred version;
+//! and which kinds it serves in which versions.
 
 use super::http::{JSON, fault, get};
-use holdfast_world::{Refusal, Resource};
+use holdfast_world::{Refusal, Resource, Served};
 use kube::Client;
 use serde::Deserialize;
 
+/// What there is.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub resources: Vec<Resource>,
+    /// The kinds of all versions.
+    pub served: Served,
+}
+
 /// Of groups that do not answer, what was known before is kept.
-pub(super) async fn discover(client: &Client, known: &[Resource]) -> Result<Vec<Resource>, Refusal> {
+pub(super) async fn discover(client: &Client, known: &[Resource]) -> Result<Found, Refusal> {
     let groups: Groups = read(client, "/apis").await?;
-    let mut found = resources(client, "", "v1").await?;
+    let mut found = Found::default();
+    found.add(client, "", "v1", true).await?;
     for group in groups.groups {
-        let version = &group.preferred_version.version;
-        match resources(client, &group.name, version).await {
-            Ok(resources) => found.extend(resources),
-            Err(refusal) => {
-                tracing::warn!(
-                    group = group.name,
-                    why = refusal.message,
-                    "a group of the API does not say what it has"
-                );
-                found.extend(known.iter().filter(|known| known.group() == group.name).cloned());
+        let preferred = &group.preferred_version.version;
+        let others = group.versions.iter().map(|of| &of.version).filter(|version| *version != preferred);
+        for version in [preferred].into_iter().chain(others) {
+            let is_preferred = version == preferred;
+            let Err(refusal) = found.add(client, &group.name, version, is_preferred).await else { continue };
+            let (group, why) = (&group.name, &refusal.message);
+            tracing::warn!(group, version, why, "a group of the API does not say what it has");
+            if is_preferred {
+                found.resources.extend(known.iter().filter(|known| known.group() == group).cloned());
             }
         }
     }
     Ok(found)
 }
 
-async fn resources(client: &Client, group: &str, version: &str) -> Result<Vec<Resource>, Refusal> {
-    let path = match group {
-        "" => format!("/api/{version}"),
-        group => format!("/apis/{group}/{version}"),
-    };
-    let list: Resources = read(client, &path).await?;
-    let is_meant = |resource: &Described| {
-        let can = |verb: &&str| resource.verbs.iter().any(|known| known == verb);
-        // Events own nothing, are owned by nobody for long, and are many.
-        let is_event = resource.kind == "Event";
-        !resource.name.contains('/') && !is_event && ["delete", "list", "watch"].iter().all(can)
-    };
-    let resource = |of: &Described| Resource::new(group, version, &of.name, &of.kind, of.namespaced);
-    Ok(list.resources.iter().filter(|resource| is_meant(resource)).map(resource).collect())
+impl Found {
+    /// Takes in what one version of a group has.
+    async fn add(&mut self, client: &Client, group: &str, version: &str, is_preferred: bool) -> Result<(), Refusal> {
+        let path = match group {
+            "" => format!("/api/{version}"),
+            group => format!("/apis/{group}/{version}"),
+        };
+        let list: Resources = read(client, &path).await?;
+        let own = list.resources.iter().filter(|resource| !resource.name.contains('/'));
+        self.served.extend(own.clone().map(|of| (group.into(), version.into(), of.kind.as_str().into())));
+        if is_preferred {
+            // Events own nothing, are owned by nobody for long, and are many.
+            let can = |of: &Described, verb: &str| of.verbs.iter().any(|known| known == verb);
+            let is_meant =
+                |of: &&Described| of.kind != "Event" && ["delete", "list", "watch"].iter().all(|verb| can(of, verb));
+            let resource = |of: &Described| Resource::new(group, version, &of.name, &of.kind, of.namespaced);
+            self.resources.extend(own.filter(is_meant).map(resource));
+        }
+        Ok(())
+    }
 }
 
 async fn read<T: serde::de::DeserializeOwned>(client: &Client, path: &str) -> Result<T, Refusal> {
@@ -57,6 +72,8 @@ struct Groups {
 struct Group {
     name: String,
     preferred_version: Version,
+    #[serde(default)]
+    versions: Vec<Version>,
 }
 
 #[derive(Deserialize)]

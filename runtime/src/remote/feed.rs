@@ -3,11 +3,11 @@
 //! Where more than what is named is looked at, discovery says what there is. It is asked again when a definition or an APIService has
 //! changed, and not by the clock.
 
-use super::discovery::discover;
+use super::discovery::{Found, discover};
 use super::follow::Follower;
 use crate::{Feed, News};
 use async_trait::async_trait;
-use holdfast_world::{Refusal, Resource, Sight};
+use holdfast_world::{Refusal, Resource, Served, Sight};
 use kube::Client;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub struct RemoteFeed {
     /// When discovery is to be asked; it has not been, or something has changed.
     discover_at: Option<Instant>,
     /// It is being asked.
-    discovering: Option<JoinHandle<Result<Vec<Resource>, Refusal>>>,
+    discovering: Option<JoinHandle<Result<Found, Refusal>>>,
     begun: bool,
 }
 
@@ -77,8 +77,8 @@ impl RemoteFeed {
     }
 
     /// Follows what there is by now, and no longer what there is no more.
-    fn take_discovered(&mut self, found: Result<Vec<Resource>, Refusal>) -> Vec<News> {
-        let found = match found {
+    fn take_discovered(&mut self, found: Result<Found, Refusal>) -> Vec<News> {
+        let Found { resources, served } = match found {
             Ok(found) => found,
             Err(refusal) => {
                 tracing::warn!(why = refusal.message, "the API server does not say what it has");
@@ -95,7 +95,7 @@ impl RemoteFeed {
             self.sight.covers(resource.group(), resource.kind()) || !self.sight.is_none() && defines(resource)
         };
         let is_followed = |resource: &Resource| is_wanted(resource) && !is_named(resource);
-        let found: BTreeSet<Resource> = found.into_iter().filter(is_followed).collect();
+        let found: BTreeSet<Resource> = resources.into_iter().filter(is_followed).collect();
         let is_gone = |resource: &&Resource| !self.named.contains(*resource) && !found.contains(*resource);
         let gone: Vec<Resource> = self.followers.keys().filter(is_gone).cloned().collect();
         for resource in &gone {
@@ -105,7 +105,7 @@ impl RemoteFeed {
             self.awaited.remove(resource);
         }
         found.into_iter().for_each(|resource| self.follow(resource));
-        gone.into_iter().map(News::Dropped).collect()
+        gone.into_iter().map(News::Dropped).chain([News::Served(served)]).collect()
     }
 
     /// What is news to others, of what came.
@@ -118,7 +118,7 @@ impl RemoteFeed {
                     resource
                 }
                 News::Changed { resource, .. } | News::Reached(resource, _) | News::Dropped(resource) => resource,
-                News::ReachedAll(_) | News::Complete => continue,
+                News::Served(_) | News::ReachedAll(_) | News::Complete => continue,
             };
             // What a follower had sent before it was ended is of a resource that is no more.
             if !self.followers.contains_key(resource) {
@@ -150,9 +150,7 @@ fn defines(resource: &Resource) -> bool {
 }
 
 /// What discovery says, if it is being asked.
-async fn asked(
-    discovering: &mut Option<JoinHandle<Result<Vec<Resource>, Refusal>>>,
-) -> Option<Result<Vec<Resource>, Refusal>> {
+async fn asked(discovering: &mut Option<JoinHandle<Result<Found, Refusal>>>) -> Option<Result<Found, Refusal>> {
     let answer = discovering.as_mut()?.await;
     Some(answer.unwrap_or_else(|fault| Err(Refusal { message: fault.to_string(), ..Refusal::default() })))
 }
@@ -166,6 +164,10 @@ impl Feed for RemoteFeed {
             if self.named.is_empty() && self.sight.is_none() {
                 self.patience = None;
                 return vec![News::Complete];
+            }
+            if !self.sight.is_none() {
+                // Until it is discovered what there is, nobody is to take a kind for one that is served.
+                return vec![News::Served(Served::default())];
             }
         }
         let mut came = Vec::new();

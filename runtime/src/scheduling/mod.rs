@@ -179,7 +179,7 @@ impl<F: Feed> Runner<F> {
                     while self.take_in() {}
                     self.synced.store(true, Ordering::Relaxed);
                 }
-                News::Reached(..) | News::ReachedAll(_) => {}
+                News::Served(_) | News::Reached(..) | News::ReachedAll(_) => {}
             }
         }
     }

@@ -14,8 +14,10 @@ pub mod registrar;
 use crate::Service;
 use holdfast_core::authz::upkeep as roles;
 use holdfast_core::expiry;
+use holdfast_core::kinds::KindId;
 use holdfast_core::namespace::{Emptying, Step};
 use holdfast_core::pipeline::Clearing;
+use holdfast_core::request::Verb;
 use holdfast_core::state::State;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -114,7 +116,9 @@ impl Work {
             if steps.is_empty() && wait_ms != Some(0) {
                 return wait_ms.map(Duration::from_millis);
             }
-            make(service, steps).await;
+            for (namespace, kind, why) in make(service, steps).await {
+                self.emptying.refused(&namespace, kind, why);
+            }
         }
         Some(PAUSE)
     }
@@ -129,22 +133,25 @@ impl Work {
     }
 }
 
-/// Makes requests all at once, so that they share a few fsyncs.
-async fn make(service: &Arc<Service>, steps: Vec<Step>) {
+/// Makes requests all at once, so that they share a few fsyncs. Answers which deletions within namespaces were refused,
+/// and why.
+async fn make(service: &Arc<Service>, steps: Vec<Step>) -> Vec<(String, KindId, String)> {
     let mut requests = tokio::task::JoinSet::new();
     for step in steps {
         let service = service.clone();
         let queued = service.counters().queued(QUEUE);
         requests.spawn(async move {
             let _working = queued.begin();
-            let refused = service.act(step.request).await.err();
-            if let Some(refusal) = &refused {
-                tracing::debug!(?refusal, "a step of keeping house was refused");
-            }
-            refused.is_some()
+            let (verb, target) = (step.request.verb, step.request.target.clone());
+            let refusal = service.act(step.request).await.err()?;
+            tracing::debug!(?refusal, "a step of keeping house was refused");
+            let is_told = verb == Verb::Delete && !matches!(refusal.reason(), "NotFound" | "Conflict");
+            Some(target.namespace.filter(|_| is_told).map(|namespace| (namespace, target.kind, refusal.message())))
         });
     }
-    if requests.join_all().await.contains(&true) {
+    let refused: Vec<_> = requests.join_all().await.into_iter().flatten().collect();
+    if !refused.is_empty() {
         tokio::time::sleep(PAUSE).await;
     }
+    refused.into_iter().flatten().collect()
 }

@@ -12,8 +12,8 @@ use holdfast_core::state::State;
 use holdfast_world::request::{resource_of, version_of};
 use holdfast_world::views::Node;
 use holdfast_world::{
-    Action, Actor, BackOff, Came, Driver, Key, Outcome, Plan, Refusal, Refused, Resource, Stamp, Step, Task, Text,
-    Time, Verb, Written,
+    Action, Actor, Came, Driver, Key, Outcome, Plan, Refusal, Refused, Resource, Stamp, Step, Task, Text, Time, Verb,
+    Written,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -78,7 +78,8 @@ impl Manager {
             holdfast_controllers::all(&Settings { nodes, host_path_provisioner: true, ..Settings::default() })
         {
             actors.push(Actor::of(controller.as_ref()));
-            driver.add(controller, WORKERS, BackOff::default());
+            let back_off = controller.back_off();
+            driver.add(controller, WORKERS, back_off);
         }
         let mut shown = BTreeMap::new();
         for resource in driver.resources() {
@@ -139,7 +140,7 @@ impl Manager {
     pub fn turn(&mut self, cluster: &Cluster) -> Result<Option<String>, String> {
         self.plans += 1;
         let (time, seed) = (cluster.trial.now(), self.plans);
-        let Some(Task { member, key, plan }) = self.driver.take(|| Stamp { time, seed }) else { return Ok(None) };
+        let Some(Task { member, key, plan, .. }) = self.driver.take(|| Stamp { time, seed }) else { return Ok(None) };
         let controller = self.driver.controller(member).name();
         let told = format!("{controller} plans {key}");
         self.known.insert((member, key.clone()));

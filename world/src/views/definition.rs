@@ -39,6 +39,7 @@ pub struct DefinitionNames {
 #[serde(default)]
 pub struct DefinitionVersion {
     pub name: String,
+    pub served: bool,
     #[serde(deserialize_with = "or_default")]
     pub subresources: Subresources,
 }
@@ -53,5 +54,13 @@ impl Definition {
     /// Whether objects of a version have a scale.
     pub fn has_scale(&self, version: &str) -> bool {
         self.spec.versions.iter().any(|known| known.name == version && known.subresources.scale.is_some())
+    }
+}
+
+impl DefinitionSpec {
+    /// A version in which objects are served: this one, or else the first.
+    pub fn served(&self, version: &str) -> Option<&str> {
+        let served = || self.versions.iter().filter(|known| known.served).map(|known| known.name.as_str());
+        served().find(|name| *name == version).or_else(|| served().next())
     }
 }

@@ -1,8 +1,8 @@
 //! What is to be done for one claim.
 
 use super::{
-    BETA_DEFAULT_CLASS, BIND_COMPLETED, BOUND_BY_CONTROLLER, Binder, DEFAULT_CLASS, SELECTED_NODE, annotate, matching,
-    volume_phase,
+    BETA_DEFAULT_CLASS, BETA_PROVISIONER, BIND_COMPLETED, BOUND_BY_CONTROLLER, Binder, DEFAULT_CLASS, PROVISIONER,
+    SELECTED_NODE, annotate, matching, migration, volume_phase,
 };
 use crate::subject::Subject;
 use crate::volumes::{pods_of, volume_of};
@@ -15,6 +15,12 @@ type Volume<'a> = Seen<'a, PersistentVolume>;
 
 impl Binder {
     pub(super) fn plan_claim(&self, world: &World, claim: Claim<'_>, plan: &mut Plan) {
+        if migration::is_mismarked(claim.meta(), true) {
+            let mut document = claim.object.document();
+            let named = [PROVISIONER, BETA_PROVISIONER].iter().find_map(|name| claim.meta().annotation(name));
+            migration::mark(&mut document, named.unwrap_or_default());
+            return plan.then(Subject::from(claim).update(document));
+        }
         if claim.meta().annotation(BIND_COMPLETED).is_some() {
             keep_bound(world, claim, plan);
         } else if claim.spec.volume_name.is_empty() {
@@ -27,8 +33,9 @@ impl Binder {
     /// A claim that takes whatever fits.
     fn find_volume(&self, world: &World, claim: Claim<'_>, plan: &mut Plan) {
         let class = claim.class(claim.meta()).filter(|class| !class.is_empty());
-        let waits = waits_for_consumer(world, claim);
-        if let Some(volume) = matching::best(world, claim, waits) {
+        let is_delayed = is_delayed(world, claim);
+        let waits = is_delayed && claim.meta().annotation(SELECTED_NODE).is_none();
+        if let Some(volume) = matching::best(world, claim, is_delayed) {
             return bind(volume, claim, plan);
         }
         if claim.class(claim.meta()).is_none()
@@ -51,10 +58,11 @@ impl Binder {
     }
 }
 
-/// Whether a claim is bound no earlier than a pod that uses it has a node.
-pub(super) fn waits_for_consumer(world: &World, claim: Claim<'_>) -> bool {
+/// Whether a claim is bound no earlier than a pod that uses it has a node: then the scheduler chooses its volume among
+/// those that the node can use, or names the node for which one is to be made.
+pub(super) fn is_delayed(world: &World, claim: Claim<'_>) -> bool {
     let class = claim.class(claim.meta()).and_then(|class| world.get::<StorageClass>(&Key::cluster(class)));
-    class.is_some_and(|class| class.waits_for_consumer()) && claim.meta().annotation(SELECTED_NODE).is_none()
+    class.is_some_and(|class| class.waits_for_consumer())
 }
 
 /// A claim of one volume, by its name.

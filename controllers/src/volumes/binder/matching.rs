@@ -35,7 +35,14 @@ fn same_attributes(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> 
 }
 
 /// Why a claim cannot have the volume that it asks for by name.
-pub fn mismatch(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeClaim>) -> Option<&'static str> {
+pub fn mismatch(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeClaim>) -> Option<String> {
+    if volume.meta().is_deleting() {
+        return Some(format!("the volume is marked for deletion {:?}", volume.meta().name));
+    }
+    misfit(volume, claim).map(str::to_owned)
+}
+
+fn misfit(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeClaim>) -> Option<&'static str> {
     if amount(&volume.spec.capacity) < amount(&claim.spec.resources.requests) {
         return Some("requested PV is too small");
     }
@@ -52,16 +59,16 @@ pub fn mismatch(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVo
 }
 
 /// The volume that is promised to a claim, or else the smallest that fits, of those with the fewest access modes.
-/// While a claim waits for its consumer only a promised one will do.
+/// Where the scheduler chooses (`is_delayed`) only a promised one will do.
 pub fn best<'a>(
     world: &'a World,
     claim: Seen<'_, PersistentVolumeClaim>,
-    waits: bool,
+    is_delayed: bool,
 ) -> Option<Seen<'a, PersistentVolume>> {
     let class = claim.class(claim.meta()).unwrap_or_default();
     let of_claim = world.indexed::<PersistentVolume>(OF_CLAIM, &claim.object.key().to_string());
     let promised = of_claim.filter(|volume| is_bound_to(volume, claim) && fits(*volume, claim));
-    let free = (!waits).then(|| world.indexed::<PersistentVolume>(FREE, class)).into_iter().flatten();
+    let free = (!is_delayed).then(|| world.indexed::<PersistentVolume>(FREE, class)).into_iter().flatten();
     let free = free.filter(|volume| could_take(*volume, claim));
     let ranked = promised.map(|volume| (false, volume)).chain(free.map(|volume| (true, volume)));
     let rank = |(free, volume): &(bool, Seen<'_, PersistentVolume>)| {
@@ -74,6 +81,7 @@ fn fits(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, PersistentVolumeClai
     offers_modes(&volume, &claim)
         && amount(&volume.spec.capacity) >= amount(&claim.spec.resources.requests)
         && !modes_differ(&volume, &claim)
+        && same_attributes(&volume, &claim)
         && !volume.meta().is_deleting()
 }
 
@@ -89,5 +97,4 @@ pub fn could_take(volume: Seen<'_, PersistentVolume>, claim: Seen<'_, Persistent
         && fits(volume, claim)
         && claim.spec.selector.as_ref().is_none_or(|selector| selector.matches(volume.meta()))
         && volume.class(volume.meta()) == claim.class(claim.meta()).unwrap_or_default()
-        && same_attributes(&volume, &claim)
 }

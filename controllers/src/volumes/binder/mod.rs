@@ -5,6 +5,7 @@
 
 mod claim;
 mod matching;
+mod migration;
 mod provision;
 mod volume;
 
@@ -27,6 +28,7 @@ const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const BETA_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
+const MIGRATED_TO: &str = "pv.kubernetes.io/migrated-to";
 pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 const BETA_DEFAULT_CLASS: &str = "storageclass.beta.kubernetes.io/is-default-class";
 
@@ -62,6 +64,10 @@ impl Binder {
 impl Controller for Binder {
     fn name(&self) -> &'static str {
         "persistentvolume-binder-controller"
+    }
+
+    fn queue(&self) -> &'static str {
+        "claims"
     }
 
     fn account(&self) -> &'static str {
@@ -168,7 +174,7 @@ impl Binder {
 /// Whether a claim takes what it is offered now.
 fn is_open(world: &World, claim: Seen<'_, PersistentVolumeClaim>) -> bool {
     let is_bound = claim.meta().annotation(BIND_COMPLETED).is_some() || !claim.spec.volume_name.is_empty();
-    !is_bound && !claim::waits_for_consumer(world, claim)
+    !is_bound && !claim::is_delayed(world, claim)
 }
 
 /// Whether the annotations of a class say that it is for claims that name none.

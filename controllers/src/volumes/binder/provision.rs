@@ -1,7 +1,7 @@
 //! Making volumes for claims that find none.
 
-use super::{BETA_PROVISIONER, BOUND_BY_CONTROLLER, Binder, PROVISIONED_BY, PROVISIONER, annotate};
-use crate::subject::Subject;
+use super::{BETA_PROVISIONER, BOUND_BY_CONTROLLER, Binder, PROVISIONED_BY, PROVISIONER, annotate, migration};
+use crate::subject::{Subject, part};
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, StorageClass};
 use holdfast_world::{Action, Key, Plan, Seen, Verb, View, World};
 use serde_json::{Value, json};
@@ -9,20 +9,18 @@ use serde_json::{Value, json};
 /// The provisioner of folders on nodes; there is no other that is not somebody else's.
 pub const HOST_PATH: &str = "kubernetes.io/host-path";
 /// What provisioners are called that ought to be the controller's own.
-const OWN: &str = "kubernetes.io/";
+pub(super) const OWN: &str = "kubernetes.io/";
 /// Where folders are made: nothing else is ever deleted.
 pub(super) const FOLDERS: &str = "/tmp/";
 /// Keeps a volume until what it stands for is deleted.
 pub(super) const FINALIZER: &str = "kubernetes.io/pv-controller";
+/// The same of provisioners elsewhere.
+pub(super) const EXTERNAL_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+
+type Claim<'a> = Seen<'a, PersistentVolumeClaim>;
 
 impl Binder {
-    pub(super) fn provision(
-        &self,
-        world: &World,
-        claim: Seen<'_, PersistentVolumeClaim>,
-        class: &str,
-        plan: &mut Plan,
-    ) {
+    pub(super) fn provision(&self, world: &World, claim: Claim<'_>, class: &str, plan: &mut Plan) {
         if !self.provisioning {
             return;
         }
@@ -31,42 +29,70 @@ impl Binder {
             let message = format!("storageclass.storage.k8s.io {class:?} not found");
             return plan.notes.push(subject.warning("ProvisioningFailed", message));
         };
-        let provisioner = &found.provisioner;
-        let own = self.host_path && provisioner == HOST_PATH;
-        if provisioner.starts_with(OWN) && !own {
+        let provisioner = found.provisioner.as_str();
+        let is_folder = provisioner == HOST_PATH;
+        let driver = migration::driver(provisioner);
+        if provisioner.starts_with(OWN) && driver.is_none() && !is_folder {
             let message = format!("no volume plugin matched name: {provisioner}");
             return plan.notes.push(subject.warning("ProvisioningFailed", message));
         }
-        let meta = claim.meta();
-        if [PROVISIONER, BETA_PROVISIONER].iter().any(|name| meta.annotation(name) != Some(provisioner)) {
+        // Whoever makes the volume knows by this that it is asked for.
+        let named = driver.unwrap_or(provisioner);
+        if claim.meta().annotation(PROVISIONER) != Some(named) {
             let mut document = claim.object.document();
-            annotate(&mut document, PROVISIONER, provisioner);
-            annotate(&mut document, BETA_PROVISIONER, provisioner);
+            annotate(&mut document, PROVISIONER, named);
+            annotate(&mut document, BETA_PROVISIONER, named);
+            migration::mark(&mut document, named);
             plan.then(subject.update(document));
-        } else if own {
-            let volume = format!("pvc-{}", meta.uid);
-            if world.get::<PersistentVolume>(&Key::cluster(&volume)).is_none() {
-                let told = format!("Successfully provisioned volume {volume} using {HOST_PATH}");
-                let note = subject.normal("ProvisioningSucceeded", told);
-                let key = Key::cluster(&volume);
-                let body = folder(&volume, claim, found);
-                plan.then(Action::new(PersistentVolume::resource(), key, Verb::Create(body)).told(note));
-            }
-            return;
+        } else if is_folder {
+            return self.make_folder(world, claim, found, plan);
         }
-        if !own {
+        if !is_folder {
             let message = format!(
-                "Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by \
-                 the system administrator. If volume creation is delayed, please verify that the provisioner is \
-                 running and correctly registered."
+                "Waiting for a volume to be created either by the external provisioner '{named}' or manually by the \
+                 system administrator. If volume creation is delayed, please verify that the provisioner is running \
+                 and correctly registered."
             );
             plan.notes.push(subject.normal("ExternalProvisioning", message));
+        }
+    }
+
+    fn make_folder(&self, world: &World, claim: Claim<'_>, class: Seen<'_, StorageClass>, plan: &mut Plan) {
+        let subject = Subject::from(claim);
+        let volume = format!("pvc-{}", claim.meta().uid);
+        if world.get::<PersistentVolume>(&Key::cluster(&volume)).is_some() {
+            return;
+        }
+        if let Some(why) = self.no_folder(claim, class) {
+            return plan.notes.push(subject.warning("ProvisioningFailed", why));
+        }
+        let told = format!("Successfully provisioned volume {volume} using {HOST_PATH}");
+        let note = subject.normal("ProvisioningSucceeded", told);
+        let key = Key::cluster(&volume);
+        let body = folder(&volume, claim, class);
+        plan.then(Action::new(PersistentVolume::resource(), key, Verb::Create(body)).told(note));
+    }
+
+    /// Why no folder is made for a claim.
+    fn no_folder(&self, claim: Claim<'_>, class: Seen<'_, StorageClass>) -> Option<String> {
+        let options = &class.view.mount_options;
+        if !part(claim.object, &["spec", "dataSource"]).is_null() {
+            let why = "is not a CSI plugin. Only CSI plugin can provision a claim with a datasource";
+            Some(format!("plugin {HOST_PATH:?} {why}"))
+        } else if !options.is_empty() {
+            let (name, options) = (&class.meta().name, options.join(" "));
+            let why = "Mount options are not supported by the provisioner but StorageClass";
+            Some(format!("{why} {name:?} has mount options [{options}]"))
+        } else if !self.host_path {
+            Some(format!("Failed to create provisioner: provisioning in volume plugin {HOST_PATH:?} is disabled"))
+        } else {
+            None
         }
     }
 }
 
 /// A folder on whichever node its pod runs, promised to the claim.
-fn folder(name: &str, claim: Seen<'_, PersistentVolumeClaim>, class: Seen<'_, StorageClass>) -> Value {
+fn folder(name: &str, claim: Claim<'_>, class: Seen<'_, StorageClass>) -> Value {
     let (meta, document) = (claim.meta(), claim.object.document());
     let policy = class.reclaim_policy.as_deref().unwrap_or("Delete");
     let mut finalizers = Vec::new();
@@ -91,9 +117,6 @@ fn folder(name: &str, claim: Seen<'_, PersistentVolumeClaim>, class: Seen<'_, St
     });
     if let Some(class) = &claim.spec.volume_attributes_class_name {
         spec["volumeAttributesClassName"] = class.as_str().into();
-    }
-    if !class.mount_options.is_empty() {
-        spec["mountOptions"] = json!(class.mount_options);
     }
     let annotations = json!({BOUND_BY_CONTROLLER: "yes", PROVISIONED_BY: HOST_PATH});
     let metadata = json!({"name": name, "annotations": annotations, "finalizers": finalizers});

@@ -294,3 +294,151 @@ fn a_volume_of_a_claim_that_is_bound_elsewhere_is_free_again() {
     trial.run();
     assert_eq!(trial.get("persistentvolumes", "other")["spec"]["claimRef"], Value::Null);
 }
+
+#[test]
+fn a_claim_with_a_chosen_node_is_provisioned_and_takes_no_volume_by_chance() {
+    let mut trial = trial();
+    trial.create(class("slow", "example.com/disks", "WaitForFirstConsumer"));
+    trial.create(volume("v", "1Gi", json!({})));
+    let mut chosen = claim("c", "1Gi", json!({}));
+    chosen["metadata"]["annotations"] = json!({SELECTED_NODE: "n"});
+    trial.create(chosen);
+    trial.run();
+    assert_eq!(bound(&trial, "c"), "");
+    assert!(trial.take_notes()[0].starts_with("Normal ExternalProvisioning Waiting for a volume"));
+    trial.create(volume("later", "1Gi", json!({})));
+    trial.run_for(15);
+    assert_eq!(bound(&trial, "c"), "");
+}
+
+#[test]
+fn a_volume_that_is_going_away_is_not_taken_by_name() {
+    let mut trial = trial();
+    let mut going = volume("going", "1Gi", json!({}));
+    going["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    trial.create(going);
+    trial.run();
+    trial.delete("persistentvolumes", "going");
+    trial.create(claim("c", "9Gi", json!({"volumeName": "going"})));
+    trial.run();
+    assert_eq!(phase(&trial, "persistentvolumeclaims", "c"), "Pending");
+    let told =
+        "Warning VolumeMismatch Cannot bind to requested volume \"going\": the volume is marked for deletion \"going\"";
+    assert_eq!(trial.take_notes(), [told]);
+}
+
+#[test]
+fn a_promised_volume_of_other_attributes_is_not_taken() {
+    let mut trial = trial();
+    let promised = json!({"claimRef": {"namespace": "default", "name": "c"}, "volumeAttributesClassName": "gold",
+        "hostPath": null, "csi": {"driver": "example.com", "volumeHandle": "h"}});
+    trial.create(volume("v", "1Gi", promised));
+    trial.create(claim("c", "1Gi", json!({})));
+    trial.run();
+    assert_eq!(bound(&trial, "c"), "");
+}
+
+#[test]
+fn what_a_driver_has_taken_over_is_left_to_it() {
+    let mut trial = trial();
+    trial.create(class("slow", "kubernetes.io/aws-ebs", "Immediate"));
+    let mut older = claim("c", "1Gi", json!({}));
+    older["metadata"]["annotations"] = json!({PROVISIONER: "kubernetes.io/aws-ebs", MIGRATED_TO: "ebs.csi.aws.com"});
+    trial.create(older);
+    trial.run();
+    let driver = "ebs.csi.aws.com";
+    assert_eq!(
+        trial.get("persistentvolumeclaims", "c")["metadata"]["annotations"],
+        json!({PROVISIONER: driver, BETA_PROVISIONER: driver})
+    );
+    let note = trial.take_notes().pop().expect("a note");
+    let told = format!(
+        "Normal ExternalProvisioning Waiting for a volume to be created either by the external provisioner '{driver}'"
+    );
+    assert!(note.starts_with(&told), "{note}");
+
+    let mut made = volume(
+        "v",
+        "1Gi",
+        json!({"persistentVolumeReclaimPolicy": "Delete",
+        "claimRef": {"namespace": "default", "name": "gone", "uid": "u"}}),
+    );
+    made["metadata"]["annotations"] = json!({PROVISIONED_BY: "kubernetes.io/aws-ebs"});
+    made["metadata"]["finalizers"] = json!(["kubernetes.io/pv-controller"]);
+    trial.create(made);
+    trial.run();
+    let made = trial.get("persistentvolumes", "v");
+    assert_eq!(made["status"]["phase"], "Released");
+    assert_eq!(made["metadata"]["annotations"][MIGRATED_TO], driver);
+    assert!(made["metadata"]["finalizers"].is_null(), "{made}");
+}
+
+#[test]
+fn what_no_plug_in_deletes_has_failed() {
+    let mut trial = trial();
+    let mut made = volume(
+        "v",
+        "1Gi",
+        json!({"persistentVolumeReclaimPolicy": "Delete",
+        "claimRef": {"namespace": "default", "name": "gone", "uid": "u"}}),
+    );
+    made["metadata"]["annotations"] = json!({PROVISIONED_BY: "kubernetes.io/x"});
+    trial.create(made);
+    trial.run();
+    let made = trial.get("persistentvolumes", "v");
+    assert_eq!(made["status"]["phase"], "Failed");
+    assert_eq!(made["status"]["message"], "no volume plugin matched name: kubernetes.io/x");
+    assert_eq!(made["metadata"]["finalizers"], json!(["kubernetes.io/pv-controller"]));
+}
+
+#[test]
+fn a_provisioned_folder_that_is_to_be_kept_can_be_let_go_by_hand() {
+    let mut trial = trial();
+    trial.create(class("slow", provision::HOST_PATH, "Immediate"));
+    trial.create(claim("c", "1Gi", json!({})));
+    trial.run();
+    let name = bound(&trial, "c");
+    let finalizers = |trial: &Trial| trial.get("persistentvolumes", &name)["metadata"]["finalizers"].clone();
+    assert!(finalizers(&trial).as_array().is_some_and(|all| all.contains(&json!("kubernetes.io/pv-controller"))));
+    trial.patch("persistentvolumes", &name, json!({"spec": {"persistentVolumeReclaimPolicy": "Retain"}}));
+    trial.run();
+    assert!(finalizers(&trial).as_array().is_none_or(|all| !all.contains(&json!("kubernetes.io/pv-controller"))));
+}
+
+#[test]
+fn why_no_folder_is_made() {
+    let options = |mut class: Value| {
+        class["mountOptions"] = json!(["ro", "soft"]);
+        class
+    };
+    let folders = || class("slow", provision::HOST_PATH, "Immediate");
+    let copied = json!({"dataSource": {"kind": "PersistentVolumeClaim", "name": "other"}});
+    for (is_on, class, more, why) in [
+        (
+            false,
+            folders(),
+            json!({}),
+            "Failed to create provisioner: provisioning in volume plugin \"kubernetes.io/host-path\" is disabled",
+        ),
+        (
+            true,
+            options(folders()),
+            json!({}),
+            "Mount options are not supported by the provisioner but StorageClass \"slow\" has mount options [ro soft]",
+        ),
+        (
+            true,
+            folders(),
+            copied,
+            "plugin \"kubernetes.io/host-path\" is not a CSI plugin. Only CSI plugin can provision a claim with a datasource",
+        ),
+    ] {
+        let settings = Settings { host_path_provisioner: is_on, ..Settings::default() };
+        let mut trial = Trial::new().with(Binder::new(&settings));
+        trial.create(class);
+        trial.create(claim("c", "1Gi", more));
+        trial.run();
+        assert_eq!(bound(&trial, "c"), "");
+        assert_eq!(trial.take_notes().last(), Some(&format!("Warning ProvisioningFailed {why}")));
+    }
+}

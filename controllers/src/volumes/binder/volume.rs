@@ -1,7 +1,7 @@
 //! What is to be done for one volume.
 
-use super::provision::{FINALIZER, FOLDERS};
-use super::{BOUND_BY_CONTROLLER, Binder, PROVISIONED_BY, drop_annotation, matching, volume_phase};
+use super::provision::{EXTERNAL_FINALIZER, FINALIZER, FOLDERS, HOST_PATH, OWN};
+use super::{BOUND_BY_CONTROLLER, Binder, PROVISIONED_BY, drop_annotation, matching, migration, volume_phase};
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
 use crate::volumes::claim_key;
@@ -13,6 +13,9 @@ type Volume<'a> = Seen<'a, PersistentVolume>;
 
 impl Binder {
     pub(super) fn plan_volume(&self, world: &World, volume: Volume<'_>, plan: &mut Plan) {
+        if let Some(document) = marked(volume) {
+            return plan.then(Subject::from(volume).update(document));
+        }
         let named = volume.spec.claim_ref.as_ref().filter(|named| !named.uid.is_empty());
         let Some(named) = named else {
             // Nobody's, or kept for a claim that is yet to come.
@@ -35,6 +38,29 @@ impl Binder {
             unbind(volume, plan);
         }
     }
+}
+
+/// A provisioned volume as it is to be marked: with the driver that has taken over from the plug-in that made it, and
+/// with the finalizer that keeps it until what it stands for is deleted; `None` where it is so.
+fn marked(volume: Volume<'_>) -> Option<Value> {
+    let meta = volume.meta();
+    let provisioner = meta.annotation(PROVISIONED_BY)?;
+    let is_here = provisioner.starts_with(OWN) && migration::driver(provisioner).is_none();
+    let is_deleted_here = is_here && volume.spec.persistent_volume_reclaim_policy == "Delete";
+    let lacks = is_deleted_here && !meta.has_finalizer(FINALIZER) && !meta.is_deleting();
+    let is_held = !is_deleted_here && provisioner.starts_with(OWN) && meta.has_finalizer(FINALIZER);
+    // The finalizer of those who delete volumes elsewhere.
+    let is_held_elsewhere = is_here && meta.has_finalizer(EXTERNAL_FINALIZER);
+    if !lacks && !is_held && !is_held_elsewhere && !migration::is_mismarked(meta, false) {
+        return None;
+    }
+    let mut document = volume.object.document();
+    migration::mark(&mut document, provisioner);
+    let mut finalizers = document["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    finalizers.retain(|known| !(is_held && known == FINALIZER || is_held_elsewhere && known == EXTERNAL_FINALIZER));
+    finalizers.extend(lacks.then(|| FINALIZER.into()));
+    document["metadata"]["finalizers"] = finalizers.into();
+    Some(document)
 }
 
 fn tell_of_modes(volume: Volume<'_>, claim: Seen<'_, PersistentVolumeClaim>, plan: &mut Plan) {
@@ -78,10 +104,13 @@ fn release(volume: Volume<'_>, plan: &mut Plan) {
 fn delete(volume: Volume<'_>, plan: &mut Plan) {
     let meta = volume.meta();
     let provisioner = meta.annotation(PROVISIONED_BY).unwrap_or_default();
-    if volume.spec.csi.is_some() && !provisioner.is_empty()
-        || !provisioner.is_empty() && !provisioner.starts_with("kubernetes.io/")
-    {
+    let is_theirs =
+        volume.spec.csi.is_some() || migration::driver(provisioner).is_some() || !provisioner.starts_with(OWN);
+    if !provisioner.is_empty() && is_theirs {
         return;
+    }
+    if !provisioner.is_empty() && provisioner != HOST_PATH {
+        return fail(volume, "VolumeFailedDelete", &format!("no volume plugin matched name: {provisioner}"), plan);
     }
     let Some(folder) = &volume.spec.host_path else {
         let why =
@@ -98,7 +127,8 @@ fn delete(volume: Volume<'_>, plan: &mut Plan) {
         if let Some(finalizers) = document["metadata"]["finalizers"].as_array_mut() {
             finalizers.retain(|finalizer| finalizer != FINALIZER);
         }
-        return plan.then(Subject::from(volume).update(document));
+        // With the next look the finalizer would be back.
+        plan.then(Subject::from(volume).update(document));
     }
     if !meta.is_deleting() {
         plan.then(Subject::from(volume).delete());

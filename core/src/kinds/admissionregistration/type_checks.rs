@@ -6,7 +6,7 @@ use crate::cel::names;
 use crate::cel::types::{Field, ObjectType};
 use crate::kinds::expressions::Admission;
 use crate::kinds::rules::At;
-use crate::kinds::{KindId, Registry, Version, api_version};
+use crate::kinds::{KindId, Registry, Version};
 use crate::schema::{self, MessageId, Shape, schema};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -47,13 +47,11 @@ pub fn check(policy: &Value, registry: &Registry) -> Vec<Warning> {
     for entry in validations.items() {
         for field in ["expression", "messageExpression"] {
             let at = entry.get(field);
-            let mut text = String::new();
-            for (name, seen) in &environments {
-                let faults = seen.faults(at);
-                if !faults.is_empty() {
-                    text += &format!("{name}: {faults}\n");
-                }
-            }
+            let faults = environments.iter().map(|(name, seen)| (name, seen.faults(at)));
+            let told =
+                faults.filter(|(_, faults)| !faults.is_empty()).map(|(name, faults)| format!("{name}: {faults}\n"));
+            // Between two kinds there is an empty line.
+            let text = told.collect::<Vec<_>>().join("\n");
             if !text.is_empty() {
                 warnings.push(Warning { field: at.path(), text });
             }
@@ -96,14 +94,14 @@ fn kinds(constraints: &Value, registry: &Registry) -> Vec<(String, Type)> {
             for version in &versions {
                 named.extend(resources.iter().filter_map(|resource| {
                     let (id, index) = registry.find(group, version, resource)?;
-                    let kind = registry.get(id);
-                    let name = format!("{}, Kind={}", api_version(group, version), kind.kind);
-                    Some((name, (id, index)))
+                    Some(((group.clone(), version.clone(), registry.get(id).kind.clone()), (id, index)))
                 }));
             }
         }
     }
-    let known = |(name, (id, index)): (String, (KindId, usize))| (name, type_of(&registry.get(id).versions[index]));
+    let known = |((group, version, kind), (id, index)): ((String, String, _), (KindId, usize))| {
+        (format!("{group}/{version}, Kind={kind}"), type_of(&registry.get(id).versions[index]))
+    };
     named.into_iter().take(KINDS_MAX).map(known).collect()
 }
 
@@ -178,6 +176,23 @@ mod tests {
         let found = check(&policy(deployments(), "object.spec.nothing > 1"), registry());
         let text = "apps/v1, Kind=Deployment: ERROR: <input>:1:12: undefined field 'nothing'\n | object.spec.nothing > 1\n | ...........^\n";
         assert_eq!(found, [Warning { field: "spec.validations[1].expression".into(), text: text.into() }]);
+    }
+
+    #[test]
+    fn each_kind_that_an_expression_does_not_fit_is_named() {
+        let rules = json!([
+            {"apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"]},
+            {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods", "configmaps"]}
+        ]);
+        let found = check(&policy(rules, "object.spec.replicas > 1"), registry());
+        let fault = |kind: &str, column: usize, field: &str| {
+            let mark = ".".repeat(column - 1) + "^";
+            let head = format!("ERROR: <input>:1:{column}: undefined field '{field}'");
+            format!("{kind}: {head}\n | object.spec.replicas > 1\n | {}\n", &mark[..])
+        };
+        let texts: Vec<&str> = found.iter().map(|warning| warning.text.as_str()).collect();
+        let [of_maps, of_pods] = [fault("/v1, Kind=ConfigMap", 7, "spec"), fault("/v1, Kind=Pod", 12, "replicas")];
+        assert_eq!(texts, [format!("{of_maps}\n{of_pods}")]);
     }
 
     #[test]

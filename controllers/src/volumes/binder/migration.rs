@@ -1,0 +1,39 @@
+//! Plug-ins that were once a part of Kubernetes and whose volumes a CSI driver has taken over: whoever names the one
+//! means the other.
+
+use super::{BETA_PROVISIONER, MIGRATED_TO, PROVISIONED_BY, PROVISIONER, annotate, drop_annotation};
+use holdfast_world::Meta;
+use serde_json::Value;
+
+/// Each plug-in with its driver.
+const DRIVERS: [(&str, &str); 7] = [
+    ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
+    ("kubernetes.io/azure-disk", "disk.csi.azure.com"),
+    ("kubernetes.io/azure-file", "file.csi.azure.com"),
+    ("kubernetes.io/cinder", "cinder.csi.openstack.org"),
+    ("kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
+    ("kubernetes.io/portworx-volume", "pxd.portworx.com"),
+    ("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com"),
+];
+
+/// The driver that has taken over from a plug-in.
+pub fn driver(plugin: &str) -> Option<&'static str> {
+    DRIVERS.iter().find(|(known, _)| *known == plugin).map(|(_, driver)| *driver)
+}
+
+/// Whether the mark that tells drivers which volumes and claims they took over is not as it should be.
+pub fn is_mismarked(meta: &Meta, of_claim: bool) -> bool {
+    let names = if of_claim { &[PROVISIONER, BETA_PROVISIONER][..] } else { &[PROVISIONED_BY] };
+    // What was not provisioned says nothing of it.
+    let provisioner = names.iter().find_map(|name| meta.annotation(name));
+    provisioner
+        .is_some_and(|provisioner| driver(provisioner) != meta.annotation(MIGRATED_TO).filter(|to| !to.is_empty()))
+}
+
+/// Sets the mark, or takes it away.
+pub fn mark(document: &mut Value, provisioner: &str) {
+    match driver(provisioner) {
+        Some(driver) => annotate(document, MIGRATED_TO, driver),
+        None => drop_annotation(document, MIGRATED_TO),
+    }
+}
