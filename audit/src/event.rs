@@ -68,6 +68,8 @@ pub struct Event {
     pub user: Account,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub impersonated_user: Option<Account>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authentication_metadata: Option<Impersonation>,
     #[serde(rename = "sourceIPs", skip_serializing_if = "Vec::is_empty")]
     pub source_ips: Vec<String>,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -86,6 +88,13 @@ pub struct Event {
     pub stage_timestamp: Timestamp,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
+}
+
+/// By which verb somebody acts in another's name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Impersonation {
+    #[serde(rename = "impersonationConstraint")]
+    pub constraint: &'static str,
 }
 
 /// A user, as events tell it.

@@ -1,5 +1,6 @@
 //! One request on its way, and what is told of it at each stage.
 
+use crate::event::Impersonation;
 use crate::{Account, Backend, Event, Level, ObjectReference, Policy, Ruling, Stage, Subject};
 use futures_util::future::join_all;
 use holdfast_core::authz::User;
@@ -139,6 +140,7 @@ impl Auditor {
             verb,
             user,
             impersonated_user: None,
+            authentication_metadata: None,
             source_ips,
             user_agent: agent,
             object_ref: object,
@@ -219,8 +221,11 @@ impl Trail {
         self.ruling.level >= Level::RequestResponse
     }
 
-    pub fn impersonates(&mut self, user: &User) {
+    /// The user in whose name the request is made, and by which verb that is allowed, where it is more than the general
+    /// one.
+    pub fn impersonates(&mut self, user: &User, constraint: Option<&'static str>) {
         self.event.impersonated_user = Some(Account::from(user));
+        self.event.authentication_metadata = constraint.map(|constraint| Impersonation { constraint });
     }
 
     pub fn annotate(&mut self, key: &str, value: &str) {

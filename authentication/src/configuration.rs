@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use holdfast_core::cel::Type;
 use holdfast_core::object::reader::{Faults, Reader};
+use holdfast_outbound::{Dialer, Egress};
 use holdfast_service::{Elsewhere, Reviewed};
 use holdfast_tls::server::Pem;
 use serde_json::Value;
@@ -42,13 +43,21 @@ pub struct Anonymous {
     pub paths: Vec<String>,
 }
 
+/// What the server that reads the file is.
+#[derive(Debug, Clone, Default)]
+pub struct Server {
+    /// Who issues tokens of service accounts is no issuer of others.
+    pub own_issuers: Vec<String>,
+    /// How issuers are reached that say by which way; nothing where none may say it.
+    pub egress: Option<Egress>,
+}
+
 impl Configuration {
-    /// Reads a document in YAML or JSON; all that is wrong with it comes at once. Who issues tokens of service accounts
-    /// is no issuer of others.
-    pub fn read(text: &str, own_issuers: &[String]) -> Result<Configuration, Vec<String>> {
+    /// Reads a document in YAML or JSON; all that is wrong with it comes at once.
+    pub fn read(text: &str, server: &Server) -> Result<Configuration, Vec<String>> {
         let document: Value = serde_yaml_ng::from_str(text).map_err(|error| vec![error.to_string()])?;
         let faults = Faults::default();
-        let configuration = Reader::new(&document, "", &faults).map(|reader| read(&reader, own_issuers));
+        let configuration = Reader::new(&document, "", &faults).map(|reader| read(&reader, server));
         match (configuration, faults.into_inner()) {
             (Some(configuration), faults) if faults.is_empty() => Ok(configuration),
             (_, faults) => Err(faults.iter().map(ToString::to_string).collect()),
@@ -56,7 +65,7 @@ impl Configuration {
     }
 }
 
-fn read(reader: &Reader<'_>, own_issuers: &[String]) -> Configuration {
+fn read(reader: &Reader<'_>, server: &Server) -> Configuration {
     let (kind, version) = (reader.text("kind").unwrap_or(""), reader.text("apiVersion").unwrap_or(""));
     let known = version.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix('/'));
     if kind != "AuthenticationConfiguration" || !known.is_some_and(|known| VERSIONS.contains(&known)) {
@@ -66,7 +75,7 @@ fn read(reader: &Reader<'_>, own_issuers: &[String]) -> Configuration {
     if list.len() > ISSUERS_MAX {
         reader.fault("jwt", format!("Too many: {}: must have at most {ISSUERS_MAX} items", list.len()));
     }
-    let issuers: Vec<Settings> = list.iter().take(ISSUERS_MAX).filter_map(|one| issuer(one, own_issuers)).collect();
+    let issuers: Vec<Settings> = list.iter().take(ISSUERS_MAX).filter_map(|one| issuer(one, server)).collect();
     let mut urls = BTreeSet::new();
     for (at, one) in issuers.iter().enumerate() {
         for (field, url) in [("url", Some(&one.url)), ("discoveryURL", one.discovery_url.as_ref())] {
@@ -92,14 +101,14 @@ fn anonymous(reader: &Reader<'_>) -> Option<Anonymous> {
     Some(Anonymous { enabled, paths })
 }
 
-fn issuer(one: &Reader<'_>, own_issuers: &[String]) -> Option<Settings> {
+fn issuer(one: &Reader<'_>, server: &Server) -> Option<Settings> {
     let Some(issuer) = one.child("issuer") else {
         one.required("issuer", "");
         return None;
     };
     let url = issuer.text("url").unwrap_or("").to_owned();
     check_url(&issuer, "url", &url);
-    if own_issuers.contains(&url) {
+    if server.own_issuers.contains(&url) {
         issuer.invalid("url", format!("{url:?}"), "URL must not overlap with disallowed issuers");
     }
     let discovery_url = issuer.text("discoveryURL").filter(|url| !url.is_empty()).map(str::to_owned);
@@ -114,10 +123,7 @@ fn issuer(one: &Reader<'_>, own_issuers: &[String]) -> Option<Settings> {
     if let Some(Err(why)) = authority.as_ref().map(Pem::certificates) {
         issuer.invalid("certificateAuthority", "<omitted>", &why);
     }
-    let egress = issuer.text("egressSelectorType").unwrap_or("");
-    if !egress.is_empty() {
-        issuer.invalid("egressSelectorType", format!("{egress:?}"), "there is no egress selector");
-    }
+    let dialer = dialer(&issuer, server);
     let (mapping, uses_email, verifies_email) = mapping(one);
     let (rules, checks_email) = rules(one);
     if uses_email && !verifies_email && !checks_email {
@@ -127,7 +133,30 @@ fn issuer(one: &Reader<'_>, own_issuers: &[String]) -> Option<Settings> {
         one.fault("claimMappings.username.expression", format!("Invalid value: {why}"));
     }
     let algorithms = ALGORITHMS.map(str::to_owned).into();
-    Some(Settings { audiences: audiences(&issuer), url, discovery_url, authority, algorithms, mapping, rules })
+    Some(Settings { audiences: audiences(&issuer), url, discovery_url, authority, algorithms, mapping, rules, dialer })
+}
+
+/// By which way the issuer is reached.
+fn dialer(issuer: &Reader<'_>, server: &Server) -> Dialer {
+    let egress = issuer.text("egressSelectorType").unwrap_or("");
+    if egress.is_empty() {
+        return Dialer::Direct;
+    }
+    let Some(selector) = &server.egress else {
+        let why = "egress selector is not supported when StructuredAuthenticationConfigurationEgressSelector feature \
+                   gate is disabled";
+        issuer.invalid("egressSelectorType", format!("{egress:?}"), why);
+        return Dialer::Direct;
+    };
+    match egress {
+        "controlplane" => selector.control_plane.clone(),
+        "cluster" => selector.cluster.clone(),
+        _ => {
+            let why = "egress selector must be either controlplane or cluster";
+            issuer.invalid("egressSelectorType", format!("{egress:?}"), why);
+            Dialer::Direct
+        }
+    }
 }
 
 fn check_url(issuer: &Reader<'_>, field: &str, text: &str) {
@@ -377,7 +406,7 @@ impl Issuers {
         file: PathBuf,
         mut text: String,
         anonymous: Option<Anonymous>,
-        own_issuers: Vec<String>,
+        server: Server,
     ) {
         loop {
             tokio::time::sleep(PERIOD).await;
@@ -385,7 +414,7 @@ impl Issuers {
                 Ok(now) if now == text => continue,
                 Ok(now) => {
                     text = now;
-                    self.take(&text, &anonymous, &own_issuers).await
+                    self.take(&text, &anonymous, &server).await
                 }
                 // It is read again once it can be.
                 Err(error) => {
@@ -406,8 +435,8 @@ impl Issuers {
         }
     }
 
-    async fn take(&self, text: &str, anonymous: &Option<Anonymous>, own_issuers: &[String]) -> Result<(), String> {
-        let configuration = Configuration::read(text, own_issuers).map_err(|faults| faults.join(", "))?;
+    async fn take(&self, text: &str, anonymous: &Option<Anonymous>, server: &Server) -> Result<(), String> {
+        let configuration = Configuration::read(text, server).map_err(|faults| faults.join(", "))?;
         if configuration.anonymous != *anonymous {
             return Err("anonymous cannot change while the server runs".into());
         }
@@ -449,7 +478,7 @@ mod tests {
 
     #[test]
     fn claims_become_a_user() {
-        let configuration = Configuration::read(&document(GOOD), &[]).expect("it is right");
+        let configuration = Configuration::read(&document(GOOD), &Server::default()).expect("it is right");
         let issuer = &configuration.issuers[0];
         let user = |claims: Value| issuer.mapping.user(&claims, &issuer.rules);
         let good = json!({"sub": "s", "team": "blue", "level": 3, "roles": ["r1", "r2"], "tenant": "acme", "jti": "j"});
@@ -486,7 +515,8 @@ mod tests {
     #[test]
     fn all_that_is_wrong_is_told_at_once() {
         let wrong = "- issuer: {url: http://i, audiences: [a, a], odd: 1}\n  claimMappings:\n    username: {claim: sub}\n    groups: {claim: g, expression: claims.g}\n    extra: [{key: k8s.io/x, valueExpression: 'claims.('}]\n- issuer: {url: https://own, discoveryURL: https://own/, audiences: []}\n  claimMappings: {username: {expression: claims.email}}\n  claimValidationRules: [{expression: '1'}]\n";
-        let told = Configuration::read(&document(wrong), &["https://own".into()]).expect_err("it is wrong");
+        let own = Server { own_issuers: vec!["https://own".into()], egress: None };
+        let told = Configuration::read(&document(wrong), &own).expect_err("it is wrong");
         for part in [
             "jwt[0].issuer.url: Invalid value: \"http://i\": URL scheme must be https",
             "jwt[0].issuer.audiences[1]: Duplicate value: \"a\"",
@@ -508,7 +538,7 @@ mod tests {
             "apiVersion: {GROUP}/v1\nkind: AuthenticationConfiguration\nanonymous: {{enabled: false, conditions: [{{path: /x}}]}}"
         );
         assert!(
-            Configuration::read(&anonymous, &[]).expect_err("it is wrong")[0].contains("enabled should be set to true")
+            Configuration::read(&anonymous, &Server::default()).expect_err("it is wrong")[0].contains("enabled should be set to true")
         );
     }
 }

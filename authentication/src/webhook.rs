@@ -1,11 +1,12 @@
 //! A server that is asked about tokens, as `--authentication-token-webhook-config-file` names it.
 
 use crate::others::key;
-use anyhow::{Context, Result};
+use anyhow::{Result, anyhow};
 use futures_util::future::BoxFuture;
-use holdfast_component::api::{Api, ApiError, Place};
 use holdfast_component::authentication::user_of;
 use holdfast_component::cache::Cache;
+use holdfast_outbound::Dialer;
+use holdfast_outbound::kubeconfig::Posting;
 use holdfast_service::{Elsewhere, Reviewed};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -15,11 +16,8 @@ use tokio::sync::Semaphore;
 
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// How often it is asked where it cannot answer, and how long the first wait is; each next one is half as long again.
-const TRIES_MAX: u32 = 5;
+/// How long the first wait is before it is asked again.
 const WAIT: Duration = Duration::from_millis(500);
-const WAIT_FACTOR: f64 = 1.5;
-const WAIT_JITTER: f64 = 0.2;
 /// How many tokens it is asked about at a time. The others wait, no longer than for an answer: strangers decide how many
 /// there are.
 const ASKED_MAX: usize = 256;
@@ -59,9 +57,7 @@ impl Version {
 }
 
 pub struct Webhook {
-    api: Api,
-    /// Of the URL, whatever it is.
-    path: String,
+    posting: Posting,
     version: Version,
     cache_time: Duration,
     answers: Answers,
@@ -85,24 +81,18 @@ impl Answers {
 
 impl Webhook {
     /// The server that the current context of a kubeconfig names.
-    pub async fn new(kubeconfig: &Path, version: Version, cache_time: Duration, agent: &str) -> Result<Webhook> {
-        let place = Place { kubeconfig: Some(kubeconfig), agent, ..Place::default() };
-        let mut config = place.config().await?;
-        let url = config.cluster_url.clone();
-        let path = url.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        let mut parts = url.into_parts();
-        parts.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
-        config.cluster_url = http::Uri::from_parts(parts).context("the URL of the webhook")?;
-        // It is asked again here.
-        config.default_retry = false;
-        let api = Api::new(kube::Client::try_from(config)?).patient(ANSWER_MAX);
-        Ok(Webhook { api, path, version, cache_time, answers: Answers::default(), room: Semaphore::new(ASKED_MAX) })
+    pub fn new(kubeconfig: &Path, version: Version, cache_time: Duration, dialer: &Dialer) -> Result<Webhook> {
+        Webhook::at(kubeconfig, "", version, cache_time, dialer)
     }
 
     /// Another API server, asked as servers beside it ask it about tokens.
-    pub async fn of_api_server(kubeconfig: &Path, agent: &str) -> Result<Webhook> {
-        let asked = Webhook::new(kubeconfig, Version::V1, DELEGATED, agent).await?;
-        Ok(Webhook { path: format!("{}{REVIEWS}", asked.path.trim_end_matches('/')), ..asked })
+    pub fn of_api_server(kubeconfig: &Path, dialer: &Dialer) -> Result<Webhook> {
+        Webhook::at(kubeconfig, REVIEWS, Version::V1, DELEGATED, dialer)
+    }
+
+    fn at(file: &Path, path: &str, version: Version, cache_time: Duration, dialer: &Dialer) -> Result<Webhook> {
+        let posting = Posting::from_file(file, path, dialer).map_err(|why| anyhow!(why))?;
+        Ok(Webhook { posting, version, cache_time, answers: Answers::default(), room: Semaphore::new(ASKED_MAX) })
     }
 
     async fn ask(&self, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
@@ -126,31 +116,20 @@ impl Webhook {
         if !audiences.is_empty() {
             review["spec"]["audiences"] = json!(audiences);
         }
-        let answer = self.post(&review).await.map_err(|error| error.message)?;
+        let answer = self.post(&review).await?;
         let answer = understand(&answer["status"], audiences)?;
         self.answers.put(key, answer.clone(), self.cache_time);
         Ok(answer)
     }
 
-    async fn post(&self, review: &Value) -> Result<Value, ApiError> {
-        let path = format!(
-            "{}{}timeout={}s",
-            self.path,
-            if self.path.contains('?') { '&' } else { '?' },
-            ANSWER_MAX.as_secs()
-        );
-        let mut wait = WAIT;
-        for _ in 1..TRIES_MAX {
-            match self.api.post(&path, review).await {
-                Err(error) if error.code.is_none_or(|code| matches!(code, 429 | 500 | 503 | 504)) => {
-                    tracing::warn!(%error, "the webhook for tokens did not answer");
-                }
-                answer => return answer,
-            }
-            tokio::time::sleep(wait.mul_f64(1.0 + WAIT_JITTER * rand::random::<f64>())).await;
-            wait = wait.mul_f64(WAIT_FACTOR);
-        }
-        self.api.post(&path, review).await
+    /// Asks, and again where the server may answer then.
+    async fn post(&self, review: &Value) -> Result<Value, String> {
+        let (query, body) = (format!("timeout={}s", ANSWER_MAX.as_secs()), review.to_string().into());
+        let answer = self.posting.post_again(&query, &body, ANSWER_MAX, WAIT).await.map_err(|fault| {
+            tracing::warn!(error = %fault, "the webhook for tokens did not answer");
+            fault.to_string()
+        })?;
+        serde_json::from_slice(&answer).map_err(|error| format!("the webhook's answer is no JSON: {error}"))
     }
 }
 
@@ -199,6 +178,24 @@ mod tests {
         }
         assert_eq!(answers.get(&key("invented 9999", &[])), Some(None));
         assert!(matches!(answers.get(&good), Some(Some(jane)) if jane.user.name == "jane"));
+    }
+
+    /// Nobody waits for a server that is not there.
+    #[tokio::test]
+    async fn a_server_that_refuses_connections_is_asked_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let server = format!("https://{}", listener.local_addr().expect("an address"));
+        drop(listener);
+        let file = folder.path().join("kubeconfig");
+        let kubeconfig = json!({"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "h"}}],
+            "clusters": [{"name": "h", "cluster": {"server": server}}]});
+        std::fs::write(&file, kubeconfig.to_string()).expect("written");
+        let webhook = Webhook::new(&file, Version::V1, Duration::ZERO, &Dialer::Direct).expect("a webhook");
+        let began = Instant::now();
+        let refused = webhook.ask("token", &[]).await.err().expect("there is no answer");
+        assert!(refused.ends_with("connect: connection refused"), "{refused}");
+        assert!(began.elapsed() < WAIT, "{:?}", began.elapsed());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::webhook::Webhooks;
 use crate::{Authorizer, chain};
 use holdfast_core::authz::abac::Policies;
 use holdfast_core::authz::chain::{Configured, Mode};
+use holdfast_outbound::Dialer;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub struct Followed {
     pub policies: Option<Arc<Policies>>,
     pub chain: Configured,
     pub webhooks: Arc<Webhooks>,
+    /// How webhooks are reached.
+    pub dialer: Dialer,
 }
 
 /// Follows the file for as long as it runs. A file that cannot be is told of once, and what was goes on.
@@ -60,7 +63,8 @@ impl Followed {
     fn apply(&self, text: &str) -> Result<(), String> {
         let configuration = Configuration::read(text).map_err(|faults| faults.join(", "))?;
         self.check_modes(&configuration.authorizers)?;
-        let (chain, webhooks) = chain(configuration.authorizers, self.policies.as_ref())?;
+        let (chain, webhooks) = chain(configuration.authorizers, self.policies.as_ref(), &self.dialer)
+            .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
         // Who is in either chain can be asked at every moment.
         self.webhooks.replace(webhooks);
         self.chain.replace(chain);

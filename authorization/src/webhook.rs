@@ -6,6 +6,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use holdfast_core::authz::webhook::{Answer, OnFailure, Opinion, Question};
+use holdfast_outbound::Dialer;
 use holdfast_outbound::kubeconfig::Posting;
 use holdfast_service::Authorities;
 use holdfast_tls::trouble::Trouble;
@@ -66,10 +67,10 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    pub fn new(name: &str, connection: &Connection) -> Result<Webhook, String> {
+    pub fn new(name: &str, connection: &Connection, dialer: &Dialer) -> Result<Webhook, String> {
         Ok(Webhook {
             name: name.to_owned(),
-            posting: Posting::from_file(&connection.kubeconfig, connection.path)?,
+            posting: Posting::from_file(&connection.kubeconfig, connection.path, dialer)?,
             connection: connection.clone(),
             answers: Answers::default(),
             told: Mutex::default(),

@@ -9,7 +9,7 @@ use crate::election::{Election, Form, Outcome, Standing};
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::options::{AuthenticationArgs, ComponentArgs, ElectionSettings, ServingArgs, joined};
-use crate::serving::paths::{Page, Paths, version};
+use crate::serving::paths::{Page, Paths, Zpages, version};
 use crate::serving::{self, Guard, Socket};
 use crate::throttle::Rate;
 use anyhow::{Context, Result, anyhow};
@@ -93,6 +93,7 @@ impl Component {
             health,
             metrics,
             profiling: features.profiling,
+            shown: Zpages::of(&gates),
             flags,
             configz: RwLock::default(),
             pages: RwLock::default(),
@@ -198,6 +199,7 @@ impl Component {
             client_authorities: files(client_ca_file),
             front_proxy_authorities: files(requestheader_client_ca_file),
             front_proxy_names: requestheader_allowed_names.clone(),
+            certificate_uids: true,
         })
     }
 

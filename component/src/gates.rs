@@ -3,12 +3,12 @@
 //! Both the gates of Kubernetes 1.18 and those of 1.35 are known, so that the arguments of old clusters keep their
 //! meaning and those of new ones have one. A gate that the server cannot turn takes only the value that the server has,
 //! and says why otherwise, rather than promise what does not happen. Gates that other components read are taken with any
-//! value, as one list serves all components.
+//! value, as one list serves all components. The names of whole stages turn what can be turned.
 
 mod table;
 
 use crate::values::parse_bool;
-use Effect::{Always, Elsewhere, Never, Switch, Unseen};
+use Effect::{Ahead, Always, Elsewhere, Kinds, Never, Switch, Unseen};
 use Stage::{Alpha, Beta};
 use holdfast_core::kinds::field_gates;
 use holdfast_core::kinds::offered::{NEWEST, OLDEST};
@@ -31,6 +31,16 @@ pub struct ApiGates {
     pub coordinated_election: bool,
     pub issuer_discovery: bool,
     pub request_header_uid: bool,
+    pub constrained_impersonation: bool,
+    pub certificate_uids: bool,
+    pub dual_stack: bool,
+    pub strangers_last: bool,
+    pub watch_list: bool,
+    pub egress_of_issuers: bool,
+    pub flagz: bool,
+    pub statusz: bool,
+    /// Resources that are not offered, unless somebody asks for them: `GROUP/VERSION/RESOURCE`.
+    pub kinds_off: Vec<&'static str>,
     /// Admission plug-ins that are off.
     pub plugins_off: Vec<&'static str>,
     /// Gates that are off, of those that fields of objects hang on.
@@ -38,8 +48,11 @@ pub struct ApiGates {
 }
 
 /// Gates of admission plug-ins, and the plug-ins.
-const PLUGINS: [(&str, &str); 2] =
-    [("DefaultIngressClass", "DefaultIngressClass"), ("PodTopologyLabelsAdmission", "PodTopologyLabels")];
+const PLUGINS: [(&str, &str); 3] = [
+    ("DefaultIngressClass", "DefaultIngressClass"),
+    ("MutatingAdmissionPolicy", "MutatingAdmissionPolicy"),
+    ("PodTopologyLabelsAdmission", "PodTopologyLabels"),
+];
 
 impl From<&Gates> for ApiGates {
     fn from(gates: &Gates) -> ApiGates {
@@ -56,6 +69,15 @@ impl From<&Gates> for ApiGates {
             coordinated_election: gates.enabled("CoordinatedLeaderElection"),
             issuer_discovery: gates.enabled("ServiceAccountIssuerDiscovery"),
             request_header_uid: gates.enabled("RemoteRequestHeaderUID"),
+            constrained_impersonation: gates.enabled("ConstrainedImpersonation"),
+            dual_stack: gates.enabled("IPv6DualStack"),
+            certificate_uids: gates.enabled("AllowParsingUserUIDFromCertAuth"),
+            strangers_last: gates.enabled("UnauthenticatedHTTP2DOSMitigation"),
+            watch_list: gates.enabled("WatchList"),
+            flagz: gates.enabled("ComponentFlagz"),
+            statusz: gates.enabled("ComponentStatusz"),
+            egress_of_issuers: gates.enabled("StructuredAuthenticationConfigurationEgressSelector"),
+            kinds_off: gates.kinds_off(),
             plugins_off: PLUGINS.iter().filter(|(gate, _)| !gates.enabled(gate)).map(|(_, plugin)| *plugin).collect(),
             fields_off: field_gates().into_iter().filter(|gate| !gates.enabled(gate)).collect(),
         }
@@ -120,6 +142,8 @@ fn read(part: &str) -> Result<(&'static str, bool), String> {
 pub struct Gates {
     release: u32,
     values: BTreeMap<&'static str, bool>,
+    /// What was asked of whole stages, and is not done.
+    notes: Vec<String>,
 }
 
 impl Default for Gates {
@@ -137,7 +161,8 @@ impl Gates {
     fn standing_for(release: u32) -> Gates {
         let values = GATES.iter().map(|gate| (gate.name, gate.value(release)));
         let values = values.chain(STABLE_GATES.iter().map(|name| (*name, true)));
-        Gates { release, values: values.chain(ALL_OF_STAGE.iter().map(|(name, _)| (*name, false))).collect() }
+        let values = values.chain(ALL_OF_STAGE.iter().map(|(name, _)| (*name, false)));
+        Gates { release, values: values.collect(), notes: Vec::new() }
     }
 
     /// The same with the defaults of a minor release; or all that is wrong.
@@ -159,13 +184,11 @@ impl Gates {
             // that have long since stopped to be alpha.
             let is_unnamed =
                 |gate: &&Gate| gate.spec(release) == Some((*stage, !value)) && !asked.contains_key(gate.name);
-            let wanted: Vec<&Gate> = GATES.iter().filter(is_unnamed).collect();
-            let refused: Vec<&str> = wanted.iter().filter(|gate| !gate.takes(value)).map(|gate| gate.name).collect();
-            if !refused.is_empty() {
-                faults.push(format!(
-                    "cannot set feature gate {all} to {value}: this server cannot turn {}; name those that you need",
-                    refused.join(", ")
-                ));
+            let (wanted, fixed): (Vec<&Gate>, Vec<&Gate>) =
+                GATES.iter().filter(is_unnamed).partition(|gate| gate.takes(value));
+            if !fixed.is_empty() {
+                let fixed: Vec<&str> = fixed.iter().map(|gate| gate.name).collect();
+                gates.notes.push(format!("{all}={value} leaves what this server cannot turn: {}", fixed.join(", ")));
             }
             gates.values.extend(wanted.into_iter().map(|gate| (gate.name, value)));
         }
@@ -187,6 +210,20 @@ impl Gates {
         self.values.get(name).copied().unwrap_or(false)
     }
 
+    /// What was asked of whole stages, and is not done.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn kinds_off(&self) -> Vec<&'static str> {
+        let off = GATES.iter().filter(|gate| !self.enabled(gate.name));
+        let kinds = off.filter_map(|gate| match gate.effect {
+            Kinds(kinds) => Some(kinds),
+            _ => None,
+        });
+        kinds.flatten().copied().collect()
+    }
+
     /// Every gate of the release with its stage, and whether it is on.
     pub fn states(&self) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
         let stages = ALL_OF_STAGE.iter().map(|(name, stage)| (*name, stage.name()));
@@ -205,7 +242,8 @@ pub fn help() -> String {
             let here = match gate.effect {
                 Always(_) => "; always true here",
                 Never(_) => "; always false here",
-                Switch(..) | Elsewhere | Unseen => "",
+                Ahead(_) | Kinds(_) if !default => "; true here",
+                Ahead(_) | Kinds(_) | Switch(..) | Elsewhere | Unseen => "",
             };
             format!("{}=true|false ({} - default={default}{here})", gate.name, stage.name())
         }))
@@ -223,6 +261,8 @@ pub fn rows() -> Vec<[String; 4]> {
     let shown = |spec: Spec| spec.map_or(String::new(), |(stage, on)| format!("{} {on}", stage.name()));
     let effect = |gate: &Gate| match gate.effect {
         Switch(_, what) => format!("a switch: {what}"),
+        Ahead(what) => format!("a switch, on as in the release after 1.35: {what}"),
+        Kinds(kinds) => format!("a switch, on here: {} are served", kinds.join(", ")),
         Always(why) => format!("always true: {why}"),
         Never(why) => format!("always false: {why}"),
         Elsewhere => "any: the API server does not read it".to_owned(),
@@ -273,7 +313,7 @@ impl Gate {
         match self.effect {
             Always(_) => value,
             Never(_) => !value,
-            Switch(..) | Elsewhere | Unseen => true,
+            Switch(..) | Ahead(_) | Kinds(_) | Elsewhere | Unseen => true,
         }
     }
 
@@ -283,6 +323,8 @@ impl Gate {
         match self.effect {
             Always(_) => true,
             Never(_) => false,
+            Ahead(_) => release >= NEWEST || is_on(self.then, false),
+            Kinds(_) => true,
             Switch(since, _) if release >= since => is_on(self.now, true),
             Switch(..) => is_on(self.then, false),
             // Other components stand for their own release: of a gate that this one does not have, theirs counts.
@@ -296,6 +338,10 @@ impl Gate {
 enum Effect {
     /// It turns this on and off. Since this minor release its default is that of 1.35, and on where 1.35 has no such gate.
     Switch(u32, &'static str),
+    /// The same for what the release after 1.35 has turned on, and is on here, too: clients of that one count on it.
+    Ahead(&'static str),
+    /// It turns resources on and off, as `--runtime-config` does. They are on by default.
+    Kinds(&'static [&'static str]),
     /// The server always behaves as if it were on, for this reason.
     Always(&'static str),
     /// As if it were off.
@@ -354,7 +400,7 @@ mod tests {
         for gate in GATES {
             let turned = |value: bool| gates(&[&format!("{}={value}", gate.name)]);
             match gate.effect {
-                Switch(..) => {
+                Switch(..) | Ahead(_) | Kinds(_) => {
                     let other = ApiGates::from(&turned(!gate.value(NEWEST)).expect(gate.name));
                     assert_ne!(other, usual, "{} turns nothing", gate.name);
                 }
@@ -377,7 +423,8 @@ mod tests {
             assert_eq!(gates(&[&format!("{name}=false")]).unwrap_err(), expected);
         }
         for gate in field_gates() {
-            assert!(matches!(find(gate).effect, Switch(..)), "fields hang on {gate}, which is no switch");
+            let effect = &find(gate).effect;
+            assert!(matches!(effect, Switch(..) | Ahead(_) | Kinds(_)), "fields hang on {gate}, which is no switch");
         }
         let off: BTreeSet<&str> = holdfast_core::pipeline::Settings::default().gates_off;
         assert_eq!(off, usual.fields_off, "what is not told of gates has the defaults of this release");
@@ -456,19 +503,20 @@ mod tests {
             ("DryRun=abc", "invalid value of DryRun=abc, err: strconv.ParseBool: parsing \"abc\": invalid syntax"),
             ("DryRun=", "invalid value of DryRun=, err: strconv.ParseBool: parsing \"\": invalid syntax"),
             (
-                "SCTPSupport=false,DynamicAuditing=true",
+                "DynamicAuditing=true,StorageVersionHash=false",
                 "cannot set feature gate DynamicAuditing to true: Kubernetes gave up dynamic audit sinks in 1.19; cannot \
-                 set feature gate SCTPSupport to false: SCTP is a protocol like the others",
+                 set feature gate StorageVersionHash to false: discovery always tells the hash",
             ),
         ] {
             assert_eq!(gates(&[value]).unwrap_err(), expected, "{value}");
         }
-        let all = gates(&["AllAlpha=true"]).unwrap_err();
-        assert!(
-            all.starts_with("cannot set feature gate AllAlpha to true: this server cannot turn AllowUnsafe"),
-            "{all}"
-        );
-        assert!(gates(&["AllBeta=false"]).unwrap_err().contains(" DRAAdminAccess, "));
+        let all = gates(&["AllAlpha=true"]).unwrap();
+        assert!(all.enabled("HPAScaleToZero") && !all.enabled("CBORServingAndStorage"));
+        let expected = "AllAlpha=true leaves what this server cannot turn: AllowUnsafeMalformedObjectDeletion, CBOR";
+        assert!(all.notes()[0].starts_with(expected), "{:?}", all.notes());
+        let none = gates(&["AllBeta=false"]).unwrap();
+        assert!(!none.enabled("DRAAdminAccess") && none.enabled("OpenAPIEnums"));
+        assert!(none.notes()[0].contains(" OpenAPIEnums, "), "{:?}", none.notes());
         assert!(gates_of(&["AllBeta=true"], 27).unwrap_err().contains("1.18 and 1.35"));
     }
 
@@ -500,7 +548,8 @@ mod tests {
         for line in [
             "APIListChunking=true|false (BETA - default=true)",
             "AllAlpha=true|false (ALPHA - default=false)",
-            "HPAScaleToZero=true|false (ALPHA - default=false; always false here)",
+            "CBORServingAndStorage=true|false (ALPHA - default=false; always false here)",
+            "DRAPartitionableDevices=true|false (ALPHA - default=false; true here)",
         ] {
             assert!(help.lines().any(|shown| shown.trim() == line), "{line} in {help}");
         }

@@ -456,7 +456,7 @@ mod tests {
         let cli = parse(&[
             "--requestheader-allowed-names=a,",
             "--requestheader-group-headers=",
-            "--feature-gates=AllAlpha=true",
+            "--feature-gates=StorageVersionHash=false",
         ]);
         let faults = cli.unwrap().component.faults();
         assert_eq!(faults.len(), 3, "{faults:?}");

@@ -3,7 +3,7 @@
 
 use crate::apiservices::write;
 use crate::authz::bootstrap_objects::kubernetes_service;
-use crate::kinds::core::ServiceRange;
+use crate::kinds::core::ServiceRanges;
 use crate::kinds::{Known, known};
 use crate::namespace::Step;
 use crate::object::meta;
@@ -23,7 +23,7 @@ const IDENTITY: &str = "kube-apiserver";
 /// How clients within the cluster reach the server.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    pub range: ServiceRange,
+    pub ranges: ServiceRanges,
     /// Nothing where there is no address that others could reach.
     pub address: Option<IpAddr>,
     pub port: u16,
@@ -46,11 +46,14 @@ pub enum Reconciler {
 /// Makes the Service and its endpoints, where they are not there or lead elsewhere. What people changed of the Service
 /// is put right when the server starts.
 pub fn plan(state: &State, settings: &Settings, starts: bool) -> Vec<Step> {
-    let range = settings.range.to_string();
-    let told = settings.address.unwrap_or(settings.range.address(1));
-    let Ok(documents) = kubernetes_service(&[&range], told, settings.port) else { return Vec::new() };
+    let told = settings.address.unwrap_or(settings.ranges.first.address(1));
+    let documents = kubernetes_service(&settings.ranges, told, settings.port);
     let wanted = |known: Known| documents.iter().find(|document| known.is_kind_of(document)).cloned();
     let mut steps = Vec::new();
+    let has_ranges = || read(state, known::SERVICE_CIDR, "", SERVICE).is_some();
+    if let Some(ranges) = wanted(known::SERVICE_CIDR).filter(|_| starts && has_ranges()) {
+        steps.extend(made(state, known::SERVICE_CIDR, &ranges, |old| with_second_range(old, &ranges)));
+    }
     if let Some(service) = wanted(known::SERVICE).map(|service| with_node_port(service, settings.node_port)) {
         let put_right = |old: &Value| Some(old.clone()).filter(|_| starts).and_then(|old| corrected(old, &service));
         steps.extend(made(state, known::SERVICE, &service, put_right));
@@ -83,6 +86,17 @@ pub fn plan(state: &State, settings: &Settings, starts: bool) -> Vec<Step> {
         }));
     }
     steps
+}
+
+/// The ranges of a cluster that has got a second one. Other changes of ranges are whoever's who keeps the cluster.
+fn with_second_range(old: &Value, wanted: &Value) -> Option<Value> {
+    let (before, now) = (old["spec"]["cidrs"].as_array()?, wanted["spec"]["cidrs"].as_array()?);
+    let is_added = before.len() == 1 && now.len() == 2 && before[0] == now[0];
+    is_added.then(|| {
+        let mut new = old.clone();
+        new["spec"]["cidrs"] = now.clone().into();
+        new
+    })
 }
 
 /// The addresses that the endpoints have.
@@ -131,9 +145,11 @@ fn corrected(mut old: Value, wanted: &Value) -> Option<Value> {
     Some(old)
 }
 
+/// One object; without a namespace where its kind is the cluster's.
 pub(crate) fn read(state: &State, known: Known, namespace: &str, name: &str) -> Option<Value> {
     let (kind, _) = state.registry.known(known)?;
-    state.get(kind, &meta::key(Some(namespace), name)).map(|entry| entry.document())
+    let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
+    state.get(kind, &meta::key(namespace, name)).map(|entry| entry.document())
 }
 
 /// Creates an object, or makes of the one that is there what `change` says.
@@ -145,11 +161,11 @@ pub(crate) fn made(
 ) -> Option<Step> {
     let (kind, version) = state.registry.known(known)?;
     let metadata = &wanted["metadata"];
-    let (namespace, name) = (metadata["namespace"].as_str()?, metadata["name"].as_str()?);
+    let (namespace, name) = (metadata["namespace"].as_str().unwrap_or_default(), metadata["name"].as_str()?);
     let target = |name: Option<&str>| Target {
         kind,
         version,
-        namespace: Some(namespace.to_owned()),
+        namespace: Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty()),
         name: name.map(str::to_owned),
         subresource: None,
     };

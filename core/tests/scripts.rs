@@ -86,7 +86,7 @@ struct World {
 impl World {
     fn new() -> World {
         let settings = Settings {
-            service_range: "10.0.0.0/29".parse().unwrap(),
+            service_ranges: "10.0.0.0/29".parse().unwrap(),
             node_ports: (30000, 30003),
             ..Settings::default()
         };

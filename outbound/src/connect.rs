@@ -1,5 +1,6 @@
 //! Connections: a name or an address dialled, and TLS spoken over it.
 
+use crate::egress::Dialer;
 use crate::identity::Identity;
 use crate::trust::{ServerVerifier, TlsTrust};
 use crate::{Resolver, words};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower::Service;
@@ -31,8 +32,10 @@ pub type Inside = Arc<dyn Fn(&Arc<Engine>, DuplexStream) + Send + Sync>;
 /// Makes connections of one kind.
 #[derive(Clone)]
 pub struct Connector {
-    server_name: ServerName<'static>,
-    config: Arc<ClientConfig>,
+    tls: ServerTls,
+    /// Whether connections of the pool may speak HTTP/2.
+    http2: bool,
+    dialer: Dialer,
     service: Option<(String, String, u16)>,
     /// Finds the Service; there wherever one is named.
     resolver: Option<Arc<Resolver>>,
@@ -44,6 +47,46 @@ pub struct Connector {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct DialError(pub String);
+
+/// How TLS is spoken to a server: by which name, whom to trust, and what is shown.
+#[derive(Debug, Clone)]
+pub struct ServerTls {
+    name: ServerName<'static>,
+    config: Arc<ClientConfig>,
+}
+
+impl ServerTls {
+    pub fn new(name: &str, trust: &TlsTrust, identity: Option<&Identity>) -> Result<ServerTls, String> {
+        let name = ServerName::try_from(name.to_owned()).map_err(|_| format!("{name:?} is no host name"))?;
+        let verifier = Arc::new(ServerVerifier::new(trust)?);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let config = match identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => builder.with_client_cert_resolver(identity.resolver()),
+        };
+        Ok(ServerTls { name, config: Arc::new(config) })
+    }
+
+    /// The same, and what is spoken over it is agreed on.
+    fn speaking(&self, protocols: &[&[u8]]) -> ServerTls {
+        let mut tls = self.clone();
+        Arc::make_mut(&mut tls.config).alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        tls
+    }
+
+    pub(crate) async fn speak<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> Result<TlsStream<S>, DialError> {
+        let handshake = TlsConnector::from(self.config.clone()).connect(self.name.clone(), stream);
+        match tokio::time::timeout(HANDSHAKE_MAX, handshake).await {
+            Ok(spoken) => spoken.map_err(|error| DialError(words::of_handshake(&error))),
+            Err(_) => Err(DialError("net/http: TLS handshake timeout".into())),
+        }
+    }
+}
 
 impl Connector {
     pub fn new(
@@ -61,30 +104,29 @@ impl Connector {
 
     /// Connections to where URLs say.
     pub fn direct(server_name: &str, trust: &TlsTrust, identity: Option<&Identity>) -> Result<Connector, String> {
-        let name =
-            ServerName::try_from(server_name.to_owned()).map_err(|_| format!("{server_name:?} is no host name"))?;
-        let verifier = Arc::new(ServerVerifier::new(trust)?);
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .dangerous()
-            .with_custom_certificate_verifier(verifier);
-        let mut config = match identity {
-            None => builder.with_no_client_auth(),
-            Some(identity) => builder.with_client_cert_resolver(identity.resolver()),
-        };
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Connector { server_name: name, config: Arc::new(config), service: None, resolver: None, inside: None })
+        let tls = ServerTls::new(server_name, trust, identity)?;
+        Ok(Connector { tls, http2: true, dialer: Dialer::Direct, service: None, resolver: None, inside: None })
     }
 
-    /// A connection to where the URL says, or to the Service. HTTP/1.1 alone, unless told otherwise.
+    /// The same by way of a proxy, where there is one.
+    pub fn through(self, dialer: &Dialer) -> Connector {
+        Connector { dialer: dialer.clone(), ..self }
+    }
+
+    /// The same, of which each connection does one call at a time: calls of several servers behind one name then go to all
+    /// of them.
+    pub fn speaking_http1(self) -> Connector {
+        Connector { http2: false, ..self }
+    }
+
+    /// A connection to where the URL says, or to the Service.
     pub async fn connect(&self, url: &http::Uri, http2: bool) -> Result<Link, DialError> {
         if let Some((inside, engine)) = &self.inside {
             let (ours, theirs) = tokio::io::duplex(INSIDE_BYTES);
             inside(engine, theirs);
             return Ok(Link::Inside(ours));
         }
+        let is_plain = url.scheme() == Some(&http::uri::Scheme::HTTP);
         let (host, port) = match self.service.as_ref().zip(self.resolver.as_ref()) {
             Some(((namespace, name, port), resolver)) => {
                 let address = resolver.address(namespace, name, *port);
@@ -93,34 +135,31 @@ impl Connector {
             }
             _ => {
                 let host = url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-                (host, url.port_u16().unwrap_or(443))
+                (host, url.port_u16().unwrap_or(if is_plain { 80 } else { 443 }))
             }
         };
-        let stream = match tokio::time::timeout(DIAL_MAX, dial(&host, port)).await {
+        let stream = match tokio::time::timeout(DIAL_MAX, self.dialer.dial(&host, port)).await {
             Ok(dialled) => dialled?,
             Err(_) => return Err(DialError(format!("dial tcp {}: i/o timeout", shown(&host, port)))),
         };
-        let _ = stream.set_nodelay(true);
-        let mut config = self.config.clone();
-        if !http2 {
-            Arc::make_mut(&mut config).alpn_protocols = vec![b"http/1.1".to_vec()];
+        if is_plain {
+            return Ok(Link::Plain(stream));
         }
-        let handshake = TlsConnector::from(config).connect(self.server_name.clone(), stream);
-        match tokio::time::timeout(HANDSHAKE_MAX, handshake).await {
-            Ok(Ok(stream)) => Ok(Link::Tls(Box::new(stream))),
-            Ok(Err(error)) => Err(DialError(words::of_handshake(&error))),
-            Err(_) => Err(DialError("net/http: TLS handshake timeout".into())),
-        }
+        let tls = if http2 { self.tls.speaking(&[b"h2", b"http/1.1"]) } else { self.tls.speaking(&[b"http/1.1"]) };
+        tls.speak(stream).await.map(|stream| Link::Tls(Box::new(stream)))
     }
 }
 
-async fn dial(host: &str, port: u16) -> Result<TcpStream, DialError> {
+pub(crate) async fn dial(host: &str, port: u16) -> Result<TcpStream, DialError> {
     let addresses = tokio::net::lookup_host((host, port)).await;
     let addresses = addresses.map_err(|_| DialError(format!("dial tcp: lookup {host}: no such host")))?;
     let mut first = None;
     for address in addresses {
         match TcpStream::connect(address).await {
-            Ok(stream) => return Ok(stream),
+            Ok(stream) => {
+                let _ = stream.set_nodelay(true);
+                return Ok(stream);
+            }
             Err(error) => {
                 let error = format!("dial tcp {address}: {}", words::of_connect(&error));
                 first.get_or_insert(error);
@@ -145,13 +184,22 @@ impl Service<http::Uri> for Connector {
 
     fn call(&mut self, url: http::Uri) -> Self::Future {
         let connector = self.clone();
-        Box::pin(async move { connector.connect(&url, true).await.map(|stream| Stream(TokioIo::new(stream))) })
+        Box::pin(async move { connector.connect(&url, connector.http2).await.map(|stream| Stream(TokioIo::new(stream))) })
     }
+}
+
+/// Bytes to another process and back.
+pub(crate) enum Wire {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    /// To a proxy, with whom TLS is spoken.
+    Tls(Box<TlsStream<Wire>>),
 }
 
 /// A connection to a server: elsewhere, or in this process, where nobody listens on the way.
 pub enum Link {
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<TlsStream<Wire>>),
+    Plain(Wire),
     Inside(DuplexStream),
 }
 
@@ -159,60 +207,66 @@ impl Link {
     fn speaks_http2(&self) -> bool {
         match self {
             Link::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(b"h2"),
-            Link::Inside(_) => false,
+            Link::Plain(_) | Link::Inside(_) => false,
         }
     }
 }
 
-impl AsyncRead for Link {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Link::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Link::Inside(stream) => Pin::new(stream).poll_read(cx, buffer),
+/// Reads from and writes to whichever stream there is.
+macro_rules! either {
+    ($type:ident: $($way:ident),+) => {
+        impl AsyncRead for $type {
+            fn poll_read(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                buffer: &mut ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                match &mut *self {
+                    $($type::$way(stream) => Pin::new(stream).poll_read(cx, buffer),)+
+                }
+            }
         }
-    }
+
+        impl AsyncWrite for $type {
+            fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+                match &mut *self {
+                    $($type::$way(stream) => Pin::new(stream).poll_write(cx, bytes),)+
+                }
+            }
+
+            fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                match &mut *self {
+                    $($type::$way(stream) => Pin::new(stream).poll_flush(cx),)+
+                }
+            }
+
+            fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                match &mut *self {
+                    $($type::$way(stream) => Pin::new(stream).poll_shutdown(cx),)+
+                }
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                match self {
+                    $($type::$way(stream) => stream.is_write_vectored(),)+
+                }
+            }
+
+            fn poll_write_vectored(
+                mut self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                slices: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                match &mut *self {
+                    $($type::$way(stream) => Pin::new(stream).poll_write_vectored(cx, slices),)+
+                }
+            }
+        }
+    };
 }
 
-impl AsyncWrite for Link {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut *self {
-            Link::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Link::Inside(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Link::Tls(stream) => Pin::new(stream).poll_flush(cx),
-            Link::Inside(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Link::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-            Link::Inside(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Link::Tls(stream) => stream.is_write_vectored(),
-            Link::Inside(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match &mut *self {
-            Link::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Link::Inside(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-        }
-    }
-}
+either!(Wire: Tcp, Unix, Tls);
+either!(Link: Tls, Plain, Inside);
 
 /// A connection that tells the pool which protocol was agreed on.
 pub struct Stream(TokioIo<Link>);

@@ -2,6 +2,7 @@
 
 use crate::connect::Connector;
 use crate::credentials::{Credentials, named, pem};
+use crate::egress::Dialer;
 use crate::trace::Calling;
 use crate::{BoxError, OutBody, OutboundError, TlsTrust, WEBHOOK_BYTES_MAX, collect, words};
 use bytes::Bytes;
@@ -54,14 +55,14 @@ impl PostFault {
 
 impl Posting {
     /// Reads what the current context of a kubeconfig names; `path` goes behind its URL.
-    pub fn from_file(file: &Path, path: &str) -> Result<Posting, String> {
+    pub fn from_file(file: &Path, path: &str, dialer: &Dialer) -> Result<Posting, String> {
         let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
         let document: Value = serde_yaml_ng::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))?;
-        Posting::of(&document, path, file.parent().unwrap_or(Path::new("")))
+        Posting::of(&document, path, file.parent().unwrap_or(Path::new("")), dialer)
             .map_err(|why| format!("{}: {why}", file.display()))
     }
 
-    fn of(document: &Value, path: &str, folder: &Path) -> Result<Posting, String> {
+    fn of(document: &Value, path: &str, folder: &Path, dialer: &Dialer) -> Result<Posting, String> {
         let current = document["current-context"].as_str().unwrap_or_default();
         if current.is_empty() {
             return Err("invalid configuration: no configuration has been provided: it has no current-context".into());
@@ -76,8 +77,8 @@ impl Posting {
         let server = text(&cluster["server"]);
         let server = if path.is_empty() { server } else { format!("{}{path}", server.trim_end_matches('/')) };
         let url: Uri = server.parse().map_err(|error| format!("the server {server:?} cannot be read: {error}"))?;
-        if url.scheme_str() != Some("https") {
-            return Err(format!("the server {server:?} must be reached by https"));
+        if !matches!(url.scheme_str(), Some("http" | "https")) {
+            return Err(format!("the server {server:?} must be reached by https or http"));
         }
         let host = url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let name = Some(text(&cluster["tls-server-name"])).filter(|name| !name.is_empty()).unwrap_or(host);
@@ -87,7 +88,7 @@ impl Posting {
             insecure: cluster["insecure-skip-tls-verify"] == true,
             identified: credentials.identity.is_some(),
         };
-        let connector = Connector::direct(&name, &trust, credentials.identity.as_deref())?;
+        let connector = Connector::direct(&name, &trust, credentials.identity.as_deref())?.through(dialer);
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -191,12 +192,16 @@ mod tests {
                 "users": [{"name": "u", "user": user}],
             })
         };
-        let read = |document: Value| Posting::of(&document, "", Path::new("")).map(|posting| posting.url("timeout=2s"));
+        let read = |document: Value| {
+            let posting = Posting::of(&document, "", Path::new(""), &Dialer::Direct);
+            posting.map(|posting| posting.url("timeout=2s"))
+        };
         let token = json!({"token": "t"});
         for (server, user, expected) in [
             ("https://a:1/first", &token, Ok("https://a:1/first?timeout=2s")),
             ("https://a/x?y=z", &json!({"username": "a", "password": "b"}), Ok("https://a/x?y=z&timeout=2s")),
-            ("http://a/x", &token, Err("the server \"http://a/x\" must be reached by https")),
+            ("http://a/x", &token, Ok("http://a/x?timeout=2s")),
+            ("ftp://a/x", &token, Err("the server \"ftp://a/x\" must be reached by https or http")),
             ("https://a b", &token, Err("the server \"https://a b\" cannot be read: invalid uri character")),
             ("https://a", &json!({"token": "a\nb"}), Err("the token has characters that no header has")),
             (

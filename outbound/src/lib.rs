@@ -1,12 +1,14 @@
 //! Calls that the server makes: to servers that answer for parts of the API, and to webhooks.
 //!
 //! [`Outbound`] keeps connections for the next call; [`kubeconfig::Posting`] is about one server that a kubeconfig
-//! names. Errors read as Go's client words them, because they end up in
+//! names, and [`fetch`] gets one document. [`Egress`] says by way of which proxies. Errors read as Go's client words them, because they end up in
 //! messages that people know from Kubernetes.
 
 mod connect;
 pub mod conversion;
 mod credentials;
+mod egress;
+mod fetch;
 mod identity;
 pub mod kubeconfig;
 pub mod trace;
@@ -17,6 +19,8 @@ use bytes::Bytes;
 use connect::Connector;
 pub use connect::Inside;
 pub use credentials::{Credentials, Users};
+pub use egress::{Dialer, Egress};
+pub use fetch::fetch;
 use futures_util::stream;
 use holdfast_core::apiservices::resolve::{Address, Routing, Slices, resolve};
 use holdfast_engine::Engine;
@@ -29,6 +33,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 pub use identity::Identity;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -113,6 +118,13 @@ impl Endpoint {
         }
     }
 
+    /// Whether calls may share a connection. Those of webhooks elsewhere do not, as in Kubernetes.
+    fn shares_connections(&self) -> bool {
+        let Place::Url(url) = &self.place else { return false };
+        let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+        host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+    }
+
     /// The name that the server's certificate must be for.
     fn server_name(&self) -> String {
         match &self.place {
@@ -128,6 +140,7 @@ pub struct Outbound {
     identity: Option<Arc<Identity>>,
     clients: Mutex<HashMap<Profile, Client<Connector, OutBody>>>,
     inside: Insiders,
+    egress: Egress,
 }
 
 /// The Services that this process answers for itself, by namespace and name, whether or not there are objects of these
@@ -157,6 +170,7 @@ struct Profile {
     trust: TlsTrust,
     /// The Service to look up whenever a connection is made; without one, connections lead to where the URL says.
     service: Option<(String, String, u16)>,
+    http2: bool,
     /// Whose certificate is shown, if any, and how often it had changed.
     identity: Option<Arc<Identity>>,
     generation: u64,
@@ -172,7 +186,12 @@ impl Outbound {
         inside: Insiders,
     ) -> Outbound {
         let resolver = Arc::new(Resolver { engine, slices, routing });
-        Outbound { resolver, identity, clients: Mutex::default(), inside }
+        Outbound { resolver, identity, clients: Mutex::default(), inside, egress: Egress::default() }
+    }
+
+    /// The same by way of proxies, where there are any.
+    pub fn through(self, egress: Egress) -> Outbound {
+        Outbound { egress, ..self }
     }
 
     fn inside(&self, namespace: &str, name: &str) -> Option<Inside> {
@@ -220,7 +239,7 @@ impl Outbound {
             };
             let identity = user.and_then(|user| user.identity.clone());
             let mut calling = Calling::begin(&mut request);
-            let response = self.client(target, service, identity)?.request(request).await.map_err(words::of_client)?;
+            let response = self.client(target, target.shares_connections(), service, identity)?.request(request).await.map_err(words::of_client)?;
             followed(&mut calling, response.status());
             // The call lasts until the answer is there.
             Ok((response.into_parts(), calling))
@@ -264,7 +283,7 @@ impl Outbound {
     ) -> Result<Response<Incoming>, OutboundError> {
         *request.uri_mut() = self.located(target)?;
         let mut calling = Calling::begin(&mut request);
-        let response = self.client(target, None, None)?.request(request).await.map_err(words::of_client)?;
+        let response = self.client(target, true, None, None)?.request(request).await.map_err(words::of_client)?;
         followed(&mut calling, response.status());
         Ok(response)
     }
@@ -331,18 +350,20 @@ impl Outbound {
     fn client(
         &self,
         target: &Endpoint,
+        http2: bool,
         service: Option<(String, String, u16)>,
         identity: Option<Arc<Identity>>,
     ) -> Result<Client<Connector, OutBody>, OutboundError> {
         let identity = identity.or_else(|| self.identity.clone().filter(|_| target.trust.identified));
         let generation = identity.as_ref().map_or(0, |identity| identity.generation());
         let (server_name, trust) = (target.server_name(), target.trust.clone());
-        let profile = Profile { server_name, trust, service, identity, generation };
+        let profile = Profile { server_name, trust, service, http2, identity, generation };
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(&profile) {
             return Ok(client.clone());
         }
         let connector = self.connector(target, profile.service.clone(), profile.identity.as_deref())?;
+        let connector = if http2 { connector } else { connector.speaking_http1() };
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -370,8 +391,13 @@ impl Outbound {
         };
         let own = self.identity.as_deref().filter(|_| target.trust.identified);
         let (identity, resolver) = (identity.or(own), self.resolver.clone());
-        Connector::new(&target.server_name(), &target.trust, identity, service, resolver, inside)
-            .map_err(OutboundError::Unusable)
+        // Services are in the cluster, and what has a URL belongs to whoever keeps the control plane.
+        let dialer = match &target.place {
+            Place::Service { .. } => &self.egress.cluster,
+            Place::Url(_) => &self.egress.control_plane,
+        };
+        let connector = Connector::new(&target.server_name(), &target.trust, identity, service, resolver, inside);
+        connector.map(|connector| connector.through(dialer)).map_err(OutboundError::Unusable)
     }
 }
 

@@ -2,11 +2,12 @@
 
 use crate::apiserver::read;
 use crate::flags::Args;
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
+use holdfast_component::options::joined;
 use holdfast_component::serving::FILES_PERIOD;
 use holdfast_core::apiservices::resolve::Routing;
 use holdfast_core::apiservices::trust::{FrontProxy, Trust};
-use holdfast_outbound::{Identity, Insiders};
+use holdfast_outbound::{Egress, Identity, Insiders};
 use holdfast_tls::front_proxy::RequestHeaders;
 use holdfast_transport_http::aggregate::Settings;
 use std::sync::{Arc, Weak};
@@ -23,7 +24,24 @@ pub fn settings(args: &Args, inside: Insiders) -> Result<Settings> {
         None => None,
     };
     let routing = if options.enable_aggregator_routing { Routing::Endpoints } else { Routing::Service };
-    Ok(Settings { routing, reject_redirects: options.aggregator_reject_forwarding_redirect, identity, inside })
+    let (reject_redirects, egress) = (options.aggregator_reject_forwarding_redirect, egress(args)?);
+    Ok(Settings { routing, reject_redirects, identity, inside, egress })
+}
+
+/// By way of which proxies other servers are reached.
+pub fn egress(args: &Args) -> Result<Egress> {
+    let Some(file) = &args.egress_selector_config_file else { return Ok(Egress::default()) };
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            bail!("egress-selector-config-file {} does not exist", file.display())
+        }
+        Err(error) => bail!("--egress-selector-config-file: {}: {error}", file.display()),
+    };
+    let invalid = |faults: Vec<String>| {
+        anyhow!("failed to validate egress selector configuration: {}: {}", file.display(), joined(&faults))
+    };
+    Egress::read(&text).map_err(invalid)
 }
 
 /// The certificate that other servers are shown, where options name one.

@@ -14,6 +14,7 @@ use holdfast_chronicle::fork::ForkHere;
 use holdfast_component::files::keep_others_out;
 use holdfast_component::gates::ApiGates;
 use holdfast_component::options::joined;
+use holdfast_component::serving::paths::Zpages;
 use holdfast_component::{certificates, logging, serving};
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
@@ -54,6 +55,9 @@ pub fn check(args: &Args) -> Result<()> {
     let faults = args.faults();
     ensure!(faults.is_empty(), joined(&faults));
     args.settled.warn();
+    for note in args.gates()?.notes() {
+        tracing::warn!("--feature-gates: {note}");
+    }
     Ok(())
 }
 
@@ -173,21 +177,26 @@ impl Server {
         let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, .. } = self;
         let (plugins_left_out, flags, has_identity) = (self.plugins_left_out, self.flags, self.has_identity);
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
-        let (offer, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
+        let (mut offer, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
+        let egress = aggregation::egress(&args)?;
         let Authorization { chain, webhooks, followed, has_unversioned } =
-            args.authorization.authorization(default_mode)?;
+            args.authorization.authorization(default_mode, &egress.control_plane).map_err(|faults| anyhow!(joined(&faults)))?;
         if has_unversioned {
             tracing::warn!("some lines of the file of --authorization-policy-file say no version");
         }
         let gates = args.api_gates()?;
+        for kind in &gates.kinds_off {
+            offer.asked.entry((*kind).to_owned()).or_insert(false);
+        }
         let settings = pipeline::Settings {
-            service_range: args.service_cluster_ip_range,
+            service_ranges: args.service_cluster_ip_range,
             node_ports: args.service_node_port_range,
             allow_privileged: args.allow_privileged.unwrap_or(false),
             authorization: chain,
             admission: admission::chain(&args.admission, plugins_left_out)
                 .map_err(|faults| anyhow!(joined(&faults)))?
-                .without(&gates.plugins_off),
+                .without(&gates.plugins_off)
+                .with_gates_off(&gates.fields_off),
             event_ttl: Some(args.event_ttl).filter(|ttl| !ttl.is_zero()),
             namespace_grace: args.namespace_grace_period.unwrap_or_default(),
             api_audiences: authentication::api_audiences(&args),
@@ -214,8 +223,9 @@ impl Server {
             let listener = args.serving.listen(bind, args.port())?;
             let address = listener.local_addr()?;
             let forks_max = args.forks_max.unwrap_or(default_forks_max);
-            let auditor = args.audit.auditor().await?;
-            let pages = pages::pages(flags, releases, args.debugging.profiling.unwrap_or(true));
+            let auditor = args.audit.auditor(&egress.control_plane)?;
+            let profiling = args.debugging.profiling.unwrap_or(true);
+            let pages = pages::pages(flags, releases, profiling, Zpages::of(&args.gates()?));
             if let Some(path) = &args.serving.debug_socket_path {
                 pages::serve_socket(path, pages.clone())?;
             }
@@ -369,7 +379,7 @@ async fn transport(
     let builder = Builder {
         authenticator,
         limits,
-        fairness: fairness(args, gates.priority_and_fairness)?,
+        fairness: fairness(args, &gates),
         features: features(&gates),
         aggregation: aggregation::settings(args, components.inside())?,
         trust: Some(aggregation::trust(args)?),
@@ -399,19 +409,8 @@ async fn transport(
 }
 
 /// How long a request waits for its turn at most, where requests wait: a quarter of its time.
-fn fairness(args: &Args, is_on: bool) -> Result<Option<Duration>> {
-    let (reading, mutating) = (args.max_requests_inflight, args.max_mutating_requests_inflight);
-    if !(is_on && args.enable_priority_and_fairness) {
-        return Ok(None);
-    }
-    if (reading, mutating) == (0, 0) {
-        bail!(
-            "--enable-priority-and-fairness: --max-requests-inflight={reading} and \
-             --max-mutating-requests-inflight={mutating} are the seats of the server, and they must add up to \
-             something positive"
-        );
-    }
-    Ok(Some(args.serving.request_timeout / 4))
+fn fairness(args: &Args, gates: &ApiGates) -> Option<Duration> {
+    args.is_fair(gates).then_some(args.serving.request_timeout / 4)
 }
 
 /// Whether everything is allowed to everybody: then nobody is let in without saying who it is, as in Kubernetes.
@@ -434,6 +433,9 @@ fn features(gates: &ApiGates) -> Features {
         remaining_item_count: gates.remaining_item_count,
         server_side_apply: gates.server_side_apply,
         self_links: !gates.remove_self_link,
+        constrained_impersonation: gates.constrained_impersonation,
+        strangers_last: gates.strangers_last,
+        watch_list: gates.watch_list,
     }
 }
 
@@ -453,9 +455,8 @@ fn presence_of(args: &Args, bound: SocketAddr) -> Settings {
 
 async fn make_objects(service: &Arc<Service>, presence: &Settings) -> Result<()> {
     let mut objects = bootstrap_objects();
-    let range = presence.range.to_string();
     let shown = presence.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    let own = kubernetes_service(&[&range], shown, presence.port).map_err(|why| anyhow!(why))?;
+    let own = kubernetes_service(&presence.ranges, shown, presence.port);
     // What leads to the server is kept for as long as it runs.
     let kept = [known::SERVICE, known::ENDPOINTS, known::ENDPOINT_SLICE];
     objects.extend(own.into_iter().filter(|object| !kept.iter().any(|known| known.is_kind_of(object))));
@@ -511,7 +512,7 @@ pub fn server_id_hash() -> String {
 
 pub fn server_addresses(args: &Args, bind: IpAddr) -> Vec<IpAddr> {
     let mut addresses =
-        vec![IpAddr::V4(Ipv4Addr::LOCALHOST), args.service_cluster_ip_range.address(1), advertised(args, bind)];
+        vec![IpAddr::V4(Ipv4Addr::LOCALHOST), args.service_cluster_ip_range.first.address(1), advertised(args, bind)];
     if !bind.is_unspecified() {
         addresses.push(bind);
     }

@@ -1,5 +1,12 @@
 //! Reads the arguments of a command, and finds all that is wrong with them, where the parser stops at the first fault:
 //! what it complains about is left out, and the rest is parsed again.
+//!
+//! Those of Kubernetes' components are read as Go's flags are ([`go`]), and complained about in their [`words`].
+
+mod go;
+mod words;
+
+pub use go::is_optional;
 
 use crate::not_built;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -14,10 +21,20 @@ pub struct Read {
     /// What they say but for those that are wrong; none if that cannot be told.
     pub matches: Option<ArgMatches>,
     pub faults: Vec<String>,
+    /// Whether the command is one of Kubernetes' components.
+    pub is_component: bool,
     /// The first of them that the parser complains of: no argument of the command, or one with a value that its form does
     /// not allow.
     pub misuse: Option<clap::Error>,
 }
+
+/// The commands that are components of Kubernetes, and how these are called in messages.
+const COMPONENTS: [(&str, &str); 4] = [
+    ("apiserver", "kube-apiserver"),
+    ("controller-manager", "kube-controller-manager"),
+    ("scheduler", "kube-scheduler"),
+    ("up", "holdfast up"),
+];
 
 /// Reads `arguments`, of which those are refused that are `unbuilt`. Ends the process where they ask for help.
 pub fn read(command: &mut Command, mut arguments: Vec<OsString>, unbuilt: &[not_built::Unbuilt]) -> Read {
@@ -25,23 +42,33 @@ pub fn read(command: &mut Command, mut arguments: Vec<OsString>, unbuilt: &[not_
     let (names, mut faults): (Vec<String>, Vec<String>) =
         refused.into_iter().map(|(name, why)| (format!("--{name}"), why)).unzip();
     names.iter().for_each(|name| _ = leave_out(&mut arguments, name, None));
+    let name = arguments.get(1).and_then(|name| name.to_str()).unwrap_or_default();
+    let component = COMPONENTS.into_iter().find(|(called, _)| *called == name);
+    let called = component.and_then(|(name, _)| command.find_subcommand(name).cloned());
+    if let (Some((name, program)), Some(called)) = (component, &called) {
+        let prepared = go::prepare(arguments, called, program);
+        arguments = prepared.arguments;
+        faults.extend(prepared.faults);
+        go::split_lists(command, name);
+    }
+    let is_component = called.is_some();
     let mut first = None;
     while faults.len() < FAULTS_MAX {
         let error = match command.try_get_matches_from_mut(&arguments) {
-            Ok(matches) => return Read { matches: Some(matches), faults, misuse: first },
+            Ok(matches) => return Read { matches: Some(matches), faults, is_component, misuse: first },
             Err(error) => error,
         };
         if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
             error.exit();
         }
-        faults.push(in_short(&error));
+        faults.push(called.as_ref().map_or_else(|| words::in_short(&error), |called| words::of(&error, called)));
         let goes_on = offender(&error).is_some_and(|(name, value)| leave_out(&mut arguments, &name, value.as_deref()));
         first.get_or_insert(error);
         if !goes_on {
             break;
         }
     }
-    Read { matches: None, faults, misuse: first }
+    Read { matches: None, faults, is_component, misuse: first }
 }
 
 /// The option that an error is about, and the value that it has there, if that is what is wrong.
@@ -75,7 +102,7 @@ fn leave_out(arguments: &mut Vec<OsString>, name: &str, value: Option<&str>) -> 
         }
         let behind = argument.to_str().and_then(|text| text.strip_prefix(name)).map(str::to_owned);
         let is_wrong =
-            |given: &str| value.is_none_or(|value| given.split(',').any(|part| part == value) || given == value);
+            |given: &str| value.is_none_or(|value| given.split([',', go::SEPARATOR]).any(|part| part == value) || given == value);
         match behind.as_deref() {
             Some("") => {
                 let next = rest.peek().and_then(|next| next.to_str()).filter(|next| !next.starts_with('-'));
@@ -92,13 +119,6 @@ fn leave_out(arguments: &mut Vec<OsString>, name: &str, value: Option<&str>) -> 
     drop(rest);
     *arguments = kept;
     arguments.len() < before
-}
-
-/// What an error says, without the advice that follows.
-fn in_short(error: &clap::Error) -> String {
-    let text = error.to_string();
-    let text = text.split("\n\n").next().unwrap_or(&text);
-    text.strip_prefix("error: ").unwrap_or(text).trim_end().to_owned()
 }
 
 #[cfg(test)]
@@ -159,5 +179,94 @@ mod tests {
         assert!(read.faults.is_empty() && read.misuse.is_none());
         let read = faults(&["--etcd-prefix=/x"]);
         assert!(read.faults.len() == 1 && read.misuse.is_none(), "it is known, and not built");
+    }
+
+    #[derive(Parser)]
+    #[command(args_override_self = true)]
+    struct Components {
+        #[command(subcommand)]
+        command: Component,
+    }
+
+    #[derive(Subcommand)]
+    enum Component {
+        Apiserver {
+            #[arg(long)]
+            secure_port: Option<u16>,
+            #[arg(long)]
+            max_requests_inflight: Option<u32>,
+            #[arg(short = 'v', long = "v")]
+            v: Option<i32>,
+            #[arg(long, value_delimiter = ',')]
+            cors_allowed_origins: Vec<String>,
+            #[arg(long, value_parser = holdfast_component::values::parse_duration)]
+            event_ttl: Option<std::time::Duration>,
+            #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = holdfast_component::values::parse_bool)]
+            profiling: Option<bool>,
+        },
+    }
+
+    fn component(arguments: &[&str]) -> Read {
+        let arguments = ["holdfast", "apiserver"].iter().chain(arguments).map(OsString::from).collect();
+        read(&mut Components::command(), arguments, &[])
+    }
+
+    #[test]
+    fn components_complain_in_words_of_go() {
+        for (arguments, expected) in [
+            (&["--x"][..], &["unknown flag: --x"][..]),
+            (&["-q"], &["unknown shorthand flag: 'q' in -q"]),
+            (&["--event-ttl"], &["flag needs an argument: --event-ttl"]),
+            (&["a", "--profiling", "b"], &["\"kube-apiserver\" does not take any arguments, got [\"a\" \"b\"]"]),
+            (&["--profiling=maybe"], &["invalid argument \"maybe\" for \"--profiling\" flag: strconv.ParseBool: parsing \"maybe\": invalid syntax"]),
+            (&["--event-ttl", "5"], &["invalid argument \"5\" for \"--event-ttl\" flag: time: missing unit in duration \"5\""]),
+            (&["-v", "x"], &["invalid argument \"x\" for \"-v, --v\" flag: strconv.ParseInt: parsing \"x\": invalid syntax"]),
+            (
+                &["--max-requests-inflight", "-1", "--secure-port=70000"],
+                &[
+                    "--max-requests-inflight can not be negative value",
+                    "--secure-port 70000 must be between 1 and 65535, inclusive. It cannot be turned off with 0",
+                ],
+            ),
+            (
+                &["--cors-allowed-origins=a\"b"],
+                &["invalid argument \"a\\\"b\" for \"--cors-allowed-origins\" flag: parse error on line 1, column 2: bare \\\" in non-quoted field"],
+            ),
+        ] {
+            let read = component(arguments);
+            let mut expected: Vec<String> = expected.iter().map(|text| (*text).to_owned()).collect();
+            let mut faults = read.faults;
+            (faults.sort(), expected.sort());
+            assert_eq!(faults, expected, "{arguments:?}");
+            assert!(read.is_component);
+        }
+    }
+
+    #[test]
+    fn components_read_lists_as_csv() {
+        let read = component(&["--cors-allowed-origins=\"^a{1,2}$\",b", "--cors-allowed-origins", "c", "-v", "4"]);
+        assert_eq!(read.faults, [""; 0]);
+        let (_, called) = read.matches.as_ref().and_then(ArgMatches::subcommand).expect("a command");
+        let origins: Vec<&String> = called.get_many("cors_allowed_origins").expect("a list").collect();
+        assert_eq!(origins, ["^a{1,2}$", "b", "c"]);
+        assert_eq!(called.get_one::<i32>("v"), Some(&4));
+    }
+
+    #[test]
+    fn every_switch_takes_the_booleans_of_go() {
+        let mut command = crate::Cli::command();
+        command.build();
+        for name in ["up", "run", "apiserver", "scheduler", "controller-manager", "etcd", "nodes"] {
+            let called = command.find_subcommand(name).expect("a command").clone();
+            let is_switch = |arg: &&clap::Arg| arg.get_value_parser().type_id() == std::any::TypeId::of::<bool>();
+            for arg in called.get_arguments().filter(is_switch).filter(|arg| arg.get_action().takes_values()) {
+                let option = format!("--{}=T", arg.get_long().expect("a name"));
+                let read = called.clone().try_get_matches_from([name, &option]);
+                let is_refused = read.err().is_some_and(|error| {
+                    matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation)
+                });
+                assert!(!is_refused, "{name} {option}");
+            }
+        }
     }
 }

@@ -1,14 +1,16 @@
 //! The options of the audit trail, and the webhook that events may go to.
 
 use crate::apiserver::read;
-use crate::authentication::kubeconfig;
-use anyhow::{Context, Result, anyhow, bail};
+use crate::authentication::posting;
+use anyhow::{Result, bail};
+use bytes::Bytes;
 use clap::ArgAction;
 use futures_util::future::BoxFuture;
 use holdfast_audit::backend::{Batches, File, Format, Rotation, Sink, Throttle, Truncation};
 use holdfast_audit::{Auditor, Backend, Event, Mode, Policy};
-use holdfast_component::values::parse_duration;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use holdfast_component::values::{parse_bool, parse_duration};
+use holdfast_outbound::Dialer;
+use holdfast_outbound::kubeconfig::Posting;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +45,7 @@ pub struct AuditArgs {
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "MEGABYTES")]
     pub audit_log_maxsize: i64,
     /// Old files are compressed with gzip.
-    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_log_compress: bool,
     /// batch, blocking, or blocking-strict: what cannot be written refuses its request.
     #[arg(long, default_value = "blocking", value_name = "MODE")]
@@ -61,7 +63,7 @@ pub struct AuditArgs {
     #[arg(long, default_value = "0s", value_parser = parse_duration)]
     pub audit_log_batch_max_wait: Duration,
     /// Batches are written no faster than the two options that follow say.
-    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_log_batch_throttle_enable: bool,
     /// Batches a second.
     #[arg(long, default_value_t = 0.0)]
@@ -70,7 +72,7 @@ pub struct AuditArgs {
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub audit_log_batch_throttle_burst: i64,
     /// Events that are too large go without their objects.
-    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_log_truncate_enabled: bool,
     /// How large a batch may be; a larger one is split.
     #[arg(long, default_value_t = 10_485_760, allow_negative_numbers = true, value_name = "BYTES")]
@@ -101,7 +103,7 @@ pub struct AuditArgs {
     #[arg(long, default_value = "30s", value_parser = parse_duration)]
     pub audit_webhook_batch_max_wait: Duration,
     /// Batches go no faster than the two options that follow say.
-    #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_webhook_batch_throttle_enable: bool,
     /// Batches a second.
     #[arg(long, default_value_t = 10.0)]
@@ -110,7 +112,7 @@ pub struct AuditArgs {
     #[arg(long, default_value_t = 15, allow_negative_numbers = true)]
     pub audit_webhook_batch_throttle_burst: i64,
     /// Events that are too large go without their objects.
-    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_webhook_truncate_enabled: bool,
     /// How large a batch may be; a larger one is split.
     #[arg(long, default_value_t = 10_485_760, allow_negative_numbers = true, value_name = "BYTES")]
@@ -134,10 +136,10 @@ struct Feeding<'a> {
 
 impl AuditArgs {
     /// Who tells of requests, if anybody does. Everything that is wrong with the options is told at once.
-    pub async fn auditor(&self) -> Result<Option<Arc<Auditor>>> {
+    pub fn auditor(&self, dialer: &Dialer) -> Result<Option<Arc<Auditor>>> {
         let mut faults = Vec::new();
         let log = self.log(&mut faults);
-        let webhook = self.webhook(&mut faults).await;
+        let webhook = self.webhook(dialer, &mut faults);
         let policy = self.policy_told(&mut faults);
         if !faults.is_empty() {
             bail!("{}", faults.join("; "));
@@ -192,7 +194,7 @@ impl AuditArgs {
         self.webhook_settings(&mut faults);
         faults.extend(self.policy().err().into_iter().flatten());
         if let Some(file) = &self.audit_webhook_config_file {
-            let read = kubeconfig(file).err();
+            let read = posting(file).err();
             faults.extend(read.map(|why| format!("--audit-webhook-config-file: {why:#}")));
         }
         if let Some(path) = self.audit_log_path.as_deref().filter(|path| *path != "-") {
@@ -280,13 +282,16 @@ impl AuditArgs {
         feeding.check(faults)
     }
 
-    async fn webhook(&self, faults: &mut Vec<String>) -> Option<Backend> {
+    fn webhook(&self, dialer: &Dialer, faults: &mut Vec<String>) -> Option<Backend> {
         let (mode, truncation) = self.webhook_settings(faults)?;
         let file = self.audit_webhook_config_file.as_ref()?;
-        match Webhook::of(file, self.audit_webhook_initial_backoff).await {
-            Ok(webhook) => Some(Backend::new(Box::new(webhook), mode, truncation)),
-            Err(error) => {
-                faults.push(format!("--audit-webhook-config-file: {error:#}"));
+        match Posting::from_file(file, "", dialer) {
+            Ok(posting) => {
+                let webhook = Webhook { posting, first_wait: self.audit_webhook_initial_backoff };
+                Some(Backend::new(Box::new(webhook), mode, truncation))
+            }
+            Err(why) => {
+                faults.push(format!("--audit-webhook-config-file: {why}"));
                 None
             }
         }
@@ -359,35 +364,8 @@ impl Feeding<'_> {
 
 /// A server that lists of events are posted to.
 struct Webhook {
-    client: kube::Client,
-    /// Path and query of the address.
-    path: String,
+    posting: Posting,
     first_wait: Duration,
-}
-
-impl Webhook {
-    async fn of(file: &PathBuf, first_wait: Duration) -> Result<Webhook> {
-        let kubeconfig = Kubeconfig::read_from(file).with_context(|| format!("read {}", file.display()))?;
-        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        let path = config.cluster_url.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        let authority =
-            config.cluster_url.authority().ok_or_else(|| anyhow!("the address of the server has no host"))?;
-        let scheme = config.cluster_url.scheme_str().unwrap_or("https");
-        config.cluster_url = format!("{scheme}://{authority}/").parse()?;
-        (config.read_timeout, config.write_timeout) = (Some(WEBHOOK_PATIENCE), Some(WEBHOOK_PATIENCE));
-        Ok(Webhook { client: kube::Client::try_from(config)?, path, first_wait })
-    }
-
-    async fn post(&self, body: &[u8]) -> Result<(), String> {
-        let request = http::Request::post(&self.path).header(http::header::CONTENT_TYPE, "application/json");
-        let request = request.body(body.to_vec()).map_err(|error| error.to_string())?;
-        let answer = tokio::time::timeout(WEBHOOK_PATIENCE, self.client.send(request.map(Into::into))).await;
-        let answer = answer.map_err(|_| "no answer in time".to_owned())?.map_err(|error| error.to_string())?;
-        match answer.status() {
-            status if status.is_success() => Ok(()),
-            status => Err(format!("the webhook answered {status}")),
-        }
-    }
 }
 
 impl Sink for Webhook {
@@ -406,16 +384,16 @@ impl Sink for Webhook {
                 body.push_str(std::str::from_utf8(&event.json_line()).unwrap_or_default().trim_end());
             }
             body.push_str("]}");
-            let mut wait = self.first_wait;
+            let (mut wait, body) = (self.first_wait, Bytes::from(body));
             for _ in 1..WEBHOOK_TRIES {
-                match self.post(body.as_bytes()).await {
-                    Ok(()) => return Ok(()),
-                    Err(why) => tracing::debug!(why, "audit events are sent again"),
+                match self.posting.post("", body.clone(), WEBHOOK_PATIENCE).await {
+                    Ok(_) => return Ok(()),
+                    Err(why) => tracing::debug!(%why, "audit events are sent again"),
                 }
                 tokio::time::sleep(wait).await;
                 wait = wait.mul_f64(WEBHOOK_FACTOR);
             }
-            self.post(body.as_bytes()).await
+            self.posting.post("", body, WEBHOOK_PATIENCE).await.map(drop).map_err(|why| why.to_string())
         })
     }
 

@@ -6,7 +6,9 @@ use crate::flags::Args;
 use anyhow::{Context, Result, anyhow, bail};
 use arc_swap::ArcSwap;
 use clap::ArgAction;
-use holdfast_authentication::configuration::{ALGORITHMS, Anonymous as AnonymousUsers, Configuration, Issuers};
+use holdfast_authentication::configuration::{
+    ALGORITHMS, Anonymous as AnonymousUsers, Configuration, Issuers, Server,
+};
 use holdfast_authentication::oidc::Settings;
 use holdfast_authentication::oidc::claims::{Mapping, Rules, Source};
 use holdfast_authentication::webhook::{Version, Webhook};
@@ -16,6 +18,8 @@ use holdfast_component::authentication::{self as delegated, Wanted};
 use holdfast_component::options::joined;
 use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_core::authz::User;
+use holdfast_outbound::Dialer;
+use holdfast_outbound::kubeconfig::Posting;
 use holdfast_service::Elsewhere;
 use holdfast_tls::server::{LiveTls, Pem};
 use holdfast_transport_http::authenticate::basic::Passwords;
@@ -196,6 +200,7 @@ impl AuthenticationArgs {
                 extra: Vec::new(),
             },
             rules: Rules { required, ..Rules::default() },
+            dialer: Dialer::Direct,
         }))
     }
 }
@@ -219,7 +224,7 @@ pub fn faults(args: &Args) -> Vec<String> {
         ("authentication-kubeconfig", &own.authentication_kubeconfig),
         ("authentication-token-webhook-config-file", &own.authentication_token_webhook_config_file),
     ] {
-        look(option, file.as_ref().map_or(Ok(()), |file| kubeconfig(file)));
+        look(option, file.as_ref().map_or(Ok(()), |file| posting(file)));
     }
     match told(args) {
         Ok(_) => {}
@@ -246,8 +251,14 @@ fn named_issuers(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// Whether a file is a kubeconfig that says where to post to.
+pub fn posting(file: &Path) -> Result<()> {
+    kubeconfig(file)?;
+    Posting::from_file(file, "", &Dialer::Direct).map(drop).map_err(|why| anyhow!(why))
+}
+
 /// Whether a file is a kubeconfig.
-pub fn kubeconfig(file: &Path) -> Result<()> {
+fn kubeconfig(file: &Path) -> Result<()> {
     let told = |why: &dyn std::fmt::Display| {
         // The rest draws the place.
         let why = why.to_string();
@@ -277,21 +288,20 @@ pub async fn authenticator(args: &Args, anonymous: bool) -> Result<(Authenticato
     let audiences = own.as_ref().map_or_else(Vec::new, |own| own.audiences.clone());
     let told = told(args).map_err(|faults| anyhow!(joined(&faults)))?;
     let mut all: Vec<Arc<dyn Elsewhere>> = Vec::new();
-    if let Some(issuers) = followed(told.issuers, &told.file, &told.anonymous, own_issuers(args), &metrics) {
+    if let Some(issuers) = followed(told.issuers, &told.file, &told.anonymous, this_server(args), &metrics) {
         all.push(Arc::new(Agnostic { inner: issuers, own: audiences }));
     }
-    let agent = format!("kube-apiserver/{API_VERSION}");
-    let options = &args.authentication;
+    let (options, egress) = (&args.authentication, aggregation::egress(args)?);
     if let Some(file) = &options.authentication_token_webhook_config_file {
         let (version, ttl) =
             (options.authentication_token_webhook_version, options.authentication_token_webhook_cache_ttl);
-        let asked = Webhook::new(file, version, ttl, &agent).await;
+        let asked = Webhook::new(file, version, ttl, &egress.control_plane);
         all.push(Arc::new(
             asked.with_context(|| format!("--authentication-token-webhook-config-file={}", file.display()))?,
         ));
     }
     if let Some(file) = &options.authentication_kubeconfig {
-        let asked = Webhook::of_api_server(file, &agent).await;
+        let asked = Webhook::of_api_server(file, &egress.control_plane);
         all.push(Arc::new(asked.with_context(|| format!("--authentication-kubeconfig={}", file.display()))?));
     }
     let anonymous = match told.anonymous {
@@ -352,7 +362,7 @@ fn told(args: &Args) -> Result<Told, Vec<String>> {
     }
     let fault = |why: String| format!("--authentication-config: {}: {why}", file.display());
     let text = std::fs::read_to_string(file).map_err(|why| vec![why.to_string()]);
-    let read = text.and_then(|text| Ok((Configuration::read(&text, &own_issuers(args))?, text)));
+    let read = text.and_then(|text| Ok((Configuration::read(&text, &this_server(args))?, text)));
     let (configuration, text) = match read {
         Ok(read) if faults.is_empty() => read,
         Ok(_) => return Err(faults),
@@ -373,7 +383,7 @@ fn followed(
     issuers: Vec<Settings>,
     file: &Option<(PathBuf, String)>,
     anonymous: &Option<AnonymousUsers>,
-    own: Vec<String>,
+    own: Server,
     metrics: &Metrics,
 ) -> Option<Arc<Issuers>> {
     if issuers.is_empty() && file.is_none() {
@@ -393,6 +403,13 @@ pub fn api_audiences(args: &Args) -> Vec<String> {
         [] => own_issuers(args),
         audiences => audiences.to_vec(),
     }
+}
+
+/// What the files about other issuers may not say, and may.
+fn this_server(args: &Args) -> Server {
+    let is_on = args.api_gates().is_ok_and(|gates| gates.egress_of_issuers);
+    let egress = aggregation::egress(args).unwrap_or_default();
+    Server { own_issuers: own_issuers(args), egress: is_on.then_some(egress) }
 }
 
 fn own_issuers(args: &Args) -> Vec<String> {

@@ -2,14 +2,19 @@
 
 use crate::apiserver::{read, server_id_hash};
 use anyhow::{Context, Result, anyhow};
-use holdfast_authorization::{Authorizer, Configuration, Connection, Followed, Version, Webhooks, chain};
+use holdfast_authorization::{
+    Authorizer, ChainFault, Configuration, Connection, Followed, Version, Webhooks, chain,
+};
 use holdfast_component::options::joined;
 use holdfast_component::values::parse_duration;
 use holdfast_core::authz::abac::Policies;
 use holdfast_core::authz::chain::{Chain, Configured, Mode, Way};
 use holdfast_core::authz::paths::OpenPath;
 use holdfast_core::authz::webhook::{OnFailure, Webhook};
+use holdfast_outbound::Dialer;
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,8 +35,8 @@ const OPEN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/livez"];
 #[command(next_help_heading = "Authorization")]
 pub struct AuthorizationArgs {
     /// AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC and Node, asked in this order [default: AlwaysAllow, and RBAC with up].
-    #[arg(long, value_parser = parse_modes, value_name = "MODES")]
-    pub authorization_mode: Option<Modes>,
+    #[arg(long, value_delimiter = ',', value_name = "MODES")]
+    pub authorization_mode: Option<Vec<ModeName>>,
     /// An AuthorizationConfiguration, which names the authorizers and their order, and is followed while the server runs.
     #[arg(long, value_name = "FILE")]
     pub authorization_config: Option<PathBuf>,
@@ -51,7 +56,7 @@ pub struct AuthorizationArgs {
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
     /// Kubeconfig of another API server, which is asked about all that no mode decides.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, alias = "authorization-coreconfig", value_name = "FILE")]
     pub authorization_kubeconfig: Option<PathBuf>,
     /// Paths that everybody may ask for, with a trailing * all that begin so
     /// [default: none, and /healthz,/readyz,/livez with --authorization-kubeconfig].
@@ -59,12 +64,17 @@ pub struct AuthorizationArgs {
     pub authorization_always_allow_paths: Option<Vec<OpenPath>>,
 }
 
-/// Authorization modes in their order.
+/// What stands for a mode. Whether it is the name of one is judged when all are there, because the option may be given
+/// several times.
 #[derive(Debug, Clone)]
-pub struct Modes(pub Vec<Mode>);
+pub struct ModeName(String);
 
-fn parse_modes(text: &str) -> Result<Modes, String> {
-    Mode::parse_list(text).map(Modes)
+impl FromStr for ModeName {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<ModeName, Infallible> {
+        Ok(ModeName(text.to_owned()))
+    }
 }
 
 /// The chain, and what belongs to it.
@@ -77,65 +87,72 @@ pub struct Authorization {
 }
 
 impl AuthorizationArgs {
-    /// What options and files say; all that is wrong with the options at once.
-    pub fn authorization(&self, default: Mode) -> Result<Authorization> {
-        let faults = self.contradictions();
-        if !faults.is_empty() {
-            return Err(anyhow!(joined(&faults)));
-        }
-        let (authorizers, text) = match &self.authorization_config {
-            Some(file) => {
-                let text = read(file).with_context(|| format!("--authorization-config={}", file.display()))?;
-                let configuration = Configuration::read(&text);
-                let configuration = configuration
-                    .map_err(|faults| anyhow!("--authorization-config={}: {}", file.display(), joined(&faults)))?;
-                (configuration.authorizers, Some((file.clone(), text)))
-            }
-            None => (self.by_options(default), None),
+    /// What options and files say; all that is wrong with them at once.
+    pub fn authorization(&self, default: Mode, dialer: &Dialer) -> Result<Authorization, Vec<String>> {
+        let mut faults = self.contradictions();
+        let configured = match &self.authorization_config {
+            Some(file) => configuration(file).map(|(authorizers, text)| (authorizers, Some((file.clone(), text)))),
+            None => Ok((self.by_options(default), None)),
         };
-        let has_abac = authorizers.iter().any(|authorizer| authorizer.mode() == Mode::Abac);
-        if self.authorization_policy_file.is_some() && !has_abac {
-            return Err(anyhow!("cannot specify --authorization-policy-file without mode ABAC"));
-        }
         let policies = self.authorization_policy_file.as_deref().map(policies).transpose();
         // A file that cannot be read is no reason to tell less of the others.
-        let (none, mut faults) = (Arc::default(), Vec::new());
-        let chained = chain(authorizers, policies.as_ref().map_or(Some(&none), Option::as_ref));
+        let (none, mut wrong) = (Arc::default(), Vec::new());
+        let (authorizers, text) = configured.map_err(|found| wrong.extend(found)).unwrap_or_default();
+        let is_read = wrong.is_empty();
+        let has_abac = authorizers.iter().any(|authorizer| authorizer.mode() == Mode::Abac);
+        if is_read && self.authorization_policy_file.is_some() && !has_abac {
+            wrong.push("cannot specify --authorization-policy-file without mode ABAC".into());
+        }
+        let policies = policies.map_err(|why| wrong.push(format!("{why:#}")));
+        let known = policies.as_ref().map_or(Some(&none), Option::as_ref);
+        let chained = chain(authorizers, known, dialer);
         let option = match (&self.authorization_config, &self.authorization_webhook_config_file) {
             (Some(_), _) => "authorization-config",
             (None, Some(_)) => "authorization-webhook-config-file",
             (None, None) => "authorization-kubeconfig",
         };
-        let policies = policies.map_err(|why| faults.push(format!("{why:#}")));
-        let chained = chained.map_err(|why| faults.push(format!("--{option}: {why}")));
-        let (Ok(policies), Ok((chain, webhooks))) = (policies, chained) else { return Err(anyhow!(joined(&faults))) };
+        let chained = chained.map_err(|found| wrong.extend(found.iter().map(|why| match why {
+            ChainFault::NoPolicies => why.to_string(),
+            ChainFault::Webhook(_) => format!("--{option}: {why}"),
+        })));
+        for why in wrong {
+            if !faults.contains(&why) {
+                faults.push(why);
+            }
+        }
+        let (Ok(policies), Ok((chain, webhooks)), true) = (policies, chained, faults.is_empty()) else {
+            return Err(faults);
+        };
         let has_unversioned = policies.as_ref().is_some_and(|policies| policies.has_unversioned);
         let chain: Configured = self.with_open_paths(chain).into();
         let webhooks = Webhooks::new(webhooks, server_id_hash());
         let followed = text.map(|(file, text)| {
-            let (chain, webhooks) = (chain.clone(), webhooks.clone());
-            Followed { file, text, policies, chain, webhooks }
+            let (chain, webhooks, dialer) = (chain.clone(), webhooks.clone(), dialer.clone());
+            Followed { file, text, policies, chain, webhooks, dialer }
         });
         Ok(Authorization { chain, webhooks, followed, has_unversioned })
     }
 
-    fn modes(&self) -> &[Mode] {
-        self.authorization_mode.as_ref().map_or(&[], |modes| &modes.0)
+    /// The modes that the option names, if it is given.
+    fn modes(&self) -> Result<Option<Vec<Mode>>, String> {
+        let Some(names) = &self.authorization_mode else { return Ok(None) };
+        let names: Vec<&str> = names.iter().map(|ModeName(name)| name.as_str()).collect();
+        Mode::parse_list(&names).map(Some)
     }
 
     /// All that is wrong with the options and the files that they name.
-    pub fn faults(&self) -> Vec<String> {
-        let faults = self.contradictions();
-        if !faults.is_empty() {
-            return faults;
-        }
+    pub fn faults(&self, dialer: &Dialer) -> Vec<String> {
         // Whether all is well does not hang on the mode that options do not name.
-        self.authorization(Mode::AlwaysAllow).err().map(|why| format!("{why:#}")).into_iter().collect()
+        self.authorization(Mode::AlwaysAllow, dialer).err().unwrap_or_default()
     }
 
     fn contradictions(&self) -> Vec<String> {
         let mut faults = Vec::new();
-        let has = |mode| self.modes().contains(&mode);
+        let modes = self.modes().unwrap_or_else(|why| {
+            faults.push(why);
+            None
+        });
+        let has = |mode| modes.as_ref().is_some_and(|modes| modes.contains(&mode));
         let webhook = self.authorization_webhook_config_file.is_some();
         if self.authorization_config.is_some() {
             let others = webhook
@@ -160,6 +177,10 @@ impl AuthorizationArgs {
             }
             return faults;
         }
+        if !faults.is_empty() {
+            // Which modes are meant is not known.
+            return faults;
+        }
         if has(Mode::Abac) && self.authorization_policy_file.is_none() {
             faults.push("authorization-mode ABAC's authorization policy file not passed".into());
         }
@@ -176,17 +197,19 @@ impl AuthorizationArgs {
     }
 
     fn by_options(&self, default: Mode) -> Vec<Authorizer> {
-        let modes = match (&self.authorization_mode, &self.authorization_kubeconfig) {
-            (Some(modes), _) => modes.0.clone(),
-            // Another server decides.
-            (None, Some(_)) => Vec::new(),
-            (None, None) => vec![default],
+        let modes = match (self.modes(), &self.authorization_kubeconfig) {
+            (Ok(Some(modes)), _) => modes,
+            // Another server decides; or what is wrong is told elsewhere.
+            (Ok(None), Some(_)) | (Err(_), _) => Vec::new(),
+            (Ok(None), None) => vec![default],
         };
         let of_mode = |mode| match (mode, &self.authorization_webhook_config_file) {
-            (Mode::Webhook, Some(file)) => self.webhook(file),
-            (mode, _) => Authorizer::Of(mode),
+            (Mode::Webhook, Some(file)) => Some(self.webhook(file)),
+            // That it is missing is told with the other contradictions.
+            (Mode::Webhook, None) => None,
+            (mode, _) => Some(Authorizer::Of(mode)),
         };
-        let mut authorizers: Vec<Authorizer> = modes.into_iter().map(of_mode).collect();
+        let mut authorizers: Vec<Authorizer> = modes.into_iter().filter_map(of_mode).collect();
         authorizers.extend(self.authorization_kubeconfig.as_deref().map(|file| self.delegated(file)));
         authorizers
     }
@@ -230,6 +253,15 @@ impl AuthorizationArgs {
 fn named(name: &str, connection: Connection) -> Authorizer {
     let webhook = Webhook { name: name.to_owned(), conditions: Vec::new(), on_failure: connection.on_failure };
     Authorizer::Webhook { webhook, connection }
+}
+
+/// What an AuthorizationConfiguration says, and its text.
+fn configuration(file: &Path) -> Result<(Vec<Authorizer>, String), Vec<String>> {
+    let text = read(file).map_err(|why| vec![format!("--authorization-config={}: {why:#}", file.display())])?;
+    match Configuration::read(&text) {
+        Ok(configuration) => Ok((configuration.authorizers, text)),
+        Err(faults) => Err(vec![format!("--authorization-config={}: {}", file.display(), joined(&faults))]),
+    }
 }
 
 fn policies(file: &Path) -> Result<Arc<Policies>> {

@@ -3,7 +3,7 @@
 use clap::ArgAction;
 use holdfast_component::values::{parse_bool, parse_duration};
 use holdfast_core::election::Term;
-use holdfast_core::kinds::core::ServiceRange;
+use holdfast_core::kinds::core::ServiceRanges;
 use holdfast_core::presence::{Identity, Reconciler, Settings};
 use holdfast_core::stamp::Stamp;
 use holdfast_tls::server::Pem;
@@ -60,7 +60,7 @@ pub struct ClusterArgs {
 
 impl ClusterArgs {
     /// All that is wrong. `node_ports` are those that services get, `advertised` is what an option says.
-    pub fn faults(&self, range: ServiceRange, node_ports: (u16, u16), advertised: Option<IpAddr>) -> Vec<String> {
+    pub fn faults(&self, ranges: ServiceRanges, node_ports: (u16, u16), advertised: Option<IpAddr>) -> Vec<String> {
         let mut faults = Vec::new();
         let mut fault = |is_wrong: bool, why: String| faults.extend(is_wrong.then_some(why));
         fault(
@@ -90,12 +90,12 @@ impl ClusterArgs {
             "--identity-lease-renew-interval-seconds must be less than --identity-lease-duration-seconds".into(),
         );
         if let Some(advertised) = advertised {
-            let is_other_family = advertised.is_ipv4() != range.address(1).is_ipv4();
+            let is_other_family = advertised.is_ipv4() != ranges.first.address(1).is_ipv4();
             fault(
                 is_other_family && self.reconciler() != Some(Reconciler::Nobody),
                 format!(
                     "service IP family {:?} must match public address family {:?}",
-                    range.to_string(),
+                    ranges.first.to_string(),
                     advertised.to_string()
                 ),
             );
@@ -163,9 +163,9 @@ impl ClusterArgs {
     }
 
     /// How clients within the cluster reach the server.
-    pub fn settings(&self, range: ServiceRange, reached: Option<IpAddr>, bound: SocketAddr) -> Settings {
+    pub fn settings(&self, ranges: ServiceRanges, reached: Option<IpAddr>, bound: SocketAddr) -> Settings {
         Settings {
-            range,
+            ranges,
             address: reached,
             port: self.advertise_port.filter(|port| *port != 0).unwrap_or(bound.port()),
             node_port: u16::try_from(self.kubernetes_service_node_port).unwrap_or_default(),
@@ -208,7 +208,7 @@ mod tests {
 
     fn faults(options: &[&str]) -> Vec<String> {
         let cluster = Cli::parse_from(["holdfast"].iter().chain(options)).cluster;
-        cluster.faults(ServiceRange::default(), (30_000, 32_767), "::1".parse().ok())
+        cluster.faults(ServiceRanges::default(), (30_000, 32_767), "::1".parse().ok())
     }
 
     #[test]

@@ -22,6 +22,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context as TaskContext, Poll};
+use holdfast_component::values::parse_bool;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -34,7 +35,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_value = "http://localhost:2379", value_name = "URLS")]
     listen_client_urls: Vec<ClientUrl>,
     /// The events of the API server may go away with its process: they are kept in memory.
-    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_name = "BOOL")]
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     unsafe_no_fsync: bool,
     #[command(flatten)]
     _settled: Settled<settled::Etcd>,

@@ -18,10 +18,9 @@ use holdfast_component::logging::LoggingArgs;
 use holdfast_component::options::{DebuggingArgs, MetricsArgs};
 use holdfast_component::serving::paths::version;
 use holdfast_component::values::{parse_bool, parse_duration};
-use holdfast_core::kinds::core::ServiceRange;
+use holdfast_core::kinds::core::ServiceRanges;
 use holdfast_core::kinds::offered::NEWEST;
 use holdfast_transport_http::paths::API_VERSION;
-use std::any::TypeId;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -72,6 +71,9 @@ pub struct Args {
     /// Certificate, key, and the domains they are for: `cert.pem,key.pem[:*.example.com,example.com]`. Repeatable.
     #[arg(long, value_name = "CERT,KEY[:DOMAINS]")]
     pub tls_sni_cert_key: Vec<String>,
+    /// An EgressSelectorConfiguration: by way of which proxies webhooks, issuers and aggregated servers are reached.
+    #[arg(long, value_name = "FILE")]
+    pub egress_selector_config_file: Option<PathBuf>,
     /// Streams that a client may have open on one connection; 0 takes the default.
     #[arg(long, default_value_t = 0)]
     pub http2_max_streams_per_connection: u32,
@@ -102,9 +104,9 @@ pub struct Args {
     #[command(flatten)]
     pub admission: AdmissionArgs,
 
-    /// Addresses that services get.
-    #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR")]
-    pub service_cluster_ip_range: ServiceRange,
+    /// Addresses that services get: a range, or one of each family, the one first that services are of which do not say.
+    #[arg(long, default_value = "10.0.0.0/24", value_name = "CIDR[,CIDR]")]
+    pub service_cluster_ip_range: ServiceRanges,
     /// Ports that services of type NodePort get.
     #[arg(long, default_value = "30000-32767", value_parser = parse_ports, value_name = "FIRST-LAST")]
     pub service_node_port_range: (u16, u16),
@@ -127,7 +129,7 @@ pub struct Args {
 
     /// Requests wait for their turn by flow schemas and priority levels, and both limits together are the seats that
     /// levels share; false: a request over its limit is refused.
-    #[arg(long, alias = "enable-inflight-quota-handler", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    #[arg(long, alias = "enable-inflight-quota-handler", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub enable_priority_and_fairness: bool,
     /// Reading requests in progress at most; without priority and fairness 0 means no limit. Watches do not count.
     #[arg(long, default_value_t = 400)]
@@ -203,16 +205,42 @@ impl Args {
         Ok(ApiGates::from(&self.gates()?))
     }
 
+    /// Whether requests wait for their turn.
+    pub fn is_fair(&self, gates: &ApiGates) -> bool {
+        gates.priority_and_fairness && self.enable_priority_and_fairness
+    }
+
+    /// What keeps requests from waiting for their turn, where they are to.
+    fn fairness_faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let (reading, mutating) = (self.max_requests_inflight, self.max_mutating_requests_inflight);
+        if (reading, mutating) == (0, 0) {
+            faults.push(format!(
+                "--enable-priority-and-fairness: --max-requests-inflight={reading} and \
+                 --max-mutating-requests-inflight={mutating} are the seats of the server, and they must add up to \
+                 something positive"
+            ));
+        }
+        let asked = self.offered.offer().map(|(offer, _)| offer.asked).unwrap_or_default();
+        let names = ["flowcontrol.apiserver.k8s.io/v1", "api/ga", "api/all"];
+        // What says more counts more.
+        if let Some((name, false)) = names.iter().find_map(|name| Some((*name, *asked.get(*name)?))) {
+            faults.push(format!("--runtime-config={name}=false conflicts with --enable-priority-and-fairness=true"));
+        }
+        faults
+    }
+
     /// All that is wrong with the options that their own forms do not show.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = self.serving.manners().err().unwrap_or_default();
-        let (range, ports) = (self.service_cluster_ip_range, self.service_node_port_range);
-        faults.extend(self.cluster.faults(range, ports, self.advertise_address));
+        let (ranges, ports) = (self.service_cluster_ip_range, self.service_node_port_range);
+        faults.extend(self.cluster.faults(ranges, ports, self.advertise_address));
         faults.extend(self.metrics.shown().err().into_iter().flatten());
         faults.extend(self.serving.tracing().err().map(|why| why.to_string()));
         faults.extend(self.offered.offer().err().into_iter().flatten());
         faults.extend(authentication::faults(self));
-        faults.extend(self.authorization.faults());
+        let egress = aggregation::egress(self).map_err(|why| faults.push(format!("{why:#}"))).unwrap_or_default();
+        faults.extend(self.authorization.faults(&egress.control_plane));
         match admission::chain(&self.admission, &[]) {
             Ok(chain) => faults.extend(admission::faults(&chain)),
             Err(found) => faults.extend(found),
@@ -222,6 +250,15 @@ impl Args {
         faults.extend(aggregation::identity(self).and_then(Result::err).map(|why| format!("{why:#}")));
         match self.api_gates() {
             Ok(gates) => {
+                if !gates.dual_stack && self.service_cluster_ip_range.second.is_some() {
+                    faults.push(
+                        "--service-cluster-ip-range: a second range needs the feature gate IPv6DualStack, which is off"
+                            .into(),
+                    );
+                }
+                if self.is_fair(&gates) {
+                    faults.extend(self.fairness_faults());
+                }
                 let live = self.encryption.live(&gates);
                 faults.extend(live.err().map(|why| format!("{why:#}")));
                 if !gates.request_header_uid && !self.front_proxy.requestheader_uid_headers.is_empty() {
@@ -247,10 +284,10 @@ pub struct FrontProxyArgs {
     #[arg(long, requires = "proxy_client_cert_file", value_name = "FILE")]
     pub proxy_client_key_file: Option<PathBuf>,
     /// Requests for other servers go to the endpoints of their services, not to the services' addresses.
-    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub enable_aggregator_routing: bool,
     /// Redirects of other servers are not passed on to clients.
-    #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub aggregator_reject_forwarding_redirect: bool,
 
     /// A client with a certificate that these authorities signed is a proxy, which names the user in headers.
@@ -331,12 +368,7 @@ pub fn normalized(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
 pub fn without_empty(arguments: Vec<OsString>, command: &Command) -> Vec<OsString> {
     let is_optional = |name: &str| {
         let arg = command.get_arguments().find(|arg| arg.get_long() == Some(name));
-        arg.is_some_and(|arg| {
-            let kind = arg.get_value_parser().type_id();
-            let is_text = kind == TypeId::of::<String>() || kind == TypeId::of::<PathBuf>();
-            let is_one_or_list = matches!(arg.get_action(), ArgAction::Set) || arg.get_value_delimiter().is_some();
-            is_text && is_one_or_list && arg.get_default_values().is_empty()
-        })
+        arg.is_some_and(crate::arguments::is_optional)
     };
     let mut kept = Vec::with_capacity(arguments.len());
     let mut arguments = arguments.into_iter().peekable();

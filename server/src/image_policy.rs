@@ -4,6 +4,7 @@ use anyhow::{Result, anyhow};
 use async_trait::async_trait;
 use holdfast_component::cache::Cache;
 use holdfast_core::admission::ImagePolicy;
+use holdfast_outbound::Dialer;
 use holdfast_outbound::kubeconfig::Posting;
 use holdfast_transport_http::Images;
 use serde_json::Value;
@@ -23,7 +24,7 @@ pub struct Webhook {
 impl Webhook {
     /// The server that the current context of the kubeconfig names.
     pub fn open(policy: ImagePolicy) -> Result<Arc<dyn Images>> {
-        let posting = Posting::from_file(Path::new(&policy.kubeconfig), "")
+        let posting = Posting::from_file(Path::new(&policy.kubeconfig), "", &Dialer::Direct)
             .map_err(|why| anyhow!("couldn't init admission plugin \"ImagePolicyWebhook\": {why}"))?;
         Ok(Arc::new(Webhook { posting, policy, answers: Cache::default() }))
     }

@@ -132,7 +132,7 @@ fn main() -> std::process::ExitCode {
         Some(called) => flags::without_empty(arguments, &called),
         None => arguments,
     };
-    let arguments::Read { matches, mut faults, misuse } = arguments::read(&mut command, arguments, unbuilt);
+    let arguments::Read { matches, mut faults, is_component, misuse } = arguments::read(&mut command, arguments, unbuilt);
     let cli = matches
         .as_ref()
         .map(|matches| Cli::from_arg_matches(matches).unwrap_or_else(|error| error.format(&mut command).exit()));
@@ -141,6 +141,10 @@ fn main() -> std::process::ExitCode {
     }
     let (Some(cli), Some(matches), true) = (cli, matches, faults.is_empty()) else {
         match misuse {
+            _ if is_component => {
+                faults.iter().for_each(|fault| eprintln!("Error: {fault}"));
+                return std::process::ExitCode::FAILURE;
+            }
             // The parser explains it at length.
             Some(misuse) if faults.len() == 1 => misuse.exit(),
             misuse => {

@@ -131,6 +131,8 @@ mod tests {
         "authentication-kubeconfig",
         "authentication-skip-lookup",
         "authentication-tolerate-lookup-failure",
+        "authorization-coreconfig",
+        "authorization-kubeconfig",
         "authorization-mode",
         "azure-container-registry-config",
         "basic-auth-file",

@@ -5,7 +5,7 @@ use crate::offered::Releases;
 use anyhow::{Context, Result, anyhow};
 use holdfast_component::gates::Gates;
 use holdfast_component::metrics::{Metrics, Shown, describe};
-use holdfast_component::serving::paths::{self, Paths};
+use holdfast_component::serving::paths::{self, Paths, Zpages};
 use holdfast_service::Service;
 use holdfast_transport_http::pages::{Asked, Page, Pages};
 use holdfast_transport_http::paths::API_VERSION;
@@ -24,7 +24,7 @@ use tokio::net::UnixListener;
 const BODY_BYTES_MAX: usize = 1 << 10;
 
 /// The pages of a server with these options; those below `/debug` are there where it lets people look for faults.
-pub fn pages(flags: Vec<(String, String)>, releases: Releases, profiling: bool) -> Pages {
+pub fn pages(flags: Vec<(String, String)>, releases: Releases, profiling: bool, shown: Zpages) -> Pages {
     let paths = Paths {
         name: "kube-apiserver",
         version: API_VERSION.into(),
@@ -33,6 +33,7 @@ pub fn pages(flags: Vec<(String, String)>, releases: Releases, profiling: bool) 
         health: Arc::default(),
         metrics: Arc::new(Metrics::new(Shown::default())),
         profiling,
+        shown,
         flags,
         configz: RwLock::default(),
         pages: RwLock::default(),

@@ -145,23 +145,6 @@ fn no_signer(text: &str) -> Result<(), String> {
     }
 }
 
-fn unthrottled(text: &str) -> Result<(), String> {
-    match text.parse::<i64>() {
-        Ok(0) => Ok(()),
-        Ok(_) => Err("streams to nodes, which it would slow down, are not built yet".into()),
-        Err(error) => Err(error.to_string()),
-    }
-}
-
-fn no_egress(text: &str) -> Result<(), String> {
-    match text {
-        "" => Ok(()),
-        _ => {
-            Err("the server dials by itself: a proxy to nodes is of no use until connections to nodes are built".into())
-        }
-    }
-}
-
 fn etcd3(text: &str) -> Result<(), String> {
     match text {
         "" | "etcd3" => Ok(()),
@@ -178,18 +161,12 @@ impl Options for ApiServer {
         gone("address", Form::Value, address, NO_PLAIN_PORT),
         gone("audit-dynamic-configuration", Form::Switch, no, "False: Kubernetes gave up dynamic audit sinks in 1.19"),
         gone("azure-container-registry-config", Form::Value, nothing, "Nothing: it is an option of node agents"),
-        gone("cloud-config", Form::Value, nothing, NO_CLOUD_HERE),
-        gone("cloud-provider", Form::Value, no_cloud, NO_CLOUD_HERE),
+        gone("cloud-config", Form::Value, any, NO_CLOUD_HERE),
+        gone("cloud-provider", Form::Value, any, NO_CLOUD_HERE),
         gone("cloud-provider-gce-l7lb-src-cidrs", Form::Value, networks, "Any networks: nobody here sets up firewalls"),
         gone("cloud-provider-gce-lb-src-cidrs", Form::Value, networks, "Any networks: nobody here sets up firewalls"),
         row("default-watch-cache-size", Form::Value, number, "Any: watches are served from the log"),
         row("deserialization-cache-size", Form::Value, number, "Any: there is no such cache"),
-        row(
-            "egress-selector-config-file",
-            Form::Value,
-            no_egress,
-            "Empty: the server dials by itself, and connects to no nodes, for which there are such proxies",
-        ),
         row("enable-logs-handler", Form::Switch, no, "False: logs are not served"),
         gone("enable-swagger-ui", Form::Switch, boolean, "Any: there is no such page, as in Kubernetes since 1.14"),
         gone("experimental-logging-sanitization", Form::Switch, no, "False: from -v=8 on, lines tell what passes"),
@@ -199,8 +176,8 @@ impl Options for ApiServer {
         row(
             "max-connection-bytes-per-sec",
             Form::Value,
-            unthrottled,
-            "0: no throttle. It is for streams to nodes, and none is piped to a node yet",
+            number,
+            "Any: it slows down streams to nodes alone, and there are none",
         ),
         gone("repair-malformed-updates", Form::Switch, yes, "True: an update without uid has that of the object"),
         row("service-account-lookup", Form::Switch, yes, "True: accounts of tokens are always looked up"),
@@ -226,7 +203,7 @@ impl Options for ApiServer {
 }
 
 const NO_PLAIN_PORT: &str = "There is no port without TLS";
-const NO_CLOUD_HERE: &str = "No cloud is built in, as in Kubernetes since 1.31";
+const NO_CLOUD_HERE: &str = "Any: nobody asks a cloud, as in Kubernetes since 1.31";
 
 fn nothing(text: &str) -> Result<(), String> {
     match text {
@@ -451,7 +428,7 @@ mod tests {
             &["--service-account-lookup"][..],
             &["--service-account-lookup=true", "--watch-cache=false", "--watch-cache"],
             &["--storage-backend=etcd3", "--storage-media-type=", "--insecure-port=0", "--address=127.0.0.1"],
-            &["--cloud-provider=external", "--cloud-config=", "--cloud-provider-gce-lb-src-cidrs=10.0.0.0/8,::/0"],
+            &["--cloud-provider=aws", "--cloud-config=/etc/cloud.conf", "--max-connection-bytes-per-sec=1024", "--cloud-provider-gce-lb-src-cidrs=10.0.0.0/8,::/0"],
             &["--listen-peer-urls=http://localhost:0", "--data-dir", "/tmp/x", "--quota-backend-bytes=1"],
         ] {
             assert_eq!(verdict(options), Ok(()), "{options:?}");
@@ -471,8 +448,6 @@ mod tests {
             ("--service-account-lookup=false", "always true here"),
             ("--service-account-lookup=maybe", "invalid syntax"),
             ("--insecure-port=8080", "no port without TLS"),
-            ("--cloud-provider=aws", "no cloud is built in"),
-            ("--cloud-config=/etc/cloud.conf", "nothing here would read it"),
             ("--cloud-provider-gce-l7lb-src-cidrs=10.0.0.0/33", "invalid CIDR address"),
             ("--audit-dynamic-configuration", "always false here"),
             ("--storage-backend=etcd2", "etcd2"),

@@ -3,7 +3,7 @@
 use crate::flags::Args;
 use anyhow::{Result, anyhow};
 use holdfast_tls::made;
-use holdfast_tls::server::{LiveTls, Options, Pem};
+use holdfast_tls::server::{LiveTls, Options, Pem, Tls};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub fn faults(args: &Args) -> Option<String> {
             (Pem::Text(made.certificate), Pem::Text(made.key))
         }
     };
-    LiveTls::new(options(args, certificate, key)).err()
+    Tls::new(&options(args, certificate, key)).err()
 }
 
 fn options(args: &Args, certificate: Pem, key: Pem) -> Options {
@@ -39,5 +39,6 @@ fn options(args: &Args, certificate: Pem, key: Pem) -> Options {
         client_authorities: files(&args.client_ca_file),
         front_proxy_authorities: files(&args.front_proxy.requestheader_client_ca_file),
         front_proxy_names: args.front_proxy.requestheader_allowed_names.clone(),
+        certificate_uids: args.api_gates().is_ok_and(|gates| gates.certificate_uids),
     }
 }

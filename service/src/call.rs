@@ -2,12 +2,11 @@
 
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
-use holdfast_core::authz::User;
+use holdfast_core::authz::{ActingAs, User};
 use holdfast_core::request::{Body, Options, Request, Verb};
 use holdfast_core::select::FieldSelector;
 use jiff::Timestamp;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One request at the door.
@@ -98,15 +97,6 @@ pub struct ResourcePath {
     pub subresource: String,
     /// What follows the subresource.
     pub rest: String,
-}
-
-/// Another user, in whose name somebody wants to act.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ActingAs {
-    pub name: String,
-    pub uid: Option<String>,
-    pub groups: Vec<String>,
-    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 /// How a request is named in events, log lines and answers: short, and of characters that need no escaping anywhere.

@@ -25,7 +25,7 @@ mod tokens;
 
 pub use admission_metrics::ticks;
 pub use authorities::Authorities;
-pub use call::{ActingAs, Asked, Call, Named, RequestId, ResourcePath, Source};
+pub use call::{Asked, Call, Named, RequestId, ResourcePath, Source};
 pub use layers::{Layer, Next, Outcome, Passage, Place};
 pub use metrics::{Metrics, Record, Watching};
 pub use reply::{Answer, Draft, Granted, Listed, Reply, Shown, Watched};

@@ -35,6 +35,7 @@ pub struct Service {
     watch_min: Duration,
     meters: Vec<Meter>,
     authorities: Option<Arc<dyn Authorities>>,
+    constrained_impersonation: bool,
     /// The version up to which roles have been gathered.
     gathered: AtomicU64,
 }
@@ -54,6 +55,8 @@ pub struct Options {
     pub meters: Vec<Meter>,
     /// Counts what authorization webhooks are asked, where there are any.
     pub authorities: Option<Arc<dyn Authorities>>,
+    /// Whether there are verbs of impersonation that hold for some requests alone.
+    pub constrained_impersonation: bool,
 }
 
 /// Half an hour: clients do not all come back at once.
@@ -78,6 +81,7 @@ impl Default for Options {
             auditor: None,
             meters: Vec::new(),
             authorities: None,
+            constrained_impersonation: false,
             watch_min: WATCH_MIN,
         }
     }
@@ -101,8 +105,9 @@ impl Service {
         let flow = self.flow.beside(metrics.clone());
         let began = engine.snapshot().offset;
         let (auditor, authorities) = (self.auditor.clone(), self.authorities.clone());
-        let watch_min = self.watch_min;
-        let options = Options { tokens, auditor, authorities, watch_min, ..Options::default() };
+        let (watch_min, constrained_impersonation) = (self.watch_min, self.constrained_impersonation);
+        let options =
+            Options { tokens, auditor, authorities, watch_min, constrained_impersonation, ..Options::default() };
         let service = Service::of(engine, metrics, flow, options);
         // What this one has gathered since is none of the fork's.
         service.note_gathered(Some(self.gathered()).filter(|gathered| *gathered <= began).unwrap_or_default());
@@ -113,12 +118,24 @@ impl Service {
         engine: Arc<Engine>,
         metrics: Arc<Metrics>,
         flow: FlowControl,
-        Options { tokens, auditor, meters, authorities, watch_min, .. }: Options,
+        Options { tokens, auditor, meters, authorities, watch_min, constrained_impersonation, .. }: Options,
     ) -> Arc<Service> {
         let flow = Arc::new(flow);
-        let layers = layers::all(&metrics, &flow);
+        let layers = layers::all(&metrics, &flow, constrained_impersonation);
         let gathered = AtomicU64::default();
-        Arc::new(Service { engine, layers, metrics, flow, tokens, auditor, meters, authorities, watch_min, gathered })
+        Arc::new(Service {
+            engine,
+            layers,
+            metrics,
+            flow,
+            tokens,
+            auditor,
+            meters,
+            authorities,
+            watch_min,
+            constrained_impersonation,
+            gathered,
+        })
     }
 
     /// The version up to which roles have been gathered.

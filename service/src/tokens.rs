@@ -2,6 +2,7 @@
 //! transport's.
 
 use futures_util::future::BoxFuture;
+use holdfast_core::admission::Told;
 use holdfast_core::authz::User;
 use holdfast_core::state::State;
 use std::sync::Arc;
@@ -9,11 +10,13 @@ use std::sync::Arc;
 /// Whoever authenticates requests by tokens.
 pub trait Tokens: Send + Sync + 'static {
     /// Whose a token is, for one of these audiences, or for the server's own when none is named; or why it is nobody's.
+    /// What the token has to tell the client and the auditor is told.
     fn review<'a>(
         &'a self,
         state: &'a State,
         token: &'a str,
         audiences: &'a [String],
+        told: &'a mut Told,
     ) -> BoxFuture<'a, Result<Reviewed, String>>;
 }
 
@@ -38,7 +41,13 @@ pub struct Reviewed {
 pub struct NoTokens;
 
 impl Tokens for NoTokens {
-    fn review<'a>(&'a self, _: &'a State, _: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<Reviewed, String>> {
+    fn review<'a>(
+        &'a self,
+        _: &'a State,
+        _: &'a str,
+        _: &'a [String],
+        _: &'a mut Told,
+    ) -> BoxFuture<'a, Result<Reviewed, String>> {
         Box::pin(async { Err(UNKNOWN_TOKEN.into()) })
     }
 }

@@ -38,7 +38,7 @@ impl Server {
         static REGISTRY: OnceLock<Arc<Registry>> = OnceLock::new();
         let registry = REGISTRY.get_or_init(|| Arc::new(registry().clone())).clone();
         let settings = Settings {
-            service_range: "10.0.0.0/29".parse()?,
+            service_ranges: "10.0.0.0/29".parse()?,
             node_ports: (30000, 30000 + NODE_PORTS as u16 - 1),
             authorization: Way::Rbac.into(),
             ..Settings::default()

@@ -52,7 +52,7 @@ impl Memory {
         tokio::spawn(housekeeping::run(service.clone()));
         let mut objects = bootstrap_objects();
         let address = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-        objects.extend(kubernetes_service(&["10.0.0.0/24"], address, 6443).expect("a service"));
+        objects.extend(kubernetes_service(&"10.0.0.0/24".parse().expect("a range"), address, 6443));
         bootstrap::ensure(service, objects, bootstrap_policy()).await.expect("the objects that every cluster has");
         let mut kept = JoinSet::new();
         transport.keep_registered(&mut kept).await.expect("the APIServices of what is served here");

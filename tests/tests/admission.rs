@@ -239,6 +239,79 @@ async fn images_are_judged_elsewhere() {
     server.stop();
 }
 
+/// A proxy on a Unix socket that connects to whatever it is asked for, and notes what that is.
+fn proxy(path: &std::path::Path) -> Arc<std::sync::Mutex<Vec<String>>> {
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufStream, copy_bidirectional};
+    let (asked, listener) = (Arc::<std::sync::Mutex<Vec<String>>>::default(), tokio::net::UnixListener::bind(path));
+    let (seen, listener) = (asked.clone(), listener.expect("a socket"));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let seen = seen.clone();
+            tokio::spawn(async move {
+                let (mut stream, mut lines) = (BufStream::new(stream), Vec::new());
+                while lines.last().is_none_or(|line: &String| !line.trim_end().is_empty()) {
+                    let mut line = String::new();
+                    stream.read_line(&mut line).await.expect("a request");
+                    lines.push(line);
+                }
+                let target = lines[0].split(' ').nth(1).expect("a target").to_owned();
+                let mut there = tokio::net::TcpStream::connect(&target).await.expect("a server");
+                seen.lock().expect("a list").push(target);
+                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.expect("an answer");
+                stream.flush().await.expect("an answer");
+                // Whoever goes away first ends it.
+                let _ = copy_bidirectional(&mut stream, &mut there).await;
+            });
+        }
+    });
+    asked
+}
+
+/// What the server asks outside the cluster goes by way of the proxy that the operator names for it: webhooks by URL, and
+/// those that know tokens.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proxy_leads_to_webhooks() {
+    let hooks = Hooks::start().await;
+    let folder = Folder::new();
+    let name = |wanted: &str| hooks.names.iter().find(|(name, _)| *name == wanted).expect("a name").1.clone();
+    let (socket, hook) = (folder.join("proxy.sock"), name("<hook>"));
+    let asked = proxy(&socket);
+    let transport = json!({"uds": {"udsName": socket}});
+    let selection = json!({"name": "controlplane", "connection": {"proxyProtocol": "HTTPConnect", "transport": transport}});
+    let egress = json!({"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration",
+        "egressSelections": [selection]});
+    let file = folder.join("egress.yaml");
+    std::fs::write(&file, egress.to_string()).expect("a configuration");
+    let cluster = json!({"server": format!("https://{hook}/tokens"), "certificate-authority-data": name("<ca>")});
+    let tokens = json!({"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+        "clusters": [{"name": "c", "cluster": cluster}]});
+    let kubeconfig = folder.join("tokens.kubeconfig");
+    std::fs::write(&kubeconfig, tokens.to_string()).expect("a kubeconfig");
+    let options = [
+        "--controllers=-*".to_owned(),
+        format!("--egress-selector-config-file={}", file.display()),
+        format!("--authentication-token-webhook-config-file={}", kubeconfig.display()),
+        "--authentication-token-webhook-version=v1".to_owned(),
+    ];
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let server = Server::start(&folder.join("data"), &options);
+    let wire = Wire::admin(&server);
+    hooks.behave("/tokens", json!({"review": {"authenticated": true, "user": {"username": "jane"}}}));
+    let jane = Wire::anonymous(&server).with_token("hers");
+    let refused = jane.get("/api/v1/secrets").await.refused(403, "Forbidden");
+    assert!(refused["message"].as_str().expect("a text").contains("User \"jane\""), "{refused}");
+    hooks.behave("/judge", json!({}));
+    let webhook = json!({"name": "h.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "clientConfig": {"url": format!("https://{hook}/judge"), "caBundle": name("<ca>")},
+        "rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]});
+    let configuration = json!({"metadata": {"name": "judges"}, "webhooks": [webhook]});
+    put(&wire, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", &configuration).await;
+    put(&wire, "/api/v1/namespaces/default/configmaps", &json!({"metadata": {"name": "c"}})).await;
+    let asked = asked.lock().expect("a list").clone();
+    assert!(asked.len() >= 2 && asked.iter().all(|target| *target == hook), "{asked:?}");
+    server.stop();
+}
+
 /// Webhooks are shown what the operator's file says for their address, by either half of admission from a file of its
 /// own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -260,6 +260,18 @@ fn what_contradicts_itself_does_not_start() {
             "authorizers[0].name: Invalid value: \"x\": must be \"rbac\" when type=RBAC, authorizers[1].type: Unsupported value: \"Y\"",
         ),
         (vec!["--authorization-mode=RBAC,RBAC".into()], "has mode specified more than once"),
+        // Each use of the option adds to those before.
+        (
+            vec!["--authorization-mode=ABAC".into(), "--authorization-mode=RBAC".into()],
+            "authorization-mode ABAC's authorization policy file not passed",
+        ),
+        (vec!["--authorization-mode=RBAC".into(), "--authorization-mode=RBAC".into()], "more than once"),
+        (vec!["--authorization-mode=".into()], "at least one authorization-mode must be passed"),
+        // A contradiction keeps no file from being told of.
+        (
+            vec!["--authorization-mode=ABAC".into(), "--authorization-coreconfig=/none".into()],
+            "--authorization-kubeconfig: webhook \"delegated\": /none: No such file",
+        ),
         (vec!["--authorization-always-allow-paths=/a*b".into()], "only trailing * allowed in \"/a*b\""),
         (vec!["--authorization-webhook-version=v2".into()], "unsupported webhook authorizer version \"v2\""),
         (vec!["--authorization-kubeconfig=/none".into()], "/none: No such file"),

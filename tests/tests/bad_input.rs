@@ -138,7 +138,7 @@ typo: 1
         "rubbish\n{}\n{\"apiVersion\":\"x\",\"kind\":\"Policy\"}\n",
         &["line 1: ", "line 3: "],
     ),
-    ("token-auth-file", "a\n# b\nb,c\n", &["line 1: must have at least 3", "line 3: must have at least 3"]),
+    ("token-auth-file", "a\n\nb,c\n", &["line 1: must have at least 3", "line 3: must have at least 3"]),
 ];
 
 #[test]

@@ -19,6 +19,8 @@ const SYSTEM: &str = "/api/v1/namespaces/kube-system";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
+/// What has a component tell of itself at `/flagz` and `/statusz`.
+const PAGES: &str = "--feature-gates=ComponentFlagz=true,ComponentStatusz=true";
 /// How long anything may take that is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -107,7 +109,7 @@ async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
 #[tokio::test]
 async fn whom_the_api_server_lets_is_let_in() {
     let cluster = Cluster::start();
-    let scheduler = cluster.scheduler("a", &["--authorization-webhook-cache-unauthorized-ttl=0"]);
+    let scheduler = cluster.scheduler("a", &["--authorization-webhook-cache-unauthorized-ttl=0", PAGES]);
     let anonymous = scheduler.anonymous(&cluster).await;
     for path in ["/healthz", "/livez"] {
         anonymous.get(path).await.expect(200);
@@ -235,7 +237,7 @@ async fn own_authorities_and_proxies_say_who_asks() {
         "--requestheader-group-headers=X-Of",
         "--requestheader-extra-headers-prefix=X-More-",
     ];
-    let scheduler = cluster.scheduler("a", &options);
+    let scheduler = cluster.scheduler("a", &[&options[..], &[PAGES]].concat());
     let anonymous = scheduler.anonymous(&cluster).await;
     // One connection a request: a certificate is shown in the handshake.
     let shows = |pair: Pair| Wire { http2: false, ..anonymous.clone() }.with_identity(pair);

@@ -98,6 +98,8 @@ pub struct PeerVerifier {
     front_proxies: Option<FrontProxies>,
     hints: Vec<DistinguishedName>,
     signatures: Signatures,
+    /// Whether certificates say the uids of users.
+    uids: bool,
 }
 
 impl PeerVerifier {
@@ -115,7 +117,12 @@ impl PeerVerifier {
         };
         let both = users.iter().chain(front_proxies.iter().map(|proxies| &proxies.authorities));
         let hints = both.flat_map(|authorities| authorities.verifier.root_hint_subjects().to_vec()).collect();
-        Ok(PeerVerifier { users, front_proxies, hints, signatures: Signatures::default() })
+        Ok(PeerVerifier { users, front_proxies, hints, signatures: Signatures::default(), uids: true })
+    }
+
+    /// The same, and certificates say no uids.
+    pub fn without_uids(self) -> PeerVerifier {
+        PeerVerifier { uids: false, ..self }
     }
 
     fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Judged {
@@ -135,7 +142,7 @@ impl PeerVerifier {
 
     fn user(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Peer {
         let (Some(authorities), [certificate, ..]) = (&self.users, chain) else { return Peer::Unknown };
-        match authorities.vouch_for(chain, now).and_then(|()| certificate_user(certificate)) {
+        match authorities.vouch_for(chain, now).and_then(|()| certificate_user(certificate, self.uids)) {
             Ok(user) => Peer::Certificate(Arc::new(user)),
             Err(why) => Peer::Untrusted(why.into()),
         }
@@ -157,7 +164,8 @@ impl FrontProxies {
         if self.allowed_names.is_empty() {
             return Ok(());
         }
-        let named = certificate_user(chain.first().map(|certificate| certificate.as_ref()).unwrap_or_default())?;
+        let certificate = chain.first().map(|certificate| certificate.as_ref()).unwrap_or_default();
+        let named = certificate_user(certificate, false)?;
         match self.allowed_names.contains(&named.name) {
             true => Ok(()),
             false => Err(format!("no proxy may be called {:?}", named.name)),
@@ -232,8 +240,9 @@ fn uid_of(certificate: &X509Certificate<'_>) -> Result<String, String> {
     }
 }
 
-/// The user that a verified certificate names: its common name, with its organizations as groups.
-pub fn certificate_user(der: &[u8]) -> Result<User, String> {
+/// The user that a verified certificate names: its common name, with its organizations as groups, and with its uid where
+/// certificates say one.
+pub fn certificate_user(der: &[u8], uids: bool) -> Result<User, String> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
     let subject = certificate.subject();
     let name = subject.iter_common_name().next().and_then(|name| name.as_str().ok()).unwrap_or("");
@@ -245,7 +254,9 @@ pub fn certificate_user(der: &[u8]) -> Result<User, String> {
     groups.push(AUTHENTICATED.into());
     let mut user = User::new(name, &[]);
     user.groups = groups;
-    user.uid = uid_of(&certificate)?;
+    if uids {
+        user.uid = uid_of(&certificate)?;
+    }
     let digest = ring::digest::digest(&ring::digest::SHA256, der);
     let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     user.extra.insert(CREDENTIAL_ID.into(), vec![format!("X509SHA256={hex}")]);

@@ -4,6 +4,7 @@
 
 use crate::keys;
 use crate::peer::PeerVerifier;
+use crate::suites;
 use crate::trouble::Trouble;
 use arc_swap::ArcSwap;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
@@ -13,7 +14,9 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{CipherSuite, ServerConfig, SupportedProtocolVersion};
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,21 +49,30 @@ pub struct Options {
     /// Who signs those of proxies in front of the server, and how these may be called; empty means any name.
     pub front_proxy_authorities: Vec<Pem>,
     pub front_proxy_names: Vec<String>,
+    /// Whether certificates say the uids of users.
+    pub certificate_uids: bool,
 }
 
 /// The TLS side of a server, as it is for one connection.
 #[derive(Clone)]
 pub struct Tls {
-    pub config: Arc<ServerConfig>,
+    config: Arc<ServerConfig>,
+    /// The same for connections to addresses that have certificates of their own.
+    by_address: BTreeMap<IpAddr, Arc<ServerConfig>>,
     pub verifier: Arc<PeerVerifier>,
 }
 
 impl Tls {
+    /// One that is the same for all addresses.
+    pub fn of(config: Arc<ServerConfig>, verifier: Arc<PeerVerifier>) -> Tls {
+        Tls { config, by_address: BTreeMap::new(), verifier }
+    }
+
     pub fn new(options: &Options) -> Result<Tls, String> {
         let mut faults = Vec::new();
         let mut provider = rustls::crypto::ring::default_provider();
-        faults.extend(keep_suites(&mut provider, &options.cipher_suites).err());
-        faults.extend(keep_curves(&mut provider, &options.curves).err());
+        faults.extend(keep_suites(&mut provider, &options.cipher_suites));
+        faults.extend(keep_curves(&mut provider, &options.curves));
         let versions = versions(&options.min_version).unwrap_or_else(|why| {
             faults.push(why);
             rustls::ALL_VERSIONS
@@ -91,20 +103,33 @@ impl Tls {
             );
         }
         let (Ok(default), true) = (default, faults.is_empty()) else { return Err(faults.join("; ")) };
-        let certificates = Certificates { default, named };
+        let addresses: BTreeSet<IpAddr> = named.iter().filter_map(|named| named.pattern.parse().ok()).collect();
+        let certificates = Certificates { without_name: default.clone(), default, named: named.into() };
         let provider = Arc::new(provider);
         let proxies = (!proxies.is_empty()).then(|| (proxies, names.clone()));
         let verifier =
             PeerVerifier::new(authorities, proxies).map_err(|error| format!("client authorities: {error}"))?;
-        let verifier = Arc::new(verifier);
+        let verifier = Arc::new(if options.certificate_uids { verifier } else { verifier.without_uids() });
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
             .map_err(|_| "no cipher suite is left for these TLS versions")?
             .with_client_cert_verifier(verifier.clone())
-            .with_cert_resolver(Arc::new(certificates));
+            .with_cert_resolver(Arc::new(certificates.clone()));
         let http2 = options.http2.then(|| b"h2".to_vec());
         config.alpn_protocols = http2.into_iter().chain([b"http/1.1".to_vec()]).collect();
-        Ok(Tls { config: Arc::new(config), verifier })
+        let of_address = |address: IpAddr| {
+            let without_name = certificates.find(&address.to_string())?.clone();
+            let mut config = config.clone();
+            config.cert_resolver = Arc::new(Certificates { without_name, ..certificates.clone() });
+            Some((address, Arc::new(config)))
+        };
+        let by_address = addresses.into_iter().filter_map(of_address).collect();
+        Ok(Tls { config: Arc::new(config), by_address, verifier })
+    }
+
+    /// How to speak to a client that has connected to this address of the server.
+    pub fn config(&self, local: Option<IpAddr>) -> &Arc<ServerConfig> {
+        local.and_then(|local| self.by_address.get(&local.to_canonical())).unwrap_or(&self.config)
     }
 }
 
@@ -134,6 +159,10 @@ impl LiveTls {
     pub fn new(options: Options) -> Result<LiveTls, String> {
         let stamps = options.stamps();
         let tls = Tls::new(&options)?;
+        let unserved = suites::unserved(&options.cipher_suites);
+        if !unserved.is_empty() {
+            tracing::warn!("--tls-cipher-suites: these are not spoken here: {}", unserved.join(", "));
+        }
         Ok(LiveTls::made_of(tls, Some((options, stamps))))
     }
 
@@ -218,7 +247,8 @@ pub fn stamp(file: &Path) -> Option<Stamp> {
 }
 
 impl Pem {
-    fn read(&self) -> Result<Cow<'_, str>, String> {
+    /// The text of it.
+    pub fn read(&self) -> Result<Cow<'_, str>, String> {
         match self {
             Pem::Text(text) => Ok(text.into()),
             Pem::File(file) => match std::fs::read_to_string(file) {
@@ -277,61 +307,51 @@ fn versions(minimum: &str) -> Result<&'static [&'static SupportedProtocolVersion
     match minimum {
         "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => Ok(rustls::ALL_VERSIONS),
         "VersionTLS13" => Ok(&ONLY_TLS13),
-        other => {
-            Err(format!("--tls-min-version={other}: use VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13"))
-        }
+        other => Err(format!("unknown tls version {other:?}")),
     }
 }
 
-/// Go's names for suites are those of the standard, but for the two that end in a hash there.
-fn keep_suites(provider: &mut CryptoProvider, names: &[String]) -> Result<(), String> {
-    if names.is_empty() {
-        return Ok(());
+/// Leaves the suites that are named, and gives back what is wrong with the names.
+fn keep_suites(provider: &mut CryptoProvider, names: &[String]) -> Vec<String> {
+    let unknown = names.iter().filter(|name| !suites::exists(name));
+    let faults = unknown.map(|name| format!("Cipher suite {name} not supported or doesn't exist")).collect();
+    if !names.is_empty() {
+        // As in Go, the list rules TLS 1.2 alone: the suites of 1.3 are not configurable.
+        let is_wanted = |suite: CipherSuite| names.iter().any(|name| suites::is(suite, name));
+        provider.cipher_suites.retain(|suite| suite.tls13().is_some() || is_wanted(suite.suite()));
     }
-    let mut wanted: Vec<CipherSuite> = Vec::new();
-    for name in names {
-        let normal = |text: &str| text.trim_end_matches("_SHA256").replace("TLS13_", "TLS_");
-        let found = provider.cipher_suites.iter().map(|suite| suite.suite()).find(|suite| {
-            let known = format!("{suite:?}");
-            normal(&known) == normal(name) || known == *name || known.replace("TLS13_", "TLS_") == *name
-        });
-        match found {
-            Some(suite) => wanted.push(suite),
-            None => {
-                let known: Vec<String> = provider.cipher_suites.iter().map(|s| format!("{:?}", s.suite())).collect();
-                return Err(format!("--tls-cipher-suites: {name} is not served; there are {}", known.join(", ")));
-            }
-        }
-    }
-    // As in Go, the list rules TLS 1.2 alone: the suites of 1.3 are not configurable.
-    provider.cipher_suites.retain(|suite| suite.tls13().is_some() || wanted.contains(&suite.suite()));
-    Ok(())
+    faults
 }
 
 /// As in Go, the numbers say which groups there are, and nothing of their order.
-fn keep_curves(provider: &mut CryptoProvider, numbers: &[u16]) -> Result<(), String> {
+fn keep_curves(provider: &mut CryptoProvider, numbers: &[u16]) -> Vec<String> {
     let number = |group: &&'static dyn SupportedKxGroup| u16::from(group.name());
     let served: Vec<u16> = provider.kx_groups.iter().map(number).collect();
-    if let Some(unknown) = numbers.iter().find(|number| !served.contains(number)) {
-        let served: Vec<String> = served.iter().map(u16::to_string).collect();
-        return Err(format!("--tls-curve-preferences: {unknown} is not served; there are {}", served.join(", ")));
-    }
+    let unknown = numbers.iter().filter(|number| !served.contains(number));
+    let shown: Vec<String> = served.iter().map(u16::to_string).collect();
+    let faults = unknown.map(|unknown| {
+        format!("--tls-curve-preferences: {unknown} is not served; there are {}", shown.join(", "))
+    });
+    let faults = faults.collect();
     if !numbers.is_empty() {
         provider.kx_groups.retain(|group| numbers.contains(&number(group)));
     }
-    Ok(())
+    faults
 }
 
 /// Which certificate a client gets, by the name it asks for.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Certificates {
+    /// For names that have none of their own.
     default: Arc<CertifiedKey>,
-    named: Vec<Named>,
+    /// For clients that ask for no name, because they have connected to an address.
+    without_name: Arc<CertifiedKey>,
+    named: Arc<[Named]>,
 }
 
 #[derive(Debug)]
 struct Named {
-    /// `example.com` or `*.example.com`.
+    /// `example.com`, `*.example.com`, or an address.
     pattern: String,
     /// Given on the command line, not taken from the certificate.
     explicit: bool,
@@ -345,7 +365,7 @@ impl Named {
         let file = |path: &str| Pem::File(path.into());
         let pair = load_pair(provider, &file(certificate), &file(key))?;
         let patterns = match domains {
-            Some(domains) => domains.split(',').map(str::to_ascii_lowercase).collect::<Vec<_>>(),
+            Some(domains) => domains.split(',').map(|domain| canonical(domain.trim())).collect::<Vec<_>>(),
             None => names_in(&pair.cert[0])?,
         };
         let named = |pattern| Named { pattern, explicit: domains.is_some(), pair: pair.clone() };
@@ -368,11 +388,19 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello) -> Option<Arc<CertifiedKey>> {
-        let named = hello.server_name().and_then(|name| self.find(name));
-        Some(named.unwrap_or(&self.default).clone())
+        Some(match hello.server_name() {
+            Some(name) => self.find(name).unwrap_or(&self.default).clone(),
+            None => self.without_name.clone(),
+        })
     }
 }
 
+/// A name or an address in the one form in which it is looked up.
+fn canonical(name: &str) -> String {
+    name.parse::<IpAddr>().map_or_else(|_| name.to_ascii_lowercase(), |address| address.to_canonical().to_string())
+}
+
+/// The names and addresses that a certificate is for.
 fn names_in(certificate: &CertificateDer) -> Result<Vec<String>, String> {
     let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
     let common = parsed.subject().iter_common_name().filter_map(|name| name.as_str().ok()).map(str::to_owned);
@@ -380,10 +408,14 @@ fn names_in(certificate: &CertificateDer) -> Result<Vec<String>, String> {
     if let Some(alternatives) = parsed.subject_alternative_name().map_err(|error| error.to_string())? {
         names.extend(alternatives.value.general_names.iter().filter_map(|name| match name {
             GeneralName::DNSName(name) => Some((*name).to_owned()),
+            GeneralName::IPAddress(bytes) => match bytes.len() {
+                4 => <[u8; 4]>::try_from(*bytes).ok().map(|bytes| IpAddr::from(bytes).to_string()),
+                _ => <[u8; 16]>::try_from(*bytes).ok().map(|bytes| IpAddr::from(bytes).to_string()),
+            },
             _ => None,
         }));
     }
-    Ok(names.iter().map(|name| name.to_ascii_lowercase()).collect())
+    Ok(names.iter().map(|name| canonical(name)).collect())
 }
 
 #[cfg(test)]
@@ -403,6 +435,7 @@ mod tests {
             client_authorities: Vec::new(),
             front_proxy_authorities: Vec::new(),
             front_proxy_names: Vec::new(),
+            certificate_uids: true,
         }
     }
 
@@ -427,6 +460,52 @@ mod tests {
         std::fs::write(folder.path().join("tls.crt"), "nonsense").expect("it is written");
         live.look();
         assert!(Arc::ptr_eq(&second, &live.current()), "what cannot be read changes nothing");
+    }
+
+    /// Files of a pair for some names and addresses, as the option names them.
+    fn pair(folder: &Path, name: &str, addresses: &[&str]) -> String {
+        let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().expect("an address")).collect();
+        let made = self_signed(name, &[name.to_owned()], &addresses).expect("a certificate");
+        let (certificate, key) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
+        std::fs::write(&certificate, made.certificate).expect("it is written");
+        std::fs::write(&key, made.key).expect("it is written");
+        format!("{},{}", certificate.display(), key.display())
+    }
+
+    #[test]
+    fn addresses_have_certificates_too() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write(folder.path(), "first");
+        let mut options = options(folder.path());
+        options.named = vec![
+            pair(folder.path(), "own.example.com", &["10.0.0.1", "fd00::1"]),
+            format!("{}:10.0.0.2,10.0.0.1", pair(folder.path(), "explicit.example.com", &["10.0.0.3"])),
+        ];
+        let tls = Tls::new(&options).expect("it is made");
+        let of = |address: &str| tls.config(Some(address.parse().expect("an address"))).cert_resolver.clone();
+        let shown = |address: &str| format!("{:?}", of(address));
+        let other = format!("{:?}", tls.config(None).cert_resolver);
+        // Explicit ones beat those in certificates, and a certificate that is given names explicitly is for no others.
+        assert_eq!(shown("10.0.0.1"), shown("10.0.0.2"));
+        assert_eq!(shown("::ffff:10.0.0.2"), shown("10.0.0.2"));
+        assert_ne!(shown("fd00::1"), shown("10.0.0.1"));
+        assert_ne!(shown("fd00::1"), other);
+        assert_eq!((shown("10.0.0.3"), shown("10.0.0.4")), (other.clone(), other));
+    }
+
+    #[test]
+    fn all_names_that_are_none_are_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write(folder.path(), "first");
+        let mut options = options(folder.path());
+        options.cipher_suites = ["TLS_X", "TLS_RSA_WITH_AES_128_CBC_SHA", "TLS_Y"].map(str::to_owned).into();
+        options.curves = vec![23, 1, 2];
+        options.min_version = "VersionTLS9".into();
+        let faults = Tls::new(&options).err().expect("refused");
+        for part in ["Cipher suite TLS_X not", "Cipher suite TLS_Y not", ": 1 is", ": 2 is", "version \"VersionTLS9\""] {
+            assert!(faults.contains(part), "{part} in {faults}");
+        }
+        assert!(!faults.contains("AES_128_CBC"), "{faults}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use basic::Passwords;
 use futures_util::future::BoxFuture;
 use holdfast_core::admission::Told;
 use holdfast_core::authz::User;
+use holdfast_core::object::csv;
 use holdfast_core::state::State;
 use holdfast_service::{Elsewhere, Reviewed, Tokens, UNKNOWN_TOKEN};
 use holdfast_tls::bearer::Bearer;
@@ -168,8 +169,9 @@ impl Tokens for Authenticator {
         state: &'a State,
         token: &'a str,
         audiences: &'a [String],
+        told: &'a mut Told,
     ) -> BoxFuture<'a, Result<Reviewed, String>> {
-        Box::pin(async move { self.find(state, token, audiences, &mut Told::default()).await })
+        Box::pin(self.find(state, token, audiences, told))
     }
 }
 
@@ -191,40 +193,19 @@ pub fn static_tokens(text: &str) -> Result<HashMap<String, Arc<User>>, String> {
 /// Reads lines `SECRET,user,uid[,"group,group"]`: the number of the line, the secret, the user.
 fn users(text: &str, secret: &str) -> Result<Vec<(usize, String, Arc<User>)>, String> {
     let (mut users, mut faults) = (Vec::new(), Vec::new());
-    let lines = text.lines().map(str::trim).zip(1..);
-    for (line, number) in lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#')) {
-        let mut fields = split_csv(line).into_iter();
+    for (number, fields) in csv::records(text)? {
+        let found = fields.len();
+        let mut fields = fields.into_iter();
         let (Some(proof), Some(name), Some(uid)) = (fields.next(), fields.next(), fields.next()) else {
-            let found = split_csv(line).len();
             faults.push(format!(
                 "line {number}: must have at least 3 columns ({secret}, user name, user uid), found {found}"
             ));
             continue;
         };
-        let groups = fields.next().unwrap_or_default();
-        let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned).collect();
+        let groups = fields.next().map_or_else(Vec::new, |groups| groups.split(',').map(str::to_owned).collect());
         users.push((number, proof, Arc::new(authenticated(User { uid, groups, ..User::new(name, &[]) }))));
     }
     if faults.is_empty() { Ok(users) } else { Err(faults.join("; ")) }
-}
-
-/// Comma-separated fields, of which some may stand in double quotes.
-fn split_csv(line: &str) -> Vec<String> {
-    let mut fields = vec![String::new()];
-    let mut quoted = false;
-    let mut characters = line.chars().peekable();
-    while let Some(character) = characters.next() {
-        match character {
-            // Two of them within quotes are one.
-            '"' if quoted && characters.next_if_eq(&'"').is_some() => {
-                fields.last_mut().unwrap_or_else(|| unreachable!("starts with one field")).push('"');
-            }
-            '"' => quoted = !quoted,
-            ',' if !quoted => fields.push(String::new()),
-            other => fields.last_mut().unwrap_or_else(|| unreachable!("starts with one field")).push(other),
-        }
-    }
-    fields.iter().map(|field| field.trim().to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -233,9 +214,12 @@ mod tests {
 
     #[test]
     fn token_files_read_or_say_which_line() {
-        let tokens = static_tokens("t1,jane,7\n# note\nt2,joe,8,\"a, b\"\n").unwrap();
+        // Nothing is cut off, and no line is a comment.
+        let tokens = static_tokens("t1,jane,7\n#note, x,y\nt2,joe,8,\"a, b\"\nt3,jim,9,\n").unwrap();
         assert_eq!(tokens["t1"].groups, ["system:authenticated"]);
-        assert_eq!(tokens["t2"].groups, ["a", "b", "system:authenticated"]);
+        assert_eq!(tokens["#note"].name, " x");
+        assert_eq!(tokens["t2"].groups, ["a", " b", "system:authenticated"]);
+        assert_eq!(tokens["t3"].groups, ["", "system:authenticated"]);
         assert!(static_tokens("ok,a,1\nbad,b").unwrap_err().starts_with("line 2"));
         let tokens = static_tokens("a,b,c\n,d,e\na,d,e,,more").unwrap();
         assert_eq!((tokens.len(), tokens["a"].name.as_str()), (1, "d"));

@@ -13,13 +13,46 @@ pub const PATHS: [&str; 3] = ["healthz", "livez", "readyz"];
 
 /// The checks of every server. `etcd` is asked for by those who know where other API servers keep their objects.
 const CHECKS: &[&str] = &["etcd", "log", "ping", "writer"];
-/// What is done once at the start, by the names that Kubernetes has for it.
+/// More of them while it is asked whether the server is ready.
+const READY_CHECKS: &[&str] = &["etcd-readiness", "informer-sync"];
+/// What is done once at the start, by the names that Kubernetes has for it: scripts ask for some of them.
 const HOOKS: &[&str] = &[
+    "autoregister-completion",
+    "loopback-serving-certificate",
+    "poststarthook/aggregator-reload-proxy-client-cert",
+    "poststarthook/apiservice-discovery-controller",
+    "poststarthook/apiservice-openapi-controller",
+    "poststarthook/apiservice-openapiv3-controller",
+    "poststarthook/apiservice-registration-controller",
+    "poststarthook/apiservice-status-local-available-controller",
+    "poststarthook/apiservice-status-remote-available-controller",
+    "poststarthook/apiservice-wait-for-first-sync",
     "poststarthook/bootstrap",
     "poststarthook/bootstrap-controller",
+    "poststarthook/crd-informer-synced",
+    "poststarthook/generic-apiserver-start-informers",
+    "poststarthook/kube-apiserver-autoregistration",
     "poststarthook/rbac/bootstrap-roles",
     "poststarthook/scheduling/bootstrap-system-priority-classes",
+    "poststarthook/start-apiextensions-controllers",
+    "poststarthook/start-apiextensions-informers",
+    "poststarthook/start-apiserver-admission-initializer",
+    "poststarthook/start-cluster-authentication-info-controller",
+    "poststarthook/start-kube-aggregator-informers",
+    "poststarthook/start-kube-apiserver-identity-lease-controller",
+    "poststarthook/start-kube-apiserver-identity-lease-garbage-collector",
+    "poststarthook/start-kubernetes-service-cidr-controller",
+    "poststarthook/start-legacy-token-tracking-controller",
+    "poststarthook/start-system-namespaces-controller",
+    "poststarthook/storage-object-count-tracker-hook",
 ];
+/// The same where requests wait for their turn, and where they do not.
+const FAIR_HOOKS: &[&str] = &[
+    "poststarthook/priority-and-fairness-config-consumer",
+    "poststarthook/priority-and-fairness-config-producer",
+    "poststarthook/priority-and-fairness-filter",
+];
+const UNFAIR_HOOKS: &[&str] = &["poststarthook/max-in-flight-filter"];
 /// How long the writer may take to answer before it counts as dead.
 const WRITER_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -71,18 +104,25 @@ impl Looked {
 impl Transport {
     /// The names of the checks of a path.
     pub(crate) fn check_names(&self, path: &str) -> impl Iterator<Item = &str> {
-        let own = CHECKS.iter().chain(HOOKS).copied();
-        let stopping = (path == "readyz").then_some("shutdown");
-        own.chain(self.checks.iter().map(|check| check.name())).chain(stopping)
+        let is_readiness = path == "readyz";
+        let ready = READY_CHECKS.iter().filter(move |_| is_readiness);
+        let own = CHECKS.iter().chain(ready).chain(HOOKS).chain(self.own_hooks()).copied();
+        own.chain(self.checks.iter().map(|check| check.name())).chain(is_readiness.then_some("shutdown"))
+    }
+
+    fn own_hooks(&self) -> &'static [&'static str] {
+        if self.service.fairness().is_some() { FAIR_HOOKS } else { UNFAIR_HOOKS }
     }
 
     fn check(&self, path: &str, log: &Looked, name: &str) -> Result<(), String> {
         match name {
             "writer" => log.writer(),
             "log" => log.log(path),
-            "etcd" => log.writer().and_then(|()| log.log(path)),
+            "etcd" | "etcd-readiness" => log.writer().and_then(|()| log.log(path)),
             "shutdown" if self.leaving.load(Ordering::Relaxed) => Err("the server is stopping".into()),
-            hook if HOOKS.contains(&hook) => match *self.ready.borrow() {
+            // Nothing is asked for before what is in memory is as the log says.
+            "informer-sync" => Ok(()),
+            hook if HOOKS.contains(&hook) || self.own_hooks().contains(&hook) => match *self.ready.borrow() {
                 true => Ok(()),
                 // A start takes its time, and a restart would not shorten it.
                 false if path == "livez" && self.started.elapsed() < self.manners.livez_grace => Ok(()),

@@ -95,7 +95,7 @@ where
 
     async fn serve(self, stream: TcpStream, client: SocketAddr, mut place: Place) -> Result<(), Failure> {
         let tls = self.tls.current();
-        let acceptor = TlsAcceptor::from(tls.config.clone());
+        let acceptor = TlsAcceptor::from(tls.config(stream.local_addr().ok().map(|local| local.ip())).clone());
         let stream = tokio::time::timeout(self.bounds.handshake, acceptor.accept(stream)).await??;
         place.shook_hands();
         let session = stream.get_ref().1;

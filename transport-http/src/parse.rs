@@ -9,11 +9,11 @@ use crate::websocket::Socket;
 use bytes::Buf;
 use futures_util::Stream;
 use holdfast_core::Refusal;
-use holdfast_core::authz::User;
+use holdfast_core::authz::{ActingAs, User};
 use holdfast_core::kinds::{Subresource, leads_to_node};
-use holdfast_core::refusal::{BadRequest, Internal};
+use holdfast_core::refusal::{BadRequest, Cause, Internal, Subject};
 use holdfast_core::request::{Body, Format, Options, Verb};
-use holdfast_service::{ActingAs, Named, RequestId, ResourcePath};
+use holdfast_service::{Named, RequestId, ResourcePath};
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, USER_AGENT};
 
@@ -28,28 +28,31 @@ pub fn request_id(headers: &HeaderMap) -> Option<RequestId> {
     headers.get("audit-id").and_then(|id| id.to_str().ok()).and_then(RequestId::given)
 }
 
-/// In whose name a client wants to act.
-pub fn acting_as(headers: &HeaderMap) -> Result<Option<ActingAs>, Refusal> {
+/// In whose name a client wants to act. What is told of groups and the like without a user depends on the verbs that there
+/// are.
+pub fn acting_as(headers: &HeaderMap, is_constrained: bool) -> Result<Option<ActingAs>, Refusal> {
     let values = |name: &str| -> Vec<String> {
         headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
     };
     let first = |name: &str| values(name).into_iter().next().filter(|value| !value.is_empty());
-    let Some(name) = first("impersonate-user") else {
-        // To go on as the caller would be more than was asked for.
-        let others = headers.keys().filter(|name| *name != "impersonate-user");
-        return match others.into_iter().find(|name| name.as_str().starts_with("impersonate-")) {
-            None => Ok(None),
-            Some(name) => Err(Refusal::Internal(Internal::ImpersonationWithoutUser { header: name.to_string() })),
-        };
-    };
+    let name = first("impersonate-user").unwrap_or_default();
     let mut other = ActingAs { name, groups: values("impersonate-group"), ..ActingAs::default() };
     other.uid = first("impersonate-uid");
     for key in headers.keys() {
         if let Some(extra) = key.as_str().strip_prefix("impersonate-extra-") {
-            other.extra.insert(decode_key(extra), values(key.as_str()));
+            other.extra.entry(decode_key(extra)).or_default().extend(values(key.as_str()));
         }
     }
-    Ok(Some(other))
+    if !other.name.is_empty() {
+        return Ok(Some(other));
+    }
+    // To go on as the caller would be more than was asked for.
+    let others = headers.keys().filter(|name| *name != "impersonate-user");
+    match others.into_iter().find(|name| name.as_str().starts_with("impersonate-")) {
+        None => Ok(None),
+        Some(_) if is_constrained => Err(Refusal::BadRequest(BadRequest::ImpersonationWithoutUser(other.printed()))),
+        Some(name) => Err(Refusal::Internal(Internal::ImpersonationWithoutUser { header: name.to_string() })),
+    }
 }
 
 impl Transport {
@@ -127,6 +130,13 @@ impl Transport {
             return Err(Refusal::UnsupportedMediaType {
                 accepted: "application/json-patch+json, application/merge-patch+json, \
                            application/strategic-merge-patch+json",
+            });
+        }
+        if named.verb == Verb::Watch && named.options.send_initial_events.is_some() && !self.features.watch_list {
+            let why = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
+            return Err(Refusal::Invalid {
+                subject: Subject::new("meta.k8s.io", "ListOptions", ""),
+                causes: vec![Cause::forbidden("sendInitialEvents", why)],
             });
         }
         if !self.features.list_chunking && matches!(named.verb, Verb::List | Verb::DeleteCollection) {

@@ -55,6 +55,8 @@ struct Keys {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Claims {
+    /// For whom it is; without any, for the server that signed it.
+    #[serde(default)]
     pub aud: Audience,
     pub exp: i64,
     pub iat: i64,
@@ -231,10 +233,15 @@ impl ServiceAccountTokens {
         if claims.fork.as_ref().is_some_and(|fork| !self.forks.contains(fork)) {
             return Ok(None);
         }
-        let asked = audiences;
-        let audiences: Vec<String> = audiences.iter().filter(|asked| claims.aud.includes(asked)).cloned().collect();
+        let (asked, mut meant) = (audiences, claims.aud.all());
+        if meant.is_empty() {
+            told.annotations.insert("authentication.k8s.io/legacy-token".into(), claims.sub.clone());
+            self.uses.count(Use::Legacy);
+            meant = &self.audiences;
+        }
+        let audiences: Vec<String> = asked.iter().filter(|asked| meant.contains(asked)).cloned().collect();
         if audiences.is_empty() {
-            let (meant, asked) = (shown(claims.aud.all()), shown(asked));
+            let (meant, asked) = (shown(meant), shown(asked));
             return Err(format!("token audiences {meant} is invalid for the target audiences {asked}"));
         }
         let now = jiff::Timestamp::now().as_second();
@@ -324,11 +331,11 @@ impl Audience {
         }
     }
 
-    fn includes(&self, audience: &str) -> bool {
-        match self {
-            Audience::One(one) => one == audience,
-            Audience::Many(many) => many.iter().any(|one| one == audience),
-        }
+}
+
+impl Default for Audience {
+    fn default() -> Audience {
+        Audience::Many(Vec::new())
     }
 }
 
@@ -364,10 +371,18 @@ mod tests {
         let other = ServiceAccountTokens::new(vec!["https://x".into()], Vec::new(), None, &[stranger.public_key_pem()])
             .unwrap();
         assert_eq!(other.claims(&token).err().as_deref(), Some("invalid signature, no keys found"));
-        assert!(claims_audience(&tokens, &token, "https://x") && !claims_audience(&tokens, &token, "https://y"));
-    }
-
-    fn claims_audience(tokens: &ServiceAccountTokens, token: &str, audience: &str) -> bool {
-        tokens.claims(token).is_ok_and(|claims| claims.aud.includes(audience))
+        // Whom it is for is told before it is looked whether the account is there.
+        let state = State::new(Arc::new(holdfast_core::kinds::registry().clone()));
+        let refused = |token: &str, audience: &str, told: &mut Told| {
+            tokens.verify(&state, token, &[audience.to_owned()], told).expect_err("there is no account")
+        };
+        let mut told = Told::default();
+        let other = "token audiences [\"https://x\"] is invalid for the target audiences [\"https://y\"]";
+        assert_eq!(refused(&token, "https://y", &mut told), other);
+        assert!(!refused(&token, "https://x", &mut told).contains("audiences") && told.annotations.is_empty());
+        let without = tokens.sign(&Claims { aud: Audience::default(), ..claims }).unwrap().unwrap();
+        assert_eq!(refused(&without, "https://y", &mut told), other);
+        assert!(!refused(&without, "https://x", &mut told).contains("audiences"));
+        assert_eq!(told.annotations["authentication.k8s.io/legacy-token"], "system:serviceaccount:n:a");
     }
 }

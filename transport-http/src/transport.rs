@@ -17,6 +17,7 @@ use crate::spans::{Following, Tracer};
 use crate::status::Status;
 use crate::tokens::Published;
 use crate::warnings::warn;
+use crate::manners::Farewell;
 use crate::websocket::{self, Socket};
 use crate::{audit, flow_control, forks, log, parse, paths, render};
 use bytes::{Buf, Bytes};
@@ -25,12 +26,12 @@ use holdfast_audit::Ended;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
 use holdfast_core::apiservices::trust::Trust;
-use holdfast_core::authz::User;
+use holdfast_core::authz::{ActingAs, User};
 use holdfast_core::refusal::{Internal, MethodNotAllowed, Timeout};
 use holdfast_engine::{Engine, WatchStart};
 use holdfast_outbound::trace;
 use holdfast_service::housekeeping::{self, registrar};
-use holdfast_service::{ActingAs, Answer, Asked, Call, Granted, Place, Record, Reply, RequestId, Service, Source};
+use holdfast_service::{Answer, Asked, Call, Granted, Place, Record, Reply, RequestId, Service, Source};
 use holdfast_tls::bearer::{Bearer, MISPLACED};
 use holdfast_tls::peer::Peer;
 use http::header::HeaderValue;
@@ -98,6 +99,9 @@ pub struct Transport {
 /// Makes of all that is counted what is shown.
 pub type ShownMetrics = Arc<dyn Fn(String) -> String + Send + Sync>;
 
+/// Who says nothing of itself.
+const ANONYMOUS: &str = "system:anonymous";
+
 /// What feature gates turn off.
 #[derive(Debug, Clone, Copy)]
 pub struct Features {
@@ -108,6 +112,12 @@ pub struct Features {
     pub server_side_apply: bool,
     /// Objects and lists say in `selfLink` where they are.
     pub self_links: bool,
+    /// There are verbs of impersonation that hold for some requests alone.
+    pub constrained_impersonation: bool,
+    /// An answer to somebody who is not known is the last of its connection, over HTTP/2.
+    pub strangers_last: bool,
+    /// Watches may begin with what is there.
+    pub watch_list: bool,
 }
 
 impl Default for Features {
@@ -119,6 +129,9 @@ impl Default for Features {
             remaining_item_count: true,
             server_side_apply: true,
             self_links: false,
+            constrained_impersonation: false,
+            strangers_last: true,
+            watch_list: true,
         }
     }
 }
@@ -292,11 +305,12 @@ impl Transport {
             Err(refusal) => return respond::refusal(&refusal, shape),
         };
         let _waited_for = (!manners::lasts(&understood.route)).then(|| self.requests.token());
-        let mut following = None;
+        let (mut following, mut is_stranger) = (None, true);
         let mut told = Told::default();
         let (mut response, id, mut record) = match self.identify(&mut head, &peer, &mut told).await {
             Ok((user, acting_as)) => {
                 following = self.follow(&head, &understood.route, &user);
+                is_stranger = user.name == ANONYMOUS;
                 // In a box of its own, because what waits around it would hold and move it twice each time.
                 let answer = Box::pin(self.answer(head, understood, (user, acting_as, told), source, body));
                 let answer = trace::within(following.as_ref().map(Following::context), answer);
@@ -323,6 +337,9 @@ impl Transport {
             warn(&mut response, &[MISPLACED.to_owned()]);
         }
         name(&mut response, id.as_str());
+        if is_stranger && self.features.strangers_last {
+            response.extensions_mut().insert(Farewell::OverHttp2);
+        }
         record.code(response.status().as_u16());
         if let Some(following) = following {
             following.end(response.status().as_u16(), id.as_str());
@@ -373,7 +390,7 @@ impl Transport {
             tracing::warn!(why, "unable to authenticate the request");
             None
         });
-        Ok((user.ok_or(Refusal::Unauthorized)?, parse::acting_as(&head.headers)?))
+        Ok((user.ok_or(Refusal::Unauthorized)?, parse::acting_as(&head.headers, self.features.constrained_impersonation)?))
     }
 
     async fn turned_away(

@@ -201,6 +201,7 @@ mod tests {
             verb: "get".into(),
             user: Account::default(),
             impersonated_user: None,
+            authentication_metadata: None,
             source_ips: Vec::new(),
             user_agent: String::new(),
             object_ref: None,

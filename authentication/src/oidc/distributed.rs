@@ -22,10 +22,8 @@ impl Issuer {
         let wrong = |why: String| format!("oidc: could not expand distributed claims: {why}");
         let text = |field: &str| source[field].as_str().filter(|text| !text.is_empty());
         let endpoint = text("endpoint").ok_or_else(|| wrong(format!("no endpoint of the claim {name:?}")))?;
-        let fetched = match self.client(endpoint, text("access_token")) {
-            Ok((api, path)) => api.text(&path).await.map_err(anyhow::Error::from),
-            Err(error) => Err(error),
-        };
+        let fetched = self.fetch_text(endpoint, text("access_token")).await;
+        let fetched = fetched.and_then(|text| Ok(String::from_utf8(text)?));
         let fetched = fetched.map_err(|error| wrong(format!("{endpoint:?}: {error:#}")))?;
         let token = Token::read(fetched.trim()).ok_or_else(|| wrong(format!("{endpoint:?} answers no token")))?;
         let issuer = self.other(token.claims["iss"].as_str().unwrap_or(""));
@@ -62,6 +60,7 @@ impl Issuer {
                 extra: Vec::new(),
             },
             rules: Rules::default(),
+            dialer: own.dialer.clone(),
         })
     }
 

@@ -8,7 +8,7 @@ mod keys;
 use anyhow::{Context, Result};
 use claims::{Mapping, Rules, Source};
 use futures_util::future::BoxFuture;
-use holdfast_component::api::Api;
+use holdfast_outbound::{Dialer, TlsTrust, fetch};
 use holdfast_service::{Elsewhere, Reviewed};
 use holdfast_tls::server::Pem;
 use jwt::Token;
@@ -44,6 +44,8 @@ pub struct Settings {
     pub algorithms: Vec<String>,
     pub mapping: Mapping,
     pub rules: Rules,
+    /// How it is reached.
+    pub dialer: Dialer,
 }
 
 /// An issuer.
@@ -114,25 +116,20 @@ impl Issuer {
     }
 
     async fn get(&self, url: &str) -> Result<Value> {
-        let (api, path) = self.client(url, None)?;
-        api.get(&path).await.with_context(|| format!("Get {url:?}"))
+        let text = self.fetch_text(url, None).await.with_context(|| format!("Get {url:?}"))?;
+        serde_json::from_slice(&text).with_context(|| format!("Get {url:?}: what is there is no JSON"))
     }
 
-    /// A client of the server of a URL, and the path there. A token proves that one may ask.
-    fn client(&self, url: &str, token: Option<&str>) -> Result<(Api, String)> {
-        let whole: http::Uri = url.parse().with_context(|| format!("{url:?} is no URL"))?;
-        let path = whole.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        let mut parts = whole.into_parts();
-        anyhow::ensure!(parts.scheme == Some(http::uri::Scheme::HTTPS), "{url}: only https is asked");
-        parts.path_and_query = Some(http::uri::PathAndQuery::from_static("/"));
-        let mut config = kube::Config::new(http::Uri::from_parts(parts)?);
-        config.default_retry = false;
-        config.auth_info.token = token.map(|token| token.to_owned().into());
-        if let Some(authority) = &self.settings.authority {
-            let certificates = authority.certificates().map_err(anyhow::Error::msg)?;
-            config.root_cert = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
-        }
-        Ok((Api::new(kube::Client::try_from(config)?).patient(ANSWER_MAX), path))
+    /// What is at a URL. A token proves that one may ask.
+    async fn fetch_text(&self, url: &str, token: Option<&str>) -> Result<Vec<u8>> {
+        let authorities = match &self.settings.authority {
+            Some(authority) => authority.read().map_err(anyhow::Error::msg)?.into_owned().into_bytes(),
+            None => Vec::new(),
+        };
+        let trust = TlsTrust { authorities, insecure: false, identified: false };
+        let (code, body) = fetch(url, &trust, &self.settings.dialer, token, ANSWER_MAX).await?;
+        anyhow::ensure!(code.is_success(), "the server answered {code}");
+        Ok(body.into())
     }
 
     /// Whose a token is, if it is one of this issuer's.

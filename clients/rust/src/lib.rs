@@ -164,7 +164,7 @@ impl Cluster {
         let mut tasks = JoinSet::new();
         tasks.spawn(housekeeping::run(service.clone()));
         let mut objects = bootstrap_objects();
-        objects.extend(kubernetes_service(&[SERVICE_RANGE], ADDRESS, PORT).expect("a range of addresses"));
+        objects.extend(kubernetes_service(&SERVICE_RANGE.parse().expect("a range of addresses"), ADDRESS, PORT));
         bootstrap::ensure(service, objects, bootstrap_policy()).await.expect("the objects that every cluster has");
         transport.keep_registered(&mut tasks).await.expect("the APIServices of what is served");
         transport.be_ready();

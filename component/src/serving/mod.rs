@@ -88,7 +88,7 @@ impl Socket {
             return self.http1(stream, None).await;
         };
         let tls = tls.current();
-        let acceptor = TlsAcceptor::from(tls.config.clone());
+        let acceptor = TlsAcceptor::from(tls.config(stream.local_addr().ok().map(|local| local.ip())).clone());
         let stream = tokio::time::timeout(self.bounds.handshake, acceptor.accept(stream)).await;
         let stream = stream.map_err(|_| "the handshake took too long")?.map_err(|error| error.to_string())?;
         place.shook_hands();

@@ -1,5 +1,6 @@
 //! What a component answers under which path.
 
+use crate::gates::Gates;
 use crate::health::{self, Health, Verdict};
 use crate::logging;
 use crate::metrics::{self, Metrics};
@@ -54,10 +55,24 @@ pub struct Paths {
     pub metrics: Arc<Metrics>,
     /// Whether there are pages for those who look for faults.
     pub profiling: bool,
+    pub shown: Zpages,
     /// The options with their values.
     pub flags: Vec<(String, String)>,
     pub configz: RwLock<Map<String, Value>>,
     pub pages: RwLock<BTreeMap<&'static str, Page>>,
+}
+
+/// Which pages there are, by gates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Zpages {
+    pub flagz: bool,
+    pub statusz: bool,
+}
+
+impl Zpages {
+    pub fn of(gates: &Gates) -> Zpages {
+        Zpages { flagz: gates.enabled("ComponentFlagz"), statusz: gates.enabled("ComponentStatusz") }
+    }
 }
 
 impl Paths {
@@ -80,8 +95,8 @@ impl Paths {
                 Answer::json(StatusCode::OK, &Value::Object(configz.clone()))
             }
             "/version" => Answer::json(StatusCode::OK, &version(&self.version)),
-            "/flagz" => self.flagz(asked),
-            "/statusz" => self.statusz(asked),
+            "/flagz" if self.shown.flagz => self.flagz(asked),
+            "/statusz" if self.shown.statusz => self.statusz(asked),
             path if path.starts_with("/debug/") && self.profiling => debug(asked),
             path => {
                 let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
@@ -237,6 +252,7 @@ mod tests {
             health: Arc::default(),
             metrics,
             profiling: true,
+            shown: Zpages { flagz: true, statusz: true },
             flags: vec![("v".into(), "2".into())],
             configz: RwLock::new(Map::from_iter([("componentconfig".to_owned(), json!({"parallelism": 16}))])),
             pages: RwLock::default(),
@@ -279,7 +295,9 @@ mod tests {
         }
         let flags = get(&paths, "/flagz", "application/json;v=v1alpha1;g=config.k8s.io;as=Flagz").1;
         assert_eq!(serde_json::from_str::<Value>(&flags).unwrap()["flags"]["v"], "2");
-        let hidden = Paths { profiling: false, ..paths };
-        assert_eq!(get(&hidden, "/debug/pprof/heap", "").0, 404);
+        let hidden = Paths { profiling: false, shown: Zpages { flagz: false, statusz: false }, ..paths };
+        for target in ["/debug/pprof/heap", "/flagz", "/statusz"] {
+            assert_eq!(get(&hidden, target, "").0, 404, "{target}");
+        }
     }
 }

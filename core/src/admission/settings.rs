@@ -3,6 +3,7 @@
 use super::plugins::{EventLimit, ImagePolicy, Limited, PLUGINS, Plugin, PodSecurity};
 use crate::object::reader::read;
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// The chain: the plug-ins that are on, in their order, and what configures them.
@@ -11,6 +12,8 @@ pub struct Admission {
     // Invariant: in the order of the table, with the number there.
     plugins: Vec<(u8, &'static Plugin)>,
     pub configuration: Configuration,
+    /// Gates that are off, of those that plug-ins look at.
+    pub gates_off: BTreeSet<&'static str>,
     /// The plug-ins that were told something.
     configured: Vec<&'static str>,
 }
@@ -90,7 +93,7 @@ impl Admission {
 
     fn of(is_on: impl Fn(&Plugin) -> bool) -> Self {
         let plugins = (0..).zip(PLUGINS).filter(|(_, plugin)| is_on(plugin)).collect();
-        Self { plugins, configuration: Configuration::default(), configured: Vec::new() }
+        Self { plugins, configuration: Configuration::default(), gates_off: BTreeSet::new(), configured: Vec::new() }
     }
 
     /// The chain that somebody wants, or all that is wrong with it.
@@ -128,6 +131,12 @@ impl Admission {
     /// The chain without some plug-ins.
     pub fn without(mut self, names: &[&str]) -> Self {
         self.plugins.retain(|(_, plugin)| !names.contains(&plugin.name));
+        self
+    }
+
+    /// The same while gates are off.
+    pub fn with_gates_off(mut self, gates: &BTreeSet<&'static str>) -> Self {
+        self.gates_off = gates.clone();
         self
     }
 

@@ -1,6 +1,7 @@
 //! What else a fresh server creates: namespaces, priority classes, flow control, its own Service.
 
 use super::table::{self, Block, RuleLine};
+use crate::kinds::core::ServiceRanges;
 use crate::kinds::known;
 use serde_json::{Map, Value, json};
 use std::net::IpAddr;
@@ -33,16 +34,13 @@ pub fn flow_control_objects() -> Vec<Value> {
 }
 
 /// The Service `kubernetes` that leads to the server at `advertise:port`, with its endpoints, the ServiceCIDRs
-/// and the IPAddress that back it. `service_ranges` are networks such as `10.96.0.0/12`, the first one leading.
-pub fn kubernetes_service(service_ranges: &[&str], advertise: IpAddr, port: u16) -> Result<Vec<Value>, String> {
-    let first = service_ranges.first().ok_or("no service range is given")?;
-    let address = first_address(first)?;
-    for range in service_ranges {
-        first_address(range)?;
-    }
+/// and the IPAddress that back it. It has an address of the first range.
+pub fn kubernetes_service(service_ranges: &ServiceRanges, advertise: IpAddr, port: u16) -> Vec<Value> {
+    let address = service_ranges.first.address(1);
+    let service_ranges: Vec<String> = service_ranges.iter().map(ToString::to_string).collect();
     let metadata = |labels: Value| json!({"name": "kubernetes", "namespace": "default", "labels": labels});
     let ports = json!([{"name": "https", "port": port, "protocol": "TCP"}]);
-    Ok(vec![
+    vec![
         json!({
             "apiVersion": "networking.k8s.io/v1",
             "kind": "ServiceCIDR",
@@ -91,26 +89,7 @@ pub fn kubernetes_service(service_ranges: &[&str], advertise: IpAddr, port: u16)
             "endpoints": [{"addresses": [advertise.to_string()], "conditions": {"ready": true}}],
             "ports": ports,
         }),
-    ])
-}
-
-/// The address after the network's own: `10.96.0.1` of `10.96.0.0/12`.
-pub fn first_address(range: &str) -> Result<IpAddr, String> {
-    let wrong = || format!("{range} is not a service range such as 10.96.0.0/12");
-    let (network, length) = range.split_once('/').ok_or_else(wrong)?;
-    let length: u32 = length.parse().map_err(|_| wrong())?;
-    match network.parse().map_err(|_| wrong())? {
-        // The range must hold at least the first address beside the network's own.
-        IpAddr::V4(network) if length <= 30 => {
-            let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
-            Ok(IpAddr::V4(((u32::from(network) & mask) + 1).into()))
-        }
-        IpAddr::V6(network) if length <= 126 => {
-            let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
-            Ok(IpAddr::V6(((u128::from(network) & mask) + 1).into()))
-        }
-        _ => Err(wrong()),
-    }
+    ]
 }
 
 fn family(address: IpAddr) -> &'static str {
@@ -287,7 +266,7 @@ mod tests {
     #[test]
     fn the_service_takes_the_first_address() {
         let advertise: IpAddr = "192.0.2.7".parse().expect("an address");
-        let documents = kubernetes_service(&["10.96.0.0/12"], advertise, 6443).expect("a range");
+        let documents = kubernetes_service(&"10.96.0.0/12".parse().expect("a range"), advertise, 6443);
         let kinds: Vec<&str> = documents.iter().filter_map(|one| one["kind"].as_str()).collect();
         assert_eq!(kinds, ["ServiceCIDR", "IPAddress", "Service", "Endpoints", "EndpointSlice"]);
         assert_eq!(documents[0]["spec"], json!({"cidrs": ["10.96.0.0/12"]}));
@@ -296,23 +275,5 @@ mod tests {
         assert_eq!(documents[2]["spec"]["ports"][0]["targetPort"], 6443);
         assert_eq!(documents[3]["subsets"][0]["addresses"], json!([{"ip": "192.0.2.7"}]));
         assert_eq!(documents[4]["addressType"], "IPv4");
-    }
-
-    #[test]
-    fn first_addresses() {
-        let rows = [
-            ("10.96.0.0/12", Ok("10.96.0.1")),
-            ("10.0.0.77/24", Ok("10.0.0.1")),
-            ("fd00::/108", Ok("fd00::1")),
-            ("0.0.0.0/0", Ok("0.0.0.1")),
-            ("10.0.0.1/32", Err(())),
-            ("10.0.0.0", Err(())),
-            ("ten/8", Err(())),
-            ("10.0.0.0/99", Err(())),
-        ];
-        for (range, wanted) in rows {
-            let wanted = wanted.map(|address| address.parse::<IpAddr>().expect("an address"));
-            assert_eq!(first_address(range).map_err(|_| ()), wanted, "{range}");
-        }
     }
 }

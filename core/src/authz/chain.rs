@@ -39,8 +39,8 @@ impl Mode {
     }
 
     /// Parses `Node,RBAC`. An empty list, and a mode named twice, are mistakes of the operator.
-    pub fn parse_list(names: &str) -> Result<Vec<Self>, String> {
-        let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    pub fn parse_list(names: &[&str]) -> Result<Vec<Self>, String> {
+        let names: Vec<&str> = names.iter().map(|name| name.trim()).filter(|name| !name.is_empty()).collect();
         let modes = names
             .iter()
             .map(|name| Self::named(name).ok_or_else(|| format!("authorization-mode \"{name}\" is not a valid mode")));

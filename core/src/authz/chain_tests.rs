@@ -60,7 +60,7 @@ fn modes_are_asked_in_order() {
             Mode::Node => Way::Node,
             Mode::Webhook => webhook("w", OnFailure::Deny, &[]),
         };
-        Mode::parse_list(names).expect("known modes").into_iter().map(way).collect::<Vec<_>>()
+        Mode::parse_list(&names.split(',').collect::<Vec<_>>()).expect("known modes").into_iter().map(way).collect::<Vec<_>>()
     };
     let by_role = r#"RBAC: allowed by ClusterRoleBinding "readers" of ClusterRole "reader" to User "jane""#;
     let rows = [
@@ -82,12 +82,12 @@ fn modes_are_asked_in_order() {
 
 #[test]
 fn mode_lists() {
-    assert_eq!(Mode::parse_list("RBAC"), Ok(vec![Mode::Rbac]));
-    assert_eq!(Mode::parse_list("Node,RBAC"), Ok(vec![Mode::Node, Mode::Rbac]));
-    assert_eq!(Mode::parse_list(""), Err("at least one authorization-mode must be passed".into()));
-    assert_eq!(Mode::parse_list("ABACUS"), Err("authorization-mode \"ABACUS\" is not a valid mode".into()));
+    assert_eq!(Mode::parse_list(&["RBAC"]), Ok(vec![Mode::Rbac]));
+    assert_eq!(Mode::parse_list(&["Node", "RBAC"]), Ok(vec![Mode::Node, Mode::Rbac]));
+    assert_eq!(Mode::parse_list(&[""]), Err("at least one authorization-mode must be passed".into()));
+    assert_eq!(Mode::parse_list(&["ABACUS"]), Err("authorization-mode \"ABACUS\" is not a valid mode".into()));
     assert_eq!(
-        Mode::parse_list("RBAC,RBAC"),
+        Mode::parse_list(&["RBAC", "RBAC"]),
         Err("authorization-mode [\"RBAC\" \"RBAC\"] has mode specified more than once".into())
     );
     assert!(Mode::ALL.iter().all(|mode| Mode::named(mode.name()) == Some(*mode)));

@@ -3,7 +3,7 @@
 //! Start at [`Authorizer`](chain::Authorizer), which asks the configured authorizers in order: `rbac` holds the
 //! index of roles and bindings, `nodes` what each node's pods need, `abac` the lines of a policy file, and `webhook`
 //! what another server is asked. `bootstrap` and `bootstrap_objects` are what a fresh server creates, `reviews`
-//! answers the access review kinds. Authentication happens elsewhere: a [`User`] arrives proven.
+//! answers the access review kinds, and `impersonation` says in whose name somebody may act. Authentication happens elsewhere: a [`User`] arrives proven.
 
 pub mod abac;
 pub mod aggregation;
@@ -12,6 +12,7 @@ pub mod bootstrap_objects;
 pub mod chain;
 pub mod cover;
 pub mod escalation;
+pub mod impersonation;
 pub mod nodes;
 pub mod paths;
 pub mod rbac;
@@ -23,6 +24,7 @@ pub mod upkeep;
 pub mod user;
 pub mod webhook;
 
+pub use impersonation::ActingAs;
 pub use chain::{Authorizer, Chain, Configured, Judged, Mode};
 pub use nodes::NodeGraph;
 pub use rbac::RbacIndex;
@@ -31,7 +33,7 @@ pub use user::{PRIVILEGED_GROUP, User, service_account_user};
 pub use webhook::Consulted;
 
 pub(crate) use crate::refusal::quoted;
-use crate::refusal::{Denied, DeniedTarget};
+use crate::refusal::{Denied, DeniedTarget, Forbidden, Refusal, Subject};
 use crate::select::{FieldSelector, LabelSelector, Operator};
 
 /// What is asked for.
@@ -169,6 +171,17 @@ pub fn denied(user: &User, attributes: &Attributes<'_>, reason: &str) -> Denied 
         },
     };
     Denied { user: user.name.clone(), verb: attributes.verb.to_owned(), target, reason: reason.to_owned() }
+}
+
+/// The refusal of what a user may not do.
+pub fn forbidden(user: &User, attributes: &Attributes<'_>, reason: &str) -> Refusal {
+    Refusal::Forbidden {
+        subject: match attributes.target() {
+            Some(target) => Subject::new(target.group, target.resource, target.name),
+            None => Subject::default(),
+        },
+        why: Forbidden::Access(Box::new(denied(user, attributes, reason))),
+    }
 }
 
 /// `["a" "b"]`: a list as clients know it from Go.

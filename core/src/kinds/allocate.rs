@@ -3,7 +3,7 @@
 //! It is picked from a snapshot and claimed by the write; the writer refuses a claim that somebody else holds by then,
 //! and the request is judged again. So nothing is ever handed out twice.
 
-use super::core::ServiceRange;
+use super::core::ServiceRanges;
 use crate::refusal::Cause;
 use crate::stamp::Stamp;
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub struct Allocator<'a> {
     /// How the object signs its claims: what it holds already is no conflict.
     pub owner: Arc<str>,
     /// The addresses that services get.
-    pub service_range: &'a ServiceRange,
+    pub service_ranges: &'a ServiceRanges,
     /// First and last node port.
     pub node_ports: (u16, u16),
     pub stamp: Stamp,

@@ -4,7 +4,7 @@
 
 use super::lookup::{api_version_is, scalar};
 use super::{
-    Allocate, Asking, CheckConnect, Column, Completed, ConnectOptions, Convert, Deprecation, FieldPaths, Gated,
+    Allocate, Asking, CheckConnect, Column, Completed, ConnectOptions, Convert, Deprecation, FieldPaths, Gated, GatedRule,
     Generation, Hooks, Kind, MetadataOnUpdate, MetadataRules, Observe, Question, Read, Registers, ScalePaths, Scope,
     Selectable, Shown, Subresource, Validate, Version, Warnings,
 };
@@ -438,6 +438,11 @@ impl Kind {
     /// Fields that nobody begins with while the gate is off that they hang on.
     pub fn gated(mut self, fields: &'static [Gated]) -> Self {
         self.hooks.gated = fields;
+        self
+    }
+
+    pub fn gated_rules(mut self, rules: &'static [GatedRule]) -> Self {
+        self.hooks.gated_rules = rules;
         self
     }
 

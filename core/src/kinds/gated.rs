@@ -1,8 +1,10 @@
-//! Fields that hang on gates: while its gate is off nobody begins with a field, and an object that uses it keeps it.
+//! Fields and rules that hang on gates. While its gate is off nobody begins with a field, and an object that uses it keeps
+//! it; a rule is added to those of the kind, or takes one of them back.
 
-use super::core::POD_GATED;
+use super::core::{POD_GATED, POD_RULES};
 use super::{Kind, registry};
 use crate::object::meta::Document;
+use crate::refusal::Cause;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -20,14 +22,21 @@ pub struct Gated {
 enum Fields {
     /// `spec.ports[].appProtocol`.
     At(&'static [&'static str]),
+    /// The same; an object that uses one of them keeps all.
+    Together(&'static [&'static str]),
     /// Takes away what a new object begins with: `(new, old)`.
     By(fn(&mut Value, Option<&Value>)),
 }
 
 impl Gated {
-    /// The fields at these places, each for itself; `[]` stands for every item of a list.
+    /// The fields at these places, each for itself; `[]` stands for every item of a list, `{}` for every value of a map.
     pub const fn fields(gate: &'static str, at: &'static [&'static str]) -> Gated {
         Gated { gate, fields: Fields::At(at) }
+    }
+
+    /// The same for fields that make sense together alone.
+    pub const fn together(gate: &'static str, at: &'static [&'static str]) -> Gated {
+        Gated { gate, fields: Fields::Together(at) }
     }
 
     pub const fn by(gate: &'static str, drop: fn(&mut Value, Option<&Value>)) -> Gated {
@@ -41,7 +50,47 @@ impl Gated {
                 let is_used = |place: &&str| old.is_some_and(|old| is_set(old, place));
                 places.iter().filter(|place| !is_used(place)).for_each(|place| remove(new, place));
             }
+            Fields::Together(places) => {
+                if !old.is_some_and(|old| places.iter().any(|place| is_set(old, place))) {
+                    places.iter().for_each(|place| remove(new, place));
+                }
+            }
         }
+    }
+
+    #[cfg(test)]
+    fn places(&self) -> &'static [&'static str] {
+        match self.fields {
+            Fields::At(places) | Fields::Together(places) => places,
+            Fields::By(_) => &[],
+        }
+    }
+}
+
+/// A rule that hangs on gates.
+#[derive(Clone, Copy)]
+pub struct GatedRule {
+    pub gates: &'static [&'static str],
+    pub judge: fn(&Judging<'_>, &mut Vec<Cause>),
+}
+
+/// What such a rule looks at.
+pub struct Judging<'a> {
+    pub new: &'a Value,
+    pub old: Option<&'a Value>,
+    /// Where the value stands in the object: nothing for the whole, `spec.template.spec` for a pod in it.
+    path: String,
+    off: &'a BTreeSet<&'static str>,
+}
+
+impl Judging<'_> {
+    pub fn is_on(&self, gate: &str) -> bool {
+        !self.off.contains(gate)
+    }
+
+    /// The path of a field, as causes have it.
+    pub fn at(&self, field: &str) -> String {
+        if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
     }
 }
 
@@ -58,12 +107,40 @@ impl Kind {
     }
 }
 
-/// The gates that fields of built-in kinds hang on.
+impl Kind {
+    /// Has the rules that hang on gates add to what is held against an object, or take some of it back.
+    pub fn judge_gated(
+        &self,
+        new: &Value,
+        old: Option<&Value>,
+        off: &BTreeSet<&'static str>,
+        causes: &mut Vec<Cause>,
+    ) {
+        let whole = Judging { new, old, path: String::new(), off };
+        self.hooks.gated_rules.iter().for_each(|rule| (rule.judge)(&whole, causes));
+        let Some(at) = self.pods_at else { return };
+        let Some(spec) = new.pointer(at) else { return };
+        let path = at.trim_start_matches('/').replace('/', ".");
+        let pod = Judging { new: spec, old: old.and_then(|old| old.pointer(at)), path, off };
+        POD_RULES.iter().for_each(|rule| (rule.judge)(&pod, causes));
+    }
+}
+
+/// Gates that the rest of the core looks at.
+pub const SERVER_GATES: &[&str] = &[
+    "ClearingNominatedNodeNameAfterBinding",
+    "ServiceAccountNodeAudienceRestriction",
+    "TokenRequestServiceAccountUIDValidation",
+];
+
+/// The gates that fields and rules of built-in kinds hang on, and what is made of them.
 pub fn field_gates() -> BTreeSet<&'static str> {
     let of_kinds = registry().iter().flat_map(|(_, kind)| kind.hooks.gated);
     let observed = registry().iter().filter_map(|(_, kind)| kind.hooks.observe);
+    let rules = registry().iter().flat_map(|(_, kind)| kind.hooks.gated_rules).chain(POD_RULES);
     let fields = of_kinds.chain(POD_GATED).map(|gated| gated.gate);
-    fields.chain(observed.map(|(gate, _)| gate)).collect()
+    let others = observed.map(|(gate, _)| gate).chain(rules.flat_map(|rule| rule.gates).copied());
+    fields.chain(others).chain(SERVER_GATES.iter().copied()).collect()
 }
 
 /// The first step of a path, and the rest of it.
@@ -75,14 +152,19 @@ fn split(path: &str) -> (&str, Option<&str>) {
 fn is_set(value: &Value, path: &str) -> bool {
     let (step, rest) = split(path);
     let deeper = |value: &Value| rest.is_none_or(|rest| is_set(value, rest));
-    match step.strip_suffix("[]") {
-        Some(list) => value[list].as_array().is_some_and(|items| items.iter().any(deeper)),
-        None => !value[step].is_null() && deeper(&value[step]),
+    match (step.strip_suffix("[]"), step.strip_suffix("{}")) {
+        (Some(list), _) => value[list].as_array().is_some_and(|items| items.iter().any(deeper)),
+        (_, Some(map)) => value[map].as_object().is_some_and(|fields| fields.values().any(deeper)),
+        _ => !value[step].is_null() && deeper(&value[step]),
     }
 }
 
 fn remove(value: &mut Value, path: &str) {
     let (step, rest) = split(path);
+    if let (Some(map), Some(rest)) = (step.strip_suffix("{}"), rest) {
+        let fields = value.get_mut(map).and_then(Value::as_object_mut);
+        return fields.into_iter().flat_map(|fields| fields.values_mut()).for_each(|value| remove(value, rest));
+    }
     match (step.strip_suffix("[]"), rest) {
         (Some(list), Some(rest)) => {
             let items = value.get_mut(list).and_then(Value::as_array_mut);
@@ -128,11 +210,22 @@ mod tests {
         assert_eq!(after(None), service(Value::Null, Value::Null));
         assert_eq!(after(Some(&service(Value::Null, json!(3)))), service(Value::Null, json!(1)));
         assert_eq!(after(Some(&service(json!("h2"), Value::Null))), service(json!("http"), Value::Null));
+        let gated = Gated::together("G", &["spec.ports[].appProtocol", "spec.one", "spec.map{}.deep"]);
+        let mut new = service(json!("http"), json!(1));
+        new["spec"]["map"] = json!({"a": {"deep": 1, "other": 2}});
+        let kept = new.clone();
+        gated.drop(&mut new, Some(&json!({"spec": {"map": {"b": {"deep": 3}}}})));
+        assert_eq!(new, kept);
+        gated.drop(&mut new, Some(&json!({"spec": {"map": {"b": {"other": 3}}}})));
+        let mut bare = service(Value::Null, Value::Null);
+        bare["spec"]["map"] = json!({"a": {"other": 2}});
+        assert_eq!(new, bare);
     }
 
     fn leads(message: MessageId, path: &str) -> bool {
         let (step, rest) = split(path);
-        let (name, shape) = step.strip_suffix("[]").map_or((step, Shape::Single), |list| (list, Shape::List));
+        let of = |suffix: &str, shape: Shape| step.strip_suffix(suffix).map(|name| (name, shape));
+        let (name, shape) = of("[]", Shape::List).or_else(|| of("{}", Shape::Map)).unwrap_or((step, Shape::Single));
         let Some(field) = schema().message(message).field(name) else { return false };
         match (rest, field.ty) {
             (None, _) => true,
@@ -147,8 +240,7 @@ mod tests {
         for (_, kind) in registry().iter() {
             let message = schema().id(&kind.hub().message);
             for gated in kind.hooks.gated {
-                let Fields::At(places) = gated.fields else { continue };
-                for place in places {
+                for place in gated.places() {
                     let message = message.expect("built-in kinds have a type");
                     assert!(leads(message, place), "{} {place}", kind.kind);
                 }
@@ -156,10 +248,113 @@ mod tests {
         }
         let pod = schema().id("io.k8s.api.core.v1.PodSpec").expect("pods");
         for gated in POD_GATED {
-            let Fields::At(places) = gated.fields else { continue };
-            for place in places {
+            for place in gated.places() {
                 assert!(leads(pod, place), "pod {place}");
             }
         }
+    }
+
+    /// What is held against an object while some gates are off.
+    fn held(kind: &str, off: &[&'static str], new: &Value, old: Option<&Value>) -> Vec<String> {
+        let (_, kind) = registry().iter().find(|(_, found)| found.kind == kind).expect("a kind");
+        let mut causes = crate::object::validate::metadata(
+            new["metadata"].as_object().expect("metadata"),
+            kind.name_rule,
+            kind.is_namespaced(),
+        );
+        causes.extend(kind.hooks.validate.map(|rule| rule(new, old)).unwrap_or_default());
+        kind.judge_gated(new, old, &off.iter().copied().collect(), &mut causes);
+        causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+    }
+
+    #[test]
+    fn rules_hang_on_gates() {
+        let metadata = || json!({"name": "a", "namespace": "n"});
+        let autoscaler = |least: i64, metrics: Value| {
+            let target = json!({"kind": "Deployment", "name": "a", "apiVersion": "apps/v1"});
+            json!({"metadata": metadata(), "spec": {"minReplicas": least, "maxReplicas": 2, "scaleTargetRef": target,
+                "metrics": metrics}})
+        };
+        let external = || {
+            let target = json!({"type": "Value", "value": "1"});
+            json!([{"type": "External", "external": {"metric": {"name": "m"}, "target": target}}])
+        };
+        let service = |name: &str, protocol: &str| {
+            json!({"metadata": {"name": name, "namespace": "n"}, "spec": {"type": "ClusterIP", "sessionAffinity": "None",
+                "internalTrafficPolicy": "Cluster", "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
+                "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
+                "ports": [{"port": 1, "targetPort": 1, "protocol": protocol}]}})
+        };
+        let too_few = "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1";
+        let of_what = "spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to \
+                       zero replicas";
+        let (zero, name, sctp) = ("HPAScaleToZero", "RelaxedServiceNameValidation", "SCTPSupport");
+        let hpa = "HorizontalPodAutoscaler";
+        assert_eq!(held(hpa, &[zero], &autoscaler(0, external()), None), [too_few]);
+        assert_eq!(held(hpa, &[], &autoscaler(0, external()), None), [""; 0]);
+        assert_eq!(held(hpa, &[], &autoscaler(0, json!([])), None), [of_what]);
+        let below = "spec.minReplicas: Invalid value: -1: must be greater than or equal to 0";
+        assert_eq!(held(hpa, &[], &autoscaler(-1, json!([])), None), [below]);
+
+        assert!(held("Service", &[name], &service("1a", "TCP"), None)[0].contains("a DNS-1035 label must"));
+        assert_eq!(held("Service", &[], &service("1a", "TCP"), None), [""; 0]);
+        assert!(held("Service", &[], &service("1-", "TCP"), None)[0].contains("a lowercase RFC 1123 label must"));
+        let unknown = "spec.ports[0].protocol: Unsupported value: \"SCTP\": supported values: \"TCP\", \"UDP\"";
+        assert_eq!(held("Service", &[sctp], &service("a", "SCTP"), None), [unknown]);
+        assert_eq!(held("Service", &[sctp], &service("a", "SCTP"), Some(&service("a", "SCTP"))), [""; 0]);
+    }
+
+    #[test]
+    fn rules_of_pods_hold_wherever_pods_are() {
+        let rules = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]);
+        let container = json!({"name": "c", "image": "i", "restartPolicy": "Never", "restartPolicyRules": rules,
+            "terminationMessagePolicy": "File", "imagePullPolicy": "Always"});
+        let spec = json!({"containers": [container], "restartPolicy": "Always", "dnsPolicy": "Default", "hostUsers": false,
+            "hostNetwork": true});
+        let template = json!({"metadata": {"name": "a", "namespace": "n"},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": spec}});
+        let (all, network) = ("RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport");
+        assert_eq!(held("PodTemplate", &[], &template, None), [""; 0]);
+        let expected = [
+            "template.spec.hostNetwork: Forbidden: when `hostUsers` is false",
+            "template.spec.containers[0].restartPolicyRules[0].action: Unsupported value: \"RestartAllContainers\": \
+             supported values: \"Restart\"",
+        ];
+        assert_eq!(held("PodTemplate", &[all, network], &template, None), expected);
+        assert_eq!(held("PodTemplate", &[all], &template, Some(&template)), [""; 0]);
+    }
+
+    #[test]
+    fn suspended_jobs_change_more() {
+        let template = |cpu: &str, node: &str| {
+            let container = json!({"name": "c", "image": "i", "resources": {"limits": {"cpu": cpu}},
+                "terminationMessagePolicy": "File", "imagePullPolicy": "Always"});
+            json!({"metadata": {"labels": {"job-name": "a"}}, "spec": {"containers": [container], "dnsPolicy": "Default",
+                "restartPolicy": "Never", "nodeSelector": {"n": node}}})
+        };
+        let job = |template: Value| {
+            let conditions = json!([{"type": "Suspended", "status": "True"}]);
+            json!({"metadata": {"name": "a", "namespace": "n"},
+                "spec": {"suspend": true, "template": template, "parallelism": 1, "completions": 1, "backoffLimit": 1,
+                    "completionMode": "NonIndexed", "selector": {"matchLabels": {"job-name": "a"}}, "manualSelector": true},
+                "status": {"startTime": "2026-01-01T00:00:00Z", "conditions": conditions}})
+        };
+        let old = job(template("1", "x"));
+        let (resources, placement) =
+            ("MutablePodResourcesForSuspendedJobs", "MutableSchedulingDirectivesForSuspendedJobs");
+        for (cpu, node, off, is_held) in [
+            ("1", "y", &[resources, placement][..], true),
+            ("1", "y", &[resources], false),
+            ("2", "x", &[resources], true),
+            ("2", "x", &[placement], false),
+            ("2", "y", &[placement], true),
+            ("2", "y", &[], false),
+        ] {
+            let found = held("Job", off, &job(template(cpu, node)), Some(&old));
+            assert_eq!(!found.is_empty(), is_held, "{cpu} {node} {off:?}: {found:?}");
+        }
+        let mut running = old.clone();
+        running["status"]["active"] = 1.into();
+        assert!(!held("Job", &[], &job(template("2", "x")), Some(&running)).is_empty());
     }
 }

@@ -124,6 +124,8 @@ pub const POD_CERTIFICATE_REQUEST: Known = Known {
     kind: "PodCertificateRequest",
     resource: "podcertificaterequests",
 };
+pub const SERVICE_CIDR: Known =
+    Known { group: super::networking::GROUP, version: "v1", kind: "ServiceCIDR", resource: "servicecidrs" };
 pub const POD_DISRUPTION_BUDGET: Known =
     Known { group: super::policy::GROUP, version: "v1", kind: "PodDisruptionBudget", resource: "poddisruptionbudgets" };
 
@@ -173,6 +175,7 @@ mod tests {
             VOLUME_ATTRIBUTES_CLASS,
             INGRESS,
             INGRESS_CLASS,
+            SERVICE_CIDR,
             FLOW_SCHEMA,
             PRIORITY_LEVEL_CONFIGURATION,
             PRIORITY_CLASS,

@@ -53,7 +53,7 @@ pub use allocate::{Allocate, Allocator, Claims};
 pub use connect::{CheckConnect, ConnectOptions, leads_to_node};
 pub(crate) use connect::{connect_document, part_layout};
 pub use deprecations::Deprecation;
-pub use gated::{Gated, Observe, field_gates};
+pub use gated::{Gated, GatedRule, Judging, Observe, field_gates};
 #[cfg(test)]
 pub(crate) use groups::default_rules;
 pub(crate) use groups::priorities;
@@ -397,6 +397,8 @@ pub struct Hooks {
     pub export: Option<fn(&mut Document)>,
     /// Fields that hang on gates.
     pub gated: &'static [Gated],
+    /// Rules that do.
+    pub gated_rules: &'static [GatedRule],
     /// Says which generation the server has seen, once it is counted, or takes that away while this gate is off.
     pub observe: Option<(&'static str, Observe)>,
 }

@@ -424,8 +424,8 @@ mod tests {
         let mut documents = crate::authz::bootstrap::bootstrap_policy();
         documents.extend(crate::authz::bootstrap_objects::bootstrap_objects());
         let service =
-            crate::authz::bootstrap_objects::kubernetes_service(&["10.96.0.0/12"], IpAddr::from([10, 0, 0, 1]), 6443);
-        documents.extend(service.expect("good ranges"));
+            crate::authz::bootstrap_objects::kubernetes_service(&"10.96.0.0/12".parse().expect("a range"), IpAddr::from([10, 0, 0, 1]), 6443);
+        documents.extend(service);
         for document in documents {
             assert_eq!(faults(&document), [""; 0], "{document}");
         }

@@ -144,18 +144,8 @@ pub(super) fn domain_prefixed_path(at: At, causes: &mut Vec<Cause>) {
         causes.push(at.required(""));
         return;
     }
-    let (host, path) = at.text().split_once('/').unwrap_or((at.text(), ""));
-    if host.is_empty() || path.is_empty() {
-        causes.push(at.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")"));
-        return;
-    }
-    let wrong = |part: &str, message: &str| Cause::invalid(at.path(), &Value::from(part), message);
-    causes.extend(names::subdomain(host).iter().map(|message| wrong(host, message)));
-    const MARKS: &[u8] = b"/-._~%!$&'()*+,;=:";
-    if !path.bytes().all(|byte| byte.is_ascii_alphanumeric() || MARKS.contains(&byte)) {
-        let detail = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
-        causes.push(wrong(path, detail));
-    }
+    let faults = names::domain_prefixed_path(at.text());
+    causes.extend(faults.into_iter().map(|(part, why)| Cause::invalid(at.path(), &Value::from(part), &why)));
 }
 
 /// A name of at least three parts: `policy.example.com`.

@@ -4,6 +4,7 @@
 
 pub(crate) mod at;
 pub mod body;
+pub mod csv;
 pub mod decode;
 pub mod duration;
 pub mod encode;

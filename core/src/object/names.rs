@@ -117,6 +117,20 @@ pub fn path_segment(value: &str) -> Vec<String> {
     path_segment_characters(value)
 }
 
+/// A domain, a slash and a path (`acme.io/foo`): the parts that are wrong, and why.
+pub fn domain_prefixed_path(value: &str) -> Vec<(&str, String)> {
+    const MARKS: &[u8] = b"/-._~%!$&'()*+,;=:";
+    let (host, path) = value.split_once('/').unwrap_or((value, ""));
+    if host.is_empty() || path.is_empty() {
+        return vec![(value, "must be a domain-prefixed path (such as \"acme.io/foo\")".into())];
+    }
+    let mut faults: Vec<(&str, String)> = subdomain(host).into_iter().map(|message| (host, message)).collect();
+    if !path.bytes().all(|byte| byte.is_ascii_alphanumeric() || MARKS.contains(&byte)) {
+        faults.push((path, "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')".into()));
+    }
+    faults
+}
+
 /// A label key, annotation key or finalizer: a name with an optional subdomain and slash before it.
 pub fn qualified_name(value: &str) -> Vec<String> {
     if is_qualified_name(value) {

@@ -14,7 +14,7 @@ pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Cand
     let allocator = Allocator {
         claims: context.state,
         owner: context.state.owner(context.request.target.kind, &object.key),
-        service_range: &context.settings.service_range,
+        service_ranges: &context.settings.service_ranges,
         node_ports: context.settings.node_ports,
         stamp: context.stamp,
     };

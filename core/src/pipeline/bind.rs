@@ -78,8 +78,10 @@ fn assign(context: &Context, pod: &mut Document, binding: &Document, node: &str)
     let time = context.stamp.rfc3339();
     let condition = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": time});
     let status = object_mut(pod, "status");
-    // Whoever hoped for another place has one now.
-    status.remove("nominatedNodeName");
+    if !context.settings.gates_off.contains("ClearingNominatedNodeNameAfterBinding") {
+        // Whoever hoped for another place has one now.
+        status.remove("nominatedNodeName");
+    }
     set_condition(status, condition);
 }
 

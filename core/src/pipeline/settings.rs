@@ -2,14 +2,14 @@
 
 use crate::admission::{Admission, Ticks};
 use crate::authz::chain::{Configured, Way};
-use crate::kinds::core::ServiceRange;
+use crate::kinds::core::ServiceRanges;
 use crate::list::TokenKey;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 #[derive(Debug, Clone)]
 pub struct Settings {
-    pub service_range: ServiceRange,
+    pub service_ranges: ServiceRanges,
     /// First and last node port.
     pub node_ports: (u16, u16),
     /// Whether containers may be privileged.
@@ -42,12 +42,19 @@ pub struct Settings {
 /// So many that they share a few fsyncs.
 const DELETIONS_MAX: usize = 256;
 /// As in Kubernetes.
-const GATES_OFF: [&str; 5] = [
+const GATES_OFF: [&str; 12] = [
     "CRDObservedGenerationTracking",
+    "ClusterTrustBundleProjection",
     "ContainerStopSignals",
     "CoordinatedLeaderElection",
     "CrossNamespaceVolumeDataSource",
+    "HPAScaleToZero",
     "MaxUnavailableStatefulSet",
+    "MutablePVNodeAffinity",
+    "MutablePodResourcesForSuspendedJobs",
+    "MutableSchedulingDirectivesForSuspendedJobs",
+    "RelaxedServiceNameValidation",
+    "UserNamespacesHostNetworkSupport",
 ];
 /// As in Kubernetes.
 const EVENT_TTL: Duration = Duration::from_secs(3600);
@@ -55,7 +62,7 @@ const EVENT_TTL: Duration = Duration::from_secs(3600);
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            service_range: ServiceRange::default(),
+            service_ranges: ServiceRanges::default(),
             node_ports: (30000, 32767),
             allow_privileged: true,
             authorization: Way::AlwaysAllow.into(),

@@ -27,6 +27,10 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Cand
     causes.extend(judged.causes);
     causes.extend(privileged_pods(context, endpoint, object));
     causes.extend(in_namespace(context, object));
+    if matches!(endpoint.rules, Rules::Kind | Rules::New) {
+        let old = object.old.as_ref().filter(|_| endpoint.rules == Rules::Kind).map(|old| &old.document);
+        context.kind.judge_gated(&object.new, old, &context.settings.gates_off, &mut causes);
+    }
     if !causes.is_empty() {
         show_structures(context.kind, &mut causes);
         return Err(Refusal::Invalid { subject: context.kind_subject(meta::name(new)), causes });

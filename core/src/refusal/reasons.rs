@@ -71,6 +71,8 @@ pub enum BadRequest {
     VersionWithContinue,
     /// A SelfSubjectRulesReview without a namespace.
     NoNamespace,
+    /// Groups and the like of another user who is not named.
+    ImpersonationWithoutUser(String),
     /// A TokenReview without a token.
     NoToken,
     /// A token bound to a pod that runs as another account.

@@ -48,7 +48,7 @@ pub struct Stage {
 }
 
 pub fn options(clock: &Arc<TestClock>) -> Options {
-    let settings = Settings { service_range: "10.0.0.0/29".parse().unwrap(), ..Settings::default() };
+    let settings = Settings { service_ranges: "10.0.0.0/29".parse().unwrap(), ..Settings::default() };
     Options { settings, clock: clock.clone() }
 }
 

@@ -1,38 +1,16 @@
-//! Authorization: whether this user may ask for this, by the chain and the roles of now, and whether one may act in
-//! another's name.
+//! Authorization: whether this user may ask for this, by the chain and the roles of now.
 
 use super::{Layer, Next, Outcome, Passage, audit, refused};
-use crate::{ActingAs, Asked, ResourcePath};
+use crate::{Asked, ResourcePath};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
-use holdfast_core::authz::{Attributes, Authorizer, Consulted, Judged, ResourceTarget, Selected, User, denied};
-use holdfast_core::kinds::known;
-use holdfast_core::refusal::{Forbidden, Internal, Subject};
+use holdfast_core::authz::{Attributes, Authorizer, Consulted, Judged, ResourceTarget, Selected, User, forbidden};
+use holdfast_core::refusal::Internal;
 use holdfast_core::request::{Options, Request, Verb};
 use holdfast_core::state::State;
-use std::sync::Arc;
 use std::time::Instant;
 
 pub struct Authorization;
-
-/// Comes before flow control: it is for whom a request is made that says whose turn it is.
-pub struct Impersonation;
-
-impl Layer for Impersonation {
-    fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
-        let Some(other) = passage.acting_as.take() else { return next.call(passage) };
-        Box::pin(async move {
-            let (service, state) = (next.service(), next.service().engine().snapshot());
-            let judge = |authorizer: &Authorizer<'_>| impersonate(authorizer, &passage.user, other.clone());
-            let other = service.judged(&state, judge).await?;
-            passage.user = Arc::new(other);
-            if let Some(trail) = &mut passage.trail {
-                trail.impersonates(&passage.user);
-            }
-            next.call(passage).await
-        })
-    }
-}
 
 /// All kinds of all groups, or all objects.
 const ALL: &str = "*";
@@ -146,8 +124,18 @@ fn selected(options: &Options) -> Selected {
     Selected::parse(&text(&options.field_selector), &text(&options.label_selector))
 }
 
+/// What a call asks for, without its selectors; nothing where its kind has gone.
+pub(crate) fn asked_for<'a>(state: &'a State, asked: &'a Asked) -> Option<Attributes<'a>> {
+    match asked {
+        Asked::Named(named) => Some(attributes(named.verb.as_str(), &named.path)),
+        Asked::Found(request) => of_request(state, request, None).ok(),
+        Asked::Elsewhere { verb, path } => Some(attributes(verb, path)),
+        Asked::Path { verb, path } | Asked::Everything { verb, path } => Some(Attributes::path(verb, path)),
+    }
+}
+
 /// What a path asks for.
-pub(crate) fn attributes<'a>(verb: &'a str, path: &'a ResourcePath) -> Attributes<'a> {
+fn attributes<'a>(verb: &'a str, path: &'a ResourcePath) -> Attributes<'a> {
     named_attributes(verb, path, &path.name, None)
 }
 
@@ -163,7 +151,7 @@ fn named_attributes<'a>(
 }
 
 /// The same for a request that knows its kind.
-pub(crate) fn of_request<'a>(
+fn of_request<'a>(
     state: &'a State,
     request: &'a Request,
     selected: Option<&'a Selected>,
@@ -197,56 +185,6 @@ fn may(user: &User, attributes: &Attributes<'_>, judged: &Judged) -> Result<(), 
     }
     match judged.error() {
         Some(why) => Err(Refusal::Internal(Internal::NotAuthorizable { why })),
-        None => Err(forbidden(user, attributes, judged)),
+        None => Err(forbidden(user, attributes, judged.reason())),
     }
-}
-
-fn forbidden(user: &User, attributes: &Attributes<'_>, judged: &Judged) -> Refusal {
-    Refusal::Forbidden {
-        subject: match attributes.target() {
-            Some(target) => Subject::new(target.group, target.resource, target.name),
-            None => Subject::default(),
-        },
-        why: Forbidden::Access(Box::new(denied(user, attributes, judged.reason()))),
-    }
-}
-
-/// The user in whose name the caller acts, if it may take on each part of that.
-fn impersonate(authorizer: &Authorizer<'_>, caller: &User, other: ActingAs) -> Result<User, Refusal> {
-    let may_be = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| {
-        let target = ResourceTarget { group, version: "v1", resource, subresource, namespace, name, selected: None };
-        let attributes = Attributes::resource("impersonate", target);
-        let judged = authorizer.authorize(caller, &attributes);
-        if judged.is_allowed() { Ok(()) } else { Err(forbidden(caller, &attributes, &judged)) }
-    };
-    let account = other.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-    match account {
-        Some((namespace, account)) => may_be("", known::SERVICE_ACCOUNT.resource, "", namespace, account)?,
-        None => may_be("", "users", "", "", &other.name)?,
-    };
-    let mut user = match account {
-        Some((namespace, account)) => User::service_account(namespace, account, ""),
-        None => User::new(other.name.as_str(), &[]),
-    };
-    for group in &other.groups {
-        may_be("", "groups", "", "", group)?;
-    }
-    if !other.groups.is_empty() {
-        user.groups = other.groups;
-    }
-    if let Some(uid) = other.uid {
-        may_be("authentication.k8s.io", "uids", "", "", &uid)?;
-        user.uid = uid;
-    }
-    for (key, values) in &other.extra {
-        for value in values {
-            may_be("authentication.k8s.io", "userextras", key, "", value)?;
-        }
-    }
-    user.extra = other.extra;
-    let everybody = if user.name == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
-    if !user.groups.iter().any(|group| group == everybody) {
-        user.groups.push(everybody.into());
-    }
-    Ok(user)
 }

@@ -4,7 +4,7 @@
 //! place, and a watch only while it begins. A read that waits for a version gives its place back. The server's own
 //! requests need none: its plans bound themselves.
 
-use super::authorization::{attributes, of_request};
+use super::authorization::asked_for;
 use super::{Layer, Next, Outcome, Passage, refused};
 use crate::fairness::{Caller, Entered, Fairness, FlowMeasures, Seat, Wanted};
 use crate::metrics::Metrics;
@@ -123,7 +123,7 @@ impl FlowControl {
     ) -> BoxFuture<'a, Outcome> {
         let state = next.service().engine().snapshot();
         // What is no longer served is told behind this, and costs nothing.
-        let Some(attributes) = attributes_of(&state, &passage.asked) else { return next.call(passage) };
+        let Some(attributes) = asked_for(&state, &passage.asked) else { return next.call(passage) };
         let flow = fairness.flow(&passage.user, &attributes);
         let caller = caller(passage);
         let estimate =
@@ -150,15 +150,6 @@ impl FlowControl {
                 next.call(passage).await
             }),
         }
-    }
-}
-
-fn attributes_of<'a>(state: &'a State, asked: &'a Asked) -> Option<Attributes<'a>> {
-    match asked {
-        Asked::Named(named) => Some(attributes(named.verb.as_str(), &named.path)),
-        Asked::Found(request) => of_request(state, request, None).ok(),
-        Asked::Elsewhere { verb, path } => Some(attributes(verb, path)),
-        Asked::Path { verb, path } | Asked::Everything { verb, path } => Some(Attributes::path(verb, path)),
     }
 }
 

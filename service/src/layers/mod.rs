@@ -7,6 +7,7 @@ mod audit;
 mod authorization;
 mod connect;
 mod flow_control;
+mod impersonation;
 mod moment;
 mod mutations;
 mod namespace_start;
@@ -19,22 +20,26 @@ pub(crate) use namespace_start::NamespaceStarts;
 
 use crate::lookup::Found;
 use crate::metrics::{Metrics, Record};
-use crate::{ActingAs, Asked, Call, Reply, RequestId, Service, Source};
+use crate::{Asked, Call, Reply, RequestId, Service, Source};
 use futures_util::future::BoxFuture;
 use holdfast_audit::Trail;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
-use holdfast_core::authz::User;
+use holdfast_core::authz::{ActingAs, User};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The layers of the door, the first one outermost.
-pub(crate) fn all(metrics: &Arc<Metrics>, flow: &Arc<FlowControl>) -> Vec<Box<dyn Layer>> {
+pub(crate) fn all(
+    metrics: &Arc<Metrics>,
+    flow: &Arc<FlowControl>,
+    constrained_impersonation: bool,
+) -> Vec<Box<dyn Layer>> {
     vec![
         // Names the request, counts it, and tells of it, whatever becomes of it.
         Box::new(audit::Audit::new(metrics.clone())),
         // Goes on in another's name, where the user may.
-        Box::new(authorization::Impersonation),
+        Box::new(impersonation::Impersonation::new(constrained_impersonation)),
         // Gives it a place among those in progress, or has it wait for one, fairly among users.
         Box::new(flow.clone()),
         // Decides whether the user may ask for this.

@@ -49,15 +49,22 @@ async fn answer(service: &Arc<Service>, found: &Found, told: &mut Told) -> Outco
     };
     match (found.kind.question, request.verb) {
         (Some(Question::ComponentStatus), Verb::Get | Verb::List) => component_status(service, found).await,
-        (Some(Question::TokenReview), Verb::Create) => review_token(service, posted, request, &found.kind).await,
+        (Some(Question::TokenReview), Verb::Create) => review_token(service, posted, request, &found.kind, told).await,
         (Some(_), Verb::Create) => review_access(service, &state, posted, request, &found.kind).await,
         _ => Err(Refusal::MethodNotAllowed(MethodNotAllowed::OnResource)),
     }
 }
 
+/// The answer to a review. The path says what it is, whether or not the client did.
 fn created(kind: &Kind, request: &Request, mut answer: Value) -> Outcome {
     apply_defaults(kind.message(request.target.version)?, &mut answer);
-    Ok(Reply::Document { document: document(answer), created: true })
+    let mut answer = document(answer);
+    if let Some(version) = kind.versions.get(request.target.version) {
+        answer.insert("apiVersion".into(), version.api_version().into());
+        answer.insert("kind".into(), kind.kind.clone().into());
+    }
+    answer.entry("metadata").or_insert_with(|| json!({}));
+    Ok(Reply::Document { document: answer, created: true })
 }
 
 fn document(value: Value) -> Document {
@@ -67,13 +74,19 @@ fn document(value: Value) -> Document {
     }
 }
 
-async fn review_token(service: &Service, posted: Document, request: &Request, kind: &Kind) -> Outcome {
+async fn review_token(
+    service: &Service,
+    posted: Document,
+    request: &Request,
+    kind: &Kind,
+    told: &mut Told,
+) -> Outcome {
     let body = Value::Object(posted);
     let token = body["spec"]["token"].as_str().unwrap_or("");
     let asked = body["spec"]["audiences"].as_array().into_iter().flatten();
     let asked: Vec<String> = asked.filter_map(Value::as_str).map(str::to_owned).collect();
     // Tokens are good by what there is now, in a view of the past, too.
-    let reviewed = service.tokens().review(&service.engine().snapshot(), token, &asked).await;
+    let reviewed = service.tokens().review(&service.engine().snapshot(), token, &asked, told).await;
     let reviewed = reviewed.as_ref().map(|Reviewed { user, audiences }| (&**user, audiences.as_slice()));
     created(kind, request, token_review(&body, reviewed.map_err(String::as_str))?)
 }

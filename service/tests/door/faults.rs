@@ -3,6 +3,7 @@
 use crate::people::{admin, ask, call, cluster, map, must, named};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
+use holdfast_core::admission::Told;
 use holdfast_core::refusal::Internal;
 use holdfast_core::request::Verb;
 use holdfast_core::state::State;
@@ -14,7 +15,13 @@ use std::sync::Arc;
 struct Broken;
 
 impl Tokens for Broken {
-    fn review<'a>(&'a self, _: &'a State, _: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<Reviewed, String>> {
+    fn review<'a>(
+        &'a self,
+        _: &'a State,
+        _: &'a str,
+        _: &'a [String],
+        _: &'a mut Told,
+    ) -> BoxFuture<'a, Result<Reviewed, String>> {
         panic!("a fault of the server")
     }
 }

@@ -16,7 +16,7 @@ use holdfast_core::apiservices::{ApiService, Backend, GroupVersion, local};
 use holdfast_core::wire::discovery::documents::ResourceDiscovery;
 use holdfast_core::wire::merged::Remote;
 use holdfast_engine::Engine;
-use holdfast_outbound::{Endpoint, Identity, Insiders, Outbound, TlsTrust};
+use holdfast_outbound::{Egress, Endpoint, Identity, Insiders, Outbound, TlsTrust};
 pub(crate) use proxy::forward;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -32,11 +32,14 @@ pub struct Settings {
     pub identity: Option<Arc<Identity>>,
     /// Servers in this process.
     pub inside: Insiders,
+    /// By way of which proxies.
+    pub egress: Egress,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { routing: Routing::Service, reject_redirects: true, identity: None, inside: Insiders::new() }
+        let (routing, inside, egress) = (Routing::Service, Insiders::new(), Egress::default());
+        Settings { routing, reject_redirects: true, identity: None, inside, egress }
     }
 }
 
@@ -88,9 +91,10 @@ struct Document {
 impl Aggregator {
     pub fn new(engine: Arc<Engine>, settings: Settings) -> Aggregator {
         let slices = Arc::new(RwLock::new(Slices::default()));
-        let Settings { routing, identity, inside, .. } = settings.clone();
+        let Settings { routing, identity, inside, egress, .. } = settings.clone();
+        let outbound = Outbound::new(engine, slices.clone(), routing, identity, inside).through(egress);
         Aggregator {
-            outbound: Arc::new(Outbound::new(engine, slices.clone(), routing, identity, inside)),
+            outbound: Arc::new(outbound),
             slices,
             settings,
             table: ArcSwap::default(),

@@ -74,7 +74,7 @@ impl Server {
         let verifier = Arc::new(PeerVerifier::new(Vec::new(), None).unwrap());
         let (stop, stopping) = watch::channel(false);
         let served = Listener {
-            tls: Arc::new(Tls { config: Arc::new(config), verifier }.into()),
+            tls: Arc::new(Tls::of(Arc::new(config), verifier).into()),
             service: tower::service_fn(answer),
             bounds,
             certified: Arc::new(|_| ()),

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 const CORE: &str = "core/src";
 
 /// From low to high. A file, and what it uses, belongs to the longest entry that its path begins with.
-const LAYERS: [&str; 40] = [
+const LAYERS: [&str; 41] = [
     "event",
     "stamp",
     "refusal",
@@ -28,6 +28,8 @@ const LAYERS: [&str; 40] = [
     "kinds",
     // Documents of kinds, that every cluster begins with.
     "authz/bootstrap_objects",
+    // Names kinds that are users.
+    "authz/impersonation",
     // Answers kinds that are only asked.
     "authz/reviews",
     "request",

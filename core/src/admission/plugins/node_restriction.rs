@@ -272,7 +272,10 @@ fn account(attributes: &Attributes, node: &str) -> Result<(), Stop> {
     if pod["spec"]["nodeName"] != node {
         return refused("node requested token bound to a pod scheduled on a different node");
     }
-    audience(attributes, &pod)
+    match attributes.admission.gates_off.contains("ServiceAccountNodeAudienceRestriction") {
+        true => Ok(()),
+        false => audience(attributes, &pod),
+    }
 }
 
 fn audience(attributes: &Attributes, pod: &Value) -> Result<(), Stop> {

@@ -6,7 +6,7 @@ pub mod defaults;
 pub mod scale;
 mod validate;
 
-use super::{ApiGroup, Gated, Kind};
+use super::{ApiGroup, Gated, GatedRule, Kind};
 
 pub const GROUP: &str = "autoscaling";
 const PACKAGE: &str = "io.k8s.api.autoscaling";
@@ -34,6 +34,7 @@ pub fn kinds() -> Vec<Kind> {
             .category("all")
             .columns(columns::of("HorizontalPodAutoscaler"))
             .gated(TOLERANCE)
+            .gated_rules(const { &[GatedRule { gates: &["HPAScaleToZero"], judge: validate::to_zero }] })
             .validate(validate::autoscaler)
             .status()
             .validate_part("status", validate::status),

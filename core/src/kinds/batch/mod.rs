@@ -9,7 +9,7 @@ mod status;
 mod validate;
 
 use super::core::warnings;
-use super::{ApiGroup, Gated, Kind};
+use super::{ApiGroup, Gated, GatedRule, Kind};
 
 pub const GROUP: &str = "batch";
 const PACKAGE: &str = "io.k8s.api.batch";
@@ -17,6 +17,12 @@ const PACKAGE: &str = "io.k8s.api.batch";
 /// This group, for the list of all.
 pub const API_GROUP: ApiGroup =
     ApiGroup::new(GROUP, kinds, defaults::rules).prioritized(17_400, &[("v1", 15), ("v1beta1", 9), ("v2alpha1", 9)]);
+
+/// What of a job may change while it is suspended.
+const SUSPENDED: &[GatedRule] = &[GatedRule {
+    gates: &["MutablePodResourcesForSuspendedJobs", "MutableSchedulingDirectivesForSuspendedJobs"],
+    judge: validate::suspended,
+}];
 
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
@@ -54,6 +60,7 @@ pub fn kinds() -> Vec<Kind> {
             )
             .glance_with_template(&["spec.completions", "spec.parallelism", "spec.selector", "status"])
             .gated(const { &[Gated::fields("TTLAfterFinished", &["spec.ttlSecondsAfterFinished"])] })
+            .gated_rules(SUSPENDED)
             .validate(validate::job)
             .warnings(|_, object, old| warnings::workload(object, old, "spec.template"))
             .status()

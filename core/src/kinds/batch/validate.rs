@@ -1,6 +1,7 @@
 //! The rules of jobs and cron jobs.
 
 use super::{job as own, policies};
+use crate::kinds::Judging;
 use crate::kinds::core::validate::template;
 use crate::kinds::rules::{
     At, immutable, none_negative, one_of, same, selector as label_selector, selects, twice_on_update,
@@ -124,6 +125,38 @@ fn job_update(spec: At, old: &Value, causes: &mut Vec<Cause>) {
     }
     for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
         immutable(spec.get(field), &before[field], causes);
+    }
+}
+
+/// What of a suspended job may change is more while gates are on: the resources of its pods, and where they may run also
+/// when some have run.
+pub fn suspended(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
+    let resources = judging.is_on("MutablePodResourcesForSuspendedJobs");
+    let placement = judging.is_on("MutableSchedulingDirectivesForSuspendedJobs");
+    let Some(old) = judging.old.filter(|_| resources || placement) else { return };
+    let conditions = old["status"]["conditions"].as_array().into_iter().flatten();
+    let is_suspended =
+        conditions.into_iter().any(|condition| condition["type"] == "Suspended" && condition["status"] == "True");
+    let is_idle = old["status"]["active"].as_i64().unwrap_or(0) == 0;
+    // One that has never run is suspended at once.
+    let waits = is_suspended || old["status"]["startTime"].is_null();
+    if old["spec"]["suspend"] != true || !waits || !is_idle {
+        return;
+    }
+    let wanted = &judging.new["spec"]["template"];
+    let mut kept = old["spec"]["template"].clone();
+    if placement || old["status"]["startTime"].is_null() {
+        free_placement(&mut kept, wanted);
+    }
+    for list in ["containers", "initContainers"].into_iter().filter(|_| resources) {
+        let asked = wanted["spec"][list].as_array().into_iter().flatten();
+        let own = kept["spec"][list].as_array_mut().into_iter().flatten();
+        for (own, asked) in own.zip(asked) {
+            own["resources"] = asked["resources"].clone();
+        }
+    }
+    if same(&kept["spec"], &wanted["spec"]) {
+        causes.retain(|cause| !matches!(cause.field.as_str(), "spec.template" | "spec.template.spec"));
     }
 }
 

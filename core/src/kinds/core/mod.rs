@@ -15,12 +15,12 @@ mod volume;
 pub(crate) mod warnings;
 
 use super::build::drop_from_spec;
-use super::{ApiGroup, Gated, Kind, MetadataOnUpdate, Question};
+use super::{ApiGroup, Gated, GatedRule, Kind, MetadataOnUpdate, Question};
 use crate::authz::nodes::Relation;
 
-pub use pod::POD_GATED;
+pub use pod::{POD_GATED, POD_RULES};
 pub use pod::qos_class;
-pub use service::ServiceRange;
+pub use service::ServiceRanges;
 pub use validate::privileged;
 
 const PACKAGE: &str = "io.k8s.api.core";
@@ -74,6 +74,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("PersistentVolume"))
             .leads_to_nodes(Relation::Volume)
             .return_deleted_object()
+            .gated_rules(const { &[GatedRule { gates: &["MutablePVNodeAffinity"], judge: validate::free_affinity }] })
             .validate(validate::persistent_volume)
             .metadata_on_update(MetadataOnUpdate::New)
             .status()

@@ -2,7 +2,7 @@
 
 use super::{PACKAGE, columns, validate};
 use crate::kinds::build::{drop_from_spec, text};
-use crate::kinds::{Asking, Kind};
+use crate::kinds::{Asking, Gated, Kind};
 use crate::refusal::{Refusal, Unavailable};
 use serde_json::{Value, json};
 
@@ -15,6 +15,7 @@ pub fn kind() -> Kind {
         .glance(&["spec.unschedulable", "status.addresses", "status.conditions", "status.nodeInfo"])
         .proxy("NodeProxyOptions")
         .status()
+        .gated(const { &[Gated::fields("NodeDeclaredFeatures", &["status.declaredFeatures"])] })
         .validate(validate::node)
         .validate_part("status", validate::node)
         .select_or("spec.unschedulable", "spec.unschedulable", "false")

@@ -1,9 +1,10 @@
 //! Pod: many subresources, and a status that starts with what the server itself knows.
 
+use super::service::{refuse_sctp, uses_sctp};
 use super::{PACKAGE, columns, measure, validate, warnings};
 use crate::authz::nodes::Relation;
 use crate::kinds::build::{drop_from_spec, text, text_or};
-use crate::kinds::{ConnectOptions, Gated, Kind};
+use crate::kinds::{ConnectOptions, Gated, GatedRule, Judging, Kind};
 use crate::object::meta::Document;
 use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject, Unavailable};
 use crate::schema::defaults::objects;
@@ -61,6 +62,7 @@ pub fn kind() -> Kind {
         })
         // Kubernetes takes this name and then compares with nothing.
         .select_with(None, "status.podIPs", &[], |_| String::new())
+        .gated(STATUS_GATED)
         .select("status.nominatedNodeName")
         .agree(pair_addresses)
         .prepare_create(prepare_create)
@@ -261,6 +263,7 @@ fn narrow(term: &mut Value, labels: &Value) {
 /// Fields of a pod's spec that hang on gates, wherever the pod is described.
 pub const POD_GATED: &[Gated] = &[
     Gated::fields("CSIInlineVolume", &["volumes[].csi"]),
+    Gated::fields("ClusterTrustBundleProjection", &["volumes[].projected.sources[].clusterTrustBundle"]),
     Gated::fields("ConfigurableFSGroupPolicy", &["securityContext.fsGroupChangePolicy"]),
     Gated::fields("ContainerRestartRules", &["containers[].restartPolicy", "containers[].restartPolicyRules"]),
     Gated::by("ContainerStopSignals", drop_stop_signals),
@@ -269,9 +272,12 @@ pub const POD_GATED: &[Gated] = &[
         &["containers[].env[].valueFrom.fileKeyRef", "initContainers[].env[].valueFrom.fileKeyRef"],
     ),
     Gated::fields("EvenPodsSpread", &["topologySpreadConstraints"]),
+    Gated::fields("GenericWorkload", &["workloadRef"]),
     Gated::fields("HostnameOverride", &["hostnameOverride"]),
     Gated::fields("ImageVolume", &["volumes[].image"]),
+    Gated::fields("LocalStorageCapacityIsolation", &["volumes[].emptyDir.sizeLimit"]),
     Gated::fields("MatchLabelKeysInPodTopologySpread", &["topologySpreadConstraints[].matchLabelKeys"]),
+    Gated::fields("PodCertificateRequest", &["volumes[].projected.sources[].podCertificate"]),
     Gated::fields("PodLevelResources", &["resources"]),
     Gated::fields("PodOverhead", &["overhead"]),
     Gated::fields(
@@ -291,6 +297,79 @@ pub const POD_GATED: &[Gated] = &[
     Gated::fields("StartupProbe", &["containers[].startupProbe", "initContainers[].startupProbe"]),
     Gated::fields("Sysctls", &["securityContext.sysctls"]),
     Gated::fields("UserNamespacesSupport", &["hostUsers"]),
+];
+
+/// Rules about a pod's spec that hang on gates, wherever the pod is described.
+pub const POD_RULES: &[GatedRule] = &[
+    GatedRule { gates: &["RestartAllContainersOnContainerExits"], judge: restart_one },
+    GatedRule { gates: &["SCTPSupport"], judge: no_sctp },
+    GatedRule { gates: &["UserNamespacesHostNetworkSupport"], judge: share_network },
+];
+
+const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
+
+fn containers<'a>(spec: &'a Value, list: &str) -> impl Iterator<Item = (usize, &'a Value)> {
+    spec[list].as_array().into_iter().flatten().enumerate()
+}
+
+/// While the gate is off a container that ends restarts itself alone.
+fn restart_one(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
+    const ALL: &str = "RestartAllContainers";
+    let rules = |container: &Value| container["restartPolicyRules"].as_array().cloned().unwrap_or_default();
+    let is_used = |spec: &Value| {
+        let all = CONTAINERS.into_iter().flat_map(|list| containers(spec, list));
+        all.flat_map(|(_, container)| rules(container)).any(|rule| rule["action"] == ALL)
+    };
+    if judging.is_on("RestartAllContainersOnContainerExits") || judging.old.is_some_and(is_used) {
+        return;
+    }
+    for list in CONTAINERS {
+        for (index, container) in containers(judging.new, list) {
+            for (at, rule) in rules(container).iter().enumerate().filter(|(_, rule)| rule["action"] != "Restart") {
+                let path = judging.at(&format!("{list}[{index}].restartPolicyRules[{at}].action"));
+                causes.retain(|cause| cause.field != path);
+                let action = if rule["action"].is_null() { &json!("") } else { &rule["action"] };
+                causes.push(Cause::not_supported(path, action, &["Restart"]));
+            }
+        }
+    }
+}
+
+fn no_sctp(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
+    let had = |spec: &Value| {
+        CONTAINERS.into_iter().flat_map(|list| containers(spec, list)).any(|(_, one)| uses_sctp(&one["ports"]))
+    };
+    if judging.is_on("SCTPSupport") || judging.old.is_some_and(had) {
+        return;
+    }
+    for list in CONTAINERS {
+        for (index, container) in containers(judging.new, list) {
+            refuse_sctp(&container["ports"], &judging.at(&format!("{list}[{index}].ports")), causes);
+        }
+    }
+}
+
+/// A pod with users of its own may be on its node's network, by a gate.
+fn share_network(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
+    let had = |spec: &Value| spec["hostUsers"] == false && spec["hostNetwork"] == true;
+    if judging.is_on("UserNamespacesHostNetworkSupport") || judging.old.is_some_and(had) {
+        let path = judging.at("hostNetwork");
+        causes.retain(|cause| cause.field != path || cause.message != "Forbidden: when `hostUsers` is false");
+    }
+}
+
+/// What containers say of themselves and the gates of it.
+const STATUS_GATED: &[Gated] = &[
+    Gated::fields("DRAExtendedResource", &["status.extendedResourceClaimStatus"]),
+    Gated::fields("InPlacePodLevelResourcesVerticalScaling", &["status.resources", "status.allocatedResources"]),
+    Gated::together(
+        "ResourceHealthStatus",
+        &[
+            "status.containerStatuses[].allocatedResourcesStatus",
+            "status.initContainerStatuses[].allocatedResourcesStatus",
+            "status.ephemeralContainerStatuses[].allocatedResourcesStatus",
+        ],
+    ),
 ];
 
 fn drop_stop_signals(new: &mut Value, old: Option<&Value>) {

@@ -39,9 +39,36 @@ pub fn prepare_claim_update(new: &mut Value, old: &Value) {
     fill_data_source(new);
 }
 
-pub const CLAIM_GATED: &[Gated] = &[Gated::by("CrossNamespaceVolumeDataSource", |claim, old| {
-    drop_foreign_source(claim, old.unwrap_or(&Value::Null))
-})];
+pub const CLAIM_GATED: &[Gated] = &[
+    Gated::by("AnyVolumeDataSource", drop_other_sources),
+    Gated::by("CrossNamespaceVolumeDataSource", |claim, old| drop_foreign_source(claim, old.unwrap_or(&Value::Null))),
+    Gated::by("VolumeSnapshotDataSource", drop_snapshots),
+];
+
+const CLAIM: (&str, &str) = ("", "PersistentVolumeClaim");
+const SNAPSHOT: (&str, &str) = ("snapshot.storage.k8s.io", "VolumeSnapshot");
+
+/// Takes a data source away that is none of these, unless the claim has it already.
+fn drop_source(claim: &mut Value, old: Option<&Value>, is_wanted: impl Fn((&str, &str)) -> bool) {
+    let Some(source) = claim["spec"].get("dataSource").filter(|source| !source.is_null()) else { return };
+    let text = |field: &str| source[field].as_str().unwrap_or_default();
+    let is_kept = old.is_some_and(|old| old["spec"]["dataSource"] == *source);
+    if !is_kept && !is_wanted((text("apiGroup"), text("kind"))) {
+        claim["spec"].as_object_mut().map(|spec| spec.remove("dataSource"));
+    }
+}
+
+/// While the gate is off there are claims and snapshots alone, and they have one name.
+fn drop_other_sources(claim: &mut Value, old: Option<&Value>) {
+    if old.is_none_or(|old| old["spec"]["dataSourceRef"].is_null()) {
+        claim.get_mut("spec").and_then(Value::as_object_mut).map(|spec| spec.remove("dataSourceRef"));
+    }
+    drop_source(claim, old, |kind| kind == CLAIM || kind == SNAPSHOT);
+}
+
+fn drop_snapshots(claim: &mut Value, old: Option<&Value>) {
+    drop_source(claim, old, |kind| kind != SNAPSHOT);
+}
 
 /// No source is taken from another namespace; a claim that names one keeps it.
 fn drop_foreign_source(claim: &mut Value, old: &Value) {

@@ -10,7 +10,7 @@ mod status;
 mod validate;
 
 use super::build::STATUS_RESETS_METADATA;
-use super::{ApiGroup, Asking, Kind};
+use super::{ApiGroup, Asking, Gated, Kind};
 use crate::authz::nodes::{Object, Relation};
 use crate::schema::defaults::{objects, set_absent};
 use serde_json::Value;
@@ -37,6 +37,89 @@ fn date_taint(rule: &mut Value, _: Option<&Value>, asking: &Asking) {
     }
 }
 
+const CLAIM_GATED: &[Gated] = &[
+    Gated::together(
+        "DRAAdminAccess",
+        &["spec.devices.requests[].exactly.adminAccess", "status.allocation.devices.results[].adminAccess"],
+    ),
+    Gated::together(
+        "DRAConsumableCapacity",
+        &[
+            "spec.devices.constraints[].distinctAttribute",
+            "spec.devices.requests[].exactly.capacity",
+            "spec.devices.requests[].firstAvailable[].capacity",
+            "status.allocation.devices.results[].consumedCapacity",
+            "status.allocation.devices.results[].shareID",
+            "status.devices[].shareID",
+        ],
+    ),
+    Gated::together(
+        "DRADeviceBindingConditions",
+        &[
+            "status.allocation.allocationTimestamp",
+            "status.allocation.devices.results[].bindingConditions",
+            "status.allocation.devices.results[].bindingFailureConditions",
+        ],
+    ),
+    Gated::together(
+        "DRADeviceTaints",
+        &[
+            "spec.devices.requests[].exactly.tolerations",
+            "spec.devices.requests[].firstAvailable[].tolerations",
+            "status.allocation.devices.results[].tolerations",
+        ],
+    ),
+    Gated::fields("DRAPrioritizedList", &["spec.devices.requests[].firstAvailable"]),
+    Gated::fields("DRAResourceClaimDeviceStatus", &["status.devices"]),
+];
+
+const TEMPLATE_GATED: &[Gated] = &[
+    Gated::fields("DRAAdminAccess", &["spec.spec.devices.requests[].exactly.adminAccess"]),
+    Gated::together(
+        "DRAConsumableCapacity",
+        &[
+            "spec.spec.devices.constraints[].distinctAttribute",
+            "spec.spec.devices.requests[].exactly.capacity",
+            "spec.spec.devices.requests[].firstAvailable[].capacity",
+        ],
+    ),
+    Gated::together(
+        "DRADeviceTaints",
+        &[
+            "spec.spec.devices.requests[].exactly.tolerations",
+            "spec.spec.devices.requests[].firstAvailable[].tolerations",
+        ],
+    ),
+    Gated::fields("DRAPrioritizedList", &["spec.spec.devices.requests[].firstAvailable"]),
+];
+
+const SLICE_GATED: &[Gated] = &[
+    Gated::together(
+        "DRAConsumableCapacity",
+        &["spec.devices[].allowMultipleAllocations", "spec.devices[].capacity{}.requestPolicy"],
+    ),
+    Gated::together(
+        "DRADeviceBindingConditions",
+        &[
+            "spec.devices[].bindingConditions",
+            "spec.devices[].bindingFailureConditions",
+            "spec.devices[].bindsToNode",
+        ],
+    ),
+    Gated::fields("DRADeviceTaints", &["spec.devices[].taints"]),
+    Gated::together(
+        "DRAPartitionableDevices",
+        &[
+            "spec.sharedCounters",
+            "spec.perDeviceNodeSelection",
+            "spec.devices[].consumesCounters",
+            "spec.devices[].nodeName",
+            "spec.devices[].nodeSelector",
+            "spec.devices[].allNodes",
+        ],
+    ),
+];
+
 /// The kinds of this group.
 pub fn kinds() -> Vec<Kind> {
     vec![
@@ -44,6 +127,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta2", "v1beta1"])
             .columns(columns::of("DeviceClass"))
             .return_deleted_object()
+            .gated(const { &[Gated::fields("DRAExtendedResource", &["spec.extendedResourceName"])] })
             .validate(validate::class)
             .generation(),
         Kind::namespaced("ResourceClaim", "resourceclaims")
@@ -52,6 +136,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("ResourceClaim"))
             .measured(&measure::CLAIM)
             .return_deleted_object()
+            .gated(CLAIM_GATED)
             .validate(validate::claim)
             .validate_in_namespace(validate::claim_in_namespace)
             .status()
@@ -62,6 +147,7 @@ pub fn kinds() -> Vec<Kind> {
             .converted(GROUP, PACKAGE, "v1beta1", convert::CLAIM_TEMPLATE)
             .columns(columns::of("ResourceClaimTemplate"))
             .return_deleted_object()
+            .gated(TEMPLATE_GATED)
             .validate(validate::claim_template)
             .validate_in_namespace(validate::claim_template_in_namespace),
         Kind::cluster("ResourceSlice", "resourceslices")
@@ -70,6 +156,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("ResourceSlice"))
             .leads_to_nodes(Relation::Named(Object::Slice))
             .return_deleted_object()
+            .gated(SLICE_GATED)
             .validate(validate::slice)
             .note(date_taints)
             .generation()

@@ -40,7 +40,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
             .columns(columns::of("CSIDriver"))
             .return_deleted_object()
-            .gated(const { &[Gated::fields("CSIServiceAccountTokenSecrets", &["spec.serviceAccountTokenInSecrets"])] })
+            .gated(DRIVER_GATED)
             .validate(validate::driver)
             .warnings(driver_warnings)
             .conditional_update()
@@ -65,6 +65,12 @@ pub fn kinds() -> Vec<Kind> {
             .validate(validate::attributes_class),
     ]
 }
+
+const DRIVER_GATED: &[Gated] = &[
+    Gated::fields("CSIServiceAccountTokenSecrets", &["spec.serviceAccountTokenInSecrets"]),
+    Gated::fields("MutableCSINodeAllocatableCount", &["spec.nodeAllocatableUpdatePeriodSeconds"]),
+    Gated::fields("SELinuxMountReadWriteOncePod", &["spec.seLinuxMount"]),
+];
 
 fn driver_warnings(_: &Kind, driver: &Document, _: Option<&Document>) -> Vec<String> {
     let Some(spec) = driver.get("spec") else { return Vec::new() };

@@ -51,6 +51,9 @@ impl Display for BadRequest {
             }
             Self::VersionWithContinue => f.write_str("specifying resource version is not allowed when using continue"),
             Self::NoNamespace => f.write_str("no namespace on request"),
+            Self::ImpersonationWithoutUser(wanted) => {
+                write!(f, "requested {wanted} without impersonating a user name")
+            }
             Self::NoToken => f.write_str("token is required for TokenReview in authentication"),
             Self::OtherAccount { account } => write!(
                 f,

@@ -12,6 +12,9 @@ use std::net::IpAddr;
 /// How many random picks are tried before the range is searched from its beginning.
 const RANDOM_TRIES: u64 = 32;
 
+/// The number of the stream that second addresses are drawn from. First ones have 0, and ports those behind it.
+const SECOND_ADDRESS: u64 = 1 << 20;
+
 /// What a service holds that no other may hold.
 pub fn claims(service: &Value) -> Vec<String> {
     let spec = &service["spec"];
@@ -52,7 +55,7 @@ pub fn allocate(allocator: &Allocator, old: Option<&Value>, service: &mut Value)
         return causes;
     }
     let allocation = Allocation(allocator);
-    allocation.address(spec, old_spec, &mut causes);
+    allocation.addresses(spec, old_spec, &mut causes);
     if matches!(text(spec, "type"), "NodePort" | "LoadBalancer") {
         allocation.node_ports(spec, old_spec, &mut causes);
     }
@@ -68,7 +71,7 @@ fn exhausted(field: impl Into<String>, what: &str) -> Cause {
     Cause::told(CauseReason::Internal, field, message)
 }
 
-/// What a new service says of its addresses must fit together, and what the cluster has.
+/// What a new service says of its addresses must fit together.
 fn contradiction(spec: &Document) -> Option<Cause> {
     let count = |field: &str| spec.get(field).and_then(Value::as_array).map_or(0, Vec::len);
     let (single, list) = (text(spec, "clusterIP"), spec.get("clusterIPs").unwrap_or(&Value::Null));
@@ -80,12 +83,7 @@ fn contradiction(spec: &Document) -> Option<Cause> {
     if count("clusterIPs") > 0 && first != single {
         return Some(Cause::invalid("spec.clusterIPs", list, "first value must match `clusterIP`"));
     }
-    // Both families together are what whoever runs the cluster sets up, and this one has a single range.
-    let policy = match text(spec, "ipFamilyPolicy") {
-        "" => "SingleStack",
-        policy => policy,
-    };
-    let is_headless = first == "None" || single == "None";
+    let policy = text(spec, "ipFamilyPolicy");
     let wrong = |why: &str| Some(Cause::invalid("spec.ipFamilyPolicy", &policy.into(), why));
     let families = spec.get("ipFamilies").unwrap_or(&Value::Null);
     if policy == "SingleStack" && count("ipFamilies") == 2 && families[0] != families[1] {
@@ -94,104 +92,212 @@ fn contradiction(spec: &Document) -> Option<Cause> {
     if policy == "SingleStack" && count("clusterIPs") > 1 {
         return wrong("must be 'RequireDualStack' or 'PreferDualStack' when multiple cluster IPs are specified");
     }
-    if policy == "RequireDualStack" && !is_headless {
-        return wrong("this cluster is not configured for dual-stack services");
-    }
     None
+}
+
+const DUAL: [&str; 2] = ["PreferDualStack", "RequireDualStack"];
+
+fn texts<'a>(spec: &'a Document, field: &str) -> Vec<&'a str> {
+    let items = spec.get(field).and_then(Value::as_array).into_iter().flatten();
+    items.map(|item| item.as_str().unwrap_or_default()).collect()
+}
+
+fn family_of(address: IpAddr) -> &'static str {
+    if address.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+/// Clients of old know one address, and newer ones a list of two: what one of them left out is what the service had, or
+/// what the other field says.
+fn link(spec: &mut Document, old: &Value) {
+    let had_single = old["clusterIP"].as_str().unwrap_or_default().to_owned();
+    let had = old["clusterIPs"].as_array().filter(|list| !list.is_empty());
+    if text(spec, "clusterIP").is_empty() && !had_single.is_empty() {
+        spec.insert("clusterIP".into(), had_single.clone().into());
+    }
+    let single = text(spec, "clusterIP").to_owned();
+    let list = spec.get("clusterIPs").and_then(Value::as_array).filter(|list| !list.is_empty());
+    let linked = match (list, had) {
+        (None, Some(had)) if single == had_single => Some(json!(had)),
+        (None, _) if !single.is_empty() => Some(json!([single])),
+        (Some(list), Some(had)) if list == had && single != had_single => Some(json!([single])),
+        _ => None,
+    };
+    spec.extend(linked.map(|list| ("clusterIPs".to_owned(), list)));
+    // Whoever gives up a family need not say which address goes with it.
+    let was_dual = old["ipFamilyPolicy"].as_str().is_some_and(|policy| DUAL.contains(&policy));
+    if was_dual && text(spec, "ipFamilyPolicy") == "SingleStack" {
+        for field in ["clusterIPs", "ipFamilies"] {
+            let list = spec.get_mut(field).filter(|list| **list == old[field]).and_then(Value::as_array_mut);
+            list.into_iter().for_each(|list| list.truncate(1));
+        }
+    }
+}
+
+/// Whether a service that takes what there is stays as it is: families that the cluster has got or lost since do not
+/// concern it.
+fn stays(spec: &Document, old: &Value) -> bool {
+    let prefers = |policy: &str| policy == "PreferDualStack";
+    prefers(text(spec, "ipFamilyPolicy"))
+        && old["ipFamilyPolicy"].as_str().is_some_and(prefers)
+        && ["clusterIPs", "ipFamilies"].iter().all(|field| spec.get(*field).is_some_and(|list| *list == old[*field]))
 }
 
 struct Allocation<'a>(&'a Allocator<'a>);
 
 impl Allocation<'_> {
-    fn address(&self, spec: &mut Document, old: &Value, causes: &mut Vec<Cause>) {
-        let range = self.0.service_range;
-        let mut wanted = text(spec, "clusterIP").to_owned();
+    /// Families and addresses, as many as the policy wants.
+    fn addresses(&self, spec: &mut Document, old: &Value, causes: &mut Vec<Cause>) {
+        link(spec, old);
+        if stays(spec, old) {
+            return;
+        }
+        let is_selective = spec.get("selector").and_then(Value::as_object).is_some_and(|labels| !labels.is_empty());
+        let is_open = text(spec, "clusterIP") == "None" && !is_selective;
+        if text(spec, "ipFamilyPolicy").is_empty() {
+            let usual = if is_open { "RequireDualStack" } else { "SingleStack" };
+            let policy = old["ipFamilyPolicy"].as_str().unwrap_or(usual);
+            spec.insert("ipFamilyPolicy".into(), policy.into());
+        }
         if let Some(cause) = contradiction(spec).filter(|_| old.is_null()) {
             causes.push(cause);
             return;
         }
-        if wanted.is_empty() {
-            wanted = spec.get("clusterIPs").and_then(|ips| ips[0].as_str()).unwrap_or("").to_owned();
+        if !self.infer_families(spec, causes) {
+            return;
         }
-        if wanted.is_empty() {
-            wanted = old["clusterIP"].as_str().unwrap_or("").to_owned();
+        if is_open {
+            self.any_family(spec);
+            return;
         }
-        if wanted.is_empty() {
-            match self.pick_address(range) {
-                Some(address) => wanted = address,
-                None => {
-                    causes.push(exhausted("spec.clusterIPs", "serviceIP"));
-                    return;
-                }
+        if self.choose_families(spec, causes) && text(spec, "clusterIP") != "None" {
+            self.take_addresses(spec, old, causes);
+        }
+    }
+
+    /// Adds the families of the addresses that a client names. Tells whether all can be read.
+    fn infer_families(&self, spec: &mut Document, causes: &mut Vec<Cause>) -> bool {
+        let list: Vec<String> = texts(spec, "clusterIPs").into_iter().map(str::to_owned).collect();
+        let mut families: Vec<String> = texts(spec, "ipFamilies").into_iter().map(str::to_owned).collect();
+        for (index, wanted) in list.iter().enumerate() {
+            if wanted == "None" {
+                break;
             }
-        } else if wanted != "None" {
+            let path = format!("spec.clusterIPs[{index}]");
             let Ok(address) = wanted.parse::<IpAddr>() else {
                 let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-                causes.push(Cause::invalid("spec.clusterIPs[0]", &wanted.into(), why));
-                return;
+                causes.push(Cause::invalid(path, &wanted.as_str().into(), why));
+                return false;
             };
-            let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
-            if family != range.family() {
-                let why = format!("{family} is not configured on this cluster");
-                causes.push(Cause::invalid("spec.clusterIPs[0]", &json!([wanted]), &why));
-                return;
-            }
-            let fault = match address {
-                address if !range.contains(address) => Some(format!(
-                    "failed to allocate IP {wanted}: the provided IP ({wanted}) is not in the valid range. The range \
-                     of valid IPs is {range}"
-                )),
-                _ if !self.0.is_free(&format!("ip/{wanted}")) => {
-                    Some(format!("failed to allocate IP {wanted}: provided IP is already allocated"))
+            let family = family_of(address);
+            match families.get(index) {
+                // It is told with the rest that the two do not fit.
+                Some(said) if said != family => return false,
+                Some(_) => {}
+                None if self.0.service_ranges.of(family).is_none() => {
+                    causes.push(Cause::invalid(
+                        path,
+                        &json!(list),
+                        &format!("{family} is not configured on this cluster"),
+                    ));
+                    return false;
                 }
-                _ => None,
-            };
-            if let Some(fault) = fault {
-                causes.push(Cause::invalid("spec.clusterIPs", &json!([wanted]), &fault));
-                return;
+                None => families.push(family.to_owned()),
             }
         }
-        if old["clusterIP"].as_str().is_some_and(|before| !before.is_empty() && before != wanted) {
-            causes.push(Cause::invalid("spec.clusterIPs[0]", &json!([wanted]), "may not change once set"));
+        if !families.is_empty() {
+            spec.insert("ipFamilies".into(), json!(families));
         }
-        spec.insert("clusterIP".into(), wanted.as_str().into());
-        let listed = spec.get("clusterIPs").and_then(Value::as_array).map_or(0, Vec::len);
-        if listed < 2 {
-            spec.insert("clusterIPs".into(), json!([wanted]));
-        }
-        if wanted == "None" {
-            self.any_family(spec);
-        }
-        if !spec.contains_key("ipFamilies") {
-            let family =
-                wanted.parse::<IpAddr>().map_or(range.family(), |ip| if ip.is_ipv4() { "IPv4" } else { "IPv6" });
-            spec.insert("ipFamilies".into(), json!([family]));
-        }
-        spec.entry("ipFamilyPolicy").or_insert_with(|| "SingleStack".into());
+        true
     }
 
     /// A headless service without a selector has whatever addresses somebody gives it: of both families, unless
     /// it says otherwise.
     fn any_family(&self, spec: &mut Document) {
-        let selective = spec.get("selector").and_then(Value::as_object).is_some_and(|selector| !selector.is_empty());
-        if selective {
-            return;
-        }
-        let policy = spec.entry("ipFamilyPolicy").or_insert_with(|| "RequireDualStack".into());
-        if *policy == "SingleStack" {
-            return;
-        }
-        let families = spec.entry("ipFamilies").or_insert_with(|| json!([self.0.service_range.family()]));
-        if let Some(families) = families.as_array_mut()
-            && families.len() == 1
-        {
-            let other = if families[0] == "IPv4" { "IPv6" } else { "IPv4" };
-            families.push(other.into());
+        let policy = text(spec, "ipFamilyPolicy").to_owned();
+        let families = spec.entry("ipFamilies").or_insert_with(|| json!([self.0.service_ranges.first.family()]));
+        if let Some(families) = families.as_array_mut().filter(|families| families.len() == 1 && policy != "SingleStack") {
+            families.push(other_family(&families[0]).into());
         }
     }
 
-    fn pick_address(&self, range: &ServiceRange) -> Option<String> {
-        let mut stream = self.0.stamp.stream(Purpose::Address, 0);
+    /// Completes the families with those of the cluster. Tells whether the cluster has all that are wanted.
+    fn choose_families(&self, spec: &mut Document, causes: &mut Vec<Cause>) -> bool {
+        let (ranges, policy) = (self.0.service_ranges, text(spec, "ipFamilyPolicy").to_owned());
+        let is_dual = ranges.second.is_some();
+        if policy == "RequireDualStack" && !is_dual {
+            let why = "this cluster is not configured for dual-stack services";
+            causes.push(Cause::invalid("spec.ipFamilyPolicy", &policy.as_str().into(), why));
+        }
+        for (index, family) in texts(spec, "ipFamilies").into_iter().enumerate() {
+            if ["IPv4", "IPv6"].contains(&family) && ranges.of(family).is_none() {
+                let path = format!("spec.ipFamilies[{index}]");
+                causes.push(Cause::invalid(path, &family.into(), "not configured on this cluster"));
+            }
+        }
+        if !causes.is_empty() {
+            return false;
+        }
+        let families = spec.entry("ipFamilies").or_insert_with(|| json!([]));
+        if let Some(families) = families.as_array_mut() {
+            if families.is_empty() {
+                families.push(ranges.first.family().into());
+            }
+            if families.len() == 1 && is_dual && DUAL.contains(&policy.as_str()) {
+                families.push(other_family(&families[0]).into());
+            }
+        }
+        true
+    }
+
+    /// Gives the service an address of each of its families, those that it names or others.
+    fn take_addresses(&self, spec: &mut Document, old: &Value, causes: &mut Vec<Cause>) {
+        let had: Vec<&str> = old["clusterIPs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let asked: Vec<String> = texts(spec, "clusterIPs").into_iter().map(str::to_owned).collect();
+        let families: Vec<String> = texts(spec, "ipFamilies").into_iter().map(str::to_owned).collect();
+        let mut taken = asked.clone();
+        for (index, family) in families.iter().enumerate() {
+            // What no family is, is told with the rest.
+            let Some(range) = self.0.service_ranges.of(family) else { continue };
+            match asked.get(index).filter(|wanted| !wanted.is_empty()) {
+                Some(wanted) if had.contains(&wanted.as_str()) => {}
+                Some(wanted) => {
+                    if let Some(fault) = self.why_not(wanted, range) {
+                        let why = format!("failed to allocate IP {wanted}: {fault}");
+                        causes.push(Cause::invalid("spec.clusterIPs", &json!([wanted]), &why));
+                        return;
+                    }
+                }
+                None => match self.pick_address(range, index as u64) {
+                    Some(address) => taken.push(address),
+                    None => {
+                        causes.push(exhausted("spec.clusterIPs", "serviceIP"));
+                        return;
+                    }
+                },
+            }
+        }
+        let Some(first) = taken.first().cloned() else { return };
+        if old["clusterIP"].as_str().is_some_and(|before| !before.is_empty() && *before != first) {
+            causes.push(Cause::invalid("spec.clusterIPs[0]", &json!(taken), "may not change once set"));
+        }
+        spec.insert("clusterIP".into(), first.into());
+        spec.insert("clusterIPs".into(), taken.into());
+    }
+
+    /// Why the service cannot have an address.
+    fn why_not(&self, wanted: &str, range: &ServiceRange) -> Option<String> {
+        let is_within = wanted.parse().is_ok_and(|address| range.contains(address));
+        match is_within {
+            false => Some(format!(
+                "the provided IP ({wanted}) is not in the valid range. The range of valid IPs is {range}"
+            )),
+            true if !self.0.is_free(&format!("ip/{wanted}")) => Some("provided IP is already allocated".into()),
+            true => None,
+        }
+    }
+
+    fn pick_address(&self, range: &ServiceRange, nth: u64) -> Option<String> {
+        let mut stream = self.0.stamp.stream(Purpose::Address, SECOND_ADDRESS * nth);
         let usable = range.usable();
         let free = |nth: u128| {
             let address = range.address(nth).to_string();
@@ -287,5 +393,157 @@ impl Allocation<'_> {
         (0..RANDOM_TRIES)
             .find_map(|_| free(i64::from(first) + (stream.next() % width as u64) as i64))
             .or_else(|| (i64::from(first)..=i64::from(last)).find_map(free))
+    }
+}
+
+fn other_family(family: &Value) -> &'static str {
+    if family == "IPv4" { "IPv6" } else { "IPv4" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kinds::allocate::Claims;
+    use crate::stamp::Stamp;
+    use std::sync::Arc;
+
+    struct Taken;
+
+    impl Claims for Taken {
+        fn claimant(&self, claim: &str) -> Option<&Arc<str>> {
+            static OTHER: std::sync::LazyLock<Arc<str>> = std::sync::LazyLock::new(|| "other".into());
+            (claim == "ip/10.0.0.9" || claim == "ip/fd00::9").then(|| &*OTHER)
+        }
+    }
+
+    /// What becomes of a service in a cluster with these ranges: its policy, families and addresses, of which those that
+    /// were picked are shown by their networks; or why not.
+    fn made(ranges: &str, spec: Value, old: Option<Value>) -> Result<String, String> {
+        let ranges = ranges.parse().expect("ranges");
+        let allocator = Allocator {
+            claims: &Taken,
+            owner: "own".into(),
+            service_ranges: &ranges,
+            node_ports: (30000, 32767),
+            stamp: Stamp { time: jiff::Timestamp::UNIX_EPOCH, seed: 1 },
+        };
+        let mut service = json!({"spec": spec});
+        let named = texts(service["spec"].as_object().expect("a spec"), "clusterIPs").join(",");
+        let named = named + service["spec"]["clusterIP"].as_str().unwrap_or_default();
+        let old = old.map(|spec| json!({"spec": spec}));
+        let had = old.as_ref().map_or(String::new(), |old| old["spec"]["clusterIPs"].to_string());
+        let causes = allocate(&allocator, old.as_ref(), &mut service);
+        if !causes.is_empty() {
+            let told: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+            return Err(told.join(", "));
+        }
+        let spec = service["spec"].as_object().expect("a spec");
+        let shown = |ip: &str| match ip {
+            ip if named.contains(ip) || had.contains(ip) => ip.to_owned(),
+            ip if ip.starts_with("10.0.0.") => "v4".to_owned(),
+            ip => ip.strip_prefix("fd00::").map_or(ip.to_owned(), |_| "v6".to_owned()),
+        };
+        let addresses: Vec<String> = texts(spec, "clusterIPs").into_iter().map(shown).collect();
+        assert_eq!(text(spec, "clusterIP"), texts(spec, "clusterIPs").first().copied().unwrap_or_default());
+        let families = texts(spec, "ipFamilies").join(",");
+        Ok(format!("{} {families} {}", text(spec, "ipFamilyPolicy"), addresses.join(",")))
+    }
+
+    const V4: &str = "10.0.0.0/24";
+    const BOTH: &str = "10.0.0.0/24,fd00::/112";
+
+    #[test]
+    fn services_get_the_families_that_they_want() {
+        let selective = |more: Value| {
+            let mut spec = json!({"type": "ClusterIP", "selector": {"a": "b"}});
+            spec.as_object_mut().expect("a map").extend(more.as_object().expect("a map").clone());
+            spec
+        };
+        for (ranges, spec, expected) in [
+            (V4, json!({}), Ok("SingleStack IPv4 v4")),
+            (BOTH, json!({}), Ok("SingleStack IPv4 v4")),
+            ("fd00::/112,10.0.0.0/24", json!({}), Ok("SingleStack IPv6 v6")),
+            (V4, json!({"ipFamilyPolicy": "PreferDualStack"}), Ok("PreferDualStack IPv4 v4")),
+            (BOTH, json!({"ipFamilyPolicy": "PreferDualStack"}), Ok("PreferDualStack IPv4,IPv6 v4,v6")),
+            (BOTH, json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6"]}), Ok("RequireDualStack IPv6,IPv4 v6,v4")),
+            (BOTH, json!({"ipFamilies": ["IPv6"]}), Ok("SingleStack IPv6 v6")),
+            (BOTH, json!({"clusterIP": "fd00::5"}), Ok("SingleStack IPv6 fd00::5")),
+            (
+                BOTH,
+                json!({"ipFamilyPolicy": "PreferDualStack", "clusterIP": "fd00::5", "clusterIPs": ["fd00::5"]}),
+                Ok("PreferDualStack IPv6,IPv4 fd00::5,v4"),
+            ),
+            (
+                BOTH,
+                json!({"ipFamilyPolicy": "RequireDualStack", "clusterIP": "10.0.0.5", "clusterIPs": ["10.0.0.5", "fd00::5"]}),
+                Ok("RequireDualStack IPv4,IPv6 10.0.0.5,fd00::5"),
+            ),
+            (
+                BOTH,
+                json!({"ipFamilyPolicy": "RequireDualStack", "clusterIP": "10.0.0.5", "clusterIPs": ["10.0.0.5", "fd00::9"]}),
+                Err("spec.clusterIPs: Invalid value: [\"fd00::9\"]: failed to allocate IP fd00::9: provided IP is already allocated"),
+            ),
+            (
+                V4,
+                json!({"ipFamilyPolicy": "RequireDualStack"}),
+                Err("spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services"),
+            ),
+            (V4, json!({"ipFamilies": ["IPv6"]}), Err("spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster")),
+            (
+                V4,
+                json!({"clusterIP": "fd00::5"}),
+                Err("spec.clusterIPs[0]: Invalid value: [\"fd00::5\"]: IPv6 is not configured on this cluster"),
+            ),
+            (
+                BOTH,
+                json!({"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "SingleStack"}),
+                Err("spec.ipFamilyPolicy: Invalid value: \"SingleStack\": must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"),
+            ),
+            (V4, json!({"clusterIP": "None"}), Ok("SingleStack IPv4 None")),
+            (BOTH, json!({"clusterIP": "None", "ipFamilyPolicy": "PreferDualStack"}), Ok("PreferDualStack IPv4,IPv6 None")),
+        ] {
+            let found = made(ranges, selective(spec.clone()), None);
+            assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned), "{ranges} {spec}");
+        }
+        // Whoever picks no pods may give whatever addresses there are.
+        assert_eq!(made(V4, json!({"clusterIP": "None"}), None), Ok("RequireDualStack IPv4,IPv6 None".into()));
+    }
+
+    #[test]
+    fn families_come_and_go_with_the_policy() {
+        let dual = || {
+            json!({"type": "ClusterIP", "selector": {"a": "b"}, "ipFamilyPolicy": "PreferDualStack",
+                "ipFamilies": ["IPv4", "IPv6"], "clusterIP": "10.0.0.5", "clusterIPs": ["10.0.0.5", "fd00::5"]})
+        };
+        let single = || {
+            json!({"type": "ClusterIP", "selector": {"a": "b"}, "ipFamilyPolicy": "SingleStack",
+                "ipFamilies": ["IPv4"], "clusterIP": "10.0.0.5", "clusterIPs": ["10.0.0.5"]})
+        };
+        let with = |mut spec: Value, changes: Value| {
+            for (field, value) in changes.as_object().expect("a map") {
+                match value {
+                    Value::Null => _ = spec.as_object_mut().expect("a map").remove(field),
+                    value => spec[field] = value.clone(),
+                }
+            }
+            spec
+        };
+        for (ranges, old, changes, expected) in [
+            (BOTH, single(), json!({}), "SingleStack IPv4 10.0.0.5"),
+            (BOTH, single(), json!({"ipFamilyPolicy": "PreferDualStack"}), "PreferDualStack IPv4,IPv6 10.0.0.5,v6"),
+            (V4, single(), json!({"ipFamilyPolicy": "PreferDualStack"}), "PreferDualStack IPv4 10.0.0.5"),
+            // What is left out stays as it was.
+            (BOTH, dual(), json!({"clusterIPs": null, "clusterIP": null}), "PreferDualStack IPv4,IPv6 10.0.0.5,fd00::5"),
+            (BOTH, dual(), json!({"ipFamilyPolicy": null, "ipFamilies": null}), "PreferDualStack IPv4,IPv6 10.0.0.5,fd00::5"),
+            // A cluster that has lost a family takes none from services.
+            (V4, dual(), json!({}), "PreferDualStack IPv4,IPv6 10.0.0.5,fd00::5"),
+            (BOTH, dual(), json!({"ipFamilyPolicy": "SingleStack"}), "SingleStack IPv4 10.0.0.5"),
+            (BOTH, dual(), json!({"ipFamilyPolicy": "SingleStack", "clusterIPs": null, "ipFamilies": null}), "SingleStack IPv4 10.0.0.5"),
+        ] {
+            let found = made(ranges, with(old.clone(), changes.clone()), Some(old));
+            assert_eq!(found, Ok(expected.to_owned()), "{ranges} {changes}");
+        }
+        let kept = with(single(), json!({"ipFamilyPolicy": "PreferDualStack"}));
+        assert_eq!(made(BOTH, kept.clone(), Some(kept)), Ok("PreferDualStack IPv4 10.0.0.5".into()));
     }
 }

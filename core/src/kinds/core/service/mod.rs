@@ -3,14 +3,14 @@
 mod allocate;
 mod range;
 
-pub use range::ServiceRange;
+pub use range::ServiceRanges;
 
 use super::{PACKAGE, columns, measure, status, validate, warnings};
 use crate::kinds::build::{drop_from_spec, keep_old, text};
-use crate::kinds::{Gated, Kind};
+use crate::kinds::{Gated, GatedRule, Judging, Kind};
 use crate::object::meta::Document;
-use crate::object::names::NameRule;
-use crate::refusal::{Refusal, Unavailable};
+use crate::object::names::{self, NameRule};
+use crate::refusal::{Cause, CauseReason, Refusal, Unavailable};
 use serde_json::{Map, Value};
 
 pub fn kind() -> Kind {
@@ -23,6 +23,7 @@ pub fn kind() -> Kind {
         .measured(&measure::SERVICE)
         .return_deleted_object()
         .names(NameRule::Label1035)
+        .gated_rules(RULES)
         .gated(const { &[Gated::fields("ServiceAppProtocol", &["spec.ports[].appProtocol"])] })
         .validate(validate::service)
         .warnings(warnings::service)
@@ -40,6 +41,57 @@ pub fn kind() -> Kind {
         .prepare_update(prepare_update)
         .select("spec.clusterIP")
         .select("spec.type")
+}
+
+const RULES: &[GatedRule] = &[
+    GatedRule { gates: &["RelaxedServiceNameValidation"], judge: relax_name },
+    GatedRule { gates: &["SCTPSupport"], judge: no_sctp },
+];
+
+/// By a gate, a name may begin with a digit.
+fn relax_name(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
+    if !judging.is_on("RelaxedServiceNameValidation") {
+        return;
+    }
+    let metadata = &judging.new["metadata"];
+    for (field, judge) in [
+        ("name", names::name as fn(NameRule, &str) -> Vec<String>),
+        ("generateName", names::generate_name),
+    ] {
+        let (path, text) = (format!("metadata.{field}"), metadata[field].as_str().unwrap_or_default());
+        let before = causes.len();
+        causes.retain(|cause| cause.field != path || cause.reason != CauseReason::Invalid);
+        if causes.len() < before {
+            let faults = judge(NameRule::Label, text);
+            causes.extend(faults.iter().map(|why| Cause::invalid(path.clone(), &text.into(), why)));
+        }
+    }
+}
+
+/// Clusters of old that do not know SCTP refuse it.
+fn no_sctp(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
+    if judging.is_on("SCTPSupport") {
+        return;
+    }
+    let had = |old: &Value| uses_sctp(&old["spec"]["ports"]);
+    if judging.old.is_none_or(|old| !had(old)) {
+        refuse_sctp(&judging.new["spec"]["ports"], "spec.ports", causes);
+    }
+}
+
+/// Whether one of the ports is of SCTP.
+pub fn uses_sctp(ports: &Value) -> bool {
+    ports.as_array().into_iter().flatten().any(|port| port["protocol"] == "SCTP")
+}
+
+/// Tells of those that are.
+pub fn refuse_sctp(ports: &Value, path: &str, causes: &mut Vec<Cause>) {
+    for (index, port) in ports.as_array().into_iter().flatten().enumerate() {
+        if port["protocol"] == "SCTP" {
+            let path = format!("{path}[{index}].protocol");
+            causes.push(Cause::not_supported(path, &port["protocol"], &["TCP", "UDP"]));
+        }
+    }
 }
 
 /// Another cluster gives other addresses and ports. A service without an address chose to have none.

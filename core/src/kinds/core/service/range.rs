@@ -1,4 +1,4 @@
-//! The range of addresses that services get.
+//! The ranges of addresses that services get.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -77,6 +77,52 @@ impl ServiceRange {
     }
 }
 
+/// The ranges of a cluster: one, or one of each family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ServiceRanges {
+    /// The family that services are of which do not say.
+    pub first: ServiceRange,
+    pub second: Option<ServiceRange>,
+}
+
+impl std::str::FromStr for ServiceRanges {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
+        let (first, second) = match parts[..] {
+            [] => return Err(format!("{text:?} is not a valid CIDR, such as 10.0.0.0/24")),
+            [first] => (first.parse()?, None),
+            [first, second] => (first.parse::<ServiceRange>()?, Some(second.parse::<ServiceRange>()?)),
+            _ => return Err("--service-cluster-ip-range must not contain more than two entries".into()),
+        };
+        if second.is_some_and(|second| second.family() == first.family()) {
+            return Err("the two entries of --service-cluster-ip-range must be of different IP families".into());
+        }
+        Ok(Self { first, second })
+    }
+}
+
+impl std::fmt::Display for ServiceRanges {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.second {
+            None => write!(f, "{}", self.first),
+            Some(second) => write!(f, "{},{second}", self.first),
+        }
+    }
+}
+
+impl ServiceRanges {
+    pub fn iter(&self) -> impl Iterator<Item = &ServiceRange> {
+        std::iter::once(&self.first).chain(&self.second)
+    }
+
+    /// The range of a family, if the cluster has it.
+    pub(super) fn of(&self, family: &str) -> Option<&ServiceRange> {
+        self.iter().find(|range| range.family() == family)
+    }
+}
+
 fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => u128::from(u32::from(v4)),
@@ -87,6 +133,26 @@ fn number(address: IpAddr) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_ranges_are_of_two_families() {
+        let cases = [
+            ("10.0.0.0/24", Ok("10.0.0.0/24")),
+            ("10.0.0.0/24,fd00::/112", Ok("10.0.0.0/24,fd00::/112")),
+            ("fd00::/112, 10.0.0.0/24", Ok("fd00::/112,10.0.0.0/24")),
+            ("10.0.0.0/24,10.1.0.0/24", Err("different IP families")),
+            ("10.0.0.0/24,fd00::/112,fd01::/112", Err("more than two")),
+            ("10.0.0.0/24,x", Err("not a valid CIDR")),
+            ("", Err("not a valid CIDR")),
+        ];
+        for (text, expected) in cases {
+            match (text.parse::<ServiceRanges>(), expected) {
+                (Ok(ranges), Ok(shown)) => assert_eq!(ranges.to_string(), shown),
+                (Err(found), Err(part)) => assert!(found.contains(part), "{found}"),
+                (found, _) => panic!("{text}: {found:?}"),
+            }
+        }
+    }
 
     #[test]
     fn ranges_parse_or_say_why() {

@@ -3,6 +3,7 @@
 use super::placement::{node_selector, same_but_for_old_labels};
 use super::resources::{amount, positive, text};
 use super::source::{Owner, PERSISTENT, check};
+use crate::kinds::Judging;
 use crate::kinds::rules::{
     At, compare, immutable, is_less, known, labels, named_if_any, need, need_one_of, one_of, same, selector,
     twice_on_update,
@@ -62,6 +63,13 @@ pub fn volume(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 
 fn sources_of(spec: &Value) -> Value {
     PERSISTENT.iter().map(|source| (source.field, spec[source.field].clone())).collect()
+}
+
+/// The affinity of a volume may change while it is in use, by a gate.
+pub fn free_affinity(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
+    if judging.is_on("MutablePVNodeAffinity") {
+        causes.retain(|cause| cause.field != "nodeAffinity");
+    }
 }
 
 /// Options of the older form, which some volumes are not mounted with.

@@ -1,0 +1,381 @@
+//! How connections leave this server: by themselves, or through proxies that an EgressSelectorConfiguration names for
+//! some of them.
+
+use crate::connect::{DialError, ServerTls, Wire, dial};
+use crate::{Identity, TlsTrust};
+use holdfast_core::object::reader::{Faults, Reader};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+const GROUP: &str = "apiserver.k8s.io";
+const KIND: &str = "EgressSelectorConfiguration";
+/// The largest answer of a proxy, before the connection through it begins.
+const ANSWER_BYTES_MAX: usize = 16 << 10;
+
+/// How connections are made to what belongs to the control plane, and to what runs in the cluster.
+#[derive(Debug, Clone, Default)]
+pub struct Egress {
+    pub control_plane: Dialer,
+    pub cluster: Dialer,
+}
+
+#[derive(Debug, Clone, Default)]
+pub enum Dialer {
+    #[default]
+    Direct,
+    Proxy(Arc<Proxy>),
+}
+
+/// A proxy that connects to whatever it is asked for, by HTTP's method CONNECT.
+#[derive(Debug)]
+pub struct Proxy {
+    /// As messages name it.
+    address: String,
+    transport: Transport,
+}
+
+#[derive(Debug)]
+enum Transport {
+    Unix(PathBuf),
+    Tcp { host: String, port: u16, tls: Option<ServerTls> },
+}
+
+impl Dialer {
+    pub(crate) async fn dial(&self, host: &str, port: u16) -> Result<Wire, DialError> {
+        match self {
+            Dialer::Direct => dial(host, port).await.map(Wire::Tcp),
+            Dialer::Proxy(proxy) => proxy.dial(host, port).await,
+        }
+    }
+}
+
+impl Proxy {
+    async fn dial(&self, host: &str, port: u16) -> Result<Wire, DialError> {
+        let unreachable = |why: &dyn fmt::Display| DialError(format!("dialing proxy {:?} failed: {why}", self.address));
+        let mut wire = match &self.transport {
+            Transport::Unix(path) => {
+                let dialled = UnixStream::connect(path).await;
+                let why = |error| {
+                    let why = crate::words::of_connect(&error);
+                    unreachable(&format!("dial unix {}: {why}", path.display()))
+                };
+                Wire::Unix(dialled.map_err(why)?)
+            }
+            Transport::Tcp { host, port, tls } => {
+                let stream = dial(host, *port).await.map_err(|error| unreachable(&error))?;
+                match tls {
+                    None => Wire::Tcp(stream),
+                    Some(tls) => {
+                        let spoken = tls.speak(Wire::Tcp(stream)).await.map_err(|error| unreachable(&error))?;
+                        Wire::Tls(Box::new(spoken))
+                    }
+                }
+            }
+        };
+        let target = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        self.tunnel(&mut wire, &target).await?;
+        Ok(wire)
+    }
+
+    /// Asks for a connection, and reads no further than to the end of the answer.
+    async fn tunnel(&self, wire: &mut Wire, target: &str) -> Result<(), DialError> {
+        let address = &self.address;
+        let broken = |why: &dyn fmt::Display| {
+            DialError(format!("reading HTTP response from CONNECT to {target} via proxy {address} failed: {why}"))
+        };
+        let asked = format!("CONNECT {target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+        wire.write_all(asked.as_bytes()).await.map_err(|error| broken(&error))?;
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            if answer.len() >= ANSWER_BYTES_MAX {
+                return Err(broken(&"the answer is too long"));
+            }
+            match wire.read_u8().await {
+                Ok(byte) => answer.push(byte),
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                    return Err(broken(&"unexpected EOF"));
+                }
+                Err(error) => return Err(broken(&error)),
+            }
+        }
+        let answer = String::from_utf8_lossy(&answer);
+        let line = answer.lines().next().unwrap_or_default();
+        let status = line.strip_prefix("HTTP/").and_then(|rest| rest.split_once(' ')).map_or("", |(_, status)| status);
+        match status.split(' ').next().unwrap_or_default() {
+            "200" => Ok(()),
+            code if !code.is_empty() && code.bytes().all(|byte| byte.is_ascii_digit()) => {
+                Err(DialError(format!("proxy error from {address} while dialing {target}, code {code}: {status}")))
+            }
+            _ => Err(broken(&format!("malformed HTTP response {line:?}"))),
+        }
+    }
+}
+
+impl Egress {
+    /// Reads a document in YAML or JSON; all that is wrong with it comes at once. As in Kubernetes, fields that nobody
+    /// knows are passed over.
+    pub fn read(text: &str) -> Result<Egress, Vec<String>> {
+        let document: Value = serde_yaml_ng::from_str(text).map_err(|error| vec![error.to_string()])?;
+        let faults = Faults::default();
+        let egress = Reader::new(&document, "", &faults).map(|reader| read(&reader.lenient()));
+        match (egress, faults.into_inner()) {
+            (Some(egress), faults) if faults.is_empty() => Ok(egress),
+            (_, faults) => Err(faults.iter().map(ToString::to_string).collect()),
+        }
+    }
+}
+
+fn read(reader: &Reader<'_>) -> Egress {
+    let (kind, version) = (reader.text("kind").unwrap_or(""), reader.text("apiVersion").unwrap_or(""));
+    if kind != KIND {
+        reader.fault("", format!("invalid service configuration object {kind:?}"));
+    }
+    let known = version.strip_prefix(GROUP).and_then(|rest| rest.strip_prefix('/'));
+    if !matches!(known, Some("v1" | "v1beta1" | "v1alpha1")) {
+        reader.fault("", format!("no kind {kind:?} is registered for version {version:?}"));
+    }
+    let (mut egress, mut seen) = (Egress::default(), BTreeSet::new());
+    for (at, selection) in reader.list("egressSelections").unwrap_or_default().into_iter().enumerate() {
+        let selection = selection.lenient();
+        let dialer = selection.child("connection").map(Reader::lenient).and_then(|own| dialer(reader, &own));
+        let name = selection.text("name").unwrap_or("").to_lowercase();
+        // The name that the oldest version has.
+        let name = if name == "master" { "controlplane".to_owned() } else { name };
+        if !seen.insert(name.clone()) {
+            reader.fault(&format!("{AT}[{at}]"), format!("Duplicate value: {name:?}"));
+            continue;
+        }
+        match name.as_str() {
+            "cluster" => egress.cluster = dialer.unwrap_or_default(),
+            "controlplane" => egress.control_plane = dialer.unwrap_or_default(),
+            // There is no store elsewhere.
+            "etcd" => {}
+            other => {
+                let supported = "\"cluster\", \"controlplane\", \"etcd\"";
+                reader.fault(AT, format!("Unsupported value: {other:?}: supported values: {supported}"));
+            }
+        }
+    }
+    egress
+}
+
+/// Where Kubernetes says that faults are, whichever selection they are in.
+const AT: &str = "service.connection";
+
+/// How a connection says that it is made; nothing where it says what is wrong.
+fn dialer(root: &Reader<'_>, own: &Reader<'_>) -> Option<Dialer> {
+    let transport = own.child("transport").map(Reader::lenient);
+    let required = |field: &str, why: &str| root.required(&format!("{AT}.{field}"), why);
+    match (own.text("proxyProtocol").unwrap_or(""), transport) {
+        ("Direct", None) => return Some(Dialer::Direct),
+        ("Direct", Some(_)) => {
+            root.invalid(
+                &format!("{AT}.transport"),
+                "\"direct\"",
+                "Transport config should be absent for direct connect",
+            );
+        }
+        ("HTTPConnect", Some(transport)) => return proxy(root, &transport).map(|proxy| Dialer::Proxy(Arc::new(proxy))),
+        ("HTTPConnect", None) => required("transport", "transport must be set for HTTPConnect"),
+        ("GRPC", _) => root.fault(
+            &format!("{AT}.protocol"),
+            "Unsupported value: \"GRPC\": the streams of konnectivity are not built: use HTTPConnect, which its servers \
+             speak, too",
+        ),
+        (other, _) => root.fault(
+            &format!("{AT}.protocol"),
+            format!("Unsupported value: {other:?}: supported values: \"Direct\", \"HTTPConnect\", \"GRPC\""),
+        ),
+    }
+    None
+}
+
+fn proxy(root: &Reader<'_>, transport: &Reader<'_>) -> Option<Proxy> {
+    let (tcp, unix) = (transport.child("tcp").map(Reader::lenient), transport.child("uds").map(Reader::lenient));
+    let place = |field: &str| format!("{AT}.{field}");
+    match (tcp, unix) {
+        (Some(_), Some(_)) => root.invalid(&place("tcp"), "{}", "TCP and UDS cannot both be set"),
+        (None, None) => root.required(&place("tcp"), "One of TCP or UDS must be set"),
+        (Some(tcp), None) => return over_tcp(root, &tcp),
+        (None, Some(unix)) => match unix.text("udsName").unwrap_or("") {
+            "" => root.invalid(&place("udsName"), "\"nil\"", "UDSName should be present for UDS connections"),
+            path => return Some(Proxy { address: path.to_owned(), transport: Transport::Unix(path.into()) }),
+        },
+    }
+    None
+}
+
+fn over_tcp(root: &Reader<'_>, tcp: &Reader<'_>) -> Option<Proxy> {
+    let place = |field: &str| format!("{AT}.{field}");
+    let text = tcp.text("url").unwrap_or("");
+    let tls = tcp.child("tlsConfig").map(Reader::lenient);
+    let (is_secured, rest) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+        (Some(rest), _) => (false, rest),
+        (_, Some(rest)) => (true, rest),
+        _ => {
+            let why = "supported connection protocols are http:// and https://";
+            root.invalid(&place("url"), format!("{text:?}"), why);
+            return None;
+        }
+    };
+    let url = text.parse::<http::Uri>().ok().filter(|url| url.host().is_some());
+    let Some(url) = url else {
+        root.invalid(&place("url"), format!("{text:?}"), "it cannot be read");
+        return None;
+    };
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    let port = url.port_u16().unwrap_or(if is_secured { 443 } else { 80 });
+    let tls = match (is_secured, tls) {
+        (false, None) => None,
+        (false, Some(_)) => {
+            root.invalid(&place("tlsConfig"), "\"nil\"", "TLSConfig config should not be present when using HTTP");
+            return None;
+        }
+        (true, None) => {
+            root.required(&place("tlsConfig"), "TLSConfig must be present when using HTTPS");
+            return None;
+        }
+        (true, Some(tls)) => Some(identified(root, &tls, &host)?),
+    };
+    let address = rest.split('/').next().unwrap_or(rest).to_owned();
+    Some(Proxy { address, transport: Transport::Tcp { host, port, tls } })
+}
+
+/// TLS towards a proxy, with a certificate of this server's own.
+fn identified(root: &Reader<'_>, tls: &Reader<'_>, host: &str) -> Option<ServerTls> {
+    let place = |field: &str| format!("{AT}.tlsConfig.{field}");
+    let file = |field: &str, missing: &str, absent: &str| {
+        let path = tls.text(field).unwrap_or("");
+        match (path, std::fs::read(path)) {
+            ("", _) if missing.is_empty() => Some(Vec::new()),
+            ("", _) => {
+                root.invalid(&place(field), "\"nil\"", missing);
+                None
+            }
+            (_, Ok(bytes)) => Some(bytes),
+            (_, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => {
+                root.invalid(&place(field), format!("{path:?}"), absent);
+                None
+            }
+            (_, Err(error)) => {
+                root.invalid(&place(field), format!("{path:?}"), &error.to_string());
+                None
+            }
+        }
+    };
+    let authorities = file("caBundle", "", "TLS config ca bundle does not exist");
+    let certificate = file("clientCert", "Using TLS requires clientCert", "TLS client cert does not exist");
+    let key = file("clientKey", "Using TLS requires requires clientKey", "TLS client key does not exist");
+    let (authorities, certificate, key) = (authorities?, certificate?, key?);
+    let trust = TlsTrust { authorities, insecure: false, identified: true };
+    let tls = Identity::from_pem(&certificate, &key).and_then(|own| ServerTls::new(host, &trust, Some(&own)));
+    tls.map_err(|why| root.fault(&format!("{AT}.tlsConfig"), format!("Invalid value: {why}"))).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use tokio::io::AsyncBufReadExt;
+    use tokio::net::UnixListener;
+
+    fn document(selections: Value) -> String {
+        json!({"apiVersion": "apiserver.k8s.io/v1beta1", "kind": KIND, "egressSelections": selections}).to_string()
+    }
+
+    fn selection(name: &str, protocol: &str, transport: Value) -> Value {
+        json!({"name": name, "connection": {"proxyProtocol": protocol, "transport": transport}})
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_all_at_once() {
+        let tcp = |url: &str, tls: Value| json!({"tcp": {"url": url, "tlsConfig": tls}});
+        let cases = [
+            (selection("Cluster", "Direct", Value::Null), ""),
+            (selection("master", "HTTPConnect", json!({"uds": {"udsName": "/x"}})), ""),
+            (selection("etcd", "HTTPConnect", tcp("http://a:1", Value::Null)), ""),
+            (
+                selection("cluster", "Direct", json!({})),
+                "service.connection.transport: Invalid value: \"direct\": Transport config should be absent for direct \
+                 connect",
+            ),
+            (
+                selection("cluster", "HTTPConnect", Value::Null),
+                "service.connection.transport: Required value: transport must be set for HTTPConnect",
+            ),
+            (
+                selection("cluster", "HTTPConnect", json!({"tcp": {}, "uds": {}})),
+                "service.connection.tcp: Invalid value: {}: TCP and UDS cannot both be set",
+            ),
+            (
+                selection("cluster", "HTTPConnect", tcp("ftp://a", Value::Null)),
+                "service.connection.url: Invalid value: \"ftp://a\": supported connection protocols are http:// and \
+                 https://",
+            ),
+            (
+                selection("cluster", "HTTPConnect", tcp("https://a", json!({"clientKey": "/nowhere"}))),
+                "service.connection.tlsConfig.clientCert: Invalid value: \"nil\": Using TLS requires clientCert, \
+                 service.connection.tlsConfig.clientKey: Invalid value: \"/nowhere\": TLS client key does not exist",
+            ),
+            (
+                selection("cluster", "GRPC", json!({"uds": {"udsName": "/x"}})),
+                "service.connection.protocol: Unsupported value: \"GRPC\": the streams of konnectivity are not built: use \
+                 HTTPConnect, which its servers speak, too",
+            ),
+            (
+                selection("node", "Direct", Value::Null),
+                "service.connection: Unsupported value: \"node\": supported values: \"cluster\", \"controlplane\", \"etcd\"",
+            ),
+        ];
+        for (selection, expected) in cases {
+            let told = Egress::read(&document(json!([selection]))).err().unwrap_or_default().join(", ");
+            assert_eq!(told, expected, "{selection}");
+        }
+        let twice = [selection("cluster", "Direct", Value::Null), selection("CLUSTER", "Direct", Value::Null)];
+        let told = Egress::read(&document(json!(twice))).expect_err("refused");
+        assert_eq!(told, ["service.connection[1]: Duplicate value: \"cluster\""]);
+        assert!(Egress::read("kind: X").is_err());
+    }
+
+    #[tokio::test]
+    async fn connections_go_through_a_proxy() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("proxy");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let answers = ["HTTP/1.1 200 OK\r\nA: b\r\n\r\nhello", "HTTP/1.1 403 Forbidden\r\n\r\n", "SSH-2.0\r\n\r\n"];
+        let proxy = tokio::spawn(async move {
+            let mut asked = Vec::new();
+            for answer in answers {
+                let (stream, _) = listener.accept().await.expect("a connection");
+                let mut stream = tokio::io::BufStream::new(stream);
+                let mut line = String::new();
+                stream.read_line(&mut line).await.expect("a request");
+                asked.push(line.trim_end().to_owned());
+                stream.write_all(answer.as_bytes()).await.expect("an answer");
+                stream.flush().await.expect("an answer");
+            }
+            asked
+        });
+        let transport = json!({"uds": {"udsName": path}});
+        let egress = Egress::read(&document(json!([selection("cluster", "HTTPConnect", transport)]))).expect("it is right");
+        let mut wire = egress.cluster.dial("a.example.com", 443).await.expect("a connection");
+        let mut text = [0; 5];
+        wire.read_exact(&mut text).await.expect("what is sent through it");
+        assert_eq!(&text, b"hello");
+        let refused = egress.cluster.dial("::1", 8443).await.err().expect("refused").to_string();
+        let shown = path.display();
+        assert_eq!(refused, format!("proxy error from {shown} while dialing [::1]:8443, code 403: 403 Forbidden"));
+        let broken = egress.cluster.dial("b", 1).await.err().expect("refused").to_string();
+        assert!(broken.ends_with("failed: malformed HTTP response \"SSH-2.0\""), "{broken}");
+        let asked = proxy.await.expect("it ends");
+        let expected = ["CONNECT a.example.com:443 HTTP/1.1", "CONNECT [::1]:8443 HTTP/1.1", "CONNECT b:1 HTTP/1.1"];
+        assert_eq!(asked, expected);
+        let missing = egress.cluster.dial("b", 1).await.err().expect("refused").to_string();
+        assert!(missing.starts_with(&format!("dialing proxy \"{shown}\" failed: dial unix")), "{missing}");
+    }
+}

@@ -1,0 +1,72 @@
+//! Cipher suites by the names that Go has for them.
+
+use rustls::CipherSuite;
+
+/// All suites of Go, those included that it calls insecure. Those of TLS 1.3 come first.
+const KNOWN: [&str; 27] = [
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+    "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
+    "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_RSA_WITH_RC4_128_SHA",
+];
+
+pub fn exists(name: &str) -> bool {
+    KNOWN.contains(&name)
+}
+
+/// Whether a suite has this name. Go has a shorter one for two of them, too.
+pub fn is(suite: CipherSuite, name: &str) -> bool {
+    let standard = format!("{suite:?}").replace("TLS13_", "TLS_");
+    standard == name || standard.strip_suffix("_SHA256").is_some_and(|short| short == name)
+}
+
+/// Those of the names that stand for suites which the library of TLS does not have: they encrypt without authenticating,
+/// or with keys that a thief of the server's key learns afterwards.
+pub fn unserved(names: &[String]) -> Vec<&str> {
+    let served = rustls::crypto::ring::default_provider().cipher_suites;
+    let is_served = |name: &&str| served.iter().any(|suite| is(suite.suite(), name));
+    names.iter().map(String::as_str).filter(|name| exists(name) && !is_served(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_suite_that_is_served_has_a_name() {
+        for suite in rustls::crypto::ring::default_provider().cipher_suites {
+            assert!(KNOWN.iter().any(|name| is(suite.suite(), name)), "{suite:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_served_is_told() {
+        let names = ["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_RSA_WITH_AES_128_CBC_SHA", "TLS_NONSENSE"];
+        let names = names.map(str::to_owned);
+        assert_eq!(unserved(&names), ["TLS_RSA_WITH_AES_128_CBC_SHA"]);
+        assert!(!exists("TLS_NONSENSE"));
+    }
+}
