@@ -1,5 +1,5 @@
 //! Admission by very many: what is judged again with each answer must not be gone through again, and what others make
-//! very many of must not keep a write for long.
+//! very many of must not keep a write for long. And what comes of patches that are not as they must be.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -79,6 +79,19 @@ fn rules() -> Value {
 
 /// Judges until nobody has to be asked any more; each webhook sets the annotation that is its name.
 fn judged(state: &State, request: &Request) -> (Result<Decision, Refusal>, Told, usize) {
+    judged_by(state, request, |webhook, nth| {
+        let path = format!("/metadata/annotations/{webhook}");
+        let patch = json!([{"op": "add", "path": path, "value": nth.to_string()}]).to_string();
+        json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch)})
+    })
+}
+
+/// The same with webhooks that respond to the nth review as `respond` says.
+fn judged_by(
+    state: &State,
+    request: &Request,
+    respond: impl Fn(&str, usize) -> Value,
+) -> (Result<Decision, Refusal>, Told, usize) {
     let (mut answers, mut asked) = (Answers::default(), 0);
     loop {
         match judge(state, &settings(), request, stamp(state), &answers) {
@@ -97,10 +110,8 @@ fn judged(state: &State, request: &Request) -> (Result<Decision, Refusal>, Told,
                         (&call.request["uid"], &json!("s"))
                     );
                     assert!(told["oldObject"].is_null() && told["operation"] == "CREATE", "{told}");
-                    let path = format!("/metadata/annotations/{}", call.webhook);
-                    let patch = json!([{"op": "add", "path": path, "value": asked.to_string()}]);
-                    let response = json!({"uid": call.request["uid"], "allowed": true, "patchType": "JSONPatch",
-                        "patch": STANDARD.encode(patch.to_string())});
+                    let mut response = respond(&call.webhook, asked);
+                    response["uid"] = call.request["uid"].clone();
                     let review =
                         json!({"apiVersion": call.api_version, "kind": "AdmissionReview", "response": response});
                     let answer = Ok(review.to_string().into_bytes());
@@ -145,6 +156,81 @@ fn webhooks_behind_others_have_nothing_gone_through_again() {
         let looks = usize::try_from(LOOKS.load(Ordering::Relaxed)).expect("few");
         // Some plug-ins are measured each time; a condition is two looks, and would be so for each webhook before.
         assert!(looks < asked * 100, "{policy}: {looks} looks for {asked} webhooks");
+    }
+}
+
+/// A denial holds whatever its patch is like, and what a webhook tells is told; a patch that is none is judged after that,
+/// as the webhook's failure policy says.
+#[test]
+fn faulty_patches() {
+    const FAILED: &str = "Internal error occurred: failed calling webhook \"w.example.com\": ";
+    const DENIED: &str = "admission webhook \"w.example.com\" denied the request without explanation";
+    // The response besides warnings, then why the write is refused, and whether `Ignore` lets it pass.
+    let cases = [
+        (json!({"allowed": false, "patch": STANDARD.encode("not json"), "patchType": "JSONPatch"}), DENIED, false),
+        (json!({"allowed": false, "patch": STANDARD.encode("[]"), "patchType": "MergePatch"}), DENIED, false),
+        (json!({"allowed": true, "patch": STANDARD.encode("[]"), "patchType": "MergePatch"}), "", true),
+        (json!({"allowed": true, "patch": STANDARD.encode("null"), "patchType": "MergePatch"}), "", true),
+        (
+            json!({"allowed": true, "patch": STANDARD.encode("not json"), "patchType": "JSONPatch"}),
+            "received undecodable patch in webhook response: invalid character 'o' in literal null (expecting 'u')",
+            true,
+        ),
+        (
+            json!({"allowed": true, "patch": STANDARD.encode("{}"), "patchType": "MergePatch"}),
+            "received undecodable patch in webhook response: json: cannot unmarshal object into Go value of type \
+             jsonpatch.Patch",
+            true,
+        ),
+        (
+            json!({"allowed": true, "patch": STANDARD.encode("[1]"), "patchType": "JSONPatch"}),
+            "received undecodable patch in webhook response: json: cannot unmarshal number into Go value of type \
+             jsonpatch.Operation",
+            true,
+        ),
+        (
+            json!({"allowed": true, "patch": STANDARD.encode("[{}]"), "patchType": "MergePatch"}),
+            "unsupported patch type \"MergePatch\"",
+            true,
+        ),
+        (
+            json!({"allowed": true, "patch": STANDARD.encode("[{}]"), "patchType": ""}),
+            "received invalid webhook response: webhook returned invalid response.patchType of \"\"",
+            true,
+        ),
+        (
+            json!({"allowed": false, "patch": "?", "patchType": "JSONPatch"}),
+            "failed to call webhook: illegal base64 data at input byte 0",
+            true,
+        ),
+        (
+            json!({"allowed": true, "patch": STANDARD.encode("[{}]"), "patchType": "JSONPatch"}),
+            "Internal error occurred: Unexpected kind: unknown",
+            false,
+        ),
+    ];
+    for policy in ["Fail", "Ignore"] {
+        let mut state = cluster();
+        let webhook = json!({"name": "w.example.com", "clientConfig": {"url": "https://hooks.example.com"},
+            "rules": rules(), "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": policy});
+        let body = json!({"metadata": {"name": "c"}, "webhooks": [webhook]});
+        create(&mut state, GROUP, "mutatingwebhookconfigurations", None, &body);
+        let request = request(&state, "", "secrets", Some("shop"), &json!({"metadata": {"name": "s"}}));
+        for (response, why, is_forgiven) in &cases {
+            let mut said = response.clone();
+            said["warnings"] = json!(["told"]);
+            let (decision, told, _) = judged_by(&state, &request, |_, _| said.clone());
+            let is_let_through = why.is_empty() || (*is_forgiven && policy == "Ignore");
+            let found = decision.map_or_else(|refusal| refusal.message(), |_| String::new());
+            let wanted = match () {
+                () if is_let_through => String::new(),
+                () if *is_forgiven => format!("{FAILED}{why}"),
+                () => (*why).to_owned(),
+            };
+            assert_eq!(found, wanted, "{policy}: {response}");
+            let is_read = !why.contains("illegal base64") && !why.contains("invalid webhook response");
+            assert_eq!(told.warnings.len(), usize::from(is_read), "{policy}: {response}");
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::event::ChangedBy;
 use crate::merge::json;
 use crate::pipeline::effect::{Effect, Reviewed, Stop};
 use crate::refusal::{Internal, Refusal, Ruling};
-use review::Verdict;
+use review::{Patch, Verdict};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -195,21 +195,26 @@ fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize, sho
         None => return Err(Stop::Needs(Effect::Review(vec![call]))),
     };
     attributes.annotate(&key, told(false));
+    let failed = |attributes: &mut Attributes, failure: &Failure| {
+        observe(attributes, webhook, End::Failed { is_ignored: webhook.is_ignored }, nanos);
+        fail(attributes, webhook, failure, "failed-open.mutation", &place).map(|()| false)
+    };
     let verdict = match review::verdict(&call, answer, true) {
         Ok(verdict) => verdict,
-        Err(failure) => {
-            observe(attributes, webhook, End::Failed { is_ignored: webhook.is_ignored }, nanos);
-            return fail(attributes, webhook, &failure, "failed-open.mutation", &place).map(|()| false);
-        }
+        Err(failure) => return failed(attributes, &failure),
     };
     tell(attributes, webhook, &verdict);
     if let Some(ruling) = verdict.refusal {
         observe(attributes, webhook, End::Rejected(ruling.code), nanos);
         return Err(Refusal::Ruled(Box::new(ruling)).into());
     }
-    let Some(patch) = verdict.patch else {
-        observe(attributes, webhook, End::Admitted, nanos);
-        return Ok(false);
+    let patch = match operations(attributes, verdict.patch.as_ref()) {
+        Ok(Some(patch)) => patch,
+        Ok(None) => {
+            observe(attributes, webhook, End::Admitted, nanos);
+            return Ok(false);
+        }
+        Err(failure) => return failed(attributes, &failure),
     };
     let fields = changes::of_patch(&attributes.object, &patch);
     let applied = apply(attributes, webhook, &patch, version);
@@ -226,6 +231,16 @@ fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize, sho
         attributes.admitted.changes.push(ChangedBy { by, fields });
     }
     Ok(is_changed)
+}
+
+/// What a patch is to do, if anything. Its type matters only where there is an object that it could change.
+fn operations(attributes: &Attributes, patch: Option<&Patch>) -> Result<Option<Value>, Failure> {
+    let Some(patch) = patch else { return Ok(None) };
+    let operations = patch.operations()?;
+    if operations.is_some() && !attributes.object.is_null() {
+        patch.check_type()?;
+    }
+    Ok(operations)
 }
 
 /// Puts a webhook's patch on the object as it was shown.

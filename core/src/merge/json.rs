@@ -157,6 +157,7 @@ fn fault_of(document: &Value, item: &Value) -> Option<Fault> {
                 Some(_) => return None,
             }
         }
+        _ if !item["op"].is_string() => "Unexpected kind: unknown".into(),
         unknown => format!("Unexpected kind: {unknown}"),
     };
     Some(Fault::Other(why))

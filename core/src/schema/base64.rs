@@ -40,6 +40,15 @@ pub fn check(text: &str) -> Result<Option<String>, String> {
     Ok(Some(if broken { spelled } else { format!("{}{spelled}", &text[..tail]) }))
 }
 
+/// The bytes that a text stands for.
+pub fn decode(text: &str) -> Result<Vec<u8>, String> {
+    if let Some(at) = first_fault(text.as_bytes()) {
+        return Err(format!("illegal base64 data at input byte {at}"));
+    }
+    let compact = text.replace(['\r', '\n'], "");
+    ENGINE.decode(compact).map_err(|_| "illegal base64 data at input byte 0".to_string())
+}
+
 /// Where Go's decoder would stop.
 fn first_fault(text: &[u8]) -> Option<usize> {
     // How many letters of the current group of four have been read, and whether the text is over.

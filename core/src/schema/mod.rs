@@ -4,7 +4,7 @@
 //! It is parsed once, from the text that `cargo xtask schema` writes (`core/schema/table.txt`).
 
 pub mod amount;
-mod base64;
+pub mod base64;
 mod check;
 pub mod defaults;
 pub mod go_names;

@@ -7,8 +7,7 @@ use crate::admission::registered::Webhook;
 use crate::object::decode;
 use crate::object::meta::type_name;
 use crate::refusal::Ruling;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use crate::schema::base64;
 use serde_json::Value;
 use std::fmt;
 
@@ -19,6 +18,8 @@ pub enum Failure {
     Call(String),
     /// Its review is not as it must be.
     Invalid(String),
+    /// Its patch is no list of operations.
+    Undecodable(String),
     /// It asks for what nobody can do.
     Unsupported(String),
 }
@@ -28,6 +29,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Call(why) => write!(f, "failed to call webhook: {why}"),
             Self::Invalid(why) => write!(f, "received invalid webhook response: {why}"),
+            Self::Undecodable(why) => write!(f, "received undecodable patch in webhook response: {why}"),
             Self::Unsupported(why) => write!(f, "{why}"),
         }
     }
@@ -36,9 +38,45 @@ impl fmt::Display for Failure {
 /// What a webhook says.
 pub(super) struct Verdict {
     pub refusal: Option<Ruling>,
-    pub patch: Option<Value>,
+    pub patch: Option<Patch>,
     pub warnings: Vec<String>,
     pub annotations: Vec<(String, String)>,
+}
+
+/// A patch as it came. It is decoded only when the webhook has let the write pass: a denial holds whatever the patch
+/// beside it is like.
+pub(super) struct Patch {
+    bytes: Vec<u8>,
+    kind: String,
+}
+
+impl Patch {
+    /// The operations, if there are any.
+    pub fn operations(&self) -> Result<Option<Value>, Failure> {
+        let patch = decode::json(&self.bytes).map_err(|fault| Failure::Undecodable(fault.to_string()))?.value;
+        let unfit = |found: &Value, wanted: &str| {
+            let found = type_name(found);
+            Failure::Undecodable(format!("json: cannot unmarshal {found} into Go value of type jsonpatch.{wanted}"))
+        };
+        match patch {
+            Value::Null => Ok(None),
+            Value::Array(operations) if operations.is_empty() => Ok(None),
+            Value::Array(operations) => {
+                match operations.iter().find(|operation| !operation.is_object() && !operation.is_null()) {
+                    Some(other) => Err(unfit(other, "Operation")),
+                    None => Ok(Some(Value::Array(operations))),
+                }
+            }
+            other => Err(unfit(&other, "Patch")),
+        }
+    }
+
+    pub fn check_type(&self) -> Result<(), Failure> {
+        match self.kind.as_str() {
+            "JSONPatch" => Ok(()),
+            other => Err(Failure::Unsupported(format!("unsupported patch type \"{other}\""))),
+        }
+    }
 }
 
 /// Uids of reviews begin here: those before are the object's and what belongs to it.
@@ -72,6 +110,7 @@ pub(super) fn call(
 pub(super) fn verdict(call: &Call, answer: &Result<Vec<u8>, String>, is_mutating: bool) -> Result<Verdict, Failure> {
     let body = answer.as_ref().map_err(|why| Failure::Call(why.clone()))?;
     let answer = parse(body).map_err(Failure::Call)?;
+    let encoded = base64::decode(answer["response"]["patch"].as_str().unwrap_or("")).map_err(Failure::Call)?;
     let text = |field: &str| answer[field].as_str().unwrap_or("");
     let wanted = call.api_version.as_str();
     if text("apiVersion") != wanted || text("kind") != "AdmissionReview" {
@@ -94,11 +133,11 @@ pub(super) fn verdict(call: &Call, answer: &Result<Vec<u8>, String>, is_mutating
         list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
     let annotations = response["auditAnnotations"].as_object().into_iter().flatten();
-    let patch = patch(response, is_newest, is_mutating)?;
+    let patch = patch(encoded, response["patchType"].as_str(), is_newest, is_mutating)?;
     let is_allowed = response["allowed"] == true;
     Ok(Verdict {
         refusal: (!is_allowed).then(|| ruling(&call.webhook, &response["status"])),
-        patch: patch.filter(|_| is_allowed),
+        patch,
         warnings: texts(&response["warnings"]),
         annotations: annotations.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect(),
     })
@@ -130,36 +169,25 @@ fn parse(body: &[u8]) -> Result<Value, String> {
     ))
 }
 
-fn patch(response: &Value, is_newest: bool, is_mutating: bool) -> Result<Option<Value>, Failure> {
-    let invalid = |why: &str| Failure::Invalid(format!("webhook returned {why}"));
-    let encoded = response["patch"].as_str().filter(|patch| !patch.is_empty());
-    let kind = response["patchType"].as_str();
+/// Reviews of before v1 name no type: theirs is always the same.
+fn patch(bytes: Vec<u8>, kind: Option<&str>, is_newest: bool, is_mutating: bool) -> Result<Option<Patch>, Failure> {
+    let invalid = |why: &str| Err(Failure::Invalid(why.into()));
+    let is_there = !bytes.is_empty();
     if !is_mutating {
-        return match (encoded, kind) {
-            (Some(_), _) => Err(Failure::Invalid("validating webhook may not return response.patch".into())),
-            (_, Some(_)) => Err(Failure::Invalid("validating webhook may not return response.patchType".into())),
-            _ => Ok(None),
+        return match kind {
+            _ if is_there => invalid("validating webhook may not return response.patch"),
+            Some(_) => invalid("validating webhook may not return response.patchType"),
+            None => Ok(None),
         };
     }
-    match (encoded, kind) {
-        (Some(_), None) if is_newest => return Err(invalid("response.patch but not response.patchType")),
-        (None, Some(_)) if is_newest => return Err(invalid("response.patchType but not response.patch")),
-        (Some(_), Some(kind)) if is_newest && kind != "JSONPatch" => {
-            return Err(Failure::Unsupported(format!("unsupported patch type \"{kind}\"")));
-        }
-        _ => {}
-    }
-    let Some(encoded) = encoded else { return Ok(None) };
-    let bytes = STANDARD.decode(encoded).map_err(|error| Failure::Call(format!("illegal base64 data: {error}")))?;
-    let patch: Value = serde_json::from_slice(&bytes).map_err(|error| Failure::Call(error.to_string()))?;
-    match patch {
-        Value::Array(operations) if operations.is_empty() => Ok(None),
-        patch @ Value::Array(_) => Ok(Some(patch)),
-        other => {
-            let found = type_name(&other);
-            Err(Failure::Call(format!("json: cannot unmarshal {found} into Go value of type jsonpatch.Patch")))
-        }
-    }
+    let kind = match kind {
+        _ if !is_newest => "JSONPatch",
+        None if is_there => return invalid("webhook returned response.patch but not response.patchType"),
+        Some(_) if !is_there => return invalid("webhook returned response.patchType but not response.patch"),
+        Some("") => return invalid("webhook returned invalid response.patchType of \"\""),
+        kind => kind.unwrap_or_default(),
+    };
+    Ok(is_there.then(|| Patch { bytes, kind: kind.to_owned() }))
 }
 
 /// A rejection has a code that is none of success, and says whose it is.
