@@ -278,20 +278,20 @@ pub async fn authenticator(args: &Args, anonymous: bool) -> Result<(Authenticato
     let told = told(args).map_err(|faults| anyhow!(joined(&faults)))?;
     let mut all: Vec<Arc<dyn Elsewhere>> = Vec::new();
     if let Some(issuers) = followed(told.issuers, &told.file, &told.anonymous, own_issuers(args), &metrics) {
-        all.push(Arc::new(Agnostic { inner: issuers, own: audiences }));
+        all.push(Arc::new(Agnostic { inner: issuers, own: audiences.clone() }));
     }
     let agent = format!("kube-apiserver/{API_VERSION}");
     let options = &args.authentication;
     if let Some(file) = &options.authentication_token_webhook_config_file {
         let (version, ttl) =
             (options.authentication_token_webhook_version, options.authentication_token_webhook_cache_ttl);
-        let asked = Webhook::new(file, version, ttl, &agent).await;
+        let asked = Webhook::new(file, version, ttl, &agent, audiences.clone()).await;
         all.push(Arc::new(
             asked.with_context(|| format!("--authentication-token-webhook-config-file={}", file.display()))?,
         ));
     }
     if let Some(file) = &options.authentication_kubeconfig {
-        let asked = Webhook::of_api_server(file, &agent).await;
+        let asked = Webhook::of_api_server(file, &agent, audiences).await;
         all.push(Arc::new(asked.with_context(|| format!("--authentication-kubeconfig={}", file.display()))?));
     }
     let anonymous = match told.anonymous {
