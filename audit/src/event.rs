@@ -1,6 +1,7 @@
 //! One event, as `audit.k8s.io/v1` has it. The order of fields is Kubernetes': people search the files as text.
 
 use holdfast_core::authz::User;
+use holdfast_core::refusal::quoted;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -160,31 +161,87 @@ impl Event {
     /// One line of text, as Kubernetes wrote it before it wrote JSON.
     pub fn legacy_line(&self) -> String {
         let or = |text: &str, otherwise: &str| if text.is_empty() { otherwise.to_owned() } else { text.to_owned() };
-        let groups = |account: &Account| {
-            let quoted: Vec<String> = account.groups.iter().map(|group| format!("{group:?}")).collect();
-            quoted.join(",")
+        // A list is quoted one by one, and the whole of it as well.
+        let listed = |groups: &[String]| groups.iter().map(|group| quoted(group)).collect::<Vec<_>>().join(",");
+        let groups = match &self.user {
+            user if user.username.is_empty() || user.groups.is_empty() => "<none>".to_owned(),
+            user => listed(&user.groups),
         };
         let (other, other_groups) = match &self.impersonated_user {
-            Some(other) if !other.username.is_empty() => (other.username.clone(), or(&groups(other), "\"<lookup>\"")),
-            _ => ("<self>".into(), "\"<lookup>\"".into()),
+            Some(other) if other.groups.is_empty() => (other.username.as_str(), "<lookup>".to_owned()),
+            Some(other) => (other.username.as_str(), listed(&other.groups)),
+            None => ("<self>", "<lookup>".to_owned()),
         };
         let code = self.response_status.as_ref().and_then(|status| status["code"].as_u64());
         let namespace = self.object_ref.as_ref().map_or("", |object| object.namespace.as_str());
-        format!(
-            "{time:.9} AUDIT: id={id:?} stage={stage:?} ip={ip:?} method={verb:?} user={user:?} groups={groups} \
-             as={other:?} asgroups={other_groups} user-agent={agent:?} namespace={namespace:?} uri={uri:?} \
-             response={code:?}\n",
-            time = self.request_received_timestamp,
-            id = self.audit_id,
-            stage = self.stage.as_str(),
-            ip = self.source_ips.first().map_or("<unknown>", String::as_str),
-            verb = self.verb,
-            user = or(&self.user.username, "<none>"),
-            groups = or(&groups(&self.user), "<none>"),
-            agent = or(&self.user_agent, ""),
-            namespace = or(namespace, "<none>"),
-            uri = self.request_uri,
-            code = code.map_or("<deferred>".to_owned(), |code| code.to_string()),
-        )
+        let told = [
+            ("id", self.audit_id.clone()),
+            ("stage", self.stage.as_str().to_owned()),
+            ("ip", self.source_ips.first().map_or("<unknown>", String::as_str).to_owned()),
+            ("method", self.verb.clone()),
+            ("user", or(&self.user.username, "<none>")),
+            ("groups", groups),
+            ("as", other.to_owned()),
+            ("asgroups", other_groups),
+            ("user-agent", self.user_agent.clone()),
+            ("namespace", or(namespace, "<none>")),
+            ("uri", self.request_uri.clone()),
+            ("response", code.map_or("<deferred>".to_owned(), |code| code.to_string())),
+        ];
+        let told = told.map(|(name, value)| format!("{name}={}", quoted(&value)));
+        format!("{} AUDIT: {}\n", self.request_received_timestamp, told.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn event() -> Event {
+        Event {
+            kind: "Event",
+            api_version: "audit.k8s.io/v1",
+            level: Level::Metadata,
+            audit_id: "i".into(),
+            stage: Stage::ResponseComplete,
+            request_uri: "/api?a=\"b\"".into(),
+            verb: "get".into(),
+            user: Account { username: "jane".into(), groups: vec!["a".into(), "b".into()], ..Account::default() },
+            impersonated_user: None,
+            source_ips: vec!["10.0.0.1".into()],
+            user_agent: String::new(),
+            object_ref: None,
+            response_status: Some(json!({"code": 200})),
+            request_object: None,
+            response_object: None,
+            request_received_timestamp: "2026-11-26T12:00:00.120Z".parse().expect("a time"),
+            stage_timestamp: "2026-11-26T12:00:00.120Z".parse().expect("a time"),
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn lines_of_old() {
+        let line = |event: Event| event.legacy_line();
+        assert_eq!(
+            line(event()),
+            "2026-11-26T12:00:00.12Z AUDIT: id=\"i\" stage=\"ResponseComplete\" ip=\"10.0.0.1\" method=\"get\" \
+             user=\"jane\" groups=\"\\\"a\\\",\\\"b\\\"\" as=\"<self>\" asgroups=\"<lookup>\" user-agent=\"\" \
+             namespace=\"<none>\" uri=\"/api?a=\\\"b\\\"\" response=\"200\"\n"
+        );
+        let acting = |groups: &[&str]| {
+            let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+            Some(Account { username: "joe".into(), groups, ..Account::default() })
+        };
+        let told = |user: Account, other: Option<Account>| {
+            let line = line(Event { user, impersonated_user: other, response_status: None, ..event() });
+            let (_, rest) = line.split_once(" user=").expect("a user");
+            rest.split_once(" user-agent=").expect("an agent").0.to_owned()
+        };
+        let nobody = told(Account { groups: vec!["a".into()], ..Account::default() }, acting(&["c"]));
+        assert_eq!(nobody, "\"<none>\" groups=\"<none>\" as=\"joe\" asgroups=\"\\\"c\\\"\"");
+        let alone = told(Account { username: "jane".into(), ..Account::default() }, acting(&[]));
+        assert_eq!(alone, "\"jane\" groups=\"<none>\" as=\"joe\" asgroups=\"<lookup>\"");
     }
 }

@@ -5,10 +5,12 @@
 
 pub mod backend;
 mod event;
+mod latency;
 mod policy;
 mod trail;
 
 pub use backend::{Backend, Mode};
 pub use event::{Account, Event, Level, ObjectReference, Stage};
+pub use latency::Spent;
 pub use policy::{Asked, Policy, Ruling, Subject};
-pub use trail::{Auditor, Begun, Counts, Ended, NotStored, Trail};
+pub use trail::{Auditor, Begun, Counts, Deadline, Ended, NotStored, Trail};

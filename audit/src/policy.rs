@@ -114,6 +114,11 @@ impl Policy {
             let at = format!("rules[{index}]");
             if let Some(fields) = document.as_object() {
                 unknown(fields, RULE_FIELDS, &format!("{at}."), &mut strange);
+                let resources = fields.get("resources").and_then(Value::as_array).into_iter().flatten();
+                for (index, fields) in resources.enumerate() {
+                    let Some(fields) = fields.as_object() else { continue };
+                    unknown(fields, RESOURCES_FIELDS, &format!("{at}.resources[{index}]."), &mut strange);
+                }
             }
             match read_rule(document, &at, &mut faults) {
                 Some(rule) => rules.push(rule),
@@ -149,6 +154,8 @@ const RULE_FIELDS: &[&str] = &[
     "omitStages",
     "omitManagedFields",
 ];
+
+const RESOURCES_FIELDS: &[&str] = &["group", "resources", "resourceNames"];
 
 fn unknown(fields: &Map<String, Value>, known: &[&str], at: &str, strange: &mut Vec<String>) {
     let others = fields.keys().filter(|field| !known.contains(&field.as_str()));
@@ -359,8 +366,13 @@ mod tests {
                 assert!(fault.starts_with(expected), "{fault}");
             }
         }
-        let strange = "{apiVersion: audit.k8s.io/v1, kind: Policy, more: 1, rules: [{level: None, extra: 2}]}";
+        let strange = "{apiVersion: audit.k8s.io/v1, kind: Policy, more: 1, rules: [{level: None, extra: 2, \
+                       resources: [{group: ''}, {group: '', names: [a]}]}]}";
         let (_, strange) = Policy::read(strange).expect("a policy all the same");
-        assert_eq!(strange, ["unknown field \"more\"", "unknown field \"rules[0].extra\""]);
+        assert_eq!(strange, [
+                "unknown field \"more\"",
+                "unknown field \"rules[0].extra\"",
+                "unknown field \"rules[0].resources[1].names\""
+            ]);
     }
 }

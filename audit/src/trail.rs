@@ -1,8 +1,10 @@
 //! One request on its way, and what is told of it at each stage.
 
 use crate::event::Impersonation;
-use crate::{Account, Backend, Event, Level, ObjectReference, Policy, Ruling, Stage, Subject};
+use crate::latency::{Latencies, SLOW};
+use crate::{Account, Backend, Event, Level, ObjectReference, Policy, Ruling, Spent, Stage, Subject};
 use futures_util::future::join_all;
+use holdfast_core::admission::Annotations;
 use holdfast_core::authz::User;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -10,12 +12,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An agent's name is told up to this length.
 const AGENT_BYTES_MAX: usize = 1024;
-/// A request that took longer says how long.
-const SLOW_MILLIS: i64 = 500;
 
 /// Tells of requests what the policy says, to every backend.
 pub struct Auditor {
@@ -45,6 +45,16 @@ pub struct Begun {
     pub source_ips: Vec<String>,
     pub agent: String,
     pub object: Option<ObjectReference>,
+    /// How long it took to find out whose the request is.
+    pub authentication: Duration,
+    pub deadline: Option<Deadline>,
+}
+
+/// When a request is cut off, and what its client is told then.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline {
+    pub at: Instant,
+    pub ended: fn() -> Ended,
 }
 
 /// How a request ended.
@@ -66,6 +76,8 @@ pub struct Trail {
     auditor: Arc<Auditor>,
     ruling: Ruling,
     event: Event,
+    latencies: Latencies,
+    deadline: Option<Deadline>,
     state: State,
 }
 
@@ -102,11 +114,11 @@ impl Auditor {
         self: &Arc<Self>,
         ruling: Ruling,
         begun: impl FnOnce() -> Begun,
-        annotations: BTreeMap<String, String>,
+        annotations: &Annotations,
         ended: Ended,
     ) {
         let Some(mut trail) = self.trail(ruling, begun) else { return };
-        trail.event.annotations.extend(annotations);
+        trail.annotate_all(annotations);
         trail.answer(ended);
         trail.state = State::Ended;
         _ = trail.tell(Stage::ResponseStarted).await;
@@ -124,7 +136,7 @@ impl Auditor {
         if ruling.level == Level::None {
             return None;
         }
-        let Begun { id, verb, user, received, uri, source_ips, mut agent, object } = begun();
+        let Begun { id, verb, user, received, uri, source_ips, mut agent, object, authentication, deadline } = begun();
         if agent.len() > AGENT_BYTES_MAX {
             let cut = (0..=AGENT_BYTES_MAX).rev().find(|at| agent.is_char_boundary(*at)).unwrap_or(0);
             agent.truncate(cut);
@@ -151,7 +163,9 @@ impl Auditor {
             stage_timestamp: received,
             annotations: BTreeMap::new(),
         };
-        Some(Trail { auditor: self.clone(), ruling, event, state: State::Open })
+        let mut latencies = Latencies::default();
+        latencies.add(Spent::Authentication, authentication);
+        Some(Trail { auditor: self.clone(), ruling, event, latencies, deadline, state: State::Open })
     }
 
     /// Waits until everything is written that was told, no longer than so long: what is not by then is lost.
@@ -228,8 +242,23 @@ impl Trail {
         self.event.authentication_metadata = constraint.map(|constraint| Impersonation { constraint });
     }
 
+    /// Says something of the request, unless the key has been used.
     pub fn annotate(&mut self, key: &str, value: &str) {
-        self.event.annotations.insert(key.to_owned(), value.to_owned());
+        self.event.annotations.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+    }
+
+    /// The same of all that events of this level may have.
+    pub fn annotate_all(&mut self, annotations: &Annotations) {
+        for (key, annotation) in annotations.iter() {
+            if !annotation.shows_object || self.wants_request() {
+                self.annotate(key, &annotation.value);
+            }
+        }
+    }
+
+    /// The request has spent so much time on this.
+    pub fn spent(&mut self, on: Spent, time: Duration) {
+        self.latencies.add(on, time);
     }
 
     /// What the client sent.
@@ -315,9 +344,9 @@ impl Trail {
         if stage != Stage::RequestReceived {
             event.stage_timestamp = Timestamp::now();
         }
-        let micros = event.stage_timestamp.as_microsecond() - event.request_received_timestamp.as_microsecond();
-        if stage == Stage::ResponseComplete && self.state != State::Started && micros > SLOW_MILLIS * 1000 {
-            event.annotations.insert("apiserver.latency.k8s.io/total".into(), go_duration(micros));
+        let total = event.stage_timestamp.duration_since(event.request_received_timestamp).unsigned_abs();
+        if stage == Stage::ResponseComplete && self.state != State::Started && total > SLOW {
+            event.annotations.extend(self.latencies.annotations(total));
         }
     }
 }
@@ -328,8 +357,14 @@ impl Drop for Trail {
             State::Ended => return,
             State::Started => {}
             State::Open => {
-                let status = serde_json::json!({"metadata": {}, "message": "Connection closed early"});
-                self.answer(Ended { code: 200, status: Some(status), object: None });
+                let ended = match self.deadline.filter(|deadline| deadline.at <= Instant::now()) {
+                    Some(deadline) => (deadline.ended)(),
+                    None => {
+                        let status = serde_json::json!({"metadata": {}, "message": "Connection closed early"});
+                        Ended { code: 200, status: Some(status), object: None }
+                    }
+                };
+                self.answer(ended);
             }
         }
         if !self.ruling.tells(Stage::ResponseComplete) {
@@ -362,40 +397,10 @@ fn omit_managed_fields(object: &mut Value) {
     }
 }
 
-/// A duration as Go prints it.
-fn go_duration(micros: i64) -> String {
-    let trimmed = |number: String| number.trim_end_matches('0').trim_end_matches('.').to_owned();
-    let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
-    match seconds {
-        0 => format!("{}ms", trimmed(format!("{}.{:03}", micros / 1000, micros % 1000))),
-        _ => {
-            let part = trimmed(format!("{}.{rest:06}", seconds % 60));
-            match (seconds / 3600, seconds / 60 % 60) {
-                (0, 0) => format!("{part}s"),
-                (0, minutes) => format!("{minutes}m{part}s"),
-                (hours, minutes) => format!("{hours}h{minutes}m{part}s"),
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn durations_are_told_as_go_prints_them() {
-        for (micros, expected) in [
-            (512_000, "512ms"),
-            (512_340, "512.34ms"),
-            (1_000_000, "1s"),
-            (61_500_000, "1m1.5s"),
-            (3_600_000_001, "1h0m0.000001s"),
-        ] {
-            assert_eq!(go_duration(micros), expected);
-        }
-    }
 
     #[test]
     fn managed_fields_are_left_out_everywhere() {

@@ -60,6 +60,8 @@ pub struct Webhook {
     posting: Posting,
     version: Version,
     cache_time: Duration,
+    /// Whom tokens are for of which the webhook does not say whom they are for.
+    audiences: Vec<String>,
     answers: Answers,
     room: Semaphore,
 }
@@ -80,19 +82,33 @@ impl Answers {
 }
 
 impl Webhook {
-    /// The server that the current context of a kubeconfig names.
-    pub fn new(kubeconfig: &Path, version: Version, cache_time: Duration, dialer: &Dialer) -> Result<Webhook> {
-        Webhook::at(kubeconfig, "", version, cache_time, dialer)
+    /// The server that the current context of a kubeconfig names. `audiences` are those of the API.
+    pub fn new(
+        kubeconfig: &Path,
+        version: Version,
+        cache_time: Duration,
+        dialer: &Dialer,
+        audiences: Vec<String>,
+    ) -> Result<Webhook> {
+        Webhook::at(kubeconfig, "", version, cache_time, dialer, audiences)
     }
 
     /// Another API server, asked as servers beside it ask it about tokens.
-    pub fn of_api_server(kubeconfig: &Path, dialer: &Dialer) -> Result<Webhook> {
-        Webhook::at(kubeconfig, REVIEWS, Version::V1, DELEGATED, dialer)
+    pub fn of_api_server(kubeconfig: &Path, dialer: &Dialer, audiences: Vec<String>) -> Result<Webhook> {
+        Webhook::at(kubeconfig, REVIEWS, Version::V1, DELEGATED, dialer, audiences)
     }
 
-    fn at(file: &Path, path: &str, version: Version, cache_time: Duration, dialer: &Dialer) -> Result<Webhook> {
+    fn at(
+        file: &Path,
+        path: &str,
+        version: Version,
+        cache_time: Duration,
+        dialer: &Dialer,
+        audiences: Vec<String>,
+    ) -> Result<Webhook> {
         let posting = Posting::from_file(file, path, dialer).map_err(|why| anyhow!(why))?;
-        Ok(Webhook { posting, version, cache_time, answers: Answers::default(), room: Semaphore::new(ASKED_MAX) })
+        let (answers, room) = (Answers::default(), Semaphore::new(ASKED_MAX));
+        Ok(Webhook { posting, version, cache_time, audiences, answers, room })
     }
 
     async fn ask(&self, token: &str, audiences: &[String]) -> Result<Option<Reviewed>, String> {
@@ -117,7 +133,7 @@ impl Webhook {
             review["spec"]["audiences"] = json!(audiences);
         }
         let answer = self.post(&review).await?;
-        let answer = understand(&answer["status"], audiences)?;
+        let answer = understand(&answer["status"], audiences, &self.audiences)?;
         self.answers.put(key, answer.clone(), self.cache_time);
         Ok(answer)
     }
@@ -133,8 +149,9 @@ impl Webhook {
     }
 }
 
-/// What an answer says of a token that was asked about for these audiences.
-fn understand(status: &Value, asked: &[String]) -> Result<Option<Reviewed>, String> {
+/// What an answer says of a token that was asked about for these audiences. Who says nothing of audiences means `own`:
+/// such a token is no proof to anybody else.
+fn understand(status: &Value, asked: &[String], own: &[String]) -> Result<Option<Reviewed>, String> {
     if status["authenticated"] != true {
         return match status["error"].as_str().filter(|error| !error.is_empty()) {
             Some(error) => Err(error.to_owned()),
@@ -142,11 +159,11 @@ fn understand(status: &Value, asked: &[String]) -> Result<Option<Reviewed>, Stri
         };
     }
     let told = status["audiences"].as_array().filter(|told| !told.is_empty());
-    let audiences: Vec<String> = match told {
-        // Who says nothing of audiences knows none: the token is good for all.
-        None => asked.to_vec(),
-        Some(told) => asked.iter().filter(|asked| told.iter().any(|one| one == asked.as_str())).cloned().collect(),
+    let is_good_for = |audience: &String| match told {
+        None => own.contains(audience),
+        Some(told) => told.iter().any(|one| one == audience.as_str()),
     };
+    let audiences: Vec<String> = asked.iter().filter(|asked| is_good_for(asked)).cloned().collect();
     if audiences.is_empty() && !asked.is_empty() {
         return Ok(None);
     }
@@ -191,7 +208,7 @@ mod tests {
         let kubeconfig = json!({"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "h"}}],
             "clusters": [{"name": "h", "cluster": {"server": server}}]});
         std::fs::write(&file, kubeconfig.to_string()).expect("written");
-        let webhook = Webhook::new(&file, Version::V1, Duration::ZERO, &Dialer::Direct).expect("a webhook");
+        let webhook = Webhook::new(&file, Version::V1, Duration::ZERO, &Dialer::Direct, vec![]).expect("a webhook");
         let began = Instant::now();
         let refused = webhook.ask("token", &[]).await.err().expect("there is no answer");
         assert!(refused.ends_with("connect: connection refused"), "{refused}");
@@ -200,14 +217,23 @@ mod tests {
 
     #[test]
     fn answers_are_understood() {
-        let api = ["api".to_owned()];
-        let told =
-            |status: Value| understand(&status, &api).map(|reviewed| reviewed.map(|reviewed| reviewed.audiences));
-        assert_eq!(told(json!({"authenticated": true, "user": {"username": "a"}})), Ok(Some(vec!["api".into()])));
-        assert_eq!(told(json!({"authenticated": true, "audiences": ["api", "b"]})), Ok(Some(vec!["api".into()])));
-        assert_eq!(told(json!({"authenticated": true, "audiences": ["b"]})), Ok(None));
-        assert_eq!(told(json!({"authenticated": false})), Ok(None));
-        assert_eq!(told(json!({"error": "why"})), Err("why".into()));
-        assert_eq!(told(json!(null)), Ok(None));
+        let own = ["api".to_owned(), "api2".to_owned()];
+        let told = |status: Value, asked: &[&str]| {
+            let asked: Vec<String> = asked.iter().map(|audience| (*audience).to_owned()).collect();
+            understand(&status, &asked, &own).map(|reviewed| reviewed.map(|reviewed| reviewed.audiences))
+        };
+        let good = || json!({"authenticated": true, "user": {"username": "a"}});
+        let of = |audiences: &[&str]| json!({"authenticated": true, "audiences": audiences});
+        let audiences = |names: &[&str]| Ok(Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()));
+        assert_eq!(told(good(), &["api"]), audiences(&["api"]));
+        assert_eq!(told(good(), &["other", "api2"]), audiences(&["api2"]));
+        assert_eq!(told(good(), &["other"]), Ok(None));
+        assert_eq!(told(of(&[]), &["other"]), Ok(None));
+        assert_eq!(told(good(), &[]), audiences(&[]));
+        assert_eq!(told(of(&["api", "b"]), &["api"]), audiences(&["api"]));
+        assert_eq!(told(of(&["b"]), &["api"]), Ok(None));
+        assert_eq!(told(json!({"authenticated": false}), &["api"]), Ok(None));
+        assert_eq!(told(json!({"error": "why"}), &["api"]), Err("why".into()));
+        assert_eq!(told(json!(null), &["api"]), Ok(None));
     }
 }

@@ -12,7 +12,8 @@ use std::fmt;
 
 pub use cause::{Cause, CauseReason};
 pub use reasons::*;
-pub(crate) use words::{SCHEME, quoted};
+pub(crate) use words::SCHEME;
+pub use words::quoted;
 
 /// The resource that a refusal speaks of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

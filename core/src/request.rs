@@ -68,6 +68,8 @@ pub struct Options {
     /// The client itself said who manages the fields.
     pub names_manager: bool,
     pub field_validation: FieldValidation,
+    /// The client itself said what happens to unknown fields.
+    pub names_validation: bool,
     pub force: Option<bool>,
     pub label_selector: Option<String>,
     pub field_selector: Option<String>,
@@ -90,6 +92,16 @@ pub enum FieldValidation {
     #[default]
     Warn,
     Strict,
+}
+
+impl FieldValidation {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ignore => "Ignore",
+            Self::Warn => "Warn",
+            Self::Strict => "Strict",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

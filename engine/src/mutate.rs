@@ -197,7 +197,10 @@ impl Engine {
             return Ok(Attempt::Behind(contested));
         }
         let fixed = decision.fixed || planted(Bug::RaceRefused);
-        match self.submit(&snapshot, request, decision, stamp).await {
+        let began = (self.settings().ticks)();
+        let submitted = self.submit(&snapshot, request, decision, stamp).await;
+        told.storage_nanos += (self.settings().ticks)().saturating_sub(began);
+        match submitted {
             Ok(reply) => Ok(Attempt::Done(reply)),
             Err(Rejection::Stale(contested)) if fixed && !contested.is_redefined() => Err(modified(kind, request)),
             Err(Rejection::Stale(contested)) => Ok(Attempt::Lost(contested)),
@@ -247,7 +250,7 @@ impl Engine {
             let judge = || pipeline::judge(state, self.settings(), request, stamp, answers);
             match if is_long { aside(judge) } else { judge() } {
                 Judgement::Done(decided, news) => {
-                    *told = news;
+                    *told = Told { storage_nanos: told.storage_nanos, ..news };
                     return decided;
                 }
                 Judgement::Need(Effect::Convert(conversion)) => {

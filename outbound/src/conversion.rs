@@ -1,6 +1,6 @@
 //! Webhooks: the calls that bring objects of custom resources into another version, and those that ask for admission.
 
-use crate::{Credentials, Endpoint, Outbound, Place, TlsTrust, Users};
+use crate::{Credentials, Endpoint, Outbound, Place, TlsTrust, Users, deadline};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_core::Refusal;
@@ -68,6 +68,11 @@ fn endpoint(config: &Value) -> Result<Endpoint, String> {
     Ok(Endpoint::service(text("namespace"), text("name"), port, &path, trust))
 }
 
+/// As webhooks are told how long they have: what is begun counts.
+fn whole_seconds(patience: Duration) -> u64 {
+    patience.as_secs() + u64::from(patience.subsec_nanos() > 0)
+}
+
 /// Who speaks to this server.
 fn speaker<'a>(users: &'a Users, target: &Endpoint) -> Option<&'a Credentials> {
     let found = match &target.place {
@@ -81,12 +86,17 @@ impl Webhooks {
     /// Posts a review of a write to an admission webhook: what it sends back, or why nothing came.
     pub async fn review(&self, call: &Call) -> Result<Vec<u8>, String> {
         let Some(outbound) = self.outbound.upgrade() else { return Err("the server is stopping".into()) };
-        let seconds = call.timeout_seconds;
-        let target = endpoint(&call.client)?.asking(&format!("timeout={seconds}s"))?;
+        let (own, left) = (Duration::from_secs(call.timeout_seconds), deadline::left());
+        let patience = left.map_or(own, |left| left.min(own));
+        let target = endpoint(&call.client)?.asking(&format!("timeout={}s", whole_seconds(patience)))?;
         let body = call.review();
         let users = if call.is_validating { &self.speakers.validating } else { &self.speakers.mutating };
         let user = users.as_deref().and_then(|users| speaker(users, &target));
-        let answer = outbound.post_json(&target, user, body, Duration::from_secs(seconds)).await;
+        let answer = outbound.post_json(&target, user, body, patience).await;
+        if answer.is_err() && deadline::left().is_some_and(|left| left.is_zero()) {
+            // The request is over: a webhook whose failures are forgiven must not have it carried out all the same.
+            std::future::pending::<()>().await;
+        }
         answer.map(|body| body.to_vec()).map_err(|error| error.to_string())
     }
 

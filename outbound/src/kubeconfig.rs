@@ -4,9 +4,9 @@ use crate::connect::Connector;
 use crate::credentials::{Credentials, named, pem};
 use crate::egress::Dialer;
 use crate::trace::Calling;
-use crate::{BoxError, OutBody, OutboundError, TlsTrust, WEBHOOK_BYTES_MAX, collect, words};
+use crate::{BoxError, OutBody, OutboundError, TlsTrust, ANSWER_BYTES_MAX, collect, words};
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Method, Request, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
@@ -120,15 +120,12 @@ impl Posting {
             let response = self.client.request(request).await.map_err(words::of_client).map_err(unsaid)?;
             let (parts, body) = response.into_parts();
             crate::followed(&mut calling, parts.status);
-            let body = collect(body, WEBHOOK_BYTES_MAX).await.map_err(unsaid)?;
-            if parts.status.is_success() {
-                return Ok(body);
-            }
-            let header = |name| parts.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-            let is_text = header(CONTENT_TYPE).is_none_or(|form| form.starts_with("text/"));
-            let retry_after = header(http::header::RETRY_AFTER).and_then(|text| text.parse().ok());
-            let error = words::of_status(parts.status, is_text, &body);
-            Err(PostFault { error, retry_after: retry_after.map(Duration::from_secs) })
+            let body = collect(body, ANSWER_BYTES_MAX).await.map_err(unsaid)?;
+            words::of_answer(&parts, body).map_err(|error| {
+                let told = parts.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+                let retry_after = told.and_then(|text| text.parse().ok()).map(Duration::from_secs);
+                PostFault { error, retry_after }
+            })
         };
         match tokio::time::timeout(timeout, call).await {
             Ok(answer) => answer,

@@ -7,6 +7,7 @@
 mod connect;
 pub mod conversion;
 mod credentials;
+pub mod deadline;
 mod egress;
 mod fetch;
 mod identity;
@@ -40,10 +41,8 @@ use tokio::time::Instant;
 use trace::Calling;
 pub use trust::TlsTrust;
 
-/// The largest answer that is kept in memory.
+/// The largest answer that is kept in memory: more than any object, whatever webhooks add to it.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
-/// The largest answer of a webhook.
-const WEBHOOK_BYTES_MAX: usize = 3 << 20;
 /// How many kinds of connections are kept: those that trust the same, towards the same name.
 const CLIENTS_MAX: usize = 256;
 const IDLE_MAX: Duration = Duration::from_secs(90);
@@ -246,15 +245,9 @@ impl Outbound {
         };
         let begun = tokio::time::timeout_at(deadline, call).await;
         let ((parts, body), _calling) = begun.unwrap_or(Err(OutboundError::TimedOut)).map_err(said)?;
-        let body = tokio::time::timeout_at(deadline, collect(body, WEBHOOK_BYTES_MAX)).await;
+        let body = tokio::time::timeout_at(deadline, collect(body, ANSWER_BYTES_MAX)).await;
         let body = body.unwrap_or(Err(OutboundError::TimedOut)).map_err(words::of_body)?;
-        match parts.status.is_success() {
-            true => Ok(body),
-            false => {
-                let form = parts.headers.get(CONTENT_TYPE).map_or(&b"text/"[..], HeaderValue::as_bytes);
-                Err(words::of_status(parts.status, form.starts_with(b"text/"), &body))
-            }
-        }
+        words::of_answer(&parts, body)
     }
 
     /// Gets the whole of a document from a server, which the target's path and these headers name. Redirects are

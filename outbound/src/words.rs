@@ -2,7 +2,11 @@
 
 use crate::OutboundError;
 use crate::connect::DialError;
+use bytes::Bytes;
+use holdfast_core::refusal::quoted;
 use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use http::response::Parts;
 use rustls::CertificateError;
 use std::error::Error;
 use std::io;
@@ -153,32 +157,55 @@ fn of_text(text: String) -> String {
     }
 }
 
-/// An answer that is no success, as Kubernetes' client tells of it: a `Status` speaks for itself, and a text is shown.
-pub fn of_status(code: StatusCode, is_text: bool, body: &[u8]) -> OutboundError {
-    let status: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-    if status["kind"] == "Status"
-        && let Some(message) = status["message"].as_str().filter(|message| !message.is_empty())
-    {
-        return OutboundError::Refused { code, message: message.to_owned() };
+/// How much of a text is shown that somebody sent instead of an answer.
+const TEXT_BYTES_MAX: usize = 2048;
+
+/// The body of an answer that is a success and has one.
+pub fn of_answer(parts: &Parts, body: Bytes) -> Result<Bytes, OutboundError> {
+    let form = parts.headers.get(CONTENT_TYPE).map(|form| String::from_utf8_lossy(form.as_bytes()));
+    let (code, form) = (parts.status, form.as_deref().unwrap_or(""));
+    if !(StatusCode::OK..=StatusCode::PARTIAL_CONTENT).contains(&code) {
+        let is_text = form.is_empty() || form.trim_start().to_ascii_lowercase().starts_with("text/");
+        return Err(of_status(code, is_text, &body));
     }
-    let text = String::from_utf8_lossy(body);
+    if body.is_empty() {
+        let form = if form.is_empty() { "application/json" } else { form };
+        let why = format!("0-length response with status code: {} and content type: {form}", code.as_u16());
+        return Err(OutboundError::Unanswered(why));
+    }
+    Ok(body)
+}
+
+/// An answer that is no success, as Kubernetes' client tells of it: a `Status` speaks for itself, and a text is shown.
+fn of_status(code: StatusCode, is_text: bool, body: &[u8]) -> OutboundError {
+    let status: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    // A document that does not say what it is counts as a `Status`.
+    let is = |field: &str, wanted: &str| matches!(status[field].as_str(), None | Some("")) || status[field] == wanted;
+    if status["status"] == "Failure" && is("kind", "Status") && is("apiVersion", "v1") {
+        return OutboundError::Refused { code, message: status["message"].as_str().unwrap_or("").to_owned() };
+    }
+    let text = String::from_utf8_lossy(&body[..body.len().min(TEXT_BYTES_MAX)]);
     let text = if is_text { text.trim() } else { "unknown" };
     let message = match code.as_u16() {
         400 => "the server rejected our request for an unknown reason".into(),
         401 => "the server has asked for the client to provide credentials".into(),
-        403 => text.to_owned(),
+        403 | 415 => text.to_owned(),
         404 => "the server could not find the requested resource".into(),
         405 => "the server does not allow this method on the requested resource".into(),
+        406 if text.is_empty() || text == "unknown" => {
+            "the server was unable to respond with a content type that the client supports".into()
+        }
+        406 => text.to_owned(),
         409 => "the server reported a conflict".into(),
+        422 => "the server rejected our request due to an error in our request".into(),
         429 => "the server has received too many requests and has asked us to try again later".into(),
-        500 => format!("an error on the server ({text:?}) has prevented the request from succeeding"),
         503 => "the server is currently unable to handle the request".into(),
         504 => {
             "the server was unable to return a response in the time allotted, but may still be processing the request"
                 .into()
         }
         number if number >= 500 => {
-            format!("an error on the server ({text:?}) has prevented the request from succeeding")
+            format!("an error on the server ({}) has prevented the request from succeeding", quoted(text))
         }
         number => format!("the server responded with the status code {number} but did not return more information"),
     };
@@ -198,6 +225,62 @@ mod tests {
             let told = of_body(why).to_string();
             let begins = "unexpected error when reading response body. Please retry. Original error: ";
             assert_eq!(told.strip_prefix(begins), Some(expected));
+        }
+    }
+
+    #[test]
+    fn answers_that_are_no_success_are_told_as_kubernetes_tells_them() {
+        let told = |code: u16, form: &str, body: &str| {
+            let mut answer = http::Response::builder().status(code);
+            if !form.is_empty() {
+                answer = answer.header(CONTENT_TYPE, form);
+            }
+            let (parts, body) = answer.body(Bytes::from(body.to_owned())).unwrap().into_parts();
+            of_answer(&parts, body).map(|body| body.len()).map_err(|error| error.to_string())
+        };
+        let none = |code: u16| {
+            Err(format!("the server responded with the status code {code} but did not return more information"))
+        };
+        let long = "x".repeat(3000);
+        for (code, form, body, expected) in [
+            (200, "application/json", "{}", Ok(2)),
+            (
+                200,
+                "application/json; charset=utf-8",
+                "",
+                Err("0-length response with status code: 200 and content type: application/json; charset=utf-8".into()),
+            ),
+            (204, "", "", Err("0-length response with status code: 204 and content type: application/json".into())),
+            (207, "application/json", "{}", none(207)),
+            (403, "text/plain", " why \n", Err("why".into())),
+            (403, "", &long, Err(long[..2048].to_owned())),
+            (403, "Text/HTML", "why", Err("why".into())),
+            (403, "application/json", "why", Err("unknown".into())),
+            (406, "text/plain", "only XML", Err("only XML".into())),
+            (
+                406,
+                "application/xml",
+                "<a/>",
+                Err("the server was unable to respond with a content type that the client supports".into()),
+            ),
+            (415, "text/plain", "no JSON", Err("no JSON".into())),
+            (418, "text/plain", "tea", none(418)),
+            (422, "", "", Err("the server rejected our request due to an error in our request".into())),
+            (
+                500,
+                "text/plain",
+                "a \"b\"",
+                Err("an error on the server (\"a \\\"b\\\"\") has prevented the request from succeeding".into()),
+            ),
+            (404, "application/json", r#"{"status": "Failure", "message": "nf"}"#, Err("nf".into())),
+            (
+                404,
+                "application/json",
+                r#"{"kind": "Status", "apiVersion": "v1", "message": "nf"}"#,
+                Err("the server could not find the requested resource".into()),
+            ),
+        ] {
+            assert_eq!(told(code, form, body), expected, "{code} {form} {body}");
         }
     }
 }

@@ -289,19 +289,19 @@ pub async fn authenticator(args: &Args, anonymous: bool) -> Result<(Authenticato
     let told = told(args).map_err(|faults| anyhow!(joined(&faults)))?;
     let mut all: Vec<Arc<dyn Elsewhere>> = Vec::new();
     if let Some(issuers) = followed(told.issuers, &told.file, &told.anonymous, this_server(args), &metrics) {
-        all.push(Arc::new(Agnostic { inner: issuers, own: audiences }));
+        all.push(Arc::new(Agnostic { inner: issuers, own: audiences.clone() }));
     }
     let (options, egress) = (&args.authentication, aggregation::egress(args)?);
     if let Some(file) = &options.authentication_token_webhook_config_file {
         let (version, ttl) =
             (options.authentication_token_webhook_version, options.authentication_token_webhook_cache_ttl);
-        let asked = Webhook::new(file, version, ttl, &egress.control_plane);
+        let asked = Webhook::new(file, version, ttl, &egress.control_plane, audiences.clone());
         all.push(Arc::new(
             asked.with_context(|| format!("--authentication-token-webhook-config-file={}", file.display()))?,
         ));
     }
     if let Some(file) = &options.authentication_kubeconfig {
-        let asked = Webhook::of_api_server(file, &egress.control_plane);
+        let asked = Webhook::of_api_server(file, &egress.control_plane, audiences);
         all.push(Arc::new(asked.with_context(|| format!("--authentication-kubeconfig={}", file.display()))?));
     }
     let anonymous = match told.anonymous {

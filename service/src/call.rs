@@ -1,5 +1,6 @@
 //! What is asked of the server, by whom, and about which moment: the same for every transport.
 
+use holdfast_audit::Deadline;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
 use holdfast_core::authz::{ActingAs, User};
@@ -8,6 +9,7 @@ use holdfast_core::select::FieldSelector;
 use jiff::Timestamp;
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One request at the door.
 #[derive(Debug)]
@@ -41,6 +43,10 @@ pub struct Source {
     /// The client, and the proxies that it came through.
     pub addresses: Vec<String>,
     pub agent: String,
+    /// How long it took to find out whose it is.
+    pub authentication: Duration,
+    /// When it is cut off, where its time is limited.
+    pub deadline: Option<Deadline>,
 }
 
 /// What is asked for.

@@ -190,7 +190,7 @@ impl Service {
             let ended = Ended { code: refusal.code(), object: Some(status.clone()), status: Some(status) };
             let ruling = layers::audited(auditor, &state, &nobody, asked);
             let begun = || layers::begun(&state, id.as_str(), &nobody, asked, source);
-            auditor.turn_away(ruling, begun, told.annotations, ended).await;
+            auditor.turn_away(ruling, begun, &told.annotations, ended).await;
         }
         Answer { reply: Err(refusal), warnings: Vec::new(), id, record, trail: None, place: None }
     }

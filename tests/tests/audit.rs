@@ -1,5 +1,6 @@
 //! The audit trail: what is told of requests, beside what Kubernetes 1.36.2 told of the same ones, and where it goes.
 
+use holdfast_tests::hooks::Hooks;
 use holdfast_tests::recorded::prepare;
 use holdfast_tests::server::{fails, holdfast};
 use holdfast_tests::wire::Wire;
@@ -303,6 +304,60 @@ async fn a_trail_that_must_be_whole_refuses_what_it_cannot_tell_of() {
     admin.get("/api/v1/namespaces/default/configmaps/c").await.expect(404);
     let metrics = admin.get("/metrics").await.text();
     assert!(metrics.contains("apiserver_audit_requests_rejected_total 1\n"), "{metrics}");
+    server.stop();
+}
+
+/// A request that is over before it is answered keeps the name that its client gave it, and is told of as it ended; a
+/// webhook has no longer than the request, and what it does not say in time has nothing carried out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_whose_time_is_over() {
+    let hooks = Hooks::start().await;
+    let folder = Folder::new();
+    let (policy, log) = (folder.join("policy.yaml"), folder.join("audit.log"));
+    std::fs::write(&policy, EVERYTHING).expect("write");
+    let options = [
+        format!("--audit-policy-file={}", policy.display()),
+        format!("--audit-log-path={}", log.display()),
+        "--controllers=-*".to_owned(),
+    ];
+    let server = Server::start(&folder.join("data"), &options.iter().map(String::as_str).collect::<Vec<_>>());
+    let admin = Wire::admin(&server);
+    let name = |wanted: &str| hooks.names.iter().find(|(name, _)| *name == wanted).expect("a name").1.clone();
+    hooks.behave("/slow", json!({"delay": 0.7}));
+    let url = format!("https://{}/slow", name("<hook>"));
+    let configuration = json!({"metadata": {"name": "slow"}, "webhooks": [{"name": "slow.example.com",
+        "clientConfig": {"url": url, "caBundle": name("<ca>")}, "failurePolicy": "Ignore", "timeoutSeconds": 5,
+        "rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
+        "admissionReviewVersions": ["v1"], "sideEffects": "None"}]});
+    let configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    admin.post(configurations, &configuration).await.expect(201);
+    let maps = "/api/v1/namespaces/default/configmaps";
+    for (id, query, code) in [("good", "", 201), ("bad", "?timeout=bad", 400), ("over", "?timeout=300ms", 504)] {
+        let body = json!({"metadata": {"name": id}}).to_string();
+        let headers = [("content-type", "application/json"), ("audit-id", id)];
+        let answer = admin.send(Method::POST, &format!("{maps}{query}"), &headers, body).await.expect(code);
+        assert_eq!(answer.header("audit-id"), id);
+        let message = answer.json()["message"].clone();
+        let event = eventually(Duration::from_secs(5), || async { told(&log, id).pop().ok_or("no event") }).await;
+        assert_eq!(event["responseStatus"]["code"], code, "{event}");
+        let latencies: Vec<&str> = match event["annotations"].as_object() {
+            Some(all) => all.keys().filter_map(|key| key.strip_prefix("apiserver.latency.k8s.io/")).collect(),
+            None => Vec::new(),
+        };
+        match id {
+            "good" => {
+                for part in ["authentication", "authorization", "etcd", "total", "validating-webhook"] {
+                    assert!(latencies.contains(&part), "no {part}: {event}");
+                }
+            }
+            _ => {
+                assert_eq!(event["responseStatus"]["message"], message, "{event}");
+                admin.get(&format!("{maps}/{id}")).await.expect(404);
+            }
+        }
+    }
+    let queries: Vec<Value> = hooks.take_calls().iter().map(|call| call["query"].clone()).collect();
+    assert_eq!(queries, ["timeout=5s", "timeout=1s"]);
     server.stop();
 }
 

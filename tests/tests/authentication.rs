@@ -289,6 +289,15 @@ async fn an_issuer_by_options_and_a_server_that_is_asked() {
         json!({"username": "hook", "uid": "42", "groups": ["g", "system:authenticated"], "extra": {"A": ["b"]}})
     );
     assert_eq!([who(&wire, "w2").await, who(&wire, "w3").await], [Err(401), Err(401)]);
+    // Who says nothing of audiences vouches to nobody but this server.
+    let own = "https://kubernetes.default.svc.cluster.local";
+    let admin = Wire::admin(&server);
+    for (audiences, expected) in [(json!(["vault"]), json!(null)), (json!(["vault", own]), json!([own]))] {
+        let review = json!({"spec": {"token": "w1", "audiences": audiences}});
+        let answer = admin.post("/apis/authentication.k8s.io/v1/tokenreviews", &review).await.expect(201).json();
+        assert_eq!(answer["status"]["audiences"], expected, "{answer}");
+        assert_eq!(answer["status"]["authenticated"] == true, !expected.is_null(), "{answer}");
+    }
     let calls = asked.calls();
     who(&wire, "w1").await.expect("it is known");
     assert_eq!(asked.calls(), calls, "the answer is kept");

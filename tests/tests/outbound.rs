@@ -59,7 +59,7 @@ async fn documents_are_posted_and_answered() {
 
     let refused = outbound.post_json(&endpoint(backend.port, "/nowhere", &trust), None, Vec::new(), PATIENCE).await;
     assert_eq!(refused.unwrap_err().to_string(), "the server could not find the requested resource");
-    let large = Bytes::from(format!("\"{}\"", "x".repeat(4 << 20)));
+    let large = Bytes::from(format!("\"{}\"", "x".repeat(33 << 20)));
     let refused = outbound.post_json(&endpoint(backend.port, &things, &trust), None, vec![large], PATIENCE).await;
     assert!(refused.unwrap_err().to_string().contains("length limit exceeded"));
 }

@@ -5,9 +5,10 @@ use crate::respond::{self, Encoding, Response, Shape};
 use crate::route::Route;
 use crate::status::{self, Status};
 use crate::transport::{Transport, Understood};
-use holdfast_audit::{Ended, Trail};
+use holdfast_audit::{Deadline, Ended, Trail};
 use holdfast_core::Refusal;
 use holdfast_core::list::Page;
+use holdfast_core::refusal::Timeout;
 use holdfast_service::{Listed, Reply, Source};
 use http::HeaderMap;
 use http::header::USER_AGENT;
@@ -15,6 +16,7 @@ use http_body_util::BodyExt;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
 
 /// Where a request comes from.
 pub fn source(path: &str, query: &str, headers: &HeaderMap, client: Option<SocketAddr>) -> Source {
@@ -31,7 +33,19 @@ pub fn source(path: &str, query: &str, headers: &HeaderMap, client: Option<Socke
     }
     let addresses = addresses.iter().map(IpAddr::to_string).collect();
     let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default().to_owned();
-    Source { received: Timestamp::now(), uri, addresses, agent }
+    let (authentication, deadline) = (Duration::ZERO, None);
+    Source { received: Timestamp::now(), uri, addresses, agent, authentication, deadline }
+}
+
+/// When a request is cut off that may take so long, and what is told of it then.
+pub fn deadline(patience: Duration) -> Deadline {
+    Deadline { at: Instant::now() + patience, ended: || ended(&Refusal::Timeout(Timeout::Backend)) }
+}
+
+/// How a request ended that was refused.
+fn ended(refusal: &Refusal) -> Ended {
+    let Status { code, document, .. } = Status::from(refusal);
+    Ended { code, status: Some(document.clone()), object: Some(document) }
 }
 
 /// Tells how a request ended, as far as its reply says it; gives the trail back where only the answer does.
@@ -67,10 +81,7 @@ pub async fn tell(
             };
             Ended { code, status: None, object }
         }
-        Err(refusal) => {
-            let Status { code, document, .. } = Status::from(&*refusal);
-            Ended { code, status: Some(document.clone()), object: Some(document) }
-        }
+        Err(refusal) => ended(refusal),
     };
     if lasting {
         trail.start(ended.clone()).await;

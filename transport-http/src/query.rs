@@ -95,6 +95,7 @@ impl Query {
             field_manager: self.text("fieldManager"),
             names_manager: self.text("fieldManager").is_some(),
             field_validation,
+            names_validation: self.text("fieldValidation").is_some(),
             force: self.optional_flag("force"),
             label_selector: self.text("labelSelector"),
             field_selector: self.text("fieldSelector"),

@@ -60,6 +60,10 @@ fn retry_after_seconds(refusal: &Refusal) -> Option<u32> {
             Some(*retry_after_seconds).filter(|seconds| *seconds > 0)
         }
         Refusal::Timeout(_) | Refusal::Unavailable(_) => Some(1),
+        Refusal::Ruled(ruling) => {
+            let seconds = ruling.details["retryAfterSeconds"].as_u64().filter(|seconds| *seconds > 0)?;
+            u32::try_from(seconds).ok()
+        }
         _ => None,
     }
 }
@@ -128,4 +132,25 @@ pub fn success(code: u16) -> Document {
     status.insert("metadata".into(), json!({}));
     status.insert("code".into(), code.into());
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::refusal::Ruling;
+
+    #[test]
+    fn who_is_sent_away_for_a_while_is_told_for_how_long() {
+        for (details, expected) in [
+            (json!({"retryAfterSeconds": 7}), Some(7)),
+            (json!({"retryAfterSeconds": 0}), None),
+            (json!({"retryAfterSeconds": -1}), None),
+            (json!({"name": "a"}), None),
+            (Value::Null, None),
+        ] {
+            let ruling = Ruling { code: 429, reason: String::new(), message: "slow".into(), details: details.clone() };
+            let status = Status::from(&Refusal::Ruled(Box::new(ruling)));
+            assert_eq!(status.retry_after_seconds, expected, "{details}");
+        }
+    }
 }

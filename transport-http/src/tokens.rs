@@ -249,7 +249,7 @@ impl ServiceAccountTokens {
         match claims.kubernetes.warnafter.filter(|after| *after < now) {
             Some(after) => {
                 let text = format!("subject: {}, seconds after warning threshold: {}", claims.sub, now - after);
-                told.annotations.insert("authentication.k8s.io/stale-token".into(), text);
+                told.annotations.add("authentication.k8s.io/stale-token", text);
                 self.uses.count(Use::Stale);
             }
             None => self.uses.count(Use::Valid),

@@ -29,7 +29,7 @@ use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::authz::{ActingAs, User};
 use holdfast_core::refusal::{Internal, MethodNotAllowed, Timeout};
 use holdfast_engine::{Engine, WatchStart};
-use holdfast_outbound::trace;
+use holdfast_outbound::{deadline, trace};
 use holdfast_service::housekeeping::{self, registrar};
 use holdfast_service::{Answer, Asked, Call, Granted, Place, Record, Reply, RequestId, Service, Source};
 use holdfast_tls::bearer::{Bearer, MISPLACED};
@@ -292,7 +292,7 @@ impl Transport {
     {
         let WireRequest { method, path, query, headers, peer, client, upgrade, body } = wire;
         let (body, progress) = body::followed(&headers, body);
-        let source = self.service.is_audited().then(|| Box::new(audit::source(&path, &query, &headers, client)));
+        let mut source = self.service.is_audited().then(|| Box::new(audit::source(&path, &query, &headers, client)));
         let mut head = Head { method, path, query, headers, client, upgrade };
         let understood = self.understand(&mut head);
         let without_body = head.method == Method::HEAD;
@@ -300,19 +300,29 @@ impl Transport {
         let by_token = matches!(peer, Peer::Unknown | Peer::Untrusted(_));
         let misplaced = by_token && Bearer::of(&head.headers) == Bearer::Misplaced;
         let shape = understood.shape;
-        let patience = match self.manners.patience(&understood.route, &understood.query) {
-            Ok(patience) => patience,
-            Err(refusal) => return respond::refusal(&refusal, shape),
+        let id = parse::request_id(&head.headers).unwrap_or_else(|| self.service.new_id());
+        let (patience, flaw) = match self.manners.patience(&understood.route, &understood.query) {
+            Ok(patience) => (patience, None),
+            Err(refusal) => (None, Some(refusal)),
         };
         let _waited_for = (!manners::lasts(&understood.route)).then(|| self.requests.token());
         let (mut following, mut is_stranger) = (None, true);
         let mut told = Told::default();
-        let (mut response, id, mut record) = match self.identify(&mut head, &peer, &mut told).await {
+        let began = Instant::now();
+        let identified = match flaw {
+            Some(flaw) => Err(flaw),
+            None => self.identify(&mut head, &peer, &mut told).await,
+        };
+        if let Some(source) = &mut source {
+            source.authentication = began.elapsed();
+            source.deadline = patience.map(audit::deadline);
+        }
+        let (mut response, mut record) = match identified {
             Ok((user, acting_as)) => {
                 following = self.follow(&head, &understood.route, &user);
                 is_stranger = user.name == ANONYMOUS;
                 // In a box of its own, because what waits around it would hold and move it twice each time.
-                let answer = Box::pin(self.answer(head, understood, (user, acting_as, told), source, body));
+                let answer = Box::pin(self.answer(head, understood, (user, acting_as, told), &id, source, body));
                 let answer = trace::within(following.as_ref().map(Following::context), answer);
                 // The door has caught what happens behind it; this is for what goes wrong in reading and writing.
                 match within(patience, holdfast_service::caught(answer)).await.and_then(|answered| answered) {
@@ -320,17 +330,19 @@ impl Transport {
                     Err(refusal) => {
                         self.service.cut_off(&refusal);
                         if let Some(following) = following {
-                            following.end(refusal.code(), "");
+                            following.end(refusal.code(), id.as_str());
                         }
-                        return respond::refusal(&refusal, shape);
+                        let mut response = respond::refusal(&refusal, shape);
+                        name(&mut response, id.as_str());
+                        return response;
                     }
                 }
             }
             Err(refusal) => {
-                let refused = self.turned_away(&head, &understood, source, &refusal, told);
-                let Answer { id, record, .. } = Box::pin(refused).await;
+                let refused = self.turned_away((&head, &understood), &id, source, &refusal, told);
+                let Answer { record, .. } = Box::pin(refused).await;
                 Box::pin(body::pass_over(body)).await;
-                (respond::refusal(&refusal, shape), id, record)
+                (respond::refusal(&refusal, shape), record)
             }
         };
         if misplaced {
@@ -395,8 +407,8 @@ impl Transport {
 
     async fn turned_away(
         &self,
-        head: &Head,
-        understood: &Understood,
+        (head, understood): (&Head, &Understood),
+        id: &RequestId,
         source: Option<Box<Source>>,
         refusal: &Refusal,
         told: Told,
@@ -408,8 +420,7 @@ impl Transport {
             _ => Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) },
         };
         let status = Status::from(refusal).document;
-        let id = parse::request_id(&head.headers);
-        self.service.turned_away(&asked, id, source, (refusal.clone(), status), told).await
+        self.service.turned_away(&asked, Some(id.clone()), source, (refusal.clone(), status), told).await
     }
 
     async fn answer<B, D, E>(
@@ -417,9 +428,10 @@ impl Transport {
         mut head: Head,
         mut understood: Understood,
         (user, acting_as, told): (Arc<User>, Option<ActingAs>, Told),
+        id: &RequestId,
         source: Option<Box<Source>>,
         body: B,
-    ) -> (Response, RequestId, Record)
+    ) -> (Response, Record)
     where
         B: Stream<Item = Result<D, E>> + Send + 'static,
         D: Buf,
@@ -427,7 +439,6 @@ impl Transport {
     {
         let mut kept = Kept::default();
         let mut body = Some(body);
-        let id = parse::request_id(&head.headers);
         let (asked, flaw) = match (&understood.route, &understood.server) {
             (Route::Resource { verb, path }, Some(_)) => {
                 let verb = verb.map_or_else(|| method_verb(&head.method), |verb| verb.as_str());
@@ -464,8 +475,9 @@ impl Transport {
             }
         };
         let reader = user.clone();
-        let call = Call { user, acting_as, id, at: understood.at.take(), asked, flaw, source, told, own: false };
-        let Answer { mut reply, warnings, id, record, trail, place } = self.service.call(call).await;
+        let (at, named) = (understood.at.take(), Some(id.clone()));
+        let call = Call { user, acting_as, id: named, at, asked, flaw, source, told, own: false };
+        let Answer { mut reply, warnings, record, trail, place, .. } = self.service.call(call).await;
         let shape = understood.shape;
         if reply.is_ok()
             && let Some(refusal) = shape.unknown_include(understood.query.get("includeObject"))
@@ -495,7 +507,7 @@ impl Transport {
         if let Some(flow) = record.flow() {
             flow_control::tell(&mut response, flow);
         }
-        (response, id, record)
+        (response, record)
     }
 
     /// Answers what the door leaves to the transport.
@@ -552,7 +564,7 @@ fn name(response: &mut Response, id: &str) {
 /// Does what belongs to one request, unless it takes longer than that.
 async fn within<T>(patience: Option<Duration>, work: impl Future<Output = T>) -> Result<T, Refusal> {
     match patience {
-        Some(patience) => tokio::time::timeout(patience, work).await.map_err(|_| Refusal::Timeout(Timeout::Backend)),
+        Some(patience) => deadline::within(patience, work).await.map_err(|_| Refusal::Timeout(Timeout::Backend)),
         None => Ok(work.await),
     }
 }

@@ -82,7 +82,7 @@ impl Backend {
     pub(crate) async fn take(&self, event: &Event) -> Result<(), String> {
         let fit = self.truncation.map_or(Some(Cow::Borrowed(event)), |truncation| truncation.fit(event));
         let Some(event) = fit else {
-            self.sink.lost(std::slice::from_ref(event), "event is too large even without objects");
+            self.sink.lost(std::slice::from_ref(event), "event is too large even after truncating");
             return Err("the event is too large".into());
         };
         match &self.queue {

@@ -12,7 +12,6 @@ use crate::merge::managed;
 use crate::object::meta;
 use crate::pipeline::effect::{Effect, Stop};
 use crate::refusal::{BadRequest, Refusal};
-use crate::request::Verb;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use std::cell::OnceCell;
@@ -209,45 +208,56 @@ impl<'a> Attributes<'a> {
     }
 
     fn options_document(&self) -> Value {
-        if self.operation == Operation::Connect {
-            return Value::Null;
-        }
         let options = &self.request.options;
-        let kind = match (self.operation, self.request.verb) {
-            (Operation::Delete, _) => "DeleteOptions",
-            (Operation::Create, _) => "CreateOptions",
-            (_, Verb::Patch) if self.request.body.format != crate::request::Format::ApplyPatch => "PatchOptions",
-            (_, Verb::Patch) => "PatchOptions",
-            _ => "UpdateOptions",
+        // A patch is told as the update or the creation that it comes to.
+        let kind = match self.operation {
+            Operation::Connect => return Value::Null,
+            Operation::Create => "CreateOptions",
+            Operation::Update => "UpdateOptions",
+            Operation::Delete => "DeleteOptions",
         };
-        // A patch is told as the update that it comes to.
-        let kind = if kind == "PatchOptions" { "UpdateOptions" } else { kind };
         let mut document = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
         if options.dry_run {
             document["dryRun"] = json!(["All"]);
         }
         if self.operation == Operation::Delete {
-            let delete = &options.delete;
-            for (field, value) in [
-                ("gracePeriodSeconds", delete.grace_period_seconds.map(Value::from)),
-                ("orphanDependents", delete.orphan_dependents.map(Value::from)),
-                ("propagationPolicy", delete.propagation_policy.clone().map(Value::from)),
-            ] {
-                if let Some(value) = value {
-                    document[field] = value;
-                }
-            }
+            self.show_deletion(&mut document);
             return document;
         }
-        if let Some(manager) = options.field_manager.as_deref().filter(|_| self.says_manager()) {
+        // Only what the client said itself.
+        if let Some(manager) = options.field_manager.as_deref().filter(|_| options.names_manager) {
             document["fieldManager"] = manager.into();
+        }
+        if options.names_validation {
+            document["fieldValidation"] = options.field_validation.as_str().into();
         }
         document
     }
 
-    /// Whether the client named its manager itself.
-    fn says_manager(&self) -> bool {
-        self.request.options.names_manager
+    fn show_deletion(&self, document: &mut Value) {
+        let delete = &self.request.options.delete;
+        let uid = delete.precondition_uid.clone().map(Value::from);
+        // Who deletes an object of a kind with a way of its own means the one that is there.
+        let own = self.kind.hooks.begin_delete.map(|_| self.old["metadata"]["uid"].clone());
+        let preconditions = [
+            ("uid", uid.or(own)),
+            ("resourceVersion", delete.precondition_resource_version.clone().map(Value::from)),
+        ];
+        let preconditions: Map<String, Value> = preconditions
+            .into_iter()
+            .filter_map(|(field, value)| Some((field.to_owned(), value?)))
+            .collect();
+        let preconditions = (!preconditions.is_empty()).then_some(Value::Object(preconditions));
+        for (field, value) in [
+            ("gracePeriodSeconds", delete.grace_period_seconds.map(Value::from)),
+            ("preconditions", preconditions),
+            ("orphanDependents", delete.orphan_dependents.map(Value::from)),
+            ("propagationPolicy", delete.propagation_policy.clone().map(Value::from)),
+        ] {
+            if let Some(value) = value {
+                document[field] = value;
+            }
+        }
     }
 
     /// What expressions see. `request` and the documents outlive it.

@@ -2,7 +2,7 @@
 
 use super::Admission;
 use super::outcome::{Admitted, Operation, Reinvocation, Ticks};
-use crate::authz::{self, Authorizer, ResourceTarget, User};
+use crate::authz::{self, Authorizer, Judged, ResourceTarget, User};
 use crate::kinds::{Kind, KindId, Known, known};
 use crate::object::meta::{self, Document};
 use crate::object::{Draft, names};
@@ -154,13 +154,26 @@ impl<'a> Attributes<'a> {
     pub fn annotate(&mut self, key: impl Into<String>, value: impl Into<String>) {
         let key = key.into();
         if names::qualified_name(&key).is_empty() {
-            self.admitted.told.annotations.insert(key, value.into());
+            self.admitted.told.annotations.add(key, value);
+        }
+    }
+
+    /// The same of what repeats parts of the object.
+    pub fn annotate_of_object(&mut self, key: impl Into<String>, value: impl Into<String>) {
+        let key = key.into();
+        if names::qualified_name(&key).is_empty() {
+            self.admitted.told.annotations.add_of_object(key, value);
         }
     }
 
     /// Whether the author may do this, too.
     pub fn may(&self, verb: &str, target: ResourceTarget) -> bool {
-        self.authorizer.authorize(self.user(), &authz::Attributes::resource(verb, target)).is_allowed()
+        self.judged(verb, target).is_allowed()
+    }
+
+    /// The same, and why.
+    pub fn judged(&self, verb: &str, target: ResourceTarget) -> Judged {
+        self.authorizer.authorize(self.user(), &authz::Attributes::resource(verb, target))
     }
 
     pub fn id_of(&self, known: Known) -> Option<KindId> {

@@ -21,7 +21,7 @@ mod webhooks;
 
 pub use attributes::{Attributes, Body};
 pub use call::Call;
-pub use outcome::{Admitted, End, Half, Observation, Operation, Ticks, Timing, Told};
+pub use outcome::{Admitted, Annotation, Annotations, End, Half, Observation, Operation, Ticks, Timing, Told};
 pub use plugins::{ImagePolicy, Plugin};
 pub use settings::{Admission, Choice, ConfigurationFault};
 

@@ -96,11 +96,55 @@ impl Asked {
 pub struct Told {
     pub warnings: Vec<String>,
     /// For the request's audit events.
-    pub annotations: BTreeMap<String, String>,
+    pub annotations: Annotations,
     /// For whoever counts.
     pub operation: Option<Operation>,
     pub timings: Vec<Timing>,
     pub observations: Vec<Observation>,
+    /// How long it took until what came of the write was durable.
+    pub storage_nanos: u64,
+}
+
+/// What audit events say of a request beside its fields, by key.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Annotations(BTreeMap<String, Annotation>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Annotation {
+    pub value: String,
+    /// It repeats parts of an object: only events that hold the object that was sent may have it, or what a policy keeps
+    /// out of the audit log would come in by here.
+    pub shows_object: bool,
+}
+
+impl Annotations {
+    /// Says something, unless the key has been used: what was said first stays.
+    pub fn add(&mut self, key: impl Into<String>, value: impl Into<String>) {
+        self.entry(key.into(), Annotation { value: value.into(), shows_object: false });
+    }
+
+    /// The same of what repeats parts of an object.
+    pub fn add_of_object(&mut self, key: impl Into<String>, value: impl Into<String>) {
+        self.entry(key.into(), Annotation { value: value.into(), shows_object: true });
+    }
+
+    pub fn extend(&mut self, more: Annotations) {
+        for (key, annotation) in more.0 {
+            self.entry(key, annotation);
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Annotation)> {
+        self.0.iter().map(|(key, annotation)| (key.as_str(), annotation))
+    }
+
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(|annotation| annotation.value.as_str())
+    }
+
+    fn entry(&mut self, key: String, annotation: Annotation) {
+        self.0.entry(key).or_insert(annotation);
+    }
 }
 
 impl Admitted {

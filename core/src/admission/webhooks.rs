@@ -10,12 +10,14 @@ use review::Failure;
 use super::asked::Shown;
 use super::expressions::Known;
 use super::registered::{Condition, Policy, Webhook};
-use super::{Attributes, End, Observation, changes, policies};
+use super::{Attributes, Body, End, Observation, changes, policies};
 use crate::cel::{Budget, Value as CelValue};
 use crate::event::ChangedBy;
 use crate::merge::json;
+use crate::object::encode;
+use crate::object::meta::type_name;
 use crate::pipeline::effect::{Effect, Reviewed, Stop};
-use crate::refusal::{Internal, Refusal, Ruling};
+use crate::refusal::{Forbidden, Internal, Refusal, Ruling, SCHEME, Subject};
 use review::{Patch, Verdict};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -75,7 +77,11 @@ fn wanted(attributes: &mut Attributes, webhook: &Webhook, shown: &mut Shown) -> 
     match holds(attributes, &asking, version, shown)? {
         Ok(holds) => Ok(holds.then_some(version)),
         Err(_) if webhook.is_ignored => Ok(None),
-        Err(why) => Err(attributes.forbidden(why)),
+        Err(why) => {
+            // A name that is yet to be made is not told.
+            let subject = Subject { name: attributes.shown_name().to_owned(), ..attributes.subject() };
+            Err(Refusal::Forbidden { subject, why: Forbidden::Admission(why) }.into())
+        }
     }
 }
 
@@ -174,30 +180,41 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Has one webhook change the object; true when it did.
+/// Has one webhook change the object; true when it did. Auditors learn once whether it has, whatever else came of it.
 fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize, shown: &mut Shown) -> Result<bool, Stop> {
-    let webhook = found.webhook();
     let place = format!("round_{}_index_{}", attributes.reinvocation.round, found.index);
-    let told = |is_mutated: bool| {
-        let (configuration, webhook) = (&*found.configuration, &webhook.name);
-        format!(
-            "{{\"configuration\":{},\"webhook\":{},\"mutated\":{is_mutated}}}",
-            json!(configuration),
-            json!(webhook)
-        )
-    };
-    let key = format!("mutation.webhook.admission.k8s.io/{place}");
-    check_dry_run(attributes, webhook)?;
+    let asked = ask(attributes, found, version, shown, &place);
+    if !matches!(asked, Err(Stop::Needs(_))) {
+        let (configuration, webhook) = (json!(*found.configuration), json!(found.webhook().name));
+        let is_changed = matches!(asked, Ok(true));
+        let told =
+            format!("{{\"configuration\":{configuration},\"webhook\":{webhook},\"mutated\":{is_changed}}}");
+        attributes.annotate(format!("mutation.webhook.admission.k8s.io/{place}"), told);
+    }
+    asked
+}
+
+fn ask(
+    attributes: &mut Attributes,
+    found: &Found,
+    version: usize,
+    shown: &mut Shown,
+    place: &str,
+) -> Result<bool, Stop> {
+    let webhook = found.webhook();
+    if let Err(stop) = check_dry_run(attributes, webhook) {
+        observe(attributes, webhook, End::Unusable, 0);
+        return Err(stop);
+    }
     let documents = shown.of(attributes, version)?;
     let call = review::call(attributes, &found.configuration, webhook, &documents, found.index);
     let (answer, nanos) = match attributes.answers.review(&call) {
         Some(reviewed) => (&reviewed.answer, reviewed.nanos),
         None => return Err(Stop::Needs(Effect::Review(vec![call]))),
     };
-    attributes.annotate(&key, told(false));
     let failed = |attributes: &mut Attributes, failure: &Failure| {
         observe(attributes, webhook, End::Failed { is_ignored: webhook.is_ignored }, nanos);
-        fail(attributes, webhook, failure, "failed-open.mutation", &place).map(|()| false)
+        fail(attributes, webhook, failure, "failed-open.mutation", place).map(|()| false)
     };
     let verdict = match review::verdict(&call, answer, true) {
         Ok(verdict) => verdict,
@@ -222,10 +239,10 @@ fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize, sho
     let end = if matches!(applied, Err(Stop::Refused(_))) { End::Unusable } else { End::Admitted };
     observe(attributes, webhook, end, nanos);
     let is_changed = applied?;
-    attributes.annotate(&key, told(is_changed));
     let patched = json!({"configuration": *found.configuration, "webhook": webhook.name, "patch": patch,
         "patchType": "JSONPatch"});
-    attributes.annotate(format!("patch.webhook.admission.k8s.io/{place}"), patched.to_string());
+    let patched = encode::as_go_writes(&patched.to_string());
+    attributes.annotate_of_object(format!("patch.webhook.admission.k8s.io/{place}"), patched);
     if is_changed {
         let by = format!("webhook {} of {}", webhook.name, found.configuration);
         attributes.admitted.changes.push(ChangedBy { by, fields });
@@ -257,42 +274,87 @@ fn apply(attributes: &mut Attributes, webhook: &Webhook, patch: &Value, version:
     let mut patched = json::json_patch(shown.clone(), patch).map_err(|refusal| {
         internal(json::fault(&shown, patch).map_or_else(|| refusal.message(), |fault| fault.to_string()))
     })?;
-    for field in ["apiVersion", "kind"] {
-        if patched[field] != shown[field] {
-            let text = |field: &str| patched[field].as_str().unwrap_or("").to_owned();
-            return Err(internal(format!(
-                "no kind \"{}\" is registered for version \"{}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
-                text("kind"),
-                text("apiVersion")
-            )));
-        }
-    }
+    let version = identity(attributes, &mut patched, &shown, version)?;
     attributes.check(&mut patched, version).map_err(internal)?;
     let is_changed = patched != shown;
     attributes.take_back(patched, &shown, version)?;
     Ok(is_changed)
 }
 
+/// The version of its kind that a patched object is of: the one that it was shown in, unless the patch says otherwise.
+fn identity(
+    attributes: &Attributes,
+    patched: &mut Value,
+    shown: &Value,
+    version: usize,
+) -> Result<usize, Stop> {
+    let internal = |why: String| Stop::from(Refusal::Internal(Internal::Fault(why)));
+    for field in ["apiVersion", "kind"] {
+        match &patched[field] {
+            Value::String(text) if !text.is_empty() => {}
+            Value::Null | Value::String(_) => patched[field] = shown[field].clone(),
+            other => {
+                let found = type_name(other);
+                let why = format!("json: cannot unmarshal {found} into Go struct field .{field} of type string");
+                return Err(internal(format!("couldn't get version/kind; json parse error: {why}")));
+            }
+        }
+    }
+    if ["apiVersion", "kind"].iter().all(|field| patched[*field] == shown[*field]) {
+        return Ok(version);
+    }
+    let text = |field: &str| patched[field].as_str().unwrap_or("").to_owned();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let (group, of_group) = api_version.split_once('/').unwrap_or(("", &api_version));
+    let registry = &attributes.state.registry;
+    let is_built_in = matches!(attributes.body, Body::Object { .. }) && attributes.kind.custom.is_none();
+    let found = registry.find_kind(group, of_group, &kind).filter(|_| is_built_in);
+    let found = found.map(|(id, version)| (id, registry.share(id), version));
+    let Some((id, other, found)) = found.filter(|(_, kind, _)| kind.custom.is_none()) else {
+        return Err(internal(format!(
+            "no kind \"{kind}\" is registered for version \"{api_version}\" in scheme \"{SCHEME}\""
+        )));
+    };
+    if id == attributes.request.target.kind {
+        return Ok(found);
+    }
+    // It is read as what it says that it is, before anybody sees that it cannot become what it was.
+    let layout = crate::kinds::layout(&other, found).map_err(|refusal| internal(refusal.message()))?;
+    layout.check(patched).map_err(|error| internal(error.to_string()))?;
+    let package = |name: &str| name.split('.').next().filter(|name| !name.is_empty()).unwrap_or("core").to_owned();
+    let (hub, own) = (attributes.kind.hub(), &attributes.kind.kind);
+    let (kind, hub) = (&other.kind, package(&hub.group));
+    Err(attributes.fault(format!("converting ({of_group}.{kind}) to ({hub}.{own}): unknown conversion")))
+}
+
 /// ValidatingAdmissionWebhook: all at once, and the first that says no is told.
 pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     let all = found(attributes, false);
-    let (mut asked, mut missing, mut shown) = (Vec::new(), Vec::new(), Shown::default());
+    let (mut asked, mut missing, mut refused) = (Vec::new(), Vec::new(), None);
+    let mut shown = Shown::default();
     for found in &all {
         let Some(version) = wanted(attributes, found.webhook(), &mut shown)? else { continue };
-        check_dry_run(attributes, found.webhook())?;
+        // One that may not be asked says no at once, before any of the others has answered.
+        if let Err(stop) = check_dry_run(attributes, found.webhook()) {
+            observe(attributes, found.webhook(), End::Unusable, 0);
+            refused.get_or_insert(stop);
+            asked.push((found, None));
+            continue;
+        }
         let documents = shown.of(attributes, version)?;
         let call = review::call(attributes, &found.configuration, found.webhook(), &documents, found.index);
         if attributes.answers.review(&call).is_none() {
             missing.push(call.clone());
         }
-        asked.push((found, call));
+        asked.push((found, Some(call)));
     }
     if !missing.is_empty() {
         return Err(Stop::Needs(Effect::Review(missing)));
     }
-    let mut refused = None;
-    for (found, call) in asked {
-        let (webhook, place) = (found.webhook(), format!("round_0_index_{}", found.index));
+    // Auditors know them by their place among those that the write concerns.
+    for (nth, (found, call)) in asked.into_iter().enumerate() {
+        let Some(call) = call else { continue };
+        let (webhook, place) = (found.webhook(), format!("round_0_index_{nth}"));
         let answers = attributes.answers;
         let Some(Reviewed { answer, nanos }) = answers.review(&call) else { continue };
         let outcome = match review::verdict(&call, answer, false) {

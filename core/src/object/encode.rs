@@ -256,6 +256,13 @@ fn decimal(mut number: u64, buffer: &mut [u8; 20]) -> &[u8] {
     }
 }
 
+/// JSON as Go writes it where it is part of a text: fit for a page of HTML.
+pub fn as_go_writes(json: &str) -> String {
+    let escapes =
+        [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
+    escapes.iter().fold(json.to_owned(), |json, (character, escape)| json.replace(*character, escape))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -163,7 +163,7 @@ impl Context<'_> {
 
     /// Tells the auditor.
     fn annotate(&self, key: &str, value: String) {
-        self.admitted.borrow_mut().told.annotations.insert(key.to_owned(), value);
+        self.admitted.borrow_mut().told.annotations.add(key, value);
     }
 
     /// Says what users may do beside the verb of the request, which somebody has asked before.

@@ -102,7 +102,7 @@ impl Refusal {
 }
 
 /// `text` in double quotes, escaped the way clients know it from Go.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for character in text.chars() {

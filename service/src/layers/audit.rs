@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub struct Audit {
     metrics: Arc<Metrics>,
@@ -43,9 +44,7 @@ impl Layer for Audit {
             let outcome = next.call(passage).await;
             passage.record.outcome(outcome.as_ref());
             if let Some(trail) = &mut passage.trail {
-                for (key, value) in &passage.annotations {
-                    trail.annotate(key, value);
-                }
+                trail.annotate_all(&passage.annotations);
                 if let Ok(reply) = &outcome {
                     trail.names(|| name_of(reply));
                 }
@@ -101,10 +100,13 @@ pub(crate) fn begun(state: &State, id: &str, user: &User, asked: &Asked, source:
         uri: String::new(),
         addresses: vec!["::1".into()],
         agent: "holdfast".into(),
+        authentication: Duration::ZERO,
+        deadline: None,
     });
-    let Source { received, uri, addresses, agent } = source;
+    let Source { received, uri, addresses, agent, authentication, deadline } = source;
     let (id, verb, user) = (id.to_owned(), verb(asked).to_owned(), Account::from(user));
-    Begun { id, verb, user, received, uri, source_ips: addresses, agent, object: reference(state, asked) }
+    let object = reference(state, asked);
+    Begun { id, verb, user, received, uri, source_ips: addresses, agent, object, authentication, deadline }
 }
 
 /// The path of a request that knows its kind.

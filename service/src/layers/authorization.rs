@@ -3,6 +3,7 @@
 use super::{Layer, Next, Outcome, Passage, audit, refused};
 use crate::{Asked, ResourcePath};
 use futures_util::future::BoxFuture;
+use holdfast_audit::Spent;
 use holdfast_core::Refusal;
 use holdfast_core::authz::{Attributes, Authorizer, Consulted, Judged, ResourceTarget, Selected, User, forbidden};
 use holdfast_core::refusal::Internal;
@@ -64,6 +65,7 @@ fn go_on<'a>(judgement: Judgement, passage: &'a mut Passage, next: Next<'a>, beg
         next.service().counts().authorized(judged, began.elapsed());
     }
     if let Some(trail) = &mut passage.trail {
+        trail.spent(Spent::Authorization, began.elapsed());
         let reason = judged.as_ref().map_or("", Judged::reason);
         match &granted {
             Ok(()) => trail.annotate("authorization.k8s.io/decision", "allow"),

@@ -11,6 +11,7 @@ use crate::metrics::Metrics;
 use crate::shares::{Share, Shares};
 use crate::{Asked, Limits, Named, Service};
 use futures_util::future::BoxFuture;
+use holdfast_audit::Spent;
 use holdfast_core::Refusal;
 use holdfast_core::authz::{Attributes, User};
 use holdfast_core::flowcontrol::Work;
@@ -19,6 +20,7 @@ use holdfast_core::refusal::Plenty;
 use holdfast_core::request::Verb;
 use holdfast_core::state::State;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// How many requests may wait for what is yet to come.
 const WAITING_MAX: u64 = 4096;
@@ -140,7 +142,12 @@ impl FlowControl {
                 refused(refusal)
             }
             Entered::Waiting(waiting) => Box::pin(async move {
-                match waiting.turn().await {
+                let began = Instant::now();
+                let seat = waiting.turn().await;
+                if let Some(trail) = &mut passage.trail {
+                    trail.spent(Spent::Queue, began.elapsed());
+                }
+                match seat {
                     Ok(seat) => passage.place = Some(Place::Seat(seat)),
                     Err(refusal) => {
                         self.metrics.rejected();

@@ -22,12 +22,12 @@ use crate::lookup::Found;
 use crate::metrics::{Metrics, Record};
 use crate::{Asked, Call, Reply, RequestId, Service, Source};
 use futures_util::future::BoxFuture;
-use holdfast_audit::Trail;
+use holdfast_audit::{Spent, Trail};
 use holdfast_core::Refusal;
-use holdfast_core::admission::Told;
+use holdfast_core::admission::{Annotations, Half, Observation, Told};
 use holdfast_core::authz::{ActingAs, User};
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The layers of the door, the first one outermost.
 pub(crate) fn all(
@@ -78,7 +78,7 @@ pub struct Passage {
     pub flaw: Option<Refusal>,
     pub warnings: Vec<String>,
     /// What authentication and admission say of the call to those who audit it.
-    pub annotations: BTreeMap<String, String>,
+    pub annotations: Annotations,
     pub record: Record,
     /// There until audit has taken it.
     pub(crate) source: Option<Box<Source>>,
@@ -116,8 +116,30 @@ impl Passage {
     /// Passes on what admission told: to the client, to auditors, to whoever counts.
     pub(crate) fn tell(&mut self, told: Told) {
         self.record.admitted(&told);
+        if let Some(trail) = &mut self.trail {
+            spend(trail, &told);
+        }
         self.annotations.extend(told.annotations);
         self.warnings.extend(told.warnings);
+    }
+}
+
+/// Tells what admission and the log took of a call's time.
+fn spend(trail: &mut Trail, told: &Told) {
+    let (mut mutating, mut validating) = (0, 0);
+    for observation in &told.observations {
+        match observation {
+            Observation::Webhook { half: Half::Mutating, nanos, .. } => mutating += nanos,
+            Observation::Webhook { half: Half::Validating, nanos, .. } => validating = validating.max(*nanos),
+            _ => {}
+        }
+    }
+    for (on, nanos) in [
+        (Spent::MutatingWebhooks, mutating),
+        (Spent::ValidatingWebhooks, validating),
+        (Spent::Storage, told.storage_nanos),
+    ] {
+        trail.spent(on, Duration::from_nanos(nanos));
     }
 }
 

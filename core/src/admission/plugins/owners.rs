@@ -23,8 +23,8 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
         return Ok(());
     }
     // Whoever makes an object gives nothing away by saying whose it is.
-    if attributes.operation == Operation::Update && !may_delete(attributes) {
-        return Err(attributes.forbidden("cannot set an ownerRef on a resource you can't delete: , <nil>"));
+    if attributes.operation == Operation::Update {
+        may_delete(attributes)?;
     }
     let blocks = |reference: &&Value| reference["blockOwnerDeletion"] == true;
     let was_blocking = |reference: &Value| list(&old).filter(blocks).any(|old| old["uid"] == reference["uid"]);
@@ -34,7 +34,7 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     Ok(())
 }
 
-fn may_delete(attributes: &Attributes) -> bool {
+fn may_delete(attributes: &Attributes) -> Result<(), Stop> {
     let version = &attributes.kind.versions[attributes.request.target.version];
     let target = ResourceTarget {
         group: &version.group,
@@ -45,7 +45,17 @@ fn may_delete(attributes: &Attributes) -> bool {
         name: attributes.name(),
         selected: None,
     };
-    attributes.may("delete", target)
+    demand(attributes, "delete", target, "cannot set an ownerRef on a resource you can't delete")
+}
+
+/// The author must be allowed to do this. What the authorizers said is told as Go prints a text and an error.
+fn demand(attributes: &Attributes, verb: &str, target: ResourceTarget, otherwise: &str) -> Result<(), Stop> {
+    let judged = attributes.judged(verb, target);
+    if judged.is_allowed() {
+        return Ok(());
+    }
+    let error = judged.error().unwrap_or_else(|| "<nil>".to_owned());
+    Err(attributes.forbidden(format!("{otherwise}: {}, {error}", judged.reason())))
 }
 
 fn may_finalize(attributes: &Attributes, reference: &Value) -> Result<(), Stop> {
@@ -68,12 +78,7 @@ fn may_finalize(attributes: &Attributes, reference: &Value) -> Result<(), Stop> 
         name: text("name"),
         selected: None,
     };
-    match attributes.may("update", target) {
-        true => Ok(()),
-        false => {
-            Err(attributes.forbidden(
-                "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>",
-            ))
-        }
-    }
+    let otherwise =
+        "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on";
+    demand(attributes, "update", target, otherwise)
 }

@@ -40,21 +40,24 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     if !concerns(attributes) {
         return Ok(());
     }
-    let limited = limited(attributes);
     let quotas = quotas(attributes);
-    if quotas.is_empty() && limited.is_empty() {
+    if quotas.is_empty() && attributes.admission.configuration.limited_resources.is_empty() {
         return Ok(());
     }
     let counted = attributes.kind.counted(0);
-    let charged = pertinent(attributes, &counted, quotas)?;
+    let Pertinent { charged, scopes } = pertinent(attributes, &counted, quotas)?;
     let now = attributes.stamp.rfc3339();
     let wanted = counted.usage(&attributes.object, &now);
+    check_covered(attributes, &wanted, &counted, &charged, &scopes)?;
+    if charged.is_empty() {
+        return Ok(());
+    }
     let negative: Vec<&str> =
         wanted.0.iter().filter(|(_, amount)| amount.is_negative()).map(|(name, _)| name.as_str()).collect();
     if !negative.is_empty() {
         return Err(attributes.forbidden(format!("quota usage is negative for resource(s): {}", negative.join(","))));
     }
-    let mut more = wanted.clone();
+    let mut more = wanted;
     if attributes.operation == Operation::Update {
         more.subtract(&counted.usage(attributes.old, &now));
     }
@@ -62,7 +65,6 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     if more.0.is_empty() {
         return Ok(());
     }
-    check_covered(attributes, &limited, &wanted, &counted, &charged)?;
     for quota in charged {
         charge(attributes, quota, &more)?;
     }
@@ -87,18 +89,27 @@ fn quotas(attributes: &Attributes) -> Vec<(Arc<str>, Arc<Entry>)> {
     attributes.state.scan(kind, &prefix, None).map(|(key, entry)| (key.clone(), entry.clone())).collect()
 }
 
-/// The quotas that limit anything of the object's kind and cover the object.
+/// What the quotas of a namespace say of an object.
+struct Pertinent {
+    /// Those that limit anything of the object's kind and cover the object.
+    charged: Vec<Charged>,
+    /// The scopes of any of the quotas that the object is within.
+    scopes: BTreeSet<String>,
+}
+
 fn pertinent(
     attributes: &Attributes,
     counted: &Counted,
     quotas: Vec<(Arc<str>, Arc<Entry>)>,
-) -> Result<Vec<Charged>, Stop> {
-    let mut found = Vec::new();
+) -> Result<Pertinent, Stop> {
+    let mut found = Pertinent { charged: Vec::new(), scopes: BTreeSet::new() };
     for (key, entry) in quotas {
         let document = entry.document();
         // What the controller has taken up of the spec is what counts.
         let hard = Usage::of(&document["status"]["hard"]);
         let quota = Quota { hard, selectors: Selector::all(&document["spec"]) };
+        let within = quota.selectors.iter().filter(|selector| (counted.measure.within)(&attributes.object, selector));
+        found.scopes.extend(within.map(|selector| selector.scope.clone()));
         if !quota.concerns(counted) || !quota.covers(counted, &attributes.object) {
             continue;
         }
@@ -112,38 +123,31 @@ fn pertinent(
             let why = format!("status unknown for quota: {name}, resources: {}", names.join(","));
             return Err(attributes.forbidden(why));
         }
-        found.push(Charged { key, entry, hard: quota.hard, used, document });
+        found.charged.push(Charged { key, entry, hard: quota.hard, used, document });
     }
     Ok(found)
-}
-
-fn limited<'a>(attributes: &Attributes<'a>) -> Vec<&'a Limited> {
-    let all = attributes.admission.configuration.limited_resources.iter();
-    let group = &attributes.kind.versions[attributes.request.target.version].group;
-    all.filter(|limited| limited.resource == attributes.kind.resource && limited.group == *group).collect()
 }
 
 /// What may be consumed only where a quota covers it needs one that does.
 fn check_covered(
     attributes: &Attributes,
-    limited: &[&Limited],
     wanted: &Usage,
     counted: &Counted,
     charged: &[Charged],
+    scopes: &BTreeSet<String>,
 ) -> Result<(), Stop> {
+    let group = &attributes.kind.versions[attributes.request.target.version].group;
+    let limited = &attributes.admission.configuration.limited_resources;
+    let parts = limited.iter().filter(|one| one.resource == attributes.kind.resource && one.group == *group);
+    let parts: Vec<&String> = parts.flat_map(|limited| &limited.containing).collect();
     let covers = |name: &str| charged.iter().any(|quota| quota.hard.get(name).is_some() && counted.answers(name));
-    let is_limited =
-        |name: &str| limited.iter().flat_map(|limited| &limited.containing).any(|part| name.contains(part.as_str()));
+    let is_limited = |name: &str| parts.iter().any(|part| name.contains(part.as_str()));
     let used = wanted.0.iter().filter(|(_, amount)| !amount.is_zero()).map(|(name, _)| name.as_str());
     let uncovered: Vec<&str> = used.filter(|name| is_limited(name) && !covers(name)).collect();
     if !uncovered.is_empty() {
         return Err(attributes.forbidden(format!("insufficient quota to consume: {}", uncovered.join(","))));
     }
-    let scopes: BTreeSet<String> = charged
-        .iter()
-        .flat_map(|quota| Selector::all(&quota.document["spec"]))
-        .map(|selector| selector.scope)
-        .collect();
+    // Scopes are limited whatever resource they are told with: only objects that have such scopes are within them.
     let limited_scopes = limited.iter().flat_map(|limited| limited.scopes.iter().zip(&limited.shown));
     let uncovered: Vec<&str> = limited_scopes
         .filter(|(scope, _)| (counted.measure.within)(&attributes.object, scope) && !scopes.contains(&scope.scope))

@@ -142,7 +142,9 @@ fn token_volume(name: &str) -> Value {
 }
 
 fn limits_secrets(account: &Value) -> bool {
-    account["metadata"]["annotations"][ENFORCE_MOUNTABLE_SECRETS].as_str().is_some_and(|said| said == "true")
+    let said = account["metadata"]["annotations"][ENFORCE_MOUNTABLE_SECRETS].as_str();
+    // All that Go reads as true.
+    said.is_some_and(|said| matches!(said, "1" | "t" | "T" | "true" | "True" | "TRUE"))
 }
 
 fn names(list: &Value) -> impl Iterator<Item = &str> {

@@ -37,6 +37,9 @@ struct Found {
     /// By the number of the validation.
     failures: Vec<(usize, Verdict)>,
     annotations: Vec<(String, String)>,
+    /// Why values for auditors cannot be told, where the policy forgives no errors. These refuse the write whatever the
+    /// binding does with failed validations.
+    untold: Vec<String>,
     /// Errors that the policy forgives.
     ignored: Vec<String>,
 }
@@ -91,6 +94,15 @@ fn judge(
         }
         for (index, verdict) in found.failures {
             denials.extend(act(attributes, name, binding, index, verdict, nanos));
+        }
+        for message in found.untold {
+            observe(attributes, name, binding, (error_type(&message), "deny"), nanos);
+            denials.push(Denial {
+                policy: name.clone(),
+                binding: Some(binding.name.clone()),
+                message,
+                reason: String::new(),
+            });
         }
     }
     for (key, values) in annotations {
@@ -180,7 +192,7 @@ fn evaluate(
     parameter: Option<&Value>,
     shown: &mut Shown,
 ) -> Result<Found, Stop> {
-    let mut found = Found { failures: Vec::new(), annotations: Vec::new(), ignored: Vec::new() };
+    let mut found = Found { failures: Vec::new(), annotations: Vec::new(), untold: Vec::new(), ignored: Vec::new() };
     let fault = |index: usize, message: String| (index, Verdict { message, reason: String::new(), is_error: true });
     let asking = webhooks::Asking { name, of: Some((policy, parameter)), conditions: &policy.conditions };
     match webhooks::holds(attributes, &asking, version, shown)? {
@@ -208,17 +220,14 @@ fn evaluate(
             Err(why) => found.failures.push(fault(index, why.to_string())),
         }
     }
-    for (index, (key, expression)) in policy.audit_annotations.iter().enumerate() {
+    for (key, expression) in &policy.audit_annotations {
         match evaluation.eval(expression) {
             Ok(CelValue::String(text)) if !text.trim().is_empty() => {
                 found.annotations.push((key.clone(), cut(text.trim(), ANNOTATION_BYTES_MAX).to_owned()));
             }
             Ok(_) => {}
             Err(_) if policy.is_ignored => {}
-            Err(why) => {
-                let why = why.to_string().replacen("expression '", "valueExpression '", 1);
-                found.failures.push(fault(policy.validations.len() + index, why));
-            }
+            Err(why) => found.untold.push(why.to_string()),
         }
     }
     attributes.spend(COST_MAX, &evaluation.budget)?;

@@ -6,9 +6,9 @@ use crate::admission::call::Call;
 use crate::admission::registered::Webhook;
 use crate::object::decode;
 use crate::object::meta::type_name;
-use crate::refusal::Ruling;
-use crate::schema::base64;
-use serde_json::Value;
+use crate::refusal::{Ruling, quoted};
+use crate::schema::{self, base64};
+use serde_json::{Map, Value};
 use std::fmt;
 
 /// Why a webhook has no say in a write.
@@ -109,64 +109,109 @@ pub(super) fn call(
 /// What an answer comes to: the body that came back, or why none did.
 pub(super) fn verdict(call: &Call, answer: &Result<Vec<u8>, String>, is_mutating: bool) -> Result<Verdict, Failure> {
     let body = answer.as_ref().map_err(|why| Failure::Call(why.clone()))?;
-    let answer = parse(body).map_err(Failure::Call)?;
-    let encoded = base64::decode(answer["response"]["patch"].as_str().unwrap_or("")).map_err(Failure::Call)?;
-    let text = |field: &str| answer[field].as_str().unwrap_or("");
-    let wanted = call.api_version.as_str();
-    if text("apiVersion") != wanted || text("kind") != "AdmissionReview" {
-        let found = if text("apiVersion").is_empty() { "/" } else { text("apiVersion") };
-        return Err(Failure::Invalid(format!(
-            "expected webhook response of {wanted}, Kind=AdmissionReview, got {found}, Kind={}",
-            text("kind")
-        )));
-    }
+    let answer = parse(body, &call.api_version).map_err(Failure::Call)?;
     let response = &answer["response"];
     if !response.is_object() {
         return Err(Failure::Invalid("webhook response was absent".into()));
     }
-    let is_newest = wanted.ends_with("/v1");
-    let (uid, expected) = (response["uid"].as_str().unwrap_or(""), call.request["uid"].as_str().unwrap_or(""));
-    if is_newest && uid != expected {
-        return Err(Failure::Invalid(format!("expected response.uid=\"{expected}\", got \"{uid}\"")));
+    // Of reviews before v1 nobody asks what they answer, nor for what they are not.
+    let is_newest = call.api_version.ends_with("/v1");
+    if is_newest {
+        check_identity(call, &answer)?;
     }
-    let texts = |list: &Value| -> Vec<String> {
-        list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-    };
-    let annotations = response["auditAnnotations"].as_object().into_iter().flatten();
+    let encoded = base64::decode(response["patch"].as_str().unwrap_or("")).map_err(Failure::Call)?;
     let patch = patch(encoded, response["patchType"].as_str(), is_newest, is_mutating)?;
-    let is_allowed = response["allowed"] == true;
+    let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
+    let warnings = response["warnings"].as_array().into_iter().flatten();
+    let annotations = response["auditAnnotations"].as_object().into_iter().flatten();
     Ok(Verdict {
-        refusal: (!is_allowed).then(|| ruling(&call.webhook, &response["status"])),
+        refusal: (response["allowed"] != true).then(|| ruling(&call.webhook, &response["status"])),
         patch,
-        warnings: texts(&response["warnings"]),
-        annotations: annotations.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect(),
+        warnings: warnings.map(text).collect(),
+        annotations: annotations.map(|(key, value)| (key.clone(), text(value))).collect(),
     })
 }
 
-/// Whatever is sent is read as YAML is, which JSON is, too.
-fn parse(body: &[u8]) -> Result<Value, String> {
-    let unreadable = |why: String| format!("couldn't get version/kind; json parse error: {why}");
-    let value = match serde_json::from_slice::<Value>(body) {
-        Ok(value) => value,
-        Err(error) => decode::yaml(body).map(|decoded| decoded.value).map_err(|_| unreadable(error.to_string()))?,
+/// Whether it is the answer to this review, and says that it is one.
+fn check_identity(call: &Call, answer: &Value) -> Result<(), Failure> {
+    let text = |value: &'_ Value| value.as_str().unwrap_or("").to_owned();
+    let (uid, expected) = (text(&answer["response"]["uid"]), text(&call.request["uid"]));
+    if uid != expected {
+        let (uid, expected) = (quoted(&uid), quoted(&expected));
+        return Err(Failure::Invalid(format!("expected response.uid={expected}, got {uid}")));
+    }
+    let (wanted, version, kind) = (&call.api_version, text(&answer["apiVersion"]), text(&answer["kind"]));
+    if version == *wanted && kind == REVIEW {
+        return Ok(());
+    }
+    let version = if version.is_empty() { "/" } else { version.as_str() };
+    Err(Failure::Invalid(format!(
+        "expected webhook response of {wanted}, Kind={REVIEW}, got {version}, Kind={kind}"
+    )))
+}
+
+const REVIEW: &str = "AdmissionReview";
+
+/// The review that a body is, with its fields as they must be.
+fn parse(body: &[u8], wanted: &str) -> Result<Value, String> {
+    let mut answer = read(body)?;
+    let unfit = |field: &str, found: &Value| {
+        let found = type_name(found);
+        unreadable(&format!("json: cannot unmarshal {found} into Go struct field .{field} of type string"))
     };
-    if !value.is_object() {
-        return Err(unreadable(format!(
+    let text = |field: &str| match &answer[field] {
+        Value::Null => Ok(String::new()),
+        Value::String(text) => Ok(text.clone()),
+        other => Err(unfit(field, other)),
+    };
+    let (version, kind) = (text("apiVersion")?, text("kind")?);
+    if version.matches('/').count() > 1 {
+        return Err(format!("unexpected GroupVersion string: {version}"));
+    }
+    // What it does not say of itself is as it is wanted.
+    let version = if matches!(version.as_str(), "" | "/") { wanted } else { version.as_str() };
+    let kind = if kind.is_empty() { REVIEW } else { kind.as_str() };
+    let message = match (version, kind) {
+        ("admission.k8s.io/v1", REVIEW) => "io.k8s.api.admission.v1.AdmissionReview",
+        ("admission.k8s.io/v1beta1", REVIEW) => "io.k8s.api.admission.v1beta1.AdmissionReview",
+        ("v1", "Status") => "io.k8s.apimachinery.pkg.apis.meta.v1.Status",
+        _ => {
+            return Err(format!(
+                "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/util/webhook/client.go:71\""
+            ));
+        }
+    };
+    let schema = schema::schema();
+    let message = schema.id(message).ok_or("the schema lacks what webhooks answer")?;
+    let other = (version != wanted || kind != REVIEW).then(|| {
+        let package = |version: &str| version.rsplit('/').next().unwrap_or_default().to_owned();
+        let (found, wanted) = (package(version), package(wanted));
+        format!("converting ({found}.{kind}) to ({wanted}.{REVIEW}): unknown conversion")
+    });
+    schema::check(schema, message, &mut answer).map_err(|error| error.to_string())?;
+    other.map_or(Ok(answer), Err)
+}
+
+fn unreadable(why: &str) -> String {
+    format!("couldn't get version/kind; json parse error: {why}")
+}
+
+/// What does not begin as JSON is read as YAML.
+fn read(body: &[u8]) -> Result<Value, String> {
+    let is_json = body.trim_ascii_start().starts_with(b"{");
+    let decoded = match is_json {
+        true => decode::json(body).map_err(|fault| unreadable(&fault.to_string()))?,
+        false => decode::yaml(body).map_err(|fault| fault.to_string())?,
+    };
+    match decoded.value {
+        value @ Value::Object(_) => Ok(value),
+        Value::Null => Ok(Value::Object(Map::new())),
+        other => Err(unreadable(&format!(
             "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
              \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
-            type_name(&value)
-        )));
+            type_name(&other)
+        ))),
     }
-    let text = |field: &str| value[field].as_str().unwrap_or("");
-    let (version, kind) = (text("apiVersion"), text("kind"));
-    let is_status = (version, kind) == ("v1", "Status");
-    let is_review = matches!(version, "admission.k8s.io/v1" | "admission.k8s.io/v1beta1") && kind == "AdmissionReview";
-    if version.is_empty() || kind.is_empty() || is_status || is_review {
-        return Ok(value);
-    }
-    Err(format!(
-        "no kind \"{kind}\" is registered for version \"{version}\" in scheme \"pkg/util/webhook/client.go:71\""
-    ))
 }
 
 /// Reviews of before v1 name no type: theirs is always the same.
@@ -175,6 +220,7 @@ fn patch(bytes: Vec<u8>, kind: Option<&str>, is_newest: bool, is_mutating: bool)
     let is_there = !bytes.is_empty();
     if !is_mutating {
         return match kind {
+            _ if !is_newest => Ok(None),
             _ if is_there => invalid("validating webhook may not return response.patch"),
             Some(_) => invalid("validating webhook may not return response.patchType"),
             None => Ok(None),
@@ -194,7 +240,7 @@ fn patch(bytes: Vec<u8>, kind: Option<&str>, is_newest: bool, is_mutating: bool)
 fn ruling(webhook: &str, status: &Value) -> Ruling {
     let text = |field: &str| status[field].as_str().unwrap_or("");
     let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
-    let code = code.filter(|code| (400..=599).contains(code)).unwrap_or(400);
+    let code = code.filter(|code| (400..=999).contains(code)).unwrap_or(400);
     let denied = format!("admission webhook \"{webhook}\" denied the request");
     let message = match (text("message"), text("reason")) {
         ("", "") => format!("{denied} without explanation"),
@@ -202,4 +248,187 @@ fn ruling(webhook: &str, status: &Value) -> Ruling {
         (message, _) => format!("{denied}: {message}"),
     };
     Ruling { code, reason: text("reason").to_owned(), message, details: status["details"].clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use serde_json::json;
+
+    fn call(version: &str) -> Call {
+        Call {
+            configuration: "c".into(),
+            webhook: "w.example.com".into(),
+            is_validating: false,
+            client: Value::Null,
+            timeout_seconds: 10,
+            api_version: format!("admission.k8s.io/{version}"),
+            request: json!({"uid": "u"}),
+            object: Bytes::new(),
+            old: Bytes::new(),
+        }
+    }
+
+    /// Why an answer has no say; nothing where it has.
+    fn failure(version: &str, is_mutating: bool, body: &str) -> String {
+        let verdict = verdict(&call(version), &Ok(body.as_bytes().to_vec()), is_mutating);
+        verdict.err().map(|failure| failure.to_string()).unwrap_or_default()
+    }
+
+    fn review(version: &str, response: &Value) -> String {
+        let api_version = format!("admission.k8s.io/{version}");
+        json!({"apiVersion": api_version, "kind": REVIEW, "response": response}).to_string()
+    }
+
+    #[test]
+    fn fields_of_other_types_are_no_answer() {
+        let field = |field: &str, found: &str, ty: &str| {
+            let (of, _) = field.rsplit_once('.').unwrap_or_default();
+            let message = match of {
+                "" => "AdmissionReview",
+                "response" => "AdmissionResponse",
+                "response.status" => "Status",
+                _ => "StatusDetails",
+            };
+            format!(
+                "failed to call webhook: json: cannot unmarshal {found} into Go struct field {message}.{field} of type {ty}"
+            )
+        };
+        for (response, expected) in [
+            (json!("x"), field("response", "string", "v1.AdmissionResponse")),
+            (json!([]), field("response", "array", "v1.AdmissionResponse")),
+            (json!({"allowed": "yes"}), field("response.allowed", "string", "bool")),
+            (json!({"uid": 5}), field("response.uid", "number", "types.UID")),
+            (json!({"status": "no"}), field("response.status", "string", "v1.Status")),
+            (json!({"status": {"code": "403"}}), field("response.status.code", "string", "int32")),
+            (json!({"status": {"code": 1.5}}), field("response.status.code", "number 1.5", "int32")),
+            (json!({"status": {"reason": 1}}), field("response.status.reason", "number", "v1.StatusReason")),
+            (
+                json!({"status": {"details": {"retryAfterSeconds": "1"}}}),
+                field("response.status.details.retryAfterSeconds", "string", "int32"),
+            ),
+            (json!({"warnings": "w"}), field("response.warnings", "string", "[]string")),
+            (json!({"warnings": [1]}), field("response.warnings", "number", "string")),
+            (json!({"auditAnnotations": []}), field("response.auditAnnotations", "array", "map[string]string")),
+            (json!({"auditAnnotations": {"a": 1}}), field("response.auditAnnotations", "number", "string")),
+            (json!({"patch": {}}), field("response.patch", "object", "[]uint8")),
+            (json!({"patchType": 1}), field("response.patchType", "number", "v1.PatchType")),
+            (json!({"patch": "a"}), "failed to call webhook: illegal base64 data at input byte 0".into()),
+            // Nulls and fields that nobody knows say nothing.
+            (json!({"uid": "u", "allowed": true, "warnings": null, "Allowed": "yes", "more": 1}), String::new()),
+        ] {
+            assert_eq!(failure("v1", true, &review("v1", &response)), expected, "{response}");
+        }
+    }
+
+    #[test]
+    fn answers_are_held_against_the_review() {
+        let good = json!({"uid": "u", "allowed": true});
+        let patched = json!({"uid": "u", "allowed": true, "patch": "e30=", "patchType": "JSONPatch"});
+        let stranger = json!({"uid": "other", "allowed": true});
+        let invalid = |why: &str| format!("received invalid webhook response: {why}");
+        let called = |why: &str| format!("failed to call webhook: {why}");
+        let scheme = "in scheme \"pkg/util/webhook/client.go:71\"";
+        let other = invalid("expected response.uid=\"u\", got \"other\"");
+        let unnamed = |response: &Value, names: Value| {
+            let mut review = names;
+            review["response"] = response.clone();
+            review.to_string()
+        };
+        let unlike = |found: &str| {
+            invalid(&format!("expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {found}"))
+        };
+        for (version, is_mutating, body, expected) in [
+            ("v1", false, review("v1", &good), String::new()),
+            ("v1", false, "{}".into(), invalid("webhook response was absent")),
+            ("v1", false, "null".into(), invalid("webhook response was absent")),
+            ("v1", false, r#"{"foo": 1, "response": null}"#.into(), invalid("webhook response was absent")),
+            ("v1beta1", false, "{}".into(), invalid("webhook response was absent")),
+            // Whose it is comes before what it is.
+            ("v1", false, review("v1", &stranger), other.clone()),
+            ("v1", false, unnamed(&stranger, json!({})), other),
+            ("v1", false, unnamed(&good, json!({})), unlike("/, Kind=")),
+            ("v1", false, unnamed(&good, json!({"kind": REVIEW})), unlike("/, Kind=AdmissionReview")),
+            (
+                "v1",
+                false,
+                unnamed(&good, json!({"apiVersion": "admission.k8s.io/v1"})),
+                unlike("admission.k8s.io/v1, Kind="),
+            ),
+            // Of old reviews neither is looked at.
+            ("v1beta1", false, unnamed(&stranger, json!({})), String::new()),
+            ("v1beta1", false, review("v1beta1", &patched), String::new()),
+            ("v1", false, review("v1", &patched), invalid("validating webhook may not return response.patch")),
+            (
+                "v1",
+                false,
+                review("v1", &json!({"uid": "u", "patchType": ""})),
+                invalid("validating webhook may not return response.patchType"),
+            ),
+            (
+                "v1",
+                true,
+                review("v1beta1", &good),
+                called("converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion"),
+            ),
+            (
+                "v1beta1",
+                true,
+                review("v1", &good),
+                called("converting (v1.AdmissionReview) to (v1beta1.AdmissionReview): unknown conversion"),
+            ),
+            (
+                "v1",
+                true,
+                r#"{"apiVersion": "v1", "kind": "Status", "status": "Success"}"#.into(),
+                called("converting (v1.Status) to (v1.AdmissionReview): unknown conversion"),
+            ),
+            (
+                "v1",
+                true,
+                r#"{"apiVersion": "v1", "response": {}}"#.into(),
+                called(&format!("no kind \"AdmissionReview\" is registered for version \"v1\" {scheme}")),
+            ),
+            (
+                "v1",
+                true,
+                r#"{"kind": "Pod"}"#.into(),
+                called(&format!("no kind \"Pod\" is registered for version \"admission.k8s.io/v1\" {scheme}")),
+            ),
+            ("v1", true, r#"{"apiVersion": "a/b/c"}"#.into(), called("unexpected GroupVersion string: a/b/c")),
+            (
+                "v1",
+                true,
+                r#"{"apiVersion": 1}"#.into(),
+                called(
+                    "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field \
+                     .apiVersion of type string",
+                ),
+            ),
+            (
+                "v1",
+                true,
+                r#"{"a": 1,}"#.into(),
+                called(
+                    "couldn't get version/kind; json parse error: invalid character '}' looking for beginning of object \
+                     key string",
+                ),
+            ),
+            ("v1", true, "kind: AdmissionReview\nresponse: {}".into(), invalid("expected response.uid=\"u\", got \"\"")),
+        ] {
+            assert_eq!(failure(version, is_mutating, &body), expected, "{version} {body}");
+        }
+    }
+
+    #[test]
+    fn a_denial_has_the_code_that_it_says() {
+        for (code, expected) in [(json!(null), 400), (json!(200), 400), (json!(403), 403), (json!(700), 700), (json!(1000), 400)] {
+            let status = json!({"code": code, "message": "no", "details": {"retryAfterSeconds": 7, "more": 1}});
+            let body = review("v1", &json!({"uid": "u", "status": status}));
+            let verdict = verdict(&call("v1"), &Ok(body.into_bytes()), false).ok().and_then(|verdict| verdict.refusal);
+            let ruling = verdict.expect("a denial");
+            assert_eq!((ruling.code, ruling.details), (expected, json!({"retryAfterSeconds": 7})), "{code}");
+        }
+    }
 }

@@ -5,14 +5,18 @@ mod policy;
 
 use self::checks::{Pod, Violation, violations};
 use self::policy::{PREFIX, Policy, Standard};
-use super::pods::{CONTAINERS, list};
+use super::pods::{self, list};
 use crate::admission::settings::Configuration;
 use crate::admission::{Attributes, Observation, Operation};
+use crate::kinds::KindId;
 use crate::kinds::known::{NAMESPACE, POD};
 use crate::object::reader::Reader;
 use crate::pipeline::effect::Stop;
 use crate::refusal::{Refusal, Subject};
+use crate::state::Entry;
+use serde::Deserialize;
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What the operator says of it.
@@ -26,8 +30,16 @@ pub struct PodSecurity {
 
 /// Parts of pods that say nothing of how they run.
 const INNOCENT_PARTS: [&str; 8] = ["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
+/// Before the name of a container: how its system calls are filtered, in an annotation of old.
+const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 /// How many pods of a namespace are looked at when its standard is raised.
 const PODS_MAX: usize = 3000;
+
+impl PodSecurity {
+    fn is_class_exempt(&self, class: Option<&str>) -> bool {
+        class.is_some_and(|class| self.exempt_runtime_classes.iter().any(|exempt| exempt == class))
+    }
+}
 
 pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     if !matches!(attributes.operation, Operation::Create | Operation::Update) {
@@ -50,13 +62,12 @@ fn pod(attributes: &mut Attributes) -> Result<(), Stop> {
         return Ok(());
     }
     let (policy, faults) = policy_of(attributes);
-    let policies = [policy.enforce, policy.audit, policy.warn];
-    if faults.is_none() && policies.iter().all(Standard::asks_nothing) {
+    if faults.is_none() && policy.asks_nothing() {
         attributes.annotate(format!("{PREFIX}enforce-policy"), Standard::PRIVILEGED.to_string());
         observe(attributes, true, "enforce", &policy.enforce);
         return Ok(());
     }
-    if attributes.operation == Operation::Update && !runs_something_new(&attributes.object, attributes.old) {
+    if attributes.operation == Operation::Update && !matters(&attributes.object, attributes.old) {
         return Ok(());
     }
     let object = std::mem::take(&mut attributes.object);
@@ -94,9 +105,7 @@ fn evaluate(
     pod: &Value,
     is_enforced: bool,
 ) -> Option<String> {
-    let classes = &attributes.admission.configuration.pod_security.exempt_runtime_classes;
-    let class = pod["spec"]["runtimeClassName"].as_str();
-    if class.is_some_and(|class| classes.iter().any(|exempt| exempt == class)) {
+    if attributes.admission.configuration.pod_security.is_class_exempt(pod["spec"]["runtimeClassName"].as_str()) {
         attributes.annotate(format!("{PREFIX}exempt"), "runtimeClass");
         attributes.observe(Observation::PodSecurityExemption);
         return None;
@@ -178,16 +187,24 @@ fn is_exempt(attributes: &mut Attributes) -> bool {
     true
 }
 
-/// Whether an update adds a container, or has one run another image.
-fn runs_something_new(new: &Value, old: &Value) -> bool {
-    let find = |spec: &'_ Value, field: &str, name: &Value| {
-        list(&spec[field]).find(|container| container["name"] == *name).cloned()
+/// Whether an update touches what standards look at: which containers there are, their images, and what annotations say
+/// of their system calls.
+fn matters(new: &Value, old: &Value) -> bool {
+    let differs = |new_one: &Value, old_one: &Value| {
+        let annotation = format!("{SECCOMP_OF_CONTAINER}{}", new_one["name"].as_str().unwrap_or(""));
+        new_one["image"] != old_one["image"] || pods::annotation(new, &annotation) != pods::annotation(old, &annotation)
     };
-    CONTAINERS.iter().any(|field| {
-        list(&new["spec"][*field]).any(|container| {
-            find(&old["spec"], field, &container["name"]).is_none_or(|before| before["image"] != container["image"])
-        })
-    })
+    let containers = |pod: &'_ Value, field: &str| list(&pod["spec"][field]).cloned().collect::<Vec<_>>();
+    let is_other = |field: &str| {
+        let (new, old) = (containers(new, field), containers(old, field));
+        new.len() != old.len() || new.iter().zip(&old).any(|(new, old)| differs(new, old))
+    };
+    // Ephemeral containers are found by their names.
+    let before = containers(old, "ephemeralContainers");
+    let is_new = |container: &Value| {
+        before.iter().find(|old| old["name"] == container["name"]).is_none_or(|old| differs(container, old))
+    };
+    is_other("containers") || is_other("initContainers") || list(&new["spec"]["ephemeralContainers"]).any(is_new)
 }
 
 /// The labels of a namespace are to be understood, and whoever asks for more learns which pods break it already.
@@ -204,21 +221,23 @@ fn namespace(attributes: &mut Attributes) -> Result<(), Stop> {
         let subject = Subject { resource: attributes.kind.kind.clone(), ..attributes.subject() };
         return Err(Refusal::Invalid { subject, causes }.into());
     }
-    let is_exempt = configuration.exempt_namespaces.iter().any(|exempt| exempt == attributes.name());
     let is_raised = new.enforce != old.enforce
         && !new.enforce.asks_nothing()
         && !(new.enforce.version == old.enforce.version && new.enforce.level <= old.enforce.level);
-    if is_exempt {
-        if new != configuration.defaults && (is_new || new != old) {
-            let name = attributes.name().to_owned();
-            let policy = format!("enforce={}, audit={}, warn={}", new.enforce, new.audit, new.warn);
+    if !is_new && !is_raised {
+        return Ok(());
+    }
+    if configuration.exempt_namespaces.iter().any(|exempt| exempt == attributes.name()) {
+        if !new.asks_nothing() && !new.is_like(&configuration.defaults) {
+            let name = attributes.name();
+            let policy = new.of_labels_shown(&attributes.object["metadata"]["labels"]);
             attributes.warn(format!(
                 "namespace \"{name}\" is exempt from Pod Security, and the policy ({policy}) will be ignored"
             ));
         }
         return Ok(());
     }
-    if !is_new && is_raised {
+    if !is_new {
         warn_of_pods(attributes, &new.enforce);
     }
     Ok(())
@@ -228,10 +247,9 @@ fn namespace(attributes: &mut Attributes) -> Result<(), Stop> {
 fn warn_of_pods(attributes: &mut Attributes, standard: &Standard) {
     let name = attributes.name().to_owned();
     let Some(kind) = attributes.id_of(POD) else { return };
-    let prefix = crate::state::prefix(Some(&name));
-    let count = attributes.state.count_of(kind, &prefix, None);
-    let mut broken: Vec<(String, String, usize)> = Vec::new();
-    let pods = attributes.state.scan(kind, &prefix, None).take(PODS_MAX).map(|(_, entry)| Arc::clone(entry));
+    let (pods, count) = looked_at(attributes, kind, &name);
+    // By what they break: the first of their names, and how many there are.
+    let mut broken: BTreeMap<String, (String, usize)> = BTreeMap::new();
     for entry in pods {
         let pod = entry.document();
         let seen = Pod { annotations: &pod["metadata"]["annotations"], spec: &pod["spec"] };
@@ -239,11 +257,12 @@ fn warn_of_pods(attributes: &mut Attributes, standard: &Standard) {
         if reasons.is_empty() {
             continue;
         }
-        let reasons = reasons.join(", ");
-        match broken.iter_mut().find(|(_, known, _)| *known == reasons) {
-            Some((_, _, count)) => *count += 1,
-            None => broken.push((pod["metadata"]["name"].as_str().unwrap_or("").to_owned(), reasons, 1)),
+        let name = pod["metadata"]["name"].as_str().unwrap_or("");
+        let (first, count) = broken.entry(reasons.join(", ")).or_insert_with(|| (name.to_owned(), 0));
+        if name < first.as_str() {
+            name.clone_into(first);
         }
+        *count += 1;
     }
     if count > PODS_MAX {
         attributes.warn(format!(
@@ -256,13 +275,81 @@ fn warn_of_pods(attributes: &mut Attributes, standard: &Standard) {
     attributes.warn(format!(
         "existing pods in namespace \"{name}\" violate the new PodSecurity enforce level \"{standard}\""
     ));
-    for (pod, reasons, count) in broken {
-        attributes.warn(match count {
-            1 => format!("{pod}: {reasons}"),
-            2 => format!("{pod} (and 1 other pod): {reasons}"),
-            count => format!("{pod} (and {} other pods): {reasons}", count - 1),
-        });
+    for warning in told_of(broken) {
+        attributes.warn(warning);
     }
+}
+
+/// In the order of the texts, in which `a (and 1 other pod)` stands before `a:`.
+fn told_of(broken: BTreeMap<String, (String, usize)>) -> Vec<String> {
+    let told = broken.into_iter().map(|(reasons, (pod, count))| match count {
+        1 => format!("{pod}: {reasons}"),
+        2 => format!("{pod} (and 1 other pod): {reasons}"),
+        count => format!("{pod} (and {} other pods): {reasons}", count - 1),
+    });
+    let mut told: Vec<String> = told.collect();
+    told.sort_unstable();
+    told
+}
+
+/// The pods of a namespace that are looked at, and how many there would be. Where there are too many, those that no
+/// controller made come first, with one of each controller: the others of a controller are mostly like that one.
+fn looked_at(attributes: &Attributes, kind: KindId, namespace: &str) -> (Vec<Arc<Entry>>, usize) {
+    let prefix = crate::state::prefix(Some(namespace));
+    let all = attributes.state.scan(kind, &prefix, None).map(|(_, entry)| entry);
+    let configuration = &attributes.admission.configuration.pod_security;
+    let count = attributes.state.count_of(kind, &prefix, None);
+    if count <= PODS_MAX && configuration.exempt_runtime_classes.is_empty() {
+        return (all.cloned().collect(), count);
+    }
+    let (mut first, mut others, mut controllers) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for entry in all {
+        let json = entry.json();
+        let glance: Glance = serde_json::from_slice(&json).unwrap_or_default();
+        if configuration.is_class_exempt(glance.spec.class) {
+            continue;
+        }
+        match glance.metadata.owners.into_iter().find(|owner| owner.is_controller) {
+            Some(owner) if !controllers.insert(owner.uid.to_owned()) => others.push(entry.clone()),
+            _ => first.push(entry.clone()),
+        }
+    }
+    let count = first.len() + others.len();
+    first.extend(others);
+    first.truncate(PODS_MAX);
+    (first, count)
+}
+
+/// What says whether a pod is looked at, of all pods of a namespace.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Glance<'a> {
+    #[serde(borrow)]
+    metadata: GlanceAtMetadata<'a>,
+    #[serde(borrow)]
+    spec: GlanceAtSpec<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct GlanceAtMetadata<'a> {
+    #[serde(borrow, rename = "ownerReferences")]
+    owners: Vec<GlanceAtOwner<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct GlanceAtOwner<'a> {
+    uid: &'a str,
+    #[serde(rename = "controller")]
+    is_controller: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct GlanceAtSpec<'a> {
+    #[serde(rename = "runtimeClassName")]
+    class: Option<&'a str>,
 }
 
 pub(super) fn configure(configuration: &mut Configuration, document: &Reader) {

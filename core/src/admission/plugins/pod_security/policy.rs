@@ -93,7 +93,7 @@ impl Policy {
     /// What the labels of a namespace ask for, and what is wrong with them: a wrong level to enforce is the strictest.
     pub fn of_labels(labels: &Value, defaults: &Policy) -> (Policy, Vec<Cause>) {
         let (mut policy, mut causes) = (*defaults, Vec::new());
-        let has = |mode: &str| labels.get(format!("{PREFIX}{mode}")).is_some();
+        let label = |mode: &str| labels.get(format!("{PREFIX}{mode}"));
         for (mode, standard, otherwise) in [
             ("enforce", &mut policy.enforce, Level::Restricted),
             ("audit", &mut policy.audit, Level::Privileged),
@@ -119,10 +119,39 @@ impl Policy {
                 }
             }
         }
-        if has("enforce") && !has("warn") && policy.enforce.level > policy.warn.level {
-            policy.warn = policy.enforce;
+        // What is refused is warned of too, as it would be refused, unless labels say otherwise. A level that cannot be
+        // read says nothing of warnings.
+        let enforced = label("enforce").and_then(Value::as_str).and_then(Level::parse);
+        if label("warn").is_none()
+            && let Some(level) = enforced.filter(|level| *level > policy.warn.level)
+        {
+            policy.warn.level = level;
+            if label("warn-version").is_none() {
+                policy.warn.version = policy.enforce.version;
+            }
         }
         (policy, causes)
+    }
+
+    /// What the labels of a namespace ask for by name, in words: `enforce=baseline:latest, warn=restricted:v1.25`. A mode
+    /// that asks for nothing is left out.
+    pub fn of_labels_shown(&self, labels: &Value) -> String {
+        let is_named = |mode: &str| {
+            [mode.to_owned(), format!("{mode}-version")].iter().any(|end| labels.get(format!("{PREFIX}{end}")).is_some())
+        };
+        let modes = [("enforce", self.enforce), ("audit", self.audit), ("warn", self.warn)];
+        let named = modes.into_iter().filter(|(mode, standard)| !standard.asks_nothing() && is_named(mode));
+        named.map(|(mode, standard)| format!("{mode}={standard}")).collect::<Vec<_>>().join(", ")
+    }
+
+    pub fn asks_nothing(&self) -> bool {
+        [self.enforce, self.audit, self.warn].iter().all(Standard::asks_nothing)
+    }
+
+    /// Whether both ask for the same: where a mode asks for nothing, its version means nothing.
+    pub fn is_like(&self, other: &Policy) -> bool {
+        let is_like = |a: Standard, b: Standard| a == b || (a.asks_nothing() && b.asks_nothing());
+        is_like(self.enforce, other.enforce) && is_like(self.audit, other.audit) && is_like(self.warn, other.warn)
     }
 
     /// The defaults of a configuration.
@@ -162,7 +191,17 @@ mod tests {
                 "baseline:latest privileged:latest privileged:latest",
                 0,
             ),
-            (json!({"enforce": "x", "audit": "y"}), "restricted:latest privileged:latest restricted:latest", 2),
+            (json!({"enforce": "x", "audit": "y"}), "restricted:latest privileged:latest privileged:latest", 2),
+            (
+                json!({"enforce": "baseline", "enforce-version": "v1.24"}),
+                "baseline:v1.24 privileged:latest baseline:v1.24",
+                0,
+            ),
+            (
+                json!({"enforce": "baseline", "enforce-version": "v1.24", "warn-version": "v1.23"}),
+                "baseline:v1.24 privileged:latest baseline:v1.23",
+                0,
+            ),
             (
                 json!({"enforce-version": "v1.024", "audit-version": "v1.9"}),
                 "privileged:latest privileged:v1.9 privileged:latest",
@@ -176,6 +215,27 @@ mod tests {
             let (policy, causes) = Policy::of_labels(&Value::Object(prefixed), &Policy::default());
             let found = format!("{} {} {}", policy.enforce, policy.audit, policy.warn);
             assert_eq!((found.as_str(), causes.len()), (expected, faults), "{labels}");
+        }
+    }
+
+    #[test]
+    fn what_is_ignored_is_told_by_its_labels() {
+        let defaults = Policy { audit: Standard { level: Level::Baseline, version: Version::Latest }, ..Policy::default() };
+        for (labels, expected) in [
+            (json!({"warn": "baseline"}), "warn=baseline:latest"),
+            (json!({"enforce": "baseline"}), "enforce=baseline:latest"),
+            (json!({"enforce": "privileged", "audit-version": "v1.24"}), "audit=baseline:v1.24"),
+            (
+                json!({"enforce": "restricted", "audit": "baseline", "warn": "privileged"}),
+                "enforce=restricted:latest, audit=baseline:latest",
+            ),
+        ] {
+            let prefixed = labels.as_object().expect("labels").iter();
+            let prefixed: serde_json::Map<_, _> =
+                prefixed.map(|(key, value)| (format!("{PREFIX}{key}"), value.clone())).collect();
+            let prefixed = Value::Object(prefixed);
+            let (policy, _) = Policy::of_labels(&prefixed, &defaults);
+            assert_eq!(policy.of_labels_shown(&prefixed), expected, "{labels}");
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::{Faults, Group, add};
 use crate::object::at::At;
+use crate::object::encode::as_go_writes;
 use crate::refusal::{Cause, CauseReason};
 use crate::schema::structural::rules::{CompiledRule, compile};
 use crate::schema::structural::{Additional, Structural};
@@ -185,13 +186,6 @@ fn invalid_rule(path: String, rule: At, detail: &str) -> Cause {
     .collect();
     let message = format!("Invalid value: {{{}}}: {detail}", shown.join(","));
     Cause::told(CauseReason::Invalid, path, message)
-}
-
-/// JSON as Go writes it: fit for a page of HTML.
-fn as_go_writes(json: &str) -> String {
-    let escapes =
-        [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
-    escapes.iter().fold(json.to_owned(), |json, (character, escape)| json.replace(*character, escape))
 }
 
 #[cfg(test)]

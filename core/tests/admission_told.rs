@@ -1,0 +1,562 @@
+//! Admission, write by write: what webhooks and policies are shown, what comes of what they say, and what clients and
+//! auditors are told.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use holdfast_core::Refusal;
+use holdfast_core::admission::{Admission, Call, Choice, Told};
+use holdfast_core::apply::apply;
+use holdfast_core::authz::User;
+use holdfast_core::event::{Operation, Record};
+use holdfast_core::kinds::registry;
+use holdfast_core::pipeline::{Answers, Decision, Effect, Judgement, Reviewed, Settings, actor, judge};
+use holdfast_core::request::{Body, FieldValidation, Format, Options, Request, Target, Verb};
+use holdfast_core::stamp::Stamp;
+use holdfast_core::state::{Change, State};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+const REGISTRATIONS: &str = "admissionregistration.k8s.io";
+
+/// A cluster with one namespace, and what its server is told.
+struct World {
+    state: State,
+    settings: Settings,
+}
+
+/// What came of a write.
+struct Outcome {
+    decided: Result<Decision, Refusal>,
+    told: Told,
+    /// The reviews that webhooks got.
+    calls: Vec<Call>,
+}
+
+impl Outcome {
+    /// Why it is refused; nothing where it is not.
+    fn why(&self) -> String {
+        self.decided.as_ref().map_or_else(Refusal::message, |_| String::new())
+    }
+
+    fn annotation(&self, key: &str) -> Value {
+        let text = self.told.annotations.get(key).unwrap_or("null");
+        serde_json::from_str(text).unwrap_or_else(|_| text.into())
+    }
+
+    fn warnings(&self) -> &[String] {
+        self.decided.as_ref().map_or(&self.told.warnings, |decision| &decision.warnings)
+    }
+}
+
+impl World {
+    fn new() -> World {
+        World::with(&[], &[])
+    }
+
+    /// With plug-ins beside the usual ones, and with what the operator tells plug-ins.
+    fn with(enabled: &[&str], told: &[(&str, Value)]) -> World {
+        let enabled = enabled.iter().map(|name| (*name).to_owned()).collect();
+        let mut admission = Admission::chosen(&Choice { enabled, ..Choice::default() }).expect("plug-ins");
+        for (plugin, document) in told {
+            assert_eq!(admission.configure(plugin, document), []);
+        }
+        let settings = Settings { admission, ..Settings::default() };
+        let mut world = World { state: State::new(Arc::new(registry().clone())), settings };
+        world.make("", "namespaces", None, json!({"metadata": {"name": "shop"}}));
+        world.make("", "serviceaccounts", Some("shop"), json!({"metadata": {"name": "default"}}));
+        world
+    }
+
+    fn request(&self, verb: Verb, group: &str, path: &str, namespace: Option<&str>, body: &Value) -> Request {
+        let mut steps = path.split('/');
+        let mut step = || steps.next().map(str::to_owned);
+        let (resource, name, subresource) = (step().expect("a resource"), step(), step());
+        let (kind, version) = self.state.registry.find(group, "v1", &resource).expect("a kind");
+        let target = Target { kind, version, namespace: namespace.map(str::to_owned), name, subresource };
+        let format = if verb == Verb::Patch { Format::MergePatch } else { Format::Json };
+        let bytes = if verb == Verb::Delete { Vec::new() } else { body.to_string().into_bytes() };
+        Request {
+            user: Arc::new(User::new("jane", &["system:masters"])),
+            verb,
+            target,
+            options: Options::default(),
+            body: Body { bytes: bytes.into(), format },
+            id: String::new(),
+        }
+    }
+
+    fn create(&self, path: &str, body: &Value) -> Request {
+        self.request(Verb::Create, "", path, Some("shop"), body)
+    }
+
+    /// Judges a write with webhooks whose responses are these; they answer in the version that they were asked in.
+    fn judge(&self, request: &Request, respond: impl Fn(&Call) -> Value) -> Outcome {
+        let stamp = Stamp {
+            time: jiff::Timestamp::from_second(1_795_255_200).expect("within range"),
+            seed: self.state.offset.0,
+        };
+        let (mut answers, mut calls) = (Answers::default(), Vec::new());
+        loop {
+            match judge(&self.state, &self.settings, request, stamp, &answers) {
+                Judgement::Done(decided, told) => return Outcome { decided, told, calls },
+                Judgement::Need(Effect::Review(asked)) => {
+                    for call in asked {
+                        let mut response = respond(&call);
+                        response["uid"] = call.request["uid"].clone();
+                        let review =
+                            json!({"apiVersion": call.api_version, "kind": "AdmissionReview", "response": response});
+                        let answer = Ok(review.to_string().into_bytes());
+                        calls.push(call.clone());
+                        answers.reviewed(call, Reviewed { answer, nanos: 0 });
+                    }
+                }
+                Judgement::Need(effect) => panic!("{effect:?}"),
+            }
+        }
+    }
+
+    /// The same where no webhook is asked.
+    fn alone(&self, request: &Request) -> Outcome {
+        self.judge(request, |call| panic!("{} is asked", call.webhook))
+    }
+
+    /// Carries out a write.
+    fn write(&mut self, request: &Request) -> Outcome {
+        let outcome = self.judge(request, |_| json!({"allowed": true}));
+        let decision = outcome.decided.as_ref().unwrap_or_else(|refusal| panic!("{}", refusal.message()));
+        for write in &decision.writes {
+            let offset = self.state.offset.next();
+            let record = Record {
+                offset: offset.0,
+                time_ms: 0,
+                resource: self.state.kind(write.kind).storage.clone(),
+                key: write.key.to_string(),
+                replaces: 0,
+                operation: Operation::Put as i32,
+                actor: actor(request),
+                object: write.draft.clone().seal(offset),
+            };
+            let change = Change::from_record(&self.state.registry, &record).expect("a known kind");
+            apply(&mut self.state, &change);
+        }
+        outcome
+    }
+
+    fn make(&mut self, group: &str, resource: &str, namespace: Option<&str>, body: Value) -> Outcome {
+        let request = self.request(Verb::Create, group, resource, namespace, &body);
+        self.write(&request)
+    }
+
+    /// Registers webhooks on these resources, each with fields of its own.
+    fn register(&mut self, half: &str, resource: &str, webhooks: &[Value]) {
+        let rules = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": [resource]}]);
+        let whole = |(number, own): (usize, &Value)| {
+            let mut webhook = json!({"name": format!("w{number}.example.com"), "sideEffects": "None", "rules": rules,
+                "clientConfig": {"url": "https://hooks.example.com"}, "admissionReviewVersions": ["v1"]});
+            for (field, value) in own.as_object().expect("fields") {
+                webhook[field] = value.clone();
+            }
+            webhook
+        };
+        let webhooks: Vec<Value> = webhooks.iter().enumerate().map(whole).collect();
+        let body = json!({"metadata": {"name": "c"}, "webhooks": webhooks});
+        self.make(REGISTRATIONS, &format!("{half}webhookconfigurations"), None, body);
+    }
+}
+
+fn patching(patch: &Value) -> Value {
+    json!({"allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch.to_string())})
+}
+
+/// Patches may hold what a policy keeps out of the audit log, and are told only with the objects themselves.
+#[test]
+fn patches_are_told_with_objects_alone() {
+    let mut world = World::new();
+    world.register("mutating", "secrets", &[json!({})]);
+    let request = world.create("secrets", &json!({"metadata": {"name": "s"}}));
+    let patch = json!([{"op": "add", "path": "/stringData", "value": {"a": "<b>"}}]);
+    let outcome = world.judge(&request, |_| patching(&patch));
+    assert_eq!(outcome.why(), "");
+    let told: Vec<_> = outcome
+        .told
+        .annotations
+        .iter()
+        .filter(|(key, _)| key.contains("webhook.admission"))
+        .map(|(key, annotation)| (key, annotation.shows_object, annotation.value.as_str()))
+        .collect();
+    let mutated = r#"{"configuration":"c","webhook":"w0.example.com","mutated":true}"#;
+    assert_eq!(told[0], ("mutation.webhook.admission.k8s.io/round_0_index_0", false, mutated));
+    assert_eq!((told[1].0, told[1].1), ("patch.webhook.admission.k8s.io/round_0_index_0", true));
+    assert!(told[1].2.contains(r#""value":{"a":"\u003cb\u003e"}"#), "{}", told[1].2);
+    assert_eq!(told.len(), 2);
+}
+
+/// A patch that says that an object is something else has it read as that, and refused for what it cannot become.
+#[test]
+fn objects_stay_what_they_are() {
+    let mut world = World::new();
+    world.register("mutating", "configmaps", &[json!({})]);
+    let request = world.create("configmaps", &json!({"metadata": {"name": "c"}, "data": {"k": "v"}}));
+    let replaced = |path: &str, value: &str| json!([{"op": "replace", "path": path, "value": value}]);
+    let unregistered = "in scheme \"pkg/api/legacyscheme/scheme.go:30\"";
+    for (patch, expected) in [
+        (replaced("/kind", "Secret"), "Internal error occurred: illegal base64 data at input byte 0".to_owned()),
+        (
+            json!([{"op": "replace", "path": "/kind", "value": "Secret"}, {"op": "remove", "path": "/data"}]),
+            "converting (v1.Secret) to (core.ConfigMap): unknown conversion".into(),
+        ),
+        (
+            replaced("/kind", "Nothing"),
+            format!("Internal error occurred: no kind \"Nothing\" is registered for version \"v1\" {unregistered}"),
+        ),
+        (
+            replaced("/apiVersion", "v2"),
+            format!("Internal error occurred: no kind \"ConfigMap\" is registered for version \"v2\" {unregistered}"),
+        ),
+        (json!([{"op": "remove", "path": "/kind"}, {"op": "remove", "path": "/apiVersion"}]), String::new()),
+        (
+            json!([{"op": "replace", "path": "/kind", "value": 1}]),
+            "Internal error occurred: couldn't get version/kind; json parse error: json: cannot unmarshal number into Go \
+             struct field .kind of type string"
+                .into(),
+        ),
+    ] {
+        let outcome = world.judge(&request, |_| patching(&patch));
+        assert_eq!(outcome.why(), expected, "{patch}");
+    }
+}
+
+/// One that does not support a dry run stands in its way, the others are asked all the same; and auditors are told in any
+/// case whether a webhook has changed anything.
+#[test]
+fn dry_runs_that_webhooks_do_not_support() {
+    let why = "admission webhook \"w0.example.com\" does not support dry run";
+    for half in ["validating", "mutating"] {
+        let mut world = World::new();
+        world.register(half, "configmaps", &[json!({}), json!({})]);
+        have_side_effects(&mut world, half);
+        let mut request = world.create("configmaps", &json!({"metadata": {"name": "c"}}));
+        request.options.dry_run = true;
+        let outcome = world.judge(&request, |_| json!({"allowed": true, "warnings": ["seen"]}));
+        assert_eq!(outcome.why(), why, "{half}");
+        let asked: Vec<&str> = outcome.calls.iter().map(|call| call.webhook.as_str()).collect();
+        match half {
+            "validating" => {
+                assert_eq!((asked, outcome.warnings()), (vec!["w1.example.com"], &["seen".to_owned()][..]));
+            }
+            _ => {
+                assert_eq!(asked, Vec::<&str>::new());
+                let told = outcome.annotation("mutation.webhook.admission.k8s.io/round_0_index_0");
+                assert_eq!(told["mutated"], false, "{told}");
+            }
+        }
+    }
+}
+
+/// Gives the first webhook of a configuration side effects, as one may have that was registered before v1.
+fn have_side_effects(world: &mut World, half: &str) {
+    let path = format!("{half}webhookconfigurations");
+    let (kind, _) = world.state.registry.find(REGISTRATIONS, "v1", &path).expect("a kind");
+    let entry = world.state.get(kind, "c").expect("a configuration").clone();
+    let mut document = entry.document();
+    document["webhooks"][0]["sideEffects"] = "Some".into();
+    let offset = world.state.offset.next();
+    document["metadata"]["resourceVersion"] = offset.0.to_string().into();
+    let request = world.request(Verb::Create, REGISTRATIONS, &path, None, &document);
+    let record = Record {
+        offset: offset.0,
+        time_ms: 0,
+        resource: world.state.kind(kind).storage.clone(),
+        key: "c".into(),
+        replaces: entry.offset.0,
+        operation: Operation::Put as i32,
+        actor: actor(&request),
+        object: document.to_string().into_bytes().into(),
+    };
+    let change = Change::from_record(&world.state.registry, &record).expect("a known kind");
+    apply(&mut world.state, &change);
+}
+
+/// Validating webhooks that are passed over are told by their places among those that the write concerns.
+#[test]
+fn places_of_validating_webhooks() {
+    let mut world = World::new();
+    let elsewhere = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["pods"]}]);
+    let ignored = json!({"failurePolicy": "Ignore"});
+    world.register("validating", "configmaps", &[json!({"rules": elsewhere}), ignored.clone(), ignored]);
+    let request = world.create("configmaps", &json!({"metadata": {"name": "c"}}));
+    let outcome = world.judge(&request, |_| json!({"allowed": "perhaps"}));
+    let key = |nth: usize| format!("failed-open.validating.webhook.admission.k8s.io/round_0_index_{nth}");
+    assert_eq!(outcome.why(), "");
+    let told = [0, 1, 2].map(|nth| outcome.annotation(&key(nth)));
+    assert_eq!(told, [json!("w1.example.com"), json!("w2.example.com"), json!(null)]);
+}
+
+/// What is said twice under one key stays as it was said first.
+#[test]
+fn annotations_stay_as_they_were_said_first() {
+    let mut world = World::new();
+    let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
+    world.register("mutating", "configmaps", &[json!({"reinvocationPolicy": "IfNeeded"}), json!({})]);
+    let request = world.create("configmaps", &json!({"metadata": {"name": "c"}}));
+    let outcome = world.judge(&request, |call| {
+        let sent: Value = serde_json::from_slice(&call.object).expect("JSON");
+        let mut response = if call.webhook.starts_with("w1") { patching(&patch) } else { json!({"allowed": true}) };
+        response["auditAnnotations"] = json!({"labelled": sent["metadata"]["labels"].is_object().to_string()});
+        response
+    });
+    let asked: Vec<&str> = outcome.calls.iter().map(|call| call.webhook.as_str()).collect();
+    assert_eq!(asked, ["w0.example.com", "w1.example.com", "w0.example.com"]);
+    assert_eq!(outcome.annotation("w0.example.com/labelled"), json!(false), "{:?}", outcome.told.annotations);
+}
+
+/// The options of a request, as reviews show them: what the client said, and that whoever deletes a namespace means the
+/// one that is there.
+#[test]
+fn options_are_shown_as_they_were_said() {
+    let mut world = World::new();
+    world.register("validating", "*", &[json!({})]);
+    let made = world.make("", "configmaps", Some("shop"), json!({"metadata": {"name": "c"}}));
+    let shown = |outcome: &Outcome| outcome.calls.last().expect("a review").request["options"].clone();
+    assert_eq!(shown(&made), json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}));
+
+    let mut request = world.create("configmaps", &json!({"metadata": {"name": "d"}}));
+    request.options.field_validation = FieldValidation::Strict;
+    request.options.names_validation = true;
+    request.options.field_manager = Some("me".into());
+    request.options.names_manager = true;
+    let allowed = |_: &Call| json!({"allowed": true});
+    assert_eq!(
+        shown(&world.judge(&request, allowed)),
+        json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "fieldManager": "me",
+            "fieldValidation": "Strict"})
+    );
+
+    let patch = json!({"data": {"a": "b"}});
+    let mut request = world.request(Verb::Patch, "", "configmaps/c", Some("shop"), &patch);
+    request.options.names_validation = true;
+    assert_eq!(
+        shown(&world.judge(&request, allowed)),
+        json!({"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1", "fieldValidation": "Warn"})
+    );
+
+    let uid_of = |world: &World, resource: &str, key: &str| {
+        let (kind, _) = world.state.registry.find("", "v1", resource).expect("a kind");
+        world.state.get(kind, key).expect("an object").document()["metadata"]["uid"].clone()
+    };
+    let own = uid_of(&world, "configmaps", "shop/c");
+    let mut request = world.request(Verb::Delete, "", "configmaps/c", Some("shop"), &json!({}));
+    assert_eq!(
+        shown(&world.judge(&request, allowed)),
+        json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"})
+    );
+    request.options.delete.precondition_uid = own.as_str().map(str::to_owned);
+    assert_eq!(
+        shown(&world.judge(&request, allowed)),
+        json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "preconditions": {"uid": own}})
+    );
+
+    let mut request = world.request(Verb::Delete, "", "namespaces/shop", None, &json!({}));
+    let own = uid_of(&world, "namespaces", "shop");
+    assert_eq!(
+        shown(&world.judge(&request, allowed)),
+        json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "preconditions": {"uid": own}})
+    );
+    request.options.delete.grace_period_seconds = Some(3);
+    assert_eq!(shown(&world.judge(&request, allowed))["gracePeriodSeconds"], 3);
+}
+
+/// A name that is yet to be made is not told by conditions that cannot be judged.
+#[test]
+fn conditions_tell_names_that_are_there() {
+    let mut world = World::new();
+    let conditions = json!([{"name": "n", "expression": "object.data.missing == 'x'"}]);
+    world.register("mutating", "configmaps", &[json!({"matchConditions": conditions})]);
+    let refused = |metadata: Value| {
+        let outcome = world.alone(&world.create("configmaps", &json!({"metadata": metadata})));
+        outcome.why().split(" is forbidden").next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(refused(json!({"name": "c"})), "configmaps \"c\"");
+    assert_eq!(refused(json!({"generateName": "c-"})), "configmaps");
+}
+
+/// A value for auditors that cannot be told refuses the write, whatever the binding does with failed validations.
+#[test]
+fn values_for_auditors_that_cannot_be_told() {
+    for (policy, expected) in [
+        (
+            "Fail",
+            "configmaps \"c\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: expression \
+             'string(object.data.zz)' resulted in error: no such key: zz",
+        ),
+        ("Ignore", ""),
+    ] {
+        let mut world = World::new();
+        let rules = json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]);
+        let spec = json!({"failurePolicy": policy, "matchConstraints": {"resourceRules": rules},
+            "validations": [{"expression": "true"}],
+            "auditAnnotations": [{"key": "k", "valueExpression": "string(object.data.zz)"}]});
+        let body = json!({"metadata": {"name": "p"}, "spec": spec});
+        world.make(REGISTRATIONS, "validatingadmissionpolicies", None, body);
+        let spec = json!({"policyName": "p", "validationActions": ["Warn"]});
+        let body = json!({"metadata": {"name": "b"}, "spec": spec});
+        world.make(REGISTRATIONS, "validatingadmissionpolicybindings", None, body);
+        let outcome = world.alone(&world.create("configmaps", &json!({"metadata": {"name": "c"}, "data": {"a": "b"}})));
+        assert_eq!((outcome.why().as_str(), outcome.warnings()), (expected, &[][..]), "{policy}");
+    }
+}
+
+const MODE: &str = "pod-security.kubernetes.io/";
+
+fn pod(name: &str, spec: Value) -> Value {
+    let mut spec = spec;
+    if spec["containers"].is_null() {
+        spec["containers"] = json!([{"name": "c", "image": "i"}]);
+    }
+    json!({"metadata": {"name": name}, "spec": spec})
+}
+
+fn labelled(world: &World, namespace: &str, labels: Value) -> Request {
+    let labels: serde_json::Map<String, Value> = labels
+        .as_object()
+        .expect("labels")
+        .iter()
+        .map(|(mode, level)| (format!("{MODE}{mode}"), level.clone()))
+        .collect();
+    let path = format!("namespaces/{namespace}");
+    world.request(Verb::Patch, "", &path, None, &json!({"metadata": {"labels": labels}}))
+}
+
+/// Whoever raises the standard of a namespace learns which of its pods break it: by the first of their names, in the order
+/// of the lines, and nothing of those that run in a class that is exempt.
+#[test]
+fn pods_that_break_a_raised_standard() {
+    let exempt = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
+        "exemptions": {"runtimeClasses": ["apart"]}});
+    let mut world = World::with(&[], &[("PodSecurity", exempt)]);
+    let class = json!({"metadata": {"name": "apart"}, "handler": "h"});
+    world.make("node.k8s.io", "runtimeclasses", None, class);
+    let added = json!([{"name": "c", "image": "i", "securityContext": {"capabilities": {"add": ["SYS_TIME"]}}}]);
+    for (name, spec) in [
+        ("p1", json!({"hostPID": true})),
+        ("p11", json!({"containers": added})),
+        ("p10", json!({"containers": added})),
+        ("p2", json!({"hostPID": true, "runtimeClassName": "apart"})),
+        ("p3", json!({})),
+    ] {
+        world.make("", "pods", Some("shop"), pod(name, spec));
+    }
+    let outcome = world.alone(&labelled(&world, "shop", json!({"enforce": "baseline"})));
+    assert_eq!(
+        outcome.warnings(),
+        [
+            "existing pods in namespace \"shop\" violate the new PodSecurity enforce level \"baseline:latest\"",
+            "p10 (and 1 other pod): non-default capabilities",
+            "p1: host namespaces",
+        ]
+    );
+}
+
+/// What labels ask of an exempt namespace is ignored, which is told where they ask for anything by name, and only when
+/// more is to be refused than before.
+#[test]
+fn standards_of_exempt_namespaces() {
+    let exempt = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
+        "exemptions": {"namespaces": ["free"]}});
+    let mut world = World::with(&[], &[("PodSecurity", exempt)]);
+    world.make("", "namespaces", None, json!({"metadata": {"name": "free"}}));
+    let told = |policy: &str| {
+        vec![format!("namespace \"free\" is exempt from Pod Security, and the policy ({policy}) will be ignored")]
+    };
+    for (labels, expected) in [
+        (json!({"warn": "baseline"}), vec![]),
+        (json!({"enforce": "privileged", "enforce-version": "v1.23"}), vec![]),
+        (json!({"enforce": "baseline", "warn": "privileged"}), told("enforce=baseline:latest")),
+        (
+            json!({"enforce": "baseline", "audit": "restricted", "audit-version": "v1.25"}),
+            told("enforce=baseline:latest, audit=restricted:v1.25"),
+        ),
+    ] {
+        let outcome = world.alone(&labelled(&world, "free", labels.clone()));
+        assert_eq!(outcome.warnings(), expected, "{labels}");
+    }
+    world.write(&labelled(&world, "free", json!({"enforce": "restricted"})));
+    for (labels, expected) in [
+        (json!({"warn": "baseline"}), vec![]),
+        (json!({"enforce": "baseline"}), vec![]),
+        (json!({"enforce-version": "v1.25"}), told("enforce=restricted:v1.25")),
+    ] {
+        let outcome = world.alone(&labelled(&world, "free", labels.clone()));
+        assert_eq!(outcome.warnings(), expected, "{labels}");
+    }
+}
+
+/// A namespace that is made exempt is told of what its labels ask for by name, too.
+#[test]
+fn standards_of_new_exempt_namespaces() {
+    let exempt = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
+        "exemptions": {"namespaces": ["free"]}});
+    let world = World::with(&[], &[("PodSecurity", exempt)]);
+    let body = json!({"metadata": {"name": "free", "labels": {format!("{MODE}warn"): "baseline"}}});
+    let outcome = world.alone(&world.request(Verb::Create, "", "namespaces", None, &body));
+    assert_eq!(
+        outcome.warnings(),
+        ["namespace \"free\" is exempt from Pod Security, and the policy (warn=baseline:latest) will be ignored"]
+    );
+}
+
+/// A pod is judged again when what standards look at has changed, and the annotations of old are part of that.
+#[test]
+fn updates_of_pods_that_standards_look_at() {
+    let mut world = World::new();
+    world.make("", "pods", Some("shop"), pod("p", json!({"hostPID": true})));
+    world.write(&labelled(&world, "shop", json!({"enforce": "baseline"})));
+    let refused = |patch: &Value| {
+        let outcome = world.alone(&world.request(Verb::Patch, "", "pods/p", Some("shop"), patch));
+        outcome.why().contains("violates PodSecurity \"baseline:latest\": host namespaces")
+    };
+    let annotated = |key: &str| json!({"metadata": {"annotations": {key: "unconfined"}}});
+    for (patch, expected) in [
+        (json!({"metadata": {"labels": {"a": "b"}}}), false),
+        (annotated("container.seccomp.security.alpha.kubernetes.io/other"), false),
+        (annotated("container.seccomp.security.alpha.kubernetes.io/c"), true),
+        (json!({"spec": {"containers": [{"name": "c", "image": "other"}]}}), true),
+    ] {
+        assert_eq!(refused(&patch), expected, "{patch}");
+    }
+}
+
+/// An account limits its pods to its secrets where its annotation says so in any of the words that Go takes for true.
+#[test]
+fn accounts_that_limit_secrets() {
+    let mut world = World::new();
+    world.make("", "secrets", Some("shop"), json!({"metadata": {"name": "s"}}));
+    let volumes = json!([{"name": "v", "secret": {"secretName": "s"}}]);
+    for (said, expected) in [("true", true), ("1", true), ("T", true), ("TRUE", true), ("yes", false), ("tRUE", false)] {
+        let annotations = json!({"kubernetes.io/enforce-mountable-secrets": said});
+        let patch = json!({"metadata": {"annotations": annotations}});
+        world.write(&world.request(Verb::Patch, "", "serviceaccounts/default", Some("shop"), &patch));
+        let outcome = world.alone(&world.create("pods", &pod("p", json!({"volumes": volumes}))));
+        assert_eq!(outcome.why().contains("does not reference that secret"), expected, "{said}: {}", outcome.why());
+    }
+}
+
+/// What may be consumed within a scope only where a quota has that scope is covered by any quota with it, whatever else
+/// the quota is about.
+#[test]
+fn scopes_are_covered_by_any_quota() {
+    let scope = json!({"scopeName": "PriorityClass", "operator": "In", "values": ["high"]});
+    let limited = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "ResourceQuotaConfiguration",
+        "limitedResources": [{"resource": "pods", "matchScopes": [scope]}]});
+    let mut world = World::with(&[], &[("ResourceQuota", limited)]);
+    let class = json!({"metadata": {"name": "high"}, "value": 1});
+    world.make("scheduling.k8s.io", "priorityclasses", None, class);
+    let request = |world: &World| world.create("pods", &pod("p", json!({"priorityClassName": "high"})));
+    let why = "insufficient quota to match these scopes: [{PriorityClass In [high]}]";
+    assert_eq!(world.alone(&request(&world)).why(), why);
+    assert_eq!(world.alone(&world.create("pods", &pod("p", json!({})))).why(), "");
+    // Nobody has taken up yet that it limits anything.
+    let spec = json!({"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [scope]}});
+    world.make("", "resourcequotas", Some("shop"), json!({"metadata": {"name": "q"}, "spec": spec}));
+    assert_eq!(world.alone(&request(&world)).why(), "");
+}
