@@ -125,13 +125,19 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     component.serve(insecure_place(&args, &configuration)).await?;
     let settings = election(&configuration.leader_election);
     let api = component.api(kubeconfig.as_deref(), rate).await?;
-    let work = work(configuration, &component, api.client().clone());
+    let news = component.api_to_watch(kubeconfig.as_deref(), "/shared-informers", rate).await?;
+    let work = work(configuration, &component, api.client().clone(), news.client().clone());
     component.work(&settings, kubeconfig.as_deref(), rate, Duration::ZERO, work).await.map(drop)
 }
 
 /// The work of a scheduler: it follows the cluster from the beginning on, unless it shall wait until it leads, and
 /// schedules while this is polled.
-fn work(configuration: Configuration, component: &Component, client: kube::Client) -> impl Future<Output = Result<()>> {
+fn work(
+    configuration: Configuration,
+    component: &Component,
+    client: kube::Client,
+    news: kube::Client,
+) -> impl Future<Output = Result<()>> + use<> {
     let synced = Arc::new(AtomicBool::new(false));
     let seen = synced.clone();
     component.health().add("sched-handler-sync", &["readyz"], move || match seen.load(Ordering::Relaxed) {
@@ -143,8 +149,8 @@ fn work(configuration: Configuration, component: &Component, client: kube::Clien
     let (lead, leads) = watch::channel(false);
     let waits = configuration.delay_cache_until_active && configuration.leader_election.leader_elect;
     let begin = move || {
-        let act = Arc::new(RemoteAct::new(Arc::new(One(client.clone())), client.clone(), false));
-        let feed = RemoteFeed::new(client, resources(), Sight::None);
+        let act = Arc::new(RemoteAct::new(Arc::new(One(client.clone())), client, false));
+        let feed = RemoteFeed::new(news, resources(), Sight::None);
         tokio::spawn(run_scheduler(Work { configuration: Arc::new(configuration), act, metrics, leads, synced }, feed))
     };
     let mut begin = Some(begin);
