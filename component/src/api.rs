@@ -1,8 +1,9 @@
 //! What a component asks of an API server, beside its work.
 
+use crate::connect;
 use crate::metrics::Metrics;
 use crate::throttle::{Rate, Throttle, Watched};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use kube::client::{Body, ClientBuilder};
@@ -70,6 +71,11 @@ impl Place<'_> {
         config.headers.push((header::USER_AGENT, agent));
         Ok(config)
     }
+
+    fn watched(&self, config: &kube::Config, metrics: Arc<Metrics>) -> Watched {
+        let host = config.cluster_url.authority().map_or("", |authority| authority.as_str());
+        Watched { host: host.into(), metrics, throttle: self.rate.and_then(Throttle::new).map(Arc::new) }
+    }
 }
 
 /// A client of an API server.
@@ -82,10 +88,16 @@ pub struct Api {
 impl Api {
     pub async fn connect(place: &Place<'_>, metrics: Arc<Metrics>) -> Result<Api> {
         let config = place.config().await?;
-        let host = config.cluster_url.authority().map_or("", |authority| authority.as_str()).to_owned();
-        let throttle = place.rate.and_then(Throttle::new).map(Arc::new);
-        let builder = ClientBuilder::try_from(config).map_err(|error| anyhow!("make a client: {error}"))?;
-        Ok(Api::new(builder.with_layer(&Watched { host: host.into(), metrics, throttle }).build()))
+        let watched = place.watched(&config, metrics);
+        Ok(Api::new(connect::builder(config).context("make a client")?.with_layer(&watched).build()))
+    }
+
+    /// The same for requests that last: each has a connection of its own, so that no number of them keeps others from
+    /// the streams that a server allows on one.
+    pub async fn connect_to_watch(place: &Place<'_>, metrics: Arc<Metrics>) -> Result<Api> {
+        let config = place.config().await?;
+        let watched = place.watched(&config, metrics);
+        Ok(Api::new(ClientBuilder::try_from(config).context("make a client")?.with_layer(&watched).build()))
     }
 
     /// A client that is there already: one of a server in the same process, too.

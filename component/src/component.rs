@@ -139,6 +139,14 @@ impl Component {
         Api::connect(&place, self.paths.metrics.clone()).await
     }
 
+    /// A client for what follows the cluster.
+    pub async fn api_to_watch(&self, kubeconfig: Option<&Path>, what: &str, rate: Rate) -> Result<Api> {
+        let master = self.args.client.master.as_deref();
+        let agent = self.agent(what);
+        let place = Place { kubeconfig, master, agent: &agent, token: None, rate: Some(rate) };
+        Api::connect_to_watch(&place, self.paths.metrics.clone()).await
+    }
+
     fn agent(&self, what: &str) -> String {
         let Kind { name, version, .. } = self.kind;
         let (system, machine) = (std::env::consts::OS, go_name(std::env::consts::ARCH));

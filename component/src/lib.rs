@@ -10,6 +10,7 @@ pub mod authorization;
 pub mod cache;
 pub mod certificates;
 pub mod component;
+pub mod connect;
 pub mod election;
 pub mod files;
 pub mod gates;

@@ -401,7 +401,7 @@ impl Engine {
 
     /// Has everything converted that is not yet, so that the objects can be shown in this version.
     pub async fn prepare(&self, kind: &Kind, version: usize, entries: &[Arc<Entry>]) -> Result<(), Refusal> {
-        if kind.custom.as_ref().is_none_or(|custom| custom.webhook.is_none()) {
+        if !kind.converts_elsewhere() {
             return Ok(());
         }
         for batch in entries.chunks(CONVERSIONS_MAX) {
@@ -424,7 +424,7 @@ impl Engine {
 
     /// The same for a document in the version that objects are stored in, which nobody keeps.
     pub async fn prepare_document(&self, kind: &Kind, version: usize, document: Document) -> Result<Document, Refusal> {
-        if version == 0 || kind.custom.as_ref().is_none_or(|custom| custom.webhook.is_none()) {
+        if version == 0 || !kind.converts_elsewhere() {
             let mut document = document;
             if version != 0 {
                 kind.from_hub(version, &mut document);

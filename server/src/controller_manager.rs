@@ -96,8 +96,9 @@ async fn control(place: Place, chosen: Chosen, own_credentials: bool) -> Result<
     let end = place.component.told_to_end();
     let health = place.component.health().clone();
     // Watches and tokens are the process's own business, and wait for no controller.
-    let root = place.client("shared-informers", None).await.map_err(|why| anyhow!(why))?;
-    let act = Arc::new(RemoteAct::new(Arc::new(place), root.clone(), own_credentials));
+    let news = place.component.api_to_watch(place.kubeconfig.as_deref(), "/shared-informers", place.rate).await?;
+    let root = place.client("tokens-controller", None).await.map_err(|why| anyhow!(why))?;
+    let act = Arc::new(RemoteAct::new(Arc::new(place), root, own_credentials));
     let mut runtime = Runtime::new(act, Arc::new(System), metrics);
     let names: Vec<&'static str> = chosen.controllers.iter().map(|controller| controller.name()).collect();
     tracing::info!(?names, "controllers start");
@@ -109,7 +110,7 @@ async fn control(place: Place, chosen: Chosen, own_credentials: bool) -> Result<
         runtime.add(controller, actor, workers);
     }
     let driver = runtime.driver();
-    let feed = RemoteFeed::new(root, driver.resources().cloned().collect(), driver.sight());
+    let feed = RemoteFeed::new(news.client().clone(), driver.resources().cloned().collect(), driver.sight());
     runtime.run_until(feed, end).await;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::components::node_template;
 use anyhow::{Context, Result, anyhow};
 use async_trait::async_trait;
-use holdfast_component::logging;
+use holdfast_component::{connect, logging};
 use holdfast_runtime::remote::{Connect, RemoteAct, RemoteFeed};
 use holdfast_runtime::{Act, Metrics, Runtime, System};
 use holdfast_world::Actor;
@@ -38,8 +38,8 @@ pub fn run(args: Args) -> Result<()> {
     let _log = logging::init(&args.logging).map_err(|why| anyhow!(why))?;
     let template = args.node_template.as_deref().map_or_else(|| Ok(Default::default()), node_template)?;
     holdfast_chronicle::runtime()?.block_on(async {
-        let (client, url) = connect(&args).await?;
-        let act = Arc::new(RemoteAct::new(Arc::new(Same(client.clone())), client.clone(), false));
+        let Place { client, news, url } = place(&args).await?;
+        let act = Arc::new(RemoteAct::new(Arc::new(Same(client.clone())), client, false));
         let controllers = holdfast_nodes::all(template, args.count);
         let mut runtime = Runtime::new(act.clone(), Arc::new(System), Arc::new(Metrics::default()));
         let mut needed = holdfast_nodes::objects::needed();
@@ -61,7 +61,7 @@ pub fn run(args: Args) -> Result<()> {
             runtime.add(controller, actor, WORKERS);
         }
         let driver = runtime.driver();
-        let feed = RemoteFeed::new(client, driver.resources().cloned().collect(), driver.sight());
+        let feed = RemoteFeed::new(news, driver.resources().cloned().collect(), driver.sight());
         println!("simulating {} nodes on {url}: no container runs", args.count);
         let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         tokio::select! {
@@ -73,7 +73,15 @@ pub fn run(args: Args) -> Result<()> {
     })
 }
 
-async fn connect(args: &Args) -> Result<(Client, String)> {
+/// Where the API server is.
+struct Place {
+    client: Client,
+    /// For what lasts.
+    news: Client,
+    url: String,
+}
+
+async fn place(args: &Args) -> Result<Place> {
     let file = args.kubeconfig.display();
     let text = std::fs::read_to_string(&args.kubeconfig).with_context(|| format!("--kubeconfig {file}"))?;
     let read = Kubeconfig::from_yaml(&text).with_context(|| format!("--kubeconfig {file}"))?;
@@ -81,7 +89,8 @@ async fn connect(args: &Args) -> Result<(Client, String)> {
     let config = kube::Config::from_custom_kubeconfig(read, &options);
     let config = config.await.with_context(|| format!("--kubeconfig {file}"))?;
     let url = config.cluster_url.to_string();
-    Ok((Client::try_from(config).context("make a client")?, url))
+    let news = Client::try_from(config.clone()).context("make a client")?;
+    Ok(Place { client: connect::client(config)?, news, url })
 }
 
 /// All nodes act with the credentials of the kubeconfig.

@@ -139,7 +139,8 @@ async fn start(args: Args, flags: Vec<(String, String)>) -> Result<()> {
     component.serve(&insecure_places(&args, &configuration)).await?;
     let settings = election(&configuration.leader_election);
     let api = component.api_as(kubeconfig.as_deref(), AGENT, None, rate).await?;
-    let work = work(configuration, &component, api.client().clone(), dump);
+    let news = component.api_to_watch(kubeconfig.as_deref(), "/shared-informers", rate).await?;
+    let work = work(configuration, &component, api.client().clone(), news.client().clone(), dump);
     component.work(&settings, kubeconfig.as_deref(), rate, Duration::ZERO, work).await.map(drop)
 }
 
@@ -161,8 +162,9 @@ fn work(
     configuration: Configuration,
     component: &Component,
     client: kube::Client,
+    news: kube::Client,
     dump: Arc<Notify>,
-) -> impl Future<Output = Result<()>> {
+) -> impl Future<Output = Result<()>> + use<> {
     let synced = Arc::new(AtomicBool::new(false));
     let seen = synced.clone();
     component.health().add("sched-handler-sync", &["readyz"], move || match seen.load(Ordering::Relaxed) {
@@ -176,8 +178,8 @@ fn work(
     show_resources(component, pod_resources.clone(), leads.clone());
     let waits = configuration.delay_cache_until_active && configuration.leader_election.leader_elect;
     let begin = move || {
-        let act = Arc::new(RemoteAct::new(Arc::new(One(client.clone())), client.clone(), false));
-        let feed = RemoteFeed::new(client, resources(), Sight::None);
+        let act = Arc::new(RemoteAct::new(Arc::new(One(client.clone())), client, false));
+        let feed = RemoteFeed::new(news, resources(), Sight::None);
         let (configuration, pod_resources) = (Arc::new(configuration), Some(pod_resources));
         let work = Work { configuration, act, metrics, leads, synced, host: host(), dump, pod_resources };
         tokio::spawn(run_scheduler(work, feed))

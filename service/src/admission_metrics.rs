@@ -1,12 +1,11 @@
 //! What admission is counted by, under Kubernetes' names.
 
-use crate::metrics::RequestLabels;
+use crate::metrics::{Histogram, RequestLabels};
 use holdfast_core::admission::plugins::PLUGINS;
 use holdfast_core::admission::{End, Half, Observation, Operation, Timing, Told};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 use std::sync::{LazyLock, OnceLock};
@@ -112,7 +111,7 @@ struct Buckets(&'static [f64]);
 
 impl MetricConstructor<Histogram> for Buckets {
     fn new_metric(&self) -> Histogram {
-        Histogram::new(self.0.iter().copied())
+        Histogram::of_times(self.0)
     }
 }
 
@@ -218,7 +217,7 @@ impl AdmissionMetrics {
     pub(crate) fn note(&self, told: &Told, request: &RequestLabels) {
         let Some(operation) = told.operation else { return };
         for timing in &told.timings {
-            self.duration(timing, operation).observe(seconds(timing.nanos));
+            self.duration(timing, operation).observe(timing.nanos);
         }
         for observation in &told.observations {
             self.observe(observation, operation, request);
@@ -247,7 +246,7 @@ impl AdmissionMetrics {
             Observation::Conditions { name, of, half, hold, nanos } => {
                 let r#type = kind_of(*half, *of == "webhook");
                 let labels = ConditionLabels { name: name.clone(), kind: of, r#type, operation: operation.as_str() };
-                self.conditions.get_or_create(&labels).observe(seconds(*nanos));
+                self.conditions.get_or_create(&labels).observe(*nanos);
                 match hold {
                     Some(true) => {}
                     Some(false) => _ = self.exclusions.get_or_create(&labels).inc(),
@@ -258,13 +257,13 @@ impl AdmissionMetrics {
                 let (policy, policy_binding) = (policy.to_string(), binding.to_string());
                 let labels = VerdictLabels { policy, policy_binding, error_type: error, enforcement_action: action };
                 self.verdicts.get_or_create(&labels).inc();
-                self.verdict_durations.get_or_create(&labels).observe(seconds(*nanos));
+                self.verdict_durations.get_or_create(&labels).observe(*nanos);
             }
             Observation::Mutated { policy, binding, error, nanos } => {
                 let (policy, policy_binding) = (policy.to_string(), binding.to_string());
                 let labels = MutationLabels { policy, policy_binding, error_type: error };
                 self.mutations.get_or_create(&labels).inc();
-                self.mutation_durations.get_or_create(&labels).observe(seconds(*nanos));
+                self.mutation_durations.get_or_create(&labels).observe(*nanos);
             }
             Observation::PodSecurity { is_allowed, mode, level, version } => {
                 let labels = SecurityLabels {
@@ -307,7 +306,7 @@ impl AdmissionMetrics {
         let labels = AnswerLabels { name: name.clone(), r#type, operation, code, rejected };
         self.answers.get_or_create(&labels).inc();
         let labels = NamedLabels { name: name.clone(), r#type, operation, rejected };
-        self.webhooks.get_or_create(&labels).observe(seconds(nanos));
+        self.webhooks.get_or_create(&labels).observe(nanos);
         if let Some(error_type) = error_type {
             let labels = RejectionLabels { name: name.clone(), r#type, operation, error_type, rejection_code: code };
             self.rejections.get_or_create(&labels).0.inc();
@@ -327,10 +326,6 @@ impl<M: prometheus_client::registry::Metric> Registered for M {
     fn register(self: Box<Self>, registry: &mut Registry, name: &str, help: &str) {
         registry.register(name, help, *self);
     }
-}
-
-fn seconds(nanos: u64) -> f64 {
-    nanos as f64 / 1e9
 }
 
 fn flag(value: bool) -> &'static str {

@@ -57,7 +57,7 @@ pub enum Asked {
     /// Objects of a kind that the caller has found already.
     Found(Box<Request>),
     /// Objects that another server answers for. Who may have them is decided here, and the transport asks there.
-    Elsewhere { verb: &'static str, path: ResourcePath },
+    Elsewhere { verb: &'static str, path: Arc<ResourcePath> },
     /// A path that is no resource. The transport answers it when it is granted.
     Path { verb: &'static str, path: String },
     /// Everything that was ever stored: the log, and forks of it. The transport answers when it is granted.
@@ -68,7 +68,7 @@ pub enum Asked {
 #[derive(Debug)]
 pub struct Named {
     pub verb: Verb,
-    pub path: ResourcePath,
+    pub path: Arc<ResourcePath>,
     pub options: Options,
     pub body: Body,
     /// The moment that this one read is about, where a parameter names one.

@@ -3,6 +3,7 @@
 //! Labels are verbs, and kinds and subresources that are served: what a stranger makes up is counted without a name,
 //! or the table could be made to grow.
 
+mod histogram;
 mod joined;
 mod queues;
 mod requests;
@@ -21,12 +22,12 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+pub use histogram::Histogram;
 pub use queues::Queued;
 use queues::Queues;
-pub use requests::RequestLabels;
-use requests::Requests;
+use requests::{Requests, Row};
+pub use requests::{RequestLabels, RowKey};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -89,7 +90,9 @@ pub struct Metrics {
     // Kubernetes' names of these two do not end as those of counters must here.
     attempts: Family<ResultLabels, Gauge>,
     users: Family<UserLabels, Gauge>,
-    authentications: Family<ResultLabels, Histogram>,
+    authentications: Family<ResultLabels, Histogram, fn() -> Histogram>,
+    /// The counters of users who are found, found already: nearly all are, and few are counted by name.
+    found: (Gauge, Histogram, Gauge),
     admission: AdmissionMetrics,
 }
 
@@ -112,11 +115,17 @@ const CERTIFICATE_BUCKETS: [f64; 15] = [
     62_208_000.0,
 ];
 
+/// Seconds that it takes to find out who asks.
+const AUTHENTICATION_BUCKETS: [f64; 15] = [
+    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
+];
+
 /// One request as it is counted, when this is dropped. Without a code there was no answer to count.
 #[derive(Default)]
 pub struct Record {
     counting: Option<(Arc<Metrics>, Instant)>,
-    pub(crate) labels: RequestLabels,
+    /// What it is counted with, once that is known.
+    row: Option<Arc<Row>>,
     code: u16,
     /// Of flow control, where the request came that far.
     pub(crate) flow: Option<Arc<Flow>>,
@@ -127,7 +136,8 @@ impl Default for Metrics {
         let mut registry = Registry::default();
         let requests = Requests::default();
         let (terminations, unavailable, became_unavailable) = Default::default();
-        let certificates = Histogram::new(CERTIFICATE_BUCKETS);
+        // In whole seconds: a sum of years in nanoseconds would soon be more than 64 bits hold.
+        let certificates = Histogram::of_numbers(&CERTIFICATE_BUCKETS);
         let inflight = Family::default();
         let watches = Gauge::default();
         let objects = Family::default();
@@ -146,9 +156,14 @@ impl Default for Metrics {
         let gone = "How often an APIService was found not to be available";
         registry.register("aggregator_unavailable_apiservice", gone, Family::clone(&became_unavailable));
         let (attempts, users) = (Family::default(), Family::default());
-        let authentications = Family::<ResultLabels, Histogram>::new_with_constructor(|| {
-            Histogram::new(std::iter::successors(Some(0.001), |bound| Some(bound * 2.0)).take(15))
-        });
+        let authentications: Family<ResultLabels, Histogram, fn() -> Histogram> =
+            Family::new_with_constructor(|| Histogram::of_times(&AUTHENTICATION_BUCKETS));
+        let success = ResultLabels { result: "success" };
+        let found = (
+            Family::<ResultLabels, Gauge>::get_or_create_owned(&attempts, &success),
+            authentications.get_or_create_owned(&success),
+            Family::<UserLabels, Gauge>::get_or_create_owned(&users, &UserLabels { username: OTHER_USER.to_owned() }),
+        );
         registry.register("apiserver_current_inflight_requests", "Requests in progress", inflight.clone());
         registry.register("apiserver_longrunning_requests", "Watches in progress", watches.clone());
         registry.register("apiserver_storage_objects", "Objects by resource", objects.clone());
@@ -188,6 +203,7 @@ impl Default for Metrics {
             attempts,
             users,
             authentications,
+            found,
             admission,
         }
     }
@@ -206,9 +222,19 @@ impl Record {
 
     /// Counts what admission told of the request.
     pub(crate) fn admitted(&self, told: &Told) {
-        if let Some((metrics, _)) = &self.counting {
-            metrics.admission.note(told, &self.labels);
+        if let (Some((metrics, _)), Some(row)) = (&self.counting, &self.row) {
+            metrics.admission.note(told, &row.labels);
         }
+    }
+
+    /// Says what is asked for.
+    pub(crate) fn about(&mut self, labels: &RequestLabels) {
+        self.row = self.counting.as_ref().map(|(metrics, _)| metrics.requests.row_of(labels));
+    }
+
+    /// The same for a kind that is served; its labels are asked for when it was not counted before.
+    pub(crate) fn about_kind(&mut self, key: RowKey, labels: impl FnOnce() -> RequestLabels) {
+        self.row = self.counting.as_ref().map(|(metrics, _)| metrics.requests.row(key, labels));
     }
 
     pub(crate) fn outcome(&mut self, outcome: Result<&Reply, &Refusal>) {
@@ -218,11 +244,12 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let Some((metrics, began)) = self.counting.take().filter(|_| self.code != 0) else { return };
-        let RequestLabels { verb, resource, .. } = &self.labels;
+        let Some((_, began)) = self.counting.take().filter(|_| self.code != 0) else { return };
+        let Some(row) = &self.row else { return };
+        let RequestLabels { verb, resource, .. } = &row.labels;
         let (apf_pl, apf_fs) = self.flow.as_ref().map_or(("", ""), |flow| (flow.level(), &*flow.schema));
         tracing::debug!(verb, resource, code = self.code, apf_pl, apf_fs, "answered");
-        metrics.requests.count(&self.labels, self.code, began.elapsed());
+        row.count(self.code, began.elapsed());
     }
 }
 
@@ -230,7 +257,7 @@ impl Metrics {
     /// Begins to count a request.
     pub fn begin(self: &Arc<Self>) -> Record {
         let counting = Some((self.clone(), Instant::now()));
-        Record { counting, labels: RequestLabels::default(), code: 0, flow: None }
+        Record { counting, row: None, code: 0, flow: None }
     }
 
     /// Counts a request that did not get what it asked for because the server had no more time or place for it.
@@ -245,7 +272,7 @@ impl Metrics {
 
     /// Counts a request by the holder of a certificate.
     pub fn certified(&self, good_for: Duration) {
-        self.certificates.observe(good_for.as_secs_f64());
+        self.certificates.observe(good_for.as_secs());
     }
 
     /// Tells whether the server behind an APIService is there, and if not, why.
@@ -276,16 +303,23 @@ impl Metrics {
     /// Counts how it was found out who asks, or not.
     pub fn authenticated(&self, found: &Result<Option<Arc<User>>, String>, time: Duration) {
         let result = match found {
-            Ok(Some(_)) => "success",
+            Ok(Some(user)) => return self.recognized(user, time),
             Ok(None) => "failure",
             Err(_) => "error",
         };
         let labels = ResultLabels { result };
         self.attempts.get_or_create(&labels).inc();
-        self.authentications.get_or_create(&labels).observe(time.as_secs_f64());
-        if let Ok(Some(user)) = found {
-            self.users.get_or_create(&UserLabels { username: counted_as(&user.name).to_owned() }).inc();
-        }
+        self.authentications.get_or_create(&labels).took(time);
+    }
+
+    fn recognized(&self, user: &User, time: Duration) {
+        let (attempts, times, others) = &self.found;
+        attempts.inc();
+        times.took(time);
+        match counted_as(&user.name) {
+            OTHER_USER => others.inc(),
+            name => self.users.get_or_create(&UserLabels { username: name.to_owned() }).inc(),
+        };
     }
 
     /// Counts a watch for as long as the result lives.
@@ -329,9 +363,12 @@ fn counted_as(name: &str) -> &str {
     match name {
         "admin" | "client" | "kube_proxy" | "kubelet" | "system:serviceaccount:kube-system:default" => name,
         address if address.contains('@') => "email_id",
-        _ => "other",
+        _ => OTHER_USER,
     }
 }
+
+/// As whom most users are counted.
+const OTHER_USER: &str = "other";
 
 /// A watch in progress.
 pub struct Watching(Gauge);

@@ -149,13 +149,11 @@ impl Service {
 
     /// Carries out a call. A fault in one, be it a panic, ends that call alone.
     pub async fn call(self: &Arc<Self>, call: Call) -> Answer {
-        let mut passage = Passage::new(call);
+        let mut passage = Box::new(Passage::new(call));
         let first = Next::new(self, &self.layers);
-        let reply = caught(first.call(&mut passage)).await.unwrap_or_else(|refusal| {
-            passage.record.outcome(Err(&refusal));
-            Err(refusal)
-        });
-        let Passage { id, warnings, record, trail, mut place, .. } = passage;
+        let reply = caught(first.call(&mut passage)).await.and_then(|reply| reply);
+        self.layers.iter().rev().for_each(|layer| layer.ended(&mut passage, &reply));
+        let Passage { id, warnings, record, trail, mut place, .. } = *passage;
         if planted(Bug::PlaceKept) && reply.is_err() {
             std::mem::forget(place.take());
         }

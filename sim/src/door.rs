@@ -56,7 +56,7 @@ pub fn read(
         name: name.unwrap_or_default().to_owned(),
         ..ResourcePath::default()
     };
-    let named = Named { verb, path, options, body: Body::default(), at: None };
+    let named = Named { verb, path: path.into(), options, body: Body::default(), at: None };
     Call { id: RequestId::given("read"), ..Call::new(user.clone(), Asked::Named(Box::new(named))) }
 }
 
@@ -78,7 +78,8 @@ pub fn everything(user: &Arc<User>) -> Call {
 pub fn call_through(seen: &State, request: Request, namespace: &str) -> Call {
     let mut call = call(seen, request);
     if let Asked::Named(named) = &mut call.asked {
-        (named.path.namespace, named.path.within) = (namespace.to_owned(), true);
+        let path = Arc::make_mut(&mut named.path);
+        (path.namespace, path.within) = (namespace.to_owned(), true);
     }
     call
 }

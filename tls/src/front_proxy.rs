@@ -3,6 +3,7 @@
 use crate::peer::authenticated;
 use holdfast_core::authz::User;
 use http::HeaderMap;
+use std::borrow::Cow;
 
 /// In which headers a proxy names the user.
 #[derive(Debug, Clone, Default)]
@@ -50,7 +51,7 @@ impl RequestHeaders {
 }
 
 /// Undoes percent-encoding; a malformed escape stays as it is.
-pub fn decode(text: &str) -> String {
+pub fn decode(text: &str) -> Cow<'_, str> {
     decoded(text, |out| {
         out.push(b'%');
         Some(())
@@ -60,12 +61,12 @@ pub fn decode(text: &str) -> String {
 
 /// Undoes percent-encoding of a key of `extra`: with a malformed escape in it, all of it stays as it is.
 pub fn decode_key(text: &str) -> String {
-    decoded(text, |_| None).unwrap_or_else(|| text.to_owned())
+    decoded(text, |_| None).map_or_else(|| text.to_owned(), Cow::into_owned)
 }
 
-fn decoded(text: &str, malformed: impl Fn(&mut Vec<u8>) -> Option<()>) -> Option<String> {
-    if !text.contains('%') {
-        return Some(text.to_owned());
+fn decoded(text: &str, malformed: impl Fn(&mut Vec<u8>) -> Option<()>) -> Option<Cow<'_, str>> {
+    if !text.as_bytes().contains(&b'%') {
+        return Some(Cow::Borrowed(text));
     }
     let bytes = text.as_bytes();
     let hex = |at: usize| bytes.get(at).and_then(|byte| (*byte as char).to_digit(16));
@@ -82,7 +83,7 @@ fn decoded(text: &str, malformed: impl Fn(&mut Vec<u8>) -> Option<()>) -> Option
             _ => out.push(*byte),
         }
     }
-    Some(String::from_utf8_lossy(&out).into_owned())
+    Some(String::from_utf8_lossy(&out).into_owned().into())
 }
 
 #[cfg(test)]

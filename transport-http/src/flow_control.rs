@@ -13,7 +13,7 @@ const LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel
 pub fn tell(response: &mut Response, flow: &Flow) {
     for (name, uid) in [(SCHEMA, &flow.schema_uid), (LEVEL, &flow.level_uid)] {
         // A server that is about to make the objects does not know their uids yet.
-        if let Ok(uid) = HeaderValue::from_str(uid)
+        if let Ok(uid) = HeaderValue::from_maybe_shared(uid.clone())
             && !uid.is_empty()
         {
             response.headers_mut().insert(name, uid);

@@ -59,7 +59,8 @@ impl Default for Answers {
 impl Answers {
     /// Has something made of so many bytes of objects.
     pub async fn make<T: Send + 'static>(&self, bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
-        if bytes <= QUICK_BYTES_MAX { work() } else { self.aside(work).await }
+        // What takes long is in a box: what is quick need not make room for it.
+        if bytes <= QUICK_BYTES_MAX { work() } else { Box::pin(self.aside(work)).await }
     }
 
     /// Has something made that takes long.

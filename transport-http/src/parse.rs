@@ -16,9 +16,10 @@ use holdfast_core::request::{Body, Format, Options, Verb};
 use holdfast_service::{Named, RequestId, ResourcePath};
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, USER_AGENT};
+use std::sync::Arc;
 
 /// What a path and the query's moment say, before the rest is read.
-pub fn named(verb: Verb, path: ResourcePath, query: &Query) -> Named {
+pub fn named(verb: Verb, path: Arc<ResourcePath>, query: &Query) -> Named {
     let at = query.get("at").map(str::to_owned);
     Named { verb, path, options: Options::default(), body: Body::default(), at }
 }
@@ -90,7 +91,8 @@ impl Transport {
             kept.socket = Socket::asked(&head.headers, head.upgrade.take())?;
         }
         if let Some(body) = body.filter(|_| verb.is_mutating()) {
-            kept.body = self.bodies.read(user, body).await?;
+            // In a box, because every request would make room for it otherwise.
+            kept.body = Box::pin(self.bodies.read(user, body)).await?;
             named.body.bytes = kept.body.bytes.clone();
         }
         if matches!(verb, Verb::Delete | Verb::DeleteCollection) {
@@ -105,7 +107,7 @@ impl Transport {
     /// Chooses another of the forms that the client takes, where the kind cannot be shown in the best one.
     fn fit_shape(&self, named: &Named, head: &Head, understood: &mut Understood) -> Result<(), Refusal> {
         let state = self.engine().snapshot();
-        let ResourcePath { group, version, resource, .. } = &named.path;
+        let ResourcePath { group, version, resource, .. } = &*named.path;
         let Some((id, served)) = state.registry.find(group, version, resource) else { return Ok(()) };
         let kind = state.kind(id);
         if kind.custom.is_some() && understood.shape.form == Form::Object {

@@ -15,7 +15,10 @@ pub struct Query(Vec<(String, String)>);
 
 impl Query {
     pub fn parse(raw: &str) -> Query {
-        let plus = |text: &str| decode(&text.replace('+', " "));
+        let plus = |text: &str| match text.contains('+') {
+            true => decode(&text.replace('+', " ")).into_owned(),
+            false => decode(text).into_owned(),
+        };
         let pairs = raw.split('&').filter(|pair| !pair.is_empty()).map(|pair| match pair.split_once('=') {
             Some((name, value)) => (plus(name), plus(value)),
             None => (plus(pair), String::new()),
@@ -23,12 +26,12 @@ impl Query {
         Query(pairs.collect())
     }
 
-    /// The first value of a parameter.
     /// Names and values as they were sent.
     pub fn pairs(&self) -> &[(String, String)] {
         &self.0
     }
 
+    /// The first value of a parameter.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }

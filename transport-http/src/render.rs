@@ -37,20 +37,8 @@ pub async fn reply(
             let made = made_bytes(&kind, version, std::slice::from_ref(&entry), shape);
             transport.answers.make(made, move || respond::object(&kind, version, &entry, code, shape, now)).await
         }
-        Reply::List(Listed { kind, version, mut page, continue_token, namespace }) => {
-            page.remaining = page.remaining.filter(|_| transport.features.remaining_item_count);
-            let self_link = match shape.links {
-                true => respond::self_link(&kind, version, &namespace),
-                false => String::new(),
-            };
-            let (head, shape) = (Head { continue_token, self_link }, fitting(&kind, shape));
-            let made = match shape.form {
-                // Its rows are made while they go out.
-                Form::Table(..) if shape.is_raw() => 0,
-                _ => made_bytes(&kind, version, &page.entries, shape),
-            };
-            transport.answers.make(made, move || lists::list(&kind, version, page, &head, shape, now)).await
-        }
+        // In a box, because every reply would make room for it otherwise.
+        Reply::List(listed) => Box::pin(list(transport, listed, shape, now)).await,
         Reply::Watch(watched) => {
             let shape = fitting(&watched.kind, shape);
             watch::answer(transport, *watched, shape, reader, socket, place)
@@ -62,6 +50,19 @@ pub async fn reply(
         // The caller has answered that.
         Reply::Granted(_) => respond::refusal(&Refusal::NoSuchPath, shape),
     }
+}
+
+async fn list(transport: &Transport, listed: Listed, shape: Shape, now: i64) -> Response {
+    let Listed { kind, version, mut page, continue_token, namespace } = listed;
+    page.remaining = page.remaining.filter(|_| transport.features.remaining_item_count);
+    let self_link = if shape.links { respond::self_link(&kind, version, &namespace) } else { String::new() };
+    let (head, shape) = (Head { continue_token, self_link }, fitting(&kind, shape));
+    let made = match shape.form {
+        // Its rows are made while they go out.
+        Form::Table(..) if shape.is_raw() => 0,
+        _ => made_bytes(&kind, version, &page.entries, shape),
+    };
+    transport.answers.make(made, move || lists::list(&kind, version, page, &head, shape, now)).await
 }
 
 /// How many bytes of objects are written in another form than the stored one.

@@ -8,13 +8,15 @@ use holdfast_core::request::Verb;
 use holdfast_service::ResourcePath;
 pub use holdfast_tls::front_proxy::{decode, decode_key};
 use http::Method;
+use std::borrow::Cow;
+use std::sync::Arc;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
     /// Objects. Without a verb when the method is none for objects.
     Resource {
         verb: Option<Verb>,
-        path: ResourcePath,
+        path: Arc<ResourcePath>,
     },
     /// `/`, a list of paths.
     Root,
@@ -74,8 +76,8 @@ const NAMESPACE_SUBRESOURCES: &[&str] = &["status", "finalize"];
 impl Route {
     /// `path` is percent-decoded part by part; `watch` says that the query asks for one.
     pub fn new(method: &Method, path: &str, watch: bool) -> Route {
-        let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
-        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let parts: Vec<Cow<'_, str>> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
+        let parts: Vec<&str> = parts.iter().map(|part| &**part).collect();
         match parts.as_slice() {
             [] => Route::Root,
             ["api", version, rest @ ..] if !rest.is_empty() => resource(method, ("", version), rest, watch),
@@ -158,7 +160,7 @@ fn resource(method: &Method, (group, version): (&str, &str), rest: &[&str], watc
         Method::DELETE => Some(Verb::Delete),
         _ => None,
     };
-    Route::Resource { verb, path }
+    Route::Resource { verb, path: path.into() }
 }
 
 /// A method as authorization and metrics name it on a path that is no resource.
@@ -178,7 +180,7 @@ pub fn method_verb(method: &Method) -> &'static str {
 pub fn take_moment(path: &mut String) -> Option<String> {
     let rest = path.strip_prefix(PAST)?;
     let (moment, rest) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let moment = decode(moment);
+    let moment = decode(moment).into_owned();
     *path = if rest.is_empty() { "/".to_owned() } else { rest.to_owned() };
     Some(moment)
 }

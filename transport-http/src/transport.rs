@@ -34,9 +34,10 @@ use holdfast_service::housekeeping::{self, registrar};
 use holdfast_service::{Answer, Asked, Call, Granted, Place, Record, Reply, RequestId, Service, Source};
 use holdfast_tls::bearer::{Bearer, MISPLACED};
 use holdfast_tls::peer::Peer;
-use http::header::HeaderValue;
+use http::header::{AUTHORIZATION, HeaderValue};
 use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -251,14 +252,14 @@ impl Transport {
     }
 
     /// Answers a request, or has the fork answer that it is for; every failure is a `Status`.
-    pub async fn handle<B, D, E>(self: Arc<Self>, mut wire: WireRequest<B>) -> Response
+    pub fn handle<B, D, E>(self: Arc<Self>, mut wire: WireRequest<B>) -> impl Future<Output = Response> + use<B, D, E>
     where
         B: Stream<Item = Result<D, E>> + Send + 'static,
         D: Buf,
         E: std::fmt::Display,
     {
         let server = self.live.find(&mut wire.path).unwrap_or(self);
-        server.serve(wire).await
+        server.serve(wire)
     }
 
     async fn serve<B, D, E>(self: Arc<Self>, wire: WireRequest<B>) -> Response
@@ -275,7 +276,7 @@ impl Transport {
         let origin = self.manners.origin(&wire.headers);
         let mut response = match Manners::preflight(&wire.method, origin.as_ref()) {
             Some(response) => response,
-            None => self.clone().serve_request(wire).await,
+            None => self.serve_request(wire).await,
         };
         if !response.headers().contains_key(AUDIT_ID) {
             name(&mut response, self.service.new_id().as_str());
@@ -284,7 +285,7 @@ impl Transport {
         response
     }
 
-    async fn serve_request<B, D, E>(self: Arc<Self>, wire: WireRequest<B>) -> Response
+    async fn serve_request<B, D, E>(self: &Arc<Self>, wire: WireRequest<B>) -> Response
     where
         B: Stream<Item = Result<D, E>> + Send + 'static,
         D: Buf,
@@ -297,7 +298,7 @@ impl Transport {
         let understood = self.understand(&mut head);
         let without_body = head.method == Method::HEAD;
         // Who is known by a certificate needs no token.
-        let by_token = matches!(peer, Peer::Unknown | Peer::Untrusted(_));
+        let by_token = matches!(peer, Peer::Unknown | Peer::Untrusted(_)) && head.headers.contains_key(AUTHORIZATION);
         let misplaced = by_token && Bearer::of(&head.headers) == Bearer::Misplaced;
         let shape = understood.shape;
         let id = parse::request_id(&head.headers).unwrap_or_else(|| self.service.new_id());
@@ -451,7 +452,7 @@ impl Transport {
             }
             (Route::Log(_) | Route::Forks(_), _) if understood.at.is_none() => {
                 let flaw = match (&understood.route, body.take()) {
-                    (Route::Forks(_), Some(body)) => match self.bodies.read(&user, body).await {
+                    (Route::Forks(_), Some(body)) => match Box::pin(self.bodies.read(&user, body)).await {
                         Ok(received) => {
                             kept.body = received;
                             None
@@ -464,7 +465,10 @@ impl Transport {
             }
             (Route::Page(_), _) if head.method != Method::GET => {
                 let flaw = match body.take() {
-                    Some(body) => self.bodies.read(&user, body).await.map(|received| kept.body = received).err(),
+                    Some(body) => {
+                        let read = Box::pin(self.bodies.read(&user, body)).await;
+                        read.map(|received| kept.body = received).err()
+                    }
                     None => None,
                 };
                 (Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
@@ -578,7 +582,7 @@ struct Permitted<'a> {
 
 /// A path as authorization knows it: whatever way it is written, it is judged as what it leads to.
 fn canonical(path: &str) -> String {
-    let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
+    let parts: Vec<Cow<'_, str>> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
     // What rights say of a path they do not say of what is below it.
     let end = if path.ends_with('/') && !parts.is_empty() { "/" } else { "" };
     format!("/{}{end}", parts.join("/"))

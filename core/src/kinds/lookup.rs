@@ -99,6 +99,11 @@ impl Kind {
         self.custom.as_ref().is_some_and(|custom| custom.is_stale(offset))
     }
 
+    /// Whether a webhook is asked for objects in other versions than the one that they are stored in.
+    pub fn converts_elsewhere(&self) -> bool {
+        self.custom.as_ref().is_some_and(|custom| custom.webhook.is_some())
+    }
+
     /// Tells this shape of the kind from those that it had before.
     pub fn since(&self) -> Offset {
         self.custom.as_ref().map_or(Offset::ZERO, |custom| custom.since)

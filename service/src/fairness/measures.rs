@@ -5,13 +5,13 @@
 
 use super::Kind;
 use super::over_time::OverTime;
+use crate::metrics::Histogram;
 use holdfast_core::flowcontrol::seats::{Bounds, Demand};
 use holdfast_core::flowcontrol::{Moment, Work};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
@@ -121,19 +121,19 @@ pub struct Measures {
 }
 
 fn durations() -> Histogram {
-    Histogram::new([0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0])
+    Histogram::of_times(&[0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0])
 }
 
 fn lengths() -> Histogram {
-    Histogram::new([0.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0])
+    Histogram::of_numbers(&[0.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0])
 }
 
 fn watchers() -> Histogram {
-    Histogram::new([0.0, 1.0, 10.0, 100.0, 1000.0, 10_000.0])
+    Histogram::of_numbers(&[0.0, 1.0, 10.0, 100.0, 1000.0, 10_000.0])
 }
 
 fn widths() -> Histogram {
-    Histogram::new([1.0, 2.0, 4.0, 10.0])
+    Histogram::of_numbers(&[1.0, 2.0, 4.0, 10.0])
 }
 
 fn demands() -> OverTime {
@@ -389,6 +389,7 @@ pub(super) struct Fullness {
 }
 
 /// What a level has at a moment, and what it may have.
+#[derive(Debug, Default)]
 pub(super) struct Level {
     pub demand: u64,
     pub seats: u64,
@@ -400,12 +401,27 @@ pub(super) struct Level {
 }
 
 impl Fullness {
-    pub fn note(&self, now: Moment, level: &Level) {
-        let part = |number: u64, of: u64| number as f64 / of.max(1) as f64;
-        self.demand.set(now, part(level.demand, level.nominal.into()));
-        self.seats.set(now, part(level.seats, level.seats_max.into()));
-        self.waiting.set(now, part(level.waiting as u64, level.waiting_max));
-        self.executing.set(now, part(level.executing as u64, level.seats_max.into()));
+    /// Notes what a level is now, where that is something else than before.
+    pub fn note(&self, now: Moment, before: &Level, level: &Level) {
+        let part = |(number, of): (u64, u64)| number as f64 / of.max(1) as f64;
+        for (over_time, of) in [
+            (&self.demand, (|level| (level.demand, level.nominal.into())) as fn(&Level) -> (u64, u64)),
+            (&self.seats, |level| (level.seats, level.seats_max.into())),
+            (&self.waiting, |level| (level.waiting as u64, level.waiting_max)),
+            (&self.executing, |level| (level.executing as u64, level.seats_max.into())),
+        ] {
+            let now_is = of(level);
+            if now_is != of(before) {
+                over_time.set(now, part(now_is));
+            }
+        }
+    }
+
+    /// Adds up what has been until now.
+    pub fn bring_to(&self, now: Moment) {
+        for number in [&self.demand, &self.seats, &self.waiting, &self.executing] {
+            number.add(now, 0.0);
+        }
     }
 }
 
@@ -432,13 +448,13 @@ impl FlowMeasures {
 
     /// So many will be told of what is written.
     pub fn watched(&self, watchers: usize) {
-        self.watchers.observe(watchers as f64);
+        self.watchers.observe(watchers as u64);
     }
 
     pub(super) fn waits(&self, work: &Work, length: usize) {
         self.waiting.inc();
         self.waiting_seats.inc_by(work.seats().into());
-        self.queue_length.observe(length as f64);
+        self.queue_length.observe(length as u64);
     }
 
     pub(super) fn stops_waiting(&self, work: &Work) {
@@ -447,19 +463,19 @@ impl FlowMeasures {
     }
 
     pub(super) fn gives_up(&self, waited: Duration) {
-        self.gave_up.observe(waited.as_secs_f64());
+        self.gave_up.took(waited);
     }
 
     pub(super) fn starts(&self, work: &Work, waited: Duration) {
         self.dispatched.inc();
         self.executing.inc();
         self.executing_seats.inc_by(work.seats().into());
-        self.waited.observe(waited.as_secs_f64());
+        self.waited.took(waited);
     }
 
     pub(super) fn ends(&self, kind: Kind, took: Duration) {
         self.executing.dec();
-        self.executed[usize::from(kind == Kind::Watching)].observe(took.as_secs_f64());
+        self.executed[usize::from(kind == Kind::Watching)].took(took);
     }
 
     pub(super) fn released(&self, seats: u32) {

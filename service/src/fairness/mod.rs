@@ -15,6 +15,7 @@ pub use measures::Measures;
 pub use seat::Seat;
 pub(crate) use seat::Waiting;
 
+use bytes::Bytes;
 use holdfast_core::Refusal;
 use holdfast_core::authz::{Attributes, User};
 use holdfast_core::flowcontrol::queues::{Full, Queues};
@@ -60,8 +61,9 @@ struct Configured {
 /// A schema, with the level that its requests go to.
 pub struct Flow {
     pub schema: String,
-    pub schema_uid: Arc<str>,
-    pub level_uid: Arc<str>,
+    /// Every answer shows the two.
+    pub schema_uid: Bytes,
+    pub level_uid: Bytes,
     distinguisher: Distinguisher,
     pub(crate) level: Arc<Level>,
     measures: FlowMeasures,
@@ -83,6 +85,8 @@ struct Inside {
     /// It is configured no more.
     quiescing: bool,
     fullness: Fullness,
+    /// What was noted of it last.
+    noted: measures::Level,
     /// How many seats are thought to be all, where there is no limit: a tenth of the server's.
     unlimited: u32,
 }
@@ -104,7 +108,7 @@ pub struct Caller {
 
 pub enum Wanted {
     Path(String),
-    Resource(Box<crate::ResourcePath>),
+    Resource(Arc<crate::ResourcePath>),
 }
 
 /// What becomes of a request at its level.
@@ -229,8 +233,8 @@ impl Fairness {
         let flow = |schema: &flowcontrol::Schema| {
             Arc::new(Flow {
                 schema: schema.name.clone(),
-                schema_uid: schema.uid.clone(),
-                level_uid: of.levels[&schema.level].uid.clone(),
+                schema_uid: Bytes::copy_from_slice(schema.uid.as_bytes()),
+                level_uid: Bytes::copy_from_slice(of.levels[&schema.level].uid.as_bytes()),
                 distinguisher: schema.distinguisher,
                 level: levels[&schema.level].clone(),
                 measures: self.measures.of_flow(&schema.level, &schema.name),
@@ -293,7 +297,8 @@ impl Level {
         let queues = Queues::new(now, Shape { seats: Some(bounds.nominal), queuing: None });
         let retry = RetryAfter::default();
         let (seats_max, smoothed, quiescing) = (1, 0.0, false);
-        let inside = Inside { queues, retry, bounds, seats_max, smoothed, quiescing, fullness, unlimited };
+        let noted = measures::Level::default();
+        let inside = Inside { queues, retry, bounds, seats_max, smoothed, quiescing, fullness, noted, unlimited };
         Level { name: name.to_owned(), inside: Mutex::new(inside) }
     }
 
@@ -329,6 +334,7 @@ impl Level {
     fn wish(&self, now: Moment, measures: &Measures) -> (Bounds, Wish) {
         let mut inside = self.lock();
         inside.settle(now);
+        inside.fullness.bring_to(now);
         let demand = inside.queues.take_demand(now);
         inside.smoothed = seats::smoothed(inside.smoothed, &demand);
         measures.demand(&self.name, &demand, inside.smoothed, inside.bounds);
@@ -346,18 +352,17 @@ impl Inside {
         self.wake_started(now);
         let (queues, Shape { seats, queuing }) = (&self.queues, self.queues.shape());
         let all = seats.filter(|seats| *seats > 0).unwrap_or(self.unlimited);
-        self.fullness.note(
-            now,
-            &measures::Level {
-                demand: queues.seats_taken() + queues.seats_wanted(),
-                seats: queues.seats_taken(),
-                waiting: queues.waiting(),
-                executing: queues.executing(),
-                nominal: self.bounds.nominal,
-                seats_max: all,
-                waiting_max: queuing.map_or(1, |of| u64::from(of.queues.max(1)) * u64::from(of.length_max.max(1))),
-            },
-        );
+        let level = measures::Level {
+            demand: queues.seats_taken() + queues.seats_wanted(),
+            seats: queues.seats_taken(),
+            waiting: queues.waiting(),
+            executing: queues.executing(),
+            nominal: self.bounds.nominal,
+            seats_max: all,
+            waiting_max: queuing.map_or(1, |of| u64::from(of.queues.max(1)) * u64::from(of.length_max.max(1))),
+        };
+        self.fullness.note(now, &self.noted, &level);
+        self.noted = level;
     }
 
     /// One who has gone meanwhile gives the seats back.

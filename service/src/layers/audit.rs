@@ -2,14 +2,14 @@
 //! answer, with the [`Trail`] that comes with it.
 
 use super::{Layer, Next, Outcome, Passage};
-use crate::metrics::{Metrics, Record};
+use crate::metrics::{Metrics, Record, RequestLabels, RowKey};
 use crate::reply::{Reply, Shown};
 use crate::{Asked, Named, ResourcePath, Service, Source};
 use futures_util::future::BoxFuture;
 use holdfast_audit::{self as audit, Account, Auditor, Begun, NotStored, ObjectReference, Ruling, Subject, Trail};
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
-use holdfast_core::kinds::Kind;
+use holdfast_core::kinds::KindId;
 use holdfast_core::object::{decode, meta};
 use holdfast_core::pipeline::requested;
 use holdfast_core::refusal::Internal;
@@ -33,24 +33,26 @@ impl Audit {
 
 impl Layer for Audit {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
+        let service = next.service();
+        passage.id.get_or_insert_with(|| service.new_id());
+        passage.record = self.metrics.begin();
+        describe(&mut passage.record, &service.engine().snapshot(), &passage.asked);
+        if !service.is_audited() {
+            return next.call(passage);
+        }
         Box::pin(async move {
-            let service = next.service();
-            passage.id.get_or_insert_with(|| service.new_id());
-            passage.record = self.metrics.begin();
-            describe(&mut passage.record, &service.engine().snapshot(), &passage.asked);
-            if service.is_audited() {
-                begin(service, passage).await?;
-            }
-            let outcome = next.call(passage).await;
-            passage.record.outcome(outcome.as_ref());
-            if let Some(trail) = &mut passage.trail {
-                trail.annotate_all(&passage.annotations);
-                if let Ok(reply) = &outcome {
-                    trail.names(|| name_of(reply));
-                }
-            }
-            outcome
+            begin(next.service(), passage).await?;
+            next.call(passage).await
         })
+    }
+
+    fn ended(&self, passage: &mut Passage, outcome: &Outcome) {
+        passage.record.outcome(outcome.as_ref());
+        let Some(trail) = &mut passage.trail else { return };
+        trail.annotate_all(&passage.annotations);
+        if let Ok(reply) = outcome {
+            trail.names(|| name_of(reply));
+        }
     }
 }
 
@@ -73,9 +75,9 @@ pub(crate) fn judge(auditor: &Auditor, state: &State, user: &User, asked: &Asked
         Asked::Path { path, .. } | Asked::Everything { path, .. } => {
             return auditor.judge(Subject { user, verb, asked: audit::Asked::Path(path) });
         }
-        Asked::Named(named) => ResourcePath { name: named.name().into_owned(), ..named.path.clone() },
+        Asked::Named(named) => ResourcePath { name: named.name().into_owned(), ..ResourcePath::clone(&named.path) },
         Asked::Found(request) => path_of(state, request),
-        Asked::Elsewhere { path, .. } => path.clone(),
+        Asked::Elsewhere { path, .. } => ResourcePath::clone(path),
     };
     let ResourcePath { group, namespace, resource, subresource, name, .. } = &path;
     auditor.judge(Subject {
@@ -130,8 +132,8 @@ fn path_of(state: &State, request: &Request) -> ResourcePath {
 
 fn reference(state: &State, asked: &Asked) -> Option<ObjectReference> {
     let (path, name) = match asked {
-        Asked::Named(named) => (named.path.clone(), named.name().into_owned()),
-        Asked::Elsewhere { path, .. } => (path.clone(), path.name.clone()),
+        Asked::Named(named) => (ResourcePath::clone(&named.path), named.name().into_owned()),
+        Asked::Elsewhere { path, .. } => (ResourcePath::clone(path), path.name.clone()),
         Asked::Found(request) => (path_of(state, request), request.name().to_owned()),
         Asked::Path { .. } | Asked::Everything { .. } => return None,
     };
@@ -230,7 +232,7 @@ fn counted_as(asked: &Asked) -> (&'static str, &'static str, bool) {
     };
     let (dry_run, applies, scope) = match asked {
         Asked::Named(named) => {
-            let ResourcePath { namespace, name, .. } = &named.path;
+            let ResourcePath { namespace, name, .. } = &*named.path;
             let applies = named.body.format == Format::ApplyPatch;
             (named.options.dry_run, applies, scope(named.verb.as_str(), namespace, name))
         }
@@ -260,36 +262,45 @@ fn counted_as(asked: &Asked) -> (&'static str, &'static str, bool) {
     (verb, scope, dry_run)
 }
 
-/// Fills in what is asked for, as far as it is something that is served.
+/// Says what is asked for, as far as it is something that is served.
 pub(crate) fn describe(record: &mut Record, state: &State, asked: &Asked) {
-    let labels = &mut record.labels;
-    (labels.verb, labels.scope, labels.dry_run) = counted_as(asked);
-    let mut served = |kind: &Kind, version: usize, subresource: &str| {
-        labels.group.clone_from(&kind.versions[version].group);
-        labels.version.clone_from(&kind.versions[version].version);
-        labels.resource.clone_from(&kind.resource);
-        if !subresource.is_empty() && kind.subresource(version, subresource).is_some() {
-            subresource.clone_into(&mut labels.subresource);
-        }
+    let (verb, scope, dry_run) = counted_as(asked);
+    let mut served = |kind_id: KindId, version: usize, subresource: &str| {
+        let kind = state.kind(kind_id);
+        let parts = kind.subresources(version);
+        let part = if subresource.is_empty() { None } else { parts.iter().position(|part| part.name == subresource) };
+        let key = RowKey { verb, kind: kind_id, version, subresource: part, scope, dry_run };
+        record.about_kind(key, || RequestLabels {
+            verb,
+            group: kind.versions[version].group.clone(),
+            version: kind.versions[version].version.clone(),
+            resource: kind.resource.clone(),
+            subresource: part.map(|_| subresource.to_owned()).unwrap_or_default(),
+            scope,
+            dry_run,
+        });
     };
+    let unknown = RequestLabels { verb, scope, dry_run, ..RequestLabels::default() };
     match asked {
         Asked::Named(named) => {
-            let ResourcePath { group, version, resource, subresource, .. } = &named.path;
-            if let Some((id, version)) = state.registry.find(group, version, resource) {
-                served(state.kind(id), version, subresource);
+            let ResourcePath { group, version, resource, subresource, .. } = &*named.path;
+            match state.registry.find(group, version, resource) {
+                Some((id, version)) => served(id, version, subresource),
+                None => record.about(&unknown),
             }
         }
         Asked::Found(request) => {
             let target = &request.target;
-            if state.registry.serves(target.kind) {
-                served(state.kind(target.kind), target.version, target.subresource.as_deref().unwrap_or(""));
+            match state.registry.serves(target.kind) {
+                true => served(target.kind, target.version, target.subresource.as_deref().unwrap_or("")),
+                false => record.about(&unknown),
             }
         }
         // Another server's group and version stand in an APIService; what it makes of the rest nobody knows.
         Asked::Elsewhere { path, .. } => {
-            labels.group.clone_from(&path.group);
-            labels.version.clone_from(&path.version);
+            let (group, version) = (path.group.clone(), path.version.clone());
+            record.about(&RequestLabels { group, version, ..unknown });
         }
-        Asked::Path { .. } | Asked::Everything { .. } => {}
+        Asked::Path { .. } | Asked::Everything { .. } => record.about(&unknown),
     }
 }

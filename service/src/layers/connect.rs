@@ -10,7 +10,7 @@ pub struct Connect;
 
 impl Layer for Connect {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
-        if !passage.found.as_ref().is_some_and(is_way) {
+        if !passage.found.as_deref().is_some_and(is_way) {
             return next.call(passage);
         }
         Box::pin(async move {

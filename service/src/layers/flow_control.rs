@@ -163,8 +163,8 @@ impl FlowControl {
 /// The call, for those who look at what is in progress.
 fn caller(passage: &Passage) -> Caller {
     let (verb, asked) = match &passage.asked {
-        Asked::Named(named) => (named.verb.as_str(), Wanted::Resource(Box::new(named.path.clone()))),
-        Asked::Elsewhere { verb, path } => (*verb, Wanted::Resource(Box::new(path.clone()))),
+        Asked::Named(named) => (named.verb.as_str(), Wanted::Resource(named.path.clone())),
+        Asked::Elsewhere { verb, path } => (*verb, Wanted::Resource(path.clone())),
         Asked::Found(request) => (request.verb.as_str(), Wanted::Path(String::new())),
         Asked::Path { verb, path } | Asked::Everything { verb, path } => (*verb, Wanted::Path(path.clone())),
     };

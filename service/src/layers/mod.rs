@@ -63,6 +63,10 @@ pub type Outcome = Result<Reply, Refusal>;
 pub trait Layer: Send + Sync + 'static {
     /// Deals with the call. What needs no waiting is done at once, so that a layer which only looks costs nothing.
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome>;
+
+    /// What is to be done when the outcome is there, whatever it is. A layer that had to wait for it within [`Self::call`]
+    /// would need a future of its own.
+    fn ended(&self, _passage: &mut Passage, _outcome: &Outcome) {}
 }
 
 /// A call on its way through the layers.
@@ -86,8 +90,9 @@ pub struct Passage {
     pub trail: Option<Box<Trail>>,
     /// There from flow control on, unless the call needs none.
     pub place: Option<Place>,
-    /// The kind and the state that a call about objects is about: there behind past or present.
-    pub(crate) found: Option<Found>,
+    /// The kind and the state that a call about objects is about: there behind past or present. In a box, because what is
+    /// large is moved a few times on its way.
+    pub(crate) found: Option<Box<Found>>,
 }
 
 impl Passage {
@@ -111,6 +116,11 @@ impl Passage {
             place: None,
             found: None,
         }
+    }
+
+    /// What is asked, for the layer that makes something else of it.
+    pub(crate) fn take_asked(&mut self) -> Asked {
+        std::mem::replace(&mut self.asked, Asked::Path { verb: "", path: String::new() })
     }
 
     /// Passes on what admission told: to the client, to auditors, to whoever counts.
@@ -170,5 +180,10 @@ impl<'a> Next<'a> {
 
 /// Ends a call without waiting for anything.
 pub(crate) fn refused<'a>(refusal: Refusal) -> BoxFuture<'a, Outcome> {
-    Box::pin(std::future::ready(Err(refusal)))
+    at_once(Err(refusal))
+}
+
+/// An outcome that is there already.
+pub(crate) fn at_once<'a>(outcome: Outcome) -> BoxFuture<'a, Outcome> {
+    Box::pin(std::future::ready(outcome))
 }

@@ -3,12 +3,13 @@
 //! What is no resource goes no further: the transport answers it, and learns here that it may.
 
 use super::namespace_start::NamespaceStarts;
-use super::{Layer, Next, Outcome, Passage};
+use super::{Layer, Next, Outcome, Passage, at_once, refused};
 use crate::lookup::Found;
 use crate::scene::Scene;
 use crate::{Asked, Granted, Named, Reply, RequestId, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
+use holdfast_core::request::Request;
 use std::sync::Arc;
 
 #[derive(Default)]
@@ -18,56 +19,90 @@ pub struct PastOrPresent {
 
 impl Layer for PastOrPresent {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
-        Box::pin(async move {
-            let service = next.service();
-            let at = passage.at.take();
-            match std::mem::replace(&mut passage.asked, Asked::Path { verb: "", path: String::new() }) {
-                Asked::Named(named) => self.find(service, passage, *named, at.as_deref()).await?,
-                Asked::Found(mut request) => {
-                    let state = service.engine().snapshot();
-                    if !state.registry.serves(request.target.kind) {
-                        return Err(Refusal::NoSuchPath);
-                    }
-                    // Whoever was judged is who acts, and under the name that the door knows.
-                    request.user = passage.user.clone();
-                    request.id = passage.id.as_ref().map(RequestId::as_str).unwrap_or_default().to_owned();
-                    let kind = state.registry.share(request.target.kind);
-                    let (scene, starts) = (Scene::Present(state), self.starts.clone());
-                    passage.found = Some(Found { scene, kind, request: *request, starts });
+        let service = next.service();
+        // Whatever is asked of the present waits for nothing here.
+        let present = match &passage.asked {
+            Asked::Named(named) => passage.at.is_none() && named.at.as_deref().is_none_or(str::is_empty),
+            Asked::Found(_) => true,
+            Asked::Elsewhere { .. } | Asked::Path { .. } | Asked::Everything { .. } => passage.at.is_none(),
+        };
+        if !present {
+            return Box::pin(async move {
+                let moment = passage.at.take();
+                let scene = Scene::of(next.service().engine(), moment.as_deref()).await?;
+                match passage.take_asked() {
+                    Asked::Named(named) => self.find(next.service(), passage, *named, scene).await?,
+                    _ => return granted(passage, scene),
                 }
-                Asked::Elsewhere { .. } | Asked::Path { .. } | Asked::Everything { .. } => {
-                    let scene = Scene::of(service.engine(), at.as_deref()).await?;
-                    let granted = Granted { user: passage.user.clone(), scene };
-                    return passage.flaw.take().map_or(Ok(Reply::Granted(granted)), Err);
-                }
+                next.call(passage).await
+            });
+        }
+        let scene = Scene::Present(service.engine().snapshot());
+        let found = match passage.take_asked() {
+            Asked::Named(named) => self.enter(passage, *named, scene),
+            Asked::Found(request) => self.go_on(passage, *request, scene),
+            Asked::Elsewhere { .. } | Asked::Path { .. } | Asked::Everything { .. } => {
+                return at_once(granted(passage, scene));
             }
-            next.call(passage).await
-        })
+        };
+        match found {
+            Ok(found) => {
+                passage.found = Some(Box::new(found));
+                next.call(passage)
+            }
+            Err(refusal) => refused(refusal),
+        }
     }
 }
 
+/// What the transport answers itself.
+fn granted(passage: &mut Passage, scene: Scene) -> Outcome {
+    let granted = Granted { user: passage.user.clone(), scene };
+    passage.flaw.take().map_or(Ok(Reply::Granted(granted)), Err)
+}
+
 impl PastOrPresent {
+    /// Finds what is asked of the past, as far back as this user may look.
     async fn find(
         &self,
         service: &Arc<Service>,
         passage: &mut Passage,
-        named: Named,
-        at: Option<&str>,
+        mut named: Named,
+        scene: Scene,
     ) -> Result<(), Refusal> {
-        let scene = Scene::of(service.engine(), at).await?;
+        let at = named.at.take();
+        let (verb, options) = (named.verb, named.options.clone());
+        let mut found = self.enter(passage, named, scene)?;
+        found.scene = found.scene.named(service.engine(), at.as_deref(), verb, &options).await?;
+        if let Some(view) = found.scene.past() {
+            found.visible(service, view.offset()).await?;
+        }
+        passage.found = Some(Box::new(found));
+        Ok(())
+    }
+
+    /// The kind that a path names, and what is asked of it.
+    fn enter(&self, passage: &mut Passage, named: Named, scene: Scene) -> Result<Found, Refusal> {
         let (kind, target) = Found::kind(scene.state(), &named.path, named.verb)?;
         // Who uses an old version is told in any case.
         passage.warnings.extend(scene.state().registry.warning(&kind, target.version));
         if let Some(flaw) = passage.flaw.take() {
             return Err(flaw);
         }
-        let scene = scene.named(service.engine(), named.at.as_deref(), named.verb, &named.options).await?;
         let request = Found::request(named, target, passage);
-        let found = Found { scene, kind, request, starts: self.starts.clone() };
-        if let Some(view) = found.scene.past() {
-            found.visible(service, view.offset()).await?;
+        Ok(Found { scene, kind, request, starts: self.starts.clone() })
+    }
+
+    /// A request that knows its kind already, if that is still served.
+    fn go_on(&self, passage: &Passage, mut request: Request, scene: Scene) -> Result<Found, Refusal> {
+        let state = scene.state();
+        if !state.registry.serves(request.target.kind) {
+            return Err(Refusal::NoSuchPath);
         }
-        passage.found = Some(found);
-        Ok(())
+        // Whoever was judged is who acts, and under the name that the door knows.
+        request.user = passage.user.clone();
+        request.id = passage.id.as_ref().map(RequestId::as_str).unwrap_or_default().to_owned();
+        let kind = state.registry.share(request.target.kind);
+        Ok(Found { scene, kind, request, starts: self.starts.clone() })
     }
 }

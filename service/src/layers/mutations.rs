@@ -24,13 +24,13 @@ impl Layer for Mutations {
         Box::pin(async move {
             let service = next.service();
             if found.request.verb == Verb::DeleteCollection {
-                let Found { kind, request, .. } = &found;
+                let Found { kind, request, .. } = &*found;
                 let version = &kind.versions[request.target.version];
                 passage.warnings.extend(delete_warning(kind, version, &request.options.delete));
                 return delete_collection(service, &found).await;
             }
             let mut told = Told::default();
-            let written = carry_out(service, found, &mut told).await;
+            let written = carry_out(service, *found, &mut told).await;
             passage.tell(told);
             let (reply, warnings) = shown(service, written?).await?;
             passage.warnings.extend(warnings);

@@ -27,7 +27,7 @@ impl Layer for Unstored {
     fn call<'a>(&'a self, passage: &'a mut Passage, next: Next<'a>) -> BoxFuture<'a, Outcome> {
         // A Binding is the old way to `pods/NAME/binding`, and is written there.
         let here = |found: &Found| found.kind.question.is_some_and(|question| question != Question::Binding);
-        if !passage.found.as_ref().is_some_and(here) {
+        if !passage.found.as_deref().is_some_and(here) {
             return next.call(passage);
         }
         let Some(found) = passage.found.take() else { return refused(Refusal::NoSuchPath) };

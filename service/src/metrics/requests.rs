@@ -1,15 +1,19 @@
 //! Requests as they are counted: how many, with which answers, and how long these took. The names and labels are those
 //! that dashboards and alerts for API servers ask for.
 //!
-//! One look into one table counts a request, whatever number of families is shown of it.
+//! A request finds its row when it comes, by numbers alone, and counts itself there when it is answered, whatever number
+//! of families is shown of it.
 
+use super::Histogram;
+use foldhash::fast::RandomState;
+use holdfast_core::kinds::KindId;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::histogram::Histogram;
 use std::collections::HashMap;
 use std::fmt::{self, Debug, Formatter};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -33,45 +37,99 @@ pub struct RequestLabels {
     pub dry_run: bool,
 }
 
-#[derive(Clone, Default)]
-pub struct Requests(Arc<RwLock<HashMap<RequestLabels, Arc<Row>>>>);
+/// What tells one row from another without a word: the same labels may have several of these, as kinds are redefined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RowKey {
+    pub verb: &'static str,
+    pub kind: KindId,
+    pub version: usize,
+    /// Its place among the kind's subresources.
+    pub subresource: Option<usize>,
+    pub scope: &'static str,
+    pub dry_run: bool,
+}
 
-struct Row {
+/// How many keys are remembered; kinds that are redefined have new ones each time.
+const KEYS_MAX: usize = 1 << 16;
+
+#[derive(Clone, Default)]
+pub struct Requests {
+    rows: Arc<RwLock<HashMap<RequestLabels, Arc<Row>>>>,
+    by_key: Arc<RwLock<HashMap<RowKey, Arc<Row>, RandomState>>>,
+}
+
+/// Requests that are counted together.
+pub struct Row {
+    pub labels: RequestLabels,
     took: Histogram,
     /// Requests that last by their nature are not timed.
     timed: bool,
+    /// How many were answered with a code that most are answered with.
+    usual: [AtomicU64; USUAL.len()],
     by_code: Mutex<Vec<(u16, u64)>>,
 }
 
-impl Requests {
-    pub fn count(&self, labels: &RequestLabels, code: u16, took: Duration) {
-        let row = self.row(labels);
-        if row.timed {
-            row.took.observe(took.as_secs_f64());
+const USUAL: [u16; 4] = [200, 201, 404, 409];
+
+impl Row {
+    pub fn count(&self, code: u16, took: Duration) {
+        if self.timed {
+            self.took.took(took);
         }
-        let mut by_code = row.by_code.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(usual) = USUAL.iter().position(|usual| *usual == code) {
+            self.usual[usual].fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let mut by_code = self.by_code.lock().unwrap_or_else(PoisonError::into_inner);
         match by_code.iter_mut().find(|(known, _)| *known == code) {
             Some((_, count)) => *count += 1,
             None => by_code.push((code, 1)),
         }
     }
 
-    fn row(&self, labels: &RequestLabels) -> Arc<Row> {
-        if let Some(row) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(labels) {
+    fn by_code(&self) -> Vec<(u16, u64)> {
+        let usual = self.usual.iter().map(|count| count.load(Ordering::Relaxed));
+        let mut by_code: Vec<(u16, u64)> = USUAL.into_iter().zip(usual).filter(|(_, count)| *count > 0).collect();
+        by_code.extend(self.by_code.lock().unwrap_or_else(PoisonError::into_inner).iter());
+        by_code
+    }
+}
+
+impl Requests {
+    /// The row of a kind that is served; `labels` are asked for when it is new.
+    pub fn row(&self, key: RowKey, labels: impl FnOnce() -> RequestLabels) -> Arc<Row> {
+        if let Some(row) = self.by_key.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return row.clone();
         }
-        let mut rows = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let row = self.row_of(&labels());
+        let mut by_key = self.by_key.write().unwrap_or_else(PoisonError::into_inner);
+        if by_key.len() >= KEYS_MAX {
+            by_key.clear();
+        }
+        by_key.insert(key, row.clone());
+        row
+    }
+
+    pub fn row_of(&self, labels: &RequestLabels) -> Arc<Row> {
+        if let Some(row) = self.rows.read().unwrap_or_else(PoisonError::into_inner).get(labels) {
+            return row.clone();
+        }
+        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
         let row = || Row {
-            took: Histogram::new(BUCKETS),
+            labels: labels.clone(),
+            took: Histogram::of_times(&BUCKETS),
             timed: !matches!(labels.verb, "WATCH" | "CONNECT"),
+            usual: Default::default(),
             by_code: Mutex::default(),
         };
         rows.entry(labels.clone()).or_insert_with(|| Arc::new(row())).clone()
     }
 
-    fn rows(&self) -> Vec<(RequestLabels, Arc<Row>)> {
-        let rows = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        rows.iter().map(|(labels, row)| (labels.clone(), row.clone())).collect()
+    /// Those of which there is something to tell.
+    fn rows(&self) -> Vec<(Arc<Row>, Vec<(u16, u64)>)> {
+        let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
+        let told = rows.values().map(|row| (row.clone(), row.by_code()));
+        told.filter(|(_, by_code)| !by_code.is_empty()).collect()
     }
 }
 
@@ -101,12 +159,12 @@ impl Collector for Requests {
         let rows = self.rows();
         let mut family =
             encoder.encode_descriptor("apiserver_request", "Requests answered", None, MetricType::Counter)?;
-        for (labels, row) in &rows {
-            let by_code = row.by_code.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (row, by_code) in &rows {
             for (code, count) in by_code {
                 let code = code.to_string();
-                let labels: Vec<(&str, &str)> = labels.pairs().into_iter().chain([("code", code.as_str())]).collect();
-                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+                let pairs = row.labels.pairs().into_iter();
+                let labels: Vec<(&str, &str)> = pairs.chain([("code", code.as_str())]).collect();
+                ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
             }
         }
         for (name, help) in [
@@ -114,8 +172,8 @@ impl Collector for Requests {
             ("apiserver_request_sli_duration_seconds", "Time until the answer began, as objectives count it"),
         ] {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-            for (labels, row) in rows.iter().filter(|(_, row)| row.timed) {
-                row.took.encode(family.encode_family(&labels.pairs())?)?;
+            for (row, _) in rows.iter().filter(|(row, _)| row.timed) {
+                row.took.encode(family.encode_family(&row.labels.pairs())?)?;
             }
         }
         Ok(())
@@ -137,10 +195,20 @@ mod tests {
             scope: "cluster",
             ..RequestLabels::default()
         };
-        requests.count(&labels, 200, Duration::from_millis(300));
-        requests.count(&labels, 200, Duration::from_secs(3));
-        requests.count(&labels, 429, Duration::from_millis(1));
-        requests.count(&RequestLabels { verb: "WATCH", ..labels }, 200, Duration::from_secs(9));
+        let key = |version| RowKey {
+            verb: "LIST",
+            kind: KindId(7),
+            version,
+            subresource: None,
+            scope: "cluster",
+            dry_run: false,
+        };
+        requests.row(key(0), || labels.clone()).count(200, Duration::from_millis(300));
+        // The same kind, after it was redefined, and a request that was never answered.
+        requests.row(key(1), || labels.clone()).count(200, Duration::from_secs(3));
+        requests.row_of(&labels).count(429, Duration::from_millis(1));
+        requests.row_of(&RequestLabels { verb: "GET", ..labels.clone() });
+        requests.row_of(&RequestLabels { verb: "WATCH", ..labels }).count(200, Duration::from_secs(9));
         let mut registry = Registry::default();
         registry.register_collector(Box::new(requests));
         let mut text = String::new();
@@ -162,5 +230,6 @@ mod tests {
             assert!(text.lines().any(|shown| shown == line), "{line} in {text}");
         }
         assert!(!text.contains(&format!("apiserver_request_duration_seconds_count{{{watch}}}")), "{text}");
+        assert!(!text.contains("verb=\"GET\""), "{text}");
     }
 }

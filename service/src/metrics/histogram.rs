@@ -1,0 +1,114 @@
+//! Histograms that every request observes: a counter a bucket, so that nobody waits for anybody.
+
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::{MetricType, TypedMetric};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Numbers by size, or times by length. Cloning gives the same.
+#[derive(Debug, Clone)]
+pub struct Histogram(Arc<Observed>);
+
+#[derive(Debug)]
+struct Observed {
+    /// Upper bounds, as people are shown them, in their order.
+    bounds: &'static [f64],
+    /// The same, as values are observed.
+    limits: Box<[u64]>,
+    /// One more than there are bounds.
+    counts: Box<[AtomicU64]>,
+    sum: AtomicU64,
+    /// How much of what is observed makes one of what is shown.
+    unit: f64,
+}
+
+impl Histogram {
+    /// Of times; bounds are in seconds.
+    pub fn of_times(bounds: &'static [f64]) -> Histogram {
+        Histogram::new(bounds, 1e9)
+    }
+
+    /// Of whole numbers.
+    pub fn of_numbers(bounds: &'static [f64]) -> Histogram {
+        Histogram::new(bounds, 1.0)
+    }
+
+    fn new(bounds: &'static [f64], unit: f64) -> Histogram {
+        let limits = bounds.iter().map(|bound| (bound * unit).round() as u64).collect();
+        let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Histogram(Arc::new(Observed { bounds, limits, counts, sum: AtomicU64::new(0), unit }))
+    }
+
+    pub fn took(&self, time: Duration) {
+        self.observe(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// A number, or a time in nanoseconds.
+    pub fn observe(&self, value: u64) {
+        let observed = &*self.0;
+        // Most of what is observed is small.
+        let bucket = observed.limits.iter().position(|limit| value <= *limit).unwrap_or(observed.limits.len());
+        observed.counts[bucket].fetch_add(1, Ordering::Relaxed);
+        observed.sum.fetch_add(value, Ordering::Relaxed);
+    }
+
+}
+
+impl EncodeMetric for Histogram {
+    fn encode(&self, mut encoder: MetricEncoder) -> Result<(), std::fmt::Error> {
+        let observed = &*self.0;
+        let bounds = observed.bounds.iter().copied().chain([f64::INFINITY]);
+        let counts = observed.counts.iter().map(|count| count.load(Ordering::Relaxed));
+        let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let sum = observed.sum.load(Ordering::Relaxed) as f64 / observed.unit;
+        encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}
+
+impl TypedMetric for Histogram {
+    const TYPE: MetricType = MetricType::Histogram;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+
+    #[test]
+    fn what_is_observed_is_shown_in_the_units_of_the_bounds() {
+        let (times, numbers) = (Histogram::of_times(&[0.0, 0.005, 1.0]), Histogram::of_numbers(&[1.0, 10.0]));
+        for millis in [0, 5, 6, 2000] {
+            times.took(Duration::from_millis(millis));
+        }
+        for number in [1, 2, 10, 11] {
+            numbers.observe(number);
+        }
+        let mut registry = Registry::default();
+        registry.register("times", "Times", times);
+        registry.register("numbers", "Numbers", numbers);
+        let mut text = String::new();
+        encode(&mut text, &registry).expect("text");
+        let rows: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let expected = [
+            "times_sum 2.011",
+            "times_count 4",
+            "times_bucket{le=\"0.0\"} 1",
+            "times_bucket{le=\"0.005\"} 2",
+            "times_bucket{le=\"1.0\"} 3",
+            "times_bucket{le=\"+Inf\"} 4",
+            "numbers_sum 24.0",
+            "numbers_count 4",
+            "numbers_bucket{le=\"1.0\"} 1",
+            "numbers_bucket{le=\"10.0\"} 3",
+            "numbers_bucket{le=\"+Inf\"} 4",
+        ];
+        assert_eq!(rows, expected);
+    }
+}
