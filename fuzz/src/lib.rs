@@ -1,7 +1,8 @@
 //! What strangers can send, and what must hold whatever they send.
 //!
 //! Each target is a function of bytes that panics where something is wrong. `cargo fuzz` runs them one by one
-//! (`fuzz_targets/`), and a test in `core` runs all of them over the seeds in `corpus-seeds/` and over mutations.
+//! (`fuzz_targets/`), and a test in `core` runs all of them over the seeds in `corpus-seeds/` and over mutations
+//! (`smoke.rs`). What `http2` reads is in `http2.rs`, for a test there: `core` knows nothing of it.
 //! Nothing here knows how the bytes came about.
 
 mod edges;

@@ -1,438 +1,387 @@
-//! The task of one HTTP/2 connection: requests run on their own, and answers that wait move in with it.
+//! The task of one HTTP/2 connection: it reads, has requests answered, and writes; the protocol is `holdfast-http2`'s.
 //!
-//! What makes an answer may take long, so each request is a task. A watch mostly waits. When an event comes, all the
-//! watches of one connection have it at the same time: they are polled one after the other within the connection's
-//! task, and then everything that they wrote goes out at once. A task for each would write for each.
+//! Requests whose answers take no work are answered where they are read, and whatever was read together is answered
+//! before anything is written. Others, and what is long of answers, run in tasks of their own and send what they have;
+//! streams of events move in with the connection once they wait (`making.rs`). So the connection writes rarely, and much.
 
-use crate::wire::Wire;
-use bytes::{Buf, Bytes};
-use futures_util::stream::{FuturesUnordered, Stream as _};
-use futures_util::task::AtomicWaker;
-use holdfast_engine::wakes;
+mod answers;
+mod date;
+mod deadlines;
+mod making;
+mod upload;
+mod wakes;
+
+pub use upload::Download;
+
+use crate::received::Received;
+use answers::{Entry, entry_of, remove};
+use bytes::Bytes;
+use deadlines::{Deadline, Deadlines};
+use holdfast_http2::{self as http2, Event, Limits, Reason, StreamId};
 use holdfast_tls::bounds::Bounds;
-use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
-use hyper::rt::Executor;
-use hyper::rt::bounds::Http2ServerConnExec;
-use hyper::server::conn::http2;
-use hyper::service::HttpService;
-use hyper_util::rt::TokioIo;
-use std::cell::Cell;
-use std::io::IoSlice;
-use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Wake, Waker, ready};
-use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, Sleep};
+use http::{Request, Response};
+use http_body::Body;
+use making::Mailbox;
+use std::convert::Infallible;
+use std::io::{Error, ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use tokio::io::{AsyncBufRead, AsyncWrite};
+use tokio::sync::watch as signal;
+use tokio::time::Instant;
+use tower::Service;
+use upload::{Upload, Uploads};
+use wakes::{Cause, Wakes};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-thread_local! {
-    /// What the body of an answer said when it was last asked, within the poll of its stream.
-    static SAID: Cell<Option<Said>> = const { Cell::new(None) };
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Said {
-    /// There is nothing to send yet.
-    Waits,
-    /// It gave something to send.
-    Gave,
-}
-
-/// The body of an answer, which tells the stream that sends it whether there is something to send.
-pub struct Told<B> {
-    body: B,
-    /// Whether it waits until what it gave has gone out. Otherwise the connection would keep the last piece of an answer
-    /// for as long as nobody reads it, when its stream has long ended.
-    waits: bool,
-    given: Option<Arc<Given>>,
-}
-
-/// What is smaller than this is not waited for: the connection keeps as much for a stream anyway.
-const SMALL_BYTES: usize = 2 << 10;
-
-/// A piece of a body that is on its way out.
-#[derive(Default)]
-struct Given {
-    gone: AtomicBool,
-    body: AtomicWaker,
-}
-
-/// The same as bytes. Dropping it says that it has gone.
-pub struct Piece<D> {
-    data: D,
-    given: Option<Arc<Given>>,
-}
-
-impl<B> Told<B> {
-    pub fn new(body: B, waits: bool) -> Told<B> {
-        Told { body, waits, given: None }
-    }
-
-    fn poll_gone(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if let Some(given) = &self.given {
-            given.body.register(context.waker());
-            if !given.gone.load(Ordering::SeqCst) {
-                return Poll::Pending;
-            }
-            self.given = None;
-        }
-        Poll::Ready(())
-    }
-
-    fn give<D: Buf>(&mut self, data: D) -> Piece<D> {
-        if self.waits && data.remaining() > SMALL_BYTES {
-            self.given = Some(Arc::default());
-        }
-        Piece { data, given: self.given.clone() }
-    }
-}
-
-impl<D> Drop for Piece<D> {
-    fn drop(&mut self) {
-        if let Some(given) = &self.given {
-            given.gone.store(true, Ordering::SeqCst);
-            given.body.wake();
-        }
-    }
-}
-
-impl<D: Buf> Buf for Piece<D> {
-    fn remaining(&self) -> usize {
-        self.data.remaining()
-    }
-
-    fn chunk(&self) -> &[u8] {
-        self.data.chunk()
-    }
-
-    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
-        self.data.chunks_vectored(slices)
-    }
-
-    fn advance(&mut self, count: usize) {
-        self.data.advance(count);
-    }
-
-    fn copy_to_bytes(&mut self, count: usize) -> Bytes {
-        self.data.copy_to_bytes(count)
-    }
-}
-
-impl<B: Body + Unpin> Body for Told<B> {
-    type Data = Piece<B::Data>;
-    type Error = B::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        // Meanwhile the stream knows since when it has been sending.
-        ready!(self.poll_gone(context));
-        let frame = Pin::new(&mut self.body).poll_frame(context);
-        SAID.set(Some(if frame.is_pending() { Said::Waits } else { Said::Gave }));
-        frame.map_ok(|frame| frame.map_data(|data| self.give(data)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.given.is_none() && self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// One request and its answer.
-struct Stream {
-    future: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// How long the client may leave the answer unread.
-    unread_max: Duration,
-    /// Since there was something to send and no room for it. The client grants no more.
-    unread: Option<Pin<Box<Sleep>>>,
-    said: Option<Said>,
-    _open: Open,
-}
-
-/// Counts a stream among those of its connection while it is there.
-struct Open(Arc<Arrivals>);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Stream {
-    fn waits(&self) -> bool {
-        self.said == Some(Said::Waits)
-    }
-}
-
-impl Future for Stream {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        SAID.set(None);
-        if self.future.as_mut().poll(context).is_ready() {
-            return Poll::Ready(());
-        }
-        if let Some(said) = SAID.take() {
-            self.said = Some(said);
-            self.unread = None;
-        }
-        // A body that gave something is not asked again before there is room.
-        if self.said == Some(Said::Gave) {
-            let unread_max = self.unread_max;
-            let unread = self.unread.get_or_insert_with(|| Box::pin(tokio::time::sleep(unread_max)));
-            if unread.as_mut().poll(context).is_ready() {
-                tracing::debug!("an answer was not read");
-                return Poll::Ready(());
-            }
-        }
-        Poll::Pending
-    }
-}
-
-/// Starts the requests of one connection.
-#[derive(Clone)]
-pub struct Streams {
-    arrivals: Arc<Arrivals>,
-    unread_max: Duration,
-}
-
-/// Answers on their way from tasks of their own into the connection's.
-struct Arrivals {
-    /// `None` once the connection has ended.
-    streams: Mutex<Option<Vec<Stream>>>,
-    connection: AtomicWaker,
-    /// How many streams there are, wherever they run.
-    open: AtomicUsize,
-}
-
-impl Arrivals {
-    fn lock(&self) -> MutexGuard<'_, Option<Vec<Stream>>> {
-        self.streams.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
-    fn execute(&self, future: F) {
-        self.arrivals.open.fetch_add(1, Ordering::Relaxed);
-        let open = Open(self.arrivals.clone());
-        let future = Box::pin(future);
-        let stream = Stream { future, unread_max: self.unread_max, unread: None, said: None, _open: open };
-        tokio::spawn(until_it_waits(stream, self.arrivals.clone()));
-    }
-}
-
-/// Runs a stream to its end, or until its answer waits: then it moves in with its connection.
-async fn until_it_waits(mut stream: Stream, connection: Arc<Arrivals>) {
-    let ended = std::future::poll_fn(|context| match Pin::new(&mut stream).poll(context) {
-        Poll::Ready(()) => Poll::Ready(true),
-        Poll::Pending if stream.waits() => Poll::Ready(false),
-        Poll::Pending => Poll::Pending,
-    });
-    if !ended.await
-        && let Some(arrivals) = &mut *connection.lock()
-    {
-        arrivals.push(stream);
-        connection.connection.wake();
-    }
-}
+/// What a client may send of one body, and of all, before it is read.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+/// While there is so much to go out, nothing is read, and no body asked for more.
+const OUTPUT_BYTES_MAX: usize = 64 << 10;
+/// So many requests are answered before more are read.
+const ARRIVALS_MAX: usize = 64;
+/// How many slices of the output one write takes.
+const SLICES: usize = 16;
+/// Of so many slots of streams something is kept while there is no stream.
+const SLOTS_KEPT: usize = 8;
 
 /// The task of one connection.
-pub struct Connection<C, T> {
-    http: Pin<Box<C>>,
-    wire: Wire<T>,
-    waiting: FuturesUnordered<Stream>,
-    streams: Streams,
-    held: Option<Arc<Held>>,
-    /// Those who run beside this task have had their turn since there was something to deliver.
+pub struct Connection<T, S, B> {
+    io: T,
+    http: http2::Connection,
+    service: S,
+    /// Says of a request that its answer takes so little work that it may be made here.
+    is_quick: fn(&Request<()>) -> bool,
+    /// By the slots of their streams.
+    entries: Vec<Option<Entry<B>>>,
+    /// What streams wake the connection with, by their slots.
+    wakers: Vec<Waker>,
+    /// Requests that were read and not looked at yet.
+    arrivals: Vec<(StreamId, Request<()>)>,
+    wakes: Arc<Wakes>,
+    mailbox: Arc<Mailbox<B>>,
+    uploads: Arc<Uploads>,
+    deadlines: Deadlines,
+    bounds: Bounds,
+    /// Ready when the server stops.
+    stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// How many frames had come when it was looked last.
+    frames: u64,
+    /// There was a request since it was looked last.
+    was_busy: bool,
+    /// There may be something to read.
+    is_readable: bool,
+    /// Something was written that may not have left the buffers of TLS.
+    is_unflushed: bool,
+    /// A task has sent something that is not written yet.
+    has_mail: bool,
+    /// Tasks that may have something to send as well have had their turn since.
     gave_way: bool,
-    idle_max: Duration,
-    unread_max: Duration,
-    /// Since there is no stream.
-    idle: Option<Pin<Box<Sleep>>>,
-    /// It was asked to end for that.
-    ending: bool,
 }
 
-/// A connection of hyper's that can be told to end when its requests have.
-pub trait Graceful {
-    fn end(self: Pin<&mut Self>);
-}
+impl<T, S, B> Unpin for Connection<T, S, B> {}
 
-impl Streams {
-    pub fn new(bounds: &Bounds) -> Streams {
-        let arrivals = Arrivals {
-            streams: Mutex::new(Some(Vec::new())),
-            connection: AtomicWaker::new(),
-            open: AtomicUsize::new(0),
+impl<T, S, B> Connection<T, S, B>
+where
+    T: AsyncBufRead + AsyncWrite + Unpin,
+    S: Service<Request<Received>, Response = Response<B>, Error = Infallible, Future: Send + 'static>,
+    B: Body<Data = Bytes, Error: Into<Failure>> + Send + Unpin + 'static,
+{
+    /// Serves whoever is at the other end of `io`. Requests that are quick are answered in the connection's task.
+    pub fn new(
+        io: T,
+        service: S,
+        is_quick: fn(&Request<()>) -> bool,
+        bounds: Bounds,
+        mut stopping: signal::Receiver<bool>,
+    ) -> Connection<T, S, B> {
+        let limits = Limits {
+            streams_max: bounds.streams_max,
+            head_bytes_max: bounds.head_bytes_max as usize,
+            stream_window: STREAM_WINDOW,
+            connection_window: CONNECTION_WINDOW,
         };
-        Streams { arrivals: Arc::new(arrivals), unread_max: bounds.unread }
-    }
-}
-
-impl<C, T> Connection<C, T> {
-    /// `http` starts its requests with `streams`, and writes to `wire`.
-    pub fn new(http: C, wire: Wire<T>, streams: Streams, bounds: &Bounds) -> Connection<C, T> {
+        let wakes = Arc::<Wakes>::default();
+        let now = Instant::now();
+        let mut deadlines = Deadlines::new(now + bounds.head, &wakes);
+        deadlines.set(Deadline::Opening, now + bounds.head);
+        deadlines.set(Deadline::Period, now + bounds.ping_period);
+        deadlines.set(Deadline::Ping, now + bounds.ping_period);
+        deadlines.set(Deadline::Idle, now + bounds.idle);
+        // It is looked at first, and tells when it happens from then on.
+        wakes.wake(Cause::Stop);
         Connection {
-            http: Box::pin(http),
-            wire,
-            waiting: FuturesUnordered::new(),
-            streams,
-            held: None,
+            io,
+            http: http2::Connection::new(limits),
+            service,
+            is_quick,
+            entries: Vec::new(),
+            wakers: Vec::new(),
+            arrivals: Vec::new(),
+            mailbox: Arc::new(Mailbox::new(wakes.clone())),
+            uploads: Arc::new(Uploads::new(wakes.clone())),
+            wakes,
+            deadlines,
+            bounds,
+            // A server whose sender is gone has stopped, too.
+            stopped: Box::pin(async move { drop(stopping.wait_for(|stopping| *stopping).await) }),
+            frames: 0,
+            was_busy: false,
+            is_readable: true,
+            is_unflushed: false,
+            has_mail: false,
             gave_way: false,
-            idle_max: bounds.idle,
-            unread_max: bounds.unread,
-            idle: None,
-            ending: false,
         }
     }
 
-    /// What streams wake: the task, but held back while an event is being handed to many of them.
-    fn held(&mut self, task: &Waker) -> Arc<Held> {
-        match &self.held {
-            Some(held) if held.task.will_wake(task) => held.clone(),
-            _ => {
-                let held = Held { task: task.clone(), polling: AtomicBool::new(false), woken: AtomicBool::new(false) };
-                self.held.insert(Arc::new(held)).clone()
+    /// The other side's stream, for what is done behind the end of a connection.
+    pub fn into_io(self) -> T {
+        self.io
+    }
+
+    /// Ends the connection when its requests are answered.
+    fn shut_down(&mut self) {
+        self.http.shut_down();
+        self.deadlines.set_first(Deadline::Farewell, Instant::now() + self.bounds.unread);
+    }
+
+    /// Reads what has come, as long as there is room for what it calls for. False at the end of all input.
+    fn read(&mut self, context: &mut Context<'_>) -> Result<bool, Failure> {
+        while self.is_readable
+            && self.arrivals.len() < ARRIVALS_MAX
+            && self.http.output_bytes() < OUTPUT_BYTES_MAX
+            && self.http.failed().is_none()
+        {
+            let input = match Pin::new(&mut self.io).poll_fill_buf(context) {
+                Poll::Ready(input) => input?,
+                Poll::Pending => {
+                    self.is_readable = false;
+                    break;
+                }
+            };
+            let bytes = input.len();
+            if bytes == 0 {
+                return Ok(false);
+            }
+            let (entries, arrivals, uploads) = (&mut self.entries, &mut self.arrivals, &self.uploads);
+            self.http.receive(input, &mut |event| match event {
+                Event::Request { stream, head, is_end } => {
+                    let upload = (!is_end).then(|| Upload::new(uploads, stream.slot()));
+                    if entries.len() <= stream.slot() {
+                        entries.resize_with(stream.slot() + 1, || None);
+                    }
+                    entries[stream.slot()] = Some(Entry::new(stream, &head, upload));
+                    arrivals.push((stream, head));
+                }
+                Event::Data { stream, data, is_end } => match entry_of(entries, stream).and_then(Entry::upload) {
+                    Some(upload) => upload.push(data, is_end),
+                    None => uploads.read(data.len()),
+                },
+                Event::Reset { stream, reason } => {
+                    if let Some(upload) = entry_of(entries, stream).and_then(Entry::upload) {
+                        upload.cut(reason);
+                    }
+                    remove(entries, stream);
+                }
+            });
+            Pin::new(&mut self.io).consume(bytes);
+        }
+        Ok(true)
+    }
+
+    /// Writes all that is to go out.
+    fn write(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        while self.http.output_bytes() > 0 {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let count = self.http.output(&mut slices);
+            let written = match &slices[..count] {
+                [slice] => Pin::new(&mut self.io).poll_write(context, slice),
+                slices => Pin::new(&mut self.io).poll_write_vectored(context, slices),
+            };
+            let written = ready!(self.in_time(written))?;
+            if written == 0 {
+                return Poll::Ready(Err(Error::from(ErrorKind::WriteZero).into()));
+            }
+            self.is_unflushed = true;
+            self.http.sent(written);
+        }
+        if self.is_unflushed {
+            let flushed = Pin::new(&mut self.io).poll_flush(context);
+            ready!(self.in_time(flushed))?;
+            self.is_unflushed = false;
+        }
+        (self.has_mail, self.gave_way) = (false, false);
+        Poll::Ready(Ok(()))
+    }
+
+    /// The outcome of a write. From the first one on that the client takes nothing of, it has a deadline.
+    fn in_time<R>(&mut self, written: Poll<Result<R, Error>>) -> Poll<Result<R, Failure>> {
+        match &written {
+            Poll::Ready(_) => self.deadlines.clear(Deadline::Taken),
+            Poll::Pending => self.deadlines.set_first(Deadline::Taken, Instant::now() + self.bounds.unread),
+        }
+        written.map_err(Into::into)
+    }
+
+    /// Looks at what has woken the task.
+    fn look(&mut self) -> Result<(), Failure> {
+        self.http.release(self.uploads.take_read());
+        let wakes = self.wakes.clone();
+        let mut looked = Ok(());
+        wakes.take(self.entries.len(), |cause| match cause {
+            Cause::Timer => looked = self.look_at_deadlines(),
+            Cause::Stop => {
+                let waker = self.wakes.waker(Cause::Stop);
+                if self.stopped.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+                    self.stopped = Box::pin(std::future::pending());
+                    self.shut_down();
+                }
+            }
+            Cause::Mail => self.open_mail(),
+            Cause::Stream(slot) => self.look_at(slot),
+        });
+        looked
+    }
+
+    /// Does what is to be done at this time; fails where the connection is to end at once.
+    fn look_at_deadlines(&mut self) -> Result<(), Failure> {
+        let now = Instant::now();
+        for passed in self.deadlines.take_passed(now) {
+            match passed {
+                Deadline::Opening if !self.http.is_open() => return late("the client did not begin with HTTP/2"),
+                Deadline::Opening if !self.http.is_acknowledged() => {
+                    self.http.fail(Reason::SETTINGS_TIMEOUT, "the settings were not acknowledged");
+                }
+                Deadline::Opening => {}
+                Deadline::Period => {
+                    self.http.tick();
+                    self.deadlines.set(Deadline::Period, now + self.bounds.ping_period);
+                }
+                Deadline::Ping => {
+                    self.http.ping();
+                    self.deadlines.set(Deadline::Ping, now + self.bounds.ping_period);
+                    self.deadlines.set_first(Deadline::Pong, now + self.bounds.pong);
+                }
+                Deadline::Pong if self.http.is_ping_due() => return late("the client did not answer a ping"),
+                Deadline::Pong => {}
+                Deadline::Idle => self.shut_down(),
+                Deadline::Farewell if self.http.streams() == 0 => {
+                    return late("the client did not end the connection");
+                }
+                Deadline::Farewell => self.deadlines.set(Deadline::Farewell, now + self.bounds.unread),
+                Deadline::Taken => return late("the client did not read what it was sent"),
+                Deadline::Read => self.let_unread_go(now),
+            }
+        }
+        self.deadlines.rearm();
+        Ok(())
+    }
+
+    /// Ends answers that were left unread for too long.
+    fn let_unread_go(&mut self, now: Instant) {
+        let unread_max = self.bounds.unread;
+        let late = |entry: &&Entry<B>| entry.unread.is_some_and(|since| since + unread_max <= now);
+        let late: Vec<StreamId> = self.entries.iter().flatten().filter(late).map(|entry| entry.stream).collect();
+        for stream in late {
+            tracing::debug!("an answer was not read");
+            self.http.reset(stream, Reason::CANCEL);
+            remove(&mut self.entries, stream);
+        }
+        if let Some(since) = self.entries.iter().flatten().filter_map(|entry| entry.unread).min() {
+            self.deadlines.set(Deadline::Read, since + unread_max);
+        }
+    }
+
+    /// Notes what the last turn means for deadlines.
+    fn note(&mut self) {
+        let frames = self.http.frames();
+        let is_idle = self.http.streams() == 0;
+        if !is_idle {
+            self.deadlines.clear(Deadline::Idle);
+        }
+        // The clock is asked only where something has happened.
+        let becomes_idle = is_idle && (self.was_busy || self.deadlines.at(Deadline::Idle).is_none());
+        if frames == self.frames && !becomes_idle {
+            return;
+        }
+        let now = Instant::now();
+        if frames != self.frames {
+            self.frames = frames;
+            self.deadlines.set(Deadline::Ping, now + self.bounds.ping_period);
+            if !self.http.is_ping_due() {
+                self.deadlines.clear(Deadline::Pong);
+            }
+        }
+        if becomes_idle {
+            self.was_busy = false;
+            self.deadlines.set(Deadline::Idle, now + self.bounds.idle);
+            if self.entries.len() > SLOTS_KEPT {
+                (self.entries, self.wakers) = (Vec::new(), Vec::new());
+            }
+        }
+    }
+
+    /// Reads, has answered, and writes, until nothing more can be done at once. Ready when the connection is over.
+    fn turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        self.look()?;
+        self.is_readable = true;
+        loop {
+            if !self.read(context)? {
+                return Poll::Ready(Ok(()));
+            }
+            if self.http.failed().is_some() {
+                self.entries.clear();
+                self.arrivals.clear();
+            }
+            self.serve();
+            self.fill();
+            let has_output = self.http.output_bytes() > 0 || self.is_unflushed;
+            if has_output && self.has_mail && !self.gave_way {
+                // Others that finish about now have their turn, and what they answer goes out in the same write.
+                self.gave_way = true;
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            ready!(self.write(context))?;
+            if self.http.is_finished() {
+                let ended = Pin::new(&mut self.io).poll_shutdown(context);
+                ready!(self.in_time(ended))?;
+                return Poll::Ready(match self.http.failed() {
+                    Some((reason, why)) => Err(format!("{reason}: {why}").into()),
+                    None => Ok(()),
+                });
+            }
+            if !has_output && !self.is_readable {
+                return Poll::Pending;
             }
         }
     }
 }
 
-impl<I, S, B> Graceful for http2::Connection<TokioIo<I>, S, Streams>
+fn late(why: &'static str) -> Result<(), Failure> {
+    Err(Error::new(ErrorKind::TimedOut, why).into())
+}
+
+impl<T, S, B> Future for Connection<T, S, B>
 where
-    S: HttpService<Incoming, ResBody = B>,
-    S::Error: Into<Failure>,
-    TokioIo<I>: hyper::rt::Read + hyper::rt::Write + Unpin,
-    B: Body + 'static,
-    B::Error: Into<Failure>,
-    Streams: Http2ServerConnExec<S::Future, B>,
-{
-    fn end(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
-    }
-}
-
-/// What waiting streams wake.
-struct Held {
-    task: Waker,
-    /// The streams are being polled, and whoever polls them looks whether any was woken meanwhile.
-    polling: AtomicBool,
-    woken: AtomicBool,
-}
-
-impl Wake for Held {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.woken.store(true, Ordering::SeqCst);
-        if !self.polling.load(Ordering::SeqCst) {
-            wakes::wake(&self.task);
-        }
-    }
-}
-
-impl<C, T> Connection<C, T>
-where
-    C: Future<Output = hyper::Result<()>> + Graceful,
-    T: AsyncRead + AsyncWrite + Unpin,
-{
-    /// Asks for no more requests, and ends when those that there are have been answered.
-    pub fn end(&mut self) {
-        self.http.as_mut().end();
-    }
-
-    /// Lets the answers write that have something to say.
-    fn poll_waiting(&mut self, context: &mut Context<'_>) {
-        self.streams.arrivals.connection.register(context.waker());
-        if let Some(arrivals) = &mut *self.streams.arrivals.lock() {
-            self.waiting.extend(arrivals.drain(..));
-        }
-        let held = self.held(context.waker());
-        let waker = Waker::from(held.clone());
-        let mut context = Context::from_waker(&waker);
-        held.polling.store(true, Ordering::SeqCst);
-        // A stream that writes wakes itself, and the set stops after a few of those: it is asked until all were polled.
-        for _ in 0..=self.waiting.len() {
-            held.woken.store(false, Ordering::SeqCst);
-            while let Poll::Ready(Some(())) = pin!(&mut self.waiting).poll_next(&mut context) {}
-            if !held.woken.load(Ordering::SeqCst) {
-                break;
-            }
-        }
-        held.polling.store(false, Ordering::SeqCst);
-        if held.woken.load(Ordering::SeqCst) {
-            wakes::wake(&held.task);
-        }
-    }
-
-    /// Writes out what was gathered, after the requests that came or went on together have had their turn: what they
-    /// answer goes out in the same write.
-    fn deliver(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        if !self.gave_way && self.wire.has_gathered() {
-            self.gave_way = true;
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        let delivered = self.wire.deliver(context);
-        self.gave_way = delivered.is_pending();
-        match delivered {
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
-            Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
-        }
-    }
-
-    /// Asks a connection without streams to end; ready when it does not, for the client does not read its last answers.
-    fn poll_idle(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.streams.arrivals.open.load(Ordering::Relaxed) > 0 {
-            self.idle = None;
-            return Poll::Pending;
-        }
-        let idle = self.idle.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.idle_max)));
-        ready!(idle.as_mut().poll(context));
-        if self.ending {
-            return Poll::Ready(());
-        }
-        self.ending = true;
-        idle.as_mut().reset(Instant::now() + self.unread_max);
-        let _ = idle.as_mut().poll(context);
-        self.end();
-        Poll::Pending
-    }
-}
-
-impl<C, T> Future for Connection<C, T>
-where
-    C: Future<Output = hyper::Result<()>> + Graceful,
-    T: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncBufRead + AsyncWrite + Unpin,
+    S: Service<Request<Received>, Response = Response<B>, Error = Infallible, Future: Send + 'static>,
+    B: Body<Data = Bytes, Error: Into<Failure>> + Send + Unpin + 'static,
 {
     type Output = Result<(), Failure>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_waiting(context);
-        if self.poll_idle(context).is_ready() {
-            return Poll::Ready(Err("the client did not read its last answers".into()));
+        let connection = &mut *self;
+        connection.wakes.begin(context.waker());
+        let turned = connection.turn(context);
+        if turned.is_pending() {
+            connection.note();
+            connection.wakes.rest(context.waker());
         }
-        if let Poll::Ready(ended) = self.http.as_mut().poll(context) {
-            return Poll::Ready(ended.map_err(Into::into));
-        }
-        self.deliver(context)
-    }
-}
-
-impl<C, T> Drop for Connection<C, T> {
-    fn drop(&mut self) {
-        // A stream holds its executor, which holds what arrives: one that arrived later would stay for ever.
-        *self.streams.arrivals.lock() = None;
+        turned
     }
 }
 

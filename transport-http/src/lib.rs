@@ -25,6 +25,7 @@ pub mod pages;
 mod parse;
 pub mod paths;
 pub mod query;
+mod received;
 mod render;
 mod respond;
 mod route;

@@ -6,7 +6,7 @@ use crate::transport::{Transport, WireRequest};
 use holdfast_tls::bounds::Bounds;
 use holdfast_tls::peer::Peer;
 use holdfast_tls::server::LiveTls;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Request};
 use hyper::upgrade::OnUpgrade;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -80,12 +80,36 @@ pub async fn serve(
     let service = warp::service(filter(transport.clone()));
     let counters = transport.service().counters().clone();
     let certified = Arc::new(move |good_for| counters.certified(good_for));
-    let connections = Listener { tls, service, bounds, certified, stopping }.accept(listener).await;
+    let served = Listener { tls, service, is_quick, bounds, certified, stopping };
+    let connections = served.accept(listener).await;
     transport.wait_for_requests().await;
     transport.sockets.close();
     let ended = async { tokio::join!(connections.wait(), transport.sockets.wait()) };
     let _ = tokio::time::timeout(DRAIN_MAX + transport.manners.watch_grace, ended).await;
     Ok(())
+}
+
+/// Whether an answer takes little work, however much is stored: that of a single object, and of the page that
+/// tells the version. Its connection then makes it at once, and no task is needed.
+fn is_quick(request: &Request<()>) -> bool {
+    const PARTS_MAX: usize = 7;
+    if request.method() != Method::GET || request.uri().query().is_some_and(|query| query.contains("watch")) {
+        return false;
+    }
+    let mut parts = [""; PARTS_MAX];
+    let mut count = 0;
+    for part in request.uri().path().split('/').skip(1) {
+        let Some(place) = parts.get_mut(count).filter(|_| !part.is_empty()) else { return false };
+        *place = part;
+        count += 1;
+    }
+    match parts.get(..count).unwrap_or_default() {
+        ["version"] => true,
+        ["api", _, object @ ..] | ["apis", _, _, object @ ..] => {
+            matches!(object, [resource, _] if *resource != "watch") || matches!(object, ["namespaces", _, _, _])
+        }
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -96,6 +120,34 @@ mod tests {
 
     fn size_of_output<F>(_: impl FnOnce(Arc<Transport>, WireRequest<Empty<Result<Bytes, Infallible>>>) -> F) -> usize {
         size_of::<F>()
+    }
+
+    #[test]
+    fn single_objects_are_quick_and_lists_are_not() {
+        for (method, target, quick) in [
+            ("GET", "/api/v1/namespaces/a/pods/b", true),
+            ("GET", "/api/v1/namespaces/a", true),
+            ("GET", "/api/v1/nodes/a?pretty=1", true),
+            ("GET", "/apis/apps/v1/namespaces/a/deployments/b", true),
+            ("GET", "/version", true),
+            ("POST", "/api/v1/namespaces", false),
+            ("PUT", "/api/v1/nodes/a", false),
+            ("GET", "/api/v1/nodes", false),
+            ("GET", "/api/v1/nodes/", false),
+            ("GET", "/api/v1/namespaces/a/pods", false),
+            ("GET", "/api/v1/namespaces/a/pods/b/log", false),
+            ("GET", "/api/v1/namespaces/a/pods/b?watch=1", false),
+            ("GET", "/api/v1/watch/nodes", false),
+            ("GET", "/apis/apps/v1/watch/namespaces/a/deployments/b", false),
+            ("GET", "/apis/apps/v1/watch/deployments", false),
+            ("GET", "/apis", false),
+            ("GET", "/openapi/v2", false),
+            ("GET", "/forks/a/api/v1/nodes/b", false),
+            ("GET", "*", false),
+        ] {
+            let request = Request::builder().method(method).uri(target).body(()).expect("a request");
+            assert_eq!(is_quick(&request), quick, "{method} {target}");
+        }
     }
 
     /// What answers a request is made anew and moved for each: a future that holds another twice doubles with each such

@@ -43,7 +43,7 @@ fn bounds() -> Bounds {
     Bounds { handshake: LONG, head: LONG, idle: LONG, ping_period: LONG, pong: LONG, unread: LONG, ..Bounds::default() }
 }
 
-async fn answer(request: Request<Incoming>) -> Result<Answer, Infallible> {
+async fn answer(request: Request<Received>) -> Result<Answer, Infallible> {
     let body: std::pin::Pin<Box<dyn Stream<Item = Bytes> + Send + Sync>> = match request.uri().path() {
         "/endless" => Box::pin(stream::repeat(Bytes::from_static(&[b'x'; 10_000]))),
         "/wait" => Box::pin(stream::pending()),
@@ -76,6 +76,7 @@ impl Server {
         let served = Listener {
             tls: Arc::new(Tls::of(Arc::new(config), verifier).into()),
             service: tower::service_fn(answer),
+            is_quick: |request| matches!(request.uri().path(), "/" | "/large" | "/wait"),
             bounds,
             certified: Arc::new(|_| ()),
             stopping,
@@ -266,6 +267,17 @@ async fn who_does_not_answer_pings_is_let_go() {
     connection.write_all(&get(1, "/wait")).await.unwrap();
     // Half a frame: what would be an answer is its content.
     connection.write_all(&frame(HEADERS, 0, 3, &[0; 100])[..50]).await.unwrap();
+    wait_for_end(&mut connection).await;
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn who_does_not_acknowledge_settings_is_let_go() {
+    let server = Server::start(Bounds { head: SHORT, ..bounds() }).await;
+    let mut connection = server.begin(1 << 16).await;
+    connection.write_all(&get(1, "/wait")).await.unwrap();
+    let (_, goaway) = wait_for(&mut connection, GOAWAY).await;
+    assert_eq!(goaway[4..8], 4u32.to_be_bytes(), "SETTINGS_TIMEOUT");
     wait_for_end(&mut connection).await;
     server.ended().await;
 }

@@ -1,0 +1,623 @@
+//! The state of one connection: what comes is understood here, what goes out is made in `sending.rs`.
+
+mod sending;
+#[cfg(test)]
+mod tests;
+
+pub use sending::Answer;
+
+use crate::fault::Fault;
+use crate::flow::{Incoming, Outgoing, WINDOW_BYTES};
+use crate::frame::{self, HEAD_BYTES, NUMBER_MAX, PAYLOAD_BYTES_MAX, PREFACE, flag, kind};
+use crate::head::{Head, Nobody, Outcome, Trailers};
+use crate::hpack::{Broken, Decoder, Encoder};
+use crate::limits::{CONTINUATIONS_MAX, Counts, Limits};
+use crate::output::Output;
+use crate::reason::Reason;
+use crate::settings::{self, Settings, TABLE_BYTES};
+use crate::stream::{Stream, StreamId, Streams};
+use http::{Request, StatusCode};
+use std::collections::VecDeque;
+
+/// The payloads of our pings, by which their answers are told apart.
+const KEEP_ALIVE: [u8; 8] = *b"alive?\0\0";
+const FAREWELL: [u8; 8] = *b"farewell";
+/// Of so many streams that we reset it is remembered: what was on its way to them is no mistake.
+const RESET_KEPT: usize = 256;
+
+/// What the bytes of a client mean to whoever serves.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A request; `is_end` where it has no body.
+    Request { stream: StreamId, head: Request<()>, is_end: bool },
+    /// A part of a body, or its end.
+    Data { stream: StreamId, data: &'a [u8], is_end: bool },
+    /// The stream is gone, with what is yet to be sent.
+    Reset { stream: StreamId, reason: Reason },
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Connection {
+    limits: Limits,
+    /// How much of the preface has come.
+    preface: usize,
+    /// The client's first settings have come.
+    is_open: bool,
+    /// The client has taken our settings.
+    is_acknowledged: bool,
+    /// The beginning of a frame that has not come whole.
+    partial: Vec<u8>,
+    /// A head that CONTINUATION frames go on with.
+    block: Option<Block>,
+    decoder: Decoder,
+    encoder: Encoder,
+    peer: Settings,
+    streams: Streams,
+    /// The highest number of a stream that the client has opened.
+    last: u32,
+    /// The numbers of streams that we reset, the last ones.
+    reset: VecDeque<u32>,
+    incoming: Incoming,
+    outgoing: Outgoing,
+    /// Streams that have something to send, in turn.
+    line: VecDeque<StreamId>,
+    /// Streams of which everything was sent that they had, since somebody asked.
+    drained: Vec<StreamId>,
+    output: Output,
+    leaving: Leaving,
+    is_ping_due: bool,
+    counts: Counts,
+    frames: u64,
+    failed: Option<(Reason, &'static str)>,
+}
+
+/// How far the end of a connection has come that is to answer what was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leaving {
+    No,
+    /// The client was told to send no more, and what it had sent before it heard of that is still on its way.
+    Announced,
+    /// Streams above this number are ignored.
+    Since(u32),
+}
+
+/// A head that has not come whole.
+#[derive(Debug)]
+struct Block {
+    stream: u32,
+    is_end: bool,
+    continuations: u32,
+    bytes: Vec<u8>,
+}
+
+impl Connection {
+    /// A connection that has just been made, and is to send its settings.
+    pub fn new(limits: Limits) -> Connection {
+        let mut output = Output::default();
+        output.write(|out| {
+            settings::announce(out, &limits);
+            if let Some(more) = limits.connection_window.checked_sub(WINDOW_BYTES).filter(|more| *more > 0) {
+                frame::write(out, kind::WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
+            }
+        });
+        Connection {
+            limits,
+            preface: 0,
+            is_open: false,
+            is_acknowledged: false,
+            partial: Vec::new(),
+            block: None,
+            decoder: Decoder::new(TABLE_BYTES),
+            encoder: Encoder::default(),
+            peer: Settings::default(),
+            streams: Streams::default(),
+            last: 0,
+            reset: VecDeque::new(),
+            incoming: Incoming::new(limits.connection_window.max(WINDOW_BYTES)),
+            outgoing: Outgoing::new(WINDOW_BYTES),
+            line: VecDeque::new(),
+            drained: Vec::new(),
+            output,
+            leaving: Leaving::No,
+            is_ping_due: false,
+            counts: Counts::default(),
+            frames: 0,
+            failed: None,
+        }
+    }
+
+    /// Whether the client has begun: with the preface, and with its settings.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Whether the client has taken our settings.
+    pub fn is_acknowledged(&self) -> bool {
+        self.is_acknowledged
+    }
+
+    /// How many streams there are.
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// How many whole frames have come.
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// Why nothing more is read, if that is so: what is left of the output tells the client.
+    pub fn failed(&self) -> Option<(Reason, &'static str)> {
+        self.failed
+    }
+
+    /// Whether the connection may be closed once its output has gone.
+    pub fn is_finished(&self) -> bool {
+        self.failed.is_some() || matches!(self.leaving, Leaving::Since(_)) && self.streams.len() == 0
+    }
+
+    /// Begins a new period, in each of which a client may send so many frames that ask for nothing.
+    pub fn tick(&mut self) {
+        self.counts.tick();
+    }
+
+    /// Asks whether the client is still there.
+    pub fn ping(&mut self) {
+        self.is_ping_due = true;
+        self.control(kind::PING, 0, 0, &KEEP_ALIVE);
+    }
+
+    /// Whether a ping was not answered yet.
+    pub fn is_ping_due(&self) -> bool {
+        self.is_ping_due
+    }
+
+    /// Ends the connection when its requests are answered. Those that are on their way already are answered as well: the
+    /// client says with a ping when there are no more of them.
+    pub fn shut_down(&mut self) {
+        if self.leaving == Leaving::No && self.failed.is_none() {
+            self.leaving = Leaving::Announced;
+            self.go_away(NUMBER_MAX, Reason::NO_ERROR, "");
+            self.control(kind::PING, 0, 0, &FAREWELL);
+        }
+    }
+
+    /// Ends the connection, with all that is in progress.
+    pub fn fail(&mut self, reason: Reason, why: &'static str) {
+        if self.failed.is_none() {
+            self.failed = Some((reason, why));
+            self.streams = Streams::default();
+            self.line = VecDeque::new();
+            self.go_away(self.last, reason, why);
+        }
+    }
+
+    fn go_away(&mut self, last: u32, reason: Reason, why: &str) {
+        let payload = [&last.to_be_bytes(), &reason.0.to_be_bytes(), why.as_bytes()].concat();
+        self.control(kind::GOAWAY, 0, 0, &payload);
+    }
+
+    fn control(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        self.output.write(|out| frame::write(out, kind, flags, stream, payload));
+    }
+
+    /// Takes what a client sent, and tells what it means.
+    pub fn receive(&mut self, mut input: &[u8], tell: &mut impl FnMut(Event<'_>)) {
+        if self.preface < PREFACE.len() {
+            input = self.begin(input);
+        }
+        while self.failed.is_none() && !input.is_empty() {
+            let handled = match self.partial.is_empty() {
+                true => self.whole(&mut input, tell),
+                false => self.completed(&mut input, tell),
+            };
+            if let Err(Fault::Connection { reason, why }) = handled.or_else(|fault| self.survive(fault, tell)) {
+                self.fail(reason, why);
+            }
+        }
+    }
+
+    /// Reads the preface. Gives back what follows it.
+    fn begin<'a>(&mut self, input: &'a [u8]) -> &'a [u8] {
+        let expected = &PREFACE[self.preface..];
+        let (begin, rest) = input.split_at(expected.len().min(input.len()));
+        if begin != &expected[..begin.len()] {
+            self.fail(Reason::PROTOCOL_ERROR, "this is no HTTP/2");
+            return &[];
+        }
+        self.preface += begin.len();
+        rest
+    }
+
+    /// Takes a frame off the input; what is there of one that has not come whole is kept.
+    fn whole(&mut self, input: &mut &[u8], tell: &mut impl FnMut(Event<'_>)) -> Result<(), Fault> {
+        let head = frame::Head::parse(input);
+        let whole = match head {
+            Some(head) => HEAD_BYTES + allowed(head)?.length,
+            None => usize::MAX,
+        };
+        match input.split_at_checked(whole) {
+            Some((frame, rest)) => {
+                *input = rest;
+                match head {
+                    Some(head) => self.frame(head, &frame[HEAD_BYTES..], tell),
+                    None => Ok(()),
+                }
+            }
+            None => {
+                self.partial.extend_from_slice(input);
+                *input = &[];
+                Ok(())
+            }
+        }
+    }
+
+    /// Goes on with a frame that had not come whole.
+    fn completed(&mut self, input: &mut &[u8], tell: &mut impl FnMut(Event<'_>)) -> Result<(), Fault> {
+        let mut fill = |partial: &mut Vec<u8>, whole: usize| {
+            let missing = whole.saturating_sub(partial.len());
+            let (begin, rest) = input.split_at(missing.min(input.len()));
+            partial.extend_from_slice(begin);
+            *input = rest;
+            partial.len() >= whole
+        };
+        if !fill(&mut self.partial, HEAD_BYTES) {
+            return Ok(());
+        }
+        let Some(head) = frame::Head::parse(&self.partial) else { return Ok(()) };
+        let length = allowed(head)?.length;
+        self.partial.reserve_exact((HEAD_BYTES + length).saturating_sub(self.partial.len()));
+        if !fill(&mut self.partial, HEAD_BYTES + length) {
+            return Ok(());
+        }
+        let frame = std::mem::take(&mut self.partial);
+        self.frame(head, &frame[HEAD_BYTES..], tell)
+    }
+
+    /// Ends a stream with which something is wrong; a connection cannot survive its own faults.
+    fn survive(&mut self, fault: Fault, tell: &mut impl FnMut(Event<'_>)) -> Result<(), Fault> {
+        let Fault::Stream { number, reason, .. } = fault else { return Err(fault) };
+        if let Some(stream) = self.streams.find(number) {
+            self.streams.remove(stream);
+            tell(Event::Reset { stream, reason });
+        }
+        self.write_reset(number, reason);
+        self.counts.mistake()
+    }
+
+    fn frame(&mut self, head: frame::Head, payload: &[u8], tell: &mut impl FnMut(Event<'_>)) -> Result<(), Fault> {
+        self.frames += 1;
+        if !self.is_open && (head.kind != kind::SETTINGS || head.has(flag::ACK)) {
+            return Err(Fault::connection(Reason::PROTOCOL_ERROR, "settings come first"));
+        }
+        if self.block.is_some() && head.kind != kind::CONTINUATION {
+            return Err(Fault::connection(Reason::PROTOCOL_ERROR, "a frame in the middle of a head"));
+        }
+        let of_connection = match head.kind {
+            kind::DATA | kind::HEADERS | kind::PRIORITY | kind::RST_STREAM | kind::CONTINUATION => false,
+            kind::SETTINGS | kind::PING | kind::GOAWAY => true,
+            _ => head.stream == 0,
+        };
+        if of_connection != (head.stream == 0) {
+            return Err(Fault::connection(Reason::PROTOCOL_ERROR, "a frame on a stream where it does not belong"));
+        }
+        match head.kind {
+            kind::DATA => self.data(head, payload, tell),
+            kind::HEADERS => self.headers(head, payload, tell),
+            kind::CONTINUATION => self.continuation(head, payload, tell),
+            kind::RST_STREAM => self.reset_by_client(head.stream, payload, tell),
+            kind::SETTINGS => self.settings(head, payload),
+            kind::PING => self.pinged(head, payload),
+            kind::WINDOW_UPDATE => self.window_update(head.stream, payload),
+            kind::PRIORITY if payload.len() != 5 => {
+                Err(Fault::stream(head.stream, Reason::FRAME_SIZE_ERROR, "a priority of another size"))
+            }
+            kind::GOAWAY if payload.len() < 8 => {
+                Err(Fault::connection(Reason::FRAME_SIZE_ERROR, "a GOAWAY that is cut off"))
+            }
+            kind::PUSH_PROMISE => Err(Fault::connection(Reason::PROTOCOL_ERROR, "a client promises nothing")),
+            // Frames of other types are to be ignored, as are priorities; a client that goes is waited for.
+            _ => self.counts.idle(),
+        }
+    }
+
+    fn headers(&mut self, head: frame::Head, payload: &[u8], tell: &mut impl FnMut(Event<'_>)) -> Result<(), Fault> {
+        let fragment = frame::fragment(head, payload)?;
+        let is_end = head.has(flag::END_STREAM);
+        if head.has(flag::END_HEADERS) {
+            return self.block(head.stream, is_end, fragment, tell);
+        }
+        self.block = Some(Block { stream: head.stream, is_end, continuations: 0, bytes: fragment.to_vec() });
+        Ok(())
+    }
+
+    fn continuation(
+        &mut self,
+        head: frame::Head,
+        payload: &[u8],
+        tell: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Fault> {
+        let Some(mut block) = self.block.take().filter(|block| block.stream == head.stream) else {
+            return Err(Fault::connection(Reason::PROTOCOL_ERROR, "a CONTINUATION of nothing"));
+        };
+        block.continuations += 1;
+        // A head that is larger than allowed when it is compressed is so when it is not.
+        let is_large = block.bytes.len() + payload.len() > self.limits.head_bytes_max;
+        if is_large || block.continuations > CONTINUATIONS_MAX {
+            return Err(Fault::connection(Reason::ENHANCE_YOUR_CALM, "a head that goes on and on"));
+        }
+        block.bytes.extend_from_slice(payload);
+        if head.has(flag::END_HEADERS) {
+            return self.block(block.stream, block.is_end, &block.bytes, tell);
+        }
+        self.block = Some(block);
+        Ok(())
+    }
+
+    /// A head has come whole, of a request or of what follows its body.
+    fn block(
+        &mut self,
+        number: u32,
+        is_end: bool,
+        block: &[u8],
+        tell: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Fault> {
+        let broken = |Broken(why)| Fault::connection(Reason::COMPRESSION_ERROR, why);
+        if let Some(stream) = self.streams.find(number) {
+            let mut trailers = Trailers::default();
+            self.decoder.decode(block, &mut trailers).map_err(broken)?;
+            return self.trailers(stream, is_end, trailers, tell);
+        }
+        if number % 2 == 0 {
+            return Err(Fault::connection(Reason::PROTOCOL_ERROR, "streams of clients have odd numbers"));
+        }
+        if number <= self.last {
+            self.decoder.decode(block, &mut Nobody).map_err(broken)?;
+            return match self.reset.contains(&number) {
+                true => self.counts.idle(),
+                false => Err(Fault::connection(Reason::STREAM_CLOSED, "a head on a stream that has ended")),
+            };
+        }
+        if matches!(self.leaving, Leaving::Since(_)) {
+            self.decoder.decode(block, &mut Nobody).map_err(broken)?;
+            return self.counts.idle();
+        }
+        self.last = number;
+        let mut head = Head::new(self.limits.head_bytes_max);
+        self.decoder.decode(block, &mut head).map_err(broken)?;
+        if self.streams.len() >= self.limits.streams_max as usize {
+            self.write_reset(number, Reason::REFUSED_STREAM);
+            return self.counts.idle();
+        }
+        self.request(number, is_end, head.finish(is_end), tell)
+    }
+
+    fn request(
+        &mut self,
+        number: u32,
+        is_end: bool,
+        outcome: Outcome,
+        tell: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Fault> {
+        if let Outcome::Malformed(why) = outcome {
+            return Err(Fault::stream(number, Reason::PROTOCOL_ERROR, why));
+        }
+        let announced = if let Outcome::Request(_, announced) = outcome { announced } else { None };
+        let incoming = Incoming::new(self.limits.stream_window);
+        let outgoing = Outgoing::new(self.peer.initial_window);
+        let stream = self.streams.add(number, Stream::new(is_end, announced, incoming, outgoing));
+        match outcome {
+            Outcome::Request(head, _) => tell(Event::Request { stream, head, is_end }),
+            Outcome::Connect => self.refuse(stream, StatusCode::METHOD_NOT_ALLOWED),
+            Outcome::TooLarge | Outcome::Malformed(_) => {
+                self.refuse(stream, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+            }
+        }
+        Ok(())
+    }
+
+    fn trailers(
+        &mut self,
+        id: StreamId,
+        is_end: bool,
+        trailers: Trailers,
+        tell: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Fault> {
+        let number = id.number();
+        let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
+        if stream.has_ended {
+            return Err(Fault::stream(number, Reason::STREAM_CLOSED, "a head on a stream that has ended"));
+        }
+        if !is_end {
+            return Err(Fault::stream(number, Reason::PROTOCOL_ERROR, "a second head"));
+        }
+        if let Some(why) = trailers.flaw {
+            return Err(Fault::stream(number, Reason::PROTOCOL_ERROR, why));
+        }
+        self.data_of(id, &[], true, tell)
+    }
+
+    fn data(&mut self, head: frame::Head, payload: &[u8], tell: &mut impl FnMut(Event<'_>)) -> Result<(), Fault> {
+        let number = head.stream;
+        self.check_opened(number)?;
+        // Padding counts, too.
+        if !self.incoming.take(payload.len()) {
+            return Err(Fault::connection(Reason::FLOW_CONTROL_ERROR, "more than the connection's window"));
+        }
+        let data = head.unpadded(payload)?;
+        let Some(id) = self.streams.find(number) else {
+            self.release(payload.len());
+            return match self.is_ignored(number) || self.reset.contains(&number) {
+                true => self.counts.idle(),
+                false => Err(Fault::stream(number, Reason::STREAM_CLOSED, "data on a stream that has ended")),
+            };
+        };
+        let padding = payload.len() - data.len();
+        self.release(padding);
+        let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
+        let flaw = match stream.has_ended {
+            true => Some((Reason::STREAM_CLOSED, "data behind the end of a stream")),
+            false if !stream.incoming.take(payload.len()) => {
+                Some((Reason::FLOW_CONTROL_ERROR, "more than the stream's window"))
+            }
+            false => None,
+        };
+        if let Some((reason, why)) = flaw {
+            self.release(data.len());
+            return Err(Fault::stream(number, reason, why));
+        }
+        let is_end = head.has(flag::END_STREAM);
+        if data.is_empty() && !is_end {
+            self.counts.idle()?;
+        }
+        self.release_of(id, padding);
+        let told = self.data_of(id, data, is_end, tell);
+        if told.is_err() {
+            self.release(data.len());
+        }
+        told
+    }
+
+    /// Whether a stream was opened after the client had been told that none is looked at any more.
+    fn is_ignored(&self, number: u32) -> bool {
+        matches!(self.leaving, Leaving::Since(last) if number > last)
+    }
+
+    fn data_of(
+        &mut self,
+        id: StreamId,
+        data: &[u8],
+        is_end: bool,
+        tell: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Fault> {
+        let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
+        if !stream.count(data.len(), is_end) {
+            let why = "the body is not as long as was announced";
+            return Err(Fault::stream(id.number(), Reason::PROTOCOL_ERROR, why));
+        }
+        stream.has_ended = is_end;
+        tell(Event::Data { stream: id, data, is_end });
+        Ok(())
+    }
+
+    fn reset_by_client(
+        &mut self,
+        number: u32,
+        payload: &[u8],
+        tell: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), Fault> {
+        let reason = Reason(u32::from_be_bytes(frame::exactly(payload)?));
+        self.check_opened(number)?;
+        let Some(stream) = self.streams.find(number) else { return self.counts.idle() };
+        let was_answered = self.streams.remove(stream).is_some_and(|stream| stream.is_answered);
+        tell(Event::Reset { stream, reason });
+        match was_answered {
+            true => Ok(()),
+            false => self.counts.took_back(self.limits.streams_max),
+        }
+    }
+
+    /// Fails for a frame on a stream that the client has not opened.
+    fn check_opened(&self, number: u32) -> Result<(), Fault> {
+        match number % 2 == 1 && (number <= self.last || self.is_ignored(number)) {
+            true => Ok(()),
+            false => Err(Fault::connection(Reason::PROTOCOL_ERROR, "a frame on a stream that was not opened")),
+        }
+    }
+
+    fn settings(&mut self, head: frame::Head, payload: &[u8]) -> Result<(), Fault> {
+        self.counts.idle()?;
+        if head.has(flag::ACK) {
+            self.is_acknowledged = true;
+            let [] = frame::exactly(payload)?;
+            return Ok(());
+        }
+        let before = i64::from(self.peer.initial_window);
+        self.peer.update(payload, |bytes| self.encoder.resize(bytes))?;
+        self.is_open = true;
+        let by = i64::from(self.peer.initial_window) - before;
+        if by != 0 {
+            self.change_windows(by)?;
+        }
+        self.control(kind::SETTINGS, flag::ACK, 0, &[]);
+        Ok(())
+    }
+
+    /// The first windows have another size now, and so have those of streams that there are: they may become negative.
+    fn change_windows(&mut self, by: i64) -> Result<(), Fault> {
+        let mut changed = Ok(());
+        let line = &mut self.line;
+        self.streams.each(|id, stream| {
+            changed = changed.and(stream.outgoing.change(by).map_err(|_| ()));
+            if stream.may_send() && !std::mem::replace(&mut stream.in_line, true) {
+                line.push_back(id);
+            }
+        });
+        changed.map_err(|()| Fault::connection(Reason::FLOW_CONTROL_ERROR, "a window grows beyond 31 bits"))
+    }
+
+    fn pinged(&mut self, head: frame::Head, payload: &[u8]) -> Result<(), Fault> {
+        self.counts.idle()?;
+        let payload: [u8; 8] = frame::exactly(payload)?;
+        match (head.has(flag::ACK), payload) {
+            (false, _) => self.control(kind::PING, flag::ACK, 0, &payload),
+            (true, KEEP_ALIVE) => self.is_ping_due = false,
+            (true, FAREWELL) if self.leaving == Leaving::Announced => {
+                self.leaving = Leaving::Since(self.last);
+                self.go_away(self.last, Reason::NO_ERROR, "");
+            }
+            (true, _) => {}
+        }
+        Ok(())
+    }
+
+    fn window_update(&mut self, number: u32, payload: &[u8]) -> Result<(), Fault> {
+        self.counts.idle()?;
+        let by = u32::from_be_bytes(frame::exactly(payload)?) & NUMBER_MAX;
+        if number == 0 {
+            let why = match by {
+                0 => (Reason::PROTOCOL_ERROR, "a window grows by nothing"),
+                by if self.outgoing.change(by.into()).is_err() => {
+                    (Reason::FLOW_CONTROL_ERROR, "a window grows beyond 31 bits")
+                }
+                _ => return Ok(()),
+            };
+            return Err(Fault::connection(why.0, why.1));
+        }
+        self.check_opened(number)?;
+        if by == 0 {
+            return Err(Fault::stream(number, Reason::PROTOCOL_ERROR, "a window grows by nothing"));
+        }
+        let Some(id) = self.streams.find(number) else { return Ok(()) };
+        let Some(stream) = self.streams.get_mut(id) else { return Ok(()) };
+        if stream.outgoing.change(by.into()).is_err() {
+            return Err(Fault::stream(number, Reason::FLOW_CONTROL_ERROR, "a window grows beyond 31 bits"));
+        }
+        self.join_line(id);
+        Ok(())
+    }
+
+    /// So much of bodies was read, or nobody will read it: the client may send as much again.
+    pub fn release(&mut self, bytes: usize) {
+        if let Some(more) = self.incoming.give_back(bytes) {
+            self.control(kind::WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
+        }
+    }
+
+    /// The same of one stream. The connection's window is another matter.
+    pub fn release_of(&mut self, id: StreamId, bytes: usize) {
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        if let Some(more) = stream.incoming.give_back(bytes).filter(|_| !stream.has_ended) {
+            self.control(kind::WINDOW_UPDATE, 0, id.number(), &more.to_be_bytes());
+        }
+    }
+}
+
+/// The head of a frame that is not larger than frames may be.
+fn allowed(head: frame::Head) -> Result<frame::Head, Fault> {
+    match head.length > PAYLOAD_BYTES_MAX {
+        true => Err(Fault::connection(Reason::FRAME_SIZE_ERROR, "a frame that is too large")),
+        false => Ok(head),
+    }
+}

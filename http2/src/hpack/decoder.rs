@@ -1,0 +1,110 @@
+//! From blocks to fields: RFC 7541, sections 3.2 and 6.
+
+use super::table::{Dynamic, STATIC_FIELDS, static_field};
+use super::{Broken, FIELD_BYTES, Field, Name, Value, huffman, integer};
+use bytes::Bytes;
+use std::borrow::Cow;
+
+/// Takes the fields of a block, one by one.
+pub trait Sink {
+    /// A field that the table has is lent.
+    fn take(&mut self, field: Cow<'_, Field>);
+}
+
+/// The decoding side of a connection.
+#[derive(Debug)]
+pub struct Decoder {
+    table: Dynamic,
+    /// What we let the table have, which the peer may make less of.
+    bytes_max: usize,
+    /// What Huffman codes say, for a moment.
+    text: Vec<u8>,
+}
+
+/// Texts up to this size leave their buffer to the next ones.
+const KEPT_TEXT_BYTES: usize = 1 << 10;
+
+impl Decoder {
+    pub fn new(bytes_max: usize) -> Decoder {
+        Decoder { table: Dynamic::new(bytes_max), bytes_max, text: Vec::new() }
+    }
+
+    /// How many bytes the table takes.
+    #[cfg(test)]
+    pub fn table_bytes(&self) -> usize {
+        self.table.bytes()
+    }
+
+    /// Gives the sink all fields of a block. After a broken one nothing can be decoded any more.
+    pub fn decode(&mut self, mut block: &[u8], sink: &mut impl Sink) -> Result<(), Broken> {
+        let mut begun = false;
+        while let Some(first) = block.first() {
+            match first {
+                0x80.. => sink.take(Cow::Borrowed(self.field(integer::read(&mut block, 7)?)?)),
+                0x40..0x80 => {
+                    let field = self.literal(&mut block, 6)?;
+                    sink.take(self.table.add(field).map_or_else(Cow::Owned, Cow::Borrowed));
+                }
+                0x20..0x40 => {
+                    let bytes = integer::read(&mut block, 5)?;
+                    if begun || bytes > self.bytes_max {
+                        return Err(Broken("the size of the table changes where it may not"));
+                    }
+                    self.table.resize(bytes);
+                    continue;
+                }
+                0x10..0x20 => {
+                    let mut field = self.literal(&mut block, 4)?;
+                    if let Value::Header(value) = &mut field.value {
+                        value.set_sensitive(true);
+                    }
+                    sink.take(Cow::Owned(field));
+                }
+                _ => sink.take(Cow::Owned(self.literal(&mut block, 4)?)),
+            }
+            begun = true;
+        }
+        if self.text.capacity() > KEPT_TEXT_BYTES {
+            self.text = Vec::new();
+        }
+        Ok(())
+    }
+
+    fn field(&self, index: usize) -> Result<&Field, Broken> {
+        let field = match index.checked_sub(STATIC_FIELDS + 1) {
+            Some(place) => self.table.get(place),
+            None => static_field(index),
+        };
+        field.ok_or(Broken("an index of no field"))
+    }
+
+    /// A field that is written out, but for its name perhaps.
+    fn literal(&mut self, block: &mut &[u8], bits: u32) -> Result<Field, Broken> {
+        let index = integer::read(block, bits)?;
+        let (name, name_bytes) = if index == 0 {
+            let text = text(&mut self.text, block)?;
+            (Name::read(text), text.len())
+        } else {
+            let field = self.field(index)?;
+            (field.name.clone(), field.name_bytes as usize)
+        };
+        let text = text(&mut self.text, block)?;
+        let bytes = u32::try_from(name_bytes + text.len() + FIELD_BYTES).unwrap_or(u32::MAX);
+        let value = Value::read(&name, Bytes::copy_from_slice(text));
+        Ok(Field { name, value, bytes, name_bytes: name_bytes as u32 })
+    }
+}
+
+/// A string, which stands in the block or, decoded, in the buffer.
+fn text<'b, 'a: 'b>(buffer: &'b mut Vec<u8>, block: &mut &'a [u8]) -> Result<&'b [u8], Broken> {
+    let is_code = block.first().is_some_and(|first| first & 0x80 != 0);
+    let length = integer::read(block, 7)?;
+    let (text, rest) = block.split_at_checked(length).ok_or(Broken("a string is cut off"))?;
+    *block = rest;
+    if !is_code {
+        return Ok(text);
+    }
+    buffer.clear();
+    huffman::decode(text, buffer)?;
+    Ok(buffer)
+}

@@ -1,0 +1,234 @@
+//! From fields to blocks: RFC 7541, section 6.
+//!
+//! Answers say much the same again and again, so a field goes into the peer's table when it is there for the second
+//! time: then it costs a byte. What belongs to one answer alone never does, as it would push out what comes again.
+//! Texts are written as they are: a Huffman code saves a client few bytes and costs both sides much time.
+
+use super::table::{CONTENT_LENGTH, DATE, STATIC_FIELDS, STATUS, static_field, static_name};
+use super::{FIELD_BYTES, Value, integer};
+use crate::settings::TABLE_BYTES;
+use http::header::{self, HeaderName, HeaderValue};
+use http::{HeaderMap, StatusCode};
+use std::collections::VecDeque;
+
+/// How a field is written: the bits of its first byte, and how many of them are left for the index.
+type Form = (u8, u32);
+const INDEXED: Form = (0x80, 7);
+const KEPT: Form = (0x40, 6);
+const RESIZED: Form = (0x20, 5);
+const NEVER_KEPT: Form = (0x10, 4);
+const NOT_KEPT: Form = (0x00, 4);
+
+/// Of fields that were there once: so many hashes are remembered, each in a place of its own.
+const SEEN: usize = 64;
+
+/// The encoding side of a connection.
+#[derive(Debug)]
+pub struct Encoder {
+    /// What the peer's table has, the newest first.
+    entries: VecDeque<Entry>,
+    bytes: usize,
+    bytes_max: usize,
+    /// The smallest size that the peer has yet to be told of.
+    resized: Option<usize>,
+    seen: [u32; SEEN],
+}
+
+/// A field in the peer's table.
+#[derive(Debug)]
+struct Entry {
+    hash: u32,
+    name_bytes: usize,
+    /// Name and value.
+    text: Box<[u8]>,
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        self.text.len() + FIELD_BYTES
+    }
+
+    fn is(&self, name: &str, value: &[u8]) -> bool {
+        let (own_name, own_value) = self.text.split_at(self.name_bytes);
+        own_name == name.as_bytes() && own_value == value
+    }
+}
+
+impl Default for Encoder {
+    fn default() -> Encoder {
+        Encoder { entries: VecDeque::new(), bytes: 0, bytes_max: TABLE_BYTES, resized: None, seen: [0; SEEN] }
+    }
+}
+
+impl Encoder {
+    /// The peer lets its table have so many bytes. We use no more than it has without saying anything.
+    pub fn resize(&mut self, bytes_max: usize) {
+        let bytes_max = bytes_max.min(TABLE_BYTES);
+        if bytes_max != self.bytes_max || self.resized.is_some() {
+            self.resized = Some(self.resized.map_or(bytes_max, |smallest| smallest.min(bytes_max)));
+        }
+        self.bytes_max = bytes_max;
+        self.shrink(bytes_max);
+    }
+
+    /// Begins a block.
+    pub fn begin(&mut self, out: &mut Vec<u8>) {
+        if let Some(smallest) = self.resized.take() {
+            if smallest != self.bytes_max {
+                integer::write(out, RESIZED.0, RESIZED.1, smallest);
+            }
+            integer::write(out, RESIZED.0, RESIZED.1, self.bytes_max);
+        }
+    }
+
+    /// The first field of every answer.
+    pub fn status(&mut self, status: StatusCode, out: &mut Vec<u8>) {
+        let value = status.as_str();
+        let is_this = |index: &usize| {
+            static_field(*index).is_some_and(|field| matches!(&field.value, Value::Plain(text) if text == value))
+        };
+        match (STATUS..STATUS + 7).find(is_this) {
+            Some(index) => integer::write(out, INDEXED.0, INDEXED.1, index),
+            None => self.text(":status", Some(STATUS), value.as_bytes(), out),
+        }
+    }
+
+    /// All headers of a map but those that speak of an HTTP/1.1 connection. Says whether a date and a length were there.
+    pub fn headers(&mut self, headers: &HeaderMap, out: &mut Vec<u8>) -> Found {
+        let mut found = Found::default();
+        for (name, value) in headers {
+            match *name {
+                header::DATE => {
+                    found.date = true;
+                    self.date(value, out);
+                }
+                header::CONTENT_LENGTH => {
+                    found.length = true;
+                    literal(NOT_KEPT, Ok(CONTENT_LENGTH), value.as_bytes(), out);
+                }
+                _ if is_of_connection(name) => {}
+                _ => self.header(name, value, out),
+            }
+        }
+        found
+    }
+
+    pub fn date(&mut self, date: &HeaderValue, out: &mut Vec<u8>) {
+        literal(NOT_KEPT, Ok(DATE), date.as_bytes(), out);
+    }
+
+    pub fn length(&mut self, length: u64, out: &mut Vec<u8>) {
+        let mut digits = [0; 20];
+        let mut at = digits.len();
+        let mut rest = length;
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        literal(NOT_KEPT, Ok(CONTENT_LENGTH), &digits[at..], out);
+    }
+
+    fn header(&mut self, name: &HeaderName, value: &HeaderValue, out: &mut Vec<u8>) {
+        if value.is_sensitive() {
+            let name = self.name(name.as_str(), || static_name(name));
+            return literal(NEVER_KEPT, name, value.as_bytes(), out);
+        }
+        if [header::ETAG, header::LAST_MODIFIED, header::LOCATION, header::SET_COOKIE].contains(name) {
+            let name = self.name(name.as_str(), || static_name(name));
+            return literal(NOT_KEPT, name, value.as_bytes(), out);
+        }
+        self.repeated(name.as_str(), || static_name(name), value.as_bytes(), out);
+    }
+
+    fn text(&mut self, name: &str, index: Option<usize>, value: &[u8], out: &mut Vec<u8>) {
+        self.repeated(name, || index, value, out);
+    }
+
+    /// A field that may come again.
+    fn repeated(&mut self, name: &str, index: impl Fn() -> Option<usize>, value: &[u8], out: &mut Vec<u8>) {
+        let hash = hash(name.as_bytes(), value);
+        let found = self.entries.iter().position(|entry| entry.hash == hash && entry.is(name, value));
+        if let Some(place) = found {
+            return integer::write(out, INDEXED.0, INDEXED.1, STATIC_FIELDS + 1 + place);
+        }
+        let bytes = name.len() + value.len() + FIELD_BYTES;
+        let seen = &mut self.seen[hash as usize % SEEN];
+        let comes_again = std::mem::replace(seen, hash) == hash && bytes <= self.bytes_max;
+        let form = if comes_again { KEPT } else { NOT_KEPT };
+        literal(form, self.name(name, index), value, out);
+        if comes_again {
+            self.shrink(self.bytes_max - bytes);
+            self.bytes += bytes;
+            let text = [name.as_bytes(), value].concat().into();
+            self.entries.push_front(Entry { hash, name_bytes: name.len(), text });
+        }
+    }
+
+    /// How a name is written: as an index, where there is one.
+    fn name<'a>(&self, name: &'a str, index: impl Fn() -> Option<usize>) -> Result<usize, &'a str> {
+        let dynamic = || {
+            let place = self.entries.iter().position(|entry| &entry.text[..entry.name_bytes] == name.as_bytes());
+            place.map(|place| STATIC_FIELDS + 1 + place)
+        };
+        index().or_else(dynamic).ok_or(name)
+    }
+
+    fn shrink(&mut self, bytes_max: usize) {
+        while self.bytes > bytes_max
+            && let Some(oldest) = self.entries.pop_back()
+        {
+            self.bytes -= oldest.bytes();
+        }
+    }
+}
+
+/// What stood among the headers of an answer.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Found {
+    pub date: bool,
+    pub length: bool,
+}
+
+/// A field that is written out, its name as an index or as text.
+fn literal(form: Form, name: Result<usize, &str>, value: &[u8], out: &mut Vec<u8>) {
+    match name {
+        Ok(index) => integer::write(out, form.0, form.1, index),
+        Err(name) => {
+            integer::write(out, form.0, form.1, 0);
+            string(name.as_bytes(), out);
+        }
+    }
+    string(value, out);
+}
+
+fn string(text: &[u8], out: &mut Vec<u8>) {
+    integer::write(out, 0, 7, text.len());
+    out.extend_from_slice(text);
+}
+
+/// Whether a header speaks of an HTTP/1.1 connection: RFC 9113 has no such headers.
+fn is_of_connection(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str().as_bytes(),
+        b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade" | b"te"
+    )
+}
+
+/// Tells fields apart quickly. Those that are taken for each other are compared as well.
+fn hash(name: &[u8], value: &[u8]) -> u32 {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut state = (name.len() as u64) << 32 | value.len() as u64;
+    for text in [name, value] {
+        let (words, rest) = text.as_chunks::<8>();
+        for word in words {
+            state = (state.rotate_left(5) ^ u64::from_le_bytes(*word)).wrapping_mul(FACTOR);
+        }
+        let rest = rest.iter().fold(0u64, |rest, byte| rest << 8 | u64::from(*byte));
+        state = (state.rotate_left(5) ^ rest).wrapping_mul(FACTOR);
+    }
+    (state >> 32) as u32 | 1
+}

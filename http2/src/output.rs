@@ -1,0 +1,155 @@
+//! What is to go out: small frames one behind the other, and large payloads between them as they are.
+
+use bytes::{Buf, Bytes};
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+/// A payload up to this size is copied: that costs less than to hand it on by itself.
+const COPIED_BYTES_MAX: usize = 4 << 10;
+/// So much of what has gone may stay before what is left is moved to its place.
+const GONE_BYTES_MAX: usize = 16 << 10;
+
+#[derive(Debug, Default)]
+pub struct Output {
+    small: Vec<u8>,
+    /// How much of the small has gone.
+    gone: usize,
+    large: VecDeque<Large>,
+    /// Of all that has not gone.
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Large {
+    /// It goes out when so much of the small has gone.
+    behind: usize,
+    bytes: Bytes,
+}
+
+impl Output {
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Has small frames appended.
+    pub fn write<R>(&mut self, append: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        let before = self.small.len();
+        let result = append(&mut self.small);
+        self.bytes += self.small.len() - before;
+        result
+    }
+
+    /// Appends a payload.
+    pub fn push(&mut self, payload: Bytes) {
+        self.bytes += payload.len();
+        if payload.len() <= COPIED_BYTES_MAX {
+            self.small.extend_from_slice(&payload);
+        } else {
+            self.large.push_back(Large { behind: self.small.len(), bytes: payload });
+        }
+    }
+
+    /// What is to go out next, in as many slices as there is room for. Says how many there are.
+    pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let mut free = slices.iter_mut();
+        let mut count = 0;
+        let mut put = |bytes: &'a [u8]| {
+            if bytes.is_empty() {
+                return true;
+            }
+            count += 1;
+            free.next().map(|slice| *slice = IoSlice::new(bytes)).is_some()
+        };
+        let mut from = self.gone;
+        for large in &self.large {
+            if !put(&self.small[from..large.behind]) || !put(&large.bytes) {
+                return slices.len();
+            }
+            from = large.behind;
+        }
+        put(&self.small[from..]);
+        count.min(slices.len())
+    }
+
+    /// So many bytes have gone.
+    pub fn advance(&mut self, bytes: usize) {
+        let mut left = bytes.min(self.bytes);
+        self.bytes -= left;
+        if self.bytes == 0 {
+            // Most connections are idle most of the time, and should hold nothing then.
+            *self = Output::default();
+            return;
+        }
+        while left > 0 {
+            let until = self.large.front().map_or(self.small.len(), |large| large.behind);
+            let small = left.min(until - self.gone);
+            self.gone += small;
+            left -= small;
+            if let Some(large) = self.large.front_mut().filter(|_| left > 0) {
+                let part = left.min(large.bytes.len());
+                large.bytes.advance(part);
+                left -= part;
+                if large.bytes.is_empty() {
+                    self.large.pop_front();
+                }
+            }
+        }
+        // A client that never takes all of it would have the rest grow for ever.
+        if self.gone > GONE_BYTES_MAX && self.gone > self.small.len() / 2 {
+            self.small.drain(..self.gone);
+            self.large.iter_mut().for_each(|large| large.behind -= self.gone);
+            self.gone = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever the sizes, and however little goes at a time: what comes out is what was put in.
+        #[test]
+        fn order_is_kept(sizes in prop::collection::vec(0..9_000usize, 0..20), taken in 1..20_000usize, room in 1..5usize) {
+            let mut output = Output::default();
+            let (mut put, mut got) = (Vec::new(), Vec::new());
+            for (place, size) in sizes.iter().enumerate() {
+                let piece: Vec<u8> = (0..*size).map(|byte| (byte + place) as u8).collect();
+                put.extend_from_slice(&piece);
+                if place % 3 == 0 {
+                    output.write(|out| out.extend_from_slice(&piece));
+                } else {
+                    output.push(piece.into());
+                }
+                take(&mut output, &mut got, taken, room);
+            }
+            while output.len() > 0 {
+                take(&mut output, &mut got, taken, room);
+            }
+            prop_assert!(got == put);
+            prop_assert_eq!(output.small.capacity(), 0);
+        }
+    }
+
+    fn take(output: &mut Output, got: &mut Vec<u8>, most: usize, room: usize) {
+        let mut slices = vec![IoSlice::new(&[]); room];
+        let count = output.slices(&mut slices);
+        let bytes: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.iter().copied()).take(most).collect();
+        assert_eq!(bytes.is_empty(), output.len() == 0);
+        got.extend_from_slice(&bytes);
+        output.advance(bytes.len());
+    }
+
+    #[test]
+    fn what_a_slow_client_has_taken_is_not_kept() {
+        let mut output = Output::default();
+        output.write(|out| out.resize(1000, 0));
+        for _ in 0..10_000 {
+            output.write(|out| out.resize(out.len() + 100, 0));
+            output.advance(100);
+        }
+        assert_eq!(output.len(), 1000);
+        assert!(output.small.len() < 100_000, "{}", output.small.len());
+    }
+}

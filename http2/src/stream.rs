@@ -1,0 +1,202 @@
+//! Streams: one request and its answer each (RFC 9113, section 5.1).
+
+use crate::flow::{Incoming, Outgoing};
+use bytes::Bytes;
+use http::HeaderMap;
+use std::collections::VecDeque;
+
+/// Names a stream. Slots are small numbers that are used again when a stream has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StreamId {
+    number: u32,
+    slot: u32,
+}
+
+impl StreamId {
+    /// As it is on the wire.
+    pub fn number(self) -> u32 {
+        self.number
+    }
+
+    /// Its place among the streams that are there.
+    pub fn slot(self) -> usize {
+        self.slot as usize
+    }
+}
+
+/// A stream that neither side has reset, and of which something is yet to come or to be sent.
+#[derive(Debug)]
+pub struct Stream {
+    /// The client sends no more.
+    pub has_ended: bool,
+    /// What is yet to come of the body, where the client says how long it is.
+    pub announced: Option<u64>,
+    pub incoming: Incoming,
+    pub outgoing: Outgoing,
+    /// The head of the answer was sent.
+    pub is_answered: bool,
+    /// What the answer has to send, and nobody has made frames of.
+    pub queue: VecDeque<Bytes>,
+    /// Of all that is in the queue.
+    pub queued_bytes: usize,
+    /// How the answer ends behind its queue; `None` while more may come.
+    pub end: Option<End>,
+    /// It waits among those that have something to send.
+    pub in_line: bool,
+}
+
+#[derive(Debug)]
+pub enum End {
+    Plain,
+    Trailers(HeaderMap),
+}
+
+impl Stream {
+    pub fn new(has_ended: bool, announced: Option<u64>, incoming: Incoming, outgoing: Outgoing) -> Stream {
+        Stream {
+            has_ended,
+            announced,
+            incoming,
+            outgoing,
+            is_answered: false,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            end: None,
+            in_line: false,
+        }
+    }
+
+    /// Whether there is something that may be sent, as far as this stream's window goes.
+    pub fn may_send(&self) -> bool {
+        match self.queued_bytes {
+            0 => self.end.is_some(),
+            _ => self.outgoing.room() > 0,
+        }
+    }
+
+    /// Some of the body came; false when the client had announced less, or is at its end and had announced more.
+    pub fn count(&mut self, bytes: usize, is_end: bool) -> bool {
+        match &mut self.announced {
+            None => true,
+            Some(left) => match left.checked_sub(bytes as u64) {
+                Some(rest) => {
+                    *left = rest;
+                    !is_end || rest == 0
+                }
+                None => false,
+            },
+        }
+    }
+}
+
+/// The streams of one connection.
+#[derive(Debug, Default)]
+pub struct Streams {
+    slots: Vec<Option<Stream>>,
+    free: Vec<u32>,
+    /// Those that are there, in the order of their numbers.
+    ids: Vec<StreamId>,
+}
+
+/// Of so many slots nothing is kept when there is no stream.
+const SLOTS_KEPT: usize = 8;
+
+impl Streams {
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Adds a stream, which has a higher number than those before it.
+    pub fn add(&mut self, number: u32, stream: Stream) -> StreamId {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            (self.slots.len() - 1) as u32
+        });
+        self.slots[slot as usize] = Some(stream);
+        let id = StreamId { number, slot };
+        self.ids.push(id);
+        id
+    }
+
+    pub fn find(&self, number: u32) -> Option<StreamId> {
+        let place = self.ids.binary_search_by_key(&number, |id| id.number).ok()?;
+        Some(self.ids[place])
+    }
+
+    /// The stream of this name, if it is still there.
+    pub fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
+        let is_there = || self.ids.binary_search_by_key(&id.number, |id| id.number).is_ok();
+        // The last one is asked for most.
+        if self.ids.last() != Some(&id) && !is_there() {
+            return None;
+        }
+        self.slots.get_mut(id.slot as usize)?.as_mut()
+    }
+
+    pub fn remove(&mut self, id: StreamId) -> Option<Stream> {
+        let place = self.ids.binary_search_by_key(&id.number, |id| id.number).ok()?;
+        self.ids.remove(place);
+        let stream = self.slots.get_mut(id.slot as usize)?.take();
+        if self.ids.is_empty() && self.slots.len() > SLOTS_KEPT {
+            *self = Streams::default();
+        } else {
+            self.free.push(id.slot);
+        }
+        stream
+    }
+
+    /// All streams, in the order of their numbers.
+    pub fn each(&mut self, mut work: impl FnMut(StreamId, &mut Stream)) {
+        for id in &self.ids {
+            if let Some(stream) = &mut self.slots[id.slot as usize] {
+                work(*id, stream);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream() -> Stream {
+        Stream::new(true, None, Incoming::new(1), Outgoing::new(1))
+    }
+
+    #[test]
+    fn slots_are_used_again_and_names_are_not() {
+        let mut streams = Streams::default();
+        let (one, three) = (streams.add(1, stream()), streams.add(3, stream()));
+        assert_eq!((one.slot(), three.slot()), (0, 1));
+        assert_eq!(streams.find(3), Some(three));
+        assert!(streams.remove(one).is_some() && streams.remove(one).is_none());
+        let five = streams.add(5, stream());
+        assert_eq!(five.slot(), 0);
+        assert!(streams.get_mut(one).is_none() && streams.get_mut(five).is_some() && streams.get_mut(three).is_some());
+        let mut seen = Vec::new();
+        streams.each(|id, _| seen.push(id.number()));
+        assert_eq!(seen, [3, 5]);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_many_streams() {
+        let mut streams = Streams::default();
+        let ids: Vec<_> = (0..100).map(|number| streams.add(2 * number + 1, stream())).collect();
+        ids.iter().for_each(|id| drop(streams.remove(*id)));
+        assert_eq!((streams.len(), streams.slots.capacity(), streams.free.capacity()), (0, 0, 0));
+    }
+
+    #[test]
+    fn bodies_are_as_long_as_announced() {
+        let mut open = stream();
+        assert!(open.count(100, false) && open.count(0, true));
+        for (announced, pieces, fits) in
+            [(5, &[2, 3][..], true), (5, &[2, 2], false), (5, &[6], false), (0, &[0], true), (5, &[5, 0], true)]
+        {
+            let mut stream = Stream { announced: Some(announced), ..stream() };
+            let last = pieces.len() - 1;
+            let all = pieces.iter().enumerate().all(|(place, piece)| stream.count(*piece, place == last));
+            assert_eq!(all, fits, "{announced} {pieces:?}");
+        }
+    }
+}

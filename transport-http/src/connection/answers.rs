@@ -1,0 +1,307 @@
+//! How requests are answered: here at once, or by tasks; and how bodies go out as the client reads them.
+
+use super::making::{self, Content, Letter, Made, Next, Pen, Task, Then, guarded};
+use super::upload::Upload;
+use super::wakes::{Cause, Wakes};
+use super::{Connection, Deadline, Failure, OUTPUT_BYTES_MAX, date};
+use crate::manners::Farewell;
+use crate::received::Received;
+use bytes::Bytes;
+use holdfast_http2::{Answer, Reason, StreamId};
+use http::response::Parts;
+use http::{HeaderMap, Method, Request, Response};
+use http_body::Body;
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use tokio::io::{AsyncBufRead, AsyncWrite};
+use tokio::time::Instant;
+use tower::Service;
+
+/// One request and its answer.
+pub struct Entry<B> {
+    pub stream: StreamId,
+    is_head: bool,
+    upload: Option<Upload>,
+    pub work: Work<B>,
+    /// Since when something waits for the client to read it.
+    pub unread: Option<Instant>,
+}
+
+/// Who is at work on an answer. Dropping it ends the work.
+pub enum Work<B> {
+    /// Nobody.
+    None,
+    /// A task.
+    Task(#[expect(dead_code, reason = "dropping it ends the task")] Task),
+    /// Nobody, until the client has read what there is: then the body is asked for more, here or by a task.
+    Body { body: B, here: bool },
+    /// Nobody any more. The body is kept until the client has read the rest of it, for it may hold room for that.
+    Done(Option<B>),
+}
+
+impl<B> Entry<B> {
+    pub fn new(stream: StreamId, head: &Request<()>, upload: Option<Upload>) -> Entry<B> {
+        let is_head = head.method() == Method::HEAD;
+        Entry { stream, is_head, upload, work: Work::None, unread: None }
+    }
+
+    pub fn upload(&mut self) -> Option<&Upload> {
+        self.upload.as_ref()
+    }
+}
+
+/// The entry of a stream, if it is still there.
+pub fn entry_of<B>(entries: &mut [Option<Entry<B>>], stream: StreamId) -> Option<&mut Entry<B>> {
+    entries.get_mut(stream.slot())?.as_mut().filter(|entry| entry.stream == stream)
+}
+
+pub fn remove<B>(entries: &mut [Option<Entry<B>>], stream: StreamId) {
+    if let Some(place) = entries.get_mut(stream.slot())
+        && place.as_ref().is_some_and(|entry| entry.stream == stream)
+    {
+        *place = None;
+    }
+}
+
+/// What the stream wakes its connection with. Streams that have a slot one after the other share it.
+fn waker(wakers: &mut Vec<Waker>, wakes: &Arc<Wakes>, stream: StreamId) -> Waker {
+    while wakers.len() <= stream.slot() {
+        wakers.push(wakes.waker(Cause::Stream(wakers.len())));
+    }
+    wakers[stream.slot()].clone()
+}
+
+impl<T, S, B> Connection<T, S, B>
+where
+    T: AsyncBufRead + AsyncWrite + Unpin,
+    S: Service<Request<Received>, Response = Response<B>, Error = Infallible, Future: Send + 'static>,
+    B: Body<Data = Bytes, Error: Into<Failure>> + Send + Unpin + 'static,
+{
+    /// Has answered what was read.
+    pub(super) fn serve(&mut self) {
+        if self.arrivals.is_empty() {
+            return;
+        }
+        self.was_busy = true;
+        for (stream, head) in std::mem::take(&mut self.arrivals) {
+            self.ask(stream, head);
+        }
+    }
+
+    fn ask(&mut self, stream: StreamId, head: Request<()>) {
+        // One that was taken back meanwhile is not looked at.
+        let Some(entry) = entry_of(&mut self.entries, stream) else { return };
+        let body = entry.upload.as_ref().map_or_else(Received::nothing, |upload| Received::Http2(upload.reader()));
+        let is_quick = (self.is_quick)(&head);
+        let waker = waker(&mut self.wakers, &self.wakes, stream);
+        let mut context = Context::from_waker(&waker);
+        let service = &mut self.service;
+        let called = guarded(|| match service.poll_ready(&mut context) {
+            Poll::Ready(_) => Some(Box::pin(service.call(head.map(|()| body)))),
+            Poll::Pending => None,
+        });
+        let Some(Some(mut future)) = called else { return self.abandon(stream) };
+        let answer = match is_quick {
+            true => guarded(|| pin!(tokio::task::unconstrained(future.as_mut())).poll(&mut context)),
+            false => Some(Poll::Pending),
+        };
+        match answer {
+            Some(Poll::Ready(Ok(answer))) => {
+                let (head, body) = answer.into_parts();
+                self.begin(stream, head, body);
+            }
+            Some(Poll::Pending) => {
+                let pen = Pen::new(&self.mailbox, stream);
+                entry.work = Work::Task(Task::new(tokio::spawn(making::answer(future, pen))));
+            }
+            None => self.abandon(stream),
+        }
+    }
+
+    /// Something of ours went wrong with a stream.
+    fn abandon(&mut self, stream: StreamId) {
+        self.http.reset(stream, Reason::INTERNAL_ERROR);
+        remove(&mut self.entries, stream);
+    }
+
+    /// Sends the head of an answer, and what there is of its body.
+    fn begin(&mut self, stream: StreamId, head: Parts, body: B) {
+        let here = making::is_short(&head, &body);
+        if self.send_head(stream, head, &body) {
+            self.set_work(stream, Work::Body { body, here });
+            self.go_on(stream);
+        }
+    }
+
+    /// Sends the head of an answer. False when nothing follows it, or nobody waits for it any more.
+    fn send_head(&mut self, stream: StreamId, mut head: Parts, body: &B) -> bool {
+        let Some(entry) = entry_of(&mut self.entries, stream) else { return false };
+        let is_end = entry.is_head || body.is_end_stream();
+        if head.extensions.remove::<Farewell>().is_some() {
+            self.shut_down();
+        }
+        let date = date::now();
+        let answer = Answer {
+            status: head.status,
+            headers: &head.headers,
+            date: Some(&date),
+            length: if is_end { None } else { body.size_hint().exact() },
+            is_end,
+        };
+        let is_open = self.http.answer(stream, &answer) && !is_end;
+        if !is_open {
+            remove(&mut self.entries, stream);
+        }
+        is_open
+    }
+
+    fn set_work(&mut self, stream: StreamId, work: Work<B>) {
+        if let Some(entry) = entry_of(&mut self.entries, stream) {
+            entry.work = work;
+        }
+    }
+
+    /// Asks a body for more, unless what it had has yet to go.
+    fn go_on(&mut self, stream: StreamId) {
+        let mut waker_of_stream = None;
+        while let Some(entry) = entry_of(&mut self.entries, stream)
+            && entry.unread.is_none()
+            && let Work::Body { body, here } = &mut entry.work
+        {
+            if !*here {
+                return self.send_away(stream);
+            }
+            let waker = waker_of_stream.get_or_insert_with(|| waker(&mut self.wakers, &self.wakes, stream));
+            let all_gone = match making::next(body, &mut Context::from_waker(waker)) {
+                Next::Data(data) => {
+                    let is_end = body.is_end_stream();
+                    self.send(stream, data, is_end)
+                }
+                Next::End(trailers) => self.send_end(stream, trailers),
+                Next::Waits => return,
+                Next::Fails => return self.abandon(stream),
+            };
+            if !all_gone {
+                return;
+            }
+        }
+    }
+
+    /// Has a task make more of a body.
+    fn send_away(&mut self, stream: StreamId) {
+        let Some(entry) = entry_of(&mut self.entries, stream) else { return };
+        if let Work::Body { body, .. } = std::mem::replace(&mut entry.work, Work::None) {
+            let pen = Pen::new(&self.mailbox, stream);
+            let task = tokio::spawn(async move { pen.send(Content::Made(making::make(body).await)) });
+            entry.work = Work::Task(Task::new(task));
+        }
+    }
+
+    /// Sends a piece. False when it waits for the client, or for its turn.
+    fn send(&mut self, stream: StreamId, data: Bytes, is_end: bool) -> bool {
+        let all_gone = self.http.send(stream, data, is_end);
+        self.sent(stream, all_gone, is_end)
+    }
+
+    fn send_end(&mut self, stream: StreamId, trailers: Option<HeaderMap>) -> bool {
+        let all_gone = match trailers {
+            Some(trailers) => self.http.send_trailers(stream, trailers),
+            None => self.http.send(stream, Bytes::new(), true),
+        };
+        self.sent(stream, all_gone, true)
+    }
+
+    fn sent(&mut self, stream: StreamId, all_gone: bool, is_end: bool) -> bool {
+        if all_gone && is_end {
+            remove(&mut self.entries, stream);
+        }
+        let Some(entry) = entry_of(&mut self.entries, stream) else { return true };
+        if is_end {
+            entry.work = match std::mem::replace(&mut entry.work, Work::None) {
+                Work::Body { body, .. } => Work::Done(Some(body)),
+                _ => Work::Done(None),
+            };
+        }
+        if !all_gone && entry.unread.is_none() {
+            let now = Instant::now();
+            entry.unread = Some(now);
+            self.deadlines.set_first(Deadline::Read, now + self.bounds.unread);
+        }
+        all_gone
+    }
+
+    /// Makes frames of what waits, and has bodies make more, while there is room for it to go out.
+    pub(super) fn fill(&mut self) {
+        loop {
+            let has_filled = self.http.fill();
+            while let Some(stream) = self.http.drained() {
+                self.drained(stream);
+            }
+            if !has_filled || self.http.output_bytes() >= OUTPUT_BYTES_MAX {
+                return;
+            }
+        }
+    }
+
+    /// All has gone that an answer had.
+    fn drained(&mut self, stream: StreamId) {
+        let Some(entry) = entry_of(&mut self.entries, stream) else { return };
+        entry.unread = None;
+        match entry.work {
+            Work::Done(_) => remove(&mut self.entries, stream),
+            _ => self.go_on(stream),
+        }
+    }
+
+    /// Takes in what tasks have made.
+    pub(super) fn open_mail(&mut self) {
+        for Letter { stream, content } in self.mailbox.open() {
+            if entry_of(&mut self.entries, stream).is_none() {
+                continue;
+            }
+            self.has_mail = true;
+            match content {
+                Content::Answer(head, body) => self.begin(stream, head, body),
+                Content::Begun(head, made) => {
+                    if self.send_head(stream, head, &made.body) {
+                        self.take_in(stream, made);
+                    }
+                }
+                Content::Made(made) => self.take_in(stream, made),
+                Content::Nothing => self.abandon(stream),
+            }
+        }
+    }
+
+    fn take_in(&mut self, stream: StreamId, made: Made<B>) {
+        let Made { body, pieces, then } = made;
+        self.set_work(stream, Work::Body { body, here: matches!(then, Then::Waits) });
+        let mut pieces = pieces.into_iter().peekable();
+        while let Some(piece) = pieces.next() {
+            let is_end = pieces.peek().is_none() && matches!(then, Then::Ends(None));
+            self.send(stream, piece, is_end);
+            if is_end {
+                return;
+            }
+        }
+        match then {
+            Then::Ends(trailers) => _ = self.send_end(stream, trailers),
+            Then::Fails => self.abandon(stream),
+            Then::Goes | Then::Waits => self.go_on(stream),
+        }
+    }
+
+    /// Looks at a stream that was woken: its body has something, or the body of its request was read.
+    pub(super) fn look_at(&mut self, slot: usize) {
+        let Some(entry) = self.entries.get(slot).and_then(Option::as_ref) else { return };
+        let stream = entry.stream;
+        if let Some(upload) = &entry.upload {
+            self.http.release_of(stream, upload.take_read());
+        }
+        if matches!(entry.work, Work::Body { here: true, .. }) {
+            self.go_on(stream);
+        }
+    }
+}

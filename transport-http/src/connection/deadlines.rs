@@ -1,0 +1,118 @@
+//! What a connection may take how long. All of its deadlines share one timer.
+
+use crate::connection::wakes::{Cause, Wakes};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use tokio::time::{Instant, Sleep};
+
+/// What has a deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Deadline {
+    /// The client begins with HTTP/2, and takes our settings.
+    Opening,
+    /// A new period begins.
+    Period,
+    /// A silent client is asked whether it is there.
+    Ping,
+    /// It says so.
+    Pong,
+    /// A connection without requests is asked to end.
+    Idle,
+    /// It does.
+    Farewell,
+    /// The client takes something of what is to go out.
+    Taken,
+    /// It takes all of what an answer had to send.
+    Read,
+}
+
+const ALL: [Deadline; 8] = [
+    Deadline::Opening,
+    Deadline::Period,
+    Deadline::Ping,
+    Deadline::Pong,
+    Deadline::Idle,
+    Deadline::Farewell,
+    Deadline::Taken,
+    Deadline::Read,
+];
+
+#[derive(Debug)]
+pub struct Deadlines {
+    at: [Option<Instant>; ALL.len()],
+    timer: Pin<Box<Sleep>>,
+    /// When the timer tells: no later than the first deadline. Deadlines that move on leave it where it is.
+    set_to: Instant,
+    waker: Waker,
+}
+
+impl Deadlines {
+    pub fn new(first: Instant, wakes: &Arc<Wakes>) -> Deadlines {
+        let mut deadlines = Deadlines {
+            at: [None; ALL.len()],
+            timer: Box::pin(tokio::time::sleep_until(first)),
+            set_to: first,
+            waker: wakes.waker(Cause::Timer),
+        };
+        deadlines.look();
+        deadlines
+    }
+
+    pub fn at(&self, deadline: Deadline) -> Option<Instant> {
+        self.at[deadline as usize]
+    }
+
+    pub fn set(&mut self, deadline: Deadline, at: Instant) {
+        self.at[deadline as usize] = Some(at);
+        if at < self.set_to {
+            self.move_timer(at);
+        }
+    }
+
+    /// The same, where there is none yet.
+    pub fn set_first(&mut self, deadline: Deadline, at: Instant) {
+        if self.at(deadline).is_none() {
+            self.set(deadline, at);
+        }
+    }
+
+    pub fn clear(&mut self, deadline: Deadline) {
+        self.at[deadline as usize] = None;
+    }
+
+    /// Takes those that have passed. The caller may set them anew, and calls [`Deadlines::rearm`] then.
+    pub fn take_passed(&mut self, now: Instant) -> impl Iterator<Item = Deadline> + use<> {
+        let passed = ALL.map(|deadline| {
+            let has_passed = self.at(deadline).is_some_and(|at| at <= now);
+            has_passed.then(|| {
+                self.clear(deadline);
+                deadline
+            })
+        });
+        passed.into_iter().flatten()
+    }
+
+    /// Sets the timer to the first deadline.
+    pub fn rearm(&mut self) {
+        if let Some(first) = self.at.iter().flatten().min() {
+            self.move_timer(*first);
+        }
+    }
+
+    fn move_timer(&mut self, at: Instant) {
+        self.set_to = at;
+        self.timer.as_mut().reset(at);
+        self.look();
+    }
+
+    /// Has the timer wake the connection when it is time.
+    fn look(&mut self) {
+        let mut context = Context::from_waker(&self.waker);
+        let mut timer = std::pin::pin!(tokio::task::unconstrained(self.timer.as_mut()));
+        if timer.as_mut().poll(&mut context).is_ready() {
+            self.waker.wake_by_ref();
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Bodies of answers: where their next piece is made, and tasks that make some.
+//!
+//! What is short is made where it is sent. What is long may take work, so a task makes a piece of it at a time, beside
+//! the connection. What has once waited is a stream of events, and moves in with its connection: when an event comes, all
+//! the watches of one connection have it at the same time, and what they write goes out together.
+
+use crate::connection::wakes::{Cause, Wakes};
+use bytes::Bytes;
+use holdfast_http2::StreamId;
+use http::header::CONTENT_LENGTH;
+use http::response::Parts;
+use http::{HeaderMap, Response};
+use http_body::Body;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use tokio::task::{AbortHandle, JoinHandle};
+
+/// A task makes so much of a body, and a piece more, before it gives it to the connection.
+const MADE_BYTES: usize = 64 << 10;
+
+/// Whether a body is made where it is sent.
+pub fn is_short(head: &Parts, body: &impl Body) -> bool {
+    let said = || head.headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
+    body.size_hint().exact().or_else(said).is_some_and(|bytes| bytes <= MADE_BYTES as u64)
+}
+
+/// What one look at a body comes to.
+#[derive(Debug)]
+pub enum Next {
+    Data(Bytes),
+    End(Option<HeaderMap>),
+    Waits,
+    Fails,
+}
+
+/// Asks a body for what it has next. However often others were asked before, it is not put off.
+pub fn next<B: Body<Data = Bytes> + Unpin>(body: &mut B, context: &mut Context<'_>) -> Next {
+    let frame = guarded(|| {
+        let frame = poll_fn(|context| Pin::new(&mut *body).poll_frame(context));
+        pin!(tokio::task::unconstrained(frame)).poll(context)
+    });
+    match frame {
+        Some(Poll::Pending) => Next::Waits,
+        Some(Poll::Ready(None)) => Next::End(None),
+        None | Some(Poll::Ready(Some(Err(_)))) => Next::Fails,
+        Some(Poll::Ready(Some(Ok(frame)))) => match frame.into_data() {
+            Ok(data) => Next::Data(data),
+            Err(frame) => Next::End(frame.into_trailers().ok()),
+        },
+    }
+}
+
+/// Does something that is not ours; `None` when it panics. Its stream ends then, and the connection goes on.
+pub fn guarded<R>(work: impl FnOnce() -> R) -> Option<R> {
+    catch_unwind(AssertUnwindSafe(work)).ok()
+}
+
+/// What a task has made of a body.
+#[derive(Debug)]
+pub struct Made<B> {
+    pub body: B,
+    pub pieces: Vec<Bytes>,
+    pub then: Then,
+}
+
+#[derive(Debug)]
+pub enum Then {
+    /// There is more to make.
+    Goes,
+    Waits,
+    Ends(Option<HeaderMap>),
+    Fails,
+}
+
+/// Makes the next pieces of a body.
+pub async fn make<B: Body<Data = Bytes> + Unpin>(mut body: B) -> Made<B> {
+    let mut pieces = Vec::new();
+    let then = poll_fn(|context| Poll::Ready(gather(&mut body, &mut pieces, context))).await;
+    Made { body, pieces, then }
+}
+
+fn gather<B: Body<Data = Bytes> + Unpin>(body: &mut B, pieces: &mut Vec<Bytes>, context: &mut Context<'_>) -> Then {
+    let mut bytes = 0;
+    while bytes < MADE_BYTES {
+        match next(body, context) {
+            Next::Data(data) => {
+                bytes += data.len();
+                pieces.push(data);
+                if body.is_end_stream() {
+                    return Then::Ends(None);
+                }
+            }
+            Next::End(trailers) => return Then::Ends(trailers),
+            Next::Fails => return Then::Fails,
+            Next::Waits => return Then::Waits,
+        }
+    }
+    Then::Goes
+}
+
+/// Has a request answered, and what is long of the answer begun.
+pub async fn answer<F, B>(future: Pin<Box<F>>, pen: Pen<B>)
+where
+    F: Future<Output = Result<Response<B>, Infallible>>,
+    B: Body<Data = Bytes> + Unpin,
+{
+    let Ok(answer) = future.await;
+    let (head, body) = answer.into_parts();
+    pen.send(match is_short(&head, &body) {
+        true => Content::Answer(head, body),
+        false => Content::Begun(head, make(body).await),
+    });
+}
+
+/// A task that works for a stream, and ends with it.
+#[derive(Debug)]
+pub struct Task(AbortHandle);
+
+impl Task {
+    pub fn new(handle: JoinHandle<()>) -> Task {
+        Task(handle.abort_handle())
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What tasks send to their connection.
+#[derive(Debug)]
+pub struct Mailbox<B> {
+    letters: Mutex<Vec<Letter<B>>>,
+    wakes: Arc<Wakes>,
+}
+
+#[derive(Debug)]
+pub struct Letter<B> {
+    pub stream: StreamId,
+    pub content: Content<B>,
+}
+
+#[derive(Debug)]
+pub enum Content<B> {
+    /// An answer that is made where it is sent.
+    Answer(Parts, B),
+    /// The beginning of one that is not.
+    Begun(Parts, Made<B>),
+    Made(Made<B>),
+    /// The task ended without a word.
+    Nothing,
+}
+
+impl<B> Mailbox<B> {
+    pub fn new(wakes: Arc<Wakes>) -> Mailbox<B> {
+        Mailbox { letters: Mutex::default(), wakes }
+    }
+
+    /// Takes all letters.
+    pub fn open(&self) -> Vec<Letter<B>> {
+        std::mem::take(&mut *self.letters.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    }
+
+    fn put(&self, letter: Letter<B>) {
+        self.letters.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(letter);
+        self.wakes.wake(Cause::Mail);
+    }
+}
+
+/// A letter that is yet to be written. It is sent whatever happens: nobody else would tell the client of a panic.
+pub struct Pen<B> {
+    mailbox: Arc<Mailbox<B>>,
+    stream: StreamId,
+    content: Content<B>,
+}
+
+impl<B> Pen<B> {
+    pub fn new(mailbox: &Arc<Mailbox<B>>, stream: StreamId) -> Pen<B> {
+        Pen { mailbox: mailbox.clone(), stream, content: Content::Nothing }
+    }
+
+    pub fn send(mut self, content: Content<B>) {
+        self.content = content;
+    }
+}
+
+impl<B> Drop for Pen<B> {
+    fn drop(&mut self) {
+        let content = std::mem::replace(&mut self.content, Content::Nothing);
+        self.mailbox.put(Letter { stream: self.stream, content });
+    }
+}

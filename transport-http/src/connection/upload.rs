@@ -1,0 +1,180 @@
+//! The body of a request on its way from a connection to whoever reads it.
+//!
+//! The connection appends what comes, the reader takes it, and the client may send as much again when it was taken: so
+//! what waits here is never more than the windows of flow control.
+
+use crate::connection::wakes::{Cause, Wakes};
+use bytes::{Bytes, BytesMut};
+use holdfast_http2::Reason;
+use http_body::{Body, Frame};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+
+/// From so many bytes on the connection is woken because they were read: of one body, and of all.
+const READ_OF_ONE_BYTES: usize = 64 << 10;
+const READ_OF_ALL_BYTES: usize = 256 << 10;
+
+/// The bodies of one connection.
+#[derive(Debug)]
+pub struct Uploads {
+    wakes: Arc<Wakes>,
+    /// What was read, or nobody will read, and the client has not been told of.
+    read: AtomicUsize,
+}
+
+impl Uploads {
+    pub fn new(wakes: Arc<Wakes>) -> Uploads {
+        Uploads { wakes, read: AtomicUsize::new(0) }
+    }
+
+    pub fn read(&self, bytes: usize) {
+        let before = self.read.fetch_add(bytes, Ordering::Relaxed);
+        if before < READ_OF_ALL_BYTES && before + bytes >= READ_OF_ALL_BYTES {
+            self.wakes.wake(Cause::Mail);
+        }
+    }
+
+    /// How much was read since this was asked last.
+    pub fn take_read(&self) -> usize {
+        match self.read.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => self.read.swap(0, Ordering::Relaxed),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    uploads: Arc<Uploads>,
+    slot: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    data: BytesMut,
+    /// What was read, and the stream's window does not have again.
+    read: usize,
+    /// `None` while more may come.
+    end: Option<Result<(), Cut>>,
+    reader: Option<Waker>,
+    /// Nobody reads any more.
+    is_dropped: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The connection's end. Dropping it cuts the body off.
+#[derive(Debug)]
+pub struct Upload(Arc<Shared>);
+
+/// The reader's end.
+#[derive(Debug)]
+pub struct Download(Arc<Shared>);
+
+/// The stream ended before its body did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("stream error received: {0}")]
+pub struct Cut(Reason);
+
+impl Upload {
+    /// For the stream in this slot.
+    pub fn new(uploads: &Arc<Uploads>, slot: usize) -> Upload {
+        Upload(Arc::new(Shared { uploads: uploads.clone(), slot, state: Mutex::default() }))
+    }
+
+    pub fn reader(&self) -> Download {
+        Download(self.0.clone())
+    }
+
+    /// More has come.
+    pub fn push(&self, data: &[u8], is_end: bool) {
+        let mut state = self.0.lock();
+        if is_end {
+            state.end.get_or_insert(Ok(()));
+        }
+        if state.is_dropped {
+            drop(state);
+            return self.0.uploads.read(data.len());
+        }
+        state.data.extend_from_slice(data);
+        wake(state);
+    }
+
+    pub fn cut(&self, reason: Reason) {
+        let mut state = self.0.lock();
+        state.end.get_or_insert(Err(Cut(reason)));
+        wake(state);
+    }
+
+    /// How much was read since this was asked last.
+    pub fn take_read(&self) -> usize {
+        std::mem::take(&mut self.0.lock().read)
+    }
+}
+
+fn wake(mut state: MutexGuard<'_, State>) {
+    let reader = state.reader.take();
+    drop(state);
+    if let Some(reader) = reader {
+        reader.wake();
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.cut(Reason::CANCEL);
+    }
+}
+
+impl Body for Download {
+    type Data = Bytes;
+    type Error = Cut;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        let mut state = self.0.lock();
+        if state.data.is_empty() {
+            return match state.end {
+                Some(Ok(())) => Poll::Ready(None),
+                Some(Err(cut)) => Poll::Ready(Some(Err(cut))),
+                None => {
+                    if state.reader.as_ref().is_none_or(|reader| !reader.will_wake(context.waker())) {
+                        state.reader = Some(context.waker().clone());
+                    }
+                    Poll::Pending
+                }
+            };
+        }
+        let data = std::mem::take(&mut state.data).freeze();
+        let before = state.read;
+        state.read += data.len();
+        let is_due = state.end.is_none() && before < READ_OF_ONE_BYTES && state.read >= READ_OF_ONE_BYTES;
+        drop(state);
+        if is_due {
+            self.0.uploads.wakes.wake(Cause::Stream(self.0.slot));
+        }
+        self.0.uploads.read(data.len());
+        Poll::Ready(Some(Ok(Frame::data(data))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let state = self.0.lock();
+        state.data.is_empty() && state.end == Some(Ok(()))
+    }
+}
+
+impl Drop for Download {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.is_dropped = true;
+        let unread = std::mem::take(&mut state.data).len();
+        drop(state);
+        self.0.uploads.read(unread);
+    }
+}
