@@ -209,6 +209,7 @@ mod tests {
             verb: "get".into(),
             user: Account { username: "jane".into(), groups: vec!["a".into(), "b".into()], ..Account::default() },
             impersonated_user: None,
+            authentication_metadata: None,
             source_ips: vec!["10.0.0.1".into()],
             user_agent: String::new(),
             object_ref: None,

@@ -369,10 +369,13 @@ mod tests {
         let strange = "{apiVersion: audit.k8s.io/v1, kind: Policy, more: 1, rules: [{level: None, extra: 2, \
                        resources: [{group: ''}, {group: '', names: [a]}]}]}";
         let (_, strange) = Policy::read(strange).expect("a policy all the same");
-        assert_eq!(strange, [
+        assert_eq!(
+            strange,
+            [
                 "unknown field \"more\"",
                 "unknown field \"rules[0].extra\"",
                 "unknown field \"rules[0].resources[1].names\""
-            ]);
+            ]
+        );
     }
 }

@@ -538,7 +538,8 @@ mod tests {
             "apiVersion: {GROUP}/v1\nkind: AuthenticationConfiguration\nanonymous: {{enabled: false, conditions: [{{path: /x}}]}}"
         );
         assert!(
-            Configuration::read(&anonymous, &Server::default()).expect_err("it is wrong")[0].contains("enabled should be set to true")
+            Configuration::read(&anonymous, &Server::default()).expect_err("it is wrong")[0]
+                .contains("enabled should be set to true")
         );
     }
 }

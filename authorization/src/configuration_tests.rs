@@ -2,6 +2,7 @@
 
 use super::*;
 use holdfast_core::authz::chain::Way;
+use holdfast_outbound::Dialer;
 use serde_json::json;
 
 fn read(document: Value) -> Result<Vec<String>, Vec<String>> {
@@ -49,9 +50,9 @@ fn a_file_names_authorizers_in_their_order() {
     }));
     assert_eq!(told, Ok(vec!["a.example.com V1Beta1 2s 60s 0ns NoOpinion 1".into()]));
     // A webhook is nothing that a chain could ask without being reached.
-    let (chain, webhooks) = crate::chain(vec![Authorizer::Of(Mode::Rbac)], None).expect("a chain");
+    let (chain, webhooks) = crate::chain(vec![Authorizer::Of(Mode::Rbac)], None, &Dialer::Direct).expect("a chain");
     assert!(chain.has(Mode::Rbac) && webhooks.is_empty());
-    assert!(crate::chain(vec![Authorizer::Of(Mode::Abac)], None).is_err());
+    assert!(crate::chain(vec![Authorizer::Of(Mode::Abac)], None, &Dialer::Direct).is_err());
     assert_eq!(Way::Rbac.mode(), Some(Mode::Rbac));
 }
 

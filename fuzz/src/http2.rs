@@ -12,7 +12,8 @@ use std::io::IoSlice;
 /// Every target by the name of its folder of seeds.
 pub const TARGETS: [(&str, fn(&[u8])); 2] = [("http2", http2), ("http2_frames", http2_frames)];
 
-const LIMITS: Limits = Limits { streams_max: 20, head_bytes_max: 20_000, stream_window: 70_000, connection_window: 100_000 };
+const LIMITS: Limits =
+    Limits { streams_max: 20, head_bytes_max: 20_000, stream_window: 70_000, connection_window: 100_000 };
 /// While there is so much to go out, a server reads no more.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 

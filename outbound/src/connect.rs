@@ -184,7 +184,9 @@ impl Service<http::Uri> for Connector {
 
     fn call(&mut self, url: http::Uri) -> Self::Future {
         let connector = self.clone();
-        Box::pin(async move { connector.connect(&url, connector.http2).await.map(|stream| Stream(TokioIo::new(stream))) })
+        Box::pin(
+            async move { connector.connect(&url, connector.http2).await.map(|stream| Stream(TokioIo::new(stream))) },
+        )
     }
 }
 

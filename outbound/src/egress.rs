@@ -362,7 +362,8 @@ mod tests {
             asked
         });
         let transport = json!({"uds": {"udsName": path}});
-        let egress = Egress::read(&document(json!([selection("cluster", "HTTPConnect", transport)]))).expect("it is right");
+        let egress =
+            Egress::read(&document(json!([selection("cluster", "HTTPConnect", transport)]))).expect("it is right");
         let mut wire = egress.cluster.dial("a.example.com", 443).await.expect("a connection");
         let mut text = [0; 5];
         wire.read_exact(&mut text).await.expect("what is sent through it");

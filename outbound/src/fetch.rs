@@ -29,7 +29,7 @@ pub async fn fetch(
         }
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let connector = Connector::direct(&host, trust, None).map_err(unusable)?.through(dialer);
-        let body = Empty::new().map_err(|never| -> BoxError { match never {} }).boxed_unsync();
+        let body = Empty::<Bytes>::new().map_err(|never| -> BoxError { match never {} }).boxed_unsync();
         let mut request = Request::get(uri)
             .header(ACCEPT, "application/json")
             .header(USER_AGENT, "Go-http-client/2.0")

@@ -4,7 +4,7 @@ use crate::connect::Connector;
 use crate::credentials::{Credentials, named, pem};
 use crate::egress::Dialer;
 use crate::trace::Calling;
-use crate::{BoxError, OutBody, OutboundError, TlsTrust, ANSWER_BYTES_MAX, collect, words};
+use crate::{ANSWER_BYTES_MAX, BoxError, OutBody, OutboundError, TlsTrust, collect, words};
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Method, Request, Uri};

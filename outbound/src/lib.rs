@@ -238,7 +238,11 @@ impl Outbound {
             };
             let identity = user.and_then(|user| user.identity.clone());
             let mut calling = Calling::begin(&mut request);
-            let response = self.client(target, target.shares_connections(), service, identity)?.request(request).await.map_err(words::of_client)?;
+            let response = self
+                .client(target, target.shares_connections(), service, identity)?
+                .request(request)
+                .await
+                .map_err(words::of_client)?;
             followed(&mut calling, response.status());
             // The call lasts until the answer is there.
             Ok((response.into_parts(), calling))

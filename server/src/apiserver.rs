@@ -179,8 +179,10 @@ impl Server {
         let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
         let (mut offer, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
         let egress = aggregation::egress(&args)?;
-        let Authorization { chain, webhooks, followed, has_unversioned } =
-            args.authorization.authorization(default_mode, &egress.control_plane).map_err(|faults| anyhow!(joined(&faults)))?;
+        let Authorization { chain, webhooks, followed, has_unversioned } = args
+            .authorization
+            .authorization(default_mode, &egress.control_plane)
+            .map_err(|faults| anyhow!(joined(&faults)))?;
         if has_unversioned {
             tracing::warn!("some lines of the file of --authorization-policy-file say no version");
         }

@@ -101,8 +101,9 @@ fn leave_out(arguments: &mut Vec<OsString>, name: &str, value: Option<&str>) -> 
             break;
         }
         let behind = argument.to_str().and_then(|text| text.strip_prefix(name)).map(str::to_owned);
-        let is_wrong =
-            |given: &str| value.is_none_or(|value| given.split([',', go::SEPARATOR]).any(|part| part == value) || given == value);
+        let is_wrong = |given: &str| {
+            value.is_none_or(|value| given.split([',', go::SEPARATOR]).any(|part| part == value) || given == value)
+        };
         match behind.as_deref() {
             Some("") => {
                 let next = rest.peek().and_then(|next| next.to_str()).filter(|next| !next.starts_with('-'));
@@ -218,9 +219,20 @@ mod tests {
             (&["-q"], &["unknown shorthand flag: 'q' in -q"]),
             (&["--event-ttl"], &["flag needs an argument: --event-ttl"]),
             (&["a", "--profiling", "b"], &["\"kube-apiserver\" does not take any arguments, got [\"a\" \"b\"]"]),
-            (&["--profiling=maybe"], &["invalid argument \"maybe\" for \"--profiling\" flag: strconv.ParseBool: parsing \"maybe\": invalid syntax"]),
-            (&["--event-ttl", "5"], &["invalid argument \"5\" for \"--event-ttl\" flag: time: missing unit in duration \"5\""]),
-            (&["-v", "x"], &["invalid argument \"x\" for \"-v, --v\" flag: strconv.ParseInt: parsing \"x\": invalid syntax"]),
+            (
+                &["--profiling=maybe"],
+                &[
+                    "invalid argument \"maybe\" for \"--profiling\" flag: strconv.ParseBool: parsing \"maybe\": invalid syntax",
+                ],
+            ),
+            (
+                &["--event-ttl", "5"],
+                &["invalid argument \"5\" for \"--event-ttl\" flag: time: missing unit in duration \"5\""],
+            ),
+            (
+                &["-v", "x"],
+                &["invalid argument \"x\" for \"-v, --v\" flag: strconv.ParseInt: parsing \"x\": invalid syntax"],
+            ),
             (
                 &["--max-requests-inflight", "-1", "--secure-port=70000"],
                 &[
@@ -230,7 +242,9 @@ mod tests {
             ),
             (
                 &["--cors-allowed-origins=a\"b"],
-                &["invalid argument \"a\\\"b\" for \"--cors-allowed-origins\" flag: parse error on line 1, column 2: bare \\\" in non-quoted field"],
+                &[
+                    "invalid argument \"a\\\"b\" for \"--cors-allowed-origins\" flag: parse error on line 1, column 2: bare \\\" in non-quoted field",
+                ],
             ),
         ] {
             let read = component(arguments);
@@ -262,9 +276,9 @@ mod tests {
             for arg in called.get_arguments().filter(is_switch).filter(|arg| arg.get_action().takes_values()) {
                 let option = format!("--{}=T", arg.get_long().expect("a name"));
                 let read = called.clone().try_get_matches_from([name, &option]);
-                let is_refused = read.err().is_some_and(|error| {
-                    matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation)
-                });
+                let is_refused = read
+                    .err()
+                    .is_some_and(|error| matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation));
                 assert!(!is_refused, "{name} {option}");
             }
         }

@@ -6,9 +6,7 @@ use crate::flags::Args;
 use anyhow::{Context, Result, anyhow, bail};
 use arc_swap::ArcSwap;
 use clap::ArgAction;
-use holdfast_authentication::configuration::{
-    ALGORITHMS, Anonymous as AnonymousUsers, Configuration, Issuers, Server,
-};
+use holdfast_authentication::configuration::{ALGORITHMS, Anonymous as AnonymousUsers, Configuration, Issuers, Server};
 use holdfast_authentication::oidc::Settings;
 use holdfast_authentication::oidc::claims::{Mapping, Rules, Source};
 use holdfast_authentication::webhook::{Version, Webhook};

@@ -2,9 +2,7 @@
 
 use crate::apiserver::{read, server_id_hash};
 use anyhow::{Context, Result, anyhow};
-use holdfast_authorization::{
-    Authorizer, ChainFault, Configuration, Connection, Followed, Version, Webhooks, chain,
-};
+use holdfast_authorization::{Authorizer, ChainFault, Configuration, Connection, Followed, Version, Webhooks, chain};
 use holdfast_component::options::joined;
 use holdfast_component::values::parse_duration;
 use holdfast_core::authz::abac::Policies;
@@ -111,10 +109,12 @@ impl AuthorizationArgs {
             (None, Some(_)) => "authorization-webhook-config-file",
             (None, None) => "authorization-kubeconfig",
         };
-        let chained = chained.map_err(|found| wrong.extend(found.iter().map(|why| match why {
-            ChainFault::NoPolicies => why.to_string(),
-            ChainFault::Webhook(_) => format!("--{option}: {why}"),
-        })));
+        let chained = chained.map_err(|found| {
+            wrong.extend(found.iter().map(|why| match why {
+                ChainFault::NoPolicies => why.to_string(),
+                ChainFault::Webhook(_) => format!("--{option}: {why}"),
+            }))
+        });
         for why in wrong {
             if !faults.contains(&why) {
                 faults.push(why);

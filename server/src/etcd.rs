@@ -8,6 +8,7 @@
 use crate::settled::{self, Settled};
 use anyhow::{Context, Result, bail, ensure};
 use clap::ArgAction;
+use holdfast_component::values::parse_bool;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
@@ -22,7 +23,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context as TaskContext, Poll};
-use holdfast_component::values::parse_bool;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};

@@ -132,7 +132,8 @@ fn main() -> std::process::ExitCode {
         Some(called) => flags::without_empty(arguments, &called),
         None => arguments,
     };
-    let arguments::Read { matches, mut faults, is_component, misuse } = arguments::read(&mut command, arguments, unbuilt);
+    let arguments::Read { matches, mut faults, is_component, misuse } =
+        arguments::read(&mut command, arguments, unbuilt);
     let cli = matches
         .as_ref()
         .map(|matches| Cli::from_arg_matches(matches).unwrap_or_else(|error| error.format(&mut command).exit()));

@@ -537,7 +537,8 @@ mod tests {
         };
         let usual = outcome(&[]).unwrap();
         assert!(usual.pops_from_backoff && usual.tells_expected_nodes && !scores(&usual));
-        let gates = "SchedulerPopFromBackoffQ=false,NominatedNodeNameForExpectation=false,ResourceLimitsPriorityFunction=true";
+        let gates =
+            "SchedulerPopFromBackoffQ=false,NominatedNodeNameForExpectation=false,ResourceLimitsPriorityFunction=true";
         let turned = outcome(&[&format!("--feature-gates={gates}")]).unwrap();
         assert!(!turned.pops_from_backoff && !turned.tells_expected_nodes && scores(&turned));
         for gate in ["SchedulerAsyncPreemption=false", "StorageCapacityScoring=true", "VolumeLimitScaling=true"] {

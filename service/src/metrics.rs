@@ -12,6 +12,7 @@ use crate::Reply;
 use crate::admission_metrics::AdmissionMetrics;
 use crate::decisions::Decisions;
 use crate::fairness::{Flow, Measures};
+pub use histogram::Histogram;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
 use holdfast_core::authz::{Judged, User};
@@ -23,11 +24,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-pub use histogram::Histogram;
 pub use queues::Queued;
 use queues::Queues;
-use requests::{Requests, Row};
 pub use requests::{RequestLabels, RowKey};
+use requests::{Requests, Row};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -116,9 +116,8 @@ const CERTIFICATE_BUCKETS: [f64; 15] = [
 ];
 
 /// Seconds that it takes to find out who asks.
-const AUTHENTICATION_BUCKETS: [f64; 15] = [
-    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
-];
+const AUTHENTICATION_BUCKETS: [f64; 15] =
+    [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384];
 
 /// One request as it is counted, when this is dropped. Without a code there was no answer to count.
 #[derive(Default)]

@@ -33,7 +33,7 @@ pub fn call(seen: &State, request: Request) -> Call {
     let path = path(seen, &request.target);
     let Request { user, verb, options, body, id, .. } = request;
     let id = RequestId::given(&id);
-    let named = Named { verb, path, options, body, at: None };
+    let named = Named { verb, path: Arc::new(path), options, body, at: None };
     Call { id, ..Call::new(user, Asked::Named(Box::new(named))) }
 }
 

@@ -277,7 +277,8 @@ async fn a_proxy_leads_to_webhooks() {
     let (socket, hook) = (folder.join("proxy.sock"), name("<hook>"));
     let asked = proxy(&socket);
     let transport = json!({"uds": {"udsName": socket}});
-    let selection = json!({"name": "controlplane", "connection": {"proxyProtocol": "HTTPConnect", "transport": transport}});
+    let selection =
+        json!({"name": "controlplane", "connection": {"proxyProtocol": "HTTPConnect", "transport": transport}});
     let egress = json!({"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration",
         "egressSelections": [selection]});
     let file = folder.join("egress.yaml");

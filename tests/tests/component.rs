@@ -190,7 +190,10 @@ async fn a_scheduler_shows_what_it_has() {
     })
     .await;
     let ready = get(health, "/readyz?verbose").await;
-    assert!(ready.contains("[+]shutdown ok") && !ready.contains("ping") && !ready.contains("leaderElection"), "{ready}");
+    assert!(
+        ready.contains("[+]shutdown ok") && !ready.contains("ping") && !ready.contains("leaderElection"),
+        "{ready}"
+    );
     assert!(get(health, "/healthz/leaderElection").await.starts_with("HTTP/1.1 404"));
     assert!(get(health, "/healthz?verbose").await.contains("[+]ping ok"));
 

@@ -197,9 +197,13 @@ async fn what_is_wrong_is_refused_at_once_and_by_name() {
     let options = ["--no-such-option", "--secure-port=x", "--etcd-prefix=/r", "--goaway-chance=1", "--event-ttl=long"];
     let refused = Server::try_start(folder.path(), &options).err().expect("a refusal");
     assert_eq!(refused.status.code(), Some(1), "as when one alone is wrong");
-    for option in
-        ["unknown flag: --no-such-option", "--secure-port", "--etcd-prefix is not built", "--goaway-chance", "--event-ttl"]
-    {
+    for option in [
+        "unknown flag: --no-such-option",
+        "--secure-port",
+        "--etcd-prefix is not built",
+        "--goaway-chance",
+        "--event-ttl",
+    ] {
         assert_eq!(refused.stderr.matches(option).count(), 1, "{option} in {}", refused.stderr);
     }
 }

@@ -329,9 +329,8 @@ fn keep_curves(provider: &mut CryptoProvider, numbers: &[u16]) -> Vec<String> {
     let served: Vec<u16> = provider.kx_groups.iter().map(number).collect();
     let unknown = numbers.iter().filter(|number| !served.contains(number));
     let shown: Vec<String> = served.iter().map(u16::to_string).collect();
-    let faults = unknown.map(|unknown| {
-        format!("--tls-curve-preferences: {unknown} is not served; there are {}", shown.join(", "))
-    });
+    let faults = unknown
+        .map(|unknown| format!("--tls-curve-preferences: {unknown} is not served; there are {}", shown.join(", ")));
     let faults = faults.collect();
     if !numbers.is_empty() {
         provider.kx_groups.retain(|group| numbers.contains(&number(group)));
@@ -502,7 +501,8 @@ mod tests {
         options.curves = vec![23, 1, 2];
         options.min_version = "VersionTLS9".into();
         let faults = Tls::new(&options).err().expect("refused");
-        for part in ["Cipher suite TLS_X not", "Cipher suite TLS_Y not", ": 1 is", ": 2 is", "version \"VersionTLS9\""] {
+        for part in ["Cipher suite TLS_X not", "Cipher suite TLS_Y not", ": 1 is", ": 2 is", "version \"VersionTLS9\""]
+        {
             assert!(faults.contains(part), "{part} in {faults}");
         }
         assert!(!faults.contains("AES_128_CBC"), "{faults}");

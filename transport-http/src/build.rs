@@ -130,16 +130,8 @@ impl Builder {
         let authenticator = Arc::new(authenticator);
         let (tokens, fairness, watch_min) = (authenticator.clone(), self.fairness, self.watch_min);
         let constrained_impersonation = features.constrained_impersonation;
-        let options = Options {
-            limits,
-            fairness,
-            tokens,
-            auditor,
-            meters,
-            authorities,
-            watch_min,
-            constrained_impersonation,
-        };
+        let options =
+            Options { limits, fairness, tokens, auditor, meters, authorities, watch_min, constrained_impersonation };
         let service = Service::new(engine, options);
         Arc::new(Transport {
             service,

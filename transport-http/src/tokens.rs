@@ -235,7 +235,7 @@ impl ServiceAccountTokens {
         }
         let (asked, mut meant) = (audiences, claims.aud.all());
         if meant.is_empty() {
-            told.annotations.insert("authentication.k8s.io/legacy-token".into(), claims.sub.clone());
+            told.annotations.add("authentication.k8s.io/legacy-token", claims.sub.as_str());
             self.uses.count(Use::Legacy);
             meant = &self.audiences;
         }
@@ -330,7 +330,6 @@ impl Audience {
             Audience::Many(many) => many,
         }
     }
-
 }
 
 impl Default for Audience {
@@ -379,10 +378,12 @@ mod tests {
         let mut told = Told::default();
         let other = "token audiences [\"https://x\"] is invalid for the target audiences [\"https://y\"]";
         assert_eq!(refused(&token, "https://y", &mut told), other);
-        assert!(!refused(&token, "https://x", &mut told).contains("audiences") && told.annotations.is_empty());
+        assert!(
+            !refused(&token, "https://x", &mut told).contains("audiences") && told.annotations.iter().next().is_none()
+        );
         let without = tokens.sign(&Claims { aud: Audience::default(), ..claims }).unwrap().unwrap();
         assert_eq!(refused(&without, "https://y", &mut told), other);
         assert!(!refused(&without, "https://x", &mut told).contains("audiences"));
-        assert_eq!(told.annotations["authentication.k8s.io/legacy-token"], "system:serviceaccount:n:a");
+        assert_eq!(told.annotations.get("authentication.k8s.io/legacy-token"), Some("system:serviceaccount:n:a"));
     }
 }

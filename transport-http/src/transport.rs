@@ -8,6 +8,7 @@ use crate::body::{self, Bodies, Received, Unread};
 use crate::build::{Components, HealthCheck};
 use crate::held::Answers;
 use crate::log::Waiter;
+use crate::manners::Farewell;
 use crate::manners::{self, Manners};
 use crate::pages::{self, Pages};
 use crate::query::Query;
@@ -17,7 +18,6 @@ use crate::spans::{Following, Tracer};
 use crate::status::Status;
 use crate::tokens::Published;
 use crate::warnings::warn;
-use crate::manners::Farewell;
 use crate::websocket::{self, Socket};
 use crate::{audit, flow_control, forks, log, parse, paths, render};
 use bytes::{Buf, Bytes};
@@ -403,7 +403,10 @@ impl Transport {
             tracing::warn!(why, "unable to authenticate the request");
             None
         });
-        Ok((user.ok_or(Refusal::Unauthorized)?, parse::acting_as(&head.headers, self.features.constrained_impersonation)?))
+        Ok((
+            user.ok_or(Refusal::Unauthorized)?,
+            parse::acting_as(&head.headers, self.features.constrained_impersonation)?,
+        ))
     }
 
     async fn turned_away(

@@ -239,14 +239,10 @@ impl<'a> Attributes<'a> {
         let uid = delete.precondition_uid.clone().map(Value::from);
         // Who deletes an object of a kind with a way of its own means the one that is there.
         let own = self.kind.hooks.begin_delete.map(|_| self.old["metadata"]["uid"].clone());
-        let preconditions = [
-            ("uid", uid.or(own)),
-            ("resourceVersion", delete.precondition_resource_version.clone().map(Value::from)),
-        ];
-        let preconditions: Map<String, Value> = preconditions
-            .into_iter()
-            .filter_map(|(field, value)| Some((field.to_owned(), value?)))
-            .collect();
+        let preconditions =
+            [("uid", uid.or(own)), ("resourceVersion", delete.precondition_resource_version.clone().map(Value::from))];
+        let preconditions: Map<String, Value> =
+            preconditions.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?))).collect();
         let preconditions = (!preconditions.is_empty()).then_some(Value::Object(preconditions));
         for (field, value) in [
             ("gracePeriodSeconds", delete.grace_period_seconds.map(Value::from)),

@@ -187,8 +187,7 @@ fn ask_to_mutate(attributes: &mut Attributes, found: &Found, version: usize, sho
     if !matches!(asked, Err(Stop::Needs(_))) {
         let (configuration, webhook) = (json!(*found.configuration), json!(found.webhook().name));
         let is_changed = matches!(asked, Ok(true));
-        let told =
-            format!("{{\"configuration\":{configuration},\"webhook\":{webhook},\"mutated\":{is_changed}}}");
+        let told = format!("{{\"configuration\":{configuration},\"webhook\":{webhook},\"mutated\":{is_changed}}}");
         attributes.annotate(format!("mutation.webhook.admission.k8s.io/{place}"), told);
     }
     asked
@@ -282,12 +281,7 @@ fn apply(attributes: &mut Attributes, webhook: &Webhook, patch: &Value, version:
 }
 
 /// The version of its kind that a patched object is of: the one that it was shown in, unless the patch says otherwise.
-fn identity(
-    attributes: &Attributes,
-    patched: &mut Value,
-    shown: &Value,
-    version: usize,
-) -> Result<usize, Stop> {
+fn identity(attributes: &Attributes, patched: &mut Value, shown: &Value, version: usize) -> Result<usize, Stop> {
     let internal = |why: String| Stop::from(Refusal::Internal(Internal::Fault(why)));
     for field in ["apiVersion", "kind"] {
         match &patched[field] {

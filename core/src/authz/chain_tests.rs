@@ -60,7 +60,11 @@ fn modes_are_asked_in_order() {
             Mode::Node => Way::Node,
             Mode::Webhook => webhook("w", OnFailure::Deny, &[]),
         };
-        Mode::parse_list(&names.split(',').collect::<Vec<_>>()).expect("known modes").into_iter().map(way).collect::<Vec<_>>()
+        Mode::parse_list(&names.split(',').collect::<Vec<_>>())
+            .expect("known modes")
+            .into_iter()
+            .map(way)
+            .collect::<Vec<_>>()
     };
     let by_role = r#"RBAC: allowed by ClusterRoleBinding "readers" of ClusterRole "reader" to User "jane""#;
     let rows = [

@@ -210,7 +210,8 @@ impl Asking<'_> {
         let group = self.group();
         if let Some((namespace, name)) = service_account_of(&wanted.name) {
             let resource = known::SERVICE_ACCOUNT.resource;
-            let target = ResourceTarget { group, version: "v1", resource, namespace, name, ..ResourceTarget::default() };
+            let target =
+                ResourceTarget { group, version: "v1", resource, namespace, name, ..ResourceTarget::default() };
             return self.may(&Attributes::resource(self.mode.verb(), target));
         }
         match node_of(&wanted.name).filter(|_| self.is_constrained()) {

@@ -112,28 +112,35 @@ fn newer_verbs_hold_for_some_requests() {
     };
     let pods = |verb: &str| rule(verb, "", "pods", &[]);
     let user_info = [pods("impersonate-on:user-info:list"), rule("impersonate:user-info", group, "users", &["jane"])];
-    let nodes = [
-        pods("impersonate-on:associated-node:list"),
-        rule("impersonate:associated-node", group, "nodes", &[]),
-    ];
+    let nodes = [pods("impersonate-on:associated-node:list"), rule("impersonate:associated-node", group, "nodes", &[])];
     let mut with_extra = wanted("jane", &[]);
     with_extra.extra = [("scopes".to_owned(), vec!["s".to_owned()])].into();
-    let case = |caller, rules: &[Value], wanted, expected| ByModes { caller, rules: rules.into(), wanted, last: None, expected };
+    let case = |caller, rules: &[Value], wanted, expected| ByModes {
+        caller,
+        rules: rules.into(),
+        wanted,
+        last: None,
+        expected,
+    };
     let cases = [
         case(joe(), &user_info, wanted("jane", &[]), Ok((Mode::UserInfo, &["system:authenticated"]))),
         case(
             joe(),
             &user_info[1..],
             wanted("jane", &[]),
-            Err("pods is forbidden: User \"joe\" cannot impersonate-on:user-info:list resource \"pods\" in API group \"\" \
-                 in the namespace \"n\""),
+            Err(
+                "pods is forbidden: User \"joe\" cannot impersonate-on:user-info:list resource \"pods\" in API group \"\" \
+                 in the namespace \"n\"",
+            ),
         ),
         case(
             joe(),
             &user_info[..1],
             wanted("jane", &[]),
-            Err("users.authentication.k8s.io \"jane\" is forbidden: User \"joe\" cannot impersonate:user-info resource \
-                 \"users\" in API group \"authentication.k8s.io\" at the cluster scope"),
+            Err(
+                "users.authentication.k8s.io \"jane\" is forbidden: User \"joe\" cannot impersonate:user-info resource \
+                 \"users\" in API group \"authentication.k8s.io\" at the cluster scope",
+            ),
         ),
         case(
             joe(),
@@ -163,8 +170,10 @@ fn newer_verbs_hold_for_some_requests() {
             rules: json!([]),
             wanted: wanted("jane", &[]),
             last: Some(Mode::Legacy),
-            expected: Err("users \"jane\" is forbidden: User \"joe\" cannot impersonate resource \"users\" in API group \
-                           \"\" at the cluster scope"),
+            expected: Err(
+                "users \"jane\" is forbidden: User \"joe\" cannot impersonate resource \"users\" in API group \
+                           \"\" at the cluster scope",
+            ),
         },
         case(
             on_node("one"),
@@ -186,7 +195,11 @@ fn newer_verbs_hold_for_some_requests() {
         let shown = format!("{} as {wanted:?} by {rules}", caller.name);
         let found = with_rules(rules, |authorizer| by_modes(authorizer, &caller, &wanted, &asked, last));
         match (found, expected) {
-            (Ok((mode, user)), Ok((wanted, groups))) => assert_eq!((mode, &user.groups[..]), (wanted, &groups.iter().map(|group| (*group).to_owned()).collect::<Vec<_>>()[..]), "{shown}"),
+            (Ok((mode, user)), Ok((wanted, groups))) => assert_eq!(
+                (mode, &user.groups[..]),
+                (wanted, &groups.iter().map(|group| (*group).to_owned()).collect::<Vec<_>>()[..]),
+                "{shown}"
+            ),
             (Err(refusal), Err(message)) => assert_eq!(refusal.message(), message, "{shown}"),
             (found, _) => panic!("{shown}: {found:?}"),
         }

@@ -24,8 +24,8 @@ pub mod upkeep;
 pub mod user;
 pub mod webhook;
 
-pub use impersonation::ActingAs;
 pub use chain::{Authorizer, Chain, Configured, Judged, Mode};
+pub use impersonation::ActingAs;
 pub use nodes::NodeGraph;
 pub use rbac::RbacIndex;
 pub use rule::PolicyRule;

@@ -4,9 +4,9 @@
 
 use super::lookup::{api_version_is, scalar};
 use super::{
-    Allocate, Asking, CheckConnect, Column, Completed, ConnectOptions, Convert, Deprecation, FieldPaths, Gated, GatedRule,
-    Generation, Hooks, Kind, MetadataOnUpdate, MetadataRules, Observe, Question, Read, Registers, ScalePaths, Scope,
-    Selectable, Shown, Subresource, Validate, Version, Warnings,
+    Allocate, Asking, CheckConnect, Column, Completed, ConnectOptions, Convert, Deprecation, FieldPaths, Gated,
+    GatedRule, Generation, Hooks, Kind, MetadataOnUpdate, MetadataRules, Observe, Question, Read, Registers,
+    ScalePaths, Scope, Selectable, Shown, Subresource, Validate, Version, Warnings,
 };
 use crate::authz::escalation::Authorize;
 use crate::authz::nodes::Relation;

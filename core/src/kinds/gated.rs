@@ -109,13 +109,7 @@ impl Kind {
 
 impl Kind {
     /// Has the rules that hang on gates add to what is held against an object, or take some of it back.
-    pub fn judge_gated(
-        &self,
-        new: &Value,
-        old: Option<&Value>,
-        off: &BTreeSet<&'static str>,
-        causes: &mut Vec<Cause>,
-    ) {
+    pub fn judge_gated(&self, new: &Value, old: Option<&Value>, off: &BTreeSet<&'static str>, causes: &mut Vec<Cause>) {
         let whole = Judging { new, old, path: String::new(), off };
         self.hooks.gated_rules.iter().for_each(|rule| (rule.judge)(&whole, causes));
         let Some(at) = self.pods_at else { return };
@@ -310,7 +304,7 @@ mod tests {
         let container = json!({"name": "c", "image": "i", "restartPolicy": "Never", "restartPolicyRules": rules,
             "terminationMessagePolicy": "File", "imagePullPolicy": "Always"});
         let spec = json!({"containers": [container], "restartPolicy": "Always", "dnsPolicy": "Default", "hostUsers": false,
-            "hostNetwork": true});
+            "hostNetwork": true, "terminationGracePeriodSeconds": 30});
         let template = json!({"metadata": {"name": "a", "namespace": "n"},
             "template": {"metadata": {"labels": {"a": "b"}}, "spec": spec}});
         let (all, network) = ("RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport");
@@ -330,7 +324,7 @@ mod tests {
             let container = json!({"name": "c", "image": "i", "resources": {"limits": {"cpu": cpu}},
                 "terminationMessagePolicy": "File", "imagePullPolicy": "Always"});
             json!({"metadata": {"labels": {"job-name": "a"}}, "spec": {"containers": [container], "dnsPolicy": "Default",
-                "restartPolicy": "Never", "nodeSelector": {"n": node}}})
+                "restartPolicy": "Never", "terminationGracePeriodSeconds": 30, "nodeSelector": {"n": node}}})
         };
         let job = |template: Value| {
             let conditions = json!([{"type": "Suspended", "status": "True"}]);

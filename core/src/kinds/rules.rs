@@ -423,8 +423,11 @@ mod tests {
     fn what_a_fresh_server_creates_obeys_the_rules() {
         let mut documents = crate::authz::bootstrap::bootstrap_policy();
         documents.extend(crate::authz::bootstrap_objects::bootstrap_objects());
-        let service =
-            crate::authz::bootstrap_objects::kubernetes_service(&"10.96.0.0/12".parse().expect("a range"), IpAddr::from([10, 0, 0, 1]), 6443);
+        let service = crate::authz::bootstrap_objects::kubernetes_service(
+            &"10.96.0.0/12".parse().expect("a range"),
+            IpAddr::from([10, 0, 0, 1]),
+            6443,
+        );
         documents.extend(service);
         for document in documents {
             assert_eq!(faults(&document), [""; 0], "{document}");

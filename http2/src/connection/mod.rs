@@ -501,12 +501,7 @@ impl Connection {
         Ok(())
     }
 
-    fn reset_by_client(
-        &mut self,
-        number: u32,
-        payload: &[u8],
-        tell: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), Fault> {
+    fn reset_by_client(&mut self, number: u32, payload: &[u8], tell: &mut impl FnMut(Event<'_>)) -> Result<(), Fault> {
         let reason = Reason(u32::from_be_bytes(frame::exactly(payload)?));
         self.check_opened(number)?;
         let Some(stream) = self.streams.find(number) else { return self.counts.idle() };

@@ -165,7 +165,8 @@ impl Connection {
         if room == 0 {
             return Sent::Nothing;
         }
-        let data = if first.len() <= room { stream.queue.pop_front().unwrap_or_default() } else { first.split_to(room) };
+        let data =
+            if first.len() <= room { stream.queue.pop_front().unwrap_or_default() } else { first.split_to(room) };
         stream.queued_bytes -= data.len();
         stream.outgoing.take(data.len());
         self.outgoing.take(data.len());

@@ -61,7 +61,10 @@ impl MapStrings for &[&str] {
 
 #[test]
 fn literals() {
-    check(4096, &[("400a 6375 7374 6f6d 2d6b 6579 0d63 7573 746f 6d2d 6865 6164 6572", &["custom-key: custom-header"], 55)]);
+    check(
+        4096,
+        &[("400a 6375 7374 6f6d 2d6b 6579 0d63 7573 746f 6d2d 6865 6164 6572", &["custom-key: custom-header"], 55)],
+    );
     check(4096, &[("040c 2f73 616d 706c 652f 7061 7468", &[":path: /sample/path"], 0)]);
     check(4096, &[("1008 7061 7373 776f 7264 0673 6563 7265 74", &["password: secret"], 0)]);
     check(4096, &[("82", &[":method: GET"], 0)]);
@@ -70,7 +73,8 @@ fn literals() {
 #[test]
 fn requests() {
     let first = &[":method: GET", ":scheme: http", ":path: /", ":authority: www.example.com"];
-    let second = &[":method: GET", ":scheme: http", ":path: /", ":authority: www.example.com", "cache-control: no-cache"];
+    let second =
+        &[":method: GET", ":scheme: http", ":path: /", ":authority: www.example.com", "cache-control: no-cache"];
     let third = &[
         ":method: GET",
         ":scheme: https",
@@ -147,16 +151,16 @@ fn answers_that_push_each_other_out() {
 fn blocks_that_are_broken() {
     let mut decoder = Decoder::new(100);
     for block in [
-        "80",           // index 0
-        "be",           // an index behind the table
-        "ff80808000",   // one far behind it
-        "7f",           // an integer that is cut off
-        "4001",         // a name that is cut off
-        "400161",       // no value
+        "80",             // index 0
+        "be",             // an index behind the table
+        "ff80808000",     // one far behind it
+        "7f",             // an integer that is cut off
+        "4001",           // a name that is cut off
+        "400161",         // no value
         "40016105616263", // a value that is cut off
-        "4081ff0161",   // eight bits of padding
-        "3f46",         // a table of 101 bytes
-        "8220",         // a size behind a field
+        "4081ff0161",     // eight bits of padding
+        "3f46",           // a table of 101 bytes
+        "8220",           // a size behind a field
         "ffffffffffffffff7f",
     ] {
         assert!(decode(&mut decoder, &unhex(block)).is_err(), "{block}");
@@ -168,7 +172,8 @@ fn blocks_that_are_broken() {
 fn fields_that_no_request_may_have_are_kept_as_such() {
     let mut decoder = Decoder::new(4096);
     // `A: b`, `a: \n`, `: x`, `:a: b`, `a:  b`, `a: b `.
-    let block = unhex("40 01 41 01 62  40 01 61 01 0a  40 00 01 78  40 02 3a 61 01 62  40 01 61 02 20 62  40 01 61 02 62 20");
+    let block =
+        unhex("40 01 41 01 62  40 01 61 01 0a  40 00 01 78  40 02 3a 61 01 62  40 01 61 02 20 62  40 01 61 02 62 20");
     let lines = decode(&mut decoder, &block).unwrap();
     assert_eq!(lines, ["?: ?", "a: ?", "?: ?", "?: ?", "a: ?", "a: ?"]);
     assert_eq!(decoder.table_bytes(), 34 + 34 + 33 + 35 + 35 + 35);
@@ -217,7 +222,8 @@ fn what_repeats_is_kept_and_what_is_secret_never() {
 
 /// A header, and whether it is secret.
 fn header() -> impl Strategy<Value = (String, String, bool)> {
-    let name = prop_oneof!["[a-z]{1,3}", Just("content-type".to_owned()), Just("x-long".repeat(30)), Just("etag".to_owned())];
+    let name =
+        prop_oneof!["[a-z]{1,3}", Just("content-type".to_owned()), Just("x-long".repeat(30)), Just("etag".to_owned())];
     let value = prop_oneof!["[!-~]([ -~]{0,6}[!-~])?", Just(String::new()), "[!-~]{200,300}"];
     (name, value, prop::bool::weighted(0.1))
 }

@@ -1,8 +1,8 @@
 //! `/metrics/resources`: what each pod asks for and may use at most.
 
-use holdfast_core::object::Key;
 use holdfast_scheduler::object::pod::Pod;
 use holdfast_scheduler::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources};
+use holdfast_world::Key;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};

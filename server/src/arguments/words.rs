@@ -73,7 +73,8 @@ fn after_reading(name: &str, value: &str) -> Option<String> {
 fn of_number(arg: &Arg, value: &str) -> Option<String> {
     let kind = arg.get_value_parser().type_id();
     let is = |kinds: &[TypeId]| kinds.iter().any(|known| kind == *known);
-    let whole = [TypeId::of::<u16>(), TypeId::of::<u32>(), TypeId::of::<u64>(), TypeId::of::<i32>(), TypeId::of::<i64>()];
+    let whole =
+        [TypeId::of::<u16>(), TypeId::of::<u32>(), TypeId::of::<u64>(), TypeId::of::<i32>(), TypeId::of::<i64>()];
     let (parser, is_read) = match () {
         () if is(&whole) => ("ParseInt", value.parse::<i128>().is_ok()),
         () if is(&[TypeId::of::<f32>(), TypeId::of::<f64>()]) => ("ParseFloat", value.parse::<f64>().is_ok()),

@@ -13,7 +13,7 @@ use crate::{Asked, Limits, Named, Service};
 use futures_util::future::BoxFuture;
 use holdfast_audit::Spent;
 use holdfast_core::Refusal;
-use holdfast_core::authz::{Attributes, User};
+use holdfast_core::authz::User;
 use holdfast_core::flowcontrol::Work;
 use holdfast_core::kinds::known;
 use holdfast_core::refusal::Plenty;

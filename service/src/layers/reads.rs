@@ -52,7 +52,8 @@ impl Read<'_> {
     fn newest(&self) -> Option<Outcome> {
         let Found { scene, request, kind, .. } = &*self.found;
         let is_whole = request.target.subresource.is_none();
-        let is_newest = matches!(scene, Scene::Present(_)) && matches!(Scene::freshness(request), Ok(Freshness::Newest));
+        let is_newest =
+            matches!(scene, Scene::Present(_)) && matches!(Scene::freshness(request), Ok(Freshness::Newest));
         if !is_newest || !is_whole || planted(Bug::StaleRead) {
             return None;
         }

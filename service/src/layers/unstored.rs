@@ -74,13 +74,7 @@ fn document(value: Value) -> Document {
     }
 }
 
-async fn review_token(
-    service: &Service,
-    posted: Document,
-    request: &Request,
-    kind: &Kind,
-    told: &mut Told,
-) -> Outcome {
+async fn review_token(service: &Service, posted: Document, request: &Request, kind: &Kind, told: &mut Told) -> Outcome {
     let body = Value::Object(posted);
     let token = body["spec"]["token"].as_str().unwrap_or("");
     let asked = body["spec"]["audiences"].as_array().into_iter().flatten();

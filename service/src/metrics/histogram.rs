@@ -52,7 +52,6 @@ impl Histogram {
         observed.counts[bucket].fetch_add(1, Ordering::Relaxed);
         observed.sum.fetch_add(value, Ordering::Relaxed);
     }
-
 }
 
 impl EncodeMetric for Histogram {

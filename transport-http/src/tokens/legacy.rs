@@ -91,8 +91,7 @@ pub(super) fn verify(keys: &[Verifying], state: &State, token: &str, heard: Hear
         return Err(format!("service account UID ({current}) does not match claim ({uid})"));
     }
     let Heard { uses, used, told } = heard;
-    let mut annotate =
-        |key: &str, value: String| told.annotations.add(format!("authentication.k8s.io/{key}"), value);
+    let mut annotate = |key: &str, value: String| told.annotations.add(format!("authentication.k8s.io/{key}"), value);
     used.note(&secret);
     if secret["metadata"]["labels"][INVALID_SINCE].as_str().is_some_and(|since| !since.is_empty()) {
         annotate("legacy-token-invalidated", format!("{name}/{namespace}"));

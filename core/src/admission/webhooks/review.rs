@@ -145,9 +145,7 @@ fn check_identity(call: &Call, answer: &Value) -> Result<(), Failure> {
         return Ok(());
     }
     let version = if version.is_empty() { "/" } else { version.as_str() };
-    Err(Failure::Invalid(format!(
-        "expected webhook response of {wanted}, Kind={REVIEW}, got {version}, Kind={kind}"
-    )))
+    Err(Failure::Invalid(format!("expected webhook response of {wanted}, Kind={REVIEW}, got {version}, Kind={kind}")))
 }
 
 const REVIEW: &str = "AdmissionReview";
@@ -415,7 +413,12 @@ mod tests {
                      key string",
                 ),
             ),
-            ("v1", true, "kind: AdmissionReview\nresponse: {}".into(), invalid("expected response.uid=\"u\", got \"\"")),
+            (
+                "v1",
+                true,
+                "kind: AdmissionReview\nresponse: {}".into(),
+                invalid("expected response.uid=\"u\", got \"\""),
+            ),
         ] {
             assert_eq!(failure(version, is_mutating, &body), expected, "{version} {body}");
         }
@@ -423,7 +426,9 @@ mod tests {
 
     #[test]
     fn a_denial_has_the_code_that_it_says() {
-        for (code, expected) in [(json!(null), 400), (json!(200), 400), (json!(403), 403), (json!(700), 700), (json!(1000), 400)] {
+        for (code, expected) in
+            [(json!(null), 400), (json!(200), 400), (json!(403), 403), (json!(700), 700), (json!(1000), 400)]
+        {
             let status = json!({"code": code, "message": "no", "details": {"retryAfterSeconds": 7, "more": 1}});
             let body = review("v1", &json!({"uid": "u", "status": status}));
             let verdict = verdict(&call("v1"), &Ok(body.into_bytes()), false).ok().and_then(|verdict| verdict.refusal);

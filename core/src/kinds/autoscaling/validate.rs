@@ -1,7 +1,7 @@
 //! The rules of horizontal pod autoscalers.
 
-use crate::kinds::rules::{At, is_less, need_name, none_negative};
 use crate::kinds::Judging;
+use crate::kinds::rules::{At, is_less, need_name, none_negative};
 use crate::kinds::shapes::{at_least, exactly_one_of, need_segment, no_more_than, positive};
 use crate::object::names;
 use crate::refusal::Cause;
@@ -55,7 +55,7 @@ pub fn autoscaler(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-/// Whoever scales to none needs something else to look at than the pods that are gone.
+/// Nobody is the least that there may be.
 pub fn to_zero(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
     let spec = &judging.new["spec"];
     if !judging.is_on("HPAScaleToZero") || spec["minReplicas"].as_i64().is_none_or(|least| least > 0) {
@@ -64,11 +64,6 @@ pub fn to_zero(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
     causes.retain(|cause| cause.field != "spec.minReplicas");
     let root = At::root(judging.new);
     at_least(root.get("spec").get("minReplicas"), 0, "must be greater than or equal to 0", causes);
-    let metrics = spec["metrics"].as_array().into_iter().flatten();
-    if spec["minReplicas"] == 0 && !metrics.into_iter().any(|metric| metric["type"] == "Object" || metric["type"] == "External") {
-        let why = "must specify at least one Object or External metric to support scaling to zero replicas";
-        causes.push(root.get("spec").get("metrics").forbidden(why));
-    }
 }
 
 pub fn status(new: &Value, _: Option<&Value>) -> Vec<Cause> {

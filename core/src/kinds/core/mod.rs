@@ -18,8 +18,8 @@ use super::build::drop_from_spec;
 use super::{ApiGroup, Gated, GatedRule, Kind, MetadataOnUpdate, Question};
 use crate::authz::nodes::Relation;
 
-pub use pod::{POD_GATED, POD_RULES};
 pub use pod::qos_class;
+pub use pod::{POD_GATED, POD_RULES};
 pub use service::ServiceRanges;
 pub use validate::privileged;
 

@@ -100,11 +100,7 @@ const SLICE_GATED: &[Gated] = &[
     ),
     Gated::together(
         "DRADeviceBindingConditions",
-        &[
-            "spec.devices[].bindingConditions",
-            "spec.devices[].bindingFailureConditions",
-            "spec.devices[].bindsToNode",
-        ],
+        &["spec.devices[].bindingConditions", "spec.devices[].bindingFailureConditions", "spec.devices[].bindsToNode"],
     ),
     Gated::fields("DRADeviceTaints", &["spec.devices[].taints"]),
     Gated::together(

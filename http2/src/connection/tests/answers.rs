@@ -72,7 +72,8 @@ fn small_answers_go_out_at_once() {
     assert!(!talk.answer(2, true), "the stream is gone");
     assert!(talk.send(2, 10, true), "and nobody waits");
     talk.read();
-    let expected = ["HEADERS 1 200", "DATA 1 10 end", "HEADERS 3 200", "DATA 3 10", "DATA 3 0 end", "HEADERS 5 200 end"];
+    let expected =
+        ["HEADERS 1 200", "DATA 1 10 end", "HEADERS 3 200", "DATA 3 10", "DATA 3 0 end", "HEADERS 5 200 end"];
     assert_eq!(talk.lines(), expected);
     assert_eq!((talk.server.streams(), talk.server.drained()), (0, None));
 }

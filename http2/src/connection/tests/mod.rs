@@ -14,7 +14,8 @@ use http::{HeaderMap, StatusCode};
 use std::borrow::Cow;
 use std::io::IoSlice;
 
-const LIMITS: Limits = Limits { streams_max: 100, head_bytes_max: 40_000, stream_window: 70_000, connection_window: 100_000 };
+const LIMITS: Limits =
+    Limits { streams_max: 100, head_bytes_max: 40_000, stream_window: 70_000, connection_window: 100_000 };
 
 /// Requests in HPACK: method, scheme, path and authority, all but the last of the static table.
 const GET: &[u8] = b"\x82\x87\x84\x41\x01a";

@@ -175,12 +175,14 @@ fn run(steps: &[Step], limits: Limits) {
             Step::Answer(at, bytes, is_end) if !streams.is_empty() => {
                 let stream = streams[at % streams.len()];
                 let headers = HeaderMap::new();
-                let answer = Answer { status: StatusCode::OK, headers: &headers, date: None, length: None, is_end: false };
+                let answer =
+                    Answer { status: StatusCode::OK, headers: &headers, date: None, length: None, is_end: false };
                 if server.streams.get_mut(stream).is_some_and(|stream| !stream.is_answered) {
                     server.answer(stream, &answer);
                 }
                 // Whoever drives a connection gives it a piece when the one before has gone.
-                if server.streams.get_mut(stream).is_some_and(|stream| stream.queued_bytes == 0 && stream.end.is_none()) {
+                if server.streams.get_mut(stream).is_some_and(|stream| stream.queued_bytes == 0 && stream.end.is_none())
+                {
                     queued += bytes;
                     server.send(stream, Bytes::from(vec![0; *bytes]), *is_end);
                 }

@@ -31,10 +31,7 @@ fn prefaces() {
         (b"GET / HTTP/1.1\r\n", &["SETTINGS", "WINDOW_UPDATE 0 34465", "GOAWAY 0 PROTOCOL_ERROR"]),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\rx", &["SETTINGS", "WINDOW_UPDATE 0 34465", "GOAWAY 0 PROTOCOL_ERROR"]),
         (b"PRI * HTTP/2.0\r\n\r\nS", &["SETTINGS", "WINDOW_UPDATE 0 34465"]),
-        (
-            &[PREFACE.as_slice(), &get(1)].concat(),
-            &["SETTINGS", "WINDOW_UPDATE 0 34465", "GOAWAY 0 PROTOCOL_ERROR"],
-        ),
+        (&[PREFACE.as_slice(), &get(1)].concat(), &["SETTINGS", "WINDOW_UPDATE 0 34465", "GOAWAY 0 PROTOCOL_ERROR"]),
         (
             &[PREFACE.as_slice(), &frame(kind::SETTINGS, flag::ACK, 0, [])].concat(),
             &["SETTINGS", "WINDOW_UPDATE 0 34465", "GOAWAY 0 PROTOCOL_ERROR"],
@@ -54,13 +51,21 @@ fn frames_of_any_kind() {
     let large = vec![0; PAYLOAD_BYTES_MAX + 1];
     let ping = frame(kind::PING, 0, 0, b"12345678");
     check(&[
-        ("an unknown type", vec![frame(0xff, 0xff, 1, b"x"), frame(0x16, 0, 0, b""), ping.clone()], &["PING ack 12345678"]),
+        (
+            "an unknown type",
+            vec![frame(0xff, 0xff, 1, b"x"), frame(0x16, 0, 0, b""), ping.clone()],
+            &["PING ack 12345678"],
+        ),
         ("unknown flags", vec![frame(kind::PING, 0xfe, 0, b"12345678")], &["PING ack 12345678"]),
         ("the reserved bit", vec![frame(kind::PING, 0, 0x8000_0000, b"12345678")], &["PING ack 12345678"]),
         ("a frame that is too large", vec![frame(0xff, 0, 0, &large)], &["GOAWAY 0 FRAME_SIZE_ERROR"]),
         ("the head of one alone", vec![frame(kind::DATA, 0, 1, &large)[..9].to_vec()], &["GOAWAY 0 FRAME_SIZE_ERROR"]),
         ("nothing behind a failure", vec![frame(0, 0, 0, b""), ping.clone()], &["GOAWAY 0 PROTOCOL_ERROR"]),
-        ("a promise", vec![frame(kind::PUSH_PROMISE, flag::END_HEADERS, 1, b"\0\0\0\x02")], &["GOAWAY 0 PROTOCOL_ERROR"]),
+        (
+            "a promise",
+            vec![frame(kind::PUSH_PROMISE, flag::END_HEADERS, 1, b"\0\0\0\x02")],
+            &["GOAWAY 0 PROTOCOL_ERROR"],
+        ),
         ("a client that goes", vec![frame(kind::GOAWAY, 0, 0, [0; 8]), ping], &["PING ack 12345678"]),
         ("a GOAWAY on a stream", vec![frame(kind::GOAWAY, 0, 1, [0; 8])], &["GOAWAY 0 PROTOCOL_ERROR"]),
         ("a GOAWAY that is cut off", vec![frame(kind::GOAWAY, 0, 0, [0; 7])], &["GOAWAY 0 FRAME_SIZE_ERROR"]),
@@ -102,7 +107,11 @@ fn streams_in_their_states() {
             &[open, "reset 1 CANCEL"],
         ),
         ("even numbers", vec![get(2)], &["GOAWAY 0 PROTOCOL_ERROR"]),
-        ("even numbers that were skipped", vec![get(5), get(2)], &["request 5 GET https://a/ end", "GOAWAY 5 PROTOCOL_ERROR"]),
+        (
+            "even numbers that were skipped",
+            vec![get(5), get(2)],
+            &["request 5 GET https://a/ end", "GOAWAY 5 PROTOCOL_ERROR"],
+        ),
         ("data on them", vec![get(5), data(2, "x")], &["request 5 GET https://a/ end", "GOAWAY 5 PROTOCOL_ERROR"]),
         ("lower numbers", vec![get(5), get(3)], &["request 5 GET https://a/ end", "GOAWAY 5 STREAM_CLOSED"]),
         ("the highest number", vec![get(0x7fff_ffff)], &["request 2147483647 GET https://a/ end"]),
@@ -162,8 +171,16 @@ fn heads_in_pieces() {
         ("broken", vec![frame(kind::HEADERS, 5, 1, b"\x82\x80")], &["GOAWAY 1 COMPRESSION_ERROR"]),
         ("padded", vec![frame(kind::HEADERS, 0x2d, 1, [b"\x01\0\0\0\0\x10", GET, b"\0"].concat())], &[request]),
         ("too much padding", vec![frame(kind::HEADERS, 0x0d, 1, [b"\x07", GET].concat())], failed),
-        ("a priority that is cut off", vec![frame(kind::HEADERS, 0x25, 1, b"\0\0\0\0")], &["GOAWAY 0 FRAME_SIZE_ERROR"]),
-        ("a stream that depends on itself", vec![frame(kind::HEADERS, 0x25, 1, [b"\0\0\0\x01\x10", GET].concat())], &[request]),
+        (
+            "a priority that is cut off",
+            vec![frame(kind::HEADERS, 0x25, 1, b"\0\0\0\0")],
+            &["GOAWAY 0 FRAME_SIZE_ERROR"],
+        ),
+        (
+            "a stream that depends on itself",
+            vec![frame(kind::HEADERS, 0x25, 1, [b"\0\0\0\x01\x10", GET].concat())],
+            &[request],
+        ),
     ]);
 }
 
@@ -178,8 +195,16 @@ fn what_a_request_may_look_like() {
         ("no authority", b"\x82\x87\x84".to_vec(), &["request 1 GET / end"]),
         ("in any order", b"\x41\x01a\x84\x87\x82".to_vec(), fine),
         ("a query", path("/x?y=z"), &["request 1 GET https://a/x?y=z end"]),
-        ("another method", [&field(":method", "PATCH")[..], b"\x87\x84\x41\x01a"].concat(), &["request 1 PATCH https://a/ end"]),
-        ("all of a server", [&field(":method", "OPTIONS")[..], b"\x87\x41\x01a", &field(":path", "*")].concat(), &["request 1 OPTIONS https://a* end"]),
+        (
+            "another method",
+            [&field(":method", "PATCH")[..], b"\x87\x84\x41\x01a"].concat(),
+            &["request 1 PATCH https://a/ end"],
+        ),
+        (
+            "all of a server",
+            [&field(":method", "OPTIONS")[..], b"\x87\x41\x01a", &field(":path", "*")].concat(),
+            &["request 1 OPTIONS https://a* end"],
+        ),
         ("all of a server, with GET", path("*"), BAD),
         ("no method", b"\x87\x84\x41\x01a".to_vec(), BAD),
         ("no scheme", b"\x82\x84\x41\x01a".to_vec(), BAD),
@@ -267,7 +292,11 @@ fn bodies_and_what_follows_them() {
         ("less", vec![announced.clone(), ending("abc")], refused),
         ("less, and trailers", vec![announced.clone(), trailers(5, &fine)], refused),
         ("trailers", vec![post(1), data(1, "ab"), trailers(5, &fine)], &[open, "data 1 2", "data 1 0 end"]),
-        ("trailers as announced", vec![announced, data(1, "abcd"), trailers(5, &fine)], &[open, "data 1 4", "data 1 0 end"]),
+        (
+            "trailers as announced",
+            vec![announced, data(1, "abcd"), trailers(5, &fine)],
+            &[open, "data 1 4", "data 1 0 end"],
+        ),
         ("trailers that are not the end", vec![post(1), trailers(4, &fine)], refused),
         ("a path in trailers", vec![post(1), trailers(5, &secret)], refused),
         ("upper case in trailers", vec![post(1), trailers(5, &field("X", "1"))], refused),

@@ -101,7 +101,10 @@ async fn answer(request: Request<Received>, events: watch::Receiver<u32>, alive:
         ["watch"] => stream::once(async move { shown(0) }).chain(stream::unfold(events, follow)).boxed(),
         ["echo"] => {
             let pieces = request.into_body().into_data_stream();
-            pieces.take_while(|piece| std::future::ready(piece.is_ok())).map(|piece| Ok(Frame::data(piece.unwrap()))).boxed()
+            pieces
+                .take_while(|piece| std::future::ready(piece.is_ok()))
+                .map(|piece| Ok(Frame::data(piece.unwrap())))
+                .boxed()
         }
         ["count"] => {
             let length = request.into_body().collect().await.map(|body| body.to_bytes().len());
@@ -116,7 +119,9 @@ async fn answer(request: Request<Received>, events: watch::Receiver<u32>, alive:
         }
         ["never"] => std::future::pending().await,
         ["panic"] => panic!("a fault of the service"),
-        ["panic", "later"] => stream::iter(0..2).map(|number| if number == 0 { shown(0) } else { panic!("later") }).boxed(),
+        ["panic", "later"] => {
+            stream::iter(0..2).map(|number| if number == 0 { shown(0) } else { panic!("later") }).boxed()
+        }
         _ => stream::empty().boxed(),
     };
     let frames = frames.map(move |frame| {

@@ -137,7 +137,9 @@ impl Policy {
     /// that asks for nothing is left out.
     pub fn of_labels_shown(&self, labels: &Value) -> String {
         let is_named = |mode: &str| {
-            [mode.to_owned(), format!("{mode}-version")].iter().any(|end| labels.get(format!("{PREFIX}{end}")).is_some())
+            [mode.to_owned(), format!("{mode}-version")]
+                .iter()
+                .any(|end| labels.get(format!("{PREFIX}{end}")).is_some())
         };
         let modes = [("enforce", self.enforce), ("audit", self.audit), ("warn", self.warn)];
         let named = modes.into_iter().filter(|(mode, standard)| !standard.asks_nothing() && is_named(mode));
@@ -220,7 +222,8 @@ mod tests {
 
     #[test]
     fn what_is_ignored_is_told_by_its_labels() {
-        let defaults = Policy { audit: Standard { level: Level::Baseline, version: Version::Latest }, ..Policy::default() };
+        let defaults =
+            Policy { audit: Standard { level: Level::Baseline, version: Version::Latest }, ..Policy::default() };
         for (labels, expected) in [
             (json!({"warn": "baseline"}), "warn=baseline:latest"),
             (json!({"enforce": "baseline"}), "enforce=baseline:latest"),

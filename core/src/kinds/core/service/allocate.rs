@@ -215,7 +215,9 @@ impl Allocation<'_> {
     fn any_family(&self, spec: &mut Document) {
         let policy = text(spec, "ipFamilyPolicy").to_owned();
         let families = spec.entry("ipFamilies").or_insert_with(|| json!([self.0.service_ranges.first.family()]));
-        if let Some(families) = families.as_array_mut().filter(|families| families.len() == 1 && policy != "SingleStack") {
+        if let Some(families) =
+            families.as_array_mut().filter(|families| families.len() == 1 && policy != "SingleStack")
+        {
             families.push(other_family(&families[0]).into());
         }
     }
@@ -288,9 +290,9 @@ impl Allocation<'_> {
     fn why_not(&self, wanted: &str, range: &ServiceRange) -> Option<String> {
         let is_within = wanted.parse().is_ok_and(|address| range.contains(address));
         match is_within {
-            false => Some(format!(
-                "the provided IP ({wanted}) is not in the valid range. The range of valid IPs is {range}"
-            )),
+            false => {
+                Some(format!("the provided IP ({wanted}) is not in the valid range. The range of valid IPs is {range}"))
+            }
             true if !self.0.is_free(&format!("ip/{wanted}")) => Some("provided IP is already allocated".into()),
             true => None,
         }
@@ -465,7 +467,11 @@ mod tests {
             ("fd00::/112,10.0.0.0/24", json!({}), Ok("SingleStack IPv6 v6")),
             (V4, json!({"ipFamilyPolicy": "PreferDualStack"}), Ok("PreferDualStack IPv4 v4")),
             (BOTH, json!({"ipFamilyPolicy": "PreferDualStack"}), Ok("PreferDualStack IPv4,IPv6 v4,v6")),
-            (BOTH, json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6"]}), Ok("RequireDualStack IPv6,IPv4 v6,v4")),
+            (
+                BOTH,
+                json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6"]}),
+                Ok("RequireDualStack IPv6,IPv4 v6,v4"),
+            ),
             (BOTH, json!({"ipFamilies": ["IPv6"]}), Ok("SingleStack IPv6 v6")),
             (BOTH, json!({"clusterIP": "fd00::5"}), Ok("SingleStack IPv6 fd00::5")),
             (
@@ -481,14 +487,22 @@ mod tests {
             (
                 BOTH,
                 json!({"ipFamilyPolicy": "RequireDualStack", "clusterIP": "10.0.0.5", "clusterIPs": ["10.0.0.5", "fd00::9"]}),
-                Err("spec.clusterIPs: Invalid value: [\"fd00::9\"]: failed to allocate IP fd00::9: provided IP is already allocated"),
+                Err(
+                    "spec.clusterIPs: Invalid value: [\"fd00::9\"]: failed to allocate IP fd00::9: provided IP is already allocated",
+                ),
             ),
             (
                 V4,
                 json!({"ipFamilyPolicy": "RequireDualStack"}),
-                Err("spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services"),
+                Err(
+                    "spec.ipFamilyPolicy: Invalid value: \"RequireDualStack\": this cluster is not configured for dual-stack services",
+                ),
             ),
-            (V4, json!({"ipFamilies": ["IPv6"]}), Err("spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster")),
+            (
+                V4,
+                json!({"ipFamilies": ["IPv6"]}),
+                Err("spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster"),
+            ),
             (
                 V4,
                 json!({"clusterIP": "fd00::5"}),
@@ -497,10 +511,16 @@ mod tests {
             (
                 BOTH,
                 json!({"ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "SingleStack"}),
-                Err("spec.ipFamilyPolicy: Invalid value: \"SingleStack\": must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"),
+                Err(
+                    "spec.ipFamilyPolicy: Invalid value: \"SingleStack\": must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified",
+                ),
             ),
             (V4, json!({"clusterIP": "None"}), Ok("SingleStack IPv4 None")),
-            (BOTH, json!({"clusterIP": "None", "ipFamilyPolicy": "PreferDualStack"}), Ok("PreferDualStack IPv4,IPv6 None")),
+            (
+                BOTH,
+                json!({"clusterIP": "None", "ipFamilyPolicy": "PreferDualStack"}),
+                Ok("PreferDualStack IPv4,IPv6 None"),
+            ),
         ] {
             let found = made(ranges, selective(spec.clone()), None);
             assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned), "{ranges} {spec}");
@@ -533,12 +553,27 @@ mod tests {
             (BOTH, single(), json!({"ipFamilyPolicy": "PreferDualStack"}), "PreferDualStack IPv4,IPv6 10.0.0.5,v6"),
             (V4, single(), json!({"ipFamilyPolicy": "PreferDualStack"}), "PreferDualStack IPv4 10.0.0.5"),
             // What is left out stays as it was.
-            (BOTH, dual(), json!({"clusterIPs": null, "clusterIP": null}), "PreferDualStack IPv4,IPv6 10.0.0.5,fd00::5"),
-            (BOTH, dual(), json!({"ipFamilyPolicy": null, "ipFamilies": null}), "PreferDualStack IPv4,IPv6 10.0.0.5,fd00::5"),
+            (
+                BOTH,
+                dual(),
+                json!({"clusterIPs": null, "clusterIP": null}),
+                "PreferDualStack IPv4,IPv6 10.0.0.5,fd00::5",
+            ),
+            (
+                BOTH,
+                dual(),
+                json!({"ipFamilyPolicy": null, "ipFamilies": null}),
+                "PreferDualStack IPv4,IPv6 10.0.0.5,fd00::5",
+            ),
             // A cluster that has lost a family takes none from services.
             (V4, dual(), json!({}), "PreferDualStack IPv4,IPv6 10.0.0.5,fd00::5"),
             (BOTH, dual(), json!({"ipFamilyPolicy": "SingleStack"}), "SingleStack IPv4 10.0.0.5"),
-            (BOTH, dual(), json!({"ipFamilyPolicy": "SingleStack", "clusterIPs": null, "ipFamilies": null}), "SingleStack IPv4 10.0.0.5"),
+            (
+                BOTH,
+                dual(),
+                json!({"ipFamilyPolicy": "SingleStack", "clusterIPs": null, "ipFamilies": null}),
+                "SingleStack IPv4 10.0.0.5",
+            ),
         ] {
             let found = made(ranges, with(old.clone(), changes.clone()), Some(old));
             assert_eq!(found, Ok(expected.to_owned()), "{ranges} {changes}");

@@ -54,10 +54,9 @@ fn relax_name(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
         return;
     }
     let metadata = &judging.new["metadata"];
-    for (field, judge) in [
-        ("name", names::name as fn(NameRule, &str) -> Vec<String>),
-        ("generateName", names::generate_name),
-    ] {
+    for (field, judge) in
+        [("name", names::name as fn(NameRule, &str) -> Vec<String>), ("generateName", names::generate_name)]
+    {
         let (path, text) = (format!("metadata.{field}"), metadata[field].as_str().unwrap_or_default());
         let before = causes.len();
         causes.retain(|cause| cause.field != path || cause.reason != CauseReason::Invalid);

@@ -27,7 +27,7 @@ pub use config::{config_map, secret};
 pub use endpoints::endpoints;
 pub use node::node;
 pub use object::{namespace, namespace_finalize, namespace_status};
-pub use persistent::{free_affinity, claim, claim_status, volume as persistent_volume};
+pub use persistent::{claim, claim_status, free_affinity, volume as persistent_volume};
 pub(in crate::kinds) use persistent::{claim_spec, inline_volume};
 pub(in crate::kinds) use placement::{node_selector, tolerations};
 pub(in crate::kinds) use pod::template;
