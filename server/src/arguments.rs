@@ -243,7 +243,7 @@ mod tests {
             (
                 &["--cors-allowed-origins=a\"b"],
                 &[
-                    "invalid argument \"a\\\"b\" for \"--cors-allowed-origins\" flag: parse error on line 1, column 2: bare \\\" in non-quoted field",
+                    "invalid argument \"a\\\"b\" for \"--cors-allowed-origins\" flag: parse error on line 1, column 2: bare \" in non-quoted field",
                 ],
             ),
         ] {

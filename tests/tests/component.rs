@@ -517,7 +517,7 @@ fn what_is_wrong_is_told_at_once() {
         holdfast(["scheduler", &config, "--leader-elect-retry-period=9s"]),
         &[
             "unknown field \"paralelism\"",
-            "profiles[0].plugins.score.enabled[0].name: plugin \"Nobody\" does not exist",
+            "profiles[0].plugins.score.enabled[0].name: ScorePlugin \"Nobody\" does not exist",
             "profiles[0].plugins.score.enabled[1].weight: Invalid value: -1",
             "leaderElection.renewDeadline: Invalid value: \"10s\": RenewDeadline must be greater than RetryPeriod*JitterFactor",
         ],

@@ -110,6 +110,7 @@ fn slices_are_filled_and_left_alone() {
 #[test]
 fn each_family_has_its_slices() {
     let mut trial = started(100);
+    trial.settings.service_ranges = "10.0.0.0/24,fd00:1::/112".parse().expect("two ranges");
     add(&mut trial, "p1", "n1", &["10.9.0.1", "fd00::1"], true);
     trial.create(service(
         "s",
