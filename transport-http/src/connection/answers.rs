@@ -110,7 +110,11 @@ where
         match answer {
             Some(Poll::Ready(Ok(answer))) => {
                 let (head, body) = answer.into_parts();
-                self.begin(stream, head, body);
+                if entry.is_head || body.is_end_stream() || making::is_short(&head, &body) {
+                    return self.begin(stream, head, body);
+                }
+                let pen = Pen::new(&self.mailbox, stream);
+                entry.work = Work::Task(Task::new(tokio::spawn(making::begin(head, body, pen))));
             }
             Some(Poll::Pending) => {
                 let pen = Pen::new(&self.mailbox, stream);
@@ -126,11 +130,10 @@ where
         remove(&mut self.entries, stream);
     }
 
-    /// Sends the head of an answer, and what there is of its body.
+    /// Sends the head of an answer, and what there is of its body, which is short.
     fn begin(&mut self, stream: StreamId, head: Parts, body: B) {
-        let here = making::is_short(&head, &body);
         if self.send_head(stream, head, &body) {
-            self.set_work(stream, Work::Body { body, here });
+            self.set_work(stream, Work::Body { body, here: true });
             self.go_on(stream);
         }
     }

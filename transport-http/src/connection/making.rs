@@ -110,10 +110,16 @@ where
 {
     let Ok(answer) = future.await;
     let (head, body) = answer.into_parts();
-    pen.send(match is_short(&head, &body) {
-        true => Content::Answer(head, body),
-        false => Content::Begun(head, make(body).await),
-    });
+    match is_short(&head, &body) {
+        true => pen.send(Content::Answer(head, body)),
+        false => begin(head, body, pen).await,
+    }
+}
+
+/// Begins with a body that is long, or nobody knows how long: its head goes out with the first pieces.
+pub async fn begin<B: Body<Data = Bytes> + Unpin>(head: Parts, body: B, pen: Pen<B>) {
+    let made = make(body).await;
+    pen.send(Content::Begun(head, made));
 }
 
 /// A task that works for a stream, and ends with it.

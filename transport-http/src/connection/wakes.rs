@@ -172,6 +172,6 @@ mod tests {
         wakes.wake(Cause::Stream(MARKS - FIRST_STREAM));
         taken.clear();
         wakes.take(2 * MARKS, |cause| taken.push(cause));
-        assert_eq!(taken, [Cause::Timer, Cause::Stream(MARKS - FIRST_STREAM)]);
+        assert_eq!(taken, [Cause::Timer, Cause::Stream(MARKS - FIRST_STREAM), Cause::Stream(2 * MARKS - FIRST_STREAM)]);
     }
 }
