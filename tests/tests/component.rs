@@ -394,8 +394,8 @@ async fn one_leads_and_the_next_follows() {
     for form in ["leases", "endpoints", "configmaps", "endpointsleases", "configmapsleases"] {
         let lock = format!("--leader-elect-resource-lock={form}");
         let options = [&QUICK[..], &[&lock]].concat();
-        let mut first = cluster.scheduler(&format!("{form}-1"), &options);
         let begun = record(&admin, form).await;
+        let mut first = cluster.scheduler(&format!("{form}-1"), &options);
         let leads = async |not: &str| {
             until("somebody leads", async || {
                 record(&admin, form).await.filter(|(who, _)| !who.is_empty() && who != not)
@@ -403,7 +403,7 @@ async fn one_leads_and_the_next_follows() {
             .await
         };
         let (one, transitions) = leads("").await;
-        assert!(begun.is_none() || begun.is_some_and(|(holder, _)| holder.is_empty()), "{form}");
+        assert!(begun.is_none_or(|(holder, _)| holder.is_empty()), "{form}");
         let second = cluster.scheduler(&format!("{form}-2"), &options);
         second.anonymous(&cluster).await;
         assert_eq!(record(&admin, form).await.map(|(holder, _)| holder), Some(one.clone()), "{form}");
