@@ -169,7 +169,7 @@ pub(crate) async fn dial(host: &str, port: u16) -> Result<TcpStream, DialError> 
     Err(DialError(first.unwrap_or_else(|| format!("dial tcp: lookup {host}: no such host"))))
 }
 
-fn shown(host: &str, port: u16) -> String {
+pub(crate) fn shown(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
@@ -196,6 +196,8 @@ pub(crate) enum Wire {
     Unix(UnixStream),
     /// To a proxy, with whom TLS is spoken.
     Tls(Box<TlsStream<Wire>>),
+    /// Through a konnectivity server.
+    Tunnel(DuplexStream),
 }
 
 /// A connection to a server: elsewhere, or in this process, where nobody listens on the way.
@@ -267,7 +269,7 @@ macro_rules! either {
     };
 }
 
-either!(Wire: Tcp, Unix, Tls);
+either!(Wire: Tcp, Unix, Tls, Tunnel);
 either!(Link: Tls, Plain, Inside);
 
 /// A connection that tells the pool which protocol was agreed on.

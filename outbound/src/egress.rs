@@ -1,13 +1,13 @@
 //! How connections leave this server: by themselves, or through proxies that an EgressSelectorConfiguration names for
 //! some of them.
 
-use crate::connect::{DialError, ServerTls, Wire, dial};
-use crate::{Identity, TlsTrust};
+use crate::connect::{DialError, ServerTls, Wire, dial, shown};
+use crate::{Identity, TlsTrust, konnectivity};
 use holdfast_core::object::reader::{Faults, Reader};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -29,6 +29,8 @@ pub enum Dialer {
     #[default]
     Direct,
     Proxy(Arc<Proxy>),
+    /// Through a konnectivity server, which listens at this socket.
+    Tunnel(Arc<Path>),
 }
 
 /// A proxy that connects to whatever it is asked for, by HTTP's method CONNECT.
@@ -50,6 +52,7 @@ impl Dialer {
         match self {
             Dialer::Direct => dial(host, port).await.map(Wire::Tcp),
             Dialer::Proxy(proxy) => proxy.dial(host, port).await,
+            Dialer::Tunnel(socket) => konnectivity::dial(socket, &shown(host, port)).await.map(Wire::Tunnel),
         }
     }
 }
@@ -77,8 +80,7 @@ impl Proxy {
                 }
             }
         };
-        let target = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        self.tunnel(&mut wire, &target).await?;
+        self.tunnel(&mut wire, &shown(host, port)).await?;
         Ok(wire)
     }
 
@@ -182,11 +184,11 @@ fn dialer(root: &Reader<'_>, own: &Reader<'_>) -> Option<Dialer> {
         }
         ("HTTPConnect", Some(transport)) => return proxy(root, &transport).map(|proxy| Dialer::Proxy(Arc::new(proxy))),
         ("HTTPConnect", None) => required("transport", "transport must be set for HTTPConnect"),
-        ("GRPC", _) => root.fault(
-            &format!("{AT}.protocol"),
-            "Unsupported value: \"GRPC\": the streams of konnectivity are not built: use HTTPConnect, which its servers \
-             speak, too",
-        ),
+        ("GRPC", Some(transport)) => match transport.child("uds") {
+            Some(unix) => return socket(root, &unix.lenient()).map(|path| Dialer::Tunnel(Path::new(path).into())),
+            None => required("uds", "UDS must be set with GRPC"),
+        },
+        ("GRPC", None) => required("transport", "transport must be set for GRPC"),
         (other, _) => root.fault(
             &format!("{AT}.protocol"),
             format!("Unsupported value: {other:?}: supported values: \"Direct\", \"HTTPConnect\", \"GRPC\""),
@@ -202,12 +204,21 @@ fn proxy(root: &Reader<'_>, transport: &Reader<'_>) -> Option<Proxy> {
         (Some(_), Some(_)) => root.invalid(&place("tcp"), "{}", "TCP and UDS cannot both be set"),
         (None, None) => root.required(&place("tcp"), "One of TCP or UDS must be set"),
         (Some(tcp), None) => return over_tcp(root, &tcp),
-        (None, Some(unix)) => match unix.text("udsName").unwrap_or("") {
-            "" => root.invalid(&place("udsName"), "\"nil\"", "UDSName should be present for UDS connections"),
-            path => return Some(Proxy { address: path.to_owned(), transport: Transport::Unix(path.into()) }),
-        },
+        (None, Some(unix)) => {
+            let path = socket(root, &unix)?;
+            return Some(Proxy { address: path.to_owned(), transport: Transport::Unix(path.into()) });
+        }
     }
     None
+}
+
+/// The path of a Unix socket.
+fn socket<'a>(root: &Reader<'_>, unix: &Reader<'a>) -> Option<&'a str> {
+    let path = unix.text("udsName").filter(|path| !path.is_empty());
+    if path.is_none() {
+        root.invalid(&format!("{AT}.udsName"), "\"nil\"", "UDSName should be present for UDS connections");
+    }
+    path
 }
 
 fn over_tcp(root: &Reader<'_>, tcp: &Reader<'_>) -> Option<Proxy> {
@@ -322,10 +333,18 @@ mod tests {
                 "service.connection.tlsConfig.clientCert: Invalid value: \"nil\": Using TLS requires clientCert, \
                  service.connection.tlsConfig.clientKey: Invalid value: \"/nowhere\": TLS client key does not exist",
             ),
+            (selection("cluster", "GRPC", json!({"uds": {"udsName": "/x"}})), ""),
             (
-                selection("cluster", "GRPC", json!({"uds": {"udsName": "/x"}})),
-                "service.connection.protocol: Unsupported value: \"GRPC\": the streams of konnectivity are not built: use \
-                 HTTPConnect, which its servers speak, too",
+                selection("cluster", "GRPC", json!({"tcp": {"url": "http://a"}})),
+                "service.connection.uds: Required value: UDS must be set with GRPC",
+            ),
+            (
+                selection("cluster", "GRPC", Value::Null),
+                "service.connection.transport: Required value: transport must be set for GRPC",
+            ),
+            (
+                selection("cluster", "GRPC", json!({"uds": {}})),
+                "service.connection.udsName: Invalid value: \"nil\": UDSName should be present for UDS connections",
             ),
             (
                 selection("node", "Direct", Value::Null),

@@ -1,8 +1,8 @@
 //! Calls that the server makes: to servers that answer for parts of the API, and to webhooks.
 //!
 //! [`Outbound`] keeps connections for the next call; [`kubeconfig::Posting`] is about one server that a kubeconfig
-//! names, and [`fetch`] gets one document. [`Egress`] says by way of which proxies. Errors read as Go's client words them, because they end up in
-//! messages that people know from Kubernetes.
+//! names, and [`fetch`] gets one document. [`Egress`] says by way of which proxies. Errors read as Go's client words
+//! them, because they end up in messages that people know from Kubernetes.
 
 mod connect;
 pub mod conversion;
@@ -11,6 +11,7 @@ pub mod deadline;
 mod egress;
 mod fetch;
 mod identity;
+mod konnectivity;
 pub mod kubeconfig;
 pub mod trace;
 pub mod trust;
