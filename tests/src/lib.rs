@@ -13,6 +13,7 @@ pub mod facts;
 pub mod fixture;
 pub mod hooks;
 pub mod kms;
+pub mod konnectivity;
 pub mod large;
 pub mod memory;
 pub mod recorded;

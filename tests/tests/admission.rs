@@ -271,14 +271,23 @@ fn proxy(path: &std::path::Path) -> Arc<std::sync::Mutex<Vec<String>>> {
 /// those that know tokens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proxy_leads_to_webhooks() {
+    leads_to_webhooks("HTTPConnect", proxy).await;
+}
+
+/// The same by way of a konnectivity server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tunnel_leads_to_webhooks() {
+    leads_to_webhooks("GRPC", holdfast_tests::konnectivity::serve).await;
+}
+
+async fn leads_to_webhooks(protocol: &str, serve: fn(&std::path::Path) -> Arc<std::sync::Mutex<Vec<String>>>) {
     let hooks = Hooks::start().await;
     let folder = Folder::new();
     let name = |wanted: &str| hooks.names.iter().find(|(name, _)| *name == wanted).expect("a name").1.clone();
     let (socket, hook) = (folder.join("proxy.sock"), name("<hook>"));
-    let asked = proxy(&socket);
+    let asked = serve(&socket);
     let transport = json!({"uds": {"udsName": socket}});
-    let selection =
-        json!({"name": "controlplane", "connection": {"proxyProtocol": "HTTPConnect", "transport": transport}});
+    let selection = json!({"name": "controlplane", "connection": {"proxyProtocol": protocol, "transport": transport}});
     let egress = json!({"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration",
         "egressSelections": [selection]});
     let file = folder.join("egress.yaml");

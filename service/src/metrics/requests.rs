@@ -95,6 +95,9 @@ impl Row {
     }
 }
 
+/// How often requests of a row were answered with each code.
+type Codes = Vec<(u16, u64)>;
+
 impl Requests {
     /// The row of a kind that is served; `labels` are asked for when it is new.
     pub fn row(&self, key: RowKey, labels: impl FnOnce() -> RequestLabels) -> Arc<Row> {
@@ -126,7 +129,7 @@ impl Requests {
     }
 
     /// Those of which there is something to tell.
-    fn rows(&self) -> Vec<(Arc<Row>, Vec<(u16, u64)>)> {
+    fn rows(&self) -> Vec<(Arc<Row>, Codes)> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         let told = rows.values().map(|row| (row.clone(), row.by_code()));
         told.filter(|(_, by_code)| !by_code.is_empty()).collect()
