@@ -210,7 +210,7 @@ mod tests {
         std::fs::write(&file, kubeconfig.to_string()).expect("written");
         let webhook = Webhook::new(&file, Version::V1, Duration::ZERO, &Dialer::Direct, vec![]).expect("a webhook");
         let began = Instant::now();
-        let refused = webhook.ask("token", &[]).await.err().expect("there is no answer");
+        let refused = webhook.ask("token", &[]).await.expect_err("there is no answer");
         assert!(refused.ends_with("connect: connection refused"), "{refused}");
         assert!(began.elapsed() < WAIT, "{:?}", began.elapsed());
     }

@@ -9,8 +9,11 @@ use holdfast_http2::{Answer, Connection, Event, Limits, Reason, StreamId};
 use http::{HeaderMap, StatusCode};
 use std::io::IoSlice;
 
-/// Every target by the name of its folder of seeds.
-pub const TARGETS: [(&str, fn(&[u8])); 2] = [("http2", http2), ("http2_frames", http2_frames)];
+/// A target by the name of its folder of seeds.
+type Named = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const TARGETS: [Named; 2] = [("http2", http2), ("http2_frames", http2_frames)];
 
 const LIMITS: Limits =
     Limits { streams_max: 20, head_bytes_max: 20_000, stream_window: 70_000, connection_window: 100_000 };

@@ -118,7 +118,9 @@ mod tests {
 
     #[test]
     fn padding_is_taken_off() {
-        let cases: [(&[u8], u8, Result<&[u8], Reason>); 6] = [
+        /// A payload, its flags, and what is left of it.
+        type Case = (&'static [u8], u8, Result<&'static [u8], Reason>);
+        let cases: [Case; 6] = [
             (b"abc", 0, Ok(b"abc")),
             (b"\x02ab\0\0", flag::PADDED, Ok(b"ab")),
             (b"\x00abc", flag::PADDED, Ok(b"abc")),

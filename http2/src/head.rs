@@ -27,6 +27,7 @@ pub struct Head {
 
 /// What became of the fields of a block.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
 pub enum Outcome {
     /// A request, and how long its body is where it says so.
     Request(Request<()>, Option<u64>),

@@ -77,7 +77,9 @@ mod tests {
 
     #[test]
     fn settings_are_read() {
-        let cases: [(&[u8], Result<(u32, &[usize]), Reason>); 11] = [
+        /// A payload, the first window then, and the sizes of the table that it said.
+        type Case = (&'static [u8], Result<(u32, &'static [usize]), Reason>);
+        let cases: [Case; 11] = [
             (b"", Ok((65_535, &[]))),
             (b"\0\x01\0\0\0\0\0\x01\0\0\x20\0", Ok((65_535, &[0, 8192]))),
             (b"\0\x02\0\0\0\x01\0\x02\0\0\0\0", Ok((65_535, &[]))),

@@ -250,7 +250,8 @@ mod tests {
             let read = component(arguments);
             let mut expected: Vec<String> = expected.iter().map(|text| (*text).to_owned()).collect();
             let mut faults = read.faults;
-            (faults.sort(), expected.sort());
+            faults.sort();
+            expected.sort();
             assert_eq!(faults, expected, "{arguments:?}");
             assert!(read.is_component);
         }

@@ -103,7 +103,7 @@ async fn control(place: Place, chosen: Chosen, own_credentials: bool) -> Result<
     let names: Vec<&'static str> = chosen.controllers.iter().map(|controller| controller.name()).collect();
     tracing::info!(?names, "controllers start");
     // Each can be asked for by its name, as long as it runs.
-    names.iter().for_each(|name| health.add(*name, &["healthz"], || Ok(())));
+    names.iter().for_each(|name| health.add(name, &["healthz"], || Ok(())));
     let workers: Vec<usize> = names.iter().map(|name| chosen.workers(name)).collect();
     for (controller, workers) in chosen.controllers.into_iter().zip(workers) {
         let actor = Actor::of(controller.as_ref());

@@ -149,7 +149,7 @@ impl<'w> Sync<'w> {
         let mut pods = BTreeMap::<_, Vec<_>>::new();
         // One that neither has a node nor is meant for one is nobody's business.
         let counts =
-            |pod: &Seen<'_, Pod>| !(pod.is_finished() && pod.meta().is_deleting()) && !node::of(pod.view).is_empty();
+            |pod: &Seen<'_, Pod>| !(node::of(pod.view).is_empty() || pod.is_finished() && pod.meta().is_deleting());
         for pod in claims.mine.into_iter().filter(counts) {
             pods.entry(node::of(pod.view)).or_default().push(pod);
         }

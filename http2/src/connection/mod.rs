@@ -27,6 +27,7 @@ const RESET_KEPT: usize = 256;
 
 /// What the bytes of a client mean to whoever serves.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "an event is looked at where it is told, and never kept")]
 pub enum Event<'a> {
     /// A request; `is_end` where it has no body.
     Request { stream: StreamId, head: Request<()>, is_end: bool },
@@ -369,7 +370,7 @@ impl Connection {
             self.decoder.decode(block, &mut trailers).map_err(broken)?;
             return self.trailers(stream, is_end, trailers, tell);
         }
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             return Err(Fault::connection(Reason::PROTOCOL_ERROR, "streams of clients have odd numbers"));
         }
         if number <= self.last {

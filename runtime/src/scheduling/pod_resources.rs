@@ -9,6 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// A metric by its name, what it tells, and what of a pod it tells of.
+type Family = (&'static str, &'static str, fn(&Pod) -> &Resources);
+
 /// The pods that are not done.
 #[derive(Default)]
 pub struct PodResources {
@@ -37,7 +40,7 @@ impl PodResources {
             ))
         });
         let mut text = String::new();
-        let families: [(&str, &str, fn(&Pod) -> &Resources); 2] = [
+        let families: [Family; 2] = [
             ("kube_pod_resource_limit", "What a pod may use at most of a resource", |pod| &pod.template.limits),
             ("kube_pod_resource_request", "What a pod asks for of a resource", |pod| &pod.template.asked),
         ];

@@ -6,7 +6,9 @@ use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 thread_local! {
-    static NOW: RefCell<(u64, HeaderValue)> = RefCell::new((0, HeaderValue::from_static("Thu, 01 Jan 1970 00:00:00 GMT")));
+    static NOW: RefCell<(u64, HeaderValue)> = const {
+        RefCell::new((0, HeaderValue::from_static("Thu, 01 Jan 1970 00:00:00 GMT")))
+    };
 }
 
 /// The date of now, as HTTP writes it.

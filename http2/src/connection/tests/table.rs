@@ -3,8 +3,11 @@
 use super::*;
 use crate::frame::PAYLOAD_BYTES_MAX;
 
+/// A title, the frames that a client sends, and the lines that they come to.
+type Case<'a> = (&'a str, Vec<Vec<u8>>, &'a [&'a str]);
+
 /// Sends all that on a connection that is open, and expects these lines.
-fn check(cases: &[(&str, Vec<Vec<u8>>, &[&str])]) {
+fn check(cases: &[Case<'_>]) {
     for (title, frames, expected) in cases {
         let mut talk = Talk::open();
         frames.iter().for_each(|frame| talk.receive(frame));
