@@ -533,7 +533,7 @@ fn what_is_wrong_is_told_at_once() {
     let refused = |option: &str, why: &str| fails(holdfast(options.iter().copied().chain([option])), &[why]);
     refused("--authentication-kubeconfig=/nowhere", "--authentication-kubeconfig=/nowhere");
     refused("--client-ca-file=/nowhere", "read /nowhere");
-    refused("--tls-cipher-suites=TLS_NONSENSE", "TLS_NONSENSE is not served");
+    refused("--tls-cipher-suites=TLS_NONSENSE", "Cipher suite TLS_NONSENSE not supported or doesn't exist");
     refused("--tls-min-version=VersionTLS99", "VersionTLS99");
     refused("--tls-sni-cert-key=one", "expected CERT,KEY[:DOMAINS]");
     assert_eq!(succeeds(holdfast(["scheduler", "--version"])), "Kubernetes v1.35.0\n");
