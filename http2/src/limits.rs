@@ -22,7 +22,7 @@ pub const IDLE_FRAMES_MAX: u32 = 10_000;
 const UPDATES_A_DATA_FRAME: u32 = 2;
 /// CONTINUATION frames behind one HEADERS frame. The largest head takes a quarter of these when they are full.
 pub const CONTINUATIONS_MAX: u32 = 64;
-/// Mistakes about single streams that a connection survives.
+/// Mistakes about single streams that a connection survives within one period: it may serve many people for days.
 const MISTAKES_MAX: u32 = 1_024;
 /// Requests that a client takes back unanswered: so many more than it let be answered, and than it may have at a time.
 const RESETS_MAX: u32 = 64;
@@ -47,7 +47,7 @@ impl Counts {
 
     /// Begins a new period.
     pub fn tick(&mut self) {
-        self.idle = 0;
+        (self.idle, self.mistakes) = (0, 0);
     }
 
     /// Data went out, which the client may answer with updates of windows.

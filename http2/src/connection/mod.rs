@@ -158,7 +158,8 @@ impl Connection {
         self.failed.is_some() || matches!(self.leaving, Leaving::Since(_)) && self.streams.len() == 0
     }
 
-    /// Begins a new period, in each of which a client may send so many frames that ask for nothing.
+    /// Begins a new period, in each of which a client may send so many frames that ask for nothing, and
+    /// make so many mistakes.
     pub fn tick(&mut self) {
         self.counts.tick();
     }
