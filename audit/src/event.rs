@@ -1,15 +1,17 @@
 //! One event, as `audit.k8s.io/v1` has it. The order of fields is Kubernetes': people search the files as text.
 
 use holdfast_core::authz::User;
+use holdfast_core::object::encode::string;
 use holdfast_core::refusal::quoted;
+use holdfast_core::stamp::rfc3339_micros;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// How much is told of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Level {
     None,
     Metadata,
@@ -18,7 +20,7 @@ pub enum Level {
 }
 
 /// How far a request has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub enum Stage {
     RequestReceived,
     /// The answer has begun, and its end is not near: watches alone have this stage.
@@ -54,60 +56,41 @@ impl Stage {
 /// What a line without objects mostly has.
 const LINE_BYTES: usize = 1 << 10;
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     pub kind: &'static str,
     pub api_version: &'static str,
     pub level: Level,
-    #[serde(rename = "auditID")]
     pub audit_id: String,
     pub stage: Stage,
-    #[serde(rename = "requestURI")]
     pub request_uri: String,
     pub verb: String,
     pub user: Account,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub impersonated_user: Option<Account>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub authentication_metadata: Option<Impersonation>,
-    #[serde(rename = "sourceIPs", skip_serializing_if = "Vec::is_empty")]
     pub source_ips: Vec<String>,
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub user_agent: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub object_ref: Option<ObjectReference>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub response_status: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shared")]
     pub request_object: Option<Arc<Value>>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shared")]
     pub response_object: Option<Arc<Value>>,
-    #[serde(serialize_with = "micros")]
     pub request_received_timestamp: Timestamp,
-    #[serde(serialize_with = "micros")]
     pub stage_timestamp: Timestamp,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
 /// By which verb somebody acts in another's name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Impersonation {
-    #[serde(rename = "impersonationConstraint")]
     pub constraint: &'static str,
 }
 
 /// A user, as events tell it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Account {
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub username: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
@@ -118,44 +101,163 @@ impl From<&User> for Account {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+impl Account {
+    fn write_json(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.text_if_any("username", &self.username);
+        fields.text_if_any("uid", &self.uid);
+        fields.texts_if_any("groups", &self.groups);
+        if !self.extra.is_empty() {
+            let mut extra = Fields::begin(fields.field("extra"));
+            for (key, values) in &self.extra {
+                extra.texts(key, values);
+            }
+            extra.end();
+        }
+        fields.end();
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectReference {
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub resource: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub api_group: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub api_version: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub subresource: String,
 }
 
-fn shared<S: serde::Serializer>(object: &Option<Arc<Value>>, serializer: S) -> Result<S::Ok, S::Error> {
-    object.as_deref().serialize(serializer)
+impl ObjectReference {
+    fn write_json(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        for (name, text) in [
+            ("resource", &self.resource),
+            ("namespace", &self.namespace),
+            ("name", &self.name),
+            ("uid", &self.uid),
+            ("apiGroup", &self.api_group),
+            ("apiVersion", &self.api_version),
+            ("resourceVersion", &self.resource_version),
+            ("subresource", &self.subresource),
+        ] {
+            fields.text_if_any(name, text);
+        }
+        fields.end();
+    }
 }
 
-fn micros<S: serde::Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&format_args!("{time:.6}"))
+/// An object of JSON that is being written.
+struct Fields<'a> {
+    out: &'a mut Vec<u8>,
+    first: bool,
+}
+
+impl<'a> Fields<'a> {
+    fn begin(out: &'a mut Vec<u8>) -> Fields<'a> {
+        out.push(b'{');
+        Fields { out, first: true }
+    }
+
+    /// Where the value of a field goes.
+    fn field(&mut self, name: &str) -> &mut Vec<u8> {
+        if !std::mem::take(&mut self.first) {
+            self.out.push(b',');
+        }
+        string(self.out, name);
+        self.out.push(b':');
+        self.out
+    }
+
+    fn text(&mut self, name: &str, text: &str) {
+        string(self.field(name), text);
+    }
+
+    fn text_if_any(&mut self, name: &str, text: &str) {
+        if !text.is_empty() {
+            self.text(name, text);
+        }
+    }
+
+    fn texts(&mut self, name: &str, texts: &[String]) {
+        let out = self.field(name);
+        out.push(b'[');
+        for (index, text) in texts.iter().enumerate() {
+            if index > 0 {
+                out.push(b',');
+            }
+            string(out, text);
+        }
+        out.push(b']');
+    }
+
+    fn texts_if_any(&mut self, name: &str, texts: &[String]) {
+        if !texts.is_empty() {
+            self.texts(name, texts);
+        }
+    }
+
+    fn value_if_any(&mut self, name: &str, value: Option<&Value>) {
+        if let Some(value) = value {
+            let out = self.field(name);
+            // Nothing that was parsed fails to serialize, and a Vec takes it all.
+            _ = serde_json::to_writer(out, value);
+        }
+    }
+
+    fn end(self) {
+        self.out.push(b'}');
+    }
 }
 
 impl Event {
     /// One line of JSON, with its end.
     pub fn json_line(&self) -> Vec<u8> {
         let mut line = Vec::with_capacity(LINE_BYTES);
-        if serde_json::to_writer(&mut line, self).is_err() {
-            line.clear();
-        }
+        self.write_json(&mut line);
         line.push(b'\n');
         line
+    }
+
+    /// As JSON. Every request is told twice, and by derived code this would take three times as long.
+    fn write_json(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
+        fields.text("kind", self.kind);
+        fields.text("apiVersion", self.api_version);
+        fields.text("level", self.level.as_str());
+        fields.text("auditID", &self.audit_id);
+        fields.text("stage", self.stage.as_str());
+        fields.text("requestURI", &self.request_uri);
+        fields.text("verb", &self.verb);
+        self.user.write_json(fields.field("user"));
+        if let Some(user) = &self.impersonated_user {
+            user.write_json(fields.field("impersonatedUser"));
+        }
+        if let Some(by) = &self.authentication_metadata {
+            let mut inner = Fields::begin(fields.field("authenticationMetadata"));
+            inner.text("impersonationConstraint", by.constraint);
+            inner.end();
+        }
+        fields.texts_if_any("sourceIPs", &self.source_ips);
+        fields.text_if_any("userAgent", &self.user_agent);
+        if let Some(object) = &self.object_ref {
+            object.write_json(fields.field("objectRef"));
+        }
+        fields.value_if_any("responseStatus", self.response_status.as_ref());
+        fields.value_if_any("requestObject", self.request_object.as_deref());
+        fields.value_if_any("responseObject", self.response_object.as_deref());
+        fields.text("requestReceivedTimestamp", &rfc3339_micros(self.request_received_timestamp));
+        fields.text("stageTimestamp", &rfc3339_micros(self.stage_timestamp));
+        if !self.annotations.is_empty() {
+            let mut annotations = Fields::begin(fields.field("annotations"));
+            for (key, value) in &self.annotations {
+                annotations.text(key, value);
+            }
+            annotations.end();
+        }
+        fields.end();
     }
 
     /// One line of text, as Kubernetes wrote it before it wrote JSON.
@@ -220,6 +322,44 @@ mod tests {
             stage_timestamp: "2026-11-26T12:00:00.120Z".parse().expect("a time"),
             annotations: BTreeMap::new(),
         }
+    }
+
+    #[test]
+    fn lines_of_json() {
+        let line = |event: Event| String::from_utf8(event.json_line()).expect("UTF-8");
+        assert_eq!(
+            line(event()),
+            "{\"kind\":\"Event\",\"apiVersion\":\"audit.k8s.io/v1\",\"level\":\"Metadata\",\"auditID\":\"i\",\
+             \"stage\":\"ResponseComplete\",\"requestURI\":\"/api?a=\\\"b\\\"\",\"verb\":\"get\",\
+             \"user\":{\"username\":\"jane\",\"groups\":[\"a\",\"b\"]},\"sourceIPs\":[\"10.0.0.1\"],\
+             \"responseStatus\":{\"code\":200},\"requestReceivedTimestamp\":\"2026-11-26T12:00:00.120000Z\",\
+             \"stageTimestamp\":\"2026-11-26T12:00:00.120000Z\"}\n"
+        );
+        let other = Account { uid: "u".into(), extra: [("k\n".into(), vec!["v".into()])].into(), ..Account::default() };
+        let object = ObjectReference { name: "n".into(), subresource: "s".into(), ..ObjectReference::default() };
+        let whole = Event {
+            user: Account::default(),
+            impersonated_user: Some(other),
+            authentication_metadata: Some(Impersonation { constraint: "c" }),
+            source_ips: Vec::new(),
+            user_agent: "agent \u{1f980}".into(),
+            object_ref: Some(object),
+            response_status: None,
+            request_object: Some(Arc::new(json!([1.5, null]))),
+            response_object: Some(Arc::new(json!({"a": "\u{1}"}))),
+            annotations: [("x".into(), "y".into()), ("z".into(), String::new())].into(),
+            ..event()
+        };
+        let read: Value = serde_json::from_str(&line(whole)).expect("JSON");
+        let time = "2026-11-26T12:00:00.120000Z";
+        let expected = json!({"kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "auditID": "i",
+            "stage": "ResponseComplete", "requestURI": "/api?a=\"b\"", "verb": "get", "user": {},
+            "impersonatedUser": {"uid": "u", "extra": {"k\n": ["v"]}},
+            "authenticationMetadata": {"impersonationConstraint": "c"}, "userAgent": "agent \u{1f980}",
+            "objectRef": {"name": "n", "subresource": "s"}, "requestObject": [1.5, null],
+            "responseObject": {"a": "\u{1}"}, "requestReceivedTimestamp": time, "stageTimestamp": time,
+            "annotations": {"x": "y", "z": ""}});
+        assert_eq!(read, expected);
     }
 
     #[test]

@@ -78,6 +78,8 @@ pub struct Trail {
     event: Event,
     latencies: Latencies,
     deadline: Option<Deadline>,
+    /// Finds the object's name, where nothing else tells it.
+    name: Option<Box<dyn FnOnce() -> String + Send + Sync>>,
     state: State,
 }
 
@@ -165,7 +167,7 @@ impl Auditor {
         };
         let mut latencies = Latencies::default();
         latencies.add(Spent::Authentication, authentication);
-        Some(Trail { auditor: self.clone(), ruling, event, latencies, deadline, state: State::Open })
+        Some(Trail { auditor: self.clone(), ruling, event, latencies, deadline, name: None, state: State::Open })
     }
 
     /// Waits until everything is written that was told, no longer than so long: what is not by then is lost.
@@ -278,6 +280,11 @@ impl Trail {
         }
     }
 
+    /// How to find the name in what the client sent. The answer mostly tells it for less.
+    pub fn names_at_last(&mut self, name: impl FnOnce() -> String + Send + Sync + 'static) {
+        self.name = Some(Box::new(name));
+    }
+
     /// The object that the request names in its body, by uid and version.
     pub fn refers(&mut self, uid: &str, version: &str) {
         if let Some(object) = &mut self.event.object_ref {
@@ -339,6 +346,9 @@ impl Trail {
 
     /// Has the event say that the request has come so far.
     fn reach(&mut self, stage: Stage) {
+        if let Some(name) = self.name.take() {
+            self.names(name);
+        }
         let event = &mut self.event;
         event.stage = stage;
         if stage != Stage::RequestReceived {

@@ -258,7 +258,7 @@ pub fn collect(state: &State, stamp: Stamp) -> Vec<Step> {
 
 /// As the API writes moments that are told to the microsecond.
 pub(crate) fn micros(stamp: Stamp) -> String {
-    stamp.time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+    crate::stamp::rfc3339_micros(stamp.time)
 }
 
 /// Lower case, without padding.

@@ -7,7 +7,7 @@ use crate::event::{Offset, Record};
 use crate::kinds::custom::{self, Conversion};
 use crate::kinds::{Claims, Kind, KindId, Registry};
 use crate::object::meta::Document;
-use crate::object::{Body, Draft, meta};
+use crate::object::{Body, Draft, encode, meta};
 use crate::ranked::RankedMap;
 use crate::schema::schema;
 use crate::wire::protobuf;
@@ -370,6 +370,11 @@ impl Entry {
     /// The object as a document.
     pub fn document(&self) -> Value {
         parse(&self.json())
+    }
+
+    /// The object's name; its other fields are not read.
+    pub fn name(&self) -> String {
+        self.json().get(self.head as usize..).and_then(encode::name).unwrap_or_default()
     }
 
     /// The JSON without `apiVersion` and `kind`, as list items have it, after the opening brace; no newline.

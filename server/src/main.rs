@@ -120,7 +120,25 @@ impl Command {
     }
 }
 
+/// What `.cargo/config.toml` has RocksDB built for, and this processor does not have.
+fn missing_instructions() -> Option<&'static str> {
+    #[cfg(target_arch = "x86_64")]
+    for (name, is_there) in [
+        ("SSE4.2", std::arch::is_x86_feature_detected!("sse4.2")),
+        ("PCLMULQDQ", std::arch::is_x86_feature_detected!("pclmulqdq")),
+    ] {
+        if !is_there {
+            return Some(name);
+        }
+    }
+    None
+}
+
 fn main() -> std::process::ExitCode {
+    if let Some(instructions) = missing_instructions() {
+        eprintln!("holdfast: this processor lacks {instructions}, for which the event log's checksums are built");
+        return std::process::ExitCode::FAILURE;
+    }
     let arguments = flags::normalized(envtest::called(std::env::args_os()).into_iter());
     let unbuilt: &[not_built::Unbuilt] = match arguments.get(1).and_then(|command| command.to_str()) {
         Some("up" | "apiserver" | "run") => not_built::API_SERVER,

@@ -12,6 +12,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -228,6 +229,53 @@ async fn browsers_are_told_who_may_read() {
     assert_eq!(read.header("access-control-allow-origin"), "");
     anonymous.send(Method::OPTIONS, MAPS, &other, "").await.expect(403);
     server.stop();
+}
+
+/// A real browser asks beforehand whether it may send a token, and keeps the answer from a page that may not read it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_of_allowed_origins_read_in_a_browser() {
+    let (site, folder) = (TcpListener::bind("127.0.0.1:0").expect("a port"), Folder::new());
+    let port = site.local_addr().expect("an address").port();
+    let tokens = folder.join("tokens.csv");
+    std::fs::write(&tokens, "tok,admin,admin,\"system:masters\"\n").expect("write the tokens");
+    let (tokens, origins) = (
+        format!("--token-auth-file={}", tokens.display()),
+        format!("--cors-allowed-origins=^http://127\\.0\\.0\\.1:{port}$"),
+    );
+    let (_data, server) = start(&[&tokens, &origins]);
+    let page = format!(
+        "<!doctype html><body>nothing yet</body><script>fetch('{}{MAPS}', {{headers: {{authorization: 'Bearer tok'}}}})\
+         .then(answer => answer.json()).then(read => 'read a ' + read.kind, error => 'failed: ' + error)\
+         .then(text => document.body.textContent = text)</script>",
+        server.url()
+    );
+    std::thread::spawn(move || serve_page(&site, &page));
+    assert!(seen_in_browser(&folder, &format!("http://127.0.0.1:{port}/")).contains("read a ConfigMapList"));
+    assert!(seen_in_browser(&folder, &format!("http://localhost:{port}/")).contains("failed: TypeError"));
+    server.stop();
+}
+
+/// Answers every request with the page.
+fn serve_page(site: &TcpListener, page: &str) {
+    for stream in site.incoming() {
+        let Ok(mut stream) = stream else { continue };
+        // The head of such a request fits.
+        _ = stream.read(&mut [0; 4096]);
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {}\r\n", page.len());
+        _ = stream.write_all(format!("{head}connection: close\r\n\r\n{page}").as_bytes());
+    }
+}
+
+/// What a page has become after its scripts, to whom the certificate of the server is good enough.
+fn seen_in_browser(folder: &Folder, url: &str) -> String {
+    let profile = format!("--user-data-dir={}", folder.join("profile").display());
+    let output = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"])
+        .args(["--ignore-certificate-errors", "--virtual-time-budget=20000", "--dump-dom", &profile, url])
+        .output()
+        .expect("run chromium");
+    succeeds(output)
 }
 
 #[tokio::test]

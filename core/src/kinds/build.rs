@@ -17,7 +17,7 @@ use crate::object::names::NameRule;
 use crate::quota::{Measure, NOTHING_BUT_ITS_NUMBER};
 use crate::refusal::{Cause, Refusal};
 use serde_json::Value;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 /// Verbs of a kind that is stored and has no exception, as discovery orders them.
 const ALL_VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -122,6 +122,7 @@ impl Kind {
             group: group.into(),
             version: version.into(),
             message,
+            message_id: OnceLock::new(),
             convert,
             validate: None,
             orphans_dependents: false,

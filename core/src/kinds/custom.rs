@@ -223,6 +223,7 @@ pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind
             group: group.to_owned(),
             version: name.to_owned(),
             message: message(group, name, kind),
+            message_id: OnceLock::new(),
             convert: None,
             validate: None,
             orphans_dependents: false,

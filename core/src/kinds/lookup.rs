@@ -8,7 +8,7 @@ use crate::schema::layout::Layout;
 use crate::schema::schema;
 use bytes::Bytes;
 use serde_json::Value;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 /// More versions than any kind has, so that indexes into them hold.
 const GONE_VERSIONS: usize = 256;
@@ -59,6 +59,7 @@ impl Kind {
             group: version.group.clone(),
             version: version.version.clone(),
             message: version.message.clone(),
+            message_id: OnceLock::new(),
             convert: version.convert,
             validate: None,
             orphans_dependents: version.orphans_dependents,

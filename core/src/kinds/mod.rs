@@ -74,6 +74,7 @@ use crate::object::meta::Document;
 use crate::object::names::NameRule;
 use crate::quota::Measure;
 use crate::refusal::{Cause, Refusal};
+use crate::schema::MessageId;
 use serde_json::{Map, Value};
 use std::sync::{Mutex, OnceLock};
 
@@ -200,6 +201,8 @@ pub struct Version {
     pub version: String,
     /// Name of the schema message: `io.k8s.api.apps.v1.Deployment`.
     pub message: String,
+    /// The message of that name, looked up on first use.
+    pub(super) message_id: OnceLock<Option<MessageId>>,
     /// How this version differs from the hub, where more than `apiVersion` does.
     pub convert: Option<Convert>,
     /// The rules for writes through this version, where they are not the kind's.

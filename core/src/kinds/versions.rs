@@ -1,6 +1,6 @@
 //! Between the versions of a built-in kind: whole documents, by way of the hub.
 
-use super::{Kind, apply_defaults, show_zeros};
+use super::{Kind, Version, apply_defaults, show_zeros};
 use crate::object::meta::{self, Document};
 use crate::refusal::{BadRequest, Internal, Refusal};
 use crate::schema::{MessageId, check, schema};
@@ -66,8 +66,9 @@ impl Kind {
 
     /// The message of the schema that documents of a version are.
     pub fn message(&self, version: usize) -> Result<MessageId, Refusal> {
-        let name = &self.versions[version].message;
-        schema().id(name).ok_or_else(|| Refusal::Internal(Internal::NoMessage { message: name.clone() }))
+        let Version { message, message_id, .. } = &self.versions[version];
+        let id = message_id.get_or_init(|| schema().id(message));
+        id.ok_or_else(|| Refusal::Internal(Internal::NoMessage { message: message.clone() }))
     }
 
     fn name_version(&self, version: usize, document: &mut Document) {

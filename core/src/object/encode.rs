@@ -192,6 +192,49 @@ fn metadata(out: &mut Vec<u8>, map: &Document) -> (usize, usize) {
     (hole, 1 + deepest)
 }
 
+/// The name of an object, from its canonical JSON without the `head`: its other fields are passed over unread.
+pub fn name(tail: &[u8]) -> Option<String> {
+    let mut rest = tail.strip_prefix(b"\"metadata\":{")?;
+    loop {
+        let (field, behind) = rest.split_at_checked(text_length(rest)?)?;
+        rest = behind.strip_prefix(b":")?;
+        let value;
+        (value, rest) = rest.split_at_checked(value_length(rest)?)?;
+        if field == b"\"name\"" {
+            return serde_json::from_slice(value).ok();
+        }
+        rest = rest.strip_prefix(b",")?;
+    }
+}
+
+/// Length of the text that JSON begins with, quotes included.
+fn text_length(json: &[u8]) -> Option<usize> {
+    let mut bytes = json.strip_prefix(b"\"")?.iter().enumerate();
+    while let Some((at, byte)) = bytes.next() {
+        match byte {
+            b'"' => return Some(at + 2),
+            b'\\' => _ = bytes.next(),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Length of the value that JSON begins with, when something follows it.
+fn value_length(json: &[u8]) -> Option<usize> {
+    let (mut at, mut depth) = (0, 0);
+    loop {
+        match json.get(at)? {
+            b'"' => at += text_length(json.get(at..)?)? - 1,
+            b'{' | b'[' => depth += 1,
+            b',' | b'}' if depth == 0 => return Some(at),
+            b'}' | b']' => depth -= 1,
+            _ => {}
+        }
+        at += 1;
+    }
+}
+
 /// Visits the fields in byte order, whatever order the map keeps.
 fn each_sorted(map: &Document, mut visit: impl FnMut(&str, &Value)) {
     let sorted = map.keys().zip(map.keys().skip(1)).all(|(a, b)| a < b);
@@ -204,7 +247,8 @@ fn each_sorted(map: &Document, mut visit: impl FnMut(&str, &Value)) {
     }
 }
 
-fn string(out: &mut Vec<u8>, text: &str) {
+/// JSON of a text.
+pub fn string(out: &mut Vec<u8>, text: &str) {
     if is_plain(text) {
         out.push(b'"');
         out.extend_from_slice(text.as_bytes());
@@ -271,6 +315,21 @@ mod tests {
 
     fn draft(value: Value) -> Draft {
         Draft::new("v1", "ConfigMap", value.as_object().unwrap())
+    }
+
+    #[test]
+    fn a_name_is_found_behind_whatever_stands_before_it() {
+        let odd = json!({"a,}\"\\": ["}", {"name": "b"}, 1.5, null], "c": {"name": "d"}});
+        for name in ["n", "n\"}", ""] {
+            let metadata = json!({"annotations": odd, "finalizers": [], "generation": 1, "name": name, "uid": "u"});
+            let draft = draft(json!({"metadata": metadata}));
+            assert_eq!(super::name(&draft.json[draft.head..]), Some(name.to_owned()));
+        }
+        let nameless = draft(json!({"metadata": {"uid": "u"}}));
+        assert_eq!(super::name(&nameless.json[nameless.head..]), None);
+        let whole = draft(json!({"metadata": {"annotations": odd, "name": "n"}}));
+        let end = whole.json.windows(6).position(|bytes| bytes == b"\"name\"").unwrap();
+        assert!((0..end).all(|end| super::name(&whole.json[whole.head.min(end)..end]).is_none()));
     }
 
     #[test]

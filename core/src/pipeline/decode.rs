@@ -38,16 +38,23 @@ pub(super) fn posted(context: &Context) -> Result<Value, Refusal> {
     Ok(document)
 }
 
+/// What a body says, whatever it is.
+pub fn parsed(body: &Body) -> Option<Value> {
+    let decoded = match body.format {
+        Format::Yaml | Format::ApplyPatch => decode::yaml(&body.bytes),
+        Format::Protobuf => protobuf(&body.bytes),
+        Format::Json | Format::JsonPatch | Format::MergePatch | Format::StrategicMergePatch => decode::json(&body.bytes),
+    };
+    Some(decoded.ok()?.value)
+}
+
 /// The object in a body as the server understands it: with the defaults of its version, and without what is unknown.
 /// `None` for a body that is no such object, which is refused elsewhere.
 pub fn requested(kind: &Kind, version: usize, body: &Body) -> Option<Value> {
-    let decoded = match body.format {
-        Format::Json => decode::json(&body.bytes),
-        Format::Yaml => decode::yaml(&body.bytes),
-        Format::Protobuf => protobuf(&body.bytes),
-        Format::JsonPatch | Format::MergePatch | Format::StrategicMergePatch | Format::ApplyPatch => return None,
-    };
-    let (mut value, layout) = (decoded.ok()?.value, layout(kind, version).ok()?);
+    if !matches!(body.format, Format::Json | Format::Yaml | Format::Protobuf) {
+        return None;
+    }
+    let (mut value, layout) = (parsed(body)?, layout(kind, version).ok()?);
     value.is_object().then(|| layout.check(&mut value).ok())??;
     match (version, &kind.custom) {
         (0, None) => kind.default_to_hub(0, &mut value).ok()?,

@@ -37,7 +37,7 @@ mod validate;
 
 pub use body::named_version;
 pub use decision::{Answer, Decision, Expectation, Representation, Write};
-pub use decode::{decode_body, requested};
+pub use decode::{decode_body, parsed, requested};
 pub use definition::Clearing;
 pub use delete::{validate_options as validate_delete_options, warning as delete_warning};
 pub use effect::{Answers, Effect, Reviewed, SignedToken};

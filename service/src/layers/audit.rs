@@ -10,8 +10,8 @@ use holdfast_audit::{self as audit, Account, Auditor, Begun, NotStored, ObjectRe
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::kinds::KindId;
-use holdfast_core::object::{decode, meta};
-use holdfast_core::pipeline::requested;
+use holdfast_core::object::meta;
+use holdfast_core::pipeline::{parsed, requested};
 use holdfast_core::refusal::Internal;
 use holdfast_core::request::{Body, Format, Request, Verb};
 use holdfast_core::state::State;
@@ -156,7 +156,8 @@ pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &Asked) {
         return;
     }
     if *verb == Verb::Create {
-        trail.names(|| glance(&body.bytes).metadata.name);
+        let body = body.clone();
+        trail.names_at_last(move || name_in(&body));
     }
     if !trail.wants_request() {
         return;
@@ -187,36 +188,28 @@ pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &Asked) {
     trail.request(sent);
 }
 
-/// What is told of an object though little is.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Glance {
-    metadata: GlanceAtMetadata,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct GlanceAtMetadata {
-    name: String,
-}
-
-fn glance(bytes: &[u8]) -> Glance {
-    serde_json::from_slice(bytes).unwrap_or_default()
-}
-
-/// What the bytes say, whatever they are.
-fn parsed(body: &Body) -> Option<Value> {
-    let decoded = match body.format {
-        Format::Yaml | Format::ApplyPatch => decode::yaml(&body.bytes),
-        _ => decode::json(&body.bytes),
-    };
-    decoded.ok().map(|decoded| decoded.value)
+/// The name of the object that a client sent.
+fn name_in(body: &Body) -> String {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Sent {
+        metadata: SentMetadata,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct SentMetadata {
+        name: String,
+    }
+    if body.format == Format::Json {
+        return serde_json::from_slice(&body.bytes).map(|Sent { metadata }| metadata.name).unwrap_or_default();
+    }
+    parsed(body).and_then(|sent| Some(sent["metadata"]["name"].as_str()?.to_owned())).unwrap_or_default()
 }
 
 /// The name of the object that a reply is about.
 fn name_of(reply: &Reply) -> String {
     match reply {
-        Reply::Object(Shown { entry, .. }) => glance(&entry.json()).metadata.name,
+        Reply::Object(Shown { entry, .. }) => entry.name(),
         Reply::Draft(draft) => meta::name(&draft.document).to_owned(),
         _ => String::new(),
     }
