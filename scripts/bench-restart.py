@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Measures the start of `holdfast up` on the log of a living cluster: simulated nodes, and Deployments on them.
 
-usage: scripts/bench-restart.py [HOLDFAST [NODES [DEPLOYMENTS [REPLICAS]]]]    (target/release/holdfast, 5000, 100, 1000)
+usage: scripts/bench-restart.py [HOLDFAST [NODES [DEPLOYMENTS [REPLICAS [LIVE]]]]]
+       (target/release/holdfast, 5000, 100, 1000; LIVE: how many nodes have a life after the restart, all by default)
 
-Told are the seconds until it serves, processor time and memory second by second until nothing is done any more beside
-leases and statuses of nodes, and what lists and a GET of a pod cost then.
+Told are the seconds until it serves, until controllers are in sync (nothing is left of what they were told first),
+processor time and memory until nothing is done any more beside leases and statuses of nodes, and what lists and a GET of
+a pod cost then.
 """
 
 import sys
@@ -14,7 +16,8 @@ import time
 from cluster import Server
 
 HOLDFAST = sys.argv[1] if len(sys.argv) > 1 else "target/release/holdfast"
-NODES, DEPLOYMENTS, REPLICAS = [*map(int, sys.argv[2:]), *[5000, 100, 1000][len(sys.argv[2:]):]]
+NODES, DEPLOYMENTS, REPLICAS = [*map(int, sys.argv[2:5]), *[5000, 100, 1000][len(sys.argv[2:5]):]]
+LIVE = int(sys.argv[5]) if len(sys.argv) > 5 else NODES
 IDLE_SHARE = 0.2
 FORMS = {"JSON": "application/json", "Protobuf": "application/vnd.kubernetes.protobuf",
          "Table": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
@@ -40,18 +43,32 @@ def live(server):
     print(f"all ready after {time.monotonic() - began:.0f} s, {server.mebibytes():.0f} MiB", flush=True)
 
 
+def sync(server):
+    """Waits until no key of any controller waits any more."""
+    cost = server.processor_seconds()
+    print(f"serves after {server.seconds_to_ready:.1f} s, {cost:.1f} s of CPU, {server.mebibytes():.0f} MiB", flush=True)
+    synced = None
+    while synced is None or time.monotonic() - synced < 0.5:
+        depths, adds = server.metrics("workqueue_depth"), server.metrics("workqueue_adds_total")
+        if sum(adds.values()) == 0 or any(depths.values()):
+            synced = None
+        elif synced is None:
+            synced = time.monotonic()
+        time.sleep(0.05)
+    later = synced - server.began - server.seconds_to_ready
+    print(f"controllers in sync {later:.1f} s later", flush=True)
+
+
 def settle(server):
     """Waits until three seconds in a row cost next to nothing."""
     quiet, before = 0, server.processor_seconds()
-    print(f"serves after {server.seconds_to_ready:.1f} s, {before:.1f} s of CPU, {server.mebibytes():.0f} MiB", flush=True)
-    began = time.monotonic() - server.seconds_to_ready
     while quiet < 3:
         time.sleep(1)
         now = server.processor_seconds()
         quiet = quiet + 1 if now - before < IDLE_SHARE else 0
         before = now
         if quiet == 1:
-            settled = time.monotonic() - began - 1
+            settled = time.monotonic() - server.began - 1
             print(f"settled after {settled:.0f} s, {now:.1f} s of CPU, {server.mebibytes():.0f} MiB", flush=True)
 
 
@@ -76,7 +93,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         with Server(HOLDFAST, folder, f"--nodes={NODES}") as server:
             live(server)
-        with Server(HOLDFAST, folder, f"--nodes={NODES}") as server:
+        with Server(HOLDFAST, folder, f"--nodes={LIVE}") as server:
+            sync(server)
             settle(server)
             read(server)
 

@@ -18,11 +18,11 @@ class Server:
         self.holdfast, self.folder, self.options = holdfast, folder, options
 
     def __enter__(self):
-        began = time.monotonic()
+        self.began = time.monotonic()
         command = [self.holdfast, "up", "--secure-port=0", f"--data-dir={self.folder}", *self.options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.address = re.search(r"https://(\S+)", self.process.stdout.readline()).group(1)
-        self.seconds_to_ready = time.monotonic() - began
+        self.seconds_to_ready = time.monotonic() - self.began
         self.kubeconfig = pathlib.Path(self.folder, "admin.kubeconfig")
         return self
 
@@ -48,9 +48,15 @@ class Server:
 
     def ask(self, path, body=None):
         """What a GET answers, or a POST of the body."""
+        return self._ask("GET" if body is None else "POST", path, body)
+
+    def remove(self, path):
+        return self._ask("DELETE", path, None)
+
+    def _ask(self, method, path, body):
         connection = self.connect()
         data = None if body is None else json.dumps(body)
-        connection.request("GET" if body is None else "POST", path, data, {"Content-Type": "application/json"})
+        connection.request(method, path, data, {"Content-Type": "application/json"})
         answer = connection.getresponse()
         said = answer.read()
         if answer.status >= 300:
@@ -65,6 +71,14 @@ class Server:
             answer = connection.getresponse()
             while answer.read(1 << 20):
                 pass
+
+    def metrics(self, name):
+        """The values of a metric, by its labels."""
+        connection = self.connect()
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+        values = (line.rsplit(" ", 1) for line in lines if line.startswith((name + "{", name + " ")))
+        return {labels: float(value) for labels, value in values}
 
     def mebibytes(self):
         return self._status("VmRSS")

@@ -53,6 +53,13 @@ impl Stage {
     }
 }
 
+/// A field's name as it is written.
+macro_rules! field {
+    ($name:literal) => {
+        concat!("\"", $name, "\":")
+    };
+}
+
 /// What a line without objects mostly has.
 const LINE_BYTES: usize = 1 << 10;
 
@@ -104,13 +111,13 @@ impl From<&User> for Account {
 impl Account {
     fn write_json(&self, out: &mut Vec<u8>) {
         let mut fields = Fields::begin(out);
-        fields.text_if_any("username", &self.username);
-        fields.text_if_any("uid", &self.uid);
-        fields.texts_if_any("groups", &self.groups);
+        fields.text_if_any(field!("username"), &self.username);
+        fields.text_if_any(field!("uid"), &self.uid);
+        fields.texts_if_any(field!("groups"), &self.groups);
         if !self.extra.is_empty() {
-            let mut extra = Fields::begin(fields.field("extra"));
+            let mut extra = Fields::begin(fields.field(field!("extra")));
             for (key, values) in &self.extra {
-                extra.texts(key, values);
+                list(extra.named(key), values);
             }
             extra.end();
         }
@@ -133,23 +140,20 @@ pub struct ObjectReference {
 impl ObjectReference {
     fn write_json(&self, out: &mut Vec<u8>) {
         let mut fields = Fields::begin(out);
-        for (name, text) in [
-            ("resource", &self.resource),
-            ("namespace", &self.namespace),
-            ("name", &self.name),
-            ("uid", &self.uid),
-            ("apiGroup", &self.api_group),
-            ("apiVersion", &self.api_version),
-            ("resourceVersion", &self.resource_version),
-            ("subresource", &self.subresource),
-        ] {
-            fields.text_if_any(name, text);
-        }
+        fields.text_if_any(field!("resource"), &self.resource);
+        fields.text_if_any(field!("namespace"), &self.namespace);
+        fields.text_if_any(field!("name"), &self.name);
+        fields.text_if_any(field!("uid"), &self.uid);
+        fields.text_if_any(field!("apiGroup"), &self.api_group);
+        fields.text_if_any(field!("apiVersion"), &self.api_version);
+        fields.text_if_any(field!("resourceVersion"), &self.resource_version);
+        fields.text_if_any(field!("subresource"), &self.subresource);
         fields.end();
     }
 }
 
-/// An object of JSON that is being written.
+/// An object of JSON that is being written. Names of fields, and the words that the server itself puts in, are known to
+/// need no escapes.
 struct Fields<'a> {
     out: &'a mut Vec<u8>,
     first: bool,
@@ -162,46 +166,52 @@ impl<'a> Fields<'a> {
     }
 
     /// Where the value of a field goes.
-    fn field(&mut self, name: &str) -> &mut Vec<u8> {
-        if !std::mem::take(&mut self.first) {
-            self.out.push(b',');
-        }
+    fn field(&mut self, field: &str) -> &mut Vec<u8> {
+        self.comma();
+        self.out.extend_from_slice(field.as_bytes());
+        self.out
+    }
+
+    /// The same for a name that others have chosen.
+    fn named(&mut self, name: &str) -> &mut Vec<u8> {
+        self.comma();
         string(self.out, name);
         self.out.push(b':');
         self.out
     }
 
-    fn text(&mut self, name: &str, text: &str) {
-        string(self.field(name), text);
+    fn comma(&mut self) {
+        if !std::mem::take(&mut self.first) {
+            self.out.push(b',');
+        }
     }
 
-    fn text_if_any(&mut self, name: &str, text: &str) {
+    fn text(&mut self, field: &str, text: &str) {
+        string(self.field(field), text);
+    }
+
+    fn word(&mut self, field: &str, word: &str) {
+        let out = self.field(field);
+        out.push(b'"');
+        out.extend_from_slice(word.as_bytes());
+        out.push(b'"');
+    }
+
+    fn text_if_any(&mut self, field: &str, text: &str) {
         if !text.is_empty() {
-            self.text(name, text);
+            self.text(field, text);
         }
     }
 
-    fn texts(&mut self, name: &str, texts: &[String]) {
-        let out = self.field(name);
-        out.push(b'[');
-        for (index, text) in texts.iter().enumerate() {
-            if index > 0 {
-                out.push(b',');
-            }
-            string(out, text);
-        }
-        out.push(b']');
-    }
-
-    fn texts_if_any(&mut self, name: &str, texts: &[String]) {
+    fn texts_if_any(&mut self, field: &str, texts: &[String]) {
         if !texts.is_empty() {
-            self.texts(name, texts);
+            list(self.field(field), texts);
         }
     }
 
-    fn value_if_any(&mut self, name: &str, value: Option<&Value>) {
+    fn value_if_any(&mut self, field: &str, value: Option<&Value>) {
         if let Some(value) = value {
-            let out = self.field(name);
+            let out = self.field(field);
             // Nothing that was parsed fails to serialize, and a Vec takes it all.
             _ = serde_json::to_writer(out, value);
         }
@@ -210,6 +220,17 @@ impl<'a> Fields<'a> {
     fn end(self) {
         self.out.push(b'}');
     }
+}
+
+fn list(out: &mut Vec<u8>, texts: &[String]) {
+    out.push(b'[');
+    for (index, text) in texts.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        string(out, text);
+    }
+    out.push(b']');
 }
 
 impl Event {
@@ -224,36 +245,36 @@ impl Event {
     /// As JSON. Every request is told twice, and by derived code this would take three times as long.
     fn write_json(&self, out: &mut Vec<u8>) {
         let mut fields = Fields::begin(out);
-        fields.text("kind", self.kind);
-        fields.text("apiVersion", self.api_version);
-        fields.text("level", self.level.as_str());
-        fields.text("auditID", &self.audit_id);
-        fields.text("stage", self.stage.as_str());
-        fields.text("requestURI", &self.request_uri);
-        fields.text("verb", &self.verb);
-        self.user.write_json(fields.field("user"));
+        fields.word(field!("kind"), self.kind);
+        fields.word(field!("apiVersion"), self.api_version);
+        fields.word(field!("level"), self.level.as_str());
+        fields.text(field!("auditID"), &self.audit_id);
+        fields.word(field!("stage"), self.stage.as_str());
+        fields.text(field!("requestURI"), &self.request_uri);
+        fields.text(field!("verb"), &self.verb);
+        self.user.write_json(fields.field(field!("user")));
         if let Some(user) = &self.impersonated_user {
-            user.write_json(fields.field("impersonatedUser"));
+            user.write_json(fields.field(field!("impersonatedUser")));
         }
         if let Some(by) = &self.authentication_metadata {
-            let mut inner = Fields::begin(fields.field("authenticationMetadata"));
-            inner.text("impersonationConstraint", by.constraint);
+            let mut inner = Fields::begin(fields.field(field!("authenticationMetadata")));
+            inner.word(field!("impersonationConstraint"), by.constraint);
             inner.end();
         }
-        fields.texts_if_any("sourceIPs", &self.source_ips);
-        fields.text_if_any("userAgent", &self.user_agent);
+        fields.texts_if_any(field!("sourceIPs"), &self.source_ips);
+        fields.text_if_any(field!("userAgent"), &self.user_agent);
         if let Some(object) = &self.object_ref {
-            object.write_json(fields.field("objectRef"));
+            object.write_json(fields.field(field!("objectRef")));
         }
-        fields.value_if_any("responseStatus", self.response_status.as_ref());
-        fields.value_if_any("requestObject", self.request_object.as_deref());
-        fields.value_if_any("responseObject", self.response_object.as_deref());
-        fields.text("requestReceivedTimestamp", &rfc3339_micros(self.request_received_timestamp));
-        fields.text("stageTimestamp", &rfc3339_micros(self.stage_timestamp));
+        fields.value_if_any(field!("responseStatus"), self.response_status.as_ref());
+        fields.value_if_any(field!("requestObject"), self.request_object.as_deref());
+        fields.value_if_any(field!("responseObject"), self.response_object.as_deref());
+        fields.word(field!("requestReceivedTimestamp"), &rfc3339_micros(self.request_received_timestamp));
+        fields.word(field!("stageTimestamp"), &rfc3339_micros(self.stage_timestamp));
         if !self.annotations.is_empty() {
-            let mut annotations = Fields::begin(fields.field("annotations"));
+            let mut annotations = Fields::begin(fields.field(field!("annotations")));
             for (key, value) in &self.annotations {
-                annotations.text(key, value);
+                string(annotations.named(key), value);
             }
             annotations.end();
         }

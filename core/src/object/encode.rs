@@ -209,15 +209,14 @@ pub fn name(tail: &[u8]) -> Option<String> {
 
 /// Length of the text that JSON begins with, quotes included.
 fn text_length(json: &[u8]) -> Option<usize> {
-    let mut bytes = json.strip_prefix(b"\"")?.iter().enumerate();
-    while let Some((at, byte)) = bytes.next() {
-        match byte {
-            b'"' => return Some(at + 2),
-            b'\\' => _ = bytes.next(),
-            _ => {}
+    let mut at = json.first().is_some_and(|byte| *byte == b'"').then_some(1)?;
+    loop {
+        at += memchr::memchr2(b'"', b'\\', json.get(at..)?)?;
+        match json[at] {
+            b'"' => return Some(at + 1),
+            _ => at += 2,
         }
     }
-    None
 }
 
 /// Length of the value that JSON begins with, when something follows it.

@@ -43,7 +43,9 @@ pub fn parsed(body: &Body) -> Option<Value> {
     let decoded = match body.format {
         Format::Yaml | Format::ApplyPatch => decode::yaml(&body.bytes),
         Format::Protobuf => protobuf(&body.bytes),
-        Format::Json | Format::JsonPatch | Format::MergePatch | Format::StrategicMergePatch => decode::json(&body.bytes),
+        Format::Json | Format::JsonPatch | Format::MergePatch | Format::StrategicMergePatch => {
+            decode::json(&body.bytes)
+        }
     };
     Some(decoded.ok()?.value)
 }
