@@ -35,6 +35,11 @@ pub enum News {
 }
 
 impl News {
+    /// Whether it is about so much that to take it in takes long.
+    pub fn is_heavy(&self) -> bool {
+        matches!(self, News::Replaced { .. } | News::Complete)
+    }
+
     /// Tells a driver.
     pub fn tell(self, driver: &mut Driver, now: Time) {
         match self {

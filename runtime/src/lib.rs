@@ -10,6 +10,7 @@
 
 pub mod act;
 pub mod feed;
+mod heavy;
 pub mod metrics;
 mod recorder;
 pub mod remote;
@@ -19,5 +20,6 @@ mod writer;
 
 pub use act::{Act, Done};
 pub use feed::{Feed, News};
+pub use heavy::heavy;
 pub use metrics::Metrics;
 pub use run::{Clock, Runtime, System};

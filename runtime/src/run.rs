@@ -2,7 +2,7 @@
 
 use crate::metrics::Metrics;
 use crate::writer::EventWriter;
-use crate::{Act, Feed};
+use crate::{Act, Feed, News, heavy};
 use holdfast_world::{
     Action, Actor, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Step, Time, Written,
 };
@@ -134,7 +134,10 @@ impl Runtime {
                 }
                 news = feed.next() => {
                     let now = self.now();
-                    news.into_iter().for_each(|news| news.tell(&mut self.driver, now));
+                    let is_heavy = news.iter().any(News::is_heavy);
+                    let driver = &mut self.driver;
+                    let tell = move || news.into_iter().for_each(|news| news.tell(driver, now));
+                    if is_heavy { heavy(tell) } else { tell() }
                     self.driver.settle();
                     feed.look(self.driver.sight());
                 }

@@ -6,7 +6,7 @@ use holdfast_core::object::{Body, meta};
 use holdfast_core::state::{Change, State};
 use holdfast_engine::{Drawn, Engine, Tap};
 use holdfast_runtime::remote::{fault, refusal};
-use holdfast_runtime::{Act, Clock, Done, Feed, News};
+use holdfast_runtime::{Act, Clock, Done, Feed, News, heavy};
 use holdfast_service::{Call, Reply, Service};
 use holdfast_transport_http::{Transport, memory};
 use holdfast_world::request::{self, Actor};
@@ -121,9 +121,9 @@ impl Feed for InsideFeed {
         if self.tap.is_some() && !self.is_shown {
             return self.compare(&self.engine.snapshot());
         }
-        let Some(tap) = &mut self.tap else { return self.begin() };
+        let Some(tap) = &mut self.tap else { return heavy(|| self.begin()) };
         match tap.next().await {
-            Drawn::Behind => self.begin(),
+            Drawn::Behind => heavy(|| self.begin()),
             Drawn::Changes { changes, through, registry } => {
                 let mut news = Vec::with_capacity(changes.len() + 1);
                 if registry.revision() != self.revision {

@@ -8,7 +8,7 @@ pub mod extend;
 pub mod metrics;
 pub mod pod_resources;
 
-use crate::{Act, Feed, News};
+use crate::{Act, Feed, News, heavy};
 use extend::Extenders;
 use futures_util::FutureExt;
 use holdfast_core::authz::User;
@@ -156,6 +156,14 @@ impl<F: Feed> Runner<F> {
     }
 
     fn hear(&mut self, news: Vec<News>) {
+        match news.iter().any(News::is_heavy) {
+            true => heavy(|| self.sort(news)),
+            false => self.sort(news),
+        }
+    }
+
+    /// Keeps what concerns the scheduler, until it is taken in.
+    fn sort(&mut self, news: Vec<News>) {
         for news in news {
             match news {
                 News::Changed { resource, key, body, .. } => {

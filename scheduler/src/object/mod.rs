@@ -18,6 +18,7 @@ pub mod volume;
 pub mod workload;
 
 use holdfast_core::object::glance::Glance;
+use pod::Made;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
@@ -135,6 +136,8 @@ pub struct Pool {
     sweep_at: usize,
     /// Whether the limits of pods are read: few look at them.
     pub reads_limits: bool,
+    /// What the last pod's template was made of.
+    made: Option<Made>,
 }
 
 impl Pool {

@@ -371,9 +371,20 @@ impl Snapshot {
 
     /// Gives a pod the one copy of its template, and that copy's number.
     fn share_template(&mut self, pod: &mut Pod) {
+        if let Some((last, shared, id)) = &self.last_template
+            && Arc::ptr_eq(last, &pod.template)
+        {
+            (pod.template, pod.template_id) = (shared.clone(), *id);
+            return;
+        }
+        let last = pod.template.clone();
+        self.find_template(pod);
+        self.last_template = Some((last, pod.template.clone(), pod.template_id));
+    }
+
+    fn find_template(&mut self, pod: &mut Pod) {
         if let Some((template, id)) = self.templates.get_key_value(&pod.template) {
-            pod.template = template.clone();
-            pod.template_id = *id;
+            (pod.template, pod.template_id) = (template.clone(), *id);
             return;
         }
         if self.templates.len() >= self.sweep_templates_at {

@@ -42,6 +42,8 @@ pub struct Snapshot {
     pool: Pool,
     templates: HashMap<Arc<Template>, u64>,
     next_template: u64,
+    /// The template that the last pod came with, the shared one equal to it, and that one's number.
+    last_template: Option<(Arc<Template>, Arc<Template>, u64)>,
     sweep_templates_at: usize,
 
     nodes: Vec<Option<NodeInfo>>,

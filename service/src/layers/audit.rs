@@ -17,7 +17,6 @@ use holdfast_core::request::{Body, Format, Request, Verb};
 use holdfast_core::state::State;
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
