@@ -44,13 +44,14 @@ def live(server):
 
 
 def sync(server):
-    """Waits until no key of any controller waits any more."""
+    """Waits until controllers have been told of everything, and no key of any waits any more."""
     cost = server.processor_seconds()
     print(f"serves after {server.seconds_to_ready:.1f} s, {cost:.1f} s of CPU, {server.mebibytes():.0f} MiB", flush=True)
     synced = None
     while synced is None or time.monotonic() - synced < 0.5:
         depths, adds = server.metrics("workqueue_depth"), server.metrics("workqueue_adds_total")
-        if sum(adds.values()) == 0 or any(depths.values()):
+        told = sum(value for labels, value in adds.items() if '"replicaset"' in labels)
+        if told < DEPLOYMENTS or any(depths.values()):
             synced = None
         elif synced is None:
             synced = time.monotonic()

@@ -307,6 +307,43 @@ async fn a_trail_that_must_be_whole_refuses_what_it_cannot_tell_of() {
     server.stop();
 }
 
+/// The answer tells the name of an object that was made, and what the client sent tells that of one that was not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_create_is_told_of_by_the_name_of_its_object() {
+    let folder = Folder::new();
+    let (policy, log) = (folder.join("policy.yaml"), folder.join("audit.log"));
+    std::fs::write(&policy, EVERYTHING).expect("write");
+    let options = [
+        format!("--audit-policy-file={}", policy.display()),
+        format!("--audit-log-path={}", log.display()),
+        "--controllers=-*".to_owned(),
+    ];
+    let server = Server::start(&folder.join("data"), &options.iter().map(String::as_str).collect::<Vec<_>>());
+    let (admin, stranger) = (Wire::admin(&server), Wire::anonymous(&server));
+    let labelled = "metadata: {annotations: {name: '}'}, generateName: made-, labels: {name: label}}\n";
+    let yaml = "metadata: {name: refused}\ndata: {a b: c}\n";
+    for (id, wire, kind, body, code) in [
+        ("json", &admin, "json", r#"{"metadata": {"name": "json"}}"#, 201),
+        ("made", &admin, "yaml", labelled, 201),
+        ("refused", &admin, "json", r#"{"metadata": {"name": "refused"}, "data": {"a b": "c"}}"#, 422),
+        ("refused-yaml", &admin, "yaml", yaml, 422),
+        ("forbidden", &stranger, "json", r#"{"metadata": {"name": "json"}}"#, 403),
+    ] {
+        let kind = format!("application/{kind}");
+        let headers = [("content-type", kind.as_str()), ("audit-id", id)];
+        let path = "/api/v1/namespaces/default/configmaps";
+        let answer = wire.send(Method::POST, path, &headers, body.to_owned()).await.expect(code).json();
+        let event = eventually(Duration::from_secs(5), || async { told(&log, id).pop().ok_or("no event") }).await;
+        let expected = match (id, code) {
+            (_, 201) => answer["metadata"]["name"].clone(),
+            ("forbidden", _) => Value::Null,
+            _ => "refused".into(),
+        };
+        assert_eq!(event["objectRef"]["name"], expected, "{id}: {event}");
+    }
+    server.stop();
+}
+
 /// A request that is over before it is answered keeps the name that its client gave it, and is told of as it ended; a
 /// webhook has no longer than the request, and what it does not say in time has nothing carried out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
