@@ -61,7 +61,7 @@ def measure(server, namespace):
     wait(lambda: ready(server, namespace))
     lives = server.processor_seconds() - before
     told = list(events(server, namespace))
-    began = next(at for at, verb, resource, _ in told if verb == "created" and resource == "deployments.apps")
+    began = next(at for at, verb, resource, _ in told if verb == "created" and resource == "deployments")
     pods = [(at, verb, key) for at, verb, resource, key in told if resource == "pods"]
     created = max(at for at, verb, _ in pods if verb == "created") - began
     first_change = {}

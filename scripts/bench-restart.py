@@ -47,11 +47,12 @@ def sync(server):
     """Waits until controllers have been told of everything, and no key of any waits any more."""
     cost = server.processor_seconds()
     print(f"serves after {server.seconds_to_ready:.1f} s, {cost:.1f} s of CPU, {server.mebibytes():.0f} MiB", flush=True)
-    synced = None
+    connection, synced = server.connect(), None
     while synced is None or time.monotonic() - synced < 0.5:
-        depths, adds = server.metrics("workqueue_depth"), server.metrics("workqueue_adds_total")
-        told = sum(value for labels, value in adds.items() if '"replicaset"' in labels)
-        if told < DEPLOYMENTS or any(depths.values()):
+        metrics = server.metrics(connection)
+        told = metrics.get('workqueue_adds_total{name="replicaset"}', 0)
+        waiting = any(value for name, value in metrics.items() if name.startswith("workqueue_depth{"))
+        if told < DEPLOYMENTS or waiting:
             synced = None
         elif synced is None:
             synced = time.monotonic()

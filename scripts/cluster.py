@@ -72,12 +72,11 @@ class Server:
             while answer.read(1 << 20):
                 pass
 
-    def metrics(self, name):
-        """The values of a metric, by its labels."""
-        connection = self.connect()
+    def metrics(self, connection):
+        """The values of all metrics, by their names and labels."""
         connection.request("GET", "/metrics")
         lines = connection.getresponse().read().decode().splitlines()
-        values = (line.rsplit(" ", 1) for line in lines if line.startswith((name + "{", name + " ")))
+        values = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         return {labels: float(value) for labels, value in values}
 
     def mebibytes(self):
