@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -307,10 +307,8 @@ async fn a_trail_that_must_be_whole_refuses_what_it_cannot_tell_of() {
     server.stop();
 }
 
-/// The answer tells the name of an object that was made, and what the client sent tells that of one that was not.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_create_is_told_of_by_the_name_of_its_object() {
-    let folder = Folder::new();
+/// A server, and where it tells of every create.
+fn start_telling_everything(folder: &Folder) -> (Server, PathBuf) {
     let (policy, log) = (folder.join("policy.yaml"), folder.join("audit.log"));
     std::fs::write(&policy, EVERYTHING).expect("write");
     let options = [
@@ -319,6 +317,14 @@ async fn a_create_is_told_of_by_the_name_of_its_object() {
         "--controllers=-*".to_owned(),
     ];
     let server = Server::start(&folder.join("data"), &options.iter().map(String::as_str).collect::<Vec<_>>());
+    (server, log)
+}
+
+/// The answer tells the name of an object that was made, and what the client sent tells that of one that was not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_create_is_told_of_by_the_name_of_its_object() {
+    let folder = Folder::new();
+    let (server, log) = start_telling_everything(&folder);
     let (admin, stranger) = (Wire::admin(&server), Wire::anonymous(&server));
     let labelled = "metadata: {annotations: {name: '}'}, generateName: made-, labels: {name: label}}\n";
     let yaml = "metadata: {name: refused}\ndata: {a b: c}\n";
@@ -350,14 +356,7 @@ async fn a_create_is_told_of_by_the_name_of_its_object() {
 async fn requests_whose_time_is_over() {
     let hooks = Hooks::start().await;
     let folder = Folder::new();
-    let (policy, log) = (folder.join("policy.yaml"), folder.join("audit.log"));
-    std::fs::write(&policy, EVERYTHING).expect("write");
-    let options = [
-        format!("--audit-policy-file={}", policy.display()),
-        format!("--audit-log-path={}", log.display()),
-        "--controllers=-*".to_owned(),
-    ];
-    let server = Server::start(&folder.join("data"), &options.iter().map(String::as_str).collect::<Vec<_>>());
+    let (server, log) = start_telling_everything(&folder);
     let admin = Wire::admin(&server);
     let name = |wanted: &str| hooks.names.iter().find(|(name, _)| *name == wanted).expect("a name").1.clone();
     hooks.behave("/slow", json!({"delay": 0.7}));
