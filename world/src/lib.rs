@@ -3,7 +3,8 @@
 //! A component has a [`World`]: the objects that it looks at, each as a small typed [`View`] beside its metadata and its
 //! bytes, with indexes by owner, namespace and node. A [`Controller`] is told of every change, says which keys that
 //! concerns, and plans a key at a time. A [`Plan`] is data: actions, events for people, and when to look again.
-//! Nothing here knows the time, a socket or a thread; whoever drives a controller brings them.
+//! Nothing here knows the time or a socket; whoever drives a controller brings them. Threads are there for long first lists
+//! alone, and nothing depends on how many.
 
 pub mod controller;
 pub mod driver;

@@ -1,13 +1,14 @@
 //! Which objects: group, version and plural, as paths name them.
 
-use std::any::Any;
+use crate::Meta;
+use crate::view::KeptView;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Makes the view of an object from its JSON.
-pub(crate) type Decode = fn(&[u8]) -> Box<dyn Any + Send + Sync>;
+/// Makes the metadata and the view of an object from its JSON.
+pub(crate) type Decode = fn(&[u8]) -> Option<(Meta, KeptView)>;
 
 /// A resource of the API in one version, and how its objects are looked at.
 ///

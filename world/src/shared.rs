@@ -5,9 +5,9 @@
 
 use crate::Text;
 use foldhash::quality::FixedState;
+use holdfast_core::object::stored::Raw;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
 use std::fmt;
@@ -37,7 +37,7 @@ thread_local! {
 }
 
 struct Read {
-    text: Box<RawValue>,
+    text: Box<str>,
     value: Arc<dyn Any + Send + Sync>,
 }
 
@@ -62,20 +62,20 @@ fn place_of<H: Hash + ?Sized>(value: &H) -> usize {
 
 impl<T: DeserializeOwned + Hash + Eq + Any + Send + Sync> Shared<T> {
     /// The value that is written so.
-    fn read(text: &RawValue) -> serde_json::Result<Shared<T>> {
-        if text.get().len() > TEXT_BYTES_MAX {
-            return serde_json::from_str(text.get()).map(Shared::new);
+    fn read(text: &str) -> serde_json::Result<Shared<T>> {
+        if text.len() > TEXT_BYTES_MAX {
+            return serde_json::from_str(text).map(Shared::new);
         }
-        let place = place_of(&(TypeId::of::<T>(), text.get()));
+        let place = place_of(&(TypeId::of::<T>(), text));
         let known = READ.with_borrow(|read| {
-            let known = read[place].as_ref().filter(|known| known.text.get() == text.get())?;
+            let known = read[place].as_ref().filter(|known| *known.text == *text)?;
             known.value.clone().downcast::<T>().ok()
         });
         if let Some(known) = known {
             return Ok(Shared(known));
         }
-        let Shared(value) = serde_json::from_str(text.get()).map(Shared::<T>::new)?;
-        READ.with_borrow_mut(|read| read[place] = Some(Read { text: text.to_owned(), value: value.clone() }));
+        let Shared(value) = serde_json::from_str(text).map(Shared::<T>::new)?;
+        READ.with_borrow_mut(|read| read[place] = Some(Read { text: text.into(), value: value.clone() }));
         Ok(Shared(value))
     }
 }
@@ -147,8 +147,8 @@ pub fn alike<'de, D: Deserializer<'de>, T>(deserializer: D) -> Result<Shared<T>,
 where
     T: DeserializeOwned + Default + Hash + Eq + Any + Send + Sync,
 {
-    let text = <&RawValue>::deserialize(deserializer)?;
-    if text.get() == "null" { Ok(Shared::default()) } else { Shared::read(text).map_err(D::Error::custom) }
+    let Raw(text) = Raw::deserialize(deserializer)?;
+    if text == "null" { Ok(Shared::default()) } else { Shared::read(text).map_err(D::Error::custom) }
 }
 
 impl<'a, T> IntoIterator for &'a Shared<T>

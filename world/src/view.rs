@@ -1,6 +1,8 @@
 //! What is kept of objects of one kind: the fields that components look at.
 
 use crate::{Meta, Object, Resource};
+use holdfast_core::object::stored;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::any::Any;
 use std::ops::Deref;
@@ -14,11 +16,36 @@ pub trait View: DeserializeOwned + Any + Send + Sync {
     fn resource() -> &'static Resource;
 }
 
-pub(crate) fn decode<V: View>(bytes: &[u8]) -> Box<dyn Any + Send + Sync> {
-    match serde_json::from_slice::<V>(bytes) {
+/// A view of any kind.
+pub(crate) type KeptView = Box<dyn Any + Send + Sync>;
+
+/// The metadata of an object, and what its view keeps of it. What others write need not look like what is stored, and
+/// what cannot be read as a view is known by its metadata alone.
+pub(crate) fn decode<V: View>(bytes: &[u8]) -> Option<(Meta, KeptView)> {
+    if let Ok((meta, view)) = stored::read_apart::<Meta, V>(bytes) {
+        return Some((meta, Box::new(view)));
+    }
+    let view: KeptView = match serde_json::from_slice::<V>(bytes) {
         Ok(view) => Box::new(view),
         Err(_) => Box::new(()),
+    };
+    Some((meta(bytes)?, view))
+}
+
+/// The same where nobody looks at objects for what they are: what holds them together is enough.
+pub(crate) fn none(bytes: &[u8]) -> Option<(Meta, KeptView)> {
+    let (labels, annotations) = Default::default();
+    Some((Meta { labels, annotations, ..meta(bytes)? }, Box::new(())))
+}
+
+fn meta(bytes: &[u8]) -> Option<Meta> {
+    #[derive(Deserialize)]
+    struct OnlyMeta {
+        #[serde(default)]
+        metadata: Meta,
     }
+    let OnlyMeta { metadata } = stored::read(bytes).or_else(|_| serde_json::from_slice(bytes)).ok()?;
+    Some(metadata)
 }
 
 /// An object with its view. Fields of the view are read through it: `pod.spec.node_name`.

@@ -2,13 +2,14 @@
 
 use crate::resource::Decode;
 use crate::view::Seen;
-use crate::{Key, Meta, Object, Resource, Shared, Text, Time, View};
-use bytes::Bytes;
-use holdfast_core::object::{Body, glance};
-use serde::Deserialize;
+use crate::{Key, Object, Resource, Text, Time, View, view};
+use holdfast_core::object::Body;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZero;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread;
 
 /// What components see. Whoever feeds it holds it alone and applies changes between plans, so a plan sees one version.
 #[derive(Default)]
@@ -74,10 +75,35 @@ impl Change {
     }
 }
 
-#[derive(Deserialize)]
-struct OnlyMeta {
-    #[serde(default)]
-    metadata: Meta,
+/// What is kept of an object that is viewed so.
+fn decode(view: Option<Decode>, body: Body, seen: Time) -> Option<Object> {
+    let bytes = body.bytes();
+    let (meta, view) = match view {
+        Some(decode) => decode(&bytes)?,
+        None => view::none(&bytes)?,
+    };
+    Some(Object { meta, seen, body, view })
+}
+
+/// So many objects are worth a thread that decodes them.
+const SHARE_MIN: usize = 1 << 12;
+
+/// The same of many, on all processors: a cluster's pods take most of the time that controllers need for their start.
+fn decode_all(view: Option<Decode>, objects: &[(Key, Body, u64)], seen: Time) -> Vec<Option<Arc<Object>>> {
+    let decode_some = move |objects: &[(Key, Body, u64)]| -> Vec<_> {
+        objects.iter().map(|(_, body, _)| decode(view, body.clone(), seen).map(Arc::new)).collect()
+    };
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let share = objects.len().div_ceil(processors).max(SHARE_MIN);
+    let (own, others) = objects.split_at(share.min(objects.len()));
+    thread::scope(|scope| {
+        let others: Vec<_> = others.chunks(share).map(|some| scope.spawn(move || decode_some(some))).collect();
+        let mut all = decode_some(own);
+        for other in others {
+            all.append(&mut other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        all
+    })
 }
 
 impl World {
@@ -109,7 +135,7 @@ impl World {
 
     /// Takes in one version of an object, or its absence. `version` is that of the event.
     pub fn apply(&mut self, resource: &Resource, key: Key, body: Option<Body>, version: u64, seen: Time) -> Change {
-        let after = body.and_then(|body| self.decode(resource, body, seen)).map(Arc::new);
+        let after = body.and_then(|body| decode(self.decoders.get(resource).copied(), body, seen)).map(Arc::new);
         let before = self.collection(resource).objects.get(&key).cloned();
         self.place(resource, &key, before.as_ref(), after.as_ref());
         let collection = self.collection(resource);
@@ -149,9 +175,9 @@ impl World {
 
     /// The same where there are none yet: nothing is compared, and all are put in place at once.
     fn fill(&mut self, resource: &Resource, objects: Vec<(Key, Body, u64)>, seen: Time) -> Vec<Change> {
+        let decoded = decode_all(self.decoders.get(resource).copied(), &objects, seen);
         let mut changes = Vec::with_capacity(objects.len());
-        for (key, body, _) in objects {
-            let after = self.decode(resource, body, seen).map(Arc::new);
+        for ((key, ..), after) in objects.into_iter().zip(decoded) {
             self.place(resource, &key, None, after.as_ref());
             changes.push(Change { resource: resource.clone(), key, before: None, after });
         }
@@ -178,25 +204,6 @@ impl World {
             return None;
         }
         self.collections.keys().find(|resource| resource.group() == group && resource.kind() == kind)
-    }
-
-    fn decode(&self, resource: &Resource, body: Body, seen: Time) -> Option<Object> {
-        let bytes = body.bytes();
-        // What others write need not look like what is stored.
-        let (mut metadata, rest): (Meta, Bytes) = match glance::apart(&bytes) {
-            Some((metadata, rest)) => (serde_json::from_slice(&metadata).ok()?, rest.into()),
-            None => (serde_json::from_slice::<OnlyMeta>(&bytes).ok()?.metadata, bytes),
-        };
-        let view = match self.decoders.get(resource) {
-            Some(decode) => decode(&rest),
-            None => {
-                // Nobody looks at these for what they are: what holds them together is enough.
-                metadata.labels = Shared::default();
-                metadata.annotations = Shared::default();
-                Box::new(())
-            }
-        };
-        Some(Object { meta: metadata, seen, body, view })
     }
 
     fn collection(&mut self, resource: &Resource) -> &mut Collection {
@@ -350,6 +357,45 @@ fn put(found: &mut HashMap<Text, BTreeSet<Key>>, value: Text, key: Key, is_there
         keys.remove(&key);
         if keys.is_empty() {
             found.remove(&value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::views::Pod;
+    use serde_json::json;
+
+    fn pod(number: usize) -> (Key, Body, u64) {
+        let name = format!("pod-{number:06}");
+        let labels = json!({"app": format!("app-{}", number % 3)});
+        let pod = json!({"metadata": {"name": name, "uid": name, "labels": labels}, "spec": {"nodeName": format!("n-{number}")}});
+        (Key::new("default", &name), Body::new(pod.to_string().into()), number as u64)
+    }
+
+    /// However many threads decode it.
+    #[test]
+    fn a_long_list_is_taken_in_as_one_object_after_the_other() {
+        for count in [0, 1, SHARE_MIN - 1, SHARE_MIN, SHARE_MIN + 1, 2 * SHARE_MIN + 7] {
+            let (resource, now) = (Pod::resource(), Time::from_second(0));
+            let (mut whole, mut single) = (World::default(), World::default());
+            whole.show::<Pod>();
+            single.show::<Pod>();
+            let news = whole.replace(resource, (0..count).map(pod).collect(), 7, now);
+            let twin: Vec<_> = (0..count)
+                .map(pod)
+                .map(|(key, body, version)| single.apply(resource, key, Some(body), version, now))
+                .collect();
+            assert_eq!(news.len(), count);
+            for (one, other) in news.iter().zip(&twin) {
+                let (after, expected) = (one.after::<Pod>().expect("a pod"), other.after::<Pod>().expect("a pod"));
+                assert_eq!((&one.key, &after.meta().name), (&other.key, &expected.meta().name));
+                assert_eq!(&*after.meta().labels, &*expected.meta().labels);
+                assert_eq!(after.spec.node_name, expected.spec.node_name);
+                let found = whole.get::<Pod>(&one.key).expect("it is there");
+                assert!(Arc::ptr_eq(found.object, after.object));
+            }
         }
     }
 }

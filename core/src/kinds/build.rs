@@ -61,7 +61,7 @@ impl Kind {
             subresources: Vec::new(),
             selectable: Vec::new(),
             names_itself_in_selectors: false,
-            indexed: Glance::at_labels(),
+            indexed: Glance::only_at(&["metadata.labels"]),
             shown: Shown::default(),
             generation: Generation::Nothing,
             reset_fields: None,

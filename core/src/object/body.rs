@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// Smaller objects are kept whole: what is kept besides would outweigh the rest.
-const BYTES_MIN: usize = 1000;
+const BYTES_MIN: usize = 700;
 /// Larger ones are kept whole, too: whoever reads one is handed the bytes themselves, and never a copy.
 const BYTES_MAX: usize = 32 << 10;
 /// An object that has more to itself than this part of its bytes becomes a model.

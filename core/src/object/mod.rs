@@ -5,6 +5,7 @@
 pub(crate) mod at;
 pub mod body;
 pub mod csv;
+mod cursor;
 pub mod decode;
 pub mod duration;
 pub mod encode;
@@ -13,6 +14,8 @@ pub mod glance;
 pub mod meta;
 pub mod names;
 pub mod reader;
+mod scan;
+pub mod stored;
 pub mod validate;
 
 pub use body::{Body, Packer};

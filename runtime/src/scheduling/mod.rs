@@ -208,9 +208,8 @@ impl<F: Feed> Runner<F> {
 
     fn see(&mut self, Change { kind, key, body }: Change) {
         let began = Instant::now();
-        let glance = self.scheduler.glance(kind);
-        let object = body.map(|body| glance.look(&body.bytes()).document);
-        if let Some(event) = self.scheduler.see(kind, &key, object.as_ref(), now()) {
+        let json = body.map(|body| body.bytes());
+        if let Some(event) = self.scheduler.see_stored(kind, &key, json.as_deref(), now()) {
             self.metrics.handled(event, began.elapsed());
         }
         if let Some(resources) = self.pod_resources.as_ref().filter(|_| kind == Kind::Pod) {

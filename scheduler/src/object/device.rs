@@ -28,7 +28,7 @@ impl Class {
             config: object["spec"]["config"].clone(),
             selectors: selectors(pool, &object["spec"]),
             extended_resource: pool.optional(&object["spec"]["extendedResourceName"]),
-            created: nanoseconds(&object["metadata"]["creationTimestamp"]).unwrap_or(0),
+            created: nanoseconds(text(&object["metadata"]["creationTimestamp"])).unwrap_or(0),
         }
     }
 }

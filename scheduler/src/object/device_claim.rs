@@ -360,7 +360,7 @@ impl Allocation {
         };
         Allocation {
             nodes: NodeSelector::decode(pool, &allocation["nodeSelector"]),
-            since: nanoseconds(&allocation["allocationTimestamp"]),
+            since: nanoseconds(text(&allocation["allocationTimestamp"])),
             devices: items(&allocation["devices"]["results"]).map(|one| device(pool, one)).collect(),
         }
     }

@@ -16,9 +16,9 @@ pub mod taint_rule;
 pub mod terms;
 pub mod volume;
 pub mod workload;
+mod written;
 
 use holdfast_core::object::glance::Glance;
-use pod::Made;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
@@ -118,7 +118,7 @@ impl Kind {
 
     /// What decoding reads of an object. A cluster has more pods than all else, and most of a pod is not for schedulers.
     pub fn glance(self) -> &'static Glance {
-        static POD: LazyLock<Glance> = LazyLock::new(|| Glance::at(pod::READ));
+        static POD: LazyLock<Glance> = LazyLock::new(|| Glance::only_at(pod::READ));
         match self {
             Kind::Pod => &POD,
             _ => &WHOLE,
@@ -136,8 +136,8 @@ pub struct Pool {
     sweep_at: usize,
     /// Whether the limits of pods are read: few look at them.
     pub reads_limits: bool,
-    /// What the last pod's template was made of.
-    made: Option<Made>,
+    /// The last pod's template.
+    last: Option<written::Last>,
 }
 
 impl Pool {
@@ -184,7 +184,7 @@ pub(crate) fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> 
 }
 
 /// Nanoseconds since 1970 of a timestamp.
-pub(crate) fn nanoseconds(value: &Value) -> Option<i128> {
-    let time: jiff::Timestamp = value.as_str()?.parse().ok()?;
+pub(crate) fn nanoseconds(time: &str) -> Option<i128> {
+    let time: jiff::Timestamp = time.parse().ok()?;
     Some(time.as_nanosecond())
 }

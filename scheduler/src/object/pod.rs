@@ -9,9 +9,11 @@ use super::{KINDS, Key, Kind, Pool, Text, items, nanoseconds, text};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What is read of a pod beside its metadata.
+/// What is read of a pod.
 #[rustfmt::skip]
 pub(super) const READ: &[&str] = &[
+    "metadata.uid", "metadata.resourceVersion", "metadata.generation", "metadata.deletionTimestamp", "metadata.labels",
+    "metadata.ownerReferences",
     "spec.nodeName", "spec.nodeSelector", "spec.affinity", "spec.tolerations", "spec.topologySpreadConstraints",
     "spec.priority", "spec.preemptionPolicy", "spec.schedulingGates", "spec.schedulerName", "spec.workloadRef",
     "spec.resources", "spec.overhead", "spec.resourceClaims",
@@ -63,33 +65,6 @@ pub struct Template {
     /// The pod's name, where what it claims is called after it.
     pub own_name: Option<Text>,
 }
-
-/// A template, and the parts of a pod that it was made of. The pods of one controller mostly come one after the other,
-/// and to compare these parts takes a tenth of the time that it takes to understand them.
-#[derive(Debug)]
-pub(super) struct Made {
-    template: Arc<Template>,
-    /// In the order of [`PARTS`].
-    parts: [Value; PARTS.len()],
-    reads_limits: bool,
-}
-
-/// What a template is made of, but for the namespace and volumes.
-const PARTS: [&str; 13] = [
-    "/metadata/labels",
-    "/metadata/ownerReferences",
-    "/spec/affinity",
-    "/spec/containers",
-    "/spec/initContainers",
-    "/spec/nodeSelector",
-    "/spec/overhead",
-    "/spec/resourceClaims",
-    "/spec/resources",
-    "/spec/schedulerName",
-    "/spec/tolerations",
-    "/spec/topologySpreadConstraints",
-    "/spec/workloadRef",
-];
 
 /// The controller that owns a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -188,10 +163,11 @@ impl Pod {
     /// The pod, with a template that is not yet shared.
     pub fn decode(pool: &mut Pool, key: Key, pod: &Value) -> Pod {
         let (spec, status) = (&pod["spec"], &pod["status"]);
-        let template = Template::of(pool, &key, pod);
+        let template = Arc::new(Template::decode(pool, &key, pod));
         let condition = |kind: &str| items(&status["conditions"]).find(|one| text(&one["type"]) == kind);
         Pod {
-            uid: pool.field(&pod["metadata"]["uid"]),
+            // No other has the same, so it is not looked for among what is held once.
+            uid: text(&pod["metadata"]["uid"]).into(),
             version: text(&pod["metadata"]["resourceVersion"]).parse().ok(),
             generation: pod["metadata"]["generation"].as_i64().unwrap_or(0),
             template_id: 0,
@@ -202,7 +178,7 @@ impl Pod {
             gates: items(&spec["schedulingGates"]).map(|gate| pool.field(&gate["name"])).collect(),
             deleting: pod["metadata"]["deletionTimestamp"].is_string(),
             finished: matches!(text(&status["phase"]), "Succeeded" | "Failed"),
-            started: nanoseconds(&status["startTime"]),
+            started: nanoseconds(text(&status["startTime"])),
             preempted: condition("DisruptionTarget")
                 .is_some_and(|one| text(&one["status"]) == "True" && text(&one["reason"]) == "PreemptionByScheduler"),
             resized: resized(pool, pod, &template),
@@ -247,8 +223,7 @@ impl Pod {
 }
 
 fn resized(pool: &mut Pool, pod: &Value, template: &Template) -> Option<Box<(Resources, Resources)>> {
-    let statuses = ["containerStatuses", "initContainerStatuses"];
-    if !statuses.iter().any(|list| items(&pod["status"][*list]).any(|one| one["resources"].is_object())) {
+    if !requests::has_other_than_asked(pod) {
         return None;
     }
     let held = requests::held(pool, pod);
@@ -256,31 +231,6 @@ fn resized(pool: &mut Pool, pod: &Value, template: &Template) -> Option<Box<(Res
 }
 
 impl Template {
-    fn of(pool: &mut Pool, key: &Key, pod: &Value) -> Arc<Self> {
-        // Of most volumes nothing is read but their names, which differ from pod to pod and say nothing.
-        let mut volumes = items(&pod["spec"]["volumes"]);
-        let is_plain = volumes.all(|one| one.as_object().is_some_and(|one| one.keys().all(|field| field == "name")));
-        if !is_plain {
-            return Arc::new(Self::decode(pool, key, pod));
-        }
-        let parts = PARTS.map(|part| pod.pointer(part).unwrap_or(&Value::Null));
-        if let Some(Made { template, parts: known, reads_limits }) = &pool.made
-            && template.namespace == key.namespace
-            && *reads_limits == pool.reads_limits
-            && parts.iter().zip(known).all(|(part, known)| *part == known)
-        {
-            return template.clone();
-        }
-        let template = Arc::new(Self::decode(pool, key, pod));
-        // One that is called after its pod is nobody else's.
-        pool.made = template.own_name.is_none().then(|| Made {
-            template: template.clone(),
-            parts: parts.map(Value::clone),
-            reads_limits: pool.reads_limits,
-        });
-        template
-    }
-
     fn decode(pool: &mut Pool, key: &Key, pod: &Value) -> Self {
         let spec = &pod["spec"];
         let labels = Labels::decode(pool, &pod["metadata"]["labels"]);
@@ -445,7 +395,7 @@ mod tests {
         let term = json!({"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"});
         json!({
             "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": "p", "namespace": "n", "uid": "u", "generation": 2, "labels": {"a": "b"},
+            "metadata": {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "5", "generation": 2, "labels": {"a": "b"},
                 "deletionTimestamp": "2026-01-01T00:00:00Z", "managedFields": [{"manager": "m"}],
                 "ownerReferences": [{"kind": "ReplicaSet", "name": "r", "uid": "o", "controller": true}]},
             "spec": {
@@ -496,35 +446,77 @@ mod tests {
         assert_eq!(seen["spec"]["containers"][0]["env"], Value::Null);
     }
 
-    /// A template that is taken from the pod before is the one that would have been made.
+    /// Pods of every kind of difference, of which all but the first may take their template from the pod before.
     #[test]
-    fn pods_of_one_template_share_it_and_others_do_not() {
-        let mut first = telling();
-        first["spec"]["volumes"] = json!([{"name": "token-a"}]);
-        first["spec"]["resourceClaims"] = Value::Null;
-        let mut other = first.clone();
+    fn a_pod_that_is_read_behind_another_is_the_pod_that_is_decoded() {
+        let mut plain = telling();
+        plain["spec"]["volumes"] = json!([{"name": "token-a", "projected": {"sources": []}}]);
+        plain["spec"]["resourceClaims"] = json!([{"name": "d", "resourceClaimName": "made"}]);
+        for (containers, statuses) in [("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")]
+        {
+            for at in 0..plain["spec"][containers].as_array().map_or(0, Vec::len) {
+                let asked = plain["spec"][containers][at]["resources"].clone();
+                plain["status"][statuses][at]["allocatedResources"] = asked["requests"].clone();
+                plain["status"][statuses][at]["resources"] = asked;
+            }
+        }
+        let mut other = plain.clone();
         other["spec"]["volumes"] = json!([{"name": "token-b"}]);
         other["spec"]["nodeName"] = "elsewhere".into();
         other["metadata"]["uid"] = "v".into();
-        let after_first = |key: &Key, pod: &Value| {
+        other["status"]["conditions"][0]["message"] = "\"n\" is too small".into();
+        let key = Key::new("n", "p");
+        let alone = |key: &Key, pod: &Value| format!("{:#?}", Pod::decode(&mut Pool::default(), key.clone(), pod));
+        let behind = |key: &Key, pod: &Value, reads_limits: bool| {
             let mut pool = Pool::default();
-            let first = Pod::decode(&mut pool, Key::new("n", "p"), &first);
-            let pod = Pod::decode(&mut pool, key.clone(), pod);
+            let first = Pod::read(&mut pool, Key::new("n", "p"), plain.to_string().as_bytes());
+            pool.reads_limits = reads_limits;
+            let pod = Pod::read(&mut pool, key.clone(), pod.to_string().as_bytes());
             (Arc::ptr_eq(&first.template, &pod.template), format!("{pod:#?}"))
         };
-        let alone = |key: &Key, pod: &Value| format!("{:#?}", Pod::decode(&mut Pool::default(), key.clone(), pod));
-        let key = Key::new("n", "p");
-        assert_eq!(after_first(&key, &other), (true, alone(&key, &other)));
+        assert_eq!(behind(&key, &plain, false), (true, alone(&key, &plain)));
+        assert_eq!(behind(&key, &other, false), (true, alone(&key, &other)));
+        assert!(!behind(&key, &other, true).0);
         let elsewhere = Key::new("m", "p");
-        assert_eq!(after_first(&elsewhere, &other), (false, alone(&elsewhere, &other)));
-        for part in PARTS.iter().filter(|part| first.pointer(part).is_some_and(|part| !part.is_null())) {
-            let mut changed = other.clone();
-            changed.pointer_mut(part).unwrap().take();
-            assert_eq!(after_first(&key, &changed), (false, alone(&key, &changed)), "{part}");
+        assert_eq!(behind(&elsewhere, &other, false), (false, alone(&elsewhere, &other)));
+        let mut shared = Vec::new();
+        for path in READ {
+            let path = path.trim_end_matches(".*");
+            for change in [remove as fn(&mut Value, &str), spoil] {
+                let mut changed = other.clone();
+                change(&mut changed, path);
+                let (is_shared, pod) = behind(&key, &changed, false);
+                assert_eq!(pod, alone(&key, &changed), "{path}");
+                let says_something = alone(&key, &changed) != alone(&key, &other);
+                shared.extend((is_shared && says_something).then_some(path));
+            }
         }
-        let mut with_disk = other.clone();
-        with_disk["spec"]["volumes"] = telling()["spec"]["volumes"].clone();
-        assert_eq!(after_first(&key, &with_disk), (false, alone(&key, &with_disk)));
+        shared.dedup();
+        let own = ["metadata.uid", "metadata.resourceVersion", "metadata.generation", "metadata.deletionTimestamp"];
+        let spec = ["spec.nodeName", "spec.priority", "spec.preemptionPolicy", "spec.schedulingGates"];
+        let status = ["phase", "startTime", "nominatedNodeName"].map(|field| format!("status.{field}"));
+        let conditions = ["type", "status", "reason", "message"].map(|field| format!("status.conditions.{field}"));
+        let status = status.iter().chain(&conditions).map(String::as_str).chain(["status.resourceClaimStatuses"]);
+        assert_eq!(shared, own.into_iter().chain(spec).chain(status).collect::<Vec<_>>(), "what is a pod's own");
+        for volumes in telling()["spec"]["volumes"].as_array().unwrap() {
+            let mut with_volume = other.clone();
+            with_volume["spec"]["volumes"] = json!([volumes]);
+            assert_eq!(behind(&key, &with_volume, false), (false, alone(&key, &with_volume)));
+        }
+        let mut resized = other.clone();
+        resized["status"]["containerStatuses"] = telling()["status"]["containerStatuses"].clone();
+        assert_eq!(behind(&key, &resized, false), (false, alone(&key, &resized)));
+    }
+
+    /// Makes something of another type of it.
+    fn spoil(value: &mut Value, path: &str) {
+        let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+        match (value, rest) {
+            (Value::Array(list), _) => list.iter_mut().for_each(|one| spoil(one, path)),
+            (Value::Object(map), None) if map.contains_key(first) => _ = map.insert(first.into(), json!([[true]])),
+            (Value::Object(map), Some(rest)) => map.get_mut(first).into_iter().for_each(|below| spoil(below, rest)),
+            _ => {}
+        }
     }
 
     /// Whatever says something in that pod is read: without it another pod is decoded, or it is no part of the glance.

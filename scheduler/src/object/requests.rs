@@ -100,12 +100,28 @@ fn sum(pool: &mut Pool, pod: &Value, rules: Rules) -> Resources {
     running
 }
 
+/// Whether the status of any container says in other words than its spec what it asks for. Most say it in the same.
+pub fn has_other_than_asked(pod: &Value) -> bool {
+    [("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")].iter().any(|(list, statuses)| {
+        items(&pod["spec"][*list]).any(|container| {
+            let asked = &container["resources"]["requests"];
+            granting(container, &pod["status"][*statuses]).is_some_and(|status| {
+                let (resources, allocated) = (&status["resources"]["requests"], &status["allocatedResources"]);
+                resources != asked || !allocated.is_null() && allocated != asked
+            })
+        })
+    })
+}
+
+/// The status of a container, where it says what the container has got.
+fn granting<'a>(container: &Value, statuses: &'a Value) -> Option<&'a Value> {
+    let status = items(statuses).find(|one| one["name"] == container["name"])?;
+    status["resources"].is_object().then_some(status)
+}
+
 /// What a container has got by its status, where that says so.
 fn granted(pool: &mut Pool, container: &Value, statuses: &Value) -> Option<Resources> {
-    let status = items(statuses).find(|one| one["name"] == container["name"])?;
-    if !status["resources"].is_object() {
-        return None;
-    }
+    let status = granting(container, statuses)?;
     let mut granted = Resources::decode(pool, &status["resources"]["requests"]);
     granted.raise_to(&Resources::decode(pool, &status["allocatedResources"]));
     Some(granted)

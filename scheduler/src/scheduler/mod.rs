@@ -30,12 +30,11 @@ use crate::planner::Planner;
 use crate::plugin::{POINTS, Point};
 use crate::profile::Profile;
 use crate::queue::{Attempt, Failure, Hinted, Lengths, Queue, Time, World};
-use crate::snapshot::{Seen, Snapshot};
+use crate::snapshot::{Event, Seen, Snapshot};
 use consult::Consultation;
 use event::Events;
 use evict::{Eviction, Leaving};
 use gang::Patience;
-use holdfast_core::object::glance::Glance;
 use order::Purpose;
 pub use order::{Answer, Ask, Order};
 use serde_json::Value;
@@ -161,26 +160,37 @@ impl Scheduler {
         self.snapshot.read_limits();
     }
 
-    /// What is to be read of objects of a kind. Extenders may want to see them whole.
-    pub fn glance(&self, kind: Kind) -> &'static Glance {
-        if self.configuration.extenders.is_empty() { kind.glance() } else { &WHOLE }
-    }
-
     /// Takes in what an object is now; `None`: it is gone. Says what happened, if anything did that pods may wait for.
     pub fn see(&mut self, kind: Kind, key: &Key, object: Option<&Value>, now: Time) -> Option<&'static str> {
         self.keep_document(kind, key, object);
         let event = self.snapshot.apply(kind, key, object)?;
-        let label = event.label();
+        self.happened(event, now)
+    }
+
+    /// The same of an object as it is stored, of which no more is read than is looked at.
+    pub fn see_stored(&mut self, kind: Kind, key: &Key, json: Option<&[u8]>, now: Time) -> Option<&'static str> {
+        // Extenders may want to see them whole.
+        let is_for_extenders = !self.configuration.extenders.is_empty();
+        if kind == Kind::Pod && !is_for_extenders {
+            let event = self.snapshot.apply_stored_pod(key, json)?;
+            return self.happened(event, now);
+        }
+        let glance = if is_for_extenders { &WHOLE } else { kind.glance() };
+        self.see(kind, key, json.map(|json| glance.look(json).document).as_ref(), now)
+    }
+
+    fn happened(&mut self, event: Event, now: Time) -> Option<&'static str> {
+        let (label, kind, key) = (event.label(), event.kind, event.key.clone());
         if kind == Kind::Pod {
-            self.keep_nomination(key);
-            self.own_way(key, now);
+            self.keep_nomination(&key);
+            self.own_way(&key, now);
         }
         if let Seen::Pod(Some(before), _) = &event.seen {
             self.left(before);
         }
         let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
         self.queue.event(world, event, now);
-        self.awaited_changed(kind, key, now);
+        self.awaited_changed(kind, &key, now);
         label
     }
 

@@ -44,11 +44,20 @@ impl Snapshot {
     /// Takes in what an object is now; `None`: it is gone. Says what it was and is, unless there was nothing and is nothing.
     pub fn apply(&mut self, kind: Kind, key: &Key, object: Option<&Value>) -> Option<Event> {
         let seen = match kind {
-            Kind::Pod => self.apply_pod(key, object),
+            Kind::Pod => {
+                let pod = object.map(|object| Pod::decode(&mut self.pool, key.clone(), object));
+                self.apply_pod(key, pod)
+            }
             Kind::Node => self.apply_node(key, object),
             _ => self.apply_other(kind, key, object),
         };
-        (seen.presence() != (false, false)).then(|| Event { kind, key: key.clone(), seen })
+        seen.event(kind, key)
+    }
+
+    /// The same of a pod as it is stored.
+    pub fn apply_stored_pod(&mut self, key: &Key, json: Option<&[u8]>) -> Option<Event> {
+        let pod = json.map(|json| Pod::read(&mut self.pool, key.clone(), json));
+        self.apply_pod(key, pod).event(Kind::Pod, key)
     }
 
     fn apply_other(&mut self, kind: Kind, key: &Key, object: Option<&Value>) -> Seen {
@@ -121,11 +130,10 @@ impl Snapshot {
         seen
     }
 
-    fn apply_pod(&mut self, key: &Key, object: Option<&Value>) -> Seen {
-        let mut after = object.map(|object| Pod::decode(&mut self.pool, key.clone(), object));
+    fn apply_pod(&mut self, key: &Key, pod: Option<Pod>) -> Seen {
         let was_assumed = self.is_assumed(key);
         // A pod that is done holds nothing any more: as far as this goes, it is gone.
-        after = after.filter(|pod| !pod.finished);
+        let mut after = pod.filter(|pod| !pod.finished);
         if let Some(pod) = &mut after {
             self.share_template(pod);
             self.keep_assumption(pod);

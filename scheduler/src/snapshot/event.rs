@@ -28,6 +28,11 @@ pub enum Seen {
 }
 
 impl Seen {
+    /// What happened to the object, unless there was nothing and is nothing.
+    pub(super) fn event(self, kind: Kind, key: &Key) -> Option<Event> {
+        (self.presence() != (false, false)).then(|| Event { kind, key: key.clone(), seen: self })
+    }
+
     /// Whether the object was there before, and whether it is now.
     pub fn presence(&self) -> (bool, bool) {
         fn both<T>(one: &Option<T>, other: &Option<T>) -> (bool, bool) {

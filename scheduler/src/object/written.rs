@@ -1,0 +1,291 @@
+//! Pods as they are written. Pods of one controller mostly come one after the other, and say the same of where they may
+//! lie: what they say alike is compared as text, and is not understood again.
+
+use super::pod::{Pod, Template};
+use super::{Key, Kind, Pool, nanoseconds};
+use holdfast_core::object::stored::{self, Raw};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// The template of the last pod, and what was written of it.
+#[derive(Debug)]
+pub(super) struct Last {
+    written: String,
+    template: Arc<Template>,
+}
+
+impl Pod {
+    /// The pod of a stored text, with a template that is shared with the pod before, if that was written alike.
+    pub fn read(pool: &mut Pool, key: Key, json: &[u8]) -> Pod {
+        let whole = |pool: &mut Pool, key| Pod::decode(pool, key, &Kind::Pod.glance().look(json).document);
+        let Some(written) = stored::read::<Written>(json).ok().filter(Written::is_plain) else {
+            return whole(pool, key);
+        };
+        let text = written.text_of_template(&key, pool.reads_limits);
+        if let Some(last) = pool.last.as_ref().filter(|last| last.written == text) {
+            let template = last.template.clone();
+            return written.pod(pool, key, template);
+        }
+        let pod = whole(pool, key);
+        // One that is called after its pod is nobody else's.
+        pool.last = pod.template.own_name.is_none().then(|| Last { written: text, template: pod.template.clone() });
+        pod
+    }
+}
+
+/// A pod, as far as it is read.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Written<'a> {
+    #[serde(borrow)]
+    metadata: Metadata<'a>,
+    #[serde(borrow)]
+    spec: Spec<'a>,
+    #[serde(borrow)]
+    status: Status<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Metadata<'a> {
+    #[serde(borrow)]
+    uid: Cow<'a, str>,
+    #[serde(borrow)]
+    resource_version: Cow<'a, str>,
+    generation: i64,
+    #[serde(borrow)]
+    deletion_timestamp: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    labels: Option<Raw<'a>>,
+    #[serde(borrow)]
+    owner_references: Option<Raw<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec<'a> {
+    #[serde(borrow)]
+    node_name: Cow<'a, str>,
+    priority: i64,
+    #[serde(borrow)]
+    preemption_policy: Cow<'a, str>,
+    #[serde(borrow)]
+    scheduling_gates: Vec<Named<'a>>,
+    #[serde(borrow)]
+    containers: Vec<Container<'a>>,
+    #[serde(borrow)]
+    init_containers: Vec<Container<'a>>,
+    volumes: Vec<Volume>,
+    #[serde(borrow)]
+    affinity: Option<Raw<'a>>,
+    #[serde(borrow)]
+    node_selector: Option<Raw<'a>>,
+    #[serde(borrow)]
+    overhead: Option<Raw<'a>>,
+    #[serde(borrow)]
+    resource_claims: Option<Raw<'a>>,
+    #[serde(borrow)]
+    resources: Option<Raw<'a>>,
+    #[serde(borrow)]
+    scheduler_name: Option<Raw<'a>>,
+    #[serde(borrow)]
+    tolerations: Option<Raw<'a>>,
+    #[serde(borrow)]
+    topology_spread_constraints: Option<Raw<'a>>,
+    #[serde(borrow)]
+    workload_ref: Option<Raw<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Named<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Container<'a> {
+    #[serde(borrow)]
+    name: Option<Raw<'a>>,
+    #[serde(borrow)]
+    image: Option<Raw<'a>>,
+    #[serde(borrow)]
+    ports: Option<Raw<'a>>,
+    #[serde(borrow)]
+    resources: Resources<'a>,
+    #[serde(borrow)]
+    restart_policy: Option<Raw<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Resources<'a> {
+    #[serde(borrow)]
+    limits: Option<Raw<'a>>,
+    #[serde(borrow)]
+    requests: Option<Raw<'a>>,
+    #[serde(borrow)]
+    claims: Option<Raw<'a>>,
+}
+
+/// What a volume may say that has a say in where its pod may lie.
+#[derive(Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Volume {
+    persistent_volume_claim: Option<IgnoredAny>,
+    ephemeral: Option<IgnoredAny>,
+    image: Option<IgnoredAny>,
+    gce_persistent_disk: Option<IgnoredAny>,
+    aws_elastic_block_store: Option<IgnoredAny>,
+    iscsi: Option<IgnoredAny>,
+    rbd: Option<IgnoredAny>,
+    azure_disk: Option<IgnoredAny>,
+    cinder: Option<IgnoredAny>,
+    vsphere_volume: Option<IgnoredAny>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status<'a> {
+    #[serde(borrow)]
+    phase: Cow<'a, str>,
+    #[serde(borrow)]
+    start_time: Cow<'a, str>,
+    #[serde(borrow)]
+    nominated_node_name: Cow<'a, str>,
+    #[serde(borrow)]
+    conditions: Vec<Condition<'a>>,
+    #[serde(borrow)]
+    resource_claim_statuses: Vec<ClaimStatus<'a>>,
+    #[serde(borrow)]
+    container_statuses: Vec<ContainerStatus<'a>>,
+    #[serde(borrow)]
+    init_container_statuses: Vec<ContainerStatus<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Condition<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    status: Cow<'a, str>,
+    #[serde(borrow)]
+    reason: Cow<'a, str>,
+    #[serde(borrow)]
+    message: Cow<'a, str>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClaimStatus<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    resource_claim_name: Cow<'a, str>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ContainerStatus<'a> {
+    #[serde(borrow)]
+    name: Option<Raw<'a>>,
+    #[serde(borrow)]
+    resources: Option<Resources<'a>>,
+    #[serde(borrow)]
+    allocated_resources: Option<Raw<'a>>,
+}
+
+impl<'a> Written<'a> {
+    /// Whether its volumes say nothing, and its containers have got what they ask for.
+    fn is_plain(&self) -> bool {
+        let Written { spec, status, .. } = self;
+        let lists =
+            [(&spec.containers, &status.container_statuses), (&spec.init_containers, &status.init_container_statuses)];
+        spec.volumes.iter().all(|volume| *volume == Volume::default())
+            && lists.iter().all(|(containers, statuses)| statuses.iter().all(|status| status.is_as_asked(containers)))
+    }
+
+    /// All that its template is made of.
+    fn text_of_template(&self, key: &Key, reads_limits: bool) -> String {
+        let Written { metadata, spec, .. } = self;
+        let mut text = String::with_capacity(1 << 10);
+        let mut put = |part: &Option<Raw>| {
+            text.push_str(part.as_ref().map_or("", |part| part.0));
+            // It stands in no JSON that is stored.
+            text.push('\n');
+        };
+        let parts = [
+            &metadata.labels,
+            &metadata.owner_references,
+            &spec.affinity,
+            &spec.node_selector,
+            &spec.overhead,
+            &spec.resource_claims,
+            &spec.resources,
+            &spec.scheduler_name,
+            &spec.tolerations,
+            &spec.topology_spread_constraints,
+            &spec.workload_ref,
+        ];
+        parts.into_iter().for_each(&mut put);
+        for containers in [&spec.init_containers, &spec.containers] {
+            for Container { name, image, ports, resources, restart_policy } in containers {
+                let Resources { limits, requests, claims } = resources;
+                [name, image, ports, limits, requests, claims, restart_policy].into_iter().for_each(&mut put);
+            }
+            put(&Some(Raw("|")));
+        }
+        text.push_str(&key.namespace);
+        text.push(if reads_limits { '+' } else { '-' });
+        text
+    }
+
+    fn pod(&self, pool: &mut Pool, key: Key, template: Arc<Template>) -> Pod {
+        let Written { metadata, spec, status } = self;
+        let condition = |kind: &str| status.conditions.iter().find(|one| one.kind == kind);
+        let some = |pool: &mut Pool, text: &str| (!text.is_empty()).then(|| pool.text(text));
+        let claims = &status.resource_claim_statuses;
+        Pod {
+            uid: (*metadata.uid).into(),
+            version: metadata.resource_version.parse().ok(),
+            generation: metadata.generation,
+            template_id: 0,
+            node_name: some(pool, &spec.node_name),
+            nominated: some(pool, &status.nominated_node_name),
+            priority: spec.priority.clamp(i32::MIN.into(), i32::MAX.into()),
+            never_preempts: spec.preemption_policy == "Never",
+            gates: spec.scheduling_gates.iter().map(|gate| pool.text(&gate.name)).collect(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            finished: matches!(&*status.phase, "Succeeded" | "Failed"),
+            started: nanoseconds(&status.start_time),
+            preempted: condition("DisruptionTarget")
+                .is_some_and(|one| one.status == "True" && one.reason == "PreemptionByScheduler"),
+            resized: None,
+            made_claims: claims
+                .iter()
+                .map(|one| (pool.text(&one.name), some(pool, &one.resource_claim_name)))
+                .collect(),
+            scheduled: condition("PodScheduled")
+                .map(|one| (one.status == "True", pool.text(&one.reason), pool.text(&one.message))),
+            template,
+            key,
+        }
+    }
+}
+
+impl ContainerStatus<'_> {
+    /// Whether its container has got what it asks for, in the same words.
+    fn is_as_asked(&self, containers: &[Container]) -> bool {
+        fn text<'a>(part: &Option<Raw<'a>>) -> Option<&'a str> {
+            part.as_ref().map(|part| part.0)
+        }
+        let Some(got) = &self.resources else { return true };
+        containers.iter().filter(|one| text(&one.name) == text(&self.name)).all(|container| {
+            let asked = text(&container.resources.requests);
+            text(&got.requests) == asked && [None, asked].contains(&text(&self.allocated_resources))
+        })
+    }
+}
