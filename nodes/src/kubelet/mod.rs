@@ -17,6 +17,7 @@ pub use settled::is_settled;
 use container::{Clock, Container, Sort, State};
 use holdfast_world::Time;
 use serde_json::{Map, Value, json};
+use std::collections::HashMap;
 
 /// What a pod gets from its node.
 pub struct Place<'a> {
@@ -97,8 +98,10 @@ impl<'a> Kubelet<'a> {
         let mut containers = Vec::new();
         for (specs, statuses, sort) in lists {
             let statuses = pod["status"][statuses].as_array().map_or(&[][..], Vec::as_slice);
+            let statuses: HashMap<_, _> =
+                statuses.iter().filter_map(|status| Some((status["name"].as_str()?, status))).collect();
             for spec in pod["spec"][specs].as_array().into_iter().flatten() {
-                let status = statuses.iter().find(|status| status["name"] == spec["name"]).unwrap_or(&Value::Null);
+                let status = spec["name"].as_str().and_then(|name| statuses.get(name)).copied().unwrap_or(&Value::Null);
                 let sort = if sort == Sort::Init && spec["restartPolicy"] == "Always" { Sort::Sidecar } else { sort };
                 let behaviour = Behaviour::of(spec["name"].as_str().unwrap_or_default(), place.told, told);
                 containers.push(Container::new(sort, spec, status, behaviour, pod));

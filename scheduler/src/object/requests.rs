@@ -3,6 +3,7 @@
 use super::resources::{CPU, MEMORY, Resources};
 use super::{Pool, items, text};
 use serde_json::Value;
+use std::collections::HashMap;
 
 /// What scoring counts for a container that does not say how much it needs: a tenth of a processor, 200 MiB.
 const USUAL_CPU: i64 = 100;
@@ -57,10 +58,10 @@ fn sum(pool: &mut Pool, pod: &Value, rules: Rules) -> Resources {
     let (spec, status) = (&pod["spec"], &pod["status"]);
     let infeasible = items(&status["conditions"])
         .any(|one| text(&one["type"]) == "PodResizePending" && text(&one["reason"]) == "Infeasible");
-    let mut of = |container: &Value, statuses: &Value| {
+    let mut of = |container: &Value, got: &Got| {
         let mut own = Resources::decode(pool, &container["resources"][rules.field()]);
         if rules.granted
-            && let Some(granted) = granted(pool, container, statuses)
+            && let Some(granted) = granted(pool, container, got)
         {
             if infeasible { own = granted } else { own.raise_to(&granted) }
         }
@@ -69,13 +70,16 @@ fn sum(pool: &mut Pool, pod: &Value, rules: Rules) -> Resources {
         }
         own
     };
+    let got = |list: &str| if rules.granted { got(&status[list]) } else { Got::new() };
     let mut running = Resources::default();
+    let main = got("containerStatuses");
     for container in items(&spec["containers"]) {
-        running.add(&of(container, &status["containerStatuses"]));
+        running.add(&of(container, &main));
     }
     let (mut sidecars, mut starting) = (Resources::default(), Resources::default());
+    let init = got("initContainerStatuses");
     for container in items(&spec["initContainers"]) {
-        let own = of(container, &status["initContainerStatuses"]);
+        let own = of(container, &init);
         if text(&container["restartPolicy"]) == "Always" {
             sidecars.add(&own);
             starting.raise_to(&sidecars);
@@ -103,9 +107,10 @@ fn sum(pool: &mut Pool, pod: &Value, rules: Rules) -> Resources {
 /// Whether the status of any container says in other words than its spec what it asks for. Most say it in the same.
 pub fn has_other_than_asked(pod: &Value) -> bool {
     [("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")].iter().any(|(list, statuses)| {
+        let got = got(&pod["status"][*statuses]);
         items(&pod["spec"][*list]).any(|container| {
             let asked = &container["resources"]["requests"];
-            granting(container, &pod["status"][*statuses]).is_some_and(|status| {
+            got.get(text(&container["name"])).is_some_and(|status| {
                 let (resources, allocated) = (&status["resources"]["requests"], &status["allocatedResources"]);
                 resources != asked || !allocated.is_null() && allocated != asked
             })
@@ -113,15 +118,17 @@ pub fn has_other_than_asked(pod: &Value) -> bool {
     })
 }
 
-/// The status of a container, where it says what the container has got.
-fn granting<'a>(container: &Value, statuses: &'a Value) -> Option<&'a Value> {
-    let status = items(statuses).find(|one| one["name"] == container["name"])?;
-    status["resources"].is_object().then_some(status)
+/// The statuses that say what their containers have got, by the containers' names: a pod may have thousands.
+type Got<'a> = HashMap<&'a str, &'a Value>;
+
+fn got(statuses: &Value) -> Got<'_> {
+    let telling = items(statuses).filter(|status| status["resources"].is_object());
+    telling.map(|status| (text(&status["name"]), status)).collect()
 }
 
 /// What a container has got by its status, where that says so.
-fn granted(pool: &mut Pool, container: &Value, statuses: &Value) -> Option<Resources> {
-    let status = granting(container, statuses)?;
+fn granted(pool: &mut Pool, container: &Value, got: &Got) -> Option<Resources> {
+    let status = got.get(text(&container["name"]))?;
     let mut granted = Resources::decode(pool, &status["resources"]["requests"]);
     granted.raise_to(&Resources::decode(pool, &status["allocatedResources"]));
     Some(granted)

@@ -7,6 +7,7 @@ use holdfast_core::object::stored::{self, Raw};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The template of the last pod, and what was written of it.
@@ -205,7 +206,7 @@ impl<'a> Written<'a> {
         let lists =
             [(&spec.containers, &status.container_statuses), (&spec.init_containers, &status.init_container_statuses)];
         spec.volumes.iter().all(|volume| *volume == Volume::default())
-            && lists.iter().all(|(containers, statuses)| statuses.iter().all(|status| status.is_as_asked(containers)))
+            && lists.iter().all(|(containers, statuses)| are_as_asked(containers, statuses))
     }
 
     /// All that its template is made of.
@@ -276,16 +277,15 @@ impl<'a> Written<'a> {
     }
 }
 
-impl ContainerStatus<'_> {
-    /// Whether its container has got what it asks for, in the same words.
-    fn is_as_asked(&self, containers: &[Container]) -> bool {
-        fn text<'a>(part: &Option<Raw<'a>>) -> Option<&'a str> {
-            part.as_ref().map(|part| part.0)
-        }
-        let Some(got) = &self.resources else { return true };
-        containers.iter().filter(|one| text(&one.name) == text(&self.name)).all(|container| {
-            let asked = text(&container.resources.requests);
-            text(&got.requests) == asked && [None, asked].contains(&text(&self.allocated_resources))
-        })
+/// Whether containers have got what they ask for, in the same words, as far as their statuses say it.
+fn are_as_asked(containers: &[Container], statuses: &[ContainerStatus]) -> bool {
+    fn text<'a>(part: &Option<Raw<'a>>) -> Option<&'a str> {
+        part.as_ref().map(|part| part.0)
     }
+    let asked = containers.iter().map(|one| (text(&one.name), text(&one.resources.requests)));
+    let asked: HashMap<_, _> = asked.collect();
+    statuses.iter().all(|status| {
+        let (Some(got), Some(asked)) = (&status.resources, asked.get(&text(&status.name))) else { return true };
+        text(&got.requests) == *asked && [None, *asked].contains(&text(&status.allocated_resources))
+    })
 }
