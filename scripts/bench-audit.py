@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 """Measures what an audit trail of level Metadata in a file costs: two servers, one of which keeps it, asked in turn.
 
-usage: scripts/bench-audit.py [HOLDFAST [ROUNDS [REQUESTS]]]
-       (target/release/holdfast, 41 rounds of 300 requests)
+usage: scripts/bench-audit.py [HOLDFAST [ROUNDS [REQUESTS [CLIENTS]]]]
+       (target/release/holdfast, 41 rounds of 320 requests, 1 client)
+
+A single client has each of its writes made durable by itself; those of many clients are by the dozen.
 
 Told are the medians of processor time of a request without and with it, the kernel's part included, and the median of the
 rounds' ratios: what else the machine does changes from second to second, and both servers of a round bear it alike.
 """
 
+import collections
+import concurrent.futures
 import contextlib
+import functools
 import itertools
 import json
 import pathlib
@@ -19,7 +24,7 @@ import tempfile
 from cluster import Server
 
 HOLDFAST = sys.argv[1] if len(sys.argv) > 1 else "target/release/holdfast"
-ROUNDS, REQUESTS = [*map(int, sys.argv[2:4]), *[41, 300][len(sys.argv[2:4]):]]
+ROUNDS, REQUESTS, CLIENTS = [*map(int, sys.argv[2:5]), *[41, 320, 1][len(sys.argv[2:5]):]]
 POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
 NUMBERS = itertools.count()
 VALUE = "v" * 560
@@ -40,18 +45,24 @@ def nanoseconds(server):
     return sum(int(task.read_text().split()[0]) for task in tasks)
 
 
-def run(server, connection, method, path, body):
+def run(server, connections, method, path, body):
     """Processor time of a request, in milliseconds."""
-    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
     before = nanoseconds(server)
-    for _ in range(REQUESTS):
+    ask = functools.partial(ask_often, method=method, path=path, body=body)
+    with concurrent.futures.ThreadPoolExecutor(CLIENTS) as clients:
+        collections.deque(clients.map(ask, connections), maxlen=0)
+    return (nanoseconds(server) - before) / REQUESTS / 1e6
+
+
+def ask_often(connection, method, path, body):
+    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    for _ in range(REQUESTS // CLIENTS):
         number = next(NUMBERS)
         connection.request(method, path, body and body.replace("#", str(number)), {"Content-Type": kind})
         answer = connection.getresponse()
         answer.read()
         if answer.status >= 300:
             raise RuntimeError(answer.status)
-    return (nanoseconds(server) - before) / REQUESTS / 1e6
 
 
 def main():
@@ -66,7 +77,7 @@ def main():
         for server in servers:
             server.ask(CONFIG_MAPS, {"metadata": {"name": "x"}, "data": {}})
             server.ask("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
-        connections = [server.connect() for server in servers]
+        connections = [[server.connect() for _ in range(CLIENTS)] for server in servers]
         for what, (method, path, body) in OPERATIONS.items():
             body = body and json.dumps(body)
             rounds = []

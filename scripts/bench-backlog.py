@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """Measures how fast `holdfast up` binds a backlog: pods that wait when its scheduler starts.
 
-usage: scripts/bench-backlog.py [--apart] [HOLDFAST [NODES [PODS]]]    (target/release/holdfast, 5000, 10000)
+usage: scripts/bench-backlog.py [--apart] [--SHAPE] [HOLDFAST [NODES [PODS]]]    (target/release/holdfast, 5000, 10000)
 
 Nobody creates pods meanwhile, so the rate is that of scheduling, binding and Events in the log alone, with all
 controllers beside it but the one that looks after nodes, which have no life of their own here. With --apart the scheduler
 is a process of its own, which talks to the API server over HTTPS, and there are no controllers. Times are the log's own: from the first binding to the last.
+
+The pods ask for processors and memory, and with a shape for more: --affinity for a region where others of them are,
+--anti-affinity for a node without one (no more pods than nodes then), --preferred rather for a node with one, --spread to
+be spread over zones.
 """
 
 import base64
@@ -24,7 +28,24 @@ import time
 from datetime import datetime
 
 APART = "--apart" in sys.argv
-ARGUMENTS = [argument for argument in sys.argv[1:] if argument != "--apart"]
+OTHERS = {"labelSelector": {"matchLabels": {"app": "bench"}}}
+
+
+def affinity(side, topology_key, required=True):
+    term = {**OTHERS, "topologyKey": topology_key}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}
+    return {"affinity": {side: {"requiredDuringSchedulingIgnoredDuringExecution": [term]} if required else preferred}}
+
+
+SPREAD = {**OTHERS, "topologyKey": "topology.kubernetes.io/zone", "maxSkew": 5, "whenUnsatisfiable": "DoNotSchedule"}
+SHAPES = {
+    "--affinity": affinity("podAffinity", "topology.kubernetes.io/region"),
+    "--anti-affinity": affinity("podAntiAffinity", "kubernetes.io/hostname"),
+    "--preferred": affinity("podAffinity", "kubernetes.io/hostname", required=False),
+    "--spread": {"topologySpreadConstraints": [SPREAD]},
+}
+SHAPE = next((SHAPES[argument] for argument in sys.argv if argument in SHAPES), {})
+ARGUMENTS = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
 HOLDFAST, NODES, PODS = [*ARGUMENTS, *["target/release/holdfast", 5000, 10000][len(ARGUMENTS):]]
 NODES, PODS = int(NODES), int(PODS)
 CLIENTS = 8
@@ -94,7 +115,7 @@ def pod(number):
     asked = {"requests": {"cpu": "100m", "memory": "500Mi"}}
     container = {"name": "c", "image": "registry.k8s.io/pause:3.10", "resources": asked}
     metadata = {"name": f"pod-{number:06}", "labels": {"app": "bench"}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **SHAPE}}
 
 
 def bindings(folder):

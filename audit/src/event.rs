@@ -317,6 +317,34 @@ impl Event {
 }
 
 #[cfg(test)]
+impl Event {
+    /// Of a request of which hardly anything is known.
+    pub(crate) fn nothing() -> Event {
+        Event {
+            kind: "Event",
+            api_version: "audit.k8s.io/v1",
+            level: Level::Metadata,
+            audit_id: "a".into(),
+            stage: Stage::RequestReceived,
+            request_uri: "/".into(),
+            verb: "get".into(),
+            user: Account::default(),
+            impersonated_user: None,
+            authentication_metadata: None,
+            source_ips: Vec::new(),
+            user_agent: String::new(),
+            object_ref: None,
+            response_status: None,
+            request_object: None,
+            response_object: None,
+            request_received_timestamp: Timestamp::UNIX_EPOCH,
+            stage_timestamp: Timestamp::UNIX_EPOCH,
+            annotations: BTreeMap::new(),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;

@@ -390,8 +390,8 @@ fn deletion(kind: KindId, namespace: &str, name: String) -> Request {
 
 fn update(state: &State, subresource: &str, document: Document) -> Step {
     let name = text(metadata(&document), "name").to_owned();
-    let bytes = crate::object::encode::document(&document).into();
-    let body = Body { bytes, format: Format::Json };
+    let bytes = crate::object::encode::document(&document);
+    let body = Body { content: bytes.into(), format: Format::Json };
     let kind = state.registry.namespaces();
     Step { request: request(kind, Verb::Update, None, name, Some(subresource.to_owned()), body) }
 }

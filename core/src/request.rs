@@ -2,8 +2,10 @@
 
 use crate::authz::user::User;
 use crate::kinds::{ConnectOptions, Kind, KindId, Registry};
+use crate::object::decode::{self, DecodeError, Decoded};
 use crate::refusal::Refusal;
 use bytes::Bytes;
+use serde_json::Value;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -117,8 +119,58 @@ pub struct DeleteOptions {
 
 #[derive(Debug, Clone, Default)]
 pub struct Body {
-    pub bytes: Bytes,
+    pub content: Content,
     pub format: Format,
+}
+
+/// What a request brings: bytes from afar, or a document of somebody in this process, who has no need of bytes.
+#[derive(Debug, Clone)]
+pub enum Content {
+    Bytes(Bytes),
+    Document(Arc<Value>),
+}
+
+impl Content {
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Content::Bytes(bytes) if bytes.is_empty())
+    }
+
+    /// Of a document, its JSON.
+    pub fn bytes(&self) -> Bytes {
+        match self {
+            Content::Bytes(bytes) => bytes.clone(),
+            Content::Document(document) => document.to_string().into(),
+        }
+    }
+
+    /// What it says as JSON.
+    pub fn json(&self) -> Result<Decoded, DecodeError> {
+        self.decode(decode::json)
+    }
+
+    /// What it says as YAML.
+    pub fn yaml(&self) -> Result<Decoded, DecodeError> {
+        self.decode(decode::yaml)
+    }
+
+    fn decode(&self, decode: fn(&[u8]) -> Result<Decoded, DecodeError>) -> Result<Decoded, DecodeError> {
+        match self {
+            Content::Bytes(bytes) => decode(bytes),
+            Content::Document(document) => Ok(Decoded::without_duplicates(Value::clone(document))),
+        }
+    }
+}
+
+impl Default for Content {
+    fn default() -> Self {
+        Content::Bytes(Bytes::new())
+    }
+}
+
+impl<B: Into<Bytes>> From<B> for Content {
+    fn from(bytes: B) -> Self {
+        Content::Bytes(bytes.into())
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use crate::authz::rbac::RbacIndex;
 use crate::authz::{Authorizer, Chain, Consulted, NodeGraph};
 use crate::event::{Offset, Record};
 use crate::kinds::custom::{self, Conversion};
-use crate::kinds::{Claims, Kind, KindId, Registry};
+use crate::kinds::{Claims, Kind, KindId, Near, Registry};
 use crate::object::meta::Document;
-use crate::object::{Body, Draft, encode, meta};
+use crate::object::{Body, Draft, encode, meta, stored};
 use crate::ranked::RankedMap;
 use crate::schema::schema;
 use crate::wire::protobuf;
@@ -327,7 +327,8 @@ impl Index {
                 labels.iter().map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into())).collect()
             })
             .unwrap_or_default();
-        let fields = kind.selectable.iter().map(|field| field.read.of(document).into()).collect();
+        let mut near = Near::default();
+        let fields = kind.selectable.iter().map(|field| field.read.near(document, &mut near).into()).collect();
         let claims =
             kind.hooks.claims.map(|claims| claims(document).into_iter().map(Arc::from).collect()).unwrap_or_default();
         Index { labels, fields, claims }
@@ -543,7 +544,9 @@ impl std::error::Error for UnknownResource {}
 
 /// Stored JSON is canonical, so its checksum having matched it parses.
 fn parse(json: &[u8]) -> Value {
-    serde_json::from_slice(json).unwrap_or_else(|error| panic!("stored object is no JSON: {error}"))
+    stored::document(json).unwrap_or_else(|_| {
+        serde_json::from_slice(json).unwrap_or_else(|error| panic!("stored object is no JSON: {error}"))
+    })
 }
 
 /// Finds `"metadata":` after `apiVersion` and `kind`; neither of these ever needs an escape.

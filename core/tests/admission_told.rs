@@ -80,7 +80,7 @@ impl World {
             verb,
             target,
             options: Options::default(),
-            body: Body { bytes: bytes.into(), format },
+            body: Body { content: bytes.into(), format },
             id: String::new(),
         }
     }

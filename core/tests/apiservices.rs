@@ -90,7 +90,7 @@ impl World {
         let name = text("name").filter(|_| verb != Verb::Create);
         let target = Target { kind, version, namespace: text("namespace"), name, subresource: None };
         let bytes = if verb == Verb::Delete { String::new() } else { document.to_string() };
-        let body = Body { bytes: bytes.into(), format: Format::Json };
+        let body = Body { content: bytes.into(), format: Format::Json };
         let user = Arc::new(User::new("admin", &[PRIVILEGED_GROUP]));
         self.carry_out(&Request { user, verb, target, options: Options::default(), body, id: "test".into() });
     }

@@ -77,7 +77,7 @@ impl World {
 
     fn send(&mut self, verb: Verb, resource: &str, name: Option<&str>, body: Value) -> Result<(), Refusal> {
         let format = if verb == Verb::Patch { Format::MergePatch } else { Format::Json };
-        let body = Body { bytes: if body.is_null() { Default::default() } else { body.to_string().into() }, format };
+        let body = Body { content: if body.is_null() { Default::default() } else { body.to_string().into() }, format };
         let user = Arc::new(User::new("admin", &[PRIVILEGED_GROUP]));
         let target = self.target(resource, name);
         self.carry_out(&Request { user, verb, target, options: Options::default(), body, id: "one".into() })

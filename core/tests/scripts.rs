@@ -322,7 +322,7 @@ impl World {
                 subresource: line.option("sub").map(str::to_owned),
             },
             options: self.options(line),
-            body: Body { bytes: bytes.into(), format: if line.has("as-json") { Format::Json } else { format } },
+            body: Body { content: bytes.into(), format: if line.has("as-json") { Format::Json } else { format } },
             id: format!("r{}", self.commands),
         }
     }

@@ -29,7 +29,7 @@ fn request(state: &State, resource: &str, namespace: Option<&str>, name: Option<
         verb: Verb::Create,
         target,
         options: Options::default(),
-        body: Body { bytes: body.to_string().into_bytes().into(), format: Format::Json },
+        body: Body { content: body.to_string().into_bytes().into(), format: Format::Json },
         id: String::new(),
     }
 }

@@ -261,7 +261,7 @@ pub fn request(state: &State, line: &str, body: &[u8]) -> Request {
             subresource,
         },
         options,
-        body: Body { bytes: body.to_vec().into(), format },
+        body: Body { content: body.to_vec().into(), format },
         id: "fuzz".into(),
     }
 }
@@ -343,7 +343,7 @@ pub fn chosen_request(state: &State, choices: &mut Choices) -> Request {
             },
             ..Options::default()
         },
-        body: Body { bytes: body.to_string().into(), format },
+        body: Body { content: body.to_string().into(), format },
         id: "fuzz".into(),
     }
 }

@@ -1,13 +1,12 @@
 //! What is counted of queues, under the names that Kubernetes' components have.
 
-use holdfast_world::Driver;
+use holdfast_world::Queue;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry};
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -73,19 +72,14 @@ impl Metrics {
         self.running.get_or_create(&Running { name, manager }).set(1);
     }
 
-    /// Takes over what the queues count by themselves; queues of one name are one to whoever looks.
-    pub(crate) fn observe(&self, driver: &Driver, names: impl Iterator<Item = &'static str>) {
-        let mut sums: BTreeMap<&'static str, (i64, u64, u64)> = BTreeMap::new();
-        for (member, name) in names.enumerate() {
-            let (queue, sum) = (driver.queue(member), sums.entry(name).or_default());
-            sum.0 = sum.0.saturating_add(i64::try_from(queue.depth()).unwrap_or(i64::MAX));
-            (sum.1, sum.2) = (sum.1 + queue.adds(), sum.2 + queue.retries());
-        }
-        for (name, (depth, adds, retries)) in sums {
-            let name = Name { name };
-            self.depth.get_or_create(&name).set(depth);
-            advance(&self.adds.get_or_create(&name), adds);
-            advance(&self.retries.get_or_create(&name), retries);
+    /// Where a queue is counted; queues of one name are one to whoever looks.
+    pub(crate) fn of_queue(&self, name: &'static str) -> QueueMetrics {
+        let name = Name { name };
+        QueueMetrics {
+            depth: self.depth.get_or_create(&name).clone(),
+            adds: self.adds.get_or_create(&name).clone(),
+            retries: self.retries.get_or_create(&name).clone(),
+            noted: (0, 0, 0),
         }
     }
 
@@ -99,6 +93,60 @@ impl Metrics {
     }
 }
 
-fn advance(counter: &Counter, total: u64) {
-    counter.inc_by(total.saturating_sub(counter.get()));
+/// What is told of one queue, and what of it has been told.
+pub(crate) struct QueueMetrics {
+    depth: Gauge,
+    adds: Counter,
+    retries: Counter,
+    noted: (i64, u64, u64),
+}
+
+impl QueueMetrics {
+    /// Takes over what the queue counts by itself. Most queues have not changed since the last time.
+    pub(crate) fn note(&mut self, queue: &Queue) {
+        let depth = i64::try_from(queue.depth()).unwrap_or(i64::MAX);
+        let now = (depth, queue.adds(), queue.retries());
+        let before = std::mem::replace(&mut self.noted, now);
+        if now != before {
+            self.depth.inc_by(now.0 - before.0);
+            self.adds.inc_by(now.1.saturating_sub(before.1));
+            self.retries.inc_by(now.2.saturating_sub(before.2));
+        }
+    }
+}
+
+/// What waits in a queue that is no more waits no longer.
+impl Drop for QueueMetrics {
+    fn drop(&mut self) {
+        self.depth.dec_by(self.noted.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_world::{Key, Time};
+
+    #[test]
+    fn queues_of_one_name_are_counted_together_and_what_waits_in_one_that_ends_no_longer() {
+        let metrics = Metrics::default();
+        let told = |metrics: &Metrics| {
+            let name = Name { name: "job" };
+            (metrics.depth.get_or_create(&name).get(), metrics.adds.get_or_create(&name).get())
+        };
+        let (mut first, mut second) = (metrics.of_queue("job"), metrics.of_queue("job"));
+        let mut queue = Queue::default();
+        queue.add(Key::cluster("a"));
+        queue.add(Key::cluster("b"));
+        first.note(&queue);
+        first.note(&queue);
+        assert_eq!(told(&metrics), (2, 2));
+        second.note(&queue);
+        assert_eq!(told(&metrics), (4, 4));
+        queue.take_waited(Time::from_second(0)).expect("a key waits");
+        first.note(&queue);
+        assert_eq!(told(&metrics), (3, 4));
+        drop(first);
+        assert_eq!(told(&metrics), (2, 4));
+    }
 }

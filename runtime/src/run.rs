@@ -1,6 +1,6 @@
 //! The loop that drives controllers: one task holds the world and plans, others carry out.
 
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, QueueMetrics};
 use crate::writer::EventWriter;
 use crate::{Act, Feed, News, heavy};
 use holdfast_world::{
@@ -52,12 +52,12 @@ pub struct Runtime {
 }
 
 /// Who a controller is to others.
-#[derive(Clone)]
 struct Crew {
     name: &'static str,
     queue: &'static str,
     component: &'static str,
     actor: Actor,
+    counted: QueueMetrics,
 }
 
 /// A plan that was carried out, as far as it could be.
@@ -88,7 +88,8 @@ impl Runtime {
     pub fn add(&mut self, controller: Box<dyn Controller>, actor: Actor, workers: usize) {
         let (name, queue, component) = (controller.name(), controller.queue(), controller.component());
         self.metrics.runs(name, controller.manager());
-        self.crew.push(Crew { name, queue, component, actor });
+        let counted = self.metrics.of_queue(queue);
+        self.crew.push(Crew { name, queue, component, actor, counted });
         let back_off = controller.back_off();
         self.driver.add(controller, workers, back_off);
     }
@@ -125,7 +126,9 @@ impl Runtime {
                 let id = self.carry_out(&mut carrying, (member, key.clone()), task.plan, None);
                 lost.push((id, member, key));
             }
-            self.metrics.observe(&self.driver, self.crew.iter().map(|crew| crew.queue));
+            for (member, crew) in self.crew.iter_mut().enumerate() {
+                crew.counted.note(self.driver.queue(member));
+            }
             let ready = !ending && (0..self.driver.len()).any(|member| self.driver.can_take(member));
             let sleep = if ready { Duration::ZERO } else { self.until_next() };
             tokio::select! {
@@ -205,7 +208,7 @@ impl Runtime {
             return;
         };
         let (member, key) = (carried.member, carried.key.clone());
-        let Crew { name, queue, component, actor } = &self.crew[member];
+        let Crew { name, queue, component, actor, .. } = &self.crew[member];
         events.tell_all(actor, component, &std::mem::take(&mut carried.told), now);
         if !carried.refused.is_empty() && !carried.is_last {
             for Refused { action, refusal } in &carried.refused {

@@ -549,7 +549,7 @@ mod tests {
             verb: Verb::Create,
             target: Target { kind, version: 0, namespace: None, name: None, subresource: None },
             options: RequestOptions::default(),
-            body: Body { bytes: r#"{"metadata":{"name":"n"}}"#.into(), format: Format::Json },
+            body: Body { content: r#"{"metadata":{"name":"n"}}"#.into(), format: Format::Json },
             id: "one".into(),
         };
         assert!(engine.mutate(&request).await.is_err());

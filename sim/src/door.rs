@@ -113,7 +113,7 @@ pub fn creation(seen: &State, document: &Value) -> Call {
         verb: Verb::Create,
         target: Target { kind, version, namespace: None, name: None, subresource: None },
         options: Options::default(),
-        body: Body { bytes: document.to_string().into_bytes().into(), format: Format::Json },
+        body: Body { content: document.to_string().into_bytes().into(), format: Format::Json },
         id: "bootstrap".into(),
     };
     call(seen, request)

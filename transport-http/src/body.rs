@@ -192,16 +192,16 @@ fn take(options: &mut Options, body: &Value) -> Result<(), Refusal> {
 
 /// The body of a request that is about how something goes, if it has one.
 fn options_body(body: &Body, wanted: &'static str) -> Result<Option<Value>, Refusal> {
-    if body.bytes.is_empty() {
+    if body.content.is_empty() {
         return Ok(None);
     }
     let decoded = match body.format {
-        Format::Yaml => decode::yaml(&body.bytes),
+        Format::Yaml => body.content.yaml(),
         Format::Protobuf => protobuf::codec()
-            .decode_object(&body.bytes)
+            .decode_object(&body.content.bytes())
             .map(decode::Decoded::without_duplicates)
             .map_err(|error| decode::DecodeError(error.to_string())),
-        _ => decode::json(&body.bytes),
+        _ => body.content.json(),
     };
     let unrecognized = |why: Unrecognized| Refusal::BadRequest(BadRequest::Unrecognized { wanted: wanted.into(), why });
     let body = decoded.map_err(|error| unrecognized(Unrecognized::Options(error.to_string())))?.value;

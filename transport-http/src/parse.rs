@@ -93,7 +93,7 @@ impl Transport {
         if let Some(body) = body.filter(|_| verb.is_mutating()) {
             // In a box, because every request would make room for it otherwise.
             kept.body = Box::pin(self.bodies.read(user, body)).await?;
-            named.body.bytes = kept.body.bytes.clone();
+            named.body.content = kept.body.bytes.clone().into();
         }
         if matches!(verb, Verb::Delete | Verb::DeleteCollection) {
             body::delete_options(named)?;

@@ -6,7 +6,7 @@ use holdfast_core::authz::User;
 use holdfast_core::kinds::{Kind, KindId, Registry};
 use holdfast_core::object::meta;
 use holdfast_core::request::Verb as Asked;
-use holdfast_core::request::{Body, DeleteOptions, FieldValidation, Format, Options, Request, Target};
+use holdfast_core::request::{Body, Content, DeleteOptions, FieldValidation, Format, Options, Request, Target};
 use holdfast_core::state::{Entry, State};
 use serde_json::Value;
 use std::sync::Arc;
@@ -70,8 +70,8 @@ pub fn of(action: &Action, registry: &Registry, actor: &Actor, id: String) -> Op
         delete: delete_options(&action.verb),
         ..Options::default()
     };
-    let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
-    Some(Request { user: actor.user.clone(), verb, target, options, body: Body { bytes: bytes.into(), format }, id })
+    let content = body.map(|body| Content::Document(Arc::new(body.clone()))).unwrap_or_default();
+    Some(Request { user: actor.user.clone(), verb, target, options, body: Body { content, format }, id })
 }
 
 /// The GET of one object, of a part of it, or of all objects of a namespace, by its path; `None` where nothing is served

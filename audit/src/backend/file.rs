@@ -10,7 +10,7 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -31,7 +31,12 @@ pub struct Rotation {
 pub struct File {
     format: Format,
     place: Mutex<Place>,
+    /// Lines that go with the next write. Nobody locks the place while he holds these.
+    held: Mutex<Vec<u8>>,
 }
+
+/// So many bytes may wait for a disk that takes none.
+const HELD_BYTES_MAX: usize = 1 << 20;
 
 enum Place {
     Output,
@@ -49,19 +54,38 @@ impl File {
             let bytes = open.metadata()?.len();
             Place::File { path, rotation, open, bytes }
         };
-        Ok(File { format, place: Mutex::new(place) })
+        Ok(File { format, place: Mutex::new(place), held: Mutex::default() })
     }
 
-    fn write(&self, events: &[Event]) -> io::Result<()> {
-        let line = |event: &Event| match self.format {
+    fn line(&self, event: &Event) -> Vec<u8> {
+        match self.format {
             Format::Json => event.json_line(),
             Format::Legacy => event.legacy_line().into_bytes(),
-        };
-        let lines = match events {
-            [one] => line(one),
-            all => all.iter().flat_map(line).collect(),
-        };
-        self.place.lock().unwrap_or_else(PoisonError::into_inner).write(&lines)
+        }
+    }
+
+    /// Writes what is held, and these. What is held stays so where that fails.
+    fn write(&self, events: &[Event]) -> io::Result<()> {
+        let own: Vec<Vec<u8>> = events.iter().map(|event| self.line(event)).collect();
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = std::mem::take(&mut *self.held());
+        let held = lines.len();
+        own.iter().for_each(|line| lines.extend_from_slice(line));
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let written = place.write(&lines);
+        if written.is_err() {
+            lines.truncate(held);
+            let mut newer = self.held();
+            lines.append(&mut newer);
+            *newer = lines;
+        }
+        written
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -218,6 +242,16 @@ impl Sink for File {
         // A line into the page cache takes microseconds: less than to hand it to another thread.
         Box::pin(std::future::ready(self.write(events).map_err(|error| error.to_string())))
     }
+
+    fn hold(&self, event: &Event) -> bool {
+        let mut line = self.line(event);
+        let mut held = self.held();
+        let has_room = held.len() + line.len() <= HELD_BYTES_MAX;
+        if has_room {
+            held.append(&mut line);
+        }
+        has_room
+    }
 }
 
 #[cfg(test)]
@@ -280,6 +314,53 @@ mod tests {
         whole(&file, b"line 2\n", full).expect_err("the disk is full");
         whole(&file, b"line 3\n", write).expect("written");
         assert_eq!(files(folder.path()), ["line 1\nline 3\n"]);
+    }
+
+    fn event(audit_id: &str) -> Event {
+        Event { audit_id: audit_id.into(), ..Event::nothing() }
+    }
+
+    /// The ids of the events in a file, line by line.
+    fn ids(path: &Path) -> Vec<String> {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let id = |line: &str| {
+            let event: serde_json::Value = serde_json::from_str(line).expect("an event");
+            event["auditID"].as_str().expect("an id").to_owned()
+        };
+        text.lines().map(id).collect()
+    }
+
+    #[test]
+    fn what_is_held_goes_before_what_comes_next_and_stays_while_nothing_can_be_written() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("logs/audit.log");
+        let open = || File::open(path.to_str().expect("a path"), Format::Json, SMALL).expect("a file");
+        let file = open();
+        assert!(file.hold(&event("1")) && file.hold(&event("2")));
+        assert_eq!(ids(&path), [""; 0]);
+        file.write(&[event("3")]).expect("written");
+        assert_eq!(ids(&path), ["1", "2", "3"]);
+        assert!(file.hold(&event("4")));
+        // The file is to begin anew with each write, which fails where a file is the folder.
+        fs::rename(folder.path().join("logs"), folder.path().join("elsewhere")).expect("moved");
+        fs::write(folder.path().join("logs"), "").expect("a file");
+        file.write(&[event("5")]).expect_err("no folder");
+        fs::remove_file(folder.path().join("logs")).expect("removed");
+        file.write(&[]).expect("written");
+        assert_eq!(ids(&path), ["4"]);
+        file.write(&[]).expect("nothing is left");
+        assert_eq!(ids(&path), ["4"]);
+    }
+
+    #[test]
+    fn no_more_is_held_than_there_is_room_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit.log");
+        let file = File::open(path.to_str().expect("a path"), Format::Json, Rotation::default()).expect("a file");
+        let large = event(&"x".repeat(HELD_BYTES_MAX / 2));
+        assert!(file.hold(&large));
+        assert!(!file.hold(&large));
+        assert!(file.hold(&event("small")));
     }
 
     #[test]

@@ -8,12 +8,12 @@ pub use file::{File, Format, Rotation};
 pub use queue::{Batches, Throttle};
 pub use truncate::Truncation;
 
-use crate::Event;
+use crate::{Event, Stage};
 use futures_util::future::BoxFuture;
 use queue::Queue;
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Something that keeps events.
@@ -24,18 +24,27 @@ pub trait Sink: Send + Sync + 'static {
     /// Keeps events, all or none of them.
     fn keep<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>>;
 
+    /// Keeps an event together with the next ones that are kept, be they none; false where it cannot wait.
+    fn hold(&self, _: &Event) -> bool {
+        false
+    }
+
     /// Whether several batches may be on their way at once.
     fn is_concurrent(&self) -> bool {
         false
     }
 }
 
+/// How long an event may be held that no answer waits for.
+const HELD: Duration = Duration::from_millis(5);
+
 /// When a request goes on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mode {
     /// At once: events are gathered.
     Batch(Batches),
-    /// When its event is kept, or could not be.
+    /// When its event is kept, or could not be. What is told when a request comes is kept before anything is answered, or
+    /// after [`HELD`], whichever is sooner.
     Blocking,
     /// When its event is kept; a request that cannot be told of when it comes is refused.
     BlockingStrict,
@@ -47,6 +56,8 @@ pub struct Backend {
     truncation: Option<Truncation>,
     queue: Option<Queue>,
     strict: bool,
+    /// Whether somebody will soon have what is held kept.
+    awaited: Arc<AtomicBool>,
 }
 
 /// A sink whose failures are counted, and whose lost events stand in the server's own log.
@@ -56,14 +67,14 @@ struct Counted {
 }
 
 impl Backend {
-    /// Needs a runtime, where events are gathered.
+    /// Needs a runtime, where events are gathered or held.
     pub fn new(sink: Box<dyn Sink>, mode: Mode, truncation: Option<Truncation>) -> Backend {
         let sink = Arc::new(Counted { sink, errors: AtomicU64::new(0) });
         let queue = match mode {
             Mode::Batch(batches) => Some(Queue::new(sink.clone(), batches, truncation)),
             Mode::Blocking | Mode::BlockingStrict => None,
         };
-        Backend { sink, truncation, queue, strict: mode == Mode::BlockingStrict }
+        Backend { sink, truncation, queue, strict: mode == Mode::BlockingStrict, awaited: Arc::default() }
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -87,14 +98,39 @@ impl Backend {
         };
         match &self.queue {
             Some(queue) => queue.push(event.into_owned()),
+            None if self.may_wait(&event) && self.sink.sink.hold(&event) => {
+                self.keep_soon();
+                Ok(())
+            }
             None => self.sink.keep(std::slice::from_ref(&*event)).await,
         }
     }
 
+    /// Most requests end within a millisecond: their two lines are one write then, and so half as dear. Whoever must not
+    /// go on before he is told of does not wait.
+    fn may_wait(&self, event: &Event) -> bool {
+        event.stage == Stage::RequestReceived && !self.strict
+    }
+
+    /// Has what is held kept when nothing that is kept sooner takes it along.
+    fn keep_soon(&self) {
+        if self.awaited.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (sink, awaited) = (self.sink.clone(), self.awaited.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(HELD).await;
+            // Whoever holds something from here on has it kept by himself.
+            awaited.swap(false, Ordering::AcqRel);
+            sink.release().await;
+        });
+    }
+
     /// Waits until what was gathered is kept, no longer than so long.
     pub(crate) async fn close(&self, patience: Duration) {
-        if let Some(queue) = &self.queue {
-            queue.close(patience).await;
+        match &self.queue {
+            Some(queue) => queue.close(patience).await,
+            None => self.sink.release().await,
         }
     }
 }
@@ -108,6 +144,13 @@ impl Counted {
         kept
     }
 
+    /// Keeps what is held.
+    async fn release(&self) {
+        if let Err(why) = self.sink.keep(&[]).await {
+            tracing::error!(plugin = self.sink.name(), why, "audit events wait to be kept");
+        }
+    }
+
     fn lost(&self, events: &[Event], why: &str) {
         self.errors.fetch_add(events.len() as u64, Ordering::Relaxed);
         for event in events {
@@ -118,5 +161,50 @@ impl Counted {
                 "an audit event is lost"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn backend(path: &Path, mode: Mode) -> Backend {
+        let file = File::open(path.to_str().expect("a path"), Format::Json, Rotation::default()).expect("a file");
+        Backend::new(Box::new(file), mode, None)
+    }
+
+    fn lines(path: &Path) -> usize {
+        std::fs::read_to_string(path).expect("a file").lines().count()
+    }
+
+    #[tokio::test]
+    async fn what_is_told_of_a_request_that_comes_is_kept_soon_though_nothing_follows() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit.log");
+        let backend = backend(&path, Mode::Blocking);
+        for kept in 1..3 {
+            backend.take(&Event::nothing()).await.expect("held");
+            let all_kept = async {
+                while lines(&path) < kept {
+                    tokio::time::sleep(HELD).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(60), all_kept).await.expect("it is kept");
+        }
+        backend.take(&Event::nothing()).await.expect("held");
+        backend.take(&Event { stage: Stage::ResponseComplete, ..Event::nothing() }).await.expect("kept");
+        assert_eq!(lines(&path), 4, "one goes with the other");
+        backend.take(&Event::nothing()).await.expect("held");
+        backend.close(Duration::ZERO).await;
+        assert_eq!(lines(&path), 5);
+    }
+
+    #[tokio::test]
+    async fn who_must_not_go_on_before_he_is_told_of_does_not_wait() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit.log");
+        backend(&path, Mode::BlockingStrict).take(&Event::nothing()).await.expect("kept");
+        assert_eq!(lines(&path), 1);
     }
 }

@@ -164,9 +164,7 @@ impl Bucket {
 mod tests {
     use super::super::{Backend, Mode, Sink};
     use super::*;
-    use crate::{Account, Level, Stage};
     use futures_util::future::BoxFuture;
-    use jiff::Timestamp;
 
     /// Takes two events, and then nothing more.
     struct Hanging(AtomicU64);
@@ -190,42 +188,18 @@ mod tests {
         }
     }
 
-    fn event() -> Event {
-        Event {
-            kind: "Event",
-            api_version: "audit.k8s.io/v1",
-            level: Level::Metadata,
-            audit_id: "a".into(),
-            stage: Stage::RequestReceived,
-            request_uri: "/".into(),
-            verb: "get".into(),
-            user: Account::default(),
-            impersonated_user: None,
-            authentication_metadata: None,
-            source_ips: Vec::new(),
-            user_agent: String::new(),
-            object_ref: None,
-            response_status: None,
-            request_object: None,
-            response_object: None,
-            request_received_timestamp: Timestamp::UNIX_EPOCH,
-            stage_timestamp: Timestamp::UNIX_EPOCH,
-            annotations: Default::default(),
-        }
-    }
-
     #[tokio::test]
     async fn what_hangs_when_the_server_stops_is_lost_and_counted() {
         let batches = Batches { buffer_size: 100, size_max: 1, wait_max: Duration::ZERO, throttle: None };
         let backend = Backend::new(Box::new(Hanging(AtomicU64::new(0))), Mode::Batch(batches), None);
         for _ in 0..12 {
-            backend.take(&event()).await.expect("there is room");
+            backend.take(&Event::nothing()).await.expect("there is room");
         }
         let began = Instant::now();
         backend.close(Duration::from_millis(100)).await;
         assert!(began.elapsed() < Duration::from_secs(10));
         assert_eq!(backend.errors(), 10);
-        backend.take(&event()).await.expect_err("it is closed");
+        backend.take(&Event::nothing()).await.expect_err("it is closed");
         assert_eq!(backend.errors(), 11);
     }
 }

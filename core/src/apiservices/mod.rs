@@ -114,10 +114,10 @@ pub fn kind(state: &State) -> Option<(KindId, usize)> {
 
 /// A write by the server itself.
 pub(crate) fn write(target: Target, verb: Verb, document: Option<&Document>) -> Step {
-    let bytes = document.map(encode::document).unwrap_or_default().into();
+    let bytes = document.map(encode::document).unwrap_or_default();
     let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));
     let options = Options { field_manager: Some(MANAGER.into()), ..Options::default() };
-    let body = Body { bytes, format: Format::Json };
+    let body = Body { content: bytes.into(), format: Format::Json };
     Step { request: Request { user, verb, target, options, body, id: USER.into() } }
 }
 

@@ -20,7 +20,7 @@ pub fn plan(state: &State) -> Vec<Step> {
         let applied = json!({
             "apiVersion": role.versions[version].api_version(), "kind": role.kind, "metadata": {"name": name}, "rules": rules,
         });
-        let body = Body { bytes: applied.to_string().into(), format: Format::ApplyPatch };
+        let body = Body { content: applied.to_string().into(), format: Format::ApplyPatch };
         let target = Target { kind, version, namespace: None, name: Some(name), subresource: None };
         let options = Options { field_manager: Some(MANAGER.into()), force: Some(true), ..Options::default() };
         let user = Arc::new(User::service_account("kube-system", MANAGER, ""));

@@ -147,6 +147,6 @@ fn write(verb: Verb, target: Target, document: &Value, manager: &str) -> Step {
     let bytes = document.as_object().map(encode::document).unwrap_or_default();
     let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));
     let options = Options { field_manager: Some(manager.into()), ..Options::default() };
-    let body = Body { bytes: bytes.into(), format: Format::Json };
+    let body = Body { content: bytes.into(), format: Format::Json };
     Step { request: Request { user, verb, target, options, body, id: "flow-control".into() } }
 }

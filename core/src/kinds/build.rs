@@ -533,9 +533,10 @@ impl Kind {
     }
 }
 
-/// The scalar at a JSON pointer, as a field selector compares it; empty where there is none.
+/// The scalar at a JSON pointer of plain names, as a field selector compares it; empty where there is none.
 pub(super) fn text(object: &Value, pointer: &str) -> String {
-    object.pointer(pointer).map(scalar).unwrap_or_default()
+    let found = pointer.split('/').skip(1).try_fold(object, |value, field| value.get(field));
+    found.map(scalar).unwrap_or_default()
 }
 
 /// As [`text`], with what an unset field means.

@@ -150,15 +150,29 @@ impl Read {
     }
 
     pub fn of(&self, object: &Value) -> String {
-        match self {
-            Self::With(read) => read(object),
-            Self::At { path, unset } => {
-                let found = path.iter().try_fold(object, |value, field| value.get(field));
-                found.map(scalar).filter(|found| !found.is_empty()).unwrap_or_else(|| (*unset).to_owned())
-            }
-        }
+        self.near(object, &mut Near::default())
+    }
+
+    /// The same, beginning where the last field of the object was found.
+    pub fn near<'a>(&'a self, object: &'a Value, near: &mut Near<'a>) -> String {
+        let (path, unset) = match self {
+            Self::With(read) => return read(object),
+            Self::At { path, unset } => (path, *unset),
+        };
+        let Some((field, above)) = path.split_last() else { return unset.to_owned() };
+        let holder = match near.0 {
+            Some((path, holder)) if path == above => holder,
+            _ => above.iter().try_fold(object, |value, field| value.get(field)),
+        };
+        near.0 = Some((above, holder));
+        let found = holder.and_then(|holder| holder.get(field)).map(scalar);
+        found.filter(|found| !found.is_empty()).unwrap_or_else(|| unset.to_owned())
     }
 }
+
+/// What held the field that was read last, and where that is: the fields of a kind mostly lie beside each other.
+#[derive(Default)]
+pub struct Near<'a>(Option<(&'a [String], Option<&'a Value>)>);
 
 pub(super) fn scalar(value: &Value) -> String {
     match value {

@@ -60,6 +60,7 @@ pub(crate) use groups::priorities;
 pub use groups::{ApiGroup, apply_defaults, body_message, default, show_zeros};
 pub use known::Known;
 pub(crate) use layouts::{layout, layout_of};
+pub use lookup::Near;
 pub(crate) use registry::compare_versions;
 pub use registry::{GroupVersions, KindId, Registry, registry};
 pub(crate) use shapes::semantic_version;

@@ -8,6 +8,7 @@ use super::meta::Document;
 use crate::event::Offset;
 use bytes::Bytes;
 use serde_json::Value;
+use std::sync::LazyLock;
 
 /// Canonical JSON of an object, ended by a newline, with a hole where the digits of its version go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -236,8 +237,12 @@ fn value_length(json: &[u8]) -> Option<usize> {
 
 /// Visits the fields in byte order, whatever order the map keeps.
 fn each_sorted(map: &Document, mut visit: impl FnMut(&str, &Value)) {
-    let sorted = map.keys().zip(map.keys().skip(1)).all(|(a, b)| a < b);
-    if sorted {
+    // Another crate's wish decides for all which order maps keep.
+    static ARE_SORTED: LazyLock<bool> = LazyLock::new(|| {
+        let map: Document = ["b", "a"].map(|key| (key.to_owned(), Value::Null)).into_iter().collect();
+        map.keys().is_sorted()
+    });
+    if *ARE_SORTED {
         map.iter().for_each(|(name, value)| visit(name, value));
     } else {
         let mut fields: Vec<_> = map.iter().collect();

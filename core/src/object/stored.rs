@@ -7,8 +7,8 @@ use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor,
 };
 use serde::forward_to_deserialize_any;
-use serde_json::Number;
 use serde_json::value::RawValue;
+use serde_json::{Map, Number, Value};
 use std::fmt;
 
 /// Lists and objects lie in each other no deeper than serde_json reads them.
@@ -22,6 +22,59 @@ pub struct Unlike;
 pub fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Unlike> {
     let mut cursor = Cursor::of(json).ok_or(Unlike)?;
     T::deserialize(&mut Values { cursor: &mut cursor, depth: 0 })
+}
+
+/// A whole document. The stages of a write work on those, so it is built without the detour over a visitor.
+pub fn document(json: &[u8]) -> Result<Value, Unlike> {
+    value(&mut Cursor::of(json).ok_or(Unlike)?, 0).ok_or(Unlike)
+}
+
+fn value(cursor: &mut Cursor, depth: usize) -> Option<Value> {
+    Some(match cursor.peek()? {
+        b'"' => Value::String(unescaped(cursor.quoted()?)?),
+        b'{' | b'[' if depth + 1 == DEPTH_MAX => return None,
+        b'{' => Value::Object(fields(cursor, depth + 1)?),
+        b'[' => Value::Array(items(cursor, depth + 1)?),
+        _ => match cursor.scalar()? {
+            "true" => Value::Bool(true),
+            "false" => Value::Bool(false),
+            "null" => Value::Null,
+            text => Value::Number(number(text)?),
+        },
+    })
+}
+
+fn fields(cursor: &mut Cursor, depth: usize) -> Option<Map<String, Value>> {
+    cursor.take(b'{')?;
+    let mut map = Map::new();
+    if cursor.passes(b'}') {
+        return Some(map);
+    }
+    loop {
+        let key = unescaped(cursor.key()?)?;
+        map.insert(key, value(cursor, depth)?);
+        match cursor.next()? {
+            b',' => {}
+            b'}' => return Some(map),
+            _ => return None,
+        }
+    }
+}
+
+fn items(cursor: &mut Cursor, depth: usize) -> Option<Vec<Value>> {
+    cursor.take(b'[')?;
+    let mut list = Vec::new();
+    if cursor.passes(b']') {
+        return Some(list);
+    }
+    loop {
+        list.push(value(cursor, depth)?);
+        match cursor.next()? {
+            b',' => {}
+            b']' => return Some(list),
+            _ => return None,
+        }
+    }
 }
 
 /// An object's metadata, and a value of all the rest.
@@ -138,17 +191,22 @@ impl<'de> Deserializer<'de> for &mut Values<'_, 'de> {
     }
 }
 
-fn visit_number<'de, V: Visitor<'de>>(text: &str, visitor: V) -> Result<V::Value, Unlike> {
+fn number(text: &str) -> Option<Number> {
     if text.bytes().all(|byte| byte.is_ascii_digit())
-        && let Ok(number) = text.parse()
+        && let Ok(number) = text.parse::<u64>()
     {
-        return visitor.visit_u64(number);
+        return Some(number.into());
     }
-    let number: Number = serde_json::from_str(text).map_err(|_| Unlike)?;
-    match (number.as_i64(), number.as_f64()) {
-        (Some(number), _) => visitor.visit_i64(number),
-        (None, Some(number)) => visitor.visit_f64(number),
-        (None, None) => Err(Unlike),
+    serde_json::from_str(text).ok()
+}
+
+fn visit_number<'de, V: Visitor<'de>>(text: &str, visitor: V) -> Result<V::Value, Unlike> {
+    let number = number(text).ok_or(Unlike)?;
+    match (number.as_u64(), number.as_i64(), number.as_f64()) {
+        (Some(number), _, _) => visitor.visit_u64(number),
+        (None, Some(number), _) => visitor.visit_i64(number),
+        (None, None, Some(number)) => visitor.visit_f64(number),
+        (None, None, None) => Err(Unlike),
     }
 }
 
@@ -272,7 +330,7 @@ mod tests {
     use super::*;
     use crate::object::scan::tests::any_value;
     use proptest::prelude::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
     use std::collections::BTreeMap;
 
     #[derive(Debug, Default, PartialEq, serde::Deserialize)]
@@ -365,6 +423,7 @@ mod tests {
         ] {
             assert!(read::<Pod>(json.as_bytes()).is_err(), "{json}");
             assert!(read::<Value>(json.as_bytes()).is_err(), "{json}");
+            assert!(document(json.as_bytes()).is_err(), "{json}");
         }
         assert!(read::<Value>(b"\"\xff\"").is_err());
         assert!(read::<Pod>(b"{\"spec\":{\"phase\":\"Gone\"}}").is_err(), "of another type");
@@ -388,13 +447,15 @@ mod tests {
         #[test]
         fn any_value_is_read_as_serde_json_reads_it(value in any_value()) {
             let json = value.to_string();
-            prop_assert_eq!(read::<Value>(json.as_bytes()), Ok(value));
+            prop_assert_eq!(read::<Value>(json.as_bytes()), Ok(value.clone()));
+            prop_assert_eq!(document(json.as_bytes()), Ok(value));
         }
 
         #[test]
         fn no_text_stops_it(text in "[\\[\\]{}\",:a1\\\\\n]{0,40}") {
             _ = read::<Value>(text.as_bytes());
             _ = read_apart::<Value, Value>(text.as_bytes());
+            prop_assert_eq!(document(text.as_bytes()), read::<Value>(text.as_bytes()));
         }
     }
 }

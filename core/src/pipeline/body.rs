@@ -2,7 +2,6 @@
 
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop};
-use crate::object::decode;
 use crate::object::meta::{self, Document, metadata_mut, text};
 use crate::refusal::{BadRequest, Cause, Conflict, MethodNotAllowed, Mismatch, Refusal, Unreasoned};
 use crate::request::{Format, Request};
@@ -61,8 +60,8 @@ pub(super) fn creating(context: &Context, document: Value) -> Result<Candidate, 
 /// The version that a new object claims to have, where only a dry run lets it.
 pub fn named_version(request: &Request) -> Option<String> {
     let decoded = match request.body.format {
-        Format::Json => decode::json(&request.body.bytes),
-        Format::Yaml => decode::yaml(&request.body.bytes),
+        Format::Json => request.body.content.json(),
+        Format::Yaml => request.body.content.yaml(),
         _ => return None,
     };
     let document = decoded.ok()?.value;

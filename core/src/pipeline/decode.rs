@@ -41,11 +41,9 @@ pub(super) fn posted(context: &Context) -> Result<Value, Refusal> {
 /// What a body says, whatever it is.
 pub fn parsed(body: &Body) -> Option<Value> {
     let decoded = match body.format {
-        Format::Yaml | Format::ApplyPatch => decode::yaml(&body.bytes),
-        Format::Protobuf => protobuf(&body.bytes),
-        Format::Json | Format::JsonPatch | Format::MergePatch | Format::StrategicMergePatch => {
-            decode::json(&body.bytes)
-        }
+        Format::Yaml | Format::ApplyPatch => body.content.yaml(),
+        Format::Protobuf => protobuf(&body.content.bytes()),
+        Format::Json | Format::JsonPatch | Format::MergePatch | Format::StrategicMergePatch => body.content.json(),
     };
     Some(decoded.ok()?.value)
 }
@@ -83,12 +81,12 @@ impl Context<'_> {
     pub(super) fn decode_as(&self, group: &str, version: &str, kind: &str, layout: Layout) -> Result<Value, Refusal> {
         let body = &self.request.body;
         let decoded = match body.format {
-            Format::Json => decode::json(&body.bytes),
-            Format::Yaml => decode::yaml(&body.bytes),
+            Format::Json => body.content.json(),
+            Format::Yaml => body.content.yaml(),
             Format::Protobuf if self.kind.custom.is_some() && self.kind.kind == kind => {
                 return Err(Refusal::UnsupportedMediaType { accepted: "application/json, application/yaml" });
             }
-            Format::Protobuf => protobuf(&body.bytes),
+            Format::Protobuf => protobuf(&body.content.bytes()),
             Format::JsonPatch | Format::MergePatch | Format::StrategicMergePatch | Format::ApplyPatch => {
                 return Err(Refusal::UnsupportedMediaType {
                     accepted: "application/json, application/yaml, application/vnd.kubernetes.protobuf",
@@ -117,7 +115,7 @@ impl Context<'_> {
         let unknown = layout.check(&mut value).map_err(|error| unfit(Unfit::Layout(error.to_string())))?;
         let complaints = match body.format {
             Format::Json if unknown.len() + repeated.len() > 1 => {
-                decode::order::complaints(&body.bytes, &unknown, &repeated)
+                decode::order::complaints(&body.content.bytes(), &unknown, &repeated)
             }
             _ => complaints(strict_errors, &unknown),
         };
@@ -131,7 +129,7 @@ impl Context<'_> {
 
     /// The body is no object of the kind that is asked for.
     fn unrecognized(&self, kind: &str, fault: String) -> Refusal {
-        let shown = summary(&self.request.body.bytes);
+        let shown = summary(&self.request.body.content.bytes());
         let why = Unrecognized::Body { is_json: self.request.body.format == Format::Json, fault, shown };
         Refusal::BadRequest(BadRequest::Unrecognized { wanted: kind.into(), why })
     }

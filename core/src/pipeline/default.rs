@@ -8,7 +8,7 @@ use crate::refusal::Refusal;
 
 /// Shows what nobody has set as Kubernetes does: a status is there from the beginning, and a list of nothing is none.
 pub(super) fn show_zeros(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
-    if endpoint.part != Part::Deletion && context.kind.custom.is_none() {
+    if !endpoint.part.is_of_server() && context.kind.custom.is_none() {
         kinds::show_zeros(context.kind.message(0)?, &mut object.new);
     }
     Ok(())
@@ -16,16 +16,17 @@ pub(super) fn show_zeros(context: &Context, endpoint: &Endpoint, object: &mut Ca
 
 /// Fills in the defaults of the path's version, converts to the hub version, and fills in that version's defaults.
 ///
-/// A deletion changes nothing that has defaults, and what was stored before a default came to be may go without it.
+/// A deletion and a binding change nothing that has defaults, and what was stored before a default came to be may go
+/// without it.
 pub(super) fn to_hub(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
     match endpoint.part {
-        Part::Deletion => Ok(()),
+        Part::Deletion | Part::Assignment => Ok(()),
         _ if context.kind.custom.is_some() => {
             kinds::default(context.layout()?, &mut object.new);
             Ok(())
         }
-        // These candidates are made from the object as it is stored.
-        Part::Replicas | Part::Assignment => context.kind.default_to_hub(0, &mut object.new),
+        // The candidate is made from the object as it is stored.
+        Part::Replicas => context.kind.default_to_hub(0, &mut object.new),
         _ => context.kind.default_to_hub(context.request.target.version, &mut object.new),
     }
 }

@@ -181,10 +181,10 @@ fn progress(definitions: KindId, name: &str, definition: Document) -> Option<Ste
 
 fn write(kind: KindId, name: &str, subresource: &str, document: Document) -> Step {
     debug_assert_eq!(meta::text(metadata(&document), "name"), name);
-    let bytes = crate::object::encode::document(&document).into();
+    let bytes = crate::object::encode::document(&document);
     let subresource = Some(subresource.to_owned()).filter(|subresource| !subresource.is_empty());
     let target = Target { kind, version: 0, namespace: None, name: Some(name.to_owned()), subresource };
-    Step { request: request(Verb::Update, target, Body { bytes, format: Format::Json }) }
+    Step { request: request(Verb::Update, target, Body { content: bytes.into(), format: Format::Json }) }
 }
 
 fn request(verb: Verb, target: Target, body: Body) -> Request {

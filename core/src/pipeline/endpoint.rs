@@ -37,6 +37,13 @@ pub(super) enum Part {
     Deletion,
 }
 
+impl Part {
+    /// Whether the server alone says what changes, in an object as it is stored.
+    pub fn is_of_server(self) -> bool {
+        matches!(self, Part::Assignment | Part::Deletion)
+    }
+}
+
 /// By which rules the object is validated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rules {

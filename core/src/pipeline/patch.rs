@@ -3,7 +3,6 @@
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, body, decode as documents, manage, patched, scale};
 use crate::merge::{apply as server_side, json, managed, strategic};
-use crate::object::decode;
 use crate::object::meta::{self, metadata_mut, text};
 use crate::refusal::{ApplyFault, BadRequest, Cause, Conflict, PatchFault, Refusal, Subject, Unmarshal, Unreasoned};
 use crate::request::{Body, FieldValidation, Format};
@@ -28,8 +27,8 @@ pub(super) fn patch(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
 /// Whether the patch in a body sets the resource version: then a lost race is its client's conflict.
 pub(super) fn names_version(body: &Body) -> bool {
     match body.format {
-        Format::ApplyPatch => decode::yaml(&body.bytes).is_ok_and(|patch| sets_version(&patch.value)),
-        _ => decode::json(&body.bytes).is_ok_and(|patch| sets_version(&patch.value)),
+        Format::ApplyPatch => body.content.yaml().is_ok_and(|patch| sets_version(&patch.value)),
+        _ => body.content.json().is_ok_and(|patch| sets_version(&patch.value)),
     }
 }
 
@@ -72,10 +71,12 @@ impl<'a> Patched<'a> {
         let mut patched =
             Patched { context, layout, live, document: Value::Null, strict_errors: Vec::new(), names_version: false };
         let patch = match body.format {
-            Format::JsonPatch | Format::MergePatch => decode::json(&body.bytes)
-                .map_err(|error| json::bad_patch(PatchFault::Undecodable(error.to_string())))?,
-            Format::StrategicMergePatch if layout.message().is_some() => decode::json(&body.bytes)
-                .map_err(|error| Refusal::BadRequest(BadRequest::Undecodable(error.to_string())))?,
+            Format::JsonPatch | Format::MergePatch => {
+                body.content.json().map_err(|error| json::bad_patch(PatchFault::Undecodable(error.to_string())))?
+            }
+            Format::StrategicMergePatch if layout.message().is_some() => {
+                body.content.json().map_err(|error| Refusal::BadRequest(BadRequest::Undecodable(error.to_string())))?
+            }
             Format::StrategicMergePatch => {
                 return Err(Refusal::UnsupportedMediaType {
                     accepted: "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
@@ -121,7 +122,7 @@ impl<'a> Patched<'a> {
     /// What a complaint about the outcome shows: the patch where it is strategic, else the whole document as it was
     /// before the check began to prune it, which is made anew for this.
     fn shown(&self) -> String {
-        let patch = decode::json(&self.context.request.body.bytes).map(|patch| patch.value).unwrap_or_default();
+        let patch = self.context.request.body.content.json().map(|patch| patch.value).unwrap_or_default();
         if self.is_strategic() {
             return patch.as_object().map(strategic::go_map).unwrap_or_default();
         }
@@ -308,7 +309,7 @@ fn fitted(merged: Value, config: &Value, layout: Layout) -> Result<Value, Refusa
 fn apply_body(context: &Context, api_version: &str, kind: &str) -> Result<Value, Refusal> {
     let body = &context.request.body;
     let bad = |fault: ApplyFault| Refusal::BadRequest(BadRequest::Apply(fault));
-    let decoded = decode::yaml(&body.bytes).map_err(|error| bad(ApplyFault::Undecodable(error.to_string())))?;
+    let decoded = body.content.yaml().map_err(|error| bad(ApplyFault::Undecodable(error.to_string())))?;
     let strict_errors = decoded.strict_errors();
     let config = match decoded.value {
         Value::Null => Value::Object(meta::Document::new()),

@@ -39,7 +39,7 @@ pub(super) fn narrow_to_part(context: &Context, endpoint: &Endpoint, object: &mu
 /// For a write of the object itself: what clients say of its status goes, and what its kind lets only the server say
 /// comes.
 pub(super) fn prepare(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
-    if endpoint.part != Part::Deletion {
+    if !endpoint.part.is_of_server() {
         let old = object.old.as_ref().map(|old: &Old| &old.document);
         context.kind.drop_gated(&mut object.new, old, &context.settings.gates_off);
     }
@@ -60,7 +60,7 @@ pub(super) fn prepare(context: &Context, endpoint: &Endpoint, object: &mut Candi
             },
         }
     }
-    if endpoint.part != Part::Deletion {
+    if !endpoint.part.is_of_server() {
         note(context, object);
     }
 }

@@ -60,7 +60,7 @@ struct Plan {
     /// Fields that show even when nobody has set them, and what they show then: `containers: null`, `replicas: 0`.
     /// What such a struct holds is filled when it is entered.
     zeros: Vec<Shown>,
-    /// Fields below which some plan has something to do.
+    /// Fields below which some plan has something to do, by their names.
     descend: Vec<Inner>,
 }
 
@@ -143,6 +143,7 @@ impl Defaults {
                     plan.descend.push(Inner { field: field.json.clone(), message: id, shape: field.shape });
                 }
             }
+            plan.descend.sort_unstable_by(|a, b| a.field.cmp(&b.field));
         }
     }
 
@@ -171,20 +172,34 @@ impl Defaults {
                 None => _ = map.insert(field.clone(), zero.clone()),
             }
         }
-        for inner in &plan.descend {
-            inner.each(map, |message, value| self.fill(message, value, zeros_only));
+        let fill = |inner: &Inner, value: &mut Value| {
+            inner.each(value, |message, value| self.fill(message, value, zeros_only));
+        };
+        // What is set is mostly a small part of what could be.
+        if map.len() < plan.descend.len() {
+            for (field, value) in map.iter_mut() {
+                if let Ok(found) = plan.descend.binary_search_by(|inner| inner.field.as_str().cmp(field)) {
+                    fill(&plan.descend[found], value);
+                }
+            }
+        } else {
+            for inner in &plan.descend {
+                if let Some(value) = map.get_mut(&inner.field) {
+                    fill(inner, value);
+                }
+            }
         }
     }
 }
 
 impl Inner {
     /// Visits the messages that the field holds.
-    fn each(&self, map: &mut Map<String, Value>, visit: impl Fn(MessageId, &mut Value)) {
+    fn each(&self, field: &mut Value, visit: impl Fn(MessageId, &mut Value)) {
         let visit = |value: &mut Value| visit(self.message, value);
-        match (self.shape, map.get_mut(&self.field)) {
-            (Shape::Single, Some(value)) => visit(value),
-            (Shape::List, Some(Value::Array(items))) => items.iter_mut().for_each(visit),
-            (Shape::Map, Some(Value::Object(items))) => items.values_mut().for_each(visit),
+        match (self.shape, field) {
+            (Shape::Single, value) => visit(value),
+            (Shape::List, Value::Array(items)) => items.iter_mut().for_each(visit),
+            (Shape::Map, Value::Object(items)) => items.values_mut().for_each(visit),
             _ => {}
         }
     }

@@ -89,7 +89,7 @@ impl World {
                 field_validation: FieldValidation::Warn,
                 ..Options::default()
             },
-            body: Body { bytes: body.into(), format },
+            body: Body { content: body.into(), format },
             id: format!("r{}", self.log.len()),
         })
     }

@@ -45,7 +45,7 @@ async fn write(engine: &Arc<Engine>, verb: Verb, document: Value) {
         verb,
         target: Target { kind, version, namespace: None, name, subresource: None },
         options: Default::default(),
-        body: Body { bytes: document.to_string().into(), format },
+        body: Body { content: document.to_string().into(), format },
         id: String::new(),
     };
     if let Err(refusal) = engine.mutate(&request).await {

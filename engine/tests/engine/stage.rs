@@ -139,7 +139,7 @@ fn request(verb: Verb, resource: &str, namespace: &str, name: &str, body: Value,
         verb,
         target: Target { kind, version: 0, namespace: text(namespace), name: text(name), subresource: None },
         options: RequestOptions::default(),
-        body: Body { bytes: body.to_string().into_bytes().into(), format },
+        body: Body { content: body.to_string().into_bytes().into(), format },
         id: format!("{} {resource} {namespace} {name} {body}", verb.as_str()),
     }
 }

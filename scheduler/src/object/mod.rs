@@ -136,8 +136,7 @@ pub struct Pool {
     sweep_at: usize,
     /// Whether the limits of pods are read: few look at them.
     pub reads_limits: bool,
-    /// The last pod's template.
-    last: Option<written::Last>,
+    templates: written::Templates,
 }
 
 impl Pool {

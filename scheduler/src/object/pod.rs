@@ -475,6 +475,13 @@ mod tests {
             (Arc::ptr_eq(&first.template, &pod.template), format!("{pod:#?}"))
         };
         assert_eq!(behind(&key, &plain, false), (true, alone(&key, &plain)));
+        let mut in_a_zone = plain.clone();
+        in_a_zone["metadata"]["labels"]["topology.kubernetes.io/zone"] = "z".into();
+        let mut pool = Pool::default();
+        let templates = [&plain, &in_a_zone, &plain, &in_a_zone]
+            .map(|pod| Pod::read(&mut pool, key.clone(), pod.to_string().as_bytes()).template);
+        assert!(Arc::ptr_eq(&templates[0], &templates[2]) && Arc::ptr_eq(&templates[1], &templates[3]));
+        assert!(!Arc::ptr_eq(&templates[0], &templates[1]));
         assert_eq!(behind(&key, &other, false), (true, alone(&key, &other)));
         assert!(!behind(&key, &other, true).0);
         let elsewhere = Key::new("m", "p");

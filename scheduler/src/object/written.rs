@@ -1,5 +1,5 @@
-//! Pods as they are written. Pods of one controller mostly come one after the other, and say the same of where they may
-//! lie: what they say alike is compared as text, and is not understood again.
+//! Pods as they are written. Pods of one controller say the same of where they may lie: what was said of it before is
+//! known by its text, and is not understood again.
 
 use super::pod::{Pod, Template};
 use super::{Key, Kind, Pool, nanoseconds};
@@ -10,28 +10,38 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The template of the last pod, and what was written of it.
-#[derive(Debug)]
-pub(super) struct Last {
-    written: String,
-    template: Arc<Template>,
+/// Templates by what was written of them: those of the pods that come now, which are mostly few. What pods get with
+/// their nodes, the labels of a zone, makes more than one of a controller's.
+#[derive(Debug, Default)]
+pub(super) struct Templates(HashMap<String, Arc<Template>>);
+
+impl Templates {
+    const MAX: usize = 256;
+
+    fn keep(&mut self, written: String, template: Arc<Template>) {
+        if self.0.len() >= Self::MAX {
+            self.0.clear();
+        }
+        self.0.insert(written, template);
+    }
 }
 
 impl Pod {
-    /// The pod of a stored text, with a template that is shared with the pod before, if that was written alike.
+    /// The pod of a stored text, with a template that is shared with pods that were written alike.
     pub fn read(pool: &mut Pool, key: Key, json: &[u8]) -> Pod {
         let whole = |pool: &mut Pool, key| Pod::decode(pool, key, &Kind::Pod.glance().look(json).document);
         let Some(written) = stored::read::<Written>(json).ok().filter(Written::is_plain) else {
             return whole(pool, key);
         };
         let text = written.text_of_template(&key, pool.reads_limits);
-        if let Some(last) = pool.last.as_ref().filter(|last| last.written == text) {
-            let template = last.template.clone();
+        if let Some(template) = pool.templates.0.get(&text).cloned() {
             return written.pod(pool, key, template);
         }
         let pod = whole(pool, key);
         // One that is called after its pod is nobody else's.
-        pool.last = pod.template.own_name.is_none().then(|| Last { written: text, template: pod.template.clone() });
+        if pod.template.own_name.is_none() {
+            pool.templates.keep(text, pod.template.clone());
+        }
         pod
     }
 }

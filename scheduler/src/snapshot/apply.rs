@@ -379,15 +379,16 @@ impl Snapshot {
 
     /// Gives a pod the one copy of its template, and that copy's number.
     fn share_template(&mut self, pod: &mut Pod) {
-        if let Some((last, shared, id)) = &self.last_template
-            && Arc::ptr_eq(last, &pod.template)
-        {
+        /// Several controllers make pods at once, and nodes of several zones take them.
+        const LAST_MAX: usize = 16;
+        if let Some((_, shared, id)) = self.last_templates.iter().find(|(last, ..)| Arc::ptr_eq(last, &pod.template)) {
             (pod.template, pod.template_id) = (shared.clone(), *id);
             return;
         }
         let last = pod.template.clone();
         self.find_template(pod);
-        self.last_template = Some((last, pod.template.clone(), pod.template_id));
+        self.last_templates.truncate(LAST_MAX - 1);
+        self.last_templates.push_front((last, pod.template.clone(), pod.template_id));
     }
 
     fn find_template(&mut self, pod: &mut Pod) {

@@ -26,7 +26,7 @@ use extended::Extended;
 use node_info::{NodeId, NodeInfo};
 use numbers::Numbers;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 pub use event::{Event, Seen};
@@ -42,8 +42,8 @@ pub struct Snapshot {
     pool: Pool,
     templates: HashMap<Arc<Template>, u64>,
     next_template: u64,
-    /// The template that the last pod came with, the shared one equal to it, and that one's number.
-    last_template: Option<(Arc<Template>, Arc<Template>, u64)>,
+    /// The templates that the last pods came with, the shared ones equal to them, and their numbers.
+    last_templates: VecDeque<(Arc<Template>, Arc<Template>, u64)>,
     sweep_templates_at: usize,
 
     nodes: Vec<Option<NodeInfo>>,

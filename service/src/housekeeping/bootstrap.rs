@@ -74,7 +74,7 @@ fn request(
     let target = target(id, version, namespace, (verb == Verb::Update).then_some(name));
     let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));
     let options = Options { field_manager: Some(MANAGER.into()), ..Options::default() };
-    let body = Body { bytes: bytes.into(), format: Format::Json };
+    let body = Body { content: bytes.into(), format: Format::Json };
     Ok(Some(Request { user, verb, target, options, body, id: "bootstrap".into() }))
 }
 

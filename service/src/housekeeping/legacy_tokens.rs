@@ -121,7 +121,7 @@ async fn act(service: &Arc<Service>, request: Request) {
 fn request(verb: Verb, target: Target, document: &Value, format: Format) -> Request {
     let user = Arc::new(User::new(USER, &[PRIVILEGED_GROUP]));
     let options = Options { field_manager: Some(MANAGER.into()), ..Options::default() };
-    let body = Body { bytes: document.to_string().into(), format };
+    let body = Body { content: document.to_string().into(), format };
     Request { user, verb, target, options, body, id: "legacy-tokens".into() }
 }
 

@@ -151,7 +151,7 @@ fn reference(state: &State, asked: &Asked) -> Option<ObjectReference> {
 pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &Asked) {
     let Asked::Named(named) = asked else { return };
     let Named { verb, path, body, .. } = &**named;
-    if body.bytes.is_empty() {
+    if body.content.is_empty() {
         return;
     }
     if *verb == Verb::Create {
@@ -200,7 +200,9 @@ fn name_in(body: &Body) -> String {
         name: String,
     }
     if body.format == Format::Json {
-        return serde_json::from_slice(&body.bytes).map(|Sent { metadata }| metadata.name).unwrap_or_default();
+        return serde_json::from_slice(&body.content.bytes())
+            .map(|Sent { metadata }| metadata.name)
+            .unwrap_or_default();
     }
     parsed(body).and_then(|sent| Some(sent["metadata"]["name"].as_str()?.to_owned())).unwrap_or_default()
 }

@@ -74,7 +74,7 @@ pub fn named(verb: Verb, path: &str, body: &Value) -> Named {
     let format = if verb == Verb::Patch { Format::MergePatch } else { Format::Json };
     let bytes = if body.is_null() { String::new() } else { body.to_string() };
     let options = RequestOptions { field_manager: Some("test".into()), ..RequestOptions::default() };
-    Named { verb, path: path.into(), options, body: Body { bytes: bytes.into_bytes().into(), format }, at: None }
+    Named { verb, path: path.into(), options, body: Body { content: bytes.into_bytes().into(), format }, at: None }
 }
 
 pub fn call(user: &User, named: Named) -> Call {

@@ -326,7 +326,7 @@ impl Site {
                 subresource,
             },
             options: Parameters::default(),
-            body: Body { bytes: bytes.into(), format: Format::Json },
+            body: Body { content: bytes.into(), format: Format::Json },
             id: id.to_owned(),
         }
     }

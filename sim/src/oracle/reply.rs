@@ -308,7 +308,7 @@ fn conflicts(order: &Order, versions: &[Option<&Version>]) -> bool {
 /// An address or port that a service could not have: none was left, another had it, or its own may not change.
 fn is_unavailable(twin: &Twin, order: &Order, versions: &[Option<&Version>], window: Window, message: &str) -> bool {
     if message.contains("may not change once set") {
-        let sent: Value = serde_json::from_slice(&order.request.body.bytes).unwrap_or(Value::Null);
+        let sent: Value = serde_json::from_slice(&order.request.body.content.bytes()).unwrap_or(Value::Null);
         let address = &sent["spec"]["clusterIP"];
         return versions.iter().flatten().any(|version| version.document["spec"]["clusterIP"] != *address);
     }

@@ -140,7 +140,7 @@ pub fn order(dice: &mut Dice, seen: &State, twin: &Twin, id: String) -> Order {
         verb: draft.verb,
         target,
         options: draft.options,
-        body: Body { bytes: bytes.into(), format: draft.format },
+        body: Body { content: bytes.into(), format: draft.format },
         id,
     };
     let place = (sort.storage().to_owned(), if generated { String::new() } else { key });
@@ -179,7 +179,7 @@ pub fn bootstrap(state: &State, name: &str) -> Order {
 
 fn create(state: &State, sort: Sort, namespace: Option<&str>, name: &str, id: String) -> Order {
     let document = fresh_document(sort, namespace, name, "red", &id);
-    let body = Body { bytes: document.to_string().into_bytes().into(), format: Format::Json };
+    let body = Body { content: document.to_string().into_bytes().into(), format: Format::Json };
     let act = Act::Create { wanted: expected(sort, &document), generated: false };
     by_admin(state, (sort, namespace, name), act, Verb::Create, body, id)
 }
@@ -224,7 +224,7 @@ pub fn house(state: &State, step: Step, id: String) -> Option<Order> {
     let storage = &state.kind(request.target.kind).storage;
     let sort = SORTS.into_iter().find(|sort| sort.storage() == storage)?;
     let version = || {
-        let body: Value = serde_json::from_slice(&request.body.bytes).unwrap_or(Value::Null);
+        let body: Value = serde_json::from_slice(&request.body.content.bytes()).unwrap_or(Value::Null);
         body["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok())
     };
     let act = match (request.target.subresource.as_deref(), request.verb) {

@@ -5,9 +5,7 @@ use crate::admission::{Attributes, Body, Operation};
 use crate::kinds::known::{BINDING, NODE, POD};
 use crate::object::meta::{metadata_mut, object_mut};
 use crate::pipeline::effect::Stop;
-use serde::Deserialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// What a Binding calls its target; nothing else is bound to.
 const NODE_KIND: &str = NODE.kind;
@@ -24,28 +22,13 @@ pub(super) fn labels(attributes: &mut Attributes) -> Result<(), Stop> {
         None
     };
     let node = node.filter(|node| !node.is_empty()).and_then(|node| attributes.entry(NODE, "", node));
-    for (label, value) in node.map(|node| labels_of(&node.json())).unwrap_or_default() {
-        if LABELS.contains(&label.as_str()) {
+    for label in node.iter().flat_map(|_| LABELS) {
+        if let Some(value) = node.as_ref().and_then(|node| node.index.label(label)) {
             let metadata = metadata_mut(attributes.fields_mut());
-            object_mut(metadata, "labels").insert(label, value.into());
+            object_mut(metadata, "labels").insert(label.into(), value.into());
         }
     }
     Ok(())
-}
-
-/// The labels alone: a node says much else, and every pod that is bound asks for them.
-fn labels_of(json: &[u8]) -> BTreeMap<String, String> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Metadata {
-        labels: BTreeMap<String, String>,
-    }
-    #[derive(Deserialize)]
-    struct Labelled {
-        #[serde(default)]
-        metadata: Metadata,
-    }
-    serde_json::from_slice::<Labelled>(json).map(|labelled| labelled.metadata.labels).unwrap_or_default()
 }
 
 /// LimitPodHardAntiAffinityTopology.
