@@ -31,12 +31,12 @@ VALUE = "v" * 560
 CONFIG_MAPS, PODS = [f"/api/v1/namespaces/default/{plural}" for plural in ("configmaps", "pods")]
 CONTAINER = {"name": "c", "image": "registry.example/app:1", "resources": {"requests": {"cpu": "1m", "memory": "1Mi"}}}
 POD = {"metadata": {"generateName": "bench-", "labels": {"app": "web"}}, "spec": {"containers": [CONTAINER], "nodeName": "n"}}
-# `#` is another number each time: a patch that changes nothing is none.
+# `#` is another number each time: a patch that changes nothing is none. `@` is the client's.
 OPERATIONS = {
     "create a ConfigMap": ("POST", CONFIG_MAPS, {"metadata": {"generateName": "bench-"}, "data": {"key": VALUE}}),
     "create a Pod": ("POST", PODS, POD),
-    "merge-patch a ConfigMap": ("PATCH", f"{CONFIG_MAPS}/x", {"data": {"key": f"#{VALUE}"}}),
-    "get a ConfigMap": ("GET", f"{CONFIG_MAPS}/x", None),
+    "merge-patch a ConfigMap": ("PATCH", f"{CONFIG_MAPS}/x@", {"data": {"key": f"#{VALUE}"}}),
+    "get a ConfigMap": ("GET", f"{CONFIG_MAPS}/x@", None),
 }
 
 
@@ -50,11 +50,12 @@ def run(server, connections, method, path, body):
     before = nanoseconds(server)
     ask = functools.partial(ask_often, method=method, path=path, body=body)
     with concurrent.futures.ThreadPoolExecutor(CLIENTS) as clients:
-        collections.deque(clients.map(ask, connections), maxlen=0)
+        collections.deque(clients.map(ask, connections, range(CLIENTS)), maxlen=0)
     return (nanoseconds(server) - before) / REQUESTS / 1e6
 
 
-def ask_often(connection, method, path, body):
+def ask_often(connection, client, method, path, body):
+    path = path.replace("@", str(client))
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
     for _ in range(REQUESTS // CLIENTS):
         number = next(NUMBERS)
@@ -75,7 +76,8 @@ def main():
         for folder, options in zip(folders, ([], trail)):
             servers.append(stack.enter_context(Server(HOLDFAST, folder / "data", "--controllers=-*", *options)))
         for server in servers:
-            server.ask(CONFIG_MAPS, {"metadata": {"name": "x"}, "data": {}})
+            for client in range(CLIENTS):
+                server.ask(CONFIG_MAPS, {"metadata": {"name": f"x{client}"}, "data": {}})
             server.ask("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
         connections = [[server.connect() for _ in range(CLIENTS)] for server in servers]
         for what, (method, path, body) in OPERATIONS.items():

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// How much is told of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -84,7 +84,12 @@ pub struct Event {
     pub request_received_timestamp: Timestamp,
     pub stage_timestamp: Timestamp,
     pub annotations: BTreeMap<String, String>,
+    pub(crate) known: Known,
 }
+
+/// What all lines of a request say alike, written once.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Known(OnceLock<(Vec<u8>, String)>);
 
 /// By which verb somebody acts in another's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -250,6 +255,38 @@ impl Event {
         fields.word(field!("level"), self.level.as_str());
         fields.text(field!("auditID"), &self.audit_id);
         fields.word(field!("stage"), self.stage.as_str());
+        let (request, received) = self.known.0.get_or_init(|| {
+            let mut request = Vec::with_capacity(LINE_BYTES / 2);
+            self.write_request(&mut request);
+            (request, rfc3339_micros(self.request_received_timestamp))
+        });
+        // Without the brace that it begins with.
+        fields.comma();
+        fields.out.extend_from_slice(&request[1..]);
+        if let Some(object) = &self.object_ref {
+            object.write_json(fields.field(field!("objectRef")));
+        }
+        fields.value_if_any(field!("responseStatus"), self.response_status.as_ref());
+        fields.value_if_any(field!("requestObject"), self.request_object.as_deref());
+        fields.value_if_any(field!("responseObject"), self.response_object.as_deref());
+        fields.word(field!("requestReceivedTimestamp"), received);
+        match self.stage_timestamp == self.request_received_timestamp {
+            true => fields.word(field!("stageTimestamp"), received),
+            false => fields.word(field!("stageTimestamp"), &rfc3339_micros(self.stage_timestamp)),
+        }
+        if !self.annotations.is_empty() {
+            let mut annotations = Fields::begin(fields.field(field!("annotations")));
+            for (key, value) in &self.annotations {
+                string(annotations.named(key), value);
+            }
+            annotations.end();
+        }
+        fields.end();
+    }
+
+    /// What is asked for, by whom and from where: the fields of an object of JSON that has no end.
+    fn write_request(&self, out: &mut Vec<u8>) {
+        let mut fields = Fields::begin(out);
         fields.text(field!("requestURI"), &self.request_uri);
         fields.text(field!("verb"), &self.verb);
         self.user.write_json(fields.field(field!("user")));
@@ -263,22 +300,6 @@ impl Event {
         }
         fields.texts_if_any(field!("sourceIPs"), &self.source_ips);
         fields.text_if_any(field!("userAgent"), &self.user_agent);
-        if let Some(object) = &self.object_ref {
-            object.write_json(fields.field(field!("objectRef")));
-        }
-        fields.value_if_any(field!("responseStatus"), self.response_status.as_ref());
-        fields.value_if_any(field!("requestObject"), self.request_object.as_deref());
-        fields.value_if_any(field!("responseObject"), self.response_object.as_deref());
-        fields.word(field!("requestReceivedTimestamp"), &rfc3339_micros(self.request_received_timestamp));
-        fields.word(field!("stageTimestamp"), &rfc3339_micros(self.stage_timestamp));
-        if !self.annotations.is_empty() {
-            let mut annotations = Fields::begin(fields.field(field!("annotations")));
-            for (key, value) in &self.annotations {
-                string(annotations.named(key), value);
-            }
-            annotations.end();
-        }
-        fields.end();
     }
 
     /// One line of text, as Kubernetes wrote it before it wrote JSON.
@@ -340,6 +361,7 @@ impl Event {
             request_received_timestamp: Timestamp::UNIX_EPOCH,
             stage_timestamp: Timestamp::UNIX_EPOCH,
             annotations: BTreeMap::new(),
+            known: Known::default(),
         }
     }
 }
@@ -350,26 +372,17 @@ mod tests {
     use serde_json::json;
 
     fn event() -> Event {
+        let time = "2026-11-26T12:00:00.120Z".parse().expect("a time");
         Event {
-            kind: "Event",
-            api_version: "audit.k8s.io/v1",
-            level: Level::Metadata,
             audit_id: "i".into(),
             stage: Stage::ResponseComplete,
             request_uri: "/api?a=\"b\"".into(),
-            verb: "get".into(),
             user: Account { username: "jane".into(), groups: vec!["a".into(), "b".into()], ..Account::default() },
-            impersonated_user: None,
-            authentication_metadata: None,
             source_ips: vec!["10.0.0.1".into()],
-            user_agent: String::new(),
-            object_ref: None,
             response_status: Some(json!({"code": 200})),
-            request_object: None,
-            response_object: None,
-            request_received_timestamp: "2026-11-26T12:00:00.120Z".parse().expect("a time"),
-            stage_timestamp: "2026-11-26T12:00:00.120Z".parse().expect("a time"),
-            annotations: BTreeMap::new(),
+            request_received_timestamp: time,
+            stage_timestamp: time,
+            ..Event::nothing()
         }
     }
 

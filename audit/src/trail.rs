@@ -1,6 +1,6 @@
 //! One request on its way, and what is told of it at each stage.
 
-use crate::event::Impersonation;
+use crate::event::{Impersonation, Known};
 use crate::latency::{Latencies, SLOW};
 use crate::{Account, Backend, Event, Level, ObjectReference, Policy, Ruling, Spent, Stage, Subject};
 use futures_util::future::join_all;
@@ -164,6 +164,7 @@ impl Auditor {
             request_received_timestamp: received,
             stage_timestamp: received,
             annotations: BTreeMap::new(),
+            known: Known::default(),
         };
         let mut latencies = Latencies::default();
         latencies.add(Spent::Authentication, authentication);
@@ -242,6 +243,7 @@ impl Trail {
     pub fn impersonates(&mut self, user: &User, constraint: Option<&'static str>) {
         self.event.impersonated_user = Some(Account::from(user));
         self.event.authentication_metadata = constraint.map(|constraint| Impersonation { constraint });
+        self.event.known = Known::default();
     }
 
     /// Says something of the request, unless the key has been used.
@@ -410,7 +412,47 @@ fn omit_managed_fields(object: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Mode, backend};
     use serde_json::json;
+
+    /// What lines say alike is written once, unless it changes.
+    #[tokio::test]
+    async fn in_whose_name_somebody_acts_is_told_when_it_is_known() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit.log");
+        let file = backend::File::open(path.to_str().expect("a path"), backend::Format::Json, Default::default());
+        let backend = Backend::new(Box::new(file.expect("a file")), Mode::Blocking, None);
+        let (policy, _) =
+            Policy::read("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]").expect("a policy");
+        let ruling = Ruling { level: Level::Metadata, omitted: Vec::new(), omit_managed_fields: false };
+        let begun = || Begun {
+            id: "i".into(),
+            verb: "update".into(),
+            user: Account { username: "jane".into(), ..Account::default() },
+            received: Timestamp::UNIX_EPOCH,
+            uri: "/x".into(),
+            source_ips: Vec::new(),
+            agent: "agent".into(),
+            object: None,
+            authentication: Duration::ZERO,
+            deadline: None,
+        };
+        let auditor = Auditor::new(policy, vec![backend]);
+        let mut trail = auditor.begin(ruling, begun).await.expect("it is told of").expect("a trail");
+        trail.impersonates(&User::new("joe", &[]), None);
+        trail.end(Ended { code: 200, ..Ended::default() }).await;
+        let text = std::fs::read_to_string(path).expect("a file");
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("an event")).collect();
+        let told = |field: &str| lines.iter().map(|line| line[field].clone()).collect::<Vec<_>>();
+        assert_eq!(told("stage"), ["RequestReceived", "ResponseComplete"]);
+        assert_eq!(told("userAgent"), ["agent", "agent"]);
+        assert_eq!(told("user"), [json!({"username": "jane"}), json!({"username": "jane"})]);
+        assert_eq!(told("impersonatedUser")[0], Value::Null);
+        assert_eq!(told("impersonatedUser")[1]["username"], "joe");
+        assert_eq!(told("requestReceivedTimestamp"), ["1970-01-01T00:00:00.000000Z"; 2]);
+        assert_eq!(told("stageTimestamp")[0], "1970-01-01T00:00:00.000000Z");
+        assert_ne!(told("stageTimestamp")[1], "1970-01-01T00:00:00.000000Z");
+    }
 
     #[test]
     fn managed_fields_are_left_out_everywhere() {

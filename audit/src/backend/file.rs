@@ -30,9 +30,23 @@ pub struct Rotation {
 /// Lines in a file, or on the standard output.
 pub struct File {
     format: Format,
-    place: Mutex<Place>,
-    /// Lines that go with the next write. Nobody locks the place while he holds these.
-    held: Mutex<Vec<u8>>,
+    writing: Mutex<Writing>,
+    /// Nobody waits for `writing` while he has this.
+    held: Mutex<Held>,
+}
+
+struct Writing {
+    place: Place,
+    /// The number of the last line that has been held and is written.
+    through: u64,
+}
+
+/// Lines that go with the next write.
+#[derive(Default)]
+struct Held {
+    lines: Vec<u8>,
+    /// The number of the last one.
+    number: u64,
 }
 
 /// So many bytes may wait for a disk that takes none.
@@ -54,7 +68,7 @@ impl File {
             let bytes = open.metadata()?.len();
             Place::File { path, rotation, open, bytes }
         };
-        Ok(File { format, place: Mutex::new(place), held: Mutex::default() })
+        Ok(File { format, writing: Mutex::new(Writing { place, through: 0 }), held: Mutex::default() })
     }
 
     fn line(&self, event: &Event) -> Vec<u8> {
@@ -65,26 +79,35 @@ impl File {
     }
 
     /// Writes what is held, and these. What is held stays so where that fails.
-    fn write(&self, events: &[Event]) -> io::Result<()> {
-        let own: Vec<Vec<u8>> = events.iter().map(|event| self.line(event)).collect();
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut lines = std::mem::take(&mut *self.held());
-        let held = lines.len();
-        own.iter().for_each(|line| lines.extend_from_slice(line));
+    fn write(&self, mut writing: MutexGuard<Writing>, events: &[Event]) -> io::Result<()> {
+        let (mut lines, number) = {
+            let mut held = self.held();
+            (std::mem::take(&mut held.lines), held.number)
+        };
+        let end = lines.len();
+        events.iter().for_each(|event| lines.append(&mut self.line(event)));
         if lines.is_empty() {
             return Ok(());
         }
-        let written = place.write(&lines);
-        if written.is_err() {
-            lines.truncate(held);
-            let mut newer = self.held();
-            lines.append(&mut newer);
-            *newer = lines;
+        let written = writing.place.write(&lines);
+        if written.is_ok() {
+            writing.through = number;
+            lines.clear();
         }
+        // What is not written is held again before anybody else may write, who would take it for written. The room of what
+        // is written is used again.
+        lines.truncate(end);
+        let mut held = self.held();
+        lines.append(&mut held.lines);
+        held.lines = lines;
         written
     }
 
-    fn held(&self) -> MutexGuard<'_, Vec<u8>> {
+    fn writing(&self) -> MutexGuard<'_, Writing> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -240,17 +263,26 @@ impl Sink for File {
 
     fn keep<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>> {
         // A line into the page cache takes microseconds: less than to hand it to another thread.
-        Box::pin(std::future::ready(self.write(events).map_err(|error| error.to_string())))
+        Box::pin(std::future::ready(self.write(self.writing(), events).map_err(|error| error.to_string())))
     }
 
-    fn hold(&self, event: &Event) -> bool {
+    fn hold(&self, event: &Event) -> Option<u64> {
         let mut line = self.line(event);
         let mut held = self.held();
-        let has_room = held.len() + line.len() <= HELD_BYTES_MAX;
-        if has_room {
-            held.append(&mut line);
+        if held.lines.len() + line.len() > HELD_BYTES_MAX {
+            return None;
         }
-        has_room
+        held.lines.append(&mut line);
+        held.number += 1;
+        Some(held.number)
+    }
+
+    fn release(&self, number: u64) -> Result<(), String> {
+        let writing = self.writing();
+        if writing.through >= number {
+            return Ok(());
+        }
+        self.write(writing, &[]).map_err(|error| error.to_string())
     }
 }
 
@@ -336,20 +368,37 @@ mod tests {
         let path = folder.path().join("logs/audit.log");
         let open = || File::open(path.to_str().expect("a path"), Format::Json, SMALL).expect("a file");
         let file = open();
-        assert!(file.hold(&event("1")) && file.hold(&event("2")));
+        let keep = |event: &[Event]| file.write(file.writing(), event);
+        let hold = |id: &str| file.hold(&event(id)).expect("there is room");
+        assert!(hold("1") < hold("2"));
         assert_eq!(ids(&path), [""; 0]);
-        file.write(&[event("3")]).expect("written");
+        keep(&[event("3")]).expect("written");
         assert_eq!(ids(&path), ["1", "2", "3"]);
-        assert!(file.hold(&event("4")));
+        let fourth = hold("4");
         // The file is to begin anew with each write, which fails where a file is the folder.
         fs::rename(folder.path().join("logs"), folder.path().join("elsewhere")).expect("moved");
         fs::write(folder.path().join("logs"), "").expect("a file");
-        file.write(&[event("5")]).expect_err("no folder");
+        keep(&[event("5")]).expect_err("no folder");
+        file.release(fourth).expect_err("no folder");
         fs::remove_file(folder.path().join("logs")).expect("removed");
-        file.write(&[]).expect("written");
+        file.release(fourth).expect("written");
         assert_eq!(ids(&path), ["4"]);
-        file.write(&[]).expect("nothing is left");
+        file.release(u64::MAX).expect("nothing is left");
         assert_eq!(ids(&path), ["4"]);
+    }
+
+    #[test]
+    fn what_somebody_else_has_written_is_not_written_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit.log");
+        let file = File::open(path.to_str().expect("a path"), Format::Json, Rotation::default()).expect("a file");
+        let [first, second] = ["1", "2"].map(|id| file.hold(&event(id)).expect("there is room"));
+        file.release(second).expect("written");
+        let third = file.hold(&event("3")).expect("there is room");
+        file.release(first).expect("it is written");
+        assert_eq!(ids(&path), ["1", "2"], "the third is nobody's yet");
+        file.release(third).expect("written");
+        assert_eq!(ids(&path), ["1", "2", "3"]);
     }
 
     #[test]
@@ -358,9 +407,9 @@ mod tests {
         let path = folder.path().join("audit.log");
         let file = File::open(path.to_str().expect("a path"), Format::Json, Rotation::default()).expect("a file");
         let large = event(&"x".repeat(HELD_BYTES_MAX / 2));
-        assert!(file.hold(&large));
-        assert!(!file.hold(&large));
-        assert!(file.hold(&event("small")));
+        assert_eq!(file.hold(&large), Some(1));
+        assert_eq!(file.hold(&large), None);
+        assert_eq!(file.hold(&event("small")), Some(2));
     }
 
     #[test]

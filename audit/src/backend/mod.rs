@@ -24,9 +24,14 @@ pub trait Sink: Send + Sync + 'static {
     /// Keeps events, all or none of them.
     fn keep<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>>;
 
-    /// Keeps an event together with the next ones that are kept, be they none; false where it cannot wait.
-    fn hold(&self, _: &Event) -> bool {
-        false
+    /// Holds an event until what is held is kept, and gives it a number; `None` where it cannot wait.
+    fn hold(&self, _: &Event) -> Option<u64> {
+        None
+    }
+
+    /// Keeps what is held, unless everything up to this number has been kept by somebody else.
+    fn release(&self, _: u64) -> Result<(), String> {
+        Ok(())
     }
 
     /// Whether several batches may be on their way at once.
@@ -98,22 +103,27 @@ impl Backend {
         };
         match &self.queue {
             Some(queue) => queue.push(event.into_owned()),
-            None if self.may_wait(&event) && self.sink.sink.hold(&event) => {
-                self.keep_soon();
-                Ok(())
-            }
-            None => self.sink.keep(std::slice::from_ref(&*event)).await,
+            None => match self.sink.sink.hold(&event) {
+                // Most requests end within a millisecond: their two lines are one write then, and so half as dear.
+                Some(number) if event.stage == Stage::RequestReceived && !self.strict => {
+                    self.keep_soon(number);
+                    Ok(())
+                }
+                Some(number) => {
+                    if event.is_of_write() {
+                        // Whoever does not come back, because his client has gone, has it kept all the same.
+                        self.keep_soon(number);
+                        tokio::task::yield_now().await;
+                    }
+                    self.sink.release(number, &event)
+                }
+                None => self.sink.keep(std::slice::from_ref(&*event)).await,
+            },
         }
     }
 
-    /// Most requests end within a millisecond: their two lines are one write then, and so half as dear. Whoever must not
-    /// go on before he is told of does not wait.
-    fn may_wait(&self, event: &Event) -> bool {
-        event.stage == Stage::RequestReceived && !self.strict
-    }
-
     /// Has what is held kept when nothing that is kept sooner takes it along.
-    fn keep_soon(&self) {
+    fn keep_soon(&self, number: u64) {
         if self.awaited.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -122,7 +132,7 @@ impl Backend {
             tokio::time::sleep(HELD).await;
             // Whoever holds something from here on has it kept by himself.
             awaited.swap(false, Ordering::AcqRel);
-            sink.release().await;
+            sink.release_all(number);
         });
     }
 
@@ -130,8 +140,15 @@ impl Backend {
     pub(crate) async fn close(&self, patience: Duration) {
         match &self.queue {
             Some(queue) => queue.close(patience).await,
-            None => self.sink.release().await,
+            None => self.sink.release_all(u64::MAX),
         }
+    }
+}
+
+impl Event {
+    /// Writes are made durable together and come back together: their lines are gathered, too.
+    fn is_of_write(&self) -> bool {
+        matches!(&*self.verb, "create" | "update" | "patch" | "delete")
     }
 }
 
@@ -144,9 +161,18 @@ impl Counted {
         kept
     }
 
-    /// Keeps what is held.
-    async fn release(&self) {
-        if let Err(why) = self.sink.keep(&[]).await {
+    /// Has an event kept that is held.
+    fn release(&self, number: u64, event: &Event) -> Result<(), String> {
+        let released = self.sink.release(number);
+        if let Err(why) = &released {
+            self.lost(std::slice::from_ref(event), why);
+        }
+        released
+    }
+
+    /// The same for whom nobody waits.
+    fn release_all(&self, number: u64) {
+        if let Err(why) = self.sink.release(number) {
             tracing::error!(plugin = self.sink.name(), why, "audit events wait to be kept");
         }
     }

@@ -76,7 +76,9 @@ fn assign(context: &Context, pod: &mut Document, binding: &Document, node: &str)
         object_mut(metadata_mut(pod), "annotations").insert(key.clone(), value.clone());
     }
     let time = context.stamp.rfc3339();
-    let condition = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": time});
+    // Nobody fills in what it leaves out.
+    let condition =
+        json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": time});
     let status = object_mut(pod, "status");
     if !context.settings.gates_off.contains("ClearingNominatedNodeNameAfterBinding") {
         // Whoever hoped for another place has one now.
