@@ -48,6 +48,8 @@ pub struct Begun {
     /// How long it took to find out whose the request is.
     pub authentication: Duration,
     pub deadline: Option<Deadline>,
+    /// Whether its answer begins long before it ends: a watch, a log that is followed.
+    pub lasts: bool,
 }
 
 /// When a request is cut off, and what its client is told then.
@@ -78,6 +80,8 @@ pub struct Trail {
     event: Event,
     latencies: Latencies,
     deadline: Option<Deadline>,
+    /// Whether the line that tells of its end is written before its answer begins.
+    ends_before_answer: bool,
     /// Finds the object's name, where nothing else tells it.
     name: Option<Box<dyn FnOnce() -> String + Send + Sync>>,
     state: State,
@@ -138,7 +142,8 @@ impl Auditor {
         if ruling.level == Level::None {
             return None;
         }
-        let Begun { id, verb, user, received, uri, source_ips, mut agent, object, authentication, deadline } = begun();
+        let Begun { id, verb, user, received, uri, source_ips, mut agent, object, authentication, deadline, lasts } =
+            begun();
         if agent.len() > AGENT_BYTES_MAX {
             let cut = (0..=AGENT_BYTES_MAX).rev().find(|at| agent.is_char_boundary(*at)).unwrap_or(0);
             agent.truncate(cut);
@@ -168,7 +173,10 @@ impl Auditor {
         };
         let mut latencies = Latencies::default();
         latencies.add(Spent::Authentication, authentication);
-        Some(Trail { auditor: self.clone(), ruling, event, latencies, deadline, name: None, state: State::Open })
+        let ends_before_answer = !lasts && ruling.tells(Stage::ResponseComplete) && ruling.tells(Stage::Panic);
+        let auditor = self.clone();
+        let (name, state) = (None, State::Open);
+        Some(Trail { auditor, ruling, event, latencies, deadline, ends_before_answer, name, state })
     }
 
     /// Waits until everything is written that was told, no longer than so long: what is not by then is lost.
@@ -215,11 +223,11 @@ impl Auditor {
     }
 
     /// Hands an event to every backend. Fails when one that must not miss any has missed it.
-    async fn tell(&self, event: &Event) -> Result<(), NotStored> {
+    async fn tell(&self, event: &Event, may_wait: bool) -> Result<(), NotStored> {
         self.counts.events.fetch_add(1, Ordering::Relaxed);
         let mut outcome = Ok(());
         for backend in &self.backends {
-            if backend.take(event).await.is_err() && backend.is_strict() {
+            if backend.take(event, may_wait).await.is_err() && backend.is_strict() {
                 outcome = Err(NotStored);
             }
         }
@@ -343,7 +351,8 @@ impl Trail {
             return Ok(());
         }
         self.reach(stage);
-        self.auditor.tell(&self.event).await
+        let may_wait = stage == Stage::RequestReceived && self.ends_before_answer;
+        self.auditor.tell(&self.event, may_wait).await
     }
 
     /// Has the event say that the request has come so far.
@@ -386,7 +395,7 @@ impl Drop for Trail {
         let (auditor, event) = (self.auditor.clone(), self.event.clone());
         // A runtime that has gone takes its connections with it, and their events.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { _ = auditor.tell(&event).await });
+            runtime.spawn(async move { _ = auditor.tell(&event, false).await });
         }
     }
 }
@@ -414,18 +423,10 @@ mod tests {
     use super::*;
     use crate::{Mode, backend};
     use serde_json::json;
+    use std::path::Path;
 
-    /// What lines say alike is written once, unless it changes.
-    #[tokio::test]
-    async fn in_whose_name_somebody_acts_is_told_when_it_is_known() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("audit.log");
-        let file = backend::File::open(path.to_str().expect("a path"), backend::Format::Json, Default::default());
-        let backend = Backend::new(Box::new(file.expect("a file")), Mode::Blocking, None);
-        let (policy, _) =
-            Policy::read("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]").expect("a policy");
-        let ruling = Ruling { level: Level::Metadata, omitted: Vec::new(), omit_managed_fields: false };
-        let begun = || Begun {
+    fn begun() -> Begun {
+        Begun {
             id: "i".into(),
             verb: "update".into(),
             user: Account { username: "jane".into(), ..Account::default() },
@@ -436,13 +437,35 @@ mod tests {
             object: None,
             authentication: Duration::ZERO,
             deadline: None,
-        };
-        let auditor = Auditor::new(policy, vec![backend]);
-        let mut trail = auditor.begin(ruling, begun).await.expect("it is told of").expect("a trail");
+            lasts: false,
+        }
+    }
+
+    fn ruling(omitted: &[Stage]) -> Ruling {
+        Ruling { level: Level::Metadata, omitted: omitted.to_vec(), omit_managed_fields: false }
+    }
+
+    fn auditor(path: &Path) -> Arc<Auditor> {
+        const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]";
+        let file = backend::File::open(path.to_str().expect("a path"), backend::Format::Json, Default::default());
+        let backend = Backend::new(Box::new(file.expect("a file")), Mode::Blocking, None);
+        Auditor::new(Policy::read(POLICY).expect("a policy").0, vec![backend])
+    }
+
+    fn lines(path: &Path) -> Vec<Value> {
+        let text = std::fs::read_to_string(path).expect("a file");
+        text.lines().map(|line| serde_json::from_str(line).expect("an event")).collect()
+    }
+
+    /// What lines say alike is written once, unless it changes.
+    #[tokio::test]
+    async fn in_whose_name_somebody_acts_is_told_when_it_is_known() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit.log");
+        let mut trail = auditor(&path).begin(ruling(&[]), begun).await.expect("it is told of").expect("a trail");
         trail.impersonates(&User::new("joe", &[]), None);
         trail.end(Ended { code: 200, ..Ended::default() }).await;
-        let text = std::fs::read_to_string(path).expect("a file");
-        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("an event")).collect();
+        let lines = lines(&path);
         let told = |field: &str| lines.iter().map(|line| line[field].clone()).collect::<Vec<_>>();
         assert_eq!(told("stage"), ["RequestReceived", "ResponseComplete"]);
         assert_eq!(told("userAgent"), ["agent", "agent"]);
@@ -452,6 +475,20 @@ mod tests {
         assert_eq!(told("requestReceivedTimestamp"), ["1970-01-01T00:00:00.000000Z"; 2]);
         assert_eq!(told("stageTimestamp")[0], "1970-01-01T00:00:00.000000Z");
         assert_ne!(told("stageTimestamp")[1], "1970-01-01T00:00:00.000000Z");
+    }
+
+    #[tokio::test]
+    async fn what_ends_after_its_answer_has_begun_is_told_of_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cases: [(bool, &[Stage]); 3] =
+            [(true, &[]), (false, &[Stage::ResponseComplete]), (false, &[Stage::ResponseStarted, Stage::Panic])];
+        for (number, (lasts, omitted)) in cases.into_iter().enumerate() {
+            let path = folder.path().join(format!("{number}.log"));
+            let begun = || Begun { lasts, ..begun() };
+            let trail = auditor(&path).begin(ruling(omitted), begun).await.expect("it is told of");
+            assert_eq!(lines(&path).len(), 1, "{lasts} {omitted:?}");
+            drop(trail);
+        }
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub struct AuditArgs {
     /// Old files are compressed with gzip.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool)]
     pub audit_log_compress: bool,
-    /// batch; blocking: an answer waits for its lines, and the line of a request that has come is written within 5 ms; or
+    /// batch; blocking: an answer waits for its lines, and the line of a request that has come for the next one, some 5 ms; or
     /// blocking-strict: a request waits for its line, and what cannot be written refuses it.
     #[arg(long, default_value = "blocking", value_name = "MODE")]
     pub audit_log_mode: String,

@@ -47,6 +47,8 @@ struct Held {
     lines: Vec<u8>,
     /// The number of the last one.
     number: u64,
+    /// How many bytes are being written, and are held again where that fails.
+    taken: usize,
 }
 
 /// So many bytes may wait for a disk that takes none.
@@ -82,6 +84,7 @@ impl File {
     fn write(&self, mut writing: MutexGuard<Writing>, events: &[Event]) -> io::Result<()> {
         let (mut lines, number) = {
             let mut held = self.held();
+            held.taken = held.lines.len();
             (std::mem::take(&mut held.lines), held.number)
         };
         let end = lines.len();
@@ -95,11 +98,12 @@ impl File {
             lines.clear();
         }
         // What is not written is held again before anybody else may write, who would take it for written. The room of what
-        // is written is used again.
+        // is written is used again, unless an event was large.
         lines.truncate(end);
+        lines.shrink_to(HELD_BYTES_MAX);
         let mut held = self.held();
         lines.append(&mut held.lines);
-        held.lines = lines;
+        (held.lines, held.taken) = (lines, 0);
         written
     }
 
@@ -269,7 +273,7 @@ impl Sink for File {
     fn hold(&self, event: &Event) -> Option<u64> {
         let mut line = self.line(event);
         let mut held = self.held();
-        if held.lines.len() + line.len() > HELD_BYTES_MAX {
+        if held.taken + held.lines.len() + line.len() > HELD_BYTES_MAX {
             return None;
         }
         held.lines.append(&mut line);
@@ -410,6 +414,12 @@ mod tests {
         assert_eq!(file.hold(&large), Some(1));
         assert_eq!(file.hold(&large), None);
         assert_eq!(file.hold(&event("small")), Some(2));
+        // What is being written may come back.
+        let before = std::mem::replace(&mut file.held().taken, HELD_BYTES_MAX / 2);
+        assert_eq!((before, file.hold(&event("small"))), (0, None));
+        file.write(file.writing(), &[event(&"x".repeat(4 * HELD_BYTES_MAX))]).expect("written");
+        assert!(file.held().lines.capacity() <= HELD_BYTES_MAX);
+        assert_eq!(file.hold(&event("small")), Some(3));
     }
 
     #[test]

@@ -8,7 +8,7 @@ pub use file::{File, Format, Rotation};
 pub use queue::{Batches, Throttle};
 pub use truncate::Truncation;
 
-use crate::{Event, Stage};
+use crate::Event;
 use futures_util::future::BoxFuture;
 use queue::Queue;
 use std::borrow::Cow;
@@ -94,8 +94,8 @@ impl Backend {
         self.strict
     }
 
-    /// Keeps an event, or has a copy of it kept later.
-    pub(crate) async fn take(&self, event: &Event) -> Result<(), String> {
+    /// Keeps an event, or has a copy of it kept later. One that may wait is followed by another before anything is answered.
+    pub(crate) async fn take(&self, event: &Event, may_wait: bool) -> Result<(), String> {
         let fit = self.truncation.map_or(Some(Cow::Borrowed(event)), |truncation| truncation.fit(event));
         let Some(event) = fit else {
             self.sink.lost(std::slice::from_ref(event), "event is too large even after truncating");
@@ -105,7 +105,7 @@ impl Backend {
             Some(queue) => queue.push(event.into_owned()),
             None => match self.sink.sink.hold(&event) {
                 // Most requests end within a millisecond: their two lines are one write then, and so half as dear.
-                Some(number) if event.stage == Stage::RequestReceived && !self.strict => {
+                Some(number) if may_wait && !self.strict => {
                     self.keep_soon(number);
                     Ok(())
                 }
@@ -193,6 +193,7 @@ impl Counted {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Stage;
     use std::path::Path;
 
     fn backend(path: &Path, mode: Mode) -> Backend {
@@ -210,7 +211,7 @@ mod tests {
         let path = folder.path().join("audit.log");
         let backend = backend(&path, Mode::Blocking);
         for kept in 1..3 {
-            backend.take(&Event::nothing()).await.expect("held");
+            backend.take(&Event::nothing(), true).await.expect("held");
             let all_kept = async {
                 while lines(&path) < kept {
                     tokio::time::sleep(HELD).await;
@@ -218,19 +219,27 @@ mod tests {
             };
             tokio::time::timeout(Duration::from_secs(60), all_kept).await.expect("it is kept");
         }
-        backend.take(&Event::nothing()).await.expect("held");
-        backend.take(&Event { stage: Stage::ResponseComplete, ..Event::nothing() }).await.expect("kept");
+        backend.take(&Event::nothing(), true).await.expect("held");
+        backend.take(&Event { stage: Stage::ResponseComplete, ..Event::nothing() }, false).await.expect("kept");
         assert_eq!(lines(&path), 4, "one goes with the other");
-        backend.take(&Event::nothing()).await.expect("held");
+        backend.take(&Event::nothing(), true).await.expect("held");
         backend.close(Duration::ZERO).await;
         assert_eq!(lines(&path), 5);
+    }
+
+    #[tokio::test]
+    async fn what_nothing_follows_before_the_answer_does_not_wait() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("audit.log");
+        backend(&path, Mode::Blocking).take(&Event::nothing(), false).await.expect("kept");
+        assert_eq!(lines(&path), 1);
     }
 
     #[tokio::test]
     async fn who_must_not_go_on_before_he_is_told_of_does_not_wait() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("audit.log");
-        backend(&path, Mode::BlockingStrict).take(&Event::nothing()).await.expect("kept");
+        backend(&path, Mode::BlockingStrict).take(&Event::nothing(), true).await.expect("kept");
         assert_eq!(lines(&path), 1);
     }
 }

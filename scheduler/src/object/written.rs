@@ -17,8 +17,13 @@ pub(super) struct Templates(HashMap<String, Arc<Template>>);
 
 impl Templates {
     const MAX: usize = 256;
+    /// Most say less than a kilobyte, and nobody fills the memory with what he writes.
+    const BYTES_MAX: usize = 16 << 10;
 
     fn keep(&mut self, written: String, template: Arc<Template>) {
+        if written.len() > Self::BYTES_MAX {
+            return;
+        }
         if self.0.len() >= Self::MAX {
             self.0.clear();
         }
@@ -298,4 +303,24 @@ fn are_as_asked(containers: &[Container], statuses: &[ContainerStatus]) -> bool 
         let (Some(got), Some(asked)) = (&status.resources, asked.get(&text(&status.name))) else { return true };
         text(&got.requests) == *asked && [None, *asked].contains(&text(&status.allocated_resources))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn templates_are_known_up_to_a_bound() {
+        let mut pool = Pool::default();
+        let mut read = |label: &str| {
+            let pod = json!({"metadata": {"labels": {"app": label}}, "spec": {"containers": [{"name": "c"}]}});
+            Pod::read(&mut pool, Key::new("n", "p"), pod.to_string().as_bytes());
+            pool.templates.0.len()
+        };
+        assert_eq!(read(&"x".repeat(Templates::BYTES_MAX)), 0);
+        let known: Vec<usize> = (0..Templates::MAX + 1).map(|number| read(&number.to_string())).collect();
+        assert_eq!(known.iter().max(), Some(&Templates::MAX));
+        assert_eq!(known.last(), Some(&1));
+    }
 }

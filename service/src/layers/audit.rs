@@ -96,6 +96,8 @@ fn verb(asked: &Asked) -> &'static str {
 
 /// What is known of a call when it comes.
 pub(crate) fn begun(state: &State, id: &str, user: &User, asked: &Asked, source: Option<Box<Source>>) -> Begun {
+    // Requests from afar that end are to end by a time.
+    let lasts = source.as_ref().is_some_and(|source| source.deadline.is_none());
     let source = source.map(|source| *source).unwrap_or_else(|| Source {
         received: Timestamp::now(),
         uri: String::new(),
@@ -107,7 +109,7 @@ pub(crate) fn begun(state: &State, id: &str, user: &User, asked: &Asked, source:
     let Source { received, uri, addresses, agent, authentication, deadline } = source;
     let (id, verb, user) = (id.to_owned(), verb(asked).to_owned(), Account::from(user));
     let object = reference(state, asked);
-    Begun { id, verb, user, received, uri, source_ips: addresses, agent, object, authentication, deadline }
+    Begun { id, verb, user, received, uri, source_ips: addresses, agent, object, authentication, deadline, lasts }
 }
 
 /// The path of a request that knows its kind.
