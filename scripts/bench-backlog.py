@@ -9,7 +9,8 @@ is a process of its own, which talks to the API server over HTTPS, and there are
 
 The pods ask for processors and memory, and with a shape for more: --affinity for a region where others of them are,
 --anti-affinity for a node without one (no more pods than nodes then), --preferred rather for a node with one, --spread to
-be spread over zones.
+be spread over zones, --preempt for a node to themselves (no more pods than nodes), where four that matter less are already and
+three must go.
 """
 
 import base64
@@ -43,12 +44,17 @@ SHAPES = {
     "--anti-affinity": affinity("podAntiAffinity", "kubernetes.io/hostname"),
     "--preferred": affinity("podAffinity", "kubernetes.io/hostname", required=False),
     "--spread": {"topologySpreadConstraints": [SPREAD]},
+    "--preempt": {"priorityClassName": "high"},
 }
+PREEMPT = "--preempt" in sys.argv
+HIGH = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 10}
+LOW_A_NODE = 4
 SHAPE = next((SHAPES[argument] for argument in sys.argv if argument in SHAPES), {})
 ARGUMENTS = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
 HOLDFAST, NODES, PODS = [*ARGUMENTS, *["target/release/holdfast", 5000, 10000][len(ARGUMENTS):]]
 NODES, PODS = int(NODES), int(PODS)
 CLIENTS = 8
+PATH = "/api/v1/namespaces/default/pods"
 
 
 def processor_seconds(process):
@@ -111,20 +117,27 @@ def node(number):
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
 
 
-def pod(number):
-    asked = {"requests": {"cpu": "100m", "memory": "500Mi"}}
+def pod(name, cpu, more):
+    asked = {"requests": {"cpu": cpu, "memory": "500Mi"}}
     container = {"name": "c", "image": "registry.k8s.io/pause:3.10", "resources": asked}
-    metadata = {"name": f"pod-{number:06}", "labels": {"app": "bench"}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **SHAPE}}
+    metadata = {"name": name, "labels": {"app": "bench"}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **more}}
+
+
+def low(number):
+    """A pod that is on a node, and goes at once when it must."""
+    place = {"nodeName": f"node-{number // LOW_A_NODE:06}", "terminationGracePeriodSeconds": 0}
+    return pod(f"low-{number:06}", "900m", place)
 
 
 def bindings(folder):
-    """When each pod was bound, as the log tells."""
+    """When the scheduler first changed a pod, and when each was bound, as the log tells."""
     data = os.path.join(folder, "data")
     told = subprocess.run([HOLDFAST, "log", "tail", "--data-dir", data], capture_output=True, text=True, check=True)
     lines = (line.split() for line in told.stdout.splitlines())
-    bound = (line[1] for line in lines if line[2:3] == ["changed"] and "(kube-scheduler," in line)
-    return [datetime.fromisoformat(moment.replace("Z", "+00:00")) for moment in bound]
+    changed = [line for line in lines if line[2:3] == ["changed"] and "(kube-scheduler," in line]
+    moment = lambda line: datetime.fromisoformat(line[1].replace("Z", "+00:00"))
+    return moment(changed[0]), [moment(line) for line in changed if "create)" in line]
 
 
 def schedule(folder, bare):
@@ -157,10 +170,14 @@ def main():
         with Server(folder):
             time.sleep(6)  # Controllers note what they note of new nodes, once.
         with Server(folder, *bare) as server:
-            server.post_all("/api/v1/namespaces/default/pods", [pod(number) for number in range(PODS)])
+            if PREEMPT:
+                server.post_all("/apis/scheduling.k8s.io/v1/priorityclasses", [HIGH])
+                server.post_all(PATH, [low(number) for number in range(NODES * LOW_A_NODE)])
+            cpu = "3000m" if PREEMPT else "100m"
+            server.post_all(PATH, [pod(f"pod-{number:06}", cpu, SHAPE) for number in range(PODS)])
         spent = schedule(folder, bare)
-        times = bindings(folder)
-        took = (times[-1] - times[0]).total_seconds()
+        began, times = bindings(folder)
+        took = (times[-1] - began).total_seconds()
         print(f"{len(times)} of {PODS} pods bound in {took:.2f} s: {len(times) / took:.0f} a second; "
               f"{' and '.join(f'{seconds:.2f}' for seconds in spent)} s of CPU with the start and {NODES} nodes")
 

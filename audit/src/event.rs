@@ -8,6 +8,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 /// How much is told of a request.
@@ -71,14 +73,14 @@ pub struct Event {
     pub audit_id: String,
     pub stage: Stage,
     pub request_uri: String,
-    pub verb: String,
-    pub user: Account,
-    pub impersonated_user: Option<Account>,
+    pub verb: &'static str,
+    pub user: Arc<User>,
+    pub impersonated_user: Option<Arc<User>>,
     pub authentication_metadata: Option<Impersonation>,
-    pub source_ips: Vec<String>,
+    pub source_ips: Vec<IpAddr>,
     pub user_agent: String,
     pub object_ref: Option<ObjectReference>,
-    pub response_status: Option<Value>,
+    pub response_status: Option<ResponseStatus>,
     pub request_object: Option<Arc<Value>>,
     pub response_object: Option<Arc<Value>>,
     pub request_received_timestamp: Timestamp,
@@ -91,43 +93,41 @@ pub struct Event {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Known(OnceLock<(Vec<u8>, String)>);
 
+/// How a request ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResponseStatus {
+    pub code: u16,
+    /// The `Status` that the client got, if it got one.
+    pub status: Option<Value>,
+}
+
+impl ResponseStatus {
+    fn write_json(&self, out: &mut Vec<u8>) {
+        let told = |field: &str| self.status.as_ref().and_then(|status| status.get(field));
+        let mut fields = Fields::begin(out);
+        match told("metadata") {
+            Some(metadata) => fields.value(field!("metadata"), metadata),
+            None => fields.field(field!("metadata")).extend_from_slice(b"{}"),
+        }
+        for (name, field) in [
+            ("status", field!("status")),
+            ("message", field!("message")),
+            ("reason", field!("reason")),
+            ("details", field!("details")),
+        ] {
+            if let Some(value) = told(name) {
+                fields.value(field, value);
+            }
+        }
+        _ = write!(fields.field(field!("code")), "{}", self.code);
+        fields.end();
+    }
+}
+
 /// By which verb somebody acts in another's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Impersonation {
     pub constraint: &'static str,
-}
-
-/// A user, as events tell it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Account {
-    pub username: String,
-    pub uid: String,
-    pub groups: Vec<String>,
-    pub extra: BTreeMap<String, Vec<String>>,
-}
-
-impl From<&User> for Account {
-    fn from(user: &User) -> Account {
-        let extra = user.extra.iter().map(|(key, values)| (key.clone(), values.clone())).collect();
-        Account { username: user.name.clone(), uid: user.uid.clone(), groups: user.groups.clone(), extra }
-    }
-}
-
-impl Account {
-    fn write_json(&self, out: &mut Vec<u8>) {
-        let mut fields = Fields::begin(out);
-        fields.text_if_any(field!("username"), &self.username);
-        fields.text_if_any(field!("uid"), &self.uid);
-        fields.texts_if_any(field!("groups"), &self.groups);
-        if !self.extra.is_empty() {
-            let mut extra = Fields::begin(fields.field(field!("extra")));
-            for (key, values) in &self.extra {
-                list(extra.named(key), values);
-            }
-            extra.end();
-        }
-        fields.end();
-    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -210,16 +210,14 @@ impl<'a> Fields<'a> {
 
     fn texts_if_any(&mut self, field: &str, texts: &[String]) {
         if !texts.is_empty() {
-            list(self.field(field), texts);
+            list(self.field(field), texts, |out, text| string(out, text));
         }
     }
 
-    fn value_if_any(&mut self, field: &str, value: Option<&Value>) {
-        if let Some(value) = value {
-            let out = self.field(field);
-            // Nothing that was parsed fails to serialize, and a Vec takes it all.
-            _ = serde_json::to_writer(out, value);
-        }
+    fn value(&mut self, field: &str, value: &Value) {
+        let out = self.field(field);
+        // Nothing that was parsed fails to serialize, and a Vec takes it all.
+        _ = serde_json::to_writer(out, value);
     }
 
     fn end(self) {
@@ -227,15 +225,31 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn list(out: &mut Vec<u8>, texts: &[String]) {
+fn list<T>(out: &mut Vec<u8>, items: &[T], write: impl Fn(&mut Vec<u8>, &T)) {
     out.push(b'[');
-    for (index, text) in texts.iter().enumerate() {
+    for (index, item) in items.iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
-        string(out, text);
+        write(out, item);
     }
     out.push(b']');
+}
+
+/// A user, as events tell it.
+fn write_user(out: &mut Vec<u8>, user: &User) {
+    let mut fields = Fields::begin(out);
+    fields.text_if_any(field!("username"), &user.name);
+    fields.text_if_any(field!("uid"), &user.uid);
+    fields.texts_if_any(field!("groups"), &user.groups);
+    if !user.extra.is_empty() {
+        let mut extra = Fields::begin(fields.field(field!("extra")));
+        for (key, values) in &user.extra {
+            list(extra.named(key), values, |out, value| string(out, value));
+        }
+        extra.end();
+    }
+    fields.end();
 }
 
 impl Event {
@@ -266,9 +280,15 @@ impl Event {
         if let Some(object) = &self.object_ref {
             object.write_json(fields.field(field!("objectRef")));
         }
-        fields.value_if_any(field!("responseStatus"), self.response_status.as_ref());
-        fields.value_if_any(field!("requestObject"), self.request_object.as_deref());
-        fields.value_if_any(field!("responseObject"), self.response_object.as_deref());
+        if let Some(status) = &self.response_status {
+            status.write_json(fields.field(field!("responseStatus")));
+        }
+        if let Some(object) = &self.request_object {
+            fields.value(field!("requestObject"), object);
+        }
+        if let Some(object) = &self.response_object {
+            fields.value(field!("responseObject"), object);
+        }
         fields.word(field!("requestReceivedTimestamp"), received);
         match self.stage_timestamp == self.request_received_timestamp {
             true => fields.word(field!("stageTimestamp"), received),
@@ -288,17 +308,21 @@ impl Event {
     fn write_request(&self, out: &mut Vec<u8>) {
         let mut fields = Fields::begin(out);
         fields.text(field!("requestURI"), &self.request_uri);
-        fields.text(field!("verb"), &self.verb);
-        self.user.write_json(fields.field(field!("user")));
+        fields.word(field!("verb"), self.verb);
+        write_user(fields.field(field!("user")), &self.user);
         if let Some(user) = &self.impersonated_user {
-            user.write_json(fields.field(field!("impersonatedUser")));
+            write_user(fields.field(field!("impersonatedUser")), user);
         }
         if let Some(by) = &self.authentication_metadata {
             let mut inner = Fields::begin(fields.field(field!("authenticationMetadata")));
             inner.word(field!("impersonationConstraint"), by.constraint);
             inner.end();
         }
-        fields.texts_if_any(field!("sourceIPs"), &self.source_ips);
+        if !self.source_ips.is_empty() {
+            list(fields.field(field!("sourceIPs")), &self.source_ips, |out, address| {
+                _ = write!(out, "\"{address}\"");
+            });
+        }
         fields.text_if_any(field!("userAgent"), &self.user_agent);
     }
 
@@ -308,22 +332,22 @@ impl Event {
         // A list is quoted one by one, and the whole of it as well.
         let listed = |groups: &[String]| groups.iter().map(|group| quoted(group)).collect::<Vec<_>>().join(",");
         let groups = match &self.user {
-            user if user.username.is_empty() || user.groups.is_empty() => "<none>".to_owned(),
+            user if user.name.is_empty() || user.groups.is_empty() => "<none>".to_owned(),
             user => listed(&user.groups),
         };
         let (other, other_groups) = match &self.impersonated_user {
-            Some(other) if other.groups.is_empty() => (other.username.as_str(), "<lookup>".to_owned()),
-            Some(other) => (other.username.as_str(), listed(&other.groups)),
+            Some(other) if other.groups.is_empty() => (other.name.as_str(), "<lookup>".to_owned()),
+            Some(other) => (other.name.as_str(), listed(&other.groups)),
             None => ("<self>", "<lookup>".to_owned()),
         };
-        let code = self.response_status.as_ref().and_then(|status| status["code"].as_u64());
+        let code = self.response_status.as_ref().map(|status| status.code);
         let namespace = self.object_ref.as_ref().map_or("", |object| object.namespace.as_str());
         let told = [
             ("id", self.audit_id.clone()),
             ("stage", self.stage.as_str().to_owned()),
-            ("ip", self.source_ips.first().map_or("<unknown>", String::as_str).to_owned()),
-            ("method", self.verb.clone()),
-            ("user", or(&self.user.username, "<none>")),
+            ("ip", self.source_ips.first().map_or("<unknown>".to_owned(), IpAddr::to_string)),
+            ("method", self.verb.to_owned()),
+            ("user", or(&self.user.name, "<none>")),
             ("groups", groups),
             ("as", other.to_owned()),
             ("asgroups", other_groups),
@@ -348,8 +372,8 @@ impl Event {
             audit_id: "a".into(),
             stage: Stage::RequestReceived,
             request_uri: "/".into(),
-            verb: "get".into(),
-            user: Account::default(),
+            verb: "get",
+            user: Arc::default(),
             impersonated_user: None,
             authentication_metadata: None,
             source_ips: Vec::new(),
@@ -377,9 +401,9 @@ mod tests {
             audit_id: "i".into(),
             stage: Stage::ResponseComplete,
             request_uri: "/api?a=\"b\"".into(),
-            user: Account { username: "jane".into(), groups: vec!["a".into(), "b".into()], ..Account::default() },
-            source_ips: vec!["10.0.0.1".into()],
-            response_status: Some(json!({"code": 200})),
+            user: Arc::new(User::new("jane", &["a", "b"])),
+            source_ips: vec![IpAddr::from([10, 0, 0, 1])],
+            response_status: Some(ResponseStatus { code: 200, status: None }),
             request_received_timestamp: time,
             stage_timestamp: time,
             ..Event::nothing()
@@ -394,25 +418,32 @@ mod tests {
             "{\"kind\":\"Event\",\"apiVersion\":\"audit.k8s.io/v1\",\"level\":\"Metadata\",\"auditID\":\"i\",\
              \"stage\":\"ResponseComplete\",\"requestURI\":\"/api?a=\\\"b\\\"\",\"verb\":\"get\",\
              \"user\":{\"username\":\"jane\",\"groups\":[\"a\",\"b\"]},\"sourceIPs\":[\"10.0.0.1\"],\
-             \"responseStatus\":{\"code\":200},\"requestReceivedTimestamp\":\"2026-11-26T12:00:00.120000Z\",\
+             \"responseStatus\":{\"metadata\":{},\"code\":200},\"requestReceivedTimestamp\":\"2026-11-26T12:00:00.120000Z\",\
              \"stageTimestamp\":\"2026-11-26T12:00:00.120000Z\"}\n"
         );
-        let other = Account { uid: "u".into(), extra: [("k\n".into(), vec!["v".into()])].into(), ..Account::default() };
+        let other = User { uid: "u".into(), extra: [("k\n".into(), vec!["v".into()])].into(), ..User::default() };
         let object = ObjectReference { name: "n".into(), subresource: "s".into(), ..ObjectReference::default() };
+        let status = json!({"apiVersion": "v1", "code": 404, "details": {"name": "n"}, "kind": "Status", "message": "m",
+            "metadata": {}, "reason": "NotFound", "status": "Failure"});
         let whole = Event {
-            user: Account::default(),
-            impersonated_user: Some(other),
+            user: Arc::default(),
+            impersonated_user: Some(Arc::new(other)),
             authentication_metadata: Some(Impersonation { constraint: "c" }),
             source_ips: Vec::new(),
             user_agent: "agent \u{1f980}".into(),
             object_ref: Some(object),
-            response_status: None,
+            response_status: Some(ResponseStatus { code: 404, status: Some(status) }),
             request_object: Some(Arc::new(json!([1.5, null]))),
             response_object: Some(Arc::new(json!({"a": "\u{1}"}))),
             annotations: [("x".into(), "y".into()), ("z".into(), String::new())].into(),
             ..event()
         };
-        let read: Value = serde_json::from_str(&line(whole)).expect("JSON");
+        let whole = line(whole);
+        let told = "\"responseStatus\":{\"metadata\":{},\"status\":\"Failure\",\"message\":\"m\",\
+                    \"reason\":\"NotFound\",\"details\":{\"name\":\"n\"},\"code\":404},";
+        assert!(whole.contains(told), "{whole}");
+        let mut read: Value = serde_json::from_str(&whole).expect("JSON");
+        read.as_object_mut().expect("an object").remove("responseStatus");
         let time = "2026-11-26T12:00:00.120000Z";
         let expected = json!({"kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "auditID": "i",
             "stage": "ResponseComplete", "requestURI": "/api?a=\"b\"", "verb": "get", "user": {},
@@ -433,18 +464,14 @@ mod tests {
              user=\"jane\" groups=\"\\\"a\\\",\\\"b\\\"\" as=\"<self>\" asgroups=\"<lookup>\" user-agent=\"\" \
              namespace=\"<none>\" uri=\"/api?a=\\\"b\\\"\" response=\"200\"\n"
         );
-        let acting = |groups: &[&str]| {
-            let groups = groups.iter().map(|group| (*group).to_owned()).collect();
-            Some(Account { username: "joe".into(), groups, ..Account::default() })
-        };
-        let told = |user: Account, other: Option<Account>| {
+        let told = |name: &str, groups: &[&str], other_groups: &[&str]| {
+            let user = Arc::new(User::new(name, groups));
+            let other = Some(Arc::new(User::new("joe", other_groups)));
             let line = line(Event { user, impersonated_user: other, response_status: None, ..event() });
             let (_, rest) = line.split_once(" user=").expect("a user");
             rest.split_once(" user-agent=").expect("an agent").0.to_owned()
         };
-        let nobody = told(Account { groups: vec!["a".into()], ..Account::default() }, acting(&["c"]));
-        assert_eq!(nobody, "\"<none>\" groups=\"<none>\" as=\"joe\" asgroups=\"\\\"c\\\"\"");
-        let alone = told(Account { username: "jane".into(), ..Account::default() }, acting(&[]));
-        assert_eq!(alone, "\"jane\" groups=\"<none>\" as=\"joe\" asgroups=\"<lookup>\"");
+        assert_eq!(told("", &["a"], &["c"]), "\"<none>\" groups=\"<none>\" as=\"joe\" asgroups=\"\\\"c\\\"\"");
+        assert_eq!(told("jane", &[], &[]), "\"jane\" groups=\"<none>\" as=\"joe\" asgroups=\"<lookup>\"");
     }
 }

@@ -10,7 +10,7 @@ mod policy;
 mod trail;
 
 pub use backend::{Backend, Mode};
-pub use event::{Account, Event, Level, ObjectReference, Stage};
+pub use event::{Event, Level, ObjectReference, Stage};
 pub use latency::Spent;
 pub use policy::{Asked, Policy, Ruling, Subject};
 pub use trail::{Auditor, Begun, Counts, Deadline, Ended, NotStored, Trail};

@@ -1,8 +1,8 @@
 //! One request on its way, and what is told of it at each stage.
 
-use crate::event::{Impersonation, Known};
+use crate::event::{Impersonation, Known, ResponseStatus};
 use crate::latency::{Latencies, SLOW};
-use crate::{Account, Backend, Event, Level, ObjectReference, Policy, Ruling, Spent, Stage, Subject};
+use crate::{Backend, Event, Level, ObjectReference, Policy, Ruling, Spent, Stage, Subject};
 use futures_util::future::join_all;
 use holdfast_core::admission::Annotations;
 use holdfast_core::authz::User;
@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -37,12 +38,12 @@ pub struct Counts {
 #[derive(Debug, Clone)]
 pub struct Begun {
     pub id: String,
-    pub verb: String,
+    pub verb: &'static str,
     /// Whoever has proved to be it, before impersonation.
-    pub user: Account,
+    pub user: Arc<User>,
     pub received: Timestamp,
     pub uri: String,
-    pub source_ips: Vec<String>,
+    pub source_ips: Vec<IpAddr>,
     pub agent: String,
     pub object: Option<ObjectReference>,
     /// How long it took to find out whose the request is.
@@ -248,8 +249,8 @@ impl Trail {
 
     /// The user in whose name the request is made, and by which verb that is allowed, where it is more than the general
     /// one.
-    pub fn impersonates(&mut self, user: &User, constraint: Option<&'static str>) {
-        self.event.impersonated_user = Some(Account::from(user));
+    pub fn impersonates(&mut self, user: &Arc<User>, constraint: Option<&'static str>) {
+        self.event.impersonated_user = Some(user.clone());
         self.event.authentication_metadata = constraint.map(|constraint| Impersonation { constraint });
         self.event.known = Known::default();
     }
@@ -324,16 +325,7 @@ impl Trail {
     }
 
     fn answer(&mut self, ended: Ended) {
-        let mut status = match ended.status {
-            Some(Value::Object(mut status)) => {
-                status.retain(|field, _| !matches!(field.as_str(), "kind" | "apiVersion"));
-                status
-            }
-            _ => serde_json::Map::new(),
-        };
-        status.entry("metadata").or_insert_with(|| serde_json::json!({}));
-        status.insert("code".into(), ended.code.into());
-        self.event.response_status = Some(Value::Object(status));
+        self.event.response_status = Some(ResponseStatus { code: ended.code, status: ended.status });
         if self.wants_response() {
             self.event.response_object = ended.object.map(|object| Arc::new(self.shown(object)));
         }
@@ -428,8 +420,8 @@ mod tests {
     fn begun() -> Begun {
         Begun {
             id: "i".into(),
-            verb: "update".into(),
-            user: Account { username: "jane".into(), ..Account::default() },
+            verb: "update",
+            user: Arc::new(User::new("jane", &[])),
             received: Timestamp::UNIX_EPOCH,
             uri: "/x".into(),
             source_ips: Vec::new(),
@@ -463,7 +455,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("audit.log");
         let mut trail = auditor(&path).begin(ruling(&[]), begun).await.expect("it is told of").expect("a trail");
-        trail.impersonates(&User::new("joe", &[]), None);
+        trail.impersonates(&Arc::new(User::new("joe", &[])), None);
         trail.end(Ended { code: 200, ..Ended::default() }).await;
         let lines = lines(&path);
         let told = |field: &str| lines.iter().map(|line| line[field].clone()).collect::<Vec<_>>();

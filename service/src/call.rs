@@ -8,6 +8,7 @@ use holdfast_core::request::{Body, Options, Request, Verb};
 use holdfast_core::select::FieldSelector;
 use jiff::Timestamp;
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ pub struct Source {
     /// Path and query, as they were sent.
     pub uri: String,
     /// The client, and the proxies that it came through.
-    pub addresses: Vec<String>,
+    pub addresses: Vec<IpAddr>,
     pub agent: String,
     /// How long it took to find out whose it is.
     pub authentication: Duration,

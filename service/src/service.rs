@@ -184,7 +184,7 @@ impl Service {
         record.outcome(Err(&refusal));
         let id = id.unwrap_or_else(|| self.new_id());
         if let Some(auditor) = &self.auditor {
-            let (state, nobody) = (self.engine.snapshot(), User::new("", &[]));
+            let (state, nobody) = (self.engine.snapshot(), Arc::new(User::new("", &[])));
             let ended = Ended { code: refusal.code(), object: Some(status.clone()), status: Some(status) };
             let ruling = layers::audited(auditor, &state, &nobody, asked);
             let begun = || layers::begun(&state, id.as_str(), &nobody, asked, source);

@@ -4,6 +4,7 @@
 //! the other fields in byte order, at every depth. The resource version is known only when the writer numbers
 //! the event, so a [`Draft`] has a hole in its place.
 
+use super::cursor::{Cursor, unescaped};
 use super::meta::Document;
 use crate::event::Offset;
 use bytes::Bytes;
@@ -195,44 +196,13 @@ fn metadata(out: &mut Vec<u8>, map: &Document) -> (usize, usize) {
 
 /// The name of an object, from its canonical JSON without the `head`: its other fields are passed over unread.
 pub fn name(tail: &[u8]) -> Option<String> {
-    let mut rest = tail.strip_prefix(b"\"metadata\":{")?;
-    loop {
-        let (field, behind) = rest.split_at_checked(text_length(rest)?)?;
-        rest = behind.strip_prefix(b":")?;
-        let value;
-        (value, rest) = rest.split_at_checked(value_length(rest)?)?;
-        if field == b"\"name\"" {
-            return serde_json::from_slice(value).ok();
-        }
-        rest = rest.strip_prefix(b",")?;
+    let mut at = Cursor::of(tail.strip_prefix(b"\"metadata\":")?)?;
+    at.take(b'{')?;
+    while at.key()? != "name" {
+        at.skip()?;
+        at.take(b',')?;
     }
-}
-
-/// Length of the text that JSON begins with, quotes included.
-fn text_length(json: &[u8]) -> Option<usize> {
-    let mut at = json.first().is_some_and(|byte| *byte == b'"').then_some(1)?;
-    loop {
-        at += memchr::memchr2(b'"', b'\\', json.get(at..)?)?;
-        match json[at] {
-            b'"' => return Some(at + 1),
-            _ => at += 2,
-        }
-    }
-}
-
-/// Length of the value that JSON begins with, when something follows it.
-fn value_length(json: &[u8]) -> Option<usize> {
-    let (mut at, mut depth) = (0, 0);
-    loop {
-        match json.get(at)? {
-            b'"' => at += text_length(json.get(at..)?)? - 1,
-            b'{' | b'[' => depth += 1,
-            b',' | b'}' if depth == 0 => return Some(at),
-            b'}' | b']' => depth -= 1,
-            _ => {}
-        }
-        at += 1;
-    }
+    unescaped(at.quoted()?)
 }
 
 /// Visits the fields in byte order, whatever order the map keeps.

@@ -21,11 +21,12 @@ pub(super) fn delete(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
 pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal> {
     let options = &context.request.options.delete;
     let fixed = preconditions(context, options, &old)?;
-    let mut released = old.document.clone();
+    let mut new = old.document.clone();
     if !context.kind.independent && context.settings.garbage_collection {
-        imply_finalizers(options, context.version().orphans_dependents, meta::fields_mut(&mut released));
+        imply_finalizers(options, context.version().orphans_dependents, meta::fields_mut(&mut new));
     }
-    let mut new = released.clone();
+    // Only kinds without a second phase may go as they were.
+    let released = context.kind.hooks.grace_period.is_none().then(|| new.clone());
     let marked = meta::fields_mut(&mut new);
     let already = meta::is_deleting(old.fields());
     if !already {
@@ -41,8 +42,7 @@ pub(super) fn deleting(context: &Context, old: Old) -> Result<Candidate, Refusal
     }
     let removed = encode::is_released(context, marked);
     // Without a second phase nobody sees the object being deleted. Where there may be one, there always is.
-    let unmarked = removed && !already && context.kind.hooks.grace_period.is_none();
-    let last = if unmarked { released } else { new };
+    let last = released.filter(|_| removed && !already).unwrap_or(new);
     Ok(Candidate { removed, fixed, tracked: true, ..Candidate::replacing(context, old, last) })
 }
 

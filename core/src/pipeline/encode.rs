@@ -27,8 +27,8 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     // What may have a second phase always has: whoever watches sees the deletion begin before the object is gone.
     let begins = gone && context.kind.hooks.grace_period.is_some();
     let begins = begins && old.as_ref().is_some_and(|old| !meta::is_deleting(old.fields()));
-    let first = if begins { Some(context.write(key.clone(), expect, new.clone(), false)?) } else { None };
     let write = context.write(key, expect, new, gone)?;
+    let first = begins.then(|| Write { delete: false, ..write.clone() });
     check_size(&write, old.as_ref())?;
     let is_kept = |old: &&Old| !gone && !context.answers.is_outdated(old.entry.offset);
     let unchanged = old.as_ref().filter(is_kept).filter(|old| write.draft.is(&old.entry.json(), old.entry.offset));

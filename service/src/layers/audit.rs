@@ -6,7 +6,7 @@ use crate::metrics::{Metrics, Record, RequestLabels, RowKey};
 use crate::reply::{Reply, Shown};
 use crate::{Asked, Named, ResourcePath, Service, Source};
 use futures_util::future::BoxFuture;
-use holdfast_audit::{self as audit, Account, Auditor, Begun, NotStored, ObjectReference, Ruling, Subject, Trail};
+use holdfast_audit::{self as audit, Auditor, Begun, NotStored, ObjectReference, Ruling, Subject, Trail};
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::kinds::KindId;
@@ -17,6 +17,7 @@ use holdfast_core::request::{Body, Format, Request, Verb};
 use holdfast_core::state::State;
 use jiff::Timestamp;
 use serde::Deserialize;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,20 +71,21 @@ async fn begin(service: &Service, passage: &mut Passage) -> Result<(), Refusal> 
 /// What the policy says of a call.
 pub(crate) fn judge(auditor: &Auditor, state: &State, user: &User, asked: &Asked) -> Ruling {
     let verb = verb(asked);
-    let path = match asked {
+    let found;
+    let (path, name) = match asked {
         Asked::Path { path, .. } | Asked::Everything { path, .. } => {
             return auditor.judge(Subject { user, verb, asked: audit::Asked::Path(path) });
         }
-        Asked::Named(named) => ResourcePath { name: named.name().into_owned(), ..ResourcePath::clone(&named.path) },
-        Asked::Found(request) => path_of(state, request),
-        Asked::Elsewhere { path, .. } => ResourcePath::clone(path),
+        Asked::Named(named) => (&*named.path, named.name()),
+        Asked::Found(request) => {
+            found = path_of(state, request);
+            (&found, request.name().into())
+        }
+        Asked::Elsewhere { path, .. } => (&**path, path.name.as_str().into()),
     };
-    let ResourcePath { group, namespace, resource, subresource, name, .. } = &path;
-    auditor.judge(Subject {
-        user,
-        verb,
-        asked: audit::Asked::Resource { group, resource, subresource, namespace, name },
-    })
+    let ResourcePath { group, namespace, resource, subresource, .. } = path;
+    let asked = audit::Asked::Resource { group, resource, subresource, namespace, name: &name };
+    auditor.judge(Subject { user, verb, asked })
 }
 
 fn verb(asked: &Asked) -> &'static str {
@@ -95,19 +97,19 @@ fn verb(asked: &Asked) -> &'static str {
 }
 
 /// What is known of a call when it comes.
-pub(crate) fn begun(state: &State, id: &str, user: &User, asked: &Asked, source: Option<Box<Source>>) -> Begun {
+pub(crate) fn begun(state: &State, id: &str, user: &Arc<User>, asked: &Asked, source: Option<Box<Source>>) -> Begun {
     // Requests from afar that end are to end by a time.
     let lasts = source.as_ref().is_some_and(|source| source.deadline.is_none());
     let source = source.map(|source| *source).unwrap_or_else(|| Source {
         received: Timestamp::now(),
         uri: String::new(),
-        addresses: vec!["::1".into()],
+        addresses: vec![IpAddr::from(Ipv6Addr::LOCALHOST)],
         agent: "holdfast".into(),
         authentication: Duration::ZERO,
         deadline: None,
     });
     let Source { received, uri, addresses, agent, authentication, deadline } = source;
-    let (id, verb, user) = (id.to_owned(), verb(asked).to_owned(), Account::from(user));
+    let (id, verb, user) = (id.to_owned(), verb(asked), user.clone());
     let object = reference(state, asked);
     Begun { id, verb, user, received, uri, source_ips: addresses, agent, object, authentication, deadline, lasts }
 }

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Makes pgo/holdfast.profdata anew: how often each branch of the server is taken when it does what it mostly does. With
+# it the compiler lays out what `make build` builds. It is for the toolchain that makes it, and what has changed since
+# is compiled as if there were none; so it is made anew now and then, before a release at the latest.
+#
+# usage: scripts/pgo.sh    (half an hour on two cores; needs clients: `make clients`)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target="${CARGO_TARGET_DIR:-$PWD/target}"
+clients="${HOLDFAST_CLIENTS:-$target/clients}"
+work="$(mktemp -d)"
+server=
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
+
+# The toolchain's own reader of counts, or that of Debian's package llvm-19: compilers since LLVM 19 read what it writes.
+profdata="$(find "$(rustc --print sysroot)" -name llvm-profdata | head -n 1)"
+[ -n "$profdata" ] || profdata="$(command -v llvm-profdata-19)" || {
+    echo "pgo: no llvm-profdata: rustup component add llvm-tools, or apt-get install llvm-19" >&2
+    exit 1
+}
+kubectl="$(find "$clients" -type f -name 'kubectl*' | sort | tail -n 1)"
+[ -n "$kubectl" ] || { echo "pgo: no kubectl in $clients: make clients" >&2; exit 1; }
+
+# The flags have to differ in nothing else from those of `make build`.
+CARGO_TARGET_DIR="$target/pgo" RUSTFLAGS="-Cprofile-generate=$work/counts" \
+    cargo build --release --locked --workspace --bin holdfast
+rm -rf "$work/counts" # of programs that ran while this one was compiled
+holdfast="$target/pgo/release/holdfast"
+
+# Starts a cluster over what is in a folder already.
+start() {
+    : >"$work/ready"
+    "$holdfast" up --data-dir "$work/$1" --secure-port 0 "${@:2}" >>"$work/ready" &
+    server=$!
+    until grep -q '^ready' "$work/ready"; do sleep 0.1; done
+    export KUBECONFIG="$work/$1/admin.kubeconfig"
+}
+
+# Counts are written when a process ends by itself.
+stop() {
+    kill "$server"
+    wait "$server"
+    server=
+}
+
+measure() {
+    "$holdfast" bench --kubeconfig "$KUBECONFIG" "$@"
+}
+
+start requests '--controllers=-*'
+measure --keep --fill 10000 --count 20000 get create merge-patch apply
+measure --keep --fill 10000 --count 200 list page
+measure watch-all
+stop
+
+cat >"$work/policy.yaml" <<'POLICY'
+apiVersion: audit.k8s.io/v1
+kind: Policy
+rules: [{level: Metadata}]
+POLICY
+start audited '--controllers=-*' --audit-policy-file="$work/policy.yaml" --audit-log-path="$work/audit.log"
+measure --keep --fill 2000 --count 8000 create merge-patch get
+stop
+
+# The nodes of the benchmark have no life of their own.
+start scheduled '--controllers=*,-node-lifecycle-controller' --nodes 0
+measure --nodes 500 --count 3000 schedule
+measure --nodes 200 schedule-preempt
+measure --nodes 300 --count 1500 schedule-spread schedule-affinity schedule-preferred
+stop
+
+start lived --nodes 50
+"$kubectl" create deployment web --image=web --replicas=1000
+"$kubectl" rollout status deployment/web --timeout=300s
+"$kubectl" get pods >/dev/null
+"$kubectl" get pods --output yaml >/dev/null
+"$kubectl" scale deployment/web --replicas=100
+"$kubectl" wait deployment/web --for=jsonpath='{.status.replicas}'=100 --timeout=300s
+stop
+start lived --nodes 50
+"$kubectl" rollout status deployment/web --timeout=300s
+stop
+
+mkdir -p pgo
+"$profdata" merge --sparse --output pgo/holdfast.profdata "$work"/counts/*.profraw
