@@ -148,7 +148,7 @@ impl Backend {
 impl Event {
     /// Writes are made durable together and come back together: their lines are gathered, too.
     fn is_of_write(&self) -> bool {
-        matches!(&*self.verb, "create" | "update" | "patch" | "delete")
+        matches!(self.verb, "create" | "update" | "patch" | "delete")
     }
 }
 
