@@ -32,7 +32,10 @@ start() {
     : >"$work/ready"
     "$holdfast" up --data-dir "$work/$1" --secure-port 0 "${@:2}" >>"$work/ready" &
     server=$!
-    until grep -q '^ready' "$work/ready"; do sleep 0.1; done
+    until grep -q '^ready' "$work/ready"; do
+        kill -0 "$server" || { echo "pgo: the server did not start" >&2; exit 1; }
+        sleep 0.1
+    done
     export KUBECONFIG="$work/$1/admin.kubeconfig"
 }
 

@@ -19,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 /// The client, and the proxies that the request has passed.
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// The client alone.
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 

@@ -1,6 +1,7 @@
 //! Sends a request on to the server that answers for it, in the name of whoever made it.
 
 use super::Server;
+use crate::audit::FORWARDED_FOR;
 use crate::respond::{self, Response};
 use crate::route::Route;
 use crate::transport::{Head, Transport};
@@ -272,7 +273,6 @@ fn strip(headers: &mut HeaderMap, upgrading: bool) {
 }
 
 fn add_forwarded_for(headers: &mut HeaderMap, client: &str) {
-    const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
     let before: Vec<&str> = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).collect();
     let all = before.into_iter().chain([client]).collect::<Vec<_>>().join(", ");
     if let Ok(all) = HeaderValue::from_str(&all) {
