@@ -4,9 +4,9 @@ use holdfast_core::authz::User;
 use holdfast_core::object::encode::string;
 use holdfast_core::refusal::quoted;
 use holdfast_core::stamp::rfc3339_micros;
+use holdfast_value::Value;
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::IpAddr;
@@ -393,7 +393,7 @@ impl Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     fn event() -> Event {
         let time = "2026-11-26T12:00:00.120Z".parse().expect("a time");

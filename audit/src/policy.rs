@@ -2,8 +2,8 @@
 
 use crate::{Level, Stage};
 use holdfast_core::authz::User;
+use holdfast_value::{Map, Value};
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
 const KNOWN_VERSIONS: [&str; 3] = ["audit.k8s.io/v1", "audit.k8s.io/v1beta1", "audit.k8s.io/v1alpha1"];
 
@@ -157,7 +157,7 @@ const RULE_FIELDS: &[&str] = &[
 
 const RESOURCES_FIELDS: &[&str] = &["group", "resources", "resourceNames"];
 
-fn unknown(fields: &Map<String, Value>, known: &[&str], at: &str, strange: &mut Vec<String>) {
+fn unknown(fields: &Map, known: &[&str], at: &str, strange: &mut Vec<String>) {
     let others = fields.keys().filter(|field| !known.contains(&field.as_str()));
     strange.extend(others.map(|field| format!("unknown field \"{at}{field}\"")));
 }

@@ -6,8 +6,8 @@ use crate::{Backend, Event, Level, ObjectReference, Policy, Ruling, Spent, Stage
 use futures_util::future::join_all;
 use holdfast_core::admission::Annotations;
 use holdfast_core::authz::User;
+use holdfast_value::Value;
 use jiff::Timestamp;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -373,7 +373,7 @@ impl Drop for Trail {
                 let ended = match self.deadline.filter(|deadline| deadline.at <= Instant::now()) {
                     Some(deadline) => (deadline.ended)(),
                     None => {
-                        let status = serde_json::json!({"metadata": {}, "message": "Connection closed early"});
+                        let status = holdfast_value::json!({"metadata": {}, "message": "Connection closed early"});
                         Ended { code: 200, status: Some(status), object: None }
                     }
                 };
@@ -414,7 +414,7 @@ fn omit_managed_fields(object: &mut Value) {
 mod tests {
     use super::*;
     use crate::{Mode, backend};
-    use serde_json::json;
+    use holdfast_value::json;
     use std::path::Path;
 
     fn begun() -> Begun {

@@ -10,7 +10,7 @@ use holdfast_core::object::reader::{Faults, Reader};
 use holdfast_outbound::{Dialer, Egress};
 use holdfast_service::{Elsewhere, Reviewed};
 use holdfast_tls::server::Pem;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -468,7 +468,7 @@ impl Elsewhere for Issuers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     fn document(jwt: &str) -> String {
         format!("apiVersion: {GROUP}/v1\nkind: AuthenticationConfiguration\njwt:\n{jwt}")

@@ -8,7 +8,7 @@ use holdfast_component::cache::Cache;
 use holdfast_outbound::Dialer;
 use holdfast_outbound::kubeconfig::Posting;
 use holdfast_service::{Elsewhere, Reviewed};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

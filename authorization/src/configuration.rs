@@ -5,7 +5,7 @@ use holdfast_core::authz::chain::Mode;
 use holdfast_core::authz::webhook::{Condition, OnFailure, Webhook};
 use holdfast_core::object::names;
 use holdfast_core::object::reader::{Faults, Reader};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use super::*;
 use holdfast_core::authz::chain::Way;
 use holdfast_outbound::Dialer;
-use serde_json::json;
+use holdfast_value::json;
 
 fn read(document: Value) -> Result<Vec<String>, Vec<String>> {
     let told = |authorizer: Authorizer| match authorizer {

@@ -242,7 +242,7 @@ fn keep_tail(tail: &mut Vec<u8>, chunk: &[u8]) {
 }
 
 fn refused(code: u16, body: &[u8]) -> Failure {
-    let status: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let status: holdfast_value::Value = serde_json::from_slice(body).unwrap_or_default();
     let reason = status["reason"].as_str().unwrap_or("(no reason given)").to_owned();
     Failure::Refused { code, reason }
 }

@@ -273,10 +273,10 @@ mod tests {
         for resource in [Resource::ConfigMap, Resource::Custom] {
             let text = object(resource, &Names::name(7));
             assert_eq!(text.len(), OBJECT_BYTES);
-            let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let value: holdfast_value::Value = serde_json::from_str(&text).unwrap();
             assert_eq!(value["metadata"]["name"], "item-00000007");
         }
-        serde_json::from_str::<serde_json::Value>(&definition("a.example", "Thing")).unwrap();
+        serde_json::from_str::<holdfast_value::Value>(&definition("a.example", "Thing")).unwrap();
     }
 
     #[test]

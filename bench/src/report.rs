@@ -189,7 +189,7 @@ list            10       0       5    4.00    4.00     4.0000      8.000      3.
 merge-patch: 2 × HTTP 409 Conflict
 ";
         assert_eq!(report.table(), expected);
-        let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+        let json: holdfast_value::Value = serde_json::from_str(&report.json()).unwrap();
         assert_eq!(json["rows"][0]["errors"], 2);
         assert_eq!(json["rows"][1]["server"]["processorMillisecondsPerMegabyte"], 8.0);
     }

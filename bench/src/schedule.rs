@@ -6,8 +6,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use holdfast_value::{Value, json};
 use http::Method;
-use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::client::{Client, Failure, Pool, next_chunk, text_field};

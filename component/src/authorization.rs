@@ -4,7 +4,7 @@ use crate::api::{Api, ApiError};
 use crate::cache::Cache;
 use holdfast_core::authz::User;
 pub use holdfast_core::authz::paths::OpenPath;
-use serde_json::json;
+use holdfast_value::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, anyhow};
 use holdfast_tls::bounds::Bounds;
 use holdfast_tls::made;
 use holdfast_tls::server::{LiveTls, Options, Pem};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};

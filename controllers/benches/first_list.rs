@@ -5,9 +5,9 @@
 
 use holdfast_controllers::Settings;
 use holdfast_core::object::Body;
+use holdfast_value::{Value, json};
 use holdfast_world::views::{Deployment, Node, Pod, ReplicaSet};
 use holdfast_world::{BackOff, Driver, Key, Outcome, Stamp, Time, View};
-use serde_json::{Value, json};
 
 const DEPLOYMENTS: usize = 100;
 const NODES: usize = 5000;
@@ -77,8 +77,7 @@ fn manifest(
 
 /// As long as those of a pod are.
 fn managed() -> Value {
-    let fields: serde_json::Map<String, Value> =
-        (0..90).map(|number| (format!("f:field{number:02}"), json!({}))).collect();
+    let fields: holdfast_value::Map = (0..90).map(|number| (format!("f:field{number:02}"), json!({}))).collect();
     json!([{"apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields, "manager": "kubelet", "time": MOMENT}])
 }
 

@@ -1,8 +1,8 @@
 //! What controllers read besides the world: the scale of any object, metrics.
 
+use holdfast_value::Value;
 use holdfast_world::views::Definition;
 use holdfast_world::{Key, Refusal, World};
-use serde_json::Value;
 use std::collections::HashMap;
 
 /// What must be read before a plan can go on.

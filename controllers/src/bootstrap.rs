@@ -5,9 +5,9 @@ use crate::subject::Subject;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, Mac};
+use holdfast_value::{Value, json};
 use holdfast_world::views::{ConfigMap, Secret};
 use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Time, View, World};
-use serde_json::{Value, json};
 use sha2::Sha256;
 use std::collections::BTreeMap;
 
@@ -169,7 +169,7 @@ mod tests {
             ("usage-bootstrap-signing", "true"),
             ("expiration", expires),
         ];
-        let data: serde_json::Map<_, _> =
+        let data: holdfast_value::Map =
             fields.iter().map(|(field, text)| ((*field).into(), encode(text.as_bytes()).into())).collect();
         json!({"apiVersion": "v1", "kind": "Secret", "type": TYPE, "data": data,
             "metadata": {"namespace": NAMESPACE, "name": format!("{PREFIX}{id}")}})

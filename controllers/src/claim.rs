@@ -1,9 +1,9 @@
 //! Whose an object is: adopting what is selected and nobody's, letting go of what is no longer selected.
 
 use crate::subject::Subject;
+use holdfast_value::json;
 use holdfast_world::selector::{labelled_places, selected_places};
 use holdfast_world::{Action, Change, Key, Keys, Meta, Owner, Seen, Selector, Verb, View, World};
-use serde_json::json;
 
 /// The index of objects that nobody manages, by where selectors look for them.
 const ORPHANS: &str = "orphans";
@@ -122,9 +122,9 @@ pub fn concerned<V: Managing>(world: &World, change: &Change, keys: &mut Keys) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_value::Value;
     use holdfast_world::Time;
     use holdfast_world::views::{Pod, ReplicaSet};
-    use serde_json::Value;
 
     fn show<V: View>(world: &mut World, name: &str, owner: Option<&str>, labels: Value) {
         let owners: Vec<Value> = owner

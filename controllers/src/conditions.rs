@@ -1,8 +1,8 @@
 //! Conditions of a status, as documents: those of types that nobody here knows stay as they are.
 
+use holdfast_value::{Map, Value, json};
 use holdfast_world::Time;
 use holdfast_world::views::pod::Condition;
-use serde_json::{Map, Value, json};
 
 /// The conditions of a status that is about to be written.
 #[derive(Debug, Clone, Default)]
@@ -10,7 +10,7 @@ pub struct Conditions(Vec<Value>);
 
 impl Conditions {
     /// Takes them out of a status.
-    pub fn take(status: &mut Map<String, Value>) -> Conditions {
+    pub fn take(status: &mut Map) -> Conditions {
         match status.remove("conditions") {
             Some(Value::Array(conditions)) => Conditions(conditions),
             _ => Conditions::default(),
@@ -18,7 +18,7 @@ impl Conditions {
     }
 
     /// Puts them back.
-    pub fn put(self, status: &mut Map<String, Value>) {
+    pub fn put(self, status: &mut Map) {
         if !self.0.is_empty() {
             status.insert("conditions".into(), self.0.into());
         }
@@ -26,7 +26,7 @@ impl Conditions {
 
     pub fn get(&self, kind: &str) -> Option<Condition> {
         let found = self.0.iter().find(|condition| condition["type"] == kind)?;
-        serde_json::from_value(found.clone()).ok()
+        holdfast_value::from_value(found.clone()).ok()
     }
 
     pub fn remove(&mut self, kind: &str) {

@@ -1,8 +1,8 @@
 //! What a change costs each controller: plans, and objects that it looks at, among many that the change does not concern.
 
 use crate::Settings;
+use holdfast_value::{Value, json};
 use holdfast_world::{BackOff, Controller, Driver, Key, Outcome, Resource, Sight, Stamp, Time};
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many objects of each kind that it looks at stand idle.

@@ -156,8 +156,8 @@ fn taints<'a>(world: &'a World, driver: &str, name: &str, device: &str) -> Vec<&
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_value::{Value, json};
     use holdfast_world::Trial;
-    use serde_json::{Value, json};
 
     fn taint(trial: &mut Trial, taints: Value) {
         let devices = json!([{"name": "d", "taints": taints}]);

@@ -5,9 +5,9 @@ use crate::job::Jobs;
 use crate::replicas::Replicas;
 use crate::stateful_set::StatefulSets;
 use crate::testing::template;
+use holdfast_value::{Value, json};
 use holdfast_world::views::{ReplicaSet, ReplicationController};
 use holdfast_world::{Controller, Trial};
-use serde_json::{Value, json};
 
 const MANY: i64 = i32::MAX as i64;
 /// How many pods one plan makes at most, whatever the kind.

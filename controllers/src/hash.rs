@@ -1,6 +1,6 @@
 //! Short names for templates.
 
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// Letters and digits of generated names: no vowels, so no words.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -35,7 +35,7 @@ impl Fnv1a {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn a_name_stays_and_collisions_change_it() {

@@ -3,9 +3,9 @@
 use crate::Settings;
 use crate::addresses::Range;
 use crate::subject::Subject;
+use holdfast_value::json;
 use holdfast_world::views::Node;
 use holdfast_world::{Change, Controller, Key, Keys, Plan, Refused, Resource, Stamp, View, World};
-use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many ranges there may be in one of IPv6, as a power of two.
@@ -184,8 +184,8 @@ impl Controller for NodeRanges {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_value::Value;
     use holdfast_world::Trial;
-    use serde_json::Value;
 
     fn settings(ranges: &[&str]) -> Settings {
         Settings {

@@ -67,7 +67,7 @@ impl Controller for NodeTtl {
         let Some(node) = world.get::<Node>(key) else { return plan };
         let seconds = STEPS[self.step].seconds;
         if node.meta().annotation(ANNOTATION) != Some(seconds) {
-            let patch = serde_json::json!({"metadata": {"annotations": {ANNOTATION: seconds}}});
+            let patch = holdfast_value::json!({"metadata": {"annotations": {ANNOTATION: seconds}}});
             plan.then(Subject::from(node).strategic_patch(patch));
         }
         plan
@@ -77,8 +77,8 @@ impl Controller for NodeTtl {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_value::json;
     use holdfast_world::Trial;
-    use serde_json::json;
 
     #[test]
     fn the_more_nodes_the_longer() {

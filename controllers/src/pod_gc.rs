@@ -4,11 +4,11 @@
 use crate::Settings;
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
+use holdfast_value::{Value, json};
 use holdfast_world::views::{Node, Pod, pod::Condition};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, Time, Verb, View, World,
 };
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// How long a node may be away before its pods are lost: one that registers anew keeps them.

@@ -1,9 +1,9 @@
 //! Making pods from templates, and deleting them.
 
 use crate::subject::Subject;
+use holdfast_value::{Value, json};
 use holdfast_world::views::Pod;
 use holdfast_world::{Action, Key, Refused, Seen, Time, Verb, View};
-use serde_json::{Value, json};
 
 /// The longest name, and so the longest beginning of one.
 const NAME_MAX: usize = 253;

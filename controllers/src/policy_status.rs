@@ -3,9 +3,9 @@
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::admissionregistration::type_checks;
 use holdfast_core::kinds::{Registry, custom, registry};
+use holdfast_value::{Value, json};
 use holdfast_world::views::{Definition, ValidatingAdmissionPolicy};
 use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Stamp, Verb, View, World};
-use serde_json::{Value, json};
 
 const MANAGER: &str = "validatingadmissionpolicy-status";
 

@@ -7,10 +7,10 @@ use crate::planted::{Bug, planted};
 use crate::subject::Subject;
 use holdfast_core::kinds::registry;
 use holdfast_core::quota::{Counted, NOTHING_BUT_ITS_NUMBER, Quota, Usage};
+use holdfast_value::Value;
 use holdfast_world::request::resource_of;
 use holdfast_world::views::ResourceQuota;
 use holdfast_world::{Change, Controller, Key, Keys, Object, Plan, Resource, Seen, Sight, Stamp, Time, View, World};
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Plans a quota at a time.
@@ -196,8 +196,8 @@ fn ends_at(object: &Object) -> Option<Time> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_value::json;
     use holdfast_world::Trial;
-    use serde_json::json;
 
     #[test]
     fn most_kinds_are_looked_at_for_their_number_alone() {

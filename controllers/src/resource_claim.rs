@@ -1,11 +1,11 @@
 //! Makes claims of devices from the templates that pods name, and lets go of claims that no pod uses any more.
 
 use crate::subject::{Subject, part};
+use holdfast_value::{Value, json};
 use holdfast_world::views::device::Consumer;
 use holdfast_world::views::pod::PodClaim;
 use holdfast_world::views::{Pod, ResourceClaim, ResourceClaimTemplate};
 use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Stamp, Verb, View, World};
-use serde_json::{Value, json};
 
 const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";

@@ -6,9 +6,9 @@
 use crate::claim;
 use crate::hash;
 use crate::subject::{self, Subject};
+use holdfast_value::{Value, json};
 use holdfast_world::views::ControllerRevision;
 use holdfast_world::{Action, Key, Plan, Seen, Selector, Text, Verb, View, World};
-use serde_json::{Value, json};
 
 /// The label of a pod with the revision it was made from.
 pub const POD_REVISION: &str = "controller-revision-hash";

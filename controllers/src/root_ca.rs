@@ -3,9 +3,9 @@
 use crate::Settings;
 use crate::service_account::is_active;
 use crate::subject::Subject;
+use holdfast_value::{Value, json};
 use holdfast_world::views::{ConfigMap, Namespace};
 use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Stamp, Verb, View, World};
-use serde_json::{Value, json};
 
 const NAME: &str = "kube-root-ca.crt";
 const DESCRIPTION: &str = "kubernetes.io/description";

@@ -1,8 +1,8 @@
 //! Gives every active namespace its account `default`, without which no pod starts there.
 
+use holdfast_value::json;
 use holdfast_world::views::{Namespace, ServiceAccount};
 use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Stamp, Verb, View, World};
-use serde_json::json;
 
 const DEFAULT: &str = "default";
 

@@ -2,10 +2,10 @@
 
 use crate::addresses::Range;
 use crate::subject::Subject;
+use holdfast_value::json;
 use holdfast_world::views::pod::Condition;
 use holdfast_world::views::{IPAddress, ServiceCIDR};
 use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Time, Verb, View, World};
-use serde_json::json;
 use std::net::IpAddr;
 
 const FINALIZER: &str = "networking.k8s.io/service-cidr-finalizer";
@@ -120,8 +120,8 @@ fn may_go(world: &World, found: Seen<'_, ServiceCIDR>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_value::Value;
     use holdfast_world::Trial;
-    use serde_json::Value;
 
     fn range(name: &str, cidr: &str) -> Value {
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": name}, "spec": {"cidrs": [cidr]}})

@@ -4,11 +4,11 @@
 
 use crate::answers::{Answers, Ask};
 use crate::subject::Subject;
+use holdfast_value::{Map, Value, json};
 use holdfast_world::views::{Lease, StorageVersion};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Meta, Plan, Refusal, Resource, Seen, Stamp, Time, Verb, View, World,
 };
-use serde_json::{Map, Value, json};
 
 const NAMESPACE: &str = "kube-system";
 /// The label that tells leases of API servers from others.
@@ -133,7 +133,7 @@ impl Controller for StorageVersions {
                 }
                 Ok(Ok(gone)) => {
                     let generation = found.object.document()["metadata"]["generation"].clone();
-                    let forget = |status: &mut Map<String, Value>| forget(status, &gone, &generation, stamp.time);
+                    let forget = |status: &mut Map| forget(status, &gone, &generation, stamp.time);
                     plan.together(Subject::from(found).status(forget).into_iter().collect());
                 }
             }
@@ -148,7 +148,7 @@ impl Controller for StorageVersions {
 }
 
 /// Leaves out what some servers said, and says in what those that are left agree.
-fn forget(status: &mut Map<String, Value>, gone: &[String], generation: &Value, now: Time) {
+fn forget(status: &mut Map, gone: &[String], generation: &Value, now: Time) {
     let Some(said) = status.get_mut("storageVersions").and_then(Value::as_array_mut) else { return };
     said.retain(|said| !gone.iter().any(|gone| said["apiServerID"] == gone.as_str()));
     let first = said.first().map(|said| said["encodingVersion"].clone());
@@ -184,7 +184,7 @@ mod tests {
 
     fn lease(trial: &mut Trial, name: &str, component: &str) {
         trial.create(json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": {"name": name, "namespace": NAMESPACE, "labels": {COMPONENT.0: component}}}));
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": {(COMPONENT.0): component}}}));
     }
 
     fn version(trial: &mut Trial, name: &str, said: &[(&str, &str)]) {

@@ -1,9 +1,9 @@
 //! An object of which a controller takes care: what is told about it, how others name it, how its status is written.
 
+use holdfast_value::{Map, Value, json};
 use holdfast_world::{Action, Note, Object, Resource, Seen, Verb, View};
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Subject<'_> {
     }
 
     /// Brings the status to what `change` makes of it; nothing where it is that already.
-    pub fn status(&self, change: impl FnOnce(&mut Map<String, Value>)) -> Option<Action> {
+    pub fn status(&self, change: impl FnOnce(&mut Map)) -> Option<Action> {
         let old = part(self.object, &["status"]);
         let mut new = old.as_object().cloned().unwrap_or_default();
         change(&mut new);
@@ -128,7 +128,7 @@ impl<'de> Visitor<'de> for Part<'_> {
 }
 
 /// Notes a number; zero is not written.
-pub fn count(status: &mut Map<String, Value>, field: &str, number: i64) {
+pub fn count(status: &mut Map, field: &str, number: i64) {
     if number == 0 {
         status.remove(field);
     } else {

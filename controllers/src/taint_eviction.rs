@@ -176,8 +176,8 @@ fn patience(pod: &Pod, node: &Node) -> Patience {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_value::{Value, json};
     use holdfast_world::Trial;
-    use serde_json::{Value, json};
 
     fn trial(tolerations: Value) -> Trial {
         let mut trial = Trial::new().with(TaintEviction::default());

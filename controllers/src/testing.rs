@@ -1,8 +1,8 @@
 //! What tests of controllers do to a cluster beside running it.
 
 use holdfast_core::admission::{Admission, Choice};
+use holdfast_value::{Value, json};
 use holdfast_world::Trial;
-use serde_json::{Value, json};
 
 /// A pod template with this label and this image.
 pub fn template(app: &str, image: &str) -> Value {

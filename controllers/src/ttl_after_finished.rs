@@ -54,8 +54,8 @@ impl Controller for TtlAfterFinished {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_value::{Value, json};
     use holdfast_world::trial::Trial;
-    use serde_json::{Value, json};
 
     #[test]
     fn a_finished_job_goes_when_its_time_has_come() {

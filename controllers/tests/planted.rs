@@ -5,9 +5,9 @@ use holdfast_controllers::deployment::Deployments;
 use holdfast_controllers::planted::{Bug, plant};
 use holdfast_controllers::replicas::Replicas;
 use holdfast_controllers::stateful_set::StatefulSets;
+use holdfast_value::{Value, json};
 use holdfast_world::Trial;
 use holdfast_world::views::ReplicaSet;
-use serde_json::{Value, json};
 
 /// Those that the smallest of clusters shows; the simulation finds all there are.
 const MISTAKES: [Bug; 8] = [

@@ -7,7 +7,7 @@
 use holdfast_core::authz::chain::{Chain, Way};
 use holdfast_core::authz::nodes::{NodeGraph, Relation};
 use holdfast_core::authz::{Attributes, Authorizer, Consulted, RbacIndex, ResourceTarget, User};
-use serde_json::json;
+use holdfast_value::json;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;

@@ -17,8 +17,8 @@ use crate::presence::{LEASES_NAMESPACE, made, micros, read};
 use crate::request::{Target, Verb};
 use crate::stamp::Stamp;
 use crate::state::State;
+use holdfast_value::{Value, json};
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

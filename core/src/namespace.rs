@@ -11,7 +11,7 @@ use crate::object::meta::{self, Document, metadata, object_mut, text};
 use crate::request::{Body, DeleteOptions, Format, Options, Request, Target, Verb};
 use crate::stamp::Stamp;
 use crate::state::{State, prefix};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use crate::object::meta;
 use crate::request::{Target, Verb};
 use crate::stamp::Stamp;
 use crate::state::State;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use sha2::{Digest, Sha256};
 use std::net::IpAddr;
 

@@ -5,7 +5,7 @@ use crate::kinds::{ConnectOptions, Kind, KindId, Registry};
 use crate::object::decode::{self, DecodeError, Decoded};
 use crate::refusal::Refusal;
 use bytes::Bytes;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::borrow::Cow;
 use std::sync::Arc;
 

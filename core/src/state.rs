@@ -12,8 +12,8 @@ use crate::ranked::RankedMap;
 use crate::schema::schema;
 use crate::wire::protobuf;
 use bytes::Bytes;
+use holdfast_value::{Map, Value};
 use imbl::{OrdMap, OrdSet};
-use serde_json::{Map, Value};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 

@@ -13,7 +13,7 @@ use holdfast_core::pipeline::{Answers, Decision, Effect, Judgement, Reviewed, Se
 use holdfast_core::request::{Body, FieldValidation, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, State};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::Arc;
 
 const REGISTRATIONS: &str = "admissionregistration.k8s.io";
@@ -418,7 +418,7 @@ fn pod(name: &str, spec: Value) -> Value {
 }
 
 fn labelled(world: &World, namespace: &str, labels: Value) -> Request {
-    let labels: serde_json::Map<String, Value> = labels
+    let labels: holdfast_value::Map = labels
         .as_object()
         .expect("labels")
         .iter()
@@ -498,7 +498,7 @@ fn standards_of_new_exempt_namespaces() {
     let exempt = json!({"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration",
         "exemptions": {"namespaces": ["free"]}});
     let world = World::with(&[], &[("PodSecurity", exempt)]);
-    let body = json!({"metadata": {"name": "free", "labels": {format!("{MODE}warn"): "baseline"}}});
+    let body = json!({"metadata": {"name": "free", "labels": {(format!("{MODE}warn")): "baseline"}}});
     let outcome = world.alone(&world.request(Verb::Create, "", "namespaces", None, &body));
     assert_eq!(
         outcome.warnings(),

@@ -15,8 +15,8 @@ use holdfast_core::pipeline::{self, Decision, Settings};
 use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, State};
+use holdfast_value::{Value, json};
 use jiff::Timestamp;
-use serde_json::{Value, json};
 use std::sync::Arc;
 
 struct World {
@@ -150,7 +150,7 @@ fn what_is_built_in_has_its_api_services() {
     assert_eq!(made, local::built_in_versions().count());
     assert!(local::plan_all(&world.state, &world.custom).is_empty());
     let apps = world.api_service("v1.apps").unwrap();
-    assert_eq!(apps["metadata"]["labels"], json!({local::LABEL: "onstart"}));
+    assert_eq!(apps["metadata"]["labels"], json!({(local::LABEL): "onstart"}));
     let spec = json!({"group": "apps", "version": "v1", "groupPriorityMinimum": 17800, "versionPriority": 15});
     assert_eq!(apps["spec"], spec);
     let condition = &apps["status"]["conditions"][0];
@@ -216,7 +216,7 @@ fn an_api_service_of_somebody_elses_is_left_alone() {
     assert!(world.plan("v1.a.io").is_none());
     // One that the server keeps is set right, and goes when nothing is served.
     let mut kept = local_service("v1.b.io");
-    kept["metadata"]["labels"] = json!({local::LABEL: "true"});
+    kept["metadata"]["labels"] = json!({(local::LABEL): "true"});
     world.create(kept);
     world.custom.note("x.b.io", Some(&definition("b.io", &[("v1", true)])));
     let step = world.plan("v1.b.io").expect("a step");

@@ -9,7 +9,7 @@ use holdfast_core::namespace::Emptying;
 use holdfast_core::pipeline::Clearing;
 use holdfast_core::request::{Format, Verb};
 use holdfast_core::stamp::Stamp;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::time::Duration;
 use world::{DEFINITIONS, World};
 

@@ -11,8 +11,8 @@ use holdfast_core::refusal::Refusal;
 use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, State};
+use holdfast_value::{Value, json};
 use jiff::Timestamp;
-use serde_json::{Value, json};
 use std::sync::Arc;
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::authz::chain::Way;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::Arc;
 use world::{DEFINITIONS, World};
 

@@ -7,7 +7,7 @@ mod world;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::authz::chain::Way;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::Arc;
 use world::World;
 

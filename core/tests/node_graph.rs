@@ -5,8 +5,8 @@ use holdfast_core::event::Offset;
 use holdfast_core::kinds::{Kind, KindId, registry};
 use holdfast_core::object::Draft;
 use holdfast_core::state::{Change, Entry, Index, State};
+use holdfast_value::{Value, json};
 use proptest::prelude::*;
-use serde_json::{Value, json};
 use std::sync::Arc;
 
 fn change(kind: &Kind, id: KindId, key: &str, document: &Value, offset: u64, deleted: bool) -> Change {

@@ -14,7 +14,7 @@ mod facts;
 mod world;
 
 use holdfast_core::refusal::Refusal;
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 use std::fmt::Write as _;
 use world::{DEFINITIONS, World};
 
@@ -202,12 +202,12 @@ fn expand(value: &Value) -> Value {
                     "$text" => of[0].as_str().expect("a text").repeat(count).into(),
                     "$keys" => {
                         let each = expand(&of[0]);
-                        (0..count).map(|number| (format!("k{number}"), each.clone())).collect::<Map<_, _>>().into()
+                        (0..count).map(|number| (format!("k{number}"), each.clone())).collect::<Map>().into()
                     }
                     word => panic!("what is {word}?"),
                 }
             }
-            _ => map.iter().map(|(name, value)| (name.clone(), expand(value))).collect::<Map<_, _>>().into(),
+            _ => map.iter().map(|(name, value)| (name.clone(), expand(value))).collect::<Map>().into(),
         },
         Value::Array(items) => items.iter().map(expand).collect(),
         other => other.clone(),

@@ -11,7 +11,7 @@ use holdfast_core::pipeline::{
 use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, State};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::Arc;
 
 const NOW: i64 = 1_795_255_200;

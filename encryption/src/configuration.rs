@@ -9,7 +9,7 @@ use crate::kms::{Settings, Version};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_core::object::reader::{Faults, Reader};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -28,7 +28,7 @@ use holdfast_core::pipeline::{Expectation, Settings, SignedToken, TokenClaims, W
 use holdfast_core::refusal::{Expired, Timeout};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Entry, State};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};

@@ -21,7 +21,7 @@ use holdfast_core::refusal::{Internal, Subject, Unavailable, Unreasoned, Webhook
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Entry, State};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use holdfast_core::cel::functions::{Compiled, LIBRARY};
 use holdfast_core::cel::{Budget, Environment, Type, Value as Seen, compile};
 use holdfast_core::request::Request;
 use holdfast_core::schema::structural::Structural;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 /// What the made expressions see as `self`.
 fn seen() -> Type {
@@ -46,7 +46,7 @@ pub fn cel_made(bytes: &[u8]) {
         "duration": choices.pick(&DURATIONS),
         "ints": [number(&mut choices), number(&mut choices)],
         "texts": [choices.pick(&TEXTS), choices.pick(&QUANTITIES)],
-        "labels": {choices.pick(&TEXTS): choices.pick(&TEXTS)},
+        "labels": {(choices.pick(&TEXTS)): choices.pick(&TEXTS)},
         "anything": choices.anything(8),
     });
     evaluate(&source, &document);
@@ -346,7 +346,7 @@ fn fitting(choices: &mut Choices, schema: &Value) -> Value {
             let each = &schema["properties"];
             json!({"é": fitting(choices, &each["é"]), "b": fitting(choices, &each["b"])})
         }
-        Some("object") => json!({choices.text(): fitting(choices, &schema["additionalProperties"])}),
+        Some("object") => json!({(choices.text()): fitting(choices, &schema["additionalProperties"])}),
         _ => choices.anything(8),
     }
 }

@@ -3,7 +3,7 @@
 use super::edges::{DURATIONS, NUMBERS, QUANTITIES, TEXTS, TIMES};
 use holdfast_core::kinds::{Kind, KindId, Registry};
 use holdfast_core::schema::{Field, MessageId, Schema, Shape, Type};
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 
 /// The first line, and what follows it.
 pub fn line(bytes: &[u8]) -> (&[u8], &[u8]) {
@@ -124,11 +124,11 @@ impl<'a> Choices<'a> {
     }
 
     /// A document of `message` that is right in most places.
-    pub fn document(&mut self, schema: &Schema, message: MessageId) -> Map<String, Value> {
+    pub fn document(&mut self, schema: &Schema, message: MessageId) -> Map {
         self.fields(schema, message, 0)
     }
 
-    fn fields(&mut self, schema: &Schema, message: MessageId, depth: usize) -> Map<String, Value> {
+    fn fields(&mut self, schema: &Schema, message: MessageId, depth: usize) -> Map {
         let message = schema.message(message);
         let mut map = Map::new();
         let count = if self.is_empty() || depth >= DEPTH_MAX { 0 } else { self.below(6) };

@@ -32,8 +32,8 @@ use holdfast_core::state::Index;
 use holdfast_core::wire::jsonpath::JsonPath;
 use holdfast_core::wire::protobuf::codec;
 use holdfast_core::wire::table::cells;
+use holdfast_value::Value;
 use input::{Choices, document, kind, line, text};
-use serde_json::Value;
 
 pub type Target = fn(&[u8]);
 

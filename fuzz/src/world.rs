@@ -17,7 +17,7 @@ use holdfast_core::state::{Change, Entry, State};
 use holdfast_core::wire::table::{
     Form, IncludeObject, ListMeta, MetaVersion, Source, cells, partial_object_metadata, table,
 };
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::{Arc, LazyLock};
 
 /// What stands in the cluster before the first request: path and body of each create.

@@ -1,8 +1,8 @@
 //! How the containers of a pod behave, as annotations tell it.
 
 use holdfast_core::schema::quantity;
+use holdfast_value::Value;
 use serde::Deserialize;
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// What the names of the annotations begin with; `.CONTAINER` at the end of a name makes it about that container alone.
@@ -226,7 +226,7 @@ pub fn duration(text: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn durations_are_read_as_go_reads_them() {
@@ -255,7 +255,7 @@ mod tests {
             "simulate.holdfast.dev/run-for": "30s", "simulate.holdfast.dev/exit-code.b": "3",
             "simulate.holdfast.dev/exit-code": "1", "other/x": "y"}}});
         let everywhere: Told =
-            serde_json::from_value(json!({"run-for": "forever", "ready-after": "5s"})).expect("told");
+            holdfast_value::from_value(json!({"run-for": "forever", "ready-after": "5s"})).expect("told");
         let told = Told::of(&pod);
         assert!(told.mistakes().is_empty());
         let (a, b) = (Behaviour::of("a", &everywhere, &told), Behaviour::of("b", &everywhere, &told));

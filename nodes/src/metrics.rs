@@ -6,10 +6,10 @@ use crate::node::{KWOK_NODE, SIMULATED, Template};
 use holdfast_core::schema::quantity;
 use holdfast_core::select::{FieldSelector, LabelSelector};
 use holdfast_core::state::{Entry, State};
+use holdfast_value::{Map, Value, json};
 use holdfast_world::{Action, Key, Resource, Time, Verb, request};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashSet};
 
 pub const GROUP: &str = "metrics.k8s.io";
@@ -173,7 +173,7 @@ fn resources() -> Value {
 struct Meta {
     name: String,
     namespace: String,
-    labels: Map<String, Value>,
+    labels: Map,
     annotations: BTreeMap<String, String>,
     creation_timestamp: Value,
 }

@@ -1,9 +1,9 @@
 //! Simulated nodes: what they say of themselves.
 
 use crate::behaviour::Told;
+use holdfast_value::{Map, Value, json};
 use holdfast_world::Time;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
@@ -130,7 +130,7 @@ impl Template {
     /// The whole Node, ready from the start.
     pub fn node(&self, number: u32, now: Time) -> Value {
         let name = self.name(number);
-        let mut labels: Map<String, Value> = Map::new();
+        let mut labels: Map = Map::new();
         for (label, value) in
             [("kubernetes.io/hostname", name.as_str()), ("kubernetes.io/os", "linux"), ("kubernetes.io/arch", "amd64")]
         {
@@ -143,7 +143,7 @@ impl Template {
             labels.insert("topology.kubernetes.io/region".into(), region.as_str().into());
         }
         labels.extend(self.labels.iter().map(|(label, value)| (label.clone(), value.as_str().into())));
-        let mut annotations: Map<String, Value> = Map::new();
+        let mut annotations: Map = Map::new();
         annotations.insert(SIMULATED.into(), "true".into());
         annotations.extend(self.annotations.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
         let mut spec = json!({"podCIDR": pod_range(number), "podCIDRs": [pod_range(number)]});
@@ -165,11 +165,7 @@ impl Template {
     /// The status that a Node is to have, where its own does not say.
     pub fn status(&self, old: &Value, name: &str, address: &str, now: Time) -> Value {
         let amounts = |amounts: &BTreeMap<String, Amount>| -> Value {
-            amounts
-                .iter()
-                .map(|(name, amount)| (name.clone(), Value::from(amount.text())))
-                .collect::<Map<_, _>>()
-                .into()
+            amounts.iter().map(|(name, amount)| (name.clone(), Value::from(amount.text()))).collect::<Map>().into()
         };
         let capacity = amounts(&self.capacity);
         let mut allocatable = capacity.clone();

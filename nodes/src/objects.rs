@@ -1,8 +1,8 @@
 //! What simulated nodes need in a cluster beside their rights as nodes: an account's role, and the kind of Stages.
 
 use crate::{ACCOUNT, stage};
+use holdfast_value::{Value, json};
 use holdfast_world::{Action, Key, Resource, Verb};
-use serde_json::{Value, json};
 
 const ROLE: &str = "holdfast:simulated-nodes";
 /// The label of the ClusterRoles of which that role is made.

@@ -6,10 +6,10 @@
 use crate::stage::{About, Stage};
 use crate::stages::{Script, Subject, Turn, note};
 use crate::template::Surroundings;
+use holdfast_value::Value;
 use holdfast_world::{
     Change, Controller, Key, Keys, Object, Plan, Refusal, Refused, Resource, Sight, Stamp, Text, Time, World,
 };
-use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 
 /// Who lives without Stages, and sees to its own.
@@ -193,8 +193,8 @@ impl Surroundings for Around {
 mod tests {
     use super::*;
     use crate::Reports;
+    use holdfast_value::json;
     use holdfast_world::Trial;
-    use serde_json::json;
 
     fn cluster() -> Trial {
         let mut trial = Trial::new();

@@ -8,12 +8,12 @@ use crate::nodes::is_simulated;
 use crate::stage::About;
 use crate::stages::{self, Script, Subject, Turn};
 use crate::template::Surroundings;
+use holdfast_value::Value;
 use holdfast_world::views::{Node, Pod};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Note, Object, Plan, Refused, Resource, Seen, Shared, Stamp, Text, Time,
     Verb, View, World,
 };
-use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -3,11 +3,11 @@
 use crate::stage::{About, Deed, Form, Stage, choose};
 use crate::template::Surroundings;
 use holdfast_core::kinds::registry;
+use holdfast_value::{Value, json};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Meta, Note, Object, Plan, Refused, Resource, Stamp, Text, Time, Verb, World,
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 

@@ -1,8 +1,8 @@
 //! Simulated nodes in a cluster in memory, with the rules of the real one.
 
 use crate::{Nodes, Pods, Reports, Template};
+use holdfast_value::{Value, json};
 use holdfast_world::trial::Trial;
-use serde_json::{Value, json};
 use std::sync::Arc;
 
 fn cluster(count: u32) -> Trial {

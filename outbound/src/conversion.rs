@@ -10,7 +10,7 @@ use holdfast_core::kinds::conversion::{converted, review};
 use holdfast_core::object::meta::Document;
 use holdfast_core::refusal::{Unreasoned, WebhookFault};
 use holdfast_engine::Engine;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -124,7 +124,7 @@ impl Webhooks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn webhooks_are_found_by_url_or_service() {

@@ -3,9 +3,9 @@
 use crate::identity::Identity;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use holdfast_value::Value;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
-use serde_json::Value;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -160,7 +160,7 @@ pub(crate) fn pem(value: &Value, field: &str, folder: &Path) -> Result<Option<Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     fn shown(users: &Users, host: &str, port: u16) -> Option<String> {
         let mut headers = HeaderMap::new();

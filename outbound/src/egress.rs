@@ -4,7 +4,7 @@
 use crate::connect::{DialError, ServerTls, Wire, dial, shown};
 use crate::{Identity, TlsTrust, konnectivity};
 use holdfast_core::object::reader::{Faults, Reader};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -291,7 +291,7 @@ fn identified(root: &Reader<'_>, tls: &Reader<'_>, host: &str) -> Option<ServerT
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
     use tokio::io::AsyncBufReadExt;
     use tokio::net::UnixListener;
 

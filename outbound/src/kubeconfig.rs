@@ -6,12 +6,12 @@ use crate::egress::Dialer;
 use crate::trace::Calling;
 use crate::{ANSWER_BYTES_MAX, BoxError, OutBody, OutboundError, TlsTrust, collect, words};
 use bytes::Bytes;
+use holdfast_value::Value;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Method, Request, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -177,7 +177,7 @@ impl Posting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn a_kubeconfig_says_where_and_how() {

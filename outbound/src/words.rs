@@ -180,7 +180,7 @@ pub fn of_answer(parts: &Parts, body: Bytes) -> Result<Bytes, OutboundError> {
 
 /// An answer that is no success, as Kubernetes' client tells of it: a `Status` speaks for itself, and a text is shown.
 fn of_status(code: StatusCode, is_text: bool, body: &[u8]) -> OutboundError {
-    let status: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let status: holdfast_value::Value = serde_json::from_slice(body).unwrap_or_default();
     // A document that does not say what it is counts as a `Status`.
     let is = |field: &str, wanted: &str| matches!(status[field].as_str(), None | Some("")) || status[field] == wanted;
     if status["status"] == "Failure" && is("kind", "Status") && is("apiVersion", "v1") {

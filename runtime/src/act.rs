@@ -1,8 +1,8 @@
 //! Doing what plans say.
 
 use async_trait::async_trait;
+use holdfast_value::Value;
 use holdfast_world::{Action, Actor, Came, Refusal};
-use serde_json::Value;
 
 /// Carries out actions on a cluster.
 #[async_trait]

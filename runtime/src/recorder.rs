@@ -1,8 +1,8 @@
 //! What becomes of notes: Events as client-go's recorder writes them, equal ones counted, many alike combined, and a
 //! flood cut off. Pure: it says which write a note comes to.
 
+use holdfast_value::{Value, json};
 use holdfast_world::{Note, Time};
-use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 

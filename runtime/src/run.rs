@@ -3,11 +3,11 @@
 use crate::metrics::{Metrics, QueueMetrics};
 use crate::writer::EventWriter;
 use crate::{Act, Feed, News, heavy};
+use holdfast_value::Value;
 use holdfast_world::{
     Action, Actor, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Step, Time, Written,
 };
 use jiff::Timestamp;
-use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -4,7 +4,7 @@
 //! machines lies.
 
 use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Snapshot};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::time::Duration;
 
 fn main() {

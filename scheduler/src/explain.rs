@@ -95,7 +95,7 @@ fn gate(snapshot: &Snapshot, profile: &Profile, pod: &Pod) -> Option<(&'static s
 mod tests {
     use super::*;
     use crate::{Configuration, Key, Kind};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn every_node_is_accounted_for() {

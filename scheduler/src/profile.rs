@@ -5,7 +5,7 @@ use crate::object::pod::DEFAULT_SCHEDULER;
 use crate::plugin::{Plugin, Point};
 use crate::plugins;
 use crate::plugins::default_preemption::DefaultPreemption;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use holdfast_scheduler::plugin::Point;
 use holdfast_scheduler::scheduler::Observed;
 use holdfast_scheduler::{Clock, Configuration, Key, Kind, Outcome, Planner, Scheduler, Snapshot};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::time::Duration;
 
 const NODES: usize = 300;

@@ -3,7 +3,7 @@
 use holdfast_scheduler::object::pod::Pod;
 use holdfast_scheduler::plan::Plan;
 use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Profile, Snapshot, plan};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::Arc;
 
 struct World {

@@ -7,8 +7,8 @@ use holdfast_scheduler::plan::Plan;
 use holdfast_scheduler::plugin::Cycle;
 use holdfast_scheduler::plugins::default_preemption::{DefaultPreemption, Victims};
 use holdfast_scheduler::{Configuration, Key, Kind, Outcome, Planner, Snapshot, plan};
+use holdfast_value::{Value, json};
 use proptest::prelude::*;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// A step in the life of a cluster.

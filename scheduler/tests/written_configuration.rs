@@ -5,9 +5,9 @@ use holdfast_scheduler::configuration::Switches;
 use holdfast_scheduler::plugin::{POINTS, Point};
 use holdfast_scheduler::plugins::PLUGINS;
 use holdfast_scheduler::profile::Written;
+use holdfast_value::{Value, json};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
-use serde_json::{Value, json};
 
 const VERSIONS: [&str; 6] = ["v1alpha1", "v1alpha2", "v1beta1", "v1beta2", "v1beta3", "v1"];
 
@@ -54,7 +54,7 @@ fn plugins(multi_point: bool) -> impl Strategy<Value = Value> {
     });
     sets.collect::<Vec<_>>().prop_map(|sets| {
         let said = sets.into_iter().filter(|(.., is_there)| *is_there);
-        said.map(|(field, set, _)| (field.to_owned(), set)).collect::<serde_json::Map<_, _>>().into()
+        said.map(|(field, set, _)| (field.to_owned(), set)).collect::<holdfast_value::Map>().into()
     })
 }
 

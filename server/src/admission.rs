@@ -6,7 +6,7 @@ use holdfast_core::object::decode;
 use holdfast_core::object::reader::read;
 use holdfast_outbound::Users;
 use holdfast_outbound::conversion::Speakers;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use holdfast_core::admission::ImagePolicy;
 use holdfast_outbound::Dialer;
 use holdfast_outbound::kubeconfig::Posting;
 use holdfast_transport_http::Images;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

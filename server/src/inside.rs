@@ -9,10 +9,10 @@ use holdfast_runtime::remote::{fault, refusal};
 use holdfast_runtime::{Act, Clock, Done, Feed, News, heavy};
 use holdfast_service::{Call, Reply, Service};
 use holdfast_transport_http::{Transport, memory};
+use holdfast_value::Value;
 use holdfast_world::request::{self, Actor};
 use holdfast_world::{Action, Came, Key, Refusal, Resource, Sight, Stamp, Time, Verb};
 use serde::Deserialize;
-use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, Weak};
 

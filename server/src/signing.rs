@@ -5,11 +5,11 @@ use anyhow::{Context, Result, ensure};
 use holdfast_controllers::account_tokens::TokenSigner;
 use holdfast_controllers::certificates::{API_CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN, Signer, Terms};
 use holdfast_transport_http::tokens;
+use holdfast_value::Value;
 use holdfast_world::Time;
 use rcgen::{
     CertificateSigningRequestParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SerialNumber,
 };
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -176,7 +176,7 @@ impl Service {
         asked: &Asked,
         id: Option<RequestId>,
         source: Option<Box<Source>>,
-        (refusal, status): (Refusal, serde_json::Value),
+        (refusal, status): (Refusal, holdfast_value::Value),
         told: Told,
     ) -> Answer {
         let mut record = self.metrics.begin();

@@ -5,7 +5,7 @@ use crate::owners;
 use crate::pick::Pick;
 use crate::shape::{Shape, Sort};
 use crate::twin::Version;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 
 /// One change of an object's main part.
@@ -102,11 +102,11 @@ impl Edit {
             None => json!([{"op": "remove", "path": path}]),
         };
         Some(match self {
-            Edit::Label(key, value) if merge => json!({"metadata": {"labels": {*key: value}}}),
+            Edit::Label(key, value) if merge => json!({"metadata": {"labels": {(*key): value}}}),
             Edit::Label(key, value) => pointer(&format!("/metadata/labels/{key}"), value),
-            Edit::Note(key, value) if merge => json!({"metadata": {"annotations": {*key: value}}}),
+            Edit::Note(key, value) if merge => json!({"metadata": {"annotations": {(*key): value}}}),
             Edit::Note(key, value) => pointer(&format!("/metadata/annotations/{key}"), value),
-            Edit::Data(key, value) if merge => json!({"data": {*key: value}}),
+            Edit::Data(key, value) if merge => json!({"data": {(*key): value}}),
             Edit::Data(key, value) => pointer(&format!("/data/{key}"), value),
             Edit::Finalizers(list) => match format {
                 PatchFormat::Merge => json!({"metadata": {"finalizers": list}}),

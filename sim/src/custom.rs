@@ -1,7 +1,7 @@
 //! The custom kind of the simulation: its definition in several variants, and the naive reading of each.
 
 use crate::twin::Twin;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::borrow::Cow;
 
 pub const GROUP: &str = "sim.dev";

@@ -11,7 +11,7 @@ use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_core::state::{Entry, State};
 use holdfast_engine::Reply as Written;
 use holdfast_service::{Asked, Call, Named, Reply, RequestId, ResourcePath, Service};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::Arc;
 
 /// What a client is told of a command that was carried out.

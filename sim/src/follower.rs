@@ -16,7 +16,7 @@ use holdfast_core::authz::User;
 use holdfast_core::request::Verb;
 use holdfast_engine::{ChangeType, Delivery, Fault, Watch};
 use holdfast_service::{Call, Reply};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Who owns which field, read naively from `managedFields`, and what server-side apply should make of it.
 
 use crate::shape::Shape;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeMap;
 
 /// A field that several managers work on.

@@ -11,7 +11,7 @@ use holdfast_core::authz::User;
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::object::meta;
 use holdfast_core::request::{Request, Verb};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::{Arc, OnceLock};
 
 pub const GROUP: &str = "rbac.authorization.k8s.io";

@@ -5,7 +5,7 @@
 
 use crate::custom;
 use crate::rights;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeMap;
 
 /// The kinds that clients work with.

@@ -4,7 +4,7 @@
 
 use crate::shape::{Shape, Sort};
 use holdfast_core::event::Record;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Storage path and key.

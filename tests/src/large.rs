@@ -4,7 +4,7 @@ use holdfast_core::event::{Actor, Offset, Operation, Record};
 use holdfast_core::object::Draft;
 use holdfast_engine::{Log, LogRead};
 use holdfast_storage_rocks::{Durability, RocksLog};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::path::Path;
 
 /// How many events are written at a time.

@@ -20,7 +20,7 @@ const AGREED: usize = 163;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_are_told_of_as_kubernetes_tells_of_them() {
-    let mut lines = facts::lines("audit").into_iter();
+    let mut lines = facts::lines::<Value>("audit").into_iter();
     let setups = lines.next().expect("the set-ups")["setups"].clone();
     let scenarios: Vec<Value> = lines.collect();
     let (mut agreed, mut differing) = (0, Vec::new());

@@ -274,7 +274,7 @@ async fn nobody_is_forbidden_anything() {
         };
         let path =
             format!("/apis/{}/{}/{}", path.group(), path.version(), path.plural()).replace("/apis//v1", "/api/v1");
-        let answer = cluster.admin.post(&path, &object).await;
+        let answer = cluster.admin.post(&path, &object.into()).await;
         assert!(matches!(answer.code, 201 | 409), "{path}: {}", answer.text());
     }
     let _processes = cluster.run_all();

@@ -33,8 +33,7 @@ async fn scripts_are_answered_as_kubernetes_answers_them() {
          PodTopologyLabels,MutatingAdmissionWebhook,ValidatingAdmissionPolicy,ValidatingAdmissionWebhook,ResourceQuota",
     ];
     let server = Server::start(&folder.join("data"), &options);
-    let scripts: Vec<Script> =
-        facts::lines("api").into_iter().map(|line| serde_json::from_value(line).expect("a script")).collect();
+    let scripts: Vec<Script> = facts::lines("api");
     let results = play_all(&server, scripts).await;
 
     let (mut counts, mut newer, mut all) = (Counts::default(), Counts::default(), 0);

@@ -59,7 +59,7 @@ async fn scenarios_come_to_what_kubernetes_makes_of_them() {
 
 /// Those whose name or controller matches `$SCENARIOS`, or all; long ones first, so that the last does not wait alone.
 fn scenarios() -> Vec<Scenario> {
-    let lines = facts::lines("controllers").into_iter().filter(|line| line["id"].is_string());
+    let lines = facts::lines::<serde_json::Value>("controllers").into_iter().filter(|line| line["id"].is_string());
     let mut scenarios: Vec<Scenario> = lines.map(|line| serde_json::from_value(line).expect("a scenario")).collect();
     if let Ok(pattern) = std::env::var("SCENARIOS") {
         let pattern = regex::Regex::new(&pattern).expect("a pattern");

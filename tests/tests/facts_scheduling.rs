@@ -17,7 +17,7 @@ const ONE_OF: usize = 9;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_fare_as_with_kubernetes() {
-    let lines = facts::lines("scheduling");
+    let lines = facts::lines::<Value>("scheduling");
     let only = std::env::var("SCENARIOS").unwrap_or_default();
     let usual = lines[1..].iter().filter(|scenario| scenario["config"].is_null());
     let chosen = usual.enumerate().filter(|(at, scenario)| match only.as_str() {

@@ -10,11 +10,11 @@ use holdfast_core::Refusal;
 use holdfast_core::list::Page;
 use holdfast_core::refusal::Timeout;
 use holdfast_service::{Listed, Reply, Source};
+use holdfast_value::Value;
 use http::HeaderMap;
 use http::header::{HeaderName, USER_AGENT};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
-use serde_json::Value;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 

@@ -9,9 +9,9 @@ use holdfast_core::refusal::{BadRequest, Cause, KindFault, Plenty, Subject, Time
 use holdfast_core::request::{Body, DeleteOptions, Format, Options};
 use holdfast_core::wire::protobuf;
 use holdfast_service::{Named, Share, Shares};
+use holdfast_value::Value;
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use serde_json::Value;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -12,7 +12,7 @@ use holdfast_core::refusal::Internal;
 use holdfast_engine::Outside;
 use holdfast_outbound::conversion::Webhooks;
 use holdfast_service::Authorities;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::Arc;
 
 pub struct Effects {

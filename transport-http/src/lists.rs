@@ -8,7 +8,7 @@ use holdfast_core::object::Body;
 use holdfast_core::state::Entry;
 use holdfast_core::wire::protobuf;
 use holdfast_core::wire::table::{self, ListMeta};
-use serde_json::json;
+use holdfast_value::json;
 use std::sync::Arc;
 
 /// How much the cells of one piece of a table may take, so that its connection gets on with others meanwhile.

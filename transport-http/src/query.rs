@@ -70,7 +70,7 @@ impl Query {
             None | Some("") => false,
             Some("All") => true,
             Some(other) => {
-                causes.push(Cause::not_supported("dryRun", &serde_json::json!([other]), &["All"]));
+                causes.push(Cause::not_supported("dryRun", &holdfast_value::json!([other]), &["All"]));
                 false
             }
         };

@@ -15,7 +15,7 @@ use holdfast_core::refusal::Internal;
 use holdfast_core::request::Verb;
 use holdfast_core::state::Entry;
 use holdfast_service::{Listed, Place, Reply, Shown};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::Arc;
 
 /// Writes what the door replied in the form that the client accepts. The call keeps its place until that is done.

@@ -22,12 +22,12 @@ use holdfast_core::state::Entry;
 use holdfast_core::wire::table::{self, IncludeObject, ListMeta, MetaVersion};
 use holdfast_core::wire::{pretty, protobuf, yaml};
 use holdfast_service::Draft;
+use holdfast_value::Value;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, VARY,
     X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, StatusCode};
-use serde_json::Value;
 use std::convert::Infallible;
 use std::io::Write;
 use std::pin::Pin;

@@ -3,7 +3,7 @@
 use holdfast_core::object::meta::Document;
 use holdfast_core::refusal::{Expired, Subject};
 use holdfast_core::{Cause, Refusal};
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 
 /// A `Status` document with its HTTP code.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,7 +68,7 @@ fn retry_after_seconds(refusal: &Refusal) -> Option<u32> {
     }
 }
 
-fn details_of(refusal: &Refusal) -> Map<String, Value> {
+fn details_of(refusal: &Refusal) -> Map {
     match refusal {
         Refusal::NotFound(subject) | Refusal::AlreadyExists(subject) | Refusal::Conflict { subject, .. } => {
             details(subject, &[])
@@ -89,11 +89,11 @@ fn details_of(refusal: &Refusal) -> Map<String, Value> {
     }
 }
 
-fn causes(list: Value) -> Map<String, Value> {
+fn causes(list: Value) -> Map {
     Map::from_iter([("causes".to_owned(), list)])
 }
 
-fn details(subject: &Subject, causes: &[Cause]) -> Map<String, Value> {
+fn details(subject: &Subject, causes: &[Cause]) -> Map {
     let mut details = Map::new();
     for (field, value) in [("name", &subject.name), ("group", &subject.group), ("kind", &subject.resource)] {
         if !value.is_empty() {

@@ -15,12 +15,12 @@ use holdfast_core::pipeline::{BoundTo, SignedToken, TokenClaims};
 use holdfast_core::state::State;
 use holdfast_service::Reviewed;
 use holdfast_service::housekeeping::legacy_tokens::Used;
+use holdfast_value::{Value, json};
 use jsonwebtoken::{Header, Validation};
 use keys::{Signing, Verifying, signing_key, verifying_keys};
 use remembered::Remembered;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use std::sync::Arc;
 use uses::{Use, Uses};
 

@@ -17,7 +17,7 @@ use holdfast_core::wire::protobuf;
 use holdfast_engine::hub::frame;
 use holdfast_engine::{Delivery, Fault, Watch};
 use holdfast_service::{Place, Share, Watched, Watching};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;

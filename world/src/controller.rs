@@ -1,7 +1,7 @@
 //! What a controller is: told of changes, asked for plans.
 
 use crate::{BackOff, Change, Key, Plan, Refusal, Refused, Resource, Text, Time, World};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The time, and a number that no other plan has, for what must be chosen at random.

@@ -9,7 +9,7 @@ use crate::{
     World,
 };
 use holdfast_core::object::Body;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
     use crate::views::Pod;
     use crate::{Action, Verb, View};
-    use serde_json::json;
+    use holdfast_value::json;
 
     /// Wants one pod, and fails at the sight of one that is called `bad`.
     struct One;

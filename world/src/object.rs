@@ -2,8 +2,8 @@
 
 use crate::{List, Shared, Time, View, shared};
 use holdfast_core::object::Body;
+use holdfast_value::Value;
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 use std::any::Any;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! What is to be done for one key, as data.
 
 use crate::{Key, Resource, Text, Time};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// What a controller wants for one key. Planning again after it was carried out gives an empty plan.
 #[derive(Debug, Default, Clone, PartialEq)]

@@ -8,7 +8,7 @@ use holdfast_core::object::meta;
 use holdfast_core::request::Verb as Asked;
 use holdfast_core::request::{Body, Content, DeleteOptions, FieldValidation, Format, Options, Request, Target};
 use holdfast_core::state::{Entry, State};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::Arc;
 
 /// Who acts: the user that the server judges, and the name under which fields are owned.

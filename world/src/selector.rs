@@ -2,8 +2,8 @@
 
 use crate::{Meta, Object, Seen, Text, View, World};
 use holdfast_core::select::{LabelSelector, Operator};
+use holdfast_value::{Map, Value};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
 /// The index of [`World::select`]: `namespace/label=value` of every label that an object has.
@@ -39,7 +39,7 @@ impl Selector {
 
     /// Every one of these labels.
     pub fn all_of<'a>(labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> Selector {
-        let labels: Map<String, Value> = labels.into_iter().map(|(k, v)| (k.clone(), v.as_str().into())).collect();
+        let labels: Map = labels.into_iter().map(|(k, v)| (k.clone(), v.as_str().into())).collect();
         Selector { selector: LabelSelector::from_labels(&labels), fault: None }
     }
 

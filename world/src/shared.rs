@@ -168,7 +168,7 @@ mod tests {
     use super::*;
     use crate::views::Pod;
     use crate::{Key, Meta};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn equal_values_are_held_once_and_others_are_not() {

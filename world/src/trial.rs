@@ -19,7 +19,7 @@ use holdfast_core::object::meta;
 use holdfast_core::pipeline::{self, Answer, Answers, Clearing, Judgement, Settings};
 use holdfast_core::request::Request;
 use holdfast_core::state::{self, Entry, State};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

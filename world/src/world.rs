@@ -370,7 +370,7 @@ fn put(found: &mut HashMap<Text, BTreeSet<Key>>, value: Text, key: Key, is_there
 mod tests {
     use super::*;
     use crate::views::Pod;
-    use serde_json::json;
+    use holdfast_value::json;
 
     fn pod(number: usize) -> (Key, Body, u64) {
         let name = format!("pod-{number:06}");

@@ -360,7 +360,7 @@ mod tests {
     fn ids(path: &Path) -> Vec<String> {
         let text = fs::read_to_string(path).unwrap_or_default();
         let id = |line: &str| {
-            let event: serde_json::Value = serde_json::from_str(line).expect("an event");
+            let event: holdfast_value::Value = serde_json::from_str(line).expect("an event");
             event["auditID"].as_str().expect("an id").to_owned()
         };
         text.lines().map(id).collect()

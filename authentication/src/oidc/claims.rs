@@ -3,7 +3,7 @@
 use holdfast_core::authz::User;
 use holdfast_core::cel::{Budget, Environment, Program, Type, Value, compile};
 use holdfast_tls::peer::authenticated;
-use serde_json::{Map, Value as Json, json};
+use holdfast_value::{Map, Value as Json, json};
 use std::sync::LazyLock;
 
 /// What one expression may cost: as much as all expressions of an admission policy.

@@ -3,7 +3,7 @@
 use super::claims::{Mapping, Rules, Source};
 use super::jwt::Token;
 use super::{Issuer, Settings};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::{Arc, PoisonError};
 
 /// How many other issuers one remembers at most.

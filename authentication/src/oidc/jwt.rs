@@ -3,7 +3,7 @@
 use super::keys::Key;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// The largest token that is read: the head of a request has no more.
 const BYTES_MAX: usize = 256 << 10;

@@ -2,8 +2,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use holdfast_value::Value;
 use ring::signature::{self as rings, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm};
-use serde_json::Value;
 
 /// A public key.
 pub struct Key {

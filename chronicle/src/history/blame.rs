@@ -6,7 +6,7 @@ use holdfast_core::event::{ChangedBy, Record};
 use holdfast_core::history::render::{Colour, Paint, printable};
 use holdfast_core::history::{Blame, Set, is_at};
 use holdfast_core::object::meta::split_key;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 
 #[derive(clap::Args)]

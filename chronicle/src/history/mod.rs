@@ -23,8 +23,8 @@ use holdfast_core::history::{FieldChange, Shape, What, find, without_bookkeeping
 use holdfast_core::kinds::{Kind, Registry, Scope, registry};
 use holdfast_core::object::meta::{key, split_key};
 use holdfast_core::state::{Change, State};
+use holdfast_value::{Value, json};
 use jiff::Timestamp;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;

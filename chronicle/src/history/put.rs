@@ -11,8 +11,8 @@ use holdfast_core::history::render::{Colour, Paint, unified};
 use holdfast_core::history::{Conflict, FieldChange, Shape, difference, settable};
 use holdfast_core::kinds::Kind;
 use holdfast_core::object::meta::split_key;
+use holdfast_value::{Value, json};
 use http::Method;
-use serde_json::{Value, json};
 
 /// How both of them write.
 #[derive(Clone, Copy, clap::Args)]

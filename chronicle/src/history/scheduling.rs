@@ -9,7 +9,7 @@ use holdfast_engine::AsOf;
 use holdfast_scheduler::explain::{Explained, Node, Verdict, explain};
 use holdfast_scheduler::object::{KINDS, Text};
 use holdfast_scheduler::{Configuration, Key, Kind, Snapshot};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 

@@ -7,8 +7,8 @@ use crate::remote::client::Client;
 use anyhow::{Result, bail};
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::history::{Conflict, Path, Reverted, difference, revert, settable};
+use holdfast_value::{Value, json};
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -6,7 +6,7 @@ use holdfast_core::event::{Offset, Record};
 use holdfast_core::history::render::{Colour, Paint, unified};
 use holdfast_core::history::{FieldChange, What, difference};
 use holdfast_core::object::meta::split_key;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 #[derive(clap::Args)]
 pub struct Args {

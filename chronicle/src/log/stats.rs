@@ -7,7 +7,7 @@ use anyhow::Result;
 use holdfast_core::event::Offset;
 use holdfast_engine::LogRead;
 use holdfast_engine::log::Identity;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::ControlFlow;

@@ -3,11 +3,11 @@
 use super::Server;
 use anyhow::{Context, Result, anyhow};
 use bytes::Bytes;
+use holdfast_value::Value;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use serde_json::Value;
 use std::error::Error as _;
 use std::fmt;
 use tokio::runtime::Runtime;

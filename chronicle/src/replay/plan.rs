@@ -6,7 +6,7 @@
 use holdfast_core::event::Record;
 use holdfast_core::history::settable;
 use holdfast_core::kinds::known;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -156,7 +156,7 @@ fn digest(value: &Value) -> u64 {
 mod tests {
     use super::*;
     use holdfast_core::event::{Actor, Operation};
-    use serde_json::json;
+    use holdfast_value::json;
 
     fn told(events: &[(u64, Value)]) -> Vec<String> {
         let mut plan = Plan::default();

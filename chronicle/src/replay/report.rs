@@ -5,7 +5,7 @@ use super::target::{Outcome, Sent};
 use crate::history::{Report, table};
 use hdrhistogram::Histogram;
 use holdfast_core::history::render::{Colour, Paint, printable};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 
 use super::elector::{Answer, Record};
 use crate::api::{Api, ApiError};
+use holdfast_value::{Map, Value, json};
 use jiff::{Timestamp, Unit};
-use serde_json::{Map, Value, json};
 use std::str::FromStr;
 
 /// The annotation that holds a record.
@@ -110,7 +110,7 @@ impl Holder {
             ("renewTime", json!(time(record.renewed))),
             ("leaderTransitions", json!(record.transitions)),
         ];
-        let fields: Map<String, Value> = fields.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
+        let fields: Map = fields.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
         let annotations = &mut object["metadata"]["annotations"];
         if !annotations.is_object() {
             *annotations = json!({});

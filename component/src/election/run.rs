@@ -4,8 +4,8 @@ use super::elector::{Answer, Elector, Now, Record, Step, Terms};
 use super::lock::{Form, Lock};
 use crate::api::{Api, ApiError};
 use crate::metrics::Metrics;
+use holdfast_value::json;
 use jiff::Timestamp;
-use serde_json::json;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 

@@ -87,7 +87,7 @@ fn with_directory(path: &str) -> &str {
 }
 
 fn push_json(out: &mut String, text: &str) {
-    out.push_str(&serde_json::Value::from(text).to_string());
+    out.push_str(&holdfast_value::Value::from(text).to_string());
 }
 
 /// What one line says.
@@ -250,14 +250,14 @@ mod tests {
         {
             let origin = Origin::new(level, "holdfast", Some(PLACE), Some(42));
             let line = shape(Format::Json).render(&origin, &noon(), &fields(), Some("stack"));
-            let mut expected = serde_json::json!({
+            let mut expected = holdfast_value::json!({
                 "ts": 1795232694123.456, "caller": "src/engine.rs:42", "msg": "took it",
                 "name": "a \"b\"\u{1b}", "count": 3, "ratio": "inf", "stacktrace": "stack",
             });
             if let Some(v) = v {
                 expected["v"] = v.into();
             }
-            assert_eq!(serde_json::from_str::<serde_json::Value>(&line).unwrap(), expected);
+            assert_eq!(serde_json::from_str::<holdfast_value::Value>(&line).unwrap(), expected);
             assert!(line.ends_with("}\n"));
         }
     }

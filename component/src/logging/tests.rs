@@ -144,7 +144,7 @@ fn a_trace_of_the_stack_follows_the_line_that_is_asked_for() {
     assert_eq!(logged(&["--log-backtrace-at=tests.rs:1"], work).lines().count(), 1);
     assert_eq!(logged(&["--log-backtrace-at=:0"], work).lines().count(), 1);
     let json = logged(&[&here, "--logging-format=json"], work);
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let json: holdfast_value::Value = serde_json::from_str(&json).unwrap();
     assert!(json["stacktrace"].as_str().unwrap().contains(own_frame));
 }
 
@@ -285,7 +285,7 @@ fn lines_reach_the_file_in_time_and_errors_at_once() {
 #[test]
 fn json_lines_carry_the_values() {
     let line = logged(&["--logging-format=json"], || tracing::warn!(name = "a", count = 2u64, "said"));
-    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let line: holdfast_value::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(line["msg"], "said");
     assert_eq!(line["name"], "a");
     assert_eq!(line["count"], 2);

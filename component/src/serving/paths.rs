@@ -4,9 +4,9 @@ use crate::gates::Gates;
 use crate::health::{self, Health, Verdict};
 use crate::logging;
 use crate::metrics::{self, Metrics};
+use holdfast_value::{Map, Value, json};
 use http::{Method, StatusCode};
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -58,7 +58,7 @@ pub struct Paths {
     pub shown: Zpages,
     /// The options with their values.
     pub flags: Vec<(String, String)>,
-    pub configz: RwLock<Map<String, Value>>,
+    pub configz: RwLock<Map>,
     pub pages: RwLock<BTreeMap<&'static str, Page>>,
 }
 
@@ -132,8 +132,7 @@ impl Paths {
 
     fn flagz(&self, asked: &Asked<'_>) -> Answer {
         if asked.accept.contains("as=Flagz") {
-            let flags: Map<String, Value> =
-                self.flags.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+            let flags: Map = self.flags.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
             return self.structured("Flagz", json!({"flags": flags}));
         }
         let mut text = format!("\n{} flagz\n{WARNING}\n\n", self.name);

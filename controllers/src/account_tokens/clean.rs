@@ -4,9 +4,9 @@
 use super::{BY_SECRET, TYPE, account_of, index, place};
 use crate::Settings;
 use crate::subject::{Subject, part};
+use holdfast_value::json;
 use holdfast_world::views::{ConfigMap, Pod, Secret, ServiceAccount};
 use holdfast_world::{Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, Time, Verb, View, World};
-use serde_json::json;
 
 const DAY_SECONDS: i64 = 24 * 3_600;
 const LAST_USED: &str = "kubernetes.io/legacy-token-last-used";

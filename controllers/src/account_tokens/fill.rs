@@ -4,9 +4,9 @@ use super::{BY_ACCOUNT, NAME, TYPE, TokenSigner, UID, account_of, index, place};
 use crate::Settings;
 use crate::encoded::{decode, encode};
 use crate::subject::Subject;
+use holdfast_value::{Value, json};
 use holdfast_world::views::{Secret, ServiceAccount};
 use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, View, World};
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -6,9 +6,9 @@ pub mod fill;
 #[cfg(test)]
 mod tests;
 
+use holdfast_value::Value;
 use holdfast_world::views::{Secret, ServiceAccount};
 use holdfast_world::{Seen, Text, World};
-use serde_json::Value;
 use std::fmt::Debug;
 
 const TYPE: &str = "kubernetes.io/service-account-token";

@@ -3,8 +3,8 @@ use super::fill::TokenSecrets;
 use super::*;
 use crate::Settings;
 use crate::encoded::{decode, encode};
+use holdfast_value::json;
 use holdfast_world::Trial;
-use serde_json::json;
 use std::sync::Arc;
 
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use crate::answers::{Ask, Read, escape};
 use crate::disruption::selector_text;
 use crate::settings::AutoscalingSettings;
 use holdfast_core::schema::duration_nanos;
+use holdfast_value::{Value, json};
 use holdfast_world::views::Pod;
 use holdfast_world::views::autoscaler::{Metric, NamedMetric, ObjectRef, ResourceMetric, Target};
 use holdfast_world::{Refusal, Seen, Selector, Time};
-use serde_json::{Value, json};
 
 /// What client-go says where an API is not served at all.
 const NOT_SERVED: &str = "the server could not find the requested resource";

@@ -14,12 +14,12 @@ mod tests;
 use crate::answers::{self, Answers, Ask};
 use crate::settings::{AutoscalingSettings, Settings};
 use crate::subject::Subject;
+use holdfast_value::Value;
 use holdfast_world::views::{Definition, HorizontalPodAutoscaler, Pod};
 use holdfast_world::{
     Change, Controller, Key, Keys, Plan, Refusal, Refused, Resource, Selector, Stamp, Time, View as _, World,
 };
 use limits::Memory;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use sync::{Rescale, View};
 

@@ -7,9 +7,9 @@ use crate::answers::{Ask, Read, scale_path};
 use crate::planted::{Bug, planted};
 use crate::settings::AutoscalingSettings;
 use crate::subject::{Subject, count};
+use holdfast_value::{Map, Value, json};
 use holdfast_world::views::{HorizontalPodAutoscaler, Pod};
 use holdfast_world::{Action, Key, Note, Plan, Resource, Seen, Selector, Time, Verb, World};
-use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 const ABLE: &str = "AbleToScale";
@@ -299,7 +299,7 @@ pub fn failed_status(
     })
 }
 
-fn set_condition(status: &mut Map<String, Value>, kind: &str, holds: bool, reason: &str, message: &str, now: Time) {
+fn set_condition(status: &mut Map, kind: &str, holds: bool, reason: &str, message: &str, now: Time) {
     let value = if holds { "True" } else { "False" };
     let mut condition =
         json!({"type": kind, "status": value, "reason": reason, "message": message, "lastTransitionTime": now});

@@ -1,6 +1,6 @@
 use super::*;
+use holdfast_value::json;
 use holdfast_world::trial::Trial;
-use serde_json::json;
 
 const METRICS: &str = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods?labelSelector=app%3Da";
 

@@ -3,9 +3,9 @@
 use super::request::Requested;
 use super::{APPROVED, DENIED, KUBELET_CLIENT, is};
 use crate::subject::Subject;
+use holdfast_value::{Value, json};
 use holdfast_world::views::CertificateSigningRequest;
 use holdfast_world::{BackOff, Change, Controller, Key, Keys, Plan, Refusal, Resource, Seen, Stamp, View, World};
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// What who asks must be allowed to create, and what is said then: for a certificate of their own, or of any node.

@@ -5,9 +5,9 @@ use super::{API_CLIENT, FAILED, KUBELET_CLIENT, KUBELET_SERVING, LEGACY_UNKNOWN,
 use crate::Settings;
 use crate::encoded::encode;
 use crate::subject::Subject;
+use holdfast_value::{Value, json};
 use holdfast_world::views::CertificateSigningRequest;
 use holdfast_world::{BackOff, Change, Controller, Key, Keys, Plan, Resource, Stamp, Time, View, World};
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ impl Controller for Signing {
     }
 }
 
-fn push(status: &mut serde_json::Map<String, Value>, condition: Value) {
+fn push(status: &mut holdfast_value::Map, condition: Value) {
     if let Some(conditions) = status.entry("conditions").or_insert_with(|| json!([])).as_array_mut() {
         conditions.push(condition);
     }

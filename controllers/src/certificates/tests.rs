@@ -3,8 +3,8 @@ use super::clean::Cleaner;
 use super::sign::Signing;
 use super::*;
 use crate::Settings;
+use holdfast_value::{Value, json};
 use holdfast_world::Trial;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 

@@ -9,13 +9,13 @@ use crate::claim;
 use crate::planted::{Bug, planted};
 use crate::subject::{Subject, part};
 use holdfast_core::schema::schedule::{self, Schedule};
+use holdfast_value::{Value, json};
 use holdfast_world::views::batch::CronJobStatus;
 use holdfast_world::views::{CronJob, Job};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Note, Plan, Propagation, Refused, Resource, Seen, Stamp, Time, Verb, View,
     World,
 };
-use serde_json::{Value, json};
 use times::Missed;
 
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";

@@ -1,8 +1,8 @@
 use super::CronJobs;
+use holdfast_value::{Value, json};
 use holdfast_world::trial::Trial;
 use holdfast_world::views::CronJob;
 use holdfast_world::{BackOff, Driver, Key, Stamp, Time, View};
-use serde_json::{Value, json};
 
 /// Trials begin at 2026-11-21 10:00 UTC.
 const FIRST_MINUTE: i64 = 1_795_255_200 / 60;

@@ -12,12 +12,12 @@ use crate::pods::{self, refusals};
 use crate::revisions::{self, POD_REVISION, Revisions};
 use crate::subject::{self, Subject};
 use back_off::BackOffs;
+use holdfast_value::Value;
 use holdfast_world::views::{ControllerRevision, DaemonSet, Node, Pod};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Selector, Stamp, View, World,
 };
 use node::Placement;
-use serde_json::Value;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -7,9 +7,9 @@ use holdfast_scheduler::object::Pool;
 use holdfast_scheduler::object::labels::Labels;
 use holdfast_scheduler::object::selector::Selector;
 use holdfast_scheduler::object::terms::{NodeSelector, Taint, Toleration, tolerated};
+use holdfast_value::{Value, json};
 use holdfast_world::views::{DaemonSet, Node, Pod};
 use holdfast_world::{Change, Keys, Seen, World};
-use serde_json::{Value, json};
 
 /// What daemons run beside though others must not.
 const TOLERATED: [(&str, &str); 6] = [

@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::{all, allow, make_all_ready, make_ready, template, told};
+use holdfast_value::json;
 use holdfast_world::Trial;
-use serde_json::json;
 
 const KIND: &str = "daemonsets.apps";
 

@@ -6,9 +6,9 @@ use super::{Flow, GO_ON, REVISION, STOP, Sync};
 use crate::conditions::Conditions;
 use crate::subject::Subject;
 use crate::{hash, pods};
+use holdfast_value::{Map, json};
 use holdfast_world::views::ReplicaSet;
 use holdfast_world::{Action, Key, Plan, Refused, Verb, View};
-use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// The former numbers of a set that is the newest once more.
@@ -82,7 +82,7 @@ impl Sync<'_> {
         }
         let mut document = self.deployment.object.document();
         document["metadata"]["annotations"][REVISION] = revision.into();
-        let mut status: Map<String, Value> = serde_json::from_value(document["status"].take()).unwrap_or_default();
+        let mut status: Map = holdfast_value::from_value(document["status"].take()).unwrap_or_default();
         let mut conditions = Conditions::take(&mut status);
         change(&mut conditions, self.stamp.time);
         conditions.put(&mut status);

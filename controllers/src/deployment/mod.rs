@@ -13,11 +13,11 @@ mod tests;
 use crate::claim::{self, Managing};
 use crate::conditions::Conditions;
 use crate::subject::{self, Subject};
+use holdfast_value::Value;
 use holdfast_world::views::{Deployment, Pod, ReplicaSet};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Selector, Stamp, Verb, View, World,
 };
-use serde_json::Value;
 use set::Set;
 
 /// The annotation with the number of a template, on Deployments and ReplicaSets.
@@ -221,7 +221,7 @@ impl<'w> Sync<'w> {
     }
 
     /// Writes the status, unless it is as `change` makes it, or is written already.
-    fn write_status(&mut self, change: impl FnOnce(&mut serde_json::Map<String, Value>)) {
+    fn write_status(&mut self, change: impl FnOnce(&mut holdfast_value::Map)) {
         if !self.wrote_status
             && let Some(action) = self.subject().status(change)
         {

@@ -2,7 +2,7 @@
 
 use super::history::is_own;
 use super::{Flow, STOP, Set, Sync};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 pub const ROLLBACK_TO: &str = "deprecated.deployment.rollback.to";
 const NOT_FOUND: &str = "DeploymentRollbackRevisionNotFound";

@@ -1,9 +1,9 @@
 //! A ReplicaSet as a Deployment looks at it.
 
 use crate::subject;
+use holdfast_value::Value;
 use holdfast_world::views::ReplicaSet;
 use holdfast_world::{Seen, Time};
-use serde_json::Value;
 
 /// The label that tells the pods of one template from those of another.
 pub const TEMPLATE_HASH: &str = "pod-template-hash";

@@ -4,10 +4,10 @@ use super::Sync;
 use crate::conditions::Conditions;
 use crate::replicas::REPLICA_FAILURE;
 use crate::subject::count;
+use holdfast_value::{Map, Value, json};
 use holdfast_world::Time;
 use holdfast_world::views::Deployment;
 use holdfast_world::views::pod::Condition;
-use serde_json::{Map, Value, json};
 
 pub const PROGRESSING: &str = "Progressing";
 const AVAILABLE: &str = "Available";
@@ -217,7 +217,7 @@ impl Numbers {
         [self.updated, self.replicas, self.available].iter().all(|number| *number == replicas)
     }
 
-    fn write(&self, status: &mut Map<String, Value>) {
+    fn write(&self, status: &mut Map) {
         count(status, "replicas", self.replicas);
         count(status, "updatedReplicas", self.updated);
         count(status, "readyReplicas", self.ready);

@@ -1,8 +1,8 @@
 use super::*;
 use crate::replicas::Replicas;
 use crate::testing::{all, make_all_ready, make_ready, template, told};
+use holdfast_value::{Value, json};
 use holdfast_world::Trial;
-use serde_json::{Value, json};
 
 const KIND: &str = "deployments.apps";
 const SETS: &str = "replicasets.apps";
@@ -249,7 +249,7 @@ fn an_annotation_brings_an_older_template_back() {
     make_all_ready(&mut trial);
     trial.run();
     trial.take_notes();
-    let back = |to: &str| json!({"metadata": {"annotations": {rollback::ROLLBACK_TO: to}}});
+    let back = |to: &str| json!({"metadata": {"annotations": {(rollback::ROLLBACK_TO): to}}});
     trial.patch(KIND, "d", back("0"));
     trial.run();
     let set = trial.list(SETS).into_iter().find(|set| set["metadata"]["annotations"][REVISION] == "3").expect("a set");

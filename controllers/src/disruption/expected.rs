@@ -2,10 +2,10 @@
 
 use crate::answers::{Ask, Read, scale_path};
 use crate::claim::names_kind;
+use holdfast_value::Value;
 use holdfast_world::views::workloads::Amount;
 use holdfast_world::views::{Deployment, Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet};
 use holdfast_world::{Key, Owner, Seen, View, World};
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 #[derive(Debug, PartialEq, Eq)]

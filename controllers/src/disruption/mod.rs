@@ -10,6 +10,7 @@ use crate::planted::{Bug, planted};
 use crate::subject::Subject;
 use expected::Expected;
 pub(crate) use expected::selector_text;
+use holdfast_value::{Map, Value, json};
 use holdfast_world::selector::selected_places;
 use holdfast_world::views::pod::Condition;
 use holdfast_world::views::{
@@ -18,7 +19,6 @@ use holdfast_world::views::{
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Note, Plan, Refusal, Resource, Seen, Stamp, Time, Verb, View, World,
 };
-use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 const ALLOWED: &str = "DisruptionAllowed";
@@ -234,7 +234,7 @@ fn fail_safe(budget: Seen<'_, PodDisruptionBudget>, why: &str, now: Time) -> Opt
     })
 }
 
-fn set_condition(status: &mut Map<String, Value>, allowed: bool, reason: &str, message: &str, now: Time) {
+fn set_condition(status: &mut Map, allowed: bool, reason: &str, message: &str, now: Time) {
     let value = if allowed { "True" } else { "False" };
     let generation = status.get("observedGeneration").cloned().unwrap_or(0.into());
     let mut condition = json!({"type": ALLOWED, "status": value, "reason": reason, "message": message,

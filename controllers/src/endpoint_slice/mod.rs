@@ -11,13 +11,13 @@ use crate::planted::{Bug, planted};
 use crate::services::{self, Triggers};
 use crate::settings::Settings;
 use crate::subject::Subject;
+use holdfast_value::Value;
 use holdfast_world::views::network::{Endpoint, EndpointConditions, EndpointPort};
 use holdfast_world::views::{EndpointSlice, Node, Pod, Service};
 use holdfast_world::{
     BackOff, Change, Controller, Key, Keys, Meta, Note, Plan, Refused, Resource, Seen, Stamp, Text, Verb, View, World,
 };
 use packing::{ByPorts, Packed, Packing, Slice};
-use serde_json::Value;
 use std::collections::BTreeSet;
 
 const SERVICE: &str = "kubernetes.io/service-name";

@@ -1,8 +1,8 @@
 //! How endpoints are kept in slices: as few writes as can be, each slice within its bounds.
 
+use holdfast_value::{Value, json};
 use holdfast_world::views::network::{Endpoint, EndpointPort, EndpointSlice, TargetRef};
 use holdfast_world::{Action, Key, Seen, Text, Time, Verb, View};
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 use crate::endpoints::set;

@@ -1,7 +1,7 @@
 use super::mirroring::Mirroring;
 use super::*;
+use holdfast_value::{Value, json};
 use holdfast_world::trial::Trial;
-use serde_json::{Value, json};
 
 fn node(name: &str, zone: &str, cpu: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {ZONE: zone}},

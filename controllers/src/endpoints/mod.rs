@@ -3,12 +3,12 @@
 use crate::services::{self, TRIGGER, Triggers};
 use crate::settings::Settings;
 use crate::subject::Subject;
+use holdfast_value::{Map, json};
 use holdfast_world::views::network::{Address, ServicePort, Subset, SubsetPort};
 use holdfast_world::views::{Endpoints, Pod, Service};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Note, Object, Plan, Refused, Resource, Seen, Stamp, Time, Verb, View, World,
 };
-use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
@@ -252,7 +252,7 @@ fn write(
     Some(Action::new(Endpoints::resource(), service.object.key(), verb))
 }
 
-pub fn set(annotations: &mut Map<String, Value>, name: &str, text: Option<String>) {
+pub fn set(annotations: &mut Map, name: &str, text: Option<String>) {
     match text {
         Some(text) => annotations.insert(name.to_owned(), text.into()),
         None => annotations.remove(name),

@@ -1,4 +1,5 @@
 use super::*;
+use holdfast_value::Value;
 use holdfast_world::trial::Trial;
 
 pub fn pod(name: &str, ip: &str, ready: bool) -> (Value, Value) {

@@ -10,12 +10,12 @@ mod references;
 mod tests;
 
 use crate::planted::{Bug, planted};
+use holdfast_value::{Value, json};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Meta, Note, Object, Owner, Plan, Propagation, Resource, Sight, Stamp, Verb,
     World,
 };
 use references::{Found, References};
-use serde_json::{Value, json};
 
 pub const FOREGROUND: &str = "foregroundDeletion";
 pub const ORPHAN: &str = "orphan";

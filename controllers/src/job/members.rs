@@ -4,9 +4,9 @@ use super::indexes::Indexes;
 use super::policy::{self, Verdict};
 use crate::pods;
 use crate::subject::{Subject, part};
+use holdfast_value::{Value, json};
 use holdfast_world::views::{Job, Pod};
 use holdfast_world::{Action, Seen, Time, Verb, View};
-use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 

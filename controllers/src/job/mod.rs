@@ -19,13 +19,13 @@ use crate::answers::{Answers, Ask};
 use crate::claim::{self, Managing};
 use crate::pods;
 use crate::subject::Subject;
+use holdfast_value::Value;
 use holdfast_world::views::{Job, Pod};
 use holdfast_world::{
     BackOff, Change, Controller, Key, Keys, Owner, Plan, Refusal, Refused, Resource, Seen, Selector, Stamp, Verb, View,
     World,
 };
 use members::{TRACKING, untrack};
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The value of `spec.managedBy` that says the same as none.

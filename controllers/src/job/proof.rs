@@ -8,9 +8,9 @@
 use super::members::{Member, TRACKING};
 use crate::answers::{Ask, Read, pods_path};
 use crate::planted::{Bug, planted};
+use holdfast_value::Value;
 use holdfast_world::views::{Job, Pod};
 use holdfast_world::{Refusal, Seen, View, World};
-use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// The pods that are held until they are counted, by their uids; members that are not are told so.
@@ -48,9 +48,9 @@ fn is_held(meta: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::job::Jobs;
+    use holdfast_value::{Value, json};
     use holdfast_world::views::{Job, Pod};
     use holdfast_world::{BackOff, Driver, Key, Outcome, Plan, Resource, Stamp, Time, View};
-    use serde_json::{Value, json};
 
     fn pod(held: bool) -> Value {
         let finalizers = if held { json!([super::TRACKING]) } else { json!([]) };

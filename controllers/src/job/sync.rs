@@ -10,10 +10,10 @@ use crate::claim::{self, Claims};
 use crate::planted::{Bug, planted};
 use crate::pods;
 use crate::subject::Subject;
+use holdfast_value::{Value, json};
 use holdfast_world::views::pod::Condition;
 use holdfast_world::views::{Job, Pod};
 use holdfast_world::{Action, Note, Plan, Seen, Time, Verb, World};
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many pods one plan makes or deletes.

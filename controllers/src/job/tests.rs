@@ -1,6 +1,6 @@
 use super::Jobs;
+use holdfast_value::{Value, json};
 use holdfast_world::trial::Trial;
-use serde_json::{Value, json};
 
 fn job(spec: Value) -> Value {
     let mut job = json!({

@@ -5,10 +5,10 @@ use super::members::{Member, untrack};
 use super::sync::{End, Sync};
 use crate::planted::{Bug, planted};
 use crate::subject::count;
+use holdfast_value::{Map, json};
 use holdfast_world::views::batch::Uncounted;
 use holdfast_world::views::pod::Condition;
 use holdfast_world::{Plan, Time};
-use serde_json::{Map, Value, json};
 
 /// How many pods may wait in the status to be counted.
 const UNCOUNTED_MAX: usize = 500;
@@ -143,7 +143,7 @@ impl<'w> Tracking<'w> {
         self.sync.succeeded_indexes.with(self.new_indexes.iter().copied())
     }
 
-    fn fill(&self, status: &mut Map<String, Value>, is_over: bool) {
+    fn fill(&self, status: &mut Map, is_over: bool) {
         let sync = &self.sync;
         count(status, "active", sync.active);
         status.insert("ready".into(), sync.ready.into());
@@ -199,7 +199,7 @@ impl End {
     }
 }
 
-fn set_text(status: &mut Map<String, Value>, field: &str, text: Option<String>) {
+fn set_text(status: &mut Map, field: &str, text: Option<String>) {
     match text {
         Some(text) => status.insert(field.into(), text.into()),
         None => status.remove(field),
@@ -207,7 +207,7 @@ fn set_text(status: &mut Map<String, Value>, field: &str, text: Option<String>) 
 }
 
 /// A condition that is there already with this status stays as it is.
-fn set_condition(status: &mut Map<String, Value>, kind: &str, holds: bool, reason: &str, message: &str, now: Time) {
+fn set_condition(status: &mut Map, kind: &str, holds: bool, reason: &str, message: &str, now: Time) {
     let value = if holds { "True" } else { "False" };
     let condition = json!({
         "type": kind, "status": value, "reason": reason, "message": message,

@@ -1,9 +1,9 @@
 //! What a silent node's status says.
 
 use crate::subject::Subject;
+use holdfast_value::{Value, json};
 use holdfast_world::views::Node;
 use holdfast_world::{Action, Seen, Time};
-use serde_json::{Value, json};
 
 const TYPES: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 const UNKNOWN: &str = "Unknown";

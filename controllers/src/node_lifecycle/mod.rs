@@ -16,10 +16,10 @@ use crate::planted::{Bug, planted};
 use crate::pod_gc::{index_by_node, pods_on};
 use crate::settings::NodeSettings;
 use crate::subject::Subject;
+use holdfast_value::{Map, Value, json};
 use holdfast_world::views::pod::Condition;
 use holdfast_world::views::{Lease, Node, Pod};
 use holdfast_world::{Action, Change, Controller, Key, Keys, Note, Plan, Resource, Seen, Stamp, Time, View, World};
-use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use zones::Zones;
 
@@ -222,7 +222,7 @@ fn not_ready(pod: Seen<'_, Pod>, now: Time) -> Option<Action> {
     Some(Subject::from(pod).strategic_patch(patch).subresource("status").told(note))
 }
 
-fn mirrored_labels(node: Seen<'_, Node>) -> Map<String, Value> {
+fn mirrored_labels(node: Seen<'_, Node>) -> Map {
     let meta = node.meta();
     let mirrored = MIRRORED.iter().filter_map(|(label, older)| Some((older, meta.label(label)?)));
     mirrored

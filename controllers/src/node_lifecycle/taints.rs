@@ -3,10 +3,10 @@
 use super::zones::{Turn, Zones};
 use crate::planted::{Bug, planted};
 use crate::subject::part;
+use holdfast_value::{Value, json};
 use holdfast_world::views::Node;
 use holdfast_world::views::pod::Condition;
 use holdfast_world::{Plan, Seen, Time};
-use serde_json::{Value, json};
 
 const NO_SCHEDULE: &str = "NoSchedule";
 const NO_EXECUTE: &str = "NoExecute";

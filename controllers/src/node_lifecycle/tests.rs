@@ -1,6 +1,6 @@
 use super::*;
+use holdfast_value::json;
 use holdfast_world::Trial;
-use serde_json::json;
 
 fn node(name: &str, zone: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name,

@@ -9,12 +9,12 @@ use crate::conditions::Conditions;
 use crate::planted::{Bug, planted};
 use crate::pods::{self, Failure};
 use crate::subject::{self, Subject, count};
+use holdfast_value::{Map, json};
 use holdfast_world::views::workloads::{ReplicasSpec, ReplicasStatus};
 use holdfast_world::views::{Pod, ReplicaSet, ReplicationController};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Selector, Stamp, Time, View, World,
 };
-use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
 
@@ -256,7 +256,7 @@ fn status<K: Replicated>(set: Seen<'_, K>, counts: &Counts, failure: Option<&Fai
 }
 
 /// A condition says since when pods cannot be made; it keeps the first message until they can.
-fn tell_failure(status: &mut Map<String, Value>, failure: Option<&Failure>, now: Time) {
+fn tell_failure(status: &mut Map, failure: Option<&Failure>, now: Time) {
     let mut conditions = Conditions::take(status);
     match failure {
         None => conditions.remove(REPLICA_FAILURE),

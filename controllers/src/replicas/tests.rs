@@ -1,5 +1,6 @@
 use super::*;
 use crate::testing::{all, make_ready, template, told};
+use holdfast_value::Value;
 use holdfast_world::Trial;
 
 fn trial() -> Trial {

@@ -2,9 +2,9 @@
 
 use super::{Sync, identity};
 use crate::subject::{self, Subject};
+use holdfast_value::{Map, Value, json};
 use holdfast_world::views::{PersistentVolumeClaim, Pod, StatefulSet};
 use holdfast_world::{Action, Change, Key, Keys, Owner, Seen, Verb, View, World};
-use serde_json::{Map, Value, json};
 
 /// The templates of a set's claims.
 pub fn templates(set: Seen<'_, StatefulSet>) -> Vec<Value> {
@@ -81,7 +81,7 @@ impl<'w> Sync<'w> {
 
     fn create_claim(&self, template: &Value, key: Key, ordinal: i64) -> Action {
         let mut claim = template.clone();
-        let mut labels: Map<String, Value> = claim["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+        let mut labels: Map = claim["metadata"]["labels"].as_object().cloned().unwrap_or_default();
         let selected = subject::part(self.set.object, &["spec", "selector", "matchLabels"]);
         labels.extend(selected.as_object().cloned().unwrap_or_default());
         claim["apiVersion"] = PersistentVolumeClaim::resource().api_version().into();

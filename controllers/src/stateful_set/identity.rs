@@ -4,9 +4,9 @@ use super::{Sync, claims};
 use crate::pods;
 use crate::revisions::POD_REVISION;
 use crate::subject::Subject;
+use holdfast_value::{Value, json};
 use holdfast_world::Seen;
 use holdfast_world::views::Pod;
-use serde_json::{Value, json};
 
 const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX: &str = "apps.kubernetes.io/pod-index";

@@ -12,11 +12,11 @@ use crate::planted::{Bug, planted};
 use crate::revisions::{self, Revisions};
 use crate::subject::Subject;
 use crate::{pods, subject};
+use holdfast_value::Value;
 use holdfast_world::views::{ControllerRevision, PersistentVolumeClaim, Pod, StatefulSet};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Selector, Stamp, Verb, View, World,
 };
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// How many pods one plan makes.

@@ -3,18 +3,12 @@
 use super::{Members, Sync};
 use crate::revisions::POD_REVISION;
 use crate::subject::{Subject, count};
+use holdfast_value::{Map, Value};
 use holdfast_world::views::{Pod, StatefulSet};
 use holdfast_world::{Action, Seen, Time};
-use serde_json::{Map, Value};
 
 /// The numbers of pods that need no revision to be counted.
-fn count_pods(
-    status: &mut Map<String, Value>,
-    set: Seen<'_, StatefulSet>,
-    pods: &Members<'_>,
-    made: i64,
-    now: Time,
-) -> (i64, i64) {
+fn count_pods(status: &mut Map, set: Seen<'_, StatefulSet>, pods: &Members<'_>, made: i64, now: Time) -> (i64, i64) {
     let number = |holds: &dyn Fn(&Seen<'_, Pod>) -> bool| {
         i64::try_from(pods.all().filter(|pod| holds(pod)).count()).unwrap_or(i64::MAX)
     };
@@ -49,7 +43,7 @@ fn of_revision(pods: &Members<'_>, revision: &str) -> i64 {
 }
 
 /// A change of what this controller tells. Where none of it changed nothing is written, whatever else is in the status.
-fn written(set: Seen<'_, StatefulSet>, change: impl FnOnce(&mut Map<String, Value>)) -> Option<Action> {
+fn written(set: Seen<'_, StatefulSet>, change: impl FnOnce(&mut Map)) -> Option<Action> {
     const TOLD: [&str; 8] = [
         "observedGeneration",
         "replicas",
@@ -63,7 +57,7 @@ fn written(set: Seen<'_, StatefulSet>, change: impl FnOnce(&mut Map<String, Valu
     Subject::from(set).status(|status| {
         let before = status.clone();
         change(status);
-        let told = |status: &Map<String, Value>, field: &str| status.get(field).filter(|value| **value != 0).cloned();
+        let told = |status: &Map, field: &str| status.get(field).filter(|value| **value != 0).cloned();
         if TOLD.iter().all(|field| told(&before, field) == told(status, field)) {
             *status = before;
         }

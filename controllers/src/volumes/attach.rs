@@ -4,11 +4,11 @@ use super::{claim_key, index_pods, pods_of};
 use crate::pod_gc::{index_by_node, pods_on};
 use crate::settings::Settings;
 use crate::subject::{Subject, part};
+use holdfast_value::{Value, json};
 use holdfast_world::views::{CSIDriver, Node, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Note, Plan, Refused, Resource, Seen, Stamp, Text, Time, Verb, View, World,
 };
-use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,9 +2,9 @@
 
 use super::index_pods;
 use crate::subject::{Subject, part};
+use holdfast_value::{Value, json};
 use holdfast_world::views::{PersistentVolumeClaim, Pod};
 use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Stamp, Verb, View, World};
-use serde_json::{Value, json};
 
 /// Plans a pod at a time.
 pub struct EphemeralVolumes;

@@ -78,8 +78,8 @@ fn storage(amounts: &std::collections::BTreeMap<String, String>) -> Amount {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_value::json;
     use holdfast_world::Trial;
-    use serde_json::json;
 
     #[test]
     fn who_asks_for_more_is_told_to_wait() {

@@ -7,13 +7,13 @@ use super::{claims_of, index_pods, pods_of};
 use crate::answers::{Answers, Ask};
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
+use holdfast_value::{Value, json};
 use holdfast_world::views::pod::Volume as PodVolume;
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttributesClass};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Meta, Plan, Refusal, Resource, Seen, Stamp, Text, View, World,
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";

@@ -5,9 +5,9 @@
 
 use super::{claim_key, index_pods, pods_of};
 use crate::subject::{Subject, part};
+use holdfast_value::Value;
 use holdfast_world::views::{CSIDriver, PersistentVolume, PersistentVolumeClaim, Pod};
 use holdfast_world::{Change, Controller, Key, Keys, Note, Object, Plan, Resource, Seen, Stamp, View, World};
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 const RECURSIVE: &str = "Recursive";
@@ -289,8 +289,8 @@ impl Controller for SelinuxWarnings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_value::json;
     use holdfast_world::Trial;
-    use serde_json::json;
 
     fn trial(mounts_with_label: bool) -> Trial {
         let mut trial = Trial::new().with(SelinuxWarnings);

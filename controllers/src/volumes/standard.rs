@@ -2,9 +2,9 @@
 
 use super::binder::{DEFAULT_CLASS, HOST_PATH, is_default_class};
 use holdfast_core::state::State;
+use holdfast_value::json;
 use holdfast_world::views::StorageClass;
 use holdfast_world::{Action, Key, Verb, View};
-use serde_json::json;
 
 const NAME: &str = "standard";
 
@@ -30,8 +30,8 @@ mod tests {
     use crate::Settings;
     use crate::volumes::binder::Binder;
     use crate::volumes::protection::{ClaimProtection, VolumeProtection};
+    use holdfast_value::Value;
     use holdfast_world::Trial;
-    use serde_json::Value;
 
     fn class(name: &str, annotations: &Value) -> Value {
         json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name,

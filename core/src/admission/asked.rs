@@ -13,7 +13,7 @@ use crate::object::meta;
 use crate::pipeline::effect::{Effect, Stop};
 use crate::refusal::{BadRequest, Refusal};
 use bytes::Bytes;
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -130,7 +130,7 @@ impl<'a> Attributes<'a> {
                 Ok(document)
             }
             None => {
-                self.kind.default_to_hub(version, &mut document)?;
+                self.kind.default_to_hub(version, &mut document, None)?;
                 Ok(document)
             }
             Some(custom) => {
@@ -241,7 +241,7 @@ impl<'a> Attributes<'a> {
         let own = self.kind.hooks.begin_delete.map(|_| self.old["metadata"]["uid"].clone());
         let preconditions =
             [("uid", uid.or(own)), ("resourceVersion", delete.precondition_resource_version.clone().map(Value::from))];
-        let preconditions: Map<String, Value> =
+        let preconditions: Map =
             preconditions.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?))).collect();
         let preconditions = (!preconditions.is_empty()).then_some(Value::Object(preconditions));
         for (field, value) in [

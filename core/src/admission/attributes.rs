@@ -13,7 +13,7 @@ use crate::request::Request;
 use crate::schema::layout::Layout;
 use crate::stamp::Stamp;
 use crate::state::{Entry, Index, State};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::cell::Cell;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The call of a webhook, as the outside is asked for it.
 
 use bytes::Bytes;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// A call of a webhook: the effect that the outside carries out.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,6 +1,6 @@
 //! What others than the client have set of an object, as pointers, for the event.
 
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeMap;
 
 /// What a patch sets. An item at the end of a list is told by its number.
@@ -67,7 +67,7 @@ fn step(path: &str, name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn a_configuration_is_told_by_its_leaves() {

@@ -2,7 +2,7 @@
 
 use crate::event::{ChangedBy, Offset};
 use crate::pipeline::decision::Write;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -6,8 +6,8 @@
 use super::expressions::Expression;
 use super::rules::{Matching, Rule, rules};
 use crate::kinds::Registers;
+use holdfast_value::Value;
 use imbl::OrdMap;
-use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use super::registered::resources_of;
 use crate::select::LabelSelector;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 
 /// Operations, groups, versions, resources and scope that belong together.
@@ -99,7 +99,7 @@ impl Matching {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn a_star_matches_no_subresource() {

@@ -2,7 +2,7 @@
 
 use super::plugins::{EventLimit, ImagePolicy, Limited, PLUGINS, Plugin, PodSecurity};
 use crate::object::reader::read;
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -30,7 +30,7 @@ pub struct Configuration {
     pub mutating_users: Option<String>,
     pub validating_users: Option<String>,
     /// Node selectors by namespace, and the cluster's own.
-    pub node_selectors: Map<String, Value>,
+    pub node_selectors: Map,
     /// The cluster's default tolerations, and those that it allows.
     pub tolerations: Value,
 }

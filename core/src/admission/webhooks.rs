@@ -18,8 +18,8 @@ use crate::object::encode;
 use crate::object::meta::type_name;
 use crate::pipeline::effect::{Effect, Reviewed, Stop};
 use crate::refusal::{Forbidden, Internal, Refusal, Ruling, SCHEME, Subject};
+use holdfast_value::{Value, json};
 use review::{Patch, Verdict};
-use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// What all conditions of one webhook or policy may cost.

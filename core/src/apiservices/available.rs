@@ -9,7 +9,7 @@ use crate::object::meta::object_mut;
 use crate::request::{Target, Verb};
 use crate::stamp::Stamp;
 use crate::state::State;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 /// The one condition of an APIService.
 pub const TYPE: &str = "Available";

@@ -10,7 +10,7 @@ use crate::namespace::Step;
 use crate::object::meta::Document;
 use crate::request::{Target, Verb};
 use crate::state::State;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Says that the server keeps an APIService: `onstart` or `true`, for always.

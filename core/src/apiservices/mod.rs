@@ -17,7 +17,7 @@ use crate::request::{Body, Format, Options, Request, Target, Verb};
 use crate::state::State;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::Arc;
 
 /// The user in whose name the server writes.
@@ -124,7 +124,7 @@ pub(crate) fn write(target: Target, verb: Verb, document: Option<&Document>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn names_say_group_and_version() {

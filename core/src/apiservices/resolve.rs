@@ -3,7 +3,7 @@
 use crate::kinds::{Known, known};
 use crate::object::meta;
 use crate::state::{Entry, State};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which address stands for a Service.

@@ -7,7 +7,7 @@ use crate::namespace::Step;
 use crate::object::meta;
 use crate::request::{Target, Verb};
 use crate::state::State;
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 
 pub const NAMESPACE: &str = "kube-system";
 pub const NAME: &str = "extension-apiserver-authentication";
@@ -61,7 +61,7 @@ pub fn plan(state: &State, trust: &Trust) -> Option<Step> {
     Some(write(target(Some(NAME.into())), Verb::Update, Some(&document)))
 }
 
-fn told(trust: &Trust, old: &Map<String, Value>) -> Map<String, Value> {
+fn told(trust: &Trust, old: &Map) -> Map {
     let mut data = old.clone();
     let text = |key: &str| old.get(key).and_then(Value::as_str).unwrap_or_default();
     let authorities = joined(text(CLIENT_AUTHORITIES), &trust.client_authorities);

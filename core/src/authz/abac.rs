@@ -1,7 +1,7 @@
 //! Policies of a file: a line each, which allows some user or group something.
 
 use super::{Attributes, PolicyRule, Target, User, Verdict};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeMap;
 
 const VERSION: &str = "abac.authorization.kubernetes.io/v1beta1";

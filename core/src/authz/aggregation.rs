@@ -1,8 +1,8 @@
 //! The rules of a ClusterRole that gathers other ClusterRoles by their labels.
 
 use super::rule::PolicyRule;
+use holdfast_value::Value;
 use imbl::OrdMap;
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -132,7 +132,7 @@ impl Requirement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()

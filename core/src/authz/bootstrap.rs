@@ -6,8 +6,8 @@ use super::aggregation::{ClusterRole, flattened, gathered};
 use super::cover::uncovered;
 use super::rule::{PolicyRule, compacted};
 use super::table::{self, Block};
+use holdfast_value::{Map, Value, json};
 use imbl::OrdMap;
-use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 const POLICY: &str = include_str!("../../data/bootstrap-policy.txt");
@@ -87,7 +87,7 @@ fn role(kind: &str, namespace: Option<&str>, name: &str, labels: &[String], line
     let rules: Vec<Value> = lines.iter().filter(|line| line[0] != "gather").map(|line| rule(line).to_value()).collect();
     if !gathered.is_empty() {
         let selectors: Vec<Value> =
-            gathered.iter().map(|label| json!({"matchLabels": {format!("{GROUP}/{label}"): "true"}})).collect();
+            gathered.iter().map(|label| json!({"matchLabels": {(format!("{GROUP}/{label}")): "true"}})).collect();
         document["aggregationRule"] = json!({"clusterRoleSelectors": selectors});
     }
     document["rules"] = rules.into();

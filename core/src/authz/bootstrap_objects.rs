@@ -3,7 +3,7 @@
 use super::table::{self, Block, RuleLine};
 use crate::kinds::core::ServiceRanges;
 use crate::kinds::known;
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 use std::net::IpAddr;
 
 const FLOW_CONTROL: &str = include_str!("../../data/flow-control.txt");

@@ -3,7 +3,7 @@
 use super::*;
 use crate::authz::role::RoleKind;
 use crate::authz::webhook::{Condition, OnFailure, Opinion, Question};
-use serde_json::json;
+use holdfast_value::json;
 
 fn rbac() -> RbacIndex {
     let mut rbac = RbacIndex::default();

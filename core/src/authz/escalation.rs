@@ -11,7 +11,7 @@ use super::role::{GROUP, RoleKind};
 use super::rule::{PolicyRule, compacted};
 use super::{Attributes, ResourceTarget, User, quoted, quoted_list};
 use crate::refusal::{Forbidden, Refusal, Subject};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 
 /// A write that may grant something, with what is needed to judge it.
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use crate::authz::chain::{Chain, Way};
     use crate::authz::{Consulted, RbacIndex};
-    use serde_json::json;
+    use holdfast_value::json;
     use std::sync::Arc;
 
     /// `jane` holds `rules` in the namespace `work`, and `joe` everything everywhere.

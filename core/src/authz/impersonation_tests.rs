@@ -4,7 +4,7 @@ use super::*;
 use crate::authz::chain::{Chain, Way};
 use crate::authz::role::RoleKind;
 use crate::authz::{Consulted, RbacIndex};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::Arc;
 
 /// Somebody who may do what the rules say.

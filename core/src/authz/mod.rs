@@ -86,7 +86,7 @@ impl Requirement {
     const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
 
     /// One of a review; `None` for what is none.
-    fn from_value(value: &serde_json::Value) -> Option<Requirement> {
+    fn from_value(value: &holdfast_value::Value) -> Option<Requirement> {
         let operator = Self::OPERATORS.into_iter().find(|operator| value["operator"] == *operator)?;
         let values = value["values"].as_array().into_iter().flatten();
         let values = values.filter_map(|value| value.as_str().map(str::to_owned)).collect();

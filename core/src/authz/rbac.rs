@@ -7,8 +7,8 @@ use super::aggregation::{ClusterRole, RuleBlock, flattened, gathered};
 use super::role::{GROUP, RoleKind, SERVICE_ACCOUNT};
 use super::rule::PolicyRule;
 use super::{Attributes, Target, User, Verdict, quoted, service_account_user};
+use holdfast_value::Value;
 use imbl::{OrdMap, OrdSet};
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::authz::ResourceTarget;
+use holdfast_value::json;
 use proptest::prelude::*;
-use serde_json::json;
 
 fn role(verbs: &[&str], resources: &[&str]) -> Value {
     json!({"rules": [{"verbs": verbs, "apiGroups": [""], "resources": resources}]})

@@ -6,7 +6,7 @@ use super::{Attributes, Requirement, ResourceTarget, Selected, User, Verdict};
 use crate::kinds::{Kind, Question, structures};
 use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject};
 use crate::schema::schema;
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 
 /// Answers the review `body`, asked by `user`: the document with its status.
 ///

@@ -1,7 +1,7 @@
 //! One policy rule: what it matches, what it covers, how it is written.
 
 use super::{Attributes, Target, quoted_list};
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 use std::collections::BTreeMap;
 
 /// A rule of a role. Either of resources or of paths; an empty list matches nothing, save `resource_names`,
@@ -178,7 +178,7 @@ fn names(value: Option<&Value>) -> Vec<String> {
 pub(crate) mod tests {
     use super::*;
     use crate::authz::ResourceTarget;
-    use serde_json::json;
+    use holdfast_value::json;
 
     pub(crate) fn rule(verbs: &str, groups: &str, resources: &str, names: &str) -> PolicyRule {
         let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();

@@ -5,7 +5,7 @@ use crate::kinds::known;
 use crate::namespace::Step;
 use crate::request::{Body, Format, Options, Request, Target, Verb};
 use crate::state::State;
-use serde_json::json;
+use holdfast_value::json;
 use std::sync::Arc;
 
 /// In whose name gathered rules are written: this account in kube-system.

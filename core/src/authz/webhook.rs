@@ -5,7 +5,7 @@
 
 use super::{Attributes, Selected, Target, User, Verdict};
 use crate::cel::{Budget, Environment, Program, Type, Value as CelValue, compile};
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 

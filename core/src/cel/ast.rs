@@ -172,7 +172,7 @@ pub enum Literal {
     Timestamp(Timestamp),
     Type(Type),
     /// A list or map of literals, read as the node's type.
-    Json(serde_json::Value),
+    Json(holdfast_value::Value),
 }
 
 /// Literals of a list, for finding one quickly.

@@ -2,7 +2,7 @@
 
 use super::types::{ListKind, ObjectType, Type};
 use super::value::{EvalError, List, Made, Value};
-use serde_json::Value as Json;
+use holdfast_value::Value as Json;
 use std::cmp::Ordering;
 use std::rc::Rc;
 
@@ -119,7 +119,7 @@ fn maps<'a>(a: &Value<'a>, b: &Value<'a>, fuel: &mut Fuel) -> Result<bool, EvalE
 
 /// An object of a document: a field that is null is no field, and what the type does not know must not contradict.
 fn objects<'a>(
-    (a, fields, object): (&Value<'a>, &serde_json::Map<String, Json>, &ObjectType),
+    (a, fields, object): (&Value<'a>, &holdfast_value::Map, &ObjectType),
     b: &Value<'a>,
     fuel: &mut Fuel,
 ) -> Result<bool, EvalError> {

@@ -4,7 +4,7 @@
 use super::ast::*;
 use super::types::Type;
 use super::value::Value;
-use serde_json::Value as Json;
+use holdfast_value::Value as Json;
 
 /// Functions whose calls with a literal are computed.
 const CONVERSIONS: &[&str] = &["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "uint"];
@@ -87,7 +87,7 @@ fn list(items: &[Item], ty: &Type) -> Option<Literal> {
 
 fn map(entries: &[Entry], ty: &Type) -> Option<Literal> {
     let Type::Map(entry_type) = ty.plain() else { return None };
-    let mut map = serde_json::Map::new();
+    let mut map = holdfast_value::Map::new();
     for entry in entries {
         let Kind::Literal(Literal::String(key)) = &entry.key.kind else { return None };
         // Of a repeated key the last entry stays, which JSON does not say.

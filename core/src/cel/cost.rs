@@ -125,8 +125,8 @@ impl Value<'_> {
             Value::Bytes(bytes) => bytes.len() as u64,
             Value::List(list) => list.len(),
             Value::Map(map) => map.len() as u64,
-            Value::Json(serde_json::Value::Array(items), _) => items.len() as u64,
-            Value::Json(serde_json::Value::Object(map), _) => map.len() as u64,
+            Value::Json(holdfast_value::Value::Array(items), _) => items.len() as u64,
+            Value::Json(holdfast_value::Value::Object(map), _) => map.len() as u64,
             _ => 1,
         }
     }

@@ -4,7 +4,7 @@ use super::types::{ListKind, ObjectType, Type};
 use super::value::{Duration, EvalError, Key, List, Text, Timestamp, Value};
 use crate::schema::structural::formats;
 use base64::Engine;
-use serde_json::Value as Json;
+use holdfast_value::Value as Json;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;

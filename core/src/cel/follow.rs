@@ -44,7 +44,7 @@ pub fn test(value: &Value<'_>, field: &str) -> Result<bool, EvalError> {
     match value {
         Value::Optional(None) => Ok(false),
         Value::Optional(Some(inner)) => test(inner, field),
-        Value::Json(serde_json::Value::Object(map), ty) => Ok(match ty.plain() {
+        Value::Json(holdfast_value::Value::Object(map), ty) => Ok(match ty.plain() {
             Type::Object(object) => {
                 object.field(field).and_then(|found| map.get(&found.json)).is_some_and(|value| !value.is_null())
             }

@@ -2,7 +2,7 @@
 
 use super::types::{Declared, ListKind};
 use super::*;
-use serde_json::{Value as Json, json};
+use holdfast_value::{Value as Json, json};
 use std::sync::Arc;
 
 mod costs;

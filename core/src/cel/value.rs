@@ -27,7 +27,7 @@ pub enum Value<'a> {
     /// What a change is written out as.
     Made(Rc<Made<'a>>),
     /// An array or object of a document (never a scalar: see [`Value::json`]) and how to read what is in it.
-    Json(&'a serde_json::Value, &'a Type),
+    Json(&'a holdfast_value::Value, &'a Type),
 }
 
 /// A value that only functions know, such as a quantity.

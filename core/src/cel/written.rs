@@ -5,7 +5,7 @@ use super::value::{Key, Made, Value};
 use crate::object::meta::DEPTH_MAX;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value as Json};
+use holdfast_value::{Map, Value as Json};
 
 /// A value may stand in another many times over, so that a small one could be written down without end.
 const BYTES_MAX: usize = 3 << 20;

@@ -72,7 +72,7 @@ fn stored<S: for<'a> Deserialize<'a>>(state: &State, known: Known) -> impl Itera
 
 fn built_in<S: for<'a> Deserialize<'a>, T: From<Object<S>>>(known: Known) -> impl Iterator<Item = T> {
     let objects = flow_control_objects().into_iter().filter(move |object| known.is_kind_of(object));
-    objects.filter_map(|object| Some(serde_json::from_value::<Object<S>>(object).ok()?.into()))
+    objects.filter_map(|object| Some(holdfast_value::from_value::<Object<S>>(object).ok()?.into()))
 }
 
 fn mandatory<S: for<'a> Deserialize<'a>, T: From<Object<S>> + Named>(name: &str) -> T {

@@ -14,7 +14,7 @@ use crate::object::encode;
 use crate::request::{Body, Format, Options, Request, Target, Verb};
 use crate::stamp::Stamp;
 use crate::state::State;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::Arc;
 
 /// In whose name it is done.

@@ -2,7 +2,7 @@
 
 use super::difference::{Shape, leaves};
 use super::path::{Path, Step};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeMap;
 
 /// A field of the present object and where it comes from.
@@ -93,7 +93,7 @@ fn has_key(item: &Value, key: &str) -> bool {
 mod tests {
     use super::super::difference::tests::with_kind;
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     fn told(versions: &[Value], is_whole: bool) -> Vec<String> {
         let versions: Vec<Option<Value>> =

@@ -3,7 +3,7 @@
 use super::path::{Path, Step};
 use crate::merge::typed::{Node, Typed};
 use crate::schema::layout::Layout;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of the documents' form.
@@ -223,8 +223,8 @@ fn leaf_count(value: &Value) -> usize {
 pub(super) mod tests {
     use super::*;
     use crate::kinds::registry;
+    use holdfast_value::json;
     use proptest::prelude::*;
-    use serde_json::json;
 
     /// Works with the shape of a built-in kind.
     pub(crate) fn with_kind<T>(group: &str, version: &str, resource: &str, work: impl FnOnce(Shape) -> T) -> T {

@@ -1,6 +1,6 @@
 //! Where in a document something stands.
 
-use serde_json::Value;
+use holdfast_value::Value;
 use std::fmt;
 
 /// From the document's root inwards.

@@ -2,7 +2,7 @@
 
 use super::difference::{FieldChange, What};
 use super::path::{Path, Step};
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 use std::fmt::Write;
 
 /// Lines that stay the same around those of a long text that do not.
@@ -151,7 +151,7 @@ mod tests {
     use super::super::difference::tests::with_kind;
     use super::*;
     use expect_test::expect;
-    use serde_json::json;
+    use holdfast_value::json;
 
     fn shown(old: Value, new: Value, paint: bool) -> String {
         let changes = with_kind("", "v1", "pods", |shape| difference(shape, &old, &new));

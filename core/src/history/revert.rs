@@ -9,7 +9,7 @@ use super::difference::Shape;
 use super::path::{Path, Step};
 use crate::merge::typed::Node;
 use crate::object::export::SERVER_METADATA;
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 use std::collections::BTreeSet;
 
 /// The document that takes a change back, as if nobody had changed its fields since, and those that somebody has.
@@ -93,14 +93,7 @@ impl<'s> Merge<'s> {
         self.conflicts.push(Conflict { path, before, after, now });
     }
 
-    fn map(
-        &mut self,
-        node: Option<Node<'s>>,
-        path: &Path,
-        before: &Map<String, Value>,
-        after: &Map<String, Value>,
-        now: &Map<String, Value>,
-    ) -> Map<String, Value> {
+    fn map(&mut self, node: Option<Node<'s>>, path: &Path, before: &Map, after: &Map, now: &Map) -> Map {
         let names: BTreeSet<&String> = before.keys().chain(after.keys()).chain(now.keys()).collect();
         let mut merged = Map::new();
         for name in names {
@@ -187,8 +180,8 @@ fn find<'v>(list: &Keyed<'v>, key: &str) -> Option<&'v Value> {
 mod tests {
     use super::super::difference::tests::{documents, with_kind};
     use super::*;
+    use holdfast_value::json;
     use proptest::prelude::*;
-    use serde_json::json;
 
     fn reverted(before: &Value, after: &Value, now: &Value) -> (Value, Vec<String>) {
         with_kind("", "v1", "pods", |shape| {

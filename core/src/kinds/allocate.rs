@@ -6,7 +6,7 @@
 use super::core::ServiceRanges;
 use crate::refusal::Cause;
 use crate::stamp::Stamp;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::Arc;
 
 /// Who holds what.

@@ -16,7 +16,7 @@ use crate::object::meta::Document;
 use crate::object::names::NameRule;
 use crate::quota::{Measure, NOTHING_BUT_ITS_NUMBER};
 use crate::refusal::{Cause, Refusal};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::{Mutex, OnceLock};
 
 /// Verbs of a kind that is stored and has no exception, as discovery orders them.

@@ -3,8 +3,8 @@
 //! A cell never fails: a document that lacks a field shows what Kubernetes shows for it.
 
 use super::{Cell, Column, Description};
+use holdfast_value::{Map, Value};
 use jiff::Timestamp;
-use serde_json::{Map, Value};
 
 /// Shown for a time that is not set.
 pub const UNKNOWN: &str = "<unknown>";
@@ -119,7 +119,7 @@ pub fn entries<'a>(doc: &'a Value, path: &str) -> Vec<(&'a str, &'a Value)> {
     sorted(at(doc, path).and_then(Value::as_object))
 }
 
-fn sorted(map: Option<&Map<String, Value>>) -> Vec<(&str, &Value)> {
+fn sorted(map: Option<&Map>) -> Vec<(&str, &Value)> {
     let mut entries: Vec<_> = map.into_iter().flatten().map(|(key, value)| (key.as_str(), value)).collect();
     entries.sort_unstable_by_key(|(key, _)| *key);
     entries
@@ -233,7 +233,7 @@ pub(crate) fn shown(columns: &[Column], doc: &Value) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     /// 2026-01-10T00:00:00Z.
     pub const NOW: i64 = 1_768_003_200;

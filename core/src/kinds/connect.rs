@@ -6,7 +6,7 @@ use super::{Kind, Registry, body_message};
 use crate::refusal::{Internal, Refusal};
 use crate::schema::layout::Layout;
 use crate::schema::{Field, Shape, Type, schema};
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 /// What such a request says beside its path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub(crate) fn part_layout(registry: &Registry, part: Known) -> Result<Layout<'st
 mod tests {
     use super::*;
     use crate::kinds::registry;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn parameters_become_options() {

@@ -1,7 +1,7 @@
 //! The ConversionReview that a webhook gets and gives: pure, so that only the call itself is left to the shell.
 
 use crate::object::meta::{Document, metadata, metadata_mut, text};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 /// Versions of the review that can be spoken, the preferred one first.
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];

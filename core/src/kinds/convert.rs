@@ -1,10 +1,10 @@
 //! Small steps that conversions between versions are made of. What a version changes stands with its group.
 
 use crate::schema::{Field, MessageId, Shape, Type, schema};
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 /// A JSON object.
-pub(super) type Fields = Map<String, Value>;
+pub(super) type Fields = Map;
 
 /// Names of one field in the older version and in the hub.
 pub(super) type Renamed = (&'static str, &'static str);

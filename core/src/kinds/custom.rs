@@ -11,7 +11,7 @@ use crate::object::glance::Glance;
 use crate::schema::layout;
 use crate::schema::structural::Structural;
 use bytes::Bytes;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::OnceLock;
 
 /// What only a custom kind has.
@@ -50,7 +50,7 @@ impl CustomVersion {
     /// The schema, compiled on first use.
     pub fn schema(&self) -> &Structural {
         self.schema.get_or_init(|| {
-            let everything = || serde_json::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+            let everything = || holdfast_value::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
             let parsed = Structural::parse(&self.openapi().unwrap_or_else(everything));
             // What was accepted when the definition was written parses; anything else is kept as it is.
             parsed.unwrap_or_else(|_| Structural::anything())

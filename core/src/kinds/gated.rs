@@ -5,7 +5,7 @@ use super::core::{POD_GATED, POD_RULES};
 use super::{Kind, registry};
 use crate::object::meta::Document;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 
 /// Says which generation of an object the server has seen, or that it does not say it.
@@ -185,7 +185,7 @@ fn remove(value: &mut Value, path: &str) {
 mod tests {
     use super::*;
     use crate::schema::{MessageId, Shape, Type, schema};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn gates_of_pods_are_found_by_their_names() {

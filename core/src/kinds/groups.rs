@@ -4,7 +4,7 @@ use super::Kind;
 use crate::schema::defaults::{Defaults, Rule};
 use crate::schema::layout::Layout;
 use crate::schema::{MessageId, schema};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::LazyLock;
 
 /// What a folder of kinds gives to the server.
@@ -87,12 +87,22 @@ static BUILT_IN: LazyLock<Defaults> = LazyLock::new(|| Defaults::new(schema(), &
 
 /// Sets everything that a document of this built-in message leaves unset. Applying it twice changes nothing more.
 pub fn apply_defaults(message: MessageId, document: &mut Value) {
-    BUILT_IN.apply(message, document);
+    BUILT_IN.apply(message, document, None);
+}
+
+/// The same for a document made of a stored one: what both share has its defaults, and is passed over.
+pub fn default_change(message: MessageId, document: &mut Value, stored: Option<&Value>) {
+    BUILT_IN.apply(message, document, stored);
 }
 
 /// Sets only what Kubernetes writes though nobody has set it: `status: {}`, `rules: null`.
 pub fn show_zeros(message: MessageId, document: &mut Value) {
-    BUILT_IN.show_zeros(message, document);
+    BUILT_IN.show_zeros(message, document, None);
+}
+
+/// The same for a document made of a stored one.
+pub fn show_zeros_of_change(message: MessageId, document: &mut Value, stored: Option<&Value>) {
+    BUILT_IN.show_zeros(message, document, stored);
 }
 
 /// Sets everything that a document of any kind, built in or custom, leaves unset.

@@ -136,7 +136,7 @@ impl Known {
     }
 
     /// Whether a document says that it is of this kind.
-    pub fn is_kind_of(&self, document: &serde_json::Value) -> bool {
+    pub fn is_kind_of(&self, document: &holdfast_value::Value) -> bool {
         document["kind"] == self.kind && document["apiVersion"] == self.api_version().as_str()
     }
 }

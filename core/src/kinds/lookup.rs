@@ -7,7 +7,7 @@ use crate::quota::Counted;
 use crate::schema::layout::Layout;
 use crate::schema::schema;
 use bytes::Bytes;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 /// More versions than any kind has, so that indexes into them hold.

@@ -57,7 +57,7 @@ pub use gated::{Gated, GatedRule, Judging, Observe, field_gates};
 #[cfg(test)]
 pub(crate) use groups::default_rules;
 pub(crate) use groups::priorities;
-pub use groups::{ApiGroup, apply_defaults, body_message, default, show_zeros};
+pub use groups::{ApiGroup, apply_defaults, body_message, default, default_change, show_zeros, show_zeros_of_change};
 pub use known::Known;
 pub(crate) use layouts::{layout, layout_of};
 pub use lookup::Near;
@@ -76,7 +76,7 @@ use crate::object::names::NameRule;
 use crate::quota::Measure;
 use crate::refusal::{Cause, Refusal};
 use crate::schema::MessageId;
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 use std::sync::{Mutex, OnceLock};
 
 /// A kind that the server serves: one stored object type, however many groups and versions show it.
@@ -219,8 +219,8 @@ pub struct Version {
 /// Conversion of whole documents, in place. `apiVersion` and `kind` are set by the caller.
 #[derive(Clone, Copy)]
 pub struct Convert {
-    pub to_hub: fn(&mut Map<String, Value>),
-    pub from_hub: fn(&mut Map<String, Value>),
+    pub to_hub: fn(&mut Map),
+    pub from_hub: fn(&mut Map),
 }
 
 #[derive(Clone)]

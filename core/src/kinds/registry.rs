@@ -400,7 +400,8 @@ mod tests {
     fn an_event_is_selected_by_the_names_of_the_group() {
         let (id, _) = registry().find("events.k8s.io", "v1", "events").expect("events");
         let kind = registry().get(id);
-        let event = serde_json::json!({ "involvedObject": { "name": "web" }, "source": { "component": "kubelet" } });
+        let event =
+            holdfast_value::json!({ "involvedObject": { "name": "web" }, "source": { "component": "kubelet" } });
         for (group, field, expected) in [
             ("", "involvedObject.name", Some("web")),
             ("", "source", Some("kubelet")),
@@ -418,7 +419,7 @@ mod tests {
     /// A start reads of an object only what the kind says that it is indexed by.
     #[test]
     fn a_start_reads_all_that_selectors_look_at() {
-        use serde_json::{Value, json};
+        use holdfast_value::{Value, json};
         fn put(document: &mut Value, path: &[&str], text: &str) {
             match path {
                 [last] => document[*last] = text.into(),

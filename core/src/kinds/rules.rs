@@ -5,7 +5,7 @@ use crate::object::{names, validate};
 use crate::refusal::Cause;
 use crate::schema::quantity;
 use crate::select::LabelSelector;
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -252,7 +252,7 @@ const QUANTITIES: &[&str] = &["capacity", "divisor", "hard", "limits", "overhead
 fn same_within(a: &Value, b: &Value, quantities: bool) -> bool {
     match (a, b) {
         (Value::Object(one), Value::Object(other)) => {
-            let covered = |one: &Map<String, Value>, other: &Map<String, Value>| {
+            let covered = |one: &Map, other: &Map| {
                 one.iter().all(|(key, value)| {
                     let quantities = quantities || QUANTITIES.contains(&key.as_str());
                     same_within(value, other.get(key).unwrap_or(&Value::Null), quantities)
@@ -417,7 +417,7 @@ pub(super) fn file_mode(mode: At, causes: &mut Vec<Cause>) {
 mod tests {
     use super::testing::faults;
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn what_a_fresh_server_creates_obeys_the_rules() {

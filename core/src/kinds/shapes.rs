@@ -4,7 +4,7 @@
 use crate::kinds::rules::{At, Seen, named, need, need_name, one_of};
 use crate::object::names;
 use crate::refusal::{Cause, CauseReason};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -439,7 +439,7 @@ pub(super) fn texts<'a>(list: At<'a>) -> BTreeSet<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     fn faults(value: &Value, rule: fn(At, &mut Vec<Cause>)) -> Vec<String> {
         let mut causes = Vec::new();

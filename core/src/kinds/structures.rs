@@ -9,7 +9,7 @@ mod orders;
 use super::unified::difference;
 use crate::refusal::Cause;
 use crate::schema::{Field, Message, MessageId, Shape, Type, Zero, schema};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::borrow::Cow;
 
 /// Rewrites the values of causes whose fields the message has.
@@ -404,7 +404,7 @@ impl<'a> Iterator for Steps<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     fn shown(message: &str, path: &str, value: Value) -> String {
         let mut causes = [Cause::invalid(path, &value, "wrong")];

@@ -1,10 +1,10 @@
 //! Between the versions of a built-in kind: whole documents, by way of the hub.
 
-use super::{Kind, Version, apply_defaults, show_zeros};
+use super::{Kind, Version, default_change, show_zeros};
 use crate::object::meta::{self, Document};
 use crate::refusal::{BadRequest, Internal, Refusal};
-use crate::schema::{MessageId, check, schema};
-use serde_json::Value;
+use crate::schema::{MessageId, check, check_change, schema};
+use holdfast_value::Value;
 
 impl Kind {
     /// Turns a document of one version into one of the hub, in place.
@@ -35,10 +35,12 @@ impl Kind {
     }
 
     /// Defaults a document of the given version, turns it into a hub document, and defaults that.
-    pub fn default_to_hub(&self, version: usize, document: &mut Value) -> Result<(), Refusal> {
-        apply_defaults(self.message(version)?, document);
+    ///
+    /// What it shares with a hub document that is stored, where it is made of one, is passed over.
+    pub fn default_to_hub(&self, version: usize, document: &mut Value, stored: Option<&Value>) -> Result<(), Refusal> {
+        default_change(self.message(version)?, document, stored.filter(|_| version == 0));
         if version != 0 {
-            self.convert_and_default(version, document)?;
+            self.convert_and_default(version, document, stored)?;
         }
         if let Some(agree) = self.hooks.agree {
             agree(document);
@@ -46,12 +48,12 @@ impl Kind {
         Ok(())
     }
 
-    fn convert_and_default(&self, version: usize, document: &mut Value) -> Result<(), Refusal> {
+    fn convert_and_default(&self, version: usize, document: &mut Value, stored: Option<&Value>) -> Result<(), Refusal> {
         self.to_hub(version, meta::fields_mut(document));
         let hub = self.message(0)?;
         if self.versions[version].convert.is_some() {
             // Conversion reads annotations, where nothing has checked what the client wrote.
-            check(schema(), hub, document).map_err(|error| {
+            check_change(schema(), hub, document, stored).map_err(|error| {
                 Refusal::BadRequest(BadRequest::Unconvertible {
                     kind: self.kind.clone(),
                     from: self.versions[version].version.clone(),
@@ -60,7 +62,7 @@ impl Kind {
                 })
             })?;
         }
-        apply_defaults(hub, document);
+        default_change(hub, document, stored);
         Ok(())
     }
 

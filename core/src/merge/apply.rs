@@ -7,7 +7,7 @@ mod kubectl;
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 use super::field_set::FieldSet;
 use super::managed::entry::{Entries, Entry, Operation};

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldSet {
@@ -381,8 +381,8 @@ pub(super) fn shown(element: &str) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
+    use holdfast_value::json;
     use proptest::prelude::*;
-    use serde_json::json;
 
     use super::*;
 
@@ -406,7 +406,7 @@ mod tests {
             "f:[a-c]",
             "i:[0-2]",
             "[x-y]".prop_map(|text| value_element(&json!(text))),
-            (80..82).prop_map(|port| key_element([("port", &json!(port)), ("name", &json!("x"))].into_iter())),
+            (80..82_i32).prop_map(|port| key_element([("port", &json!(port)), ("name", &json!("x"))].into_iter())),
         ];
         prop::collection::btree_set(prop::collection::vec(element, 1..4), 0..8)
     }

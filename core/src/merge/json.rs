@@ -3,11 +3,7 @@
 //! Limits and texts are those of Kubernetes, whose clients match on them.
 
 use crate::refusal::{BadRequest, PatchFault, TooLarge, Unmarshal};
-use json_patch::jsonptr::PointerBuf;
-use json_patch::{
-    AddOperation, CopyOperation, MoveOperation, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation,
-};
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 use std::fmt;
 
 use crate::Refusal;
@@ -76,7 +72,7 @@ impl Patched {
         if finds_nothing(&operation, &self.document) {
             return Some(());
         }
-        json_patch::patch(&mut self.document, std::slice::from_ref(&operation)).ok()
+        operation.apply(&mut self.document)
     }
 }
 
@@ -195,8 +191,8 @@ fn no_place(items: &[Value], path: &str, may_append: bool) -> Option<String> {
 
 /// Whether this tests for null what is not there: for Kubernetes that is as good, and operators count on it before
 /// they add the first finalizer. The standard wants the member to exist.
-fn finds_nothing(operation: &PatchOperation, document: &Value) -> bool {
-    let PatchOperation::Test(TestOperation { path, value: Value::Null }) = operation else { return false };
+fn finds_nothing(operation: &Operation, document: &Value) -> bool {
+    let Operation::Test { path, value: Value::Null } = operation else { return false };
     is_free(document, path.as_str())
 }
 
@@ -275,26 +271,123 @@ pub fn touched(patch: &Value) -> Value {
     touched.into()
 }
 
+/// Where something is in a document, in the syntax of RFC 6901.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Pointer(String);
+
+impl Pointer {
+    fn parse(text: String) -> Option<Pointer> {
+        let begins = text.is_empty() || text.starts_with('/');
+        let is_escape = |rest: &str| rest.starts_with(['0', '1']);
+        (begins && text.split('~').skip(1).all(is_escape)).then_some(Pointer(text))
+    }
+
+    fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many steps it takes to get there.
+    fn count(&self) -> usize {
+        self.0.matches('/').count()
+    }
+
+    /// Where what holds it is.
+    fn parent(&self) -> Option<&str> {
+        self.0.rsplit_once('/').map(|(parent, _)| parent)
+    }
+
+    /// Whether another one leads to something inside of what is here.
+    fn holds(&self, other: &Pointer) -> bool {
+        other.0.strip_prefix(&self.0).is_some_and(|rest| rest.starts_with('/'))
+    }
+}
+
+/// One operation of a JSON patch.
+#[derive(Debug, Clone, PartialEq)]
+enum Operation {
+    Add { path: Pointer, value: Value },
+    Remove { path: Pointer },
+    Replace { path: Pointer, value: Value },
+    Move { from: Pointer, path: Pointer },
+    Copy { from: Pointer, path: Pointer },
+    Test { path: Pointer, value: Value },
+}
+
+impl Operation {
+    /// Nothing where it does not apply. What has been taken out of the document by then is not put back.
+    fn apply(self, document: &mut Value) -> Option<()> {
+        match self {
+            Operation::Add { path, value } => add(document, &path, value),
+            Operation::Remove { path } => remove(document, &path).map(|_| ()),
+            Operation::Replace { path, value } => {
+                *document.pointer_mut(path.as_str())? = value;
+                Some(())
+            }
+            Operation::Move { from, path } if from.holds(&path) => None,
+            Operation::Move { from, path } => {
+                let value = remove(document, &from)?;
+                add(document, &path, value)
+            }
+            Operation::Copy { from, path } => {
+                let value = document.pointer(from.as_str())?.clone();
+                add(document, &path, value)
+            }
+            Operation::Test { path, value } => (*document.pointer(path.as_str())? == value).then_some(()),
+        }
+    }
+}
+
+fn add(document: &mut Value, path: &Pointer, value: Value) -> Option<()> {
+    let last = last_step(path.as_str());
+    match document.pointer_mut(path.parent()?)? {
+        Value::Object(fields) => _ = fields.insert(last, value),
+        Value::Array(items) if last == "-" => items.push(value),
+        Value::Array(items) => {
+            let at = index(&last).filter(|at| *at <= items.len())?;
+            items.insert(at, value);
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn remove(document: &mut Value, path: &Pointer) -> Option<Value> {
+    let last = last_step(path.as_str());
+    match document.pointer_mut(path.parent()?)? {
+        Value::Object(fields) => fields.remove(&last),
+        Value::Array(items) => index(&last).filter(|at| *at < items.len()).map(|at| items.remove(at)),
+        _ => None,
+    }
+}
+
+/// The standard has one way of writing each index.
+fn index(step: &str) -> Option<usize> {
+    let plain = step == "0" || !step.starts_with(['0', '+']);
+    step.parse().ok().filter(|_| plain)
+}
+
 /// `None` when no document could take the operation: an unknown name or a path that is no pointer.
-fn operation(item: &Value, document: &Value) -> Option<PatchOperation> {
+fn operation(item: &Value, document: &Value) -> Option<Operation> {
     let pointer = |name: &str| {
         let text = item.get(name)?.as_str()?;
-        PointerBuf::parse(last_elements(text, document)).ok()
+        Pointer::parse(last_elements(text, document))
     };
     let path = pointer("path")?;
     let value = || item.get("value").cloned().unwrap_or(Value::Null);
     let whole = path.is_root();
     Some(match item.get("op")?.as_str()? {
-        "replace" if is_free(document, path.as_str()) => PatchOperation::Add(AddOperation { path, value: value() }),
-        "copy" if !whole && is_free(document, pointer("from")?.as_str()) => {
-            PatchOperation::Add(AddOperation { path, value: Value::Null })
-        }
-        "add" if !whole => PatchOperation::Add(AddOperation { path, value: value() }),
-        "remove" if !whole => PatchOperation::Remove(RemoveOperation { path }),
-        "replace" => PatchOperation::Replace(ReplaceOperation { path, value: value() }),
-        "move" if !whole => PatchOperation::Move(MoveOperation { from: pointer("from")?, path }),
-        "copy" if !whole => PatchOperation::Copy(CopyOperation { from: pointer("from")?, path }),
-        "test" => PatchOperation::Test(TestOperation { path, value: value() }),
+        "replace" if is_free(document, path.as_str()) => Operation::Add { path, value: value() },
+        "copy" if !whole && is_free(document, pointer("from")?.as_str()) => Operation::Add { path, value: Value::Null },
+        "add" if !whole => Operation::Add { path, value: value() },
+        "remove" if !whole => Operation::Remove { path },
+        "replace" => Operation::Replace { path, value: value() },
+        "move" if !whole => Operation::Move { from: pointer("from")?, path },
+        "copy" if !whole => Operation::Copy { from: pointer("from")?, path },
+        "test" => Operation::Test { path, value: value() },
         _ => return None,
     })
 }
@@ -340,26 +433,25 @@ struct Bounds {
 
 impl Bounds {
     /// Whether an operation keeps inside the bounds. Asked before it runs.
-    fn allow(&mut self, operation: &PatchOperation, document: &Value) -> bool {
+    fn allow(&mut self, operation: &Operation, document: &Value) -> bool {
         let (path, deepest) = match operation {
-            PatchOperation::Add(add) => (&add.path, depth(&add.value)),
-            PatchOperation::Replace(replace) => (&replace.path, depth(&replace.value)),
-            PatchOperation::Move(change) => {
-                self.effort += shifted(&change.from, document);
-                (&change.path, self.depth_at(&change.from, &change.path, document))
+            Operation::Add { path, value } | Operation::Replace { path, value } => (path, depth(value)),
+            Operation::Move { from, path } => {
+                self.effort += shifted(from, document);
+                (path, self.depth_at(from, path, document))
             }
-            PatchOperation::Copy(copy) => {
-                let source = document.pointer(copy.from.as_str());
+            Operation::Copy { from, path } => {
+                let source = document.pointer(from.as_str());
                 self.copied_bytes += source.map_or(0, |source| source.to_string().len());
-                (&copy.path, self.depth_at(&copy.from, &copy.path, document))
+                (path, self.depth_at(from, path, document))
             }
-            PatchOperation::Remove(remove) => {
-                self.effort += shifted(&remove.path, document);
+            Operation::Remove { path } => {
+                self.effort += shifted(path, document);
                 return self.effort <= EFFORT_MAX;
             }
-            PatchOperation::Test(_) => return true,
+            Operation::Test { .. } => return true,
         };
-        if !matches!(operation, PatchOperation::Replace(_)) {
+        if !matches!(operation, Operation::Replace { .. }) {
             self.effort += shifted(path, document);
         }
         self.depth = self.depth.max(path.count() + deepest);
@@ -367,7 +459,7 @@ impl Bounds {
     }
 
     /// How deep the value at `from` is, at most. It is measured only where `path` could make it too deep.
-    fn depth_at(&mut self, from: &PointerBuf, path: &PointerBuf, document: &Value) -> usize {
+    fn depth_at(&mut self, from: &Pointer, path: &Pointer, document: &Value) -> usize {
         let fits = |depth: usize| path.count() + depth.saturating_sub(from.count()) <= DEPTH_MAX;
         if !fits(self.depth) {
             // Many moves let the estimate grow beyond what is there.
@@ -382,8 +474,8 @@ impl Bounds {
 }
 
 /// How many elements of a list make room for one at `path`, or close up behind it.
-fn shifted(path: &PointerBuf, document: &Value) -> usize {
-    let parent = path.parent().and_then(|parent| document.pointer(parent.as_str()));
+fn shifted(path: &Pointer, document: &Value) -> usize {
+    let parent = path.parent().and_then(|parent| document.pointer(parent));
     // Moving one is far cheaper than looking at it.
     parent.and_then(Value::as_array).map_or(0, |items| items.len() / 8)
 }
@@ -406,8 +498,8 @@ pub(super) fn does_not_apply() -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_value::json;
     use proptest::prelude::*;
-    use serde_json::json;
 
     use super::*;
 
@@ -547,6 +639,38 @@ mod tests {
                 .map(|(op, path, from, value)| json!({"op": op, "path": path, "from": from, "value": value}))
                 .collect();
             let _ = json_patch(original, &Value::Array(patch));
+        }
+
+        /// The library's documents are others, and it knows the standard alone.
+        #[test]
+        fn operations_do_what_those_of_a_library_do(
+            original in any_json(),
+            operations in prop::collection::vec(
+                (0..6, "(/([a-c]|[0-2]|-|01|~0|~1)){1,3}", "(/([a-c]|[0-2]|-)){0,3}", any_json()),
+                1..6,
+            ),
+        ) {
+            let (mut ours, mut theirs) = (original.clone(), serde_json::Value::from(original));
+            for (which, path, from, value) in operations {
+                let pointer = |text: &str| Pointer::parse(text.to_owned()).expect("a pointer");
+                let named = |op: &str| json!({"op": op, "path": path, "from": from, "value": value});
+                let (path, from) = (pointer(&path), pointer(&from));
+                let (operation, named) = match which {
+                    0 => (Operation::Add { path, value: value.clone() }, named("add")),
+                    1 => (Operation::Remove { path }, named("remove")),
+                    2 => (Operation::Replace { path, value: value.clone() }, named("replace")),
+                    3 => (Operation::Move { from, path }, named("move")),
+                    4 => (Operation::Copy { from, path }, named("copy")),
+                    _ => (Operation::Test { path, value: value.clone() }, named("test")),
+                };
+                let named: json_patch::PatchOperation = serde_json::from_value(named.into()).expect("an operation");
+                let applied = json_patch::patch(&mut theirs, &[named]).is_ok();
+                prop_assert_eq!(operation.apply(&mut ours).is_some(), applied);
+                if !applied {
+                    return Ok(());
+                }
+                prop_assert_eq!(serde_json::Value::from(ours.clone()), theirs.clone());
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ pub use scale::{scale_entries, with_scale_entries};
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 use super::field_set::FieldSet;
 use super::typed::{Difference, Typed};
@@ -108,7 +108,7 @@ pub fn fault(fields: &Value) -> Option<String> {
 /// Apply compares what was sent with what is stored before either is normalized (`1000m` and `1`), and so may take
 /// for a change what is none.
 pub fn keep_times(old: &Document, new: &mut Document) {
-    let timeless = |fields: Option<&Value>| -> Vec<Map<String, Value>> {
+    let timeless = |fields: Option<&Value>| -> Vec<Map> {
         let entries = fields.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object);
         let mut entries: Vec<_> = entries.cloned().collect();
         entries.iter_mut().for_each(|entry| _ = entry.remove("time"));

@@ -9,7 +9,7 @@ mod order;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 use crate::Refusal;
 use crate::refusal::{BadRequest, Merging, Unreasoned};
@@ -51,12 +51,7 @@ struct Merge<'s> {
 }
 
 impl<'s> Merge<'s> {
-    fn maps(
-        &self,
-        mut original: Map<String, Value>,
-        mut patch: Map<String, Value>,
-        place: Place<'s>,
-    ) -> Result<Map<String, Value>, Refusal> {
+    fn maps(&self, mut original: Map, mut patch: Map, place: Place<'s>) -> Result<Map, Refusal> {
         if let Some(directive) = patch.remove(PATCH) {
             return match directive.as_str() {
                 Some("replace") => Ok(patch),
@@ -84,7 +79,7 @@ impl<'s> Merge<'s> {
     /// Merges one value of a patch into the map that holds its counterpart.
     fn value(
         &self,
-        original: &mut Map<String, Value>,
+        original: &mut Map,
         key: &str,
         change: Value,
         place: Place<'s>,
@@ -162,12 +157,7 @@ impl<'s> Merge<'s> {
     }
 
     /// Carries out every `$setElementOrder/<field>` together with the patch of its list.
-    fn order_lists(
-        &self,
-        original: &mut Map<String, Value>,
-        patch: &mut Map<String, Value>,
-        place: Place<'s>,
-    ) -> Result<(), Refusal> {
+    fn order_lists(&self, original: &mut Map, patch: &mut Map, place: Place<'s>) -> Result<(), Refusal> {
         let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
         for directive in directives {
             let bad_format = || bad_directive("setElementOrder list");
@@ -225,7 +215,7 @@ impl<'s> Merge<'s> {
 }
 
 /// With `$retainKeys`, only the keys it names stay in the original; the patch may set no others.
-fn retain_keys(original: &mut Map<String, Value>, patch: &mut Map<String, Value>) -> Result<(), Refusal> {
+fn retain_keys(original: &mut Map, patch: &mut Map) -> Result<(), Refusal> {
     let Some(directive) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let bad_format = || bad_directive("retainKeys");
     let Value::Array(kept) = directive else { return Err(bad_format()) };
@@ -342,11 +332,11 @@ fn expected_list(found: &Value) -> Refusal {
     fault(Merging::NotAList { found: go_type(found) })
 }
 
-fn no_merge_key(map: &Map<String, Value>, merge_key: &str) -> Refusal {
+fn no_merge_key(map: &Map, merge_key: &str) -> Refusal {
     fault(Merging::NoMergeKey { map: go_map(map), key: merge_key.into() })
 }
 
-fn unknown_directive(map: &Map<String, Value>) -> Refusal {
+fn unknown_directive(map: &Map) -> Refusal {
     let directive = match map.get(PATCH) {
         Some(Value::String(text)) => text.clone(),
         Some(other) => format!("%!s({}={})", go_type(other), go_value(other)),
@@ -356,7 +346,7 @@ fn unknown_directive(map: &Map<String, Value>) -> Refusal {
 }
 
 /// As Go prints a map: keys in order, strings bare.
-pub fn go_map(map: &Map<String, Value>) -> String {
+pub fn go_map(map: &Map) -> String {
     let mut keys: Vec<&String> = map.keys().collect();
     keys.sort();
     let entries: Vec<String> = keys.into_iter().map(|key| format!("{key}:{}", go_value(&map[key]))).collect();

@@ -1,7 +1,7 @@
 //! A small schema with one of everything that the merges tell apart, and documents that fit it.
 
+use holdfast_value::{Value, json};
 use proptest::prelude::*;
-use serde_json::{Value, json};
 
 use crate::schema::{Field, ListType, Message, MessageId, Schema, Shape, Type, Zero};
 

@@ -8,7 +8,7 @@ mod atomic;
 mod check;
 mod merge;
 
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 pub(crate) use atomic::atomic_parts;
 pub(crate) use check::check;
@@ -257,6 +257,9 @@ impl<'s> Typed<'s> {
             Node::Unknown => matches!((old, new), (Some(Value::Object(_)), _) | (_, Some(Value::Object(_)))),
             _ => true,
         };
+        if is_same(old, new) {
+            return Part::default();
+        }
         if !is_entered || (is_empty(old) && is_empty(new)) {
             return Part { changed: new.is_some() && old != new, removed: new.is_none(), ..Part::default() };
         }
@@ -426,6 +429,11 @@ fn always_written<'s>(node: Node<'s>, key: &str) -> Option<&'s Field> {
         Node::Struct(message) => message.field(key).filter(|field| field.zero.is_shown()),
         _ => None,
     }
+}
+
+/// Most of what a write leaves alone is one object, which both documents hold.
+fn is_same(old: Option<&Value>, new: Option<&Value>) -> bool {
+    matches!((old, new), (Some(Value::Object(old)), Some(Value::Object(new))) if old.is_same(new))
 }
 
 /// Nothing, null, or a container without content.

@@ -4,7 +4,7 @@
 //! value of the wrong type as unset: types are the schema's business.
 
 use crate::refusal::{Cause, CauseReason};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// A value of a document and where it stands.
 #[derive(Clone, Copy)]

@@ -9,7 +9,7 @@ mod yaml;
 
 use std::fmt;
 
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub use json::json;
 pub use yaml::yaml;

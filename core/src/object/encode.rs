@@ -8,7 +8,7 @@ use super::cursor::{Cursor, unescaped};
 use super::meta::Document;
 use crate::event::Offset;
 use bytes::Bytes;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::LazyLock;
 
 /// Canonical JSON of an object, ended by a newline, with a hole where the digits of its version go.
@@ -284,8 +284,8 @@ pub fn as_go_writes(json: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_value::json;
     use proptest::prelude::*;
-    use serde_json::json;
 
     fn draft(value: Value) -> Draft {
         Draft::new("v1", "ConfigMap", value.as_object().unwrap())

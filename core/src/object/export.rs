@@ -37,7 +37,7 @@ pub fn export(document: &mut Document, exact: bool, of_the_cluster: Option<fn(&m
 mod tests {
     use super::*;
     use crate::kinds::{known, registry};
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn what_the_cluster_filled_in_goes() {

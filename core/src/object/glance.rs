@@ -4,7 +4,7 @@
 //! it has no white space between tokens, and its checksum vouches for its syntax.
 
 use super::cursor::{Cursor, unescaped};
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 use std::ops::Range;
 
 /// Which parts of a kind's documents are looked at.
@@ -144,7 +144,7 @@ impl Reader<'_> {
         }
     }
 
-    fn object(&mut self, part: &Part) -> Option<Map<String, Value>> {
+    fn object(&mut self, part: &Part) -> Option<Map> {
         let mut map = Map::new();
         self.cursor.take(b'{')?;
         if self.cursor.passes(b'}') {
@@ -159,7 +159,7 @@ impl Reader<'_> {
         }
     }
 
-    fn entry(&mut self, key: &str, part: &Part, map: &mut Map<String, Value>) -> Option<()> {
+    fn entry(&mut self, key: &str, part: &Part, map: &mut Map) -> Option<()> {
         // None of the names that parts know has an escape.
         match part.below(key) {
             Some(below) => {
@@ -195,8 +195,8 @@ impl Reader<'_> {
 mod tests {
     use super::*;
     use crate::object::scan::tests::any_value;
+    use holdfast_value::json;
     use proptest::prelude::*;
-    use serde_json::json;
 
     fn written(value: &Value) -> Vec<u8> {
         let mut json = serde_json::to_vec(value).unwrap();

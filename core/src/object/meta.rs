@@ -1,8 +1,8 @@
 //! Reading and writing the metadata that every object has, straight in the document.
 
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
-pub type Document = Map<String, Value>;
+pub type Document = Map;
 
 /// The finalizer that foreground deletion waits for.
 pub const FOREGROUND_FINALIZER: &str = "foregroundDeletion";

@@ -1,6 +1,6 @@
 //! Reads documents strictly: every fault is noted with the path of its field, a key that nobody asked for among them.
 
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -33,7 +33,7 @@ pub fn read<T>(document: &Value, read: impl FnOnce(&Reader) -> T) -> Result<T, V
 
 /// One object of a document. When it is dropped, it tells of keys that nobody asked for.
 pub struct Reader<'a> {
-    fields: &'a Map<String, Value>,
+    fields: &'a Map,
     path: String,
     faults: &'a Faults,
     asked: RefCell<BTreeSet<String>>,
@@ -184,7 +184,7 @@ pub fn seconds(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn durations_are_read_as_go_writes_them() {

@@ -141,8 +141,8 @@ fn within(quotes: u64) -> u64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use holdfast_value::Value;
     use proptest::prelude::*;
-    use serde_json::Value;
 
     /// The same, a byte after the other.
     fn nested_end_by_bytes(rest: &[u8]) -> Option<usize> {

@@ -2,13 +2,13 @@
 //! an object costs a fraction of what reading any JSON would.
 
 use super::cursor::{Cursor, has_escapes, unescaped};
+use holdfast_value::{Map, Number, Value};
 use serde::de::value::{BorrowedStrDeserializer, StringDeserializer};
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor,
 };
 use serde::forward_to_deserialize_any;
 use serde_json::value::RawValue;
-use serde_json::{Map, Number, Value};
 use std::fmt;
 
 /// Lists and objects lie in each other no deeper than serde_json reads them.
@@ -44,18 +44,18 @@ fn value(cursor: &mut Cursor, depth: usize) -> Option<Value> {
     })
 }
 
-fn fields(cursor: &mut Cursor, depth: usize) -> Option<Map<String, Value>> {
+fn fields(cursor: &mut Cursor, depth: usize) -> Option<Map> {
     cursor.take(b'{')?;
-    let mut map = Map::new();
+    let mut fields = Vec::new();
     if cursor.passes(b'}') {
-        return Some(map);
+        return Some(Map::new());
     }
     loop {
         let key = unescaped(cursor.key()?)?;
-        map.insert(key, value(cursor, depth)?);
+        fields.push((key, value(cursor, depth)?));
         match cursor.next()? {
             b',' => {}
-            b'}' => return Some(map),
+            b'}' => return Some(fields.into()),
             _ => return None,
         }
     }
@@ -329,8 +329,8 @@ impl Error for Unlike {
 mod tests {
     use super::*;
     use crate::object::scan::tests::any_value;
+    use holdfast_value::json;
     use proptest::prelude::*;
-    use serde_json::json;
     use std::collections::BTreeMap;
 
     #[derive(Debug, Default, PartialEq, serde::Deserialize)]

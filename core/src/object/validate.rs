@@ -6,7 +6,7 @@ pub use super::names::{NameRule, name};
 
 use super::names;
 use crate::refusal::Cause;
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 use std::collections::BTreeSet;
 
 /// Bytes that the keys and values of all annotations may take together.
@@ -20,7 +20,7 @@ const IMMUTABLE: [&str; 6] =
     ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
 
 /// What is wrong with the metadata of an object to create. Its generated name, if any, is already set.
-pub fn metadata(meta: &Map<String, Value>, rule: NameRule, namespaced: bool) -> Vec<Cause> {
+pub fn metadata(meta: &Map, rule: NameRule, namespaced: bool) -> Vec<Cause> {
     let mut causes = object_names(meta, rule);
     if text(meta, "name").is_empty() {
         causes.push(Cause::required("metadata.name", "name or generateName is required"));
@@ -41,7 +41,7 @@ pub fn metadata(meta: &Map<String, Value>, rule: NameRule, namespaced: bool) -> 
 }
 
 /// What a rule has against the name of an object, and against what its name is made up from.
-pub fn object_names(meta: &Map<String, Value>, rule: NameRule) -> Vec<Cause> {
+pub fn object_names(meta: &Map, rule: NameRule) -> Vec<Cause> {
     let mut causes = Vec::new();
     let (name, generate_name) = (text(meta, "name"), text(meta, "generateName"));
     if !generate_name.is_empty() {
@@ -58,12 +58,12 @@ pub fn object_names(meta: &Map<String, Value>, rule: NameRule) -> Vec<Cause> {
 }
 
 /// What is wrong with the metadata that an update brings. It stands alone: [`metadata`] need not run as well.
-pub fn metadata_update(new: &Map<String, Value>, old: &Map<String, Value>) -> Vec<Cause> {
+pub fn metadata_update(new: &Map, old: &Map) -> Vec<Cause> {
     let mut causes = Vec::new();
     if is_set(old.get("deletionTimestamp")) {
         no_new_finalizers(new, old, &mut causes);
     }
-    let generation = |meta: &Map<String, Value>| meta.get("generation").and_then(Value::as_i64).unwrap_or(0);
+    let generation = |meta: &Map| meta.get("generation").and_then(Value::as_i64).unwrap_or(0);
     if generation(new) < generation(old) {
         let value = Value::from(generation(new));
         causes.push(Cause::invalid("metadata.generation", &value, "must not be decremented"));
@@ -80,7 +80,7 @@ pub fn metadata_update(new: &Map<String, Value>, old: &Map<String, Value>) -> Ve
 }
 
 /// Built-in kinds take finalizers with a domain and the few that Kubernetes knows; custom resources take any.
-pub fn standard_finalizers(meta: &Map<String, Value>) -> Vec<Cause> {
+pub fn standard_finalizers(meta: &Map) -> Vec<Cause> {
     let unknown = |finalizer: &&str| !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer);
     let message = "name is neither a standard finalizer name nor is it fully qualified";
     finalizers(meta)
@@ -91,7 +91,7 @@ pub fn standard_finalizers(meta: &Map<String, Value>) -> Vec<Cause> {
 }
 
 /// The rules for labels, wherever they stand (`metadata.labels`, `spec.template.labels`).
-pub fn labels(labels: &Map<String, Value>, path: &str, causes: &mut Vec<Cause>) {
+pub fn labels(labels: &Map, path: &str, causes: &mut Vec<Cause>) {
     for (key, value) in labels {
         for message in names::qualified_name(key) {
             causes.push(Cause::invalid(path, &Value::from(key.as_str()), &message));
@@ -104,7 +104,7 @@ pub fn labels(labels: &Map<String, Value>, path: &str, causes: &mut Vec<Cause>) 
 }
 
 /// The rules for annotations, wherever they stand.
-pub fn annotations(annotations: &Map<String, Value>, path: &str, causes: &mut Vec<Cause>) {
+pub fn annotations(annotations: &Map, path: &str, causes: &mut Vec<Cause>) {
     let mut bytes = 0;
     for (key, value) in annotations {
         // Unlike label keys, annotation keys may have a prefix in upper case.
@@ -121,7 +121,7 @@ pub fn annotations(annotations: &Map<String, Value>, path: &str, causes: &mut Ve
 }
 
 /// What holds on create and on update.
-fn common(meta: &Map<String, Value>, causes: &mut Vec<Cause>) {
+fn common(meta: &Map, causes: &mut Vec<Cause>) {
     if let Some(generation) = meta.get("generation").filter(|value| value.as_i64().is_some_and(|value| value < 0)) {
         causes.push(Cause::invalid("metadata.generation", generation, "must be greater than or equal to 0"));
     }
@@ -146,7 +146,7 @@ fn common(meta: &Map<String, Value>, causes: &mut Vec<Cause>) {
     }
 }
 
-fn owner_references(meta: &Map<String, Value>, causes: &mut Vec<Cause>) {
+fn owner_references(meta: &Map, causes: &mut Vec<Cause>) {
     let Some(Value::Array(references)) = meta.get("ownerReferences") else { return };
     let mut controller: Option<(&str, &str)> = None;
     let mut is_told = false;
@@ -187,7 +187,7 @@ fn owner_references(meta: &Map<String, Value>, causes: &mut Vec<Cause>) {
     }
 }
 
-fn no_new_finalizers(new: &Map<String, Value>, old: &Map<String, Value>, causes: &mut Vec<Cause>) {
+fn no_new_finalizers(new: &Map, old: &Map, causes: &mut Vec<Cause>) {
     let present: BTreeSet<&str> = finalizers(old).collect();
     let added: BTreeSet<&str> = finalizers(new).filter(|finalizer| !present.contains(finalizer)).collect();
     if added.is_empty() {
@@ -200,11 +200,11 @@ fn no_new_finalizers(new: &Map<String, Value>, old: &Map<String, Value>, causes:
     causes.push(Cause::forbidden("metadata.finalizers", &message));
 }
 
-fn finalizers(meta: &Map<String, Value>) -> impl Iterator<Item = &str> {
+fn finalizers(meta: &Map) -> impl Iterator<Item = &str> {
     meta.get("finalizers").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-fn text<'a>(map: &'a Map<String, Value>, field: &str) -> &'a str {
+fn text<'a>(map: &'a Map, field: &str) -> &'a str {
     map.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -216,9 +216,9 @@ fn is_set(value: Option<&Value>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
-    fn object(value: Value) -> Map<String, Value> {
+    fn object(value: Value) -> Map {
         match value {
             Value::Object(map) => map,
             other => panic!("not an object: {other}"),

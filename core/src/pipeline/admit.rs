@@ -7,7 +7,7 @@ use crate::admission::{self, Attributes, Body, Operation};
 use crate::authz::reviews;
 use crate::kinds::Known;
 use crate::refusal::Refusal;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// The mutating half, on what the client sent.
 pub(super) fn mutate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Stop> {

@@ -7,7 +7,7 @@ use super::{Context, Endpoint, Stop, admit, body, decode};
 use crate::admission::Operation;
 use crate::kinds;
 use crate::object::meta;
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub(super) fn question(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let mut posted = decode::posted(context)?;

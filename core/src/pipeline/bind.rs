@@ -6,7 +6,7 @@ use crate::admission::Operation;
 use crate::kinds::known::{BINDING, NODE};
 use crate::object::meta::{self, Document, metadata, metadata_mut, object_mut};
 use crate::refusal::{Cause, Conflict, Mismatch, Refusal, Subject, Unreasoned};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 /// What a Binding calls its target.
 const NODE_KIND: &str = NODE.kind;

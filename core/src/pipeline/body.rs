@@ -5,7 +5,7 @@ use super::{Context, Endpoint, Stop};
 use crate::object::meta::{self, Document, metadata_mut, text};
 use crate::refusal::{BadRequest, Cause, Conflict, MethodNotAllowed, Mismatch, Refusal, Unreasoned};
 use crate::request::{Format, Request};
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub(super) fn create(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let document = context.decode()?;

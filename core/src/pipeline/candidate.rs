@@ -5,7 +5,7 @@ use super::{Context, Stop};
 use crate::object::meta::{self, Document};
 use crate::refusal::Refusal;
 use crate::state::Entry;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::Arc;
 
 /// What an endpoint makes of a request.

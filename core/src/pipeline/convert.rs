@@ -7,7 +7,7 @@ use crate::kinds::custom::{Conversion, relabelled};
 use crate::object::meta::{self, Document};
 use crate::schema::layout::Layout;
 use crate::state::Entry;
-use serde_json::Value;
+use holdfast_value::Value;
 
 impl Context<'_> {
     /// A document of one version of the path's kind as another shows it.

@@ -7,7 +7,7 @@ use crate::object::Draft;
 use crate::object::meta::{self, Document};
 use crate::refusal::{Refusal, Subject};
 use crate::state::{Entry, Index, State};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::Arc;
 
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use crate::schema::layout::Layout;
 use crate::stamp::Stamp;
 use crate::state::State;
 use crate::wire::protobuf::codec;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// The body of a request on a kind that is not stored, checked against its schema, with its defaults and with a note of
 /// who asks.
@@ -57,7 +57,7 @@ pub fn requested(kind: &Kind, version: usize, body: &Body) -> Option<Value> {
     let (mut value, layout) = (parsed(body)?, layout(kind, version).ok()?);
     value.is_object().then(|| layout.check(&mut value).ok())??;
     match (version, &kind.custom) {
-        (0, None) => kind.default_to_hub(0, &mut value).ok()?,
+        (0, None) => kind.default_to_hub(0, &mut value, None).ok()?,
         _ => kinds::default(layout, &mut value),
     }
     if kind.custom.is_none() {

@@ -9,7 +9,8 @@ use crate::refusal::Refusal;
 /// Shows what nobody has set as Kubernetes does: a status is there from the beginning, and a list of nothing is none.
 pub(super) fn show_zeros(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
     if !endpoint.part.is_of_server() && context.kind.custom.is_none() {
-        kinds::show_zeros(context.kind.message(0)?, &mut object.new);
+        let stored = object.old.as_ref().map(|old| &old.document);
+        kinds::show_zeros_of_change(context.kind.message(0)?, &mut object.new, stored);
     }
     Ok(())
 }
@@ -19,6 +20,7 @@ pub(super) fn show_zeros(context: &Context, endpoint: &Endpoint, object: &mut Ca
 /// A deletion and a binding change nothing that has defaults, and what was stored before a default came to be may go
 /// without it.
 pub(super) fn to_hub(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
+    let stored = object.old.as_ref().map(|old| &old.document);
     match endpoint.part {
         Part::Deletion | Part::Assignment => Ok(()),
         _ if context.kind.custom.is_some() => {
@@ -26,7 +28,7 @@ pub(super) fn to_hub(context: &Context, endpoint: &Endpoint, object: &mut Candid
             Ok(())
         }
         // The candidate is made from the object as it is stored.
-        Part::Replicas => context.kind.default_to_hub(0, &mut object.new),
-        _ => context.kind.default_to_hub(context.request.target.version, &mut object.new),
+        Part::Replicas => context.kind.default_to_hub(0, &mut object.new, stored),
+        _ => context.kind.default_to_hub(context.request.target.version, &mut object.new, stored),
     }
 }

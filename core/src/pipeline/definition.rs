@@ -10,7 +10,7 @@ use crate::object::meta::{self, Document, metadata, object_mut, split_key};
 use crate::request::{Body, Format, Options, Request, Target, Verb};
 use crate::stamp::Stamp;
 use crate::state::State;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -7,8 +7,8 @@ use crate::object::meta::{self, Document, FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 use crate::refusal::{Cause, Conflict, Mismatch, Refusal, Subject};
 use crate::request::DeleteOptions;
 use crate::stamp::rfc3339;
+use holdfast_value::Value;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
 
 pub(super) fn delete(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let options = &context.request.options.delete;

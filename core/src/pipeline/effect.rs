@@ -12,7 +12,7 @@ use crate::event::Offset;
 use crate::kinds::custom::Conversion;
 use crate::object::meta::Document;
 use crate::refusal::Refusal;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// What only the outside can do.
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@ use crate::object::Draft;
 use crate::object::meta::{self, DEPTH_MAX, Document, metadata};
 use crate::refusal::{BadRequest, Refusal, TooLarge};
 use crate::state::Index;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::Arc;
 
 /// How large an object may grow: what the largest body brings, and who manages each field of it. Patches would add to one

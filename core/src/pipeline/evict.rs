@@ -10,7 +10,7 @@ use crate::object::meta::{self, Document};
 use crate::refusal::{Forbidden, Internal, Refusal, Subject, Withheld};
 use crate::select::LabelSelector;
 use crate::state::{Entry, prefix};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::Arc;
 
 /// The condition of a budget that says whether pods may go.

@@ -6,7 +6,7 @@ use super::reset::put;
 use super::{Context, Endpoint};
 use crate::kinds::Generation;
 use crate::object::meta::{self, Document, metadata, metadata_mut};
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub(super) fn count(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
     let begins_deletion = object.begins_deletion();

@@ -7,7 +7,7 @@ use crate::object::meta::{self, metadata_mut, text};
 use crate::refusal::{Cause, Internal, Refusal, Subject};
 use crate::request::{Format, Request, Verb};
 use crate::schema::layout::Layout;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::cell::RefCell;
 
 /// The name under which the request's fields are noted, which an apply must bring, and the force that only it may use.

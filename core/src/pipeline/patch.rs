@@ -8,12 +8,12 @@ use crate::refusal::{ApplyFault, BadRequest, Cause, Conflict, PatchFault, Refusa
 use crate::request::{Body, FieldValidation, Format};
 use crate::schema::layout::Layout;
 use crate::schema::{go_names, schema};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::cell::RefCell;
 
 pub(super) fn patch(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let old = context.existing()?;
-    let live = || context.shown(&old);
+    let live = context.shown(&old);
     let patched = Patched::new(context, context.layout()?, &live)?;
     let named = patched.names_version;
     let mut new = checked(context, patched)?;
@@ -56,8 +56,8 @@ fn sets_version(patch: &Value) -> bool {
 struct Patched<'a> {
     context: &'a Context<'a>,
     layout: Layout<'a>,
-    /// Makes the document that the patch is for; it is asked again only to tell of a fault.
-    live: &'a dyn Fn() -> Value,
+    /// What the patch is for.
+    live: &'a Value,
     document: Value,
     /// What strict reading finds wrong with the patch itself.
     strict_errors: Vec<String>,
@@ -66,7 +66,7 @@ struct Patched<'a> {
 }
 
 impl<'a> Patched<'a> {
-    fn new(context: &'a Context<'a>, layout: Layout<'a>, live: &'a dyn Fn() -> Value) -> Result<Patched<'a>, Refusal> {
+    fn new(context: &'a Context<'a>, layout: Layout<'a>, live: &'a Value) -> Result<Patched<'a>, Refusal> {
         let body = &context.request.body;
         let mut patched =
             Patched { context, layout, live, document: Value::Null, strict_errors: Vec::new(), names_version: false };
@@ -96,11 +96,9 @@ impl<'a> Patched<'a> {
 
     fn apply(&self, patch: Value) -> Result<Value, Refusal> {
         match (self.context.request.body.format, self.layout.message()) {
-            (Format::JsonPatch, _) => json::json_patch((self.live)(), &patch),
-            (Format::MergePatch, _) => json::merge_patch((self.live)(), patch),
-            (_, Some(message)) if patch.is_object() => {
-                strategic::strategic_merge(&(self.live)(), &patch, schema(), message)
-            }
+            (Format::JsonPatch, _) => json::json_patch(self.live.clone(), &patch),
+            (Format::MergePatch, _) => json::merge_patch(self.live.clone(), patch),
+            (_, Some(message)) if patch.is_object() => strategic::strategic_merge(self.live, &patch, schema(), message),
             _ => {
                 let found = meta::type_name(&patch);
                 Err(Refusal::BadRequest(BadRequest::Unmarshal(Unmarshal::whole(found, Unmarshal::MAP))))
@@ -136,8 +134,10 @@ impl<'a> Patched<'a> {
     }
 
     /// Fits the document to its message. Unknown and repeated fields are refused or told of as the client asks.
-    fn check(&mut self, layout: Layout) -> Result<(), Refusal> {
-        let unknown = layout.check(&mut self.document).map_err(|error| match self.is_strategic() {
+    ///
+    /// What the document shares with one that has been checked is passed over.
+    fn check(&mut self, layout: Layout, checked: Option<&Value>) -> Result<(), Refusal> {
+        let unknown = layout.check_change(&mut self.document, checked).map_err(|error| match self.is_strategic() {
             true => self.fault(&as_converter_says(&error.to_string())),
             false => self.fault(&error.to_string()),
         })?;
@@ -202,7 +202,9 @@ fn checked(context: &Context, patched: Patched) -> Result<Value, Stop> {
             .filter(|_| kind == context.kind.kind)
             .ok_or_else(|| patched.fault(&context.kind_fault(&api_version, &kind).to_string()))?;
     }
-    patched.check(documents::layout(context.kind, version)?)?;
+    // What is stored has been checked, as a document of the version that shows it.
+    let checked = (version == own).then_some(patched.live);
+    patched.check(documents::layout(context.kind, version)?, checked)?;
     if !patched.document.is_object() {
         return Err(patched.fault("the patched object is no object").into());
     }
@@ -218,9 +220,8 @@ pub(super) fn scale(context: &Context, live: &Value) -> Result<Value, Stop> {
         let apply = Apply { live: Some(live), config: &config, api_version: "autoscaling/v1", layout, now };
         return Ok(fitted(apply.merged(context, None)?, &config, layout)?);
     }
-    let remake = || live.clone();
-    let mut patched = Patched::new(context, layout, &remake)?;
-    patched.check(layout)?;
+    let mut patched = Patched::new(context, layout, live)?;
+    patched.check(layout, None)?;
     Ok(patched.document)
 }
 

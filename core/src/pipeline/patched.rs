@@ -3,7 +3,7 @@
 
 use crate::kinds::structures::in_order;
 use crate::schema::{Message, Schema, Shape, Type};
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 /// The document's JSON. `patched` has what a patch touched, in its shape; the document itself is always a map.
 pub(super) fn json(schema: &Schema, message: Option<&Message>, document: &Value, patched: &Value) -> String {
@@ -44,7 +44,7 @@ impl<'a> Writer<'a, '_> {
         }
     }
 
-    fn fields(&mut self, fields: &Map<String, Value>, message: &'a Message, patched: Option<&Value>) {
+    fn fields(&mut self, fields: &Map, message: &'a Message, patched: Option<&Value>) {
         let mut fields: Vec<_> = fields.iter().collect();
         if !patched.is_some_and(Value::is_object) {
             let order = in_order(message);
@@ -93,7 +93,7 @@ fn touched<'a>(patched: Option<&'a Value>, name: &str) -> Option<&'a Value> {
 mod tests {
     use super::*;
     use crate::schema::schema;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn structs_are_ordered_but_where_a_patch_went() {

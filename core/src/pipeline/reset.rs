@@ -8,7 +8,7 @@ use super::endpoint::Part;
 use super::{Context, Endpoint};
 use crate::kinds::{Asking, FieldPaths};
 use crate::object::meta::{self, Document, metadata_mut};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// For a write of one part of an object: puts back all the others.
 pub(super) fn narrow_to_part(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {

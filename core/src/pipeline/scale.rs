@@ -10,7 +10,7 @@ use crate::object::meta::{self, Document, metadata, metadata_mut, path, text};
 use crate::refusal::{BadRequest, Cause, Conflict, Mismatch, Refusal, Subject};
 use crate::request::{Format, Verb};
 use crate::select::LabelSelector;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 pub(super) const MESSAGE: &str = "io.k8s.api.autoscaling.v1.Scale";
 

@@ -11,8 +11,8 @@ use crate::object::meta;
 use crate::refusal::{BadRequest, Cause, Conflict, Mismatch, Refusal, Subject};
 use crate::schema::layout::Layout;
 use crate::stamp::rfc3339;
+use holdfast_value::{Value, json};
 use jiff::SignedDuration;
-use serde_json::{Value, json};
 
 /// How long a token is good for when the request does not say, and at least and at most.
 const SECONDS: i64 = 3600;

@@ -12,7 +12,7 @@ use crate::refusal::{Cause, Forbidden, Refusal};
 use crate::request::Verb;
 use crate::schema::schema;
 use crate::schema::structural::Judged;
-use serde_json::Value;
+use holdfast_value::Value;
 
 const PARTIAL_METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
 

@@ -2,7 +2,7 @@
 
 use super::{Selector, Usage};
 use crate::schema::amount::Amount;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// What quotas count of the objects of a kind, beside that each is one under `count/…`.
 #[derive(Debug)]

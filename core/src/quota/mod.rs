@@ -11,7 +11,7 @@ pub use measure::{Counted, Measure, NOTHING_BUT_ITS_NUMBER};
 pub use scope::{Operator, Selector};
 
 use crate::schema::amount::Amount;
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Amounts by the names of resources: `pods`, `requests.cpu`, `count/deployments.apps`.
@@ -71,7 +71,7 @@ impl Usage {
     /// The amounts as a document has them.
     pub fn document(&self) -> Value {
         let amounts = self.0.iter().map(|(name, amount)| (name.clone(), amount.to_string().into()));
-        Value::Object(amounts.collect::<Map<_, _>>())
+        Value::Object(amounts.collect::<Map>())
     }
 }
 
@@ -117,7 +117,7 @@ impl Quota {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     const DEPLOYMENTS: Counted = Counted::new("deployments", "apps", &NOTHING_BUT_ITS_NUMBER);
 

@@ -1,6 +1,6 @@
 //! Which objects a quota covers.
 
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 
 /// One scope of a quota.
@@ -61,7 +61,7 @@ impl Selector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn what_each_operator_selects() {

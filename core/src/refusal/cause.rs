@@ -1,6 +1,6 @@
 //! The causes that a refusal names: a field each, the rule that it breaks, and what is told of it.
 
-use serde_json::Value;
+use holdfast_value::Value;
 use std::fmt;
 
 /// One broken rule and the field that breaks it.

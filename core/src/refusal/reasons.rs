@@ -475,7 +475,7 @@ pub struct Ruling {
     pub reason: String,
     pub message: String,
     /// The `details` of the `Status`, or null.
-    pub details: serde_json::Value,
+    pub details: holdfast_value::Value,
 }
 
 /// Faults that Kubernetes hands on from deep inside (500 without a reason).

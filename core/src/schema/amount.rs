@@ -1,7 +1,7 @@
 //! Quantities as numbers, for sums and comparisons.
 
 use super::quantity::{self, Notation};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::cmp::Ordering;
 use std::fmt;
 

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 use crate::object::decode::has_room;
 use crate::object::duration;
@@ -31,10 +31,20 @@ impl std::error::Error for TypeError {}
 /// value that Go would not write.
 /// Times and numeric quantities are rewritten as Kubernetes shows them. After an error the document is half done.
 pub fn check(schema: &Schema, message: MessageId, document: &mut Value) -> Result<Vec<String>, TypeError> {
+    check_change(schema, message, document, None)
+}
+
+/// The same for a document made of another one that has been checked: what both share is passed over.
+pub fn check_change(
+    schema: &Schema,
+    message: MessageId,
+    document: &mut Value,
+    checked: Option<&Value>,
+) -> Result<Vec<String>, TypeError> {
     let message = schema.message(message);
     let mut walk = Walk { schema, unknown: Vec::new(), lenient: 0 };
     match document {
-        Value::Object(object) => walk.message(message, object, None)?,
+        Value::Object(object) => walk.message(message, object, checked, None)?,
         Value::Null => *document = Value::Object(Map::new()),
         other => {
             let text = format!("json: cannot unmarshal {} into Go value of type {}", kind(other), go_name(message));
@@ -80,9 +90,14 @@ impl<'a> Walk<'a> {
     fn message(
         &mut self,
         message: &'a Message,
-        object: &mut Map<String, Value>,
+        object: &mut Map,
+        checked: Option<&Value>,
         parent: Option<&Path>,
     ) -> Result<(), TypeError> {
+        let checked = checked.and_then(Value::as_object);
+        if checked.is_some_and(|checked| checked.is_same(object)) {
+            return Ok(());
+        }
         let mut failure = None;
         object.retain(|key, value| {
             if failure.is_some() {
@@ -91,7 +106,10 @@ impl<'a> Walk<'a> {
             let path = Path { parent, segment: Segment::Field { message, name: key } };
             let result = match message.field(key) {
                 Some(_) if value.is_null() => return false,
-                Some(field) => self.field(Owner { message, field }, value, &path),
+                Some(field) => {
+                    let checked = checked.and_then(|checked| checked.get(key));
+                    self.field(Owner { message, field }, value, checked, &path)
+                }
                 None if message.typed && (key == "apiVersion" || key == "kind") => match &*value {
                     Value::Null => return false,
                     Value::String(_) => Ok(()),
@@ -112,18 +130,30 @@ impl<'a> Walk<'a> {
         failure.map_or(Ok(()), Err)
     }
 
-    fn field(&mut self, owner: Owner<'a>, value: &mut Value, path: &Path) -> Result<(), TypeError> {
+    fn field(
+        &mut self,
+        owner: Owner<'a>,
+        value: &mut Value,
+        checked: Option<&Value>,
+        path: &Path,
+    ) -> Result<(), TypeError> {
         match (owner.field.shape, value) {
-            (Shape::Single, value) => self.value(owner, value, path),
+            (Shape::Single, value) => self.value(owner, value, checked, path),
             (Shape::List, Value::Array(items)) => {
                 for (index, item) in items.iter_mut().enumerate() {
-                    self.item(owner, item, &Path { parent: Some(path), segment: Segment::Index(index) })?;
+                    let checked = checked.and_then(|checked| checked.get(index));
+                    self.item(owner, item, checked, &Path { parent: Some(path), segment: Segment::Index(index) })?;
                 }
                 Ok(())
             }
             (Shape::Map, Value::Object(values)) => {
+                let checked = checked.and_then(Value::as_object);
+                if checked.is_some_and(|checked| checked.is_same(values)) {
+                    return Ok(());
+                }
                 for (key, value) in values.iter_mut() {
-                    self.item(owner, value, &Path { parent: Some(path), segment: Segment::Key(key) })?;
+                    let checked = checked.and_then(|checked| checked.get(key));
+                    self.item(owner, value, checked, &Path { parent: Some(path), segment: Segment::Key(key) })?;
                 }
                 Ok(())
             }
@@ -132,15 +162,27 @@ impl<'a> Walk<'a> {
     }
 
     /// Of a list or map.
-    fn item(&mut self, owner: Owner<'a>, value: &mut Value, path: &Path) -> Result<(), TypeError> {
+    fn item(
+        &mut self,
+        owner: Owner<'a>,
+        value: &mut Value,
+        checked: Option<&Value>,
+        path: &Path,
+    ) -> Result<(), TypeError> {
         if value.is_null() {
             *value = zero(owner.field.ty);
             return Ok(());
         }
-        self.value(owner, value, path)
+        self.value(owner, value, checked, path)
     }
 
-    fn value(&mut self, owner: Owner<'a>, value: &mut Value, path: &Path) -> Result<(), TypeError> {
+    fn value(
+        &mut self,
+        owner: Owner<'a>,
+        value: &mut Value,
+        checked: Option<&Value>,
+        path: &Path,
+    ) -> Result<(), TypeError> {
         let wrong = |value: &Value, ty: &str| Err(mismatch(value, owner.message, path, ty));
         match (owner.field.ty, value) {
             (Type::String, Value::String(_))
@@ -148,7 +190,9 @@ impl<'a> Walk<'a> {
             | (Type::Double, Value::Number(_))
             | (Type::IntOrString, Value::String(_))
             | (Type::RawExtension | Type::FieldsV1 | Type::Json, _) => Ok(()),
-            (Type::Message(id), Value::Object(object)) => self.message(self.schema.message(id), object, Some(path)),
+            (Type::Message(id), Value::Object(object)) => {
+                self.message(self.schema.message(id), object, checked, Some(path))
+            }
             (Type::Int32 | Type::IntOrString, value) => match value.as_i64() {
                 Some(number) if i32::try_from(number).is_ok() => Ok(()),
                 _ => wrong(value, "int32"),
@@ -191,14 +235,14 @@ impl<'a> Walk<'a> {
     /// Such fields stand in JSONSchemaProps only, and hold that same message.
     fn schema_or(&mut self, ty: Type, owner: Owner<'a>, value: &mut Value, path: &Path) -> Result<(), TypeError> {
         match (ty, value) {
-            (_, Value::Object(object)) => self.message(owner.message, object, Some(path)),
+            (_, Value::Object(object)) => self.message(owner.message, object, None, Some(path)),
             (Type::JsonSchemaPropsOrBool, Value::Bool(_)) => Ok(()),
             (Type::JsonSchemaPropsOrBool, _) => Err(TypeError("boolean or JSON schema expected".to_string())),
             (Type::JsonSchemaPropsOrArray, Value::Array(items)) => {
                 for (index, item) in items.iter_mut().enumerate() {
                     let path = Path { parent: Some(path), segment: Segment::Index(index) };
                     match item {
-                        Value::Object(object) => self.message(owner.message, object, Some(&path))?,
+                        Value::Object(object) => self.message(owner.message, object, None, Some(&path))?,
                         Value::Null => *item = Value::Object(Map::new()),
                         other => return Err(mismatch(other, owner.message, &path, &go_name(owner.message))),
                     }
@@ -400,7 +444,7 @@ fn bare(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use holdfast_value::json;
 
     use super::*;
     use crate::schema::schema;

@@ -6,14 +6,14 @@
 //! parts of a document are never looked at.
 
 use super::{Field, Message, MessageId, Schema, Shape, Type, Zero};
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 /// The defaults of one message, or of the same message in several versions.
 pub struct Rule {
     /// Names below `io.k8s.`.
     messages: Vec<String>,
     fields: Vec<(&'static str, Value)>,
-    run: Option<fn(&mut Map<String, Value>)>,
+    run: Option<fn(&mut Map)>,
 }
 
 impl Rule {
@@ -41,7 +41,7 @@ impl Rule {
     }
 
     /// What depends on other fields. It runs when the constant fields are set and before inner messages are.
-    pub fn run(mut self, run: fn(&mut Map<String, Value>)) -> Self {
+    pub fn run(mut self, run: fn(&mut Map)) -> Self {
         self.run = Some(run);
         self
     }
@@ -56,7 +56,7 @@ pub struct Defaults {
 #[derive(Default)]
 struct Plan {
     fills: Vec<Fill>,
-    runs: Vec<fn(&mut Map<String, Value>)>,
+    runs: Vec<fn(&mut Map)>,
     /// Fields that show even when nobody has set them, and what they show then: `containers: null`, `replicas: 0`.
     /// What such a struct holds is filled when it is entered.
     zeros: Vec<Shown>,
@@ -148,18 +148,24 @@ impl Defaults {
     }
 
     /// Sets everything that a document leaves unset. Applying it twice changes nothing more.
-    pub fn apply(&self, message: MessageId, document: &mut Value) {
-        self.fill(message, document, false);
+    ///
+    /// What the document shares with a stored one, where it is made of one, has its defaults and is passed over.
+    pub fn apply(&self, message: MessageId, document: &mut Value, stored: Option<&Value>) {
+        self.fill(message, document, stored, false);
     }
 
     /// Sets only what Kubernetes writes though nobody has set it, and writes lists and maps that are empty as it does.
     /// No value that means something comes about.
-    pub fn show_zeros(&self, message: MessageId, document: &mut Value) {
-        self.fill(message, document, true);
+    pub fn show_zeros(&self, message: MessageId, document: &mut Value, stored: Option<&Value>) {
+        self.fill(message, document, stored, true);
     }
 
-    fn fill(&self, message: MessageId, document: &mut Value, zeros_only: bool) {
+    fn fill(&self, message: MessageId, document: &mut Value, stored: Option<&Value>, zeros_only: bool) {
         let (Some(plan), Value::Object(map)) = (self.plans.get(message.0 as usize), document) else { return };
+        let stored = stored.and_then(Value::as_object);
+        if stored.is_some_and(|stored| stored.is_same(map)) {
+            return;
+        }
         if !zeros_only {
             plan.fills.iter().for_each(|fill| fill.apply(map));
             plan.runs.iter().for_each(|run| run(map));
@@ -173,7 +179,8 @@ impl Defaults {
             }
         }
         let fill = |inner: &Inner, value: &mut Value| {
-            inner.each(value, |message, value| self.fill(message, value, zeros_only));
+            let stored = stored.and_then(|stored| stored.get(&inner.field));
+            inner.each(value, stored, |message, value, stored| self.fill(message, value, stored, zeros_only));
         };
         // What is set is mostly a small part of what could be.
         if map.len() < plan.descend.len() {
@@ -194,12 +201,20 @@ impl Defaults {
 
 impl Inner {
     /// Visits the messages that the field holds.
-    fn each(&self, field: &mut Value, visit: impl Fn(MessageId, &mut Value)) {
-        let visit = |value: &mut Value| visit(self.message, value);
+    fn each(&self, field: &mut Value, stored: Option<&Value>, visit: impl Fn(MessageId, &mut Value, Option<&Value>)) {
+        let visit = |value: &mut Value, stored: Option<&Value>| visit(self.message, value, stored);
         match (self.shape, field) {
-            (Shape::Single, value) => visit(value),
-            (Shape::List, Value::Array(items)) => items.iter_mut().for_each(visit),
-            (Shape::Map, Value::Object(items)) => items.values_mut().for_each(visit),
+            (Shape::Single, value) => visit(value, stored),
+            (Shape::List, Value::Array(items)) => {
+                let each = items.iter_mut().enumerate();
+                each.for_each(|(at, item)| visit(item, stored.and_then(|stored| stored.get(at))));
+            }
+            (Shape::Map, Value::Object(items)) => {
+                let stored = stored.and_then(Value::as_object);
+                if !stored.is_some_and(|stored| stored.is_same(items)) {
+                    items.iter_mut().for_each(|(name, item)| visit(item, stored.and_then(|stored| stored.get(name))));
+                }
+            }
             _ => {}
         }
     }
@@ -220,7 +235,7 @@ impl Fill {
         Self { field: field.json.clone(), value, empty_is_unset: !pointer }
     }
 
-    fn apply(&self, map: &mut Map<String, Value>) {
+    fn apply(&self, map: &mut Map) {
         let unset = match map.get(&self.field) {
             None | Some(Value::Null) => true,
             Some(value) => self.empty_is_unset && is_empty(value),
@@ -286,44 +301,41 @@ pub(crate) fn is_empty(value: &Value) -> bool {
 }
 
 /// Whether a field is absent or null.
-pub(crate) fn is_absent(map: &Map<String, Value>, field: &str) -> bool {
+pub(crate) fn is_absent(map: &Map, field: &str) -> bool {
     map.get(field).is_none_or(Value::is_null)
 }
 
 /// Sets a field that is absent or null.
-pub(crate) fn set_absent(map: &mut Map<String, Value>, field: &str, value: impl Into<Value>) {
+pub(crate) fn set_absent(map: &mut Map, field: &str, value: impl Into<Value>) {
     if is_absent(map, field) {
         map.insert(field.to_owned(), value.into());
     }
 }
 
 /// Sets a field that is absent, null or empty.
-pub(crate) fn set_empty(map: &mut Map<String, Value>, field: &str, value: impl Into<Value>) {
+pub(crate) fn set_empty(map: &mut Map, field: &str, value: impl Into<Value>) {
     if map.get(field).is_none_or(is_empty) {
         map.insert(field.to_owned(), value.into());
     }
 }
 
 /// The text of a field, empty when it has none.
-pub(crate) fn text<'a>(map: &'a Map<String, Value>, field: &str) -> &'a str {
+pub(crate) fn text<'a>(map: &'a Map, field: &str) -> &'a str {
     map.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The object in a field.
-pub(crate) fn object<'a>(map: &'a mut Map<String, Value>, field: &str) -> Option<&'a mut Map<String, Value>> {
+pub(crate) fn object<'a>(map: &'a mut Map, field: &str) -> Option<&'a mut Map> {
     map.get_mut(field).and_then(Value::as_object_mut)
 }
 
 /// The objects in a list.
-pub(crate) fn objects<'a>(
-    map: &'a mut Map<String, Value>,
-    field: &str,
-) -> impl Iterator<Item = &'a mut Map<String, Value>> {
+pub(crate) fn objects<'a>(map: &'a mut Map, field: &str) -> impl Iterator<Item = &'a mut Map> {
     map.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
 /// The object in a field, made when the field is absent or null; `None` when something else stands there.
-pub(crate) fn object_or_new<'a>(map: &'a mut Map<String, Value>, field: &str) -> Option<&'a mut Map<String, Value>> {
+pub(crate) fn object_or_new<'a>(map: &'a mut Map, field: &str) -> Option<&'a mut Map> {
     set_absent(map, field, Map::new());
     object(map, field)
 }
@@ -379,7 +391,7 @@ mod tests {
     use super::*;
     use crate::kinds::{apply_defaults as apply, default_rules};
     use crate::schema::schema;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn every_rule_names_a_message_and_its_fields() {
@@ -420,7 +432,7 @@ mod tests {
         for (at, message) in schema().messages.iter().enumerate() {
             for field in message.fields.iter().filter(|field| which(field)) {
                 let Some(zero) = zero(field) else { continue };
-                let mut document = json!({ &field.json: zero });
+                let mut document = json!({ (&field.json): zero });
                 apply(MessageId(at as u32), &mut document);
                 count += 1;
                 if document[&field.json] != zero {
@@ -492,7 +504,7 @@ mod tests {
                 apply(MessageId(at as u32), &mut value);
                 // Every field of every message in turn.
                 for field in &schema().messages[at].fields {
-                    let mut value = json!({ field.json.clone(): wrong });
+                    let mut value = json!({ (field.json.clone()): wrong });
                     apply(MessageId(at as u32), &mut value);
                 }
             }

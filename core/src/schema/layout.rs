@@ -2,8 +2,8 @@
 
 use super::structural::Structural;
 use super::structural::default::whole_numbers;
-use super::{MessageId, Schema, TypeError, check, schema};
-use serde_json::{Map, Value};
+use super::{MessageId, Schema, TypeError, check, check_change, schema};
+use holdfast_value::{Map, Value};
 use std::sync::LazyLock;
 
 #[derive(Clone, Copy)]
@@ -38,8 +38,13 @@ impl Layout<'_> {
     /// Checks the types that decoding depends on, and returns the paths of the unknown fields that it removed.
     /// Of a custom object that is only the metadata: the rest is for its rules to judge.
     pub fn check(self, document: &mut Value) -> Result<Vec<String>, TypeError> {
+        self.check_change(document, None)
+    }
+
+    /// The same for a document made of another one that has been checked.
+    pub fn check_change(self, document: &mut Value, checked: Option<&Value>) -> Result<Vec<String>, TypeError> {
         match self {
-            Layout::Table(schema, message) => check(schema, message, document),
+            Layout::Table(schema, message) => check_change(schema, message, document, checked),
             Layout::Custom(custom) => custom.check(document),
         }
     }

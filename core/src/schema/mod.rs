@@ -15,12 +15,12 @@ pub mod schedule;
 pub mod structural;
 pub mod timestamp;
 
-use serde_json::Value;
+use holdfast_value::Value;
 use std::{collections::BTreeMap, sync::LazyLock};
 
 pub(crate) use crate::object::duration::check as check_duration;
 pub use crate::object::duration::nanos as duration_nanos;
-pub use check::{TypeError, check};
+pub use check::{TypeError, check, check_change};
 pub use parse::ParseError;
 
 /// Index of a message in [`Schema::messages`].

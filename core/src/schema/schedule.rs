@@ -212,7 +212,7 @@ impl Field {
 
 fn number(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| {
-        let shown = serde_json::Value::from(text);
+        let shown = holdfast_value::Value::from(text);
         format!("failed to parse int from {text}: strconv.Atoi: parsing {shown}: invalid syntax")
     })
 }

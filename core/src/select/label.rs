@@ -3,7 +3,7 @@
 use super::scan::{Token, tokens};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 use std::fmt;
 
 /// A conjunction of requirements on labels.
@@ -81,7 +81,7 @@ impl LabelSelector {
     }
 
     /// Every one of these labels, as in a Service's `spec.selector`. The labels are taken as they are.
-    pub fn from_labels(labels: &Map<String, Value>) -> Self {
+    pub fn from_labels(labels: &Map) -> Self {
         let requirement = |(key, value): (&String, &Value)| Requirement {
             key: key.clone(),
             operator: Operator::Equals,
@@ -106,7 +106,7 @@ impl LabelSelector {
     }
 
     /// Whether an object with these `metadata.labels` is selected.
-    pub fn matches(&self, labels: &Map<String, Value>) -> bool {
+    pub fn matches(&self, labels: &Map) -> bool {
         self.matches_by(|key| labels.get(key).and_then(Value::as_str))
     }
 
@@ -331,8 +331,8 @@ impl<'a> Parser<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_value::json;
     use proptest::prelude::*;
-    use serde_json::json;
 
     #[test]
     fn canonical_text() {
@@ -425,7 +425,7 @@ mod tests {
     }
 
     /// What a requirement means, in words as plain as possible: the key, the operator's text, the values.
-    fn naive(key: &str, operator: &str, values: &[String], labels: &Map<String, Value>) -> bool {
+    fn naive(key: &str, operator: &str, values: &[String], labels: &Map) -> bool {
         let has = labels.contains_key(key);
         let value = labels.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
         let number = |text: &String| text.parse::<i64>().unwrap_or(i64::MIN);
@@ -451,7 +451,7 @@ mod tests {
             requirements in prop::collection::vec(requirement(), 0..4),
             labels in prop::collection::btree_map("[abc]", "[0-3x]", 0..4),
         ) {
-            let labels: Map<String, Value> = labels.into_iter().map(|(k, v)| (k, Value::from(v))).collect();
+            let labels: Map = labels.into_iter().map(|(k, v)| (k, Value::from(v))).collect();
             let text = requirements.iter().map(|(key, operator, values)| match *operator {
                 "in" | "notin" => format!("{key} {operator} ({})", values.join(", ")),
                 "!" => format!("!{key}"),

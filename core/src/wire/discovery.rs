@@ -327,7 +327,7 @@ fn storage_version_hash(kind: &Kind) -> String {
 mod tests {
     use super::*;
     use crate::kinds::Question;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     fn sample() -> Registry {
         let mut registry = Registry::default();

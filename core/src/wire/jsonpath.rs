@@ -3,7 +3,7 @@
 //! Kubernetes' dialect: fields with `\.` for a dot, quoted keys, indexes and slices, wildcards, descent, unions and
 //! filters of one comparison. A path that finds nothing is not an error.
 
-use serde_json::{Number, Value};
+use holdfast_value::{Number, Value};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
@@ -352,8 +352,8 @@ fn split_outside_quotes(text: &str, separator: char) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_value::json;
     use proptest::prelude::*;
-    use serde_json::json;
 
     fn find<'a>(path: &JsonPath, document: &'a Value) -> Vec<&'a Value> {
         path.find(document, &mut 200_000)

@@ -9,7 +9,7 @@ use crate::wire::discovery::documents::{
     ResponseKind, SubresourceDiscovery, VersionDiscovery, VersionSummary, encoded,
 };
 use bytes::Bytes;
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -214,7 +214,7 @@ pub fn openapi_v2_part(document: &Value, served: &GroupVersion) -> Value {
     let empty = Map::new();
     let their = |field: &str| document[field].as_object().unwrap_or(&empty);
     let paths = their("paths").iter().filter(|(path, _)| within(path));
-    let paths: Map<String, Value> = paths.map(|(path, item)| (path.clone(), item.clone())).collect();
+    let paths: Map = paths.map(|(path, item)| (path.clone(), item.clone())).collect();
     let mut open: Vec<Reference> = Vec::new();
     paths.values().for_each(|item| references(item, &mut open));
     let mut part = json!({"paths": paths});
@@ -275,14 +275,14 @@ struct Reference {
 
 impl Reference {
     /// Reads `#/definitions/NAME`.
-    fn of(fields: &Map<String, Value>) -> Option<Reference> {
+    fn of(fields: &Map) -> Option<Reference> {
         let (section, name) = fields.get("$ref")?.as_str()?.strip_prefix("#/")?.split_once('/')?;
         let section = SECTIONS.iter().position(|known| *known == section)?;
         Some(Reference { section, name: name.to_owned() })
     }
 }
 
-fn take(document: &mut Value, field: &str) -> Map<String, Value> {
+fn take(document: &mut Value, field: &str) -> Map {
     document.get_mut(field).and_then(Value::as_object_mut).map(std::mem::take).unwrap_or_default()
 }
 
@@ -404,7 +404,7 @@ mod tests {
                 "subresources": [{"subresource": "status", "responseKind": other, "verbs": ["update"]}],
             },
         ]);
-        assert_eq!(serde_json::to_value(resources).unwrap(), expected);
+        assert_eq!(holdfast_value::to_value(resources).unwrap(), expected);
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub fn indented(json: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn it_reads_as_that_of_the_library() {

@@ -9,8 +9,8 @@ use crate::kinds::{Cell, Column, Description, Shown};
 use crate::object::glance::{Glance, Seen};
 use crate::object::meta::Document;
 use bytes::Bytes;
+use holdfast_value::{Number, Value};
 use serde::Serialize;
-use serde_json::{Number, Value};
 use std::sync::LazyLock;
 
 /// How a client wants its tables.
@@ -377,7 +377,7 @@ fn put<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
 mod tests {
     use super::*;
     use crate::kinds::cells::tests::NOW;
-    use serde_json::json;
+    use holdfast_value::json;
 
     const FORM: Form = Form { version: MetaVersion::V1, include: IncludeObject::Metadata, headers: true };
 

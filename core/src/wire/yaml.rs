@@ -1,7 +1,7 @@
 //! YAML as Kubernetes' library writes it: block style, keys in its natural order, quotes only where a text would be
 //! read as something else, long lines folded.
 
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 use std::cmp::Ordering;
 
 /// Lines are folded at the first space behind this column.
@@ -66,7 +66,7 @@ impl Writer {
         }
     }
 
-    fn mapping(&mut self, fields: &Map<String, Value>, indent: usize, place: Place) {
+    fn mapping(&mut self, fields: &Map, indent: usize, place: Place) {
         let mut fields: Vec<_> = fields.iter().collect();
         fields.sort_by(|(one, _), (other, _)| natural(one, other));
         for (index, (key, value)) in fields.into_iter().enumerate() {
@@ -391,7 +391,7 @@ fn natural(one: &str, other: &str) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn documents() {

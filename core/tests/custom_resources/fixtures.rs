@@ -5,7 +5,7 @@ use holdfast_core::kinds::custom::Conversion;
 use holdfast_core::object::decode;
 use holdfast_core::refusal::Refusal;
 use holdfast_core::request::{FieldValidation, Format, Verb};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::path::PathBuf;
 use std::sync::LazyLock;
 

@@ -3,7 +3,7 @@
 use super::world::{DEFINITIONS, World, condition, words};
 use holdfast_core::refusal::Refusal;
 use holdfast_core::request::{Format, Verb};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 const GROUP: &str = "things.fixtures.example";
 

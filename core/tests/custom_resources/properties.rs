@@ -4,8 +4,8 @@ use super::fixtures;
 use super::lifecycle::definition;
 use super::world::{DEFINITIONS, World, words};
 use holdfast_core::refusal::{Cause, CauseReason, Refusal};
+use holdfast_value::{Map, Value, json};
 use proptest::prelude::*;
-use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
 const PATH: &str = "/apis/things.fixtures.example";
@@ -14,7 +14,7 @@ fn name() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["a", "b", "c", "d.e"]).prop_map(str::to_owned)
 }
 
-fn named<S: Strategy<Value = Value>>(of: S) -> impl Strategy<Value = Map<String, Value>> {
+fn named<S: Strategy<Value = Value>>(of: S) -> impl Strategy<Value = Map> {
     prop::collection::btree_map(name(), of, 0..4).prop_map(|map| map.into_iter().collect())
 }
 
@@ -114,7 +114,7 @@ fn fitting(schema: &Value) -> BoxedStrategy<Value> {
                 (fields, more)
                     .prop_map(|(fields, more)| {
                         let fields = fields.into_iter().filter_map(|(name, value)| Some((name, value?)));
-                        fields.chain(more).collect::<Map<String, Value>>().into()
+                        fields.chain(more).collect::<Map>().into()
                     })
                     .boxed()
             }

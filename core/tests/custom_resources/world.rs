@@ -13,7 +13,7 @@ use holdfast_core::refusal::Refusal;
 use holdfast_core::request::{Body, FieldValidation, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, Entry, State};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::fmt::Write as _;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Documents made from the schema table, as Kubernetes would show them: nothing that it would leave out.
 
 use holdfast_core::schema::{Field, MessageId, Shape, Type, Zero, schema};
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 
 /// Decisions, read from bytes so that a failure can be shrunk. When they run out, every answer is no.
 pub struct Choices<'a> {
@@ -57,8 +57,7 @@ fn message(id: MessageId, choices: &mut Choices<'_>, depth: usize) -> Value {
             }
             (Shape::Map, _) => {
                 let keys = ["", "a", "b.c/d"].into_iter().skip(usize::from(choices.next() % 3));
-                let mut entries: Map<String, Value> =
-                    keys.map(|key| (key.to_string(), value(id, field.ty, choices, depth))).collect();
+                let mut entries: Map = keys.map(|key| (key.to_string(), value(id, field.ty, choices, depth))).collect();
                 if !choices.empty_entries {
                     entries.retain(|key, value| !key.is_empty() && !is_empty(value));
                     if entries.is_empty() {

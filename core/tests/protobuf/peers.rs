@@ -4,12 +4,12 @@ use holdfast_core::{
     schema::{MessageId, schema},
     wire::protobuf::codec,
 };
+use holdfast_value::Value;
 use k8s_pb::{
     api, apiextensions_apiserver::pkg::apis::apiextensions, apimachinery::pkg::apis::meta,
     kube_aggregator::pkg::apis::apiregistration,
 };
 use prost::Message;
-use serde_json::Value;
 
 use crate::generate::{Choices, document};
 

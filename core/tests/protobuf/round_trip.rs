@@ -4,8 +4,8 @@ use holdfast_core::{
     schema::{MessageId, check, schema},
     wire::protobuf::codec,
 };
+use holdfast_value::Value;
 use proptest::prelude::*;
-use serde_json::Value;
 
 use crate::generate::{Choices, document};
 

@@ -3,7 +3,7 @@
 use std::{hint::black_box, time::Instant};
 
 use holdfast_core::wire::protobuf::codec;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 fn pod() -> Value {
     let labels = json!({"app": "web", "pod-template-hash": "5d69f7c9d7", "tier": "front"});

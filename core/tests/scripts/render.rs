@@ -2,7 +2,7 @@
 
 use super::words::Line;
 use holdfast_core::{Cause, Refusal};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 

@@ -7,7 +7,7 @@ use holdfast_core::kinds::registry;
 use holdfast_core::request::{Body, Format, Request, Target, Verb};
 use holdfast_core::select::{FieldSelector, LabelSelector};
 use holdfast_core::stamp::Stamp;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 struct Noon;
 

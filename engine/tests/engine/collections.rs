@@ -5,7 +5,7 @@ use holdfast_core::kinds::registry;
 use holdfast_core::request::{Request, Verb};
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::{Engine, LogRead};
-use serde_json::json;
+use holdfast_value::json;
 use std::sync::Arc;
 
 async fn open() -> (Arc<Engine>, Arc<MemoryLog>) {

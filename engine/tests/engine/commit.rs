@@ -6,7 +6,7 @@ use holdfast_core::event::{Offset, Record};
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::writer::{Contested, Rejection};
 use holdfast_engine::{Append, Fault, Log, LogRead, WatchStart, load};
-use serde_json::json;
+use holdfast_value::json;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
@@ -235,7 +235,7 @@ async fn many_clients_count_together() {
             let engine = engine.clone();
             tokio::spawn(async move {
                 for turn in 0..10 {
-                    let body = json!({"data": {format!("c{client}-{turn}"): "x"}});
+                    let body = json!({"data": {(format!("c{client}-{turn}")): "x"}});
                     engine.mutate(&patch("configmaps", "default", "a", body)).await.unwrap();
                 }
             })

@@ -6,7 +6,7 @@ use holdfast_core::request::Request;
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::writer::{Contested, Rejection, numbered};
 use holdfast_engine::{Engine, LogRead, WatchStart, load};
-use serde_json::json;
+use holdfast_value::json;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;

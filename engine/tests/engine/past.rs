@@ -7,7 +7,7 @@ use holdfast_core::list::{Continue, Freshness, TokenKey, page};
 use holdfast_core::state::{Entry, State};
 use holdfast_engine::Engine;
 use holdfast_engine::memory::MemoryLog;
-use serde_json::json;
+use holdfast_value::json;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -6,7 +6,7 @@ use holdfast_core::kinds::registry;
 use holdfast_core::pipeline::Settings;
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::{Engine, Options};
-use serde_json::json;
+use holdfast_value::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};

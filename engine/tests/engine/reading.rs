@@ -6,7 +6,7 @@ use holdfast_core::list::Freshness;
 use holdfast_core::state::{Entry, State};
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::{Append, AsOf, Engine, Fault, Log, LogRead, WatchStart};
-use serde_json::json;
+use holdfast_value::json;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;

@@ -11,7 +11,7 @@ use holdfast_core::state::State;
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::writer::{Command, Input, Outcome, Writer};
 use holdfast_engine::{Clock, Delivery, Engine, Hub, Log, Options, Reply, Watch};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;

@@ -3,7 +3,7 @@
 use super::stage::{Stage, at_once, create, patch};
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::{Drawn, Tap};
-use serde_json::json;
+use holdfast_value::json;
 use std::sync::Arc;
 
 /// The keys of the changes with their versions, and how far they go.

@@ -10,7 +10,7 @@ use holdfast_core::request::Request;
 use holdfast_core::stamp::Stamp;
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::{Clock, Engine, Options, Outside, Reply};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};

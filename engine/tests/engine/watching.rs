@@ -5,7 +5,7 @@ use holdfast_core::event::Offset;
 use holdfast_core::request::Verb;
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::{ChangeType, Hub, LogRead, Watch, WatchStart};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 

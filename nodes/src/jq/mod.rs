@@ -6,7 +6,7 @@ mod parse;
 mod tests;
 mod values;
 
-use serde_json::Value;
+use holdfast_value::Value;
 use std::borrow::Cow;
 use values::{add, at, call, compare, elements, gathered, product, truth};
 

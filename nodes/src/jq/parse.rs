@@ -1,7 +1,7 @@
 //! From the text of a query to its filter.
 
 use super::{DEPTH_MAX, FUNCTIONS, Filter};
-use serde_json::{Number, Value};
+use holdfast_value::{Number, Value};
 
 pub fn filter(text: &str) -> Parsed {
     let mut parser = Parser { tokens: tokens(text)?, next: 0, depth: 0 };

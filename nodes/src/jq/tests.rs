@@ -1,5 +1,5 @@
 use super::*;
-use serde_json::json;
+use holdfast_value::json;
 
 #[test]
 fn queries_give_what_jq_gives() {

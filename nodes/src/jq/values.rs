@@ -1,7 +1,7 @@
 //! What the functions and operators of queries do with values.
 
 use super::{Fault, Filter, Found, Function};
-use serde_json::{Number, Value};
+use holdfast_value::{Number, Value};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
@@ -77,7 +77,7 @@ pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>,
         }),
         Function::ToEntries => one(match &*input {
             Value::Object(fields) => {
-                fields.iter().map(|(key, value)| serde_json::json!({"key": key, "value": value})).collect()
+                fields.iter().map(|(key, value)| holdfast_value::json!({"key": key, "value": value})).collect()
             }
             _ => return Err(Fault),
         }),

@@ -5,8 +5,8 @@ use holdfast_scheduler::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Reso
 use holdfast_scheduler::object::selector::Selector;
 use holdfast_scheduler::object::terms::{NodeSelector, Taint, Toleration, tolerated};
 use holdfast_scheduler::object::{Pool, requests};
+use holdfast_value::{Value, json};
 use holdfast_world::{Shared, Text, Time};
-use serde_json::{Value, json};
 
 /// What a pod takes of its node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 
 use super::Kubelet;
 use super::container::{Container, Sort};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 struct Condition {
     kind: &'static str,

@@ -2,8 +2,8 @@
 
 use super::Notice;
 use crate::behaviour::{Behaviour, Pull, Span};
+use holdfast_value::{Map, Value, json};
 use holdfast_world::Time;
-use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 /// Back-off between restarts: the first restart is immediate, the second waits so long, each further twice as long.

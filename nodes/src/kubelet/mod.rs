@@ -15,8 +15,8 @@ use crate::behaviour::{Behaviour, Span, Told};
 pub use settled::is_settled;
 
 use container::{Clock, Container, Sort, State};
+use holdfast_value::{Map, Value, json};
 use holdfast_world::Time;
-use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
 /// What a pod gets from its node.
@@ -268,7 +268,7 @@ impl<'a> Kubelet<'a> {
         self.addresses(&mut status, address);
         let ready = self.statuses(&mut status);
         let conditions = conditions::written(self, phase, &ready, generation);
-        let mut patch: Map<String, Value> = status.into_iter().filter(|(name, value)| old[name] != *value).collect();
+        let mut patch: Map = status.into_iter().filter(|(name, value)| old[name] != *value).collect();
         if !conditions.is_empty() {
             patch.insert("conditions".into(), conditions.into());
         }
@@ -284,7 +284,7 @@ impl<'a> Kubelet<'a> {
         Life { status, gone: false, again: self.clock.again, notices }
     }
 
-    fn addresses(&self, status: &mut Map<String, Value>, address: &mut dyn FnMut() -> String) {
+    fn addresses(&self, status: &mut Map, address: &mut dyn FnMut() -> String) {
         let old = &self.pod["status"];
         let host = self.place.host_ip;
         if old["hostIP"].as_str().unwrap_or_default().is_empty() {
@@ -299,7 +299,7 @@ impl<'a> Kubelet<'a> {
     }
 
     /// Puts the statuses of all containers in; gives back which containers are ready.
-    fn statuses(&mut self, status: &mut Map<String, Value>) -> Vec<bool> {
+    fn statuses(&mut self, status: &mut Map) -> Vec<bool> {
         let mut ready = Vec::with_capacity(self.containers.len());
         for container in &self.containers {
             ready.push(container.is_ready(&mut self.clock));

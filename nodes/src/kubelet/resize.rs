@@ -2,8 +2,8 @@
 
 use super::container::{Container, Sort};
 use holdfast_core::schema::quantity;
+use holdfast_value::Value;
 use holdfast_world::Time;
-use serde_json::Value;
 
 /// A change that the node cannot carry out.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 use super::{Life, Notice, Place, live};
 use crate::behaviour::Told;
+use holdfast_value::{Value, json};
 use holdfast_world::Time;
-use serde_json::{Value, json};
 
 const START: i64 = 1_700_000_000;
 
@@ -113,7 +113,7 @@ fn told(words: &[(&str, &str)]) -> Value {
     words
         .iter()
         .map(|(name, value)| (format!("simulate.holdfast.dev/{name}"), Value::from(*value)))
-        .collect::<serde_json::Map<_, _>>()
+        .collect::<holdfast_value::Map>()
         .into()
 }
 

@@ -8,10 +8,10 @@ use crate::behaviour;
 use crate::jq::Query;
 use crate::template::{Surroundings, Template};
 use holdfast_core::kinds::registry;
+use holdfast_value::{Map, Value, json};
 use holdfast_world::{Resource, Text, Time};
 use select::Selector;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
 
 /// The group and the version of Stages.
 pub const GROUP: &str = "kwok.x-k8s.io";
@@ -185,7 +185,7 @@ struct Next {
     apply: Option<ApplySpec>,
     /// What newer releases may know besides.
     #[serde(flatten)]
-    unknown: Map<String, Value>,
+    unknown: Map,
 }
 
 #[derive(Deserialize)]
@@ -230,7 +230,7 @@ struct PatchSpec {
 impl Stage {
     /// Understands a Stage, or says what of it is not understood.
     pub fn parse(stage: &Value) -> Result<Stage, String> {
-        let spec: Spec = serde_json::from_value(stage["spec"].clone()).map_err(|error| format!("spec: {error}"))?;
+        let spec: Spec = holdfast_value::from_value(stage["spec"].clone()).map_err(|error| format!("spec: {error}"))?;
         let ResourceRef { api_group, kind } = spec.resource_ref;
         let about = About::new(&api_group, &kind);
         let (_, version) = about.group_version();

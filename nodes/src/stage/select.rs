@@ -5,8 +5,8 @@ use holdfast_core::cel::cost::Budget;
 use holdfast_core::cel::types::Type;
 use holdfast_core::cel::value::Value as CelValue;
 use holdfast_core::cel::{Environment, Program, compile};
+use holdfast_value::Value;
 use serde::Deserialize;
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// How much work an expression may be.

@@ -1,7 +1,7 @@
 //! The functions of templates: Go's own, KWOK's, and the common ones of sprig.
 
 use super::run::{Surroundings, repeated};
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::cmp::Ordering;
 
@@ -109,10 +109,7 @@ const TABLE: &[(&str, usize, usize, Body)] = &[
     ("contains", 2, 2, |a, _| Ok(shown(&a[1]).contains(&shown(&a[0])).into())),
     ("default", 1, 2, |a, _| Ok(a.iter().rev().find(|value| truth(value)).unwrap_or(&a[0]).clone())),
     ("dict", 0, 99, |a, _| {
-        Ok(a.chunks(2)
-            .map(|pair| (shown(&pair[0]), pair.get(1).cloned().unwrap_or_default()))
-            .collect::<Map<_, _>>()
-            .into())
+        Ok(a.chunks(2).map(|pair| (shown(&pair[0]), pair.get(1).cloned().unwrap_or_default())).collect::<Map>().into())
     }),
     ("div", 2, 2, |a, _| Ok(integer(&a[0])?.checked_div(integer(&a[1])?).ok_or("division by zero")?.into())),
     ("empty", 1, 1, |a, _| Ok((!truth(&a[0])).into())),

@@ -12,8 +12,8 @@ mod run;
 pub use functions::hex;
 pub use run::Surroundings;
 
+use holdfast_value::Value;
 use parse::Node;
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// How long a template may be.

@@ -3,7 +3,7 @@
 use super::Template;
 use super::functions::{self, Function};
 use super::lex::{Piece, Token, pieces, tokens};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeMap;
 
 /// How deeply blocks and parentheses may nest.

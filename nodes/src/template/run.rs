@@ -3,7 +3,7 @@
 use super::Template;
 use super::functions::{self, Function};
 use super::parse::{Command, Node, Operand, Pipeline};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::fmt::Write;
 
 /// How much a template may do, and how long its text may become.

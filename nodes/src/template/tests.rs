@@ -1,5 +1,5 @@
 use super::{Surroundings, Template};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 struct Fixed;
 

@@ -1,8 +1,8 @@
 //! What an extender answers, read within bounds: of what it says only what is looked at is kept, so that an answer of
 //! many bytes does not become a document of many more.
 
+use holdfast_value::{Map, Value};
 use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
 use std::cell::Cell;
 use std::fmt;
 
@@ -123,7 +123,7 @@ impl<'de> Visitor<'de> for Part<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn what_is_looked_at_is_kept() {

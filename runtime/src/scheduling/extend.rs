@@ -4,12 +4,12 @@ use super::answer;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_scheduler::configuration::extender::{Extender, Tls};
+use holdfast_value::Value;
 use http::{Method, Request, Uri};
 use http_body_util::{BodyExt, Limited};
 use kube::{Client, Config};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use serde_json::Value;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -102,7 +102,7 @@ fn authorities(tls: &Tls) -> Result<Option<Vec<Vec<u8>>>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 

@@ -93,7 +93,7 @@ fn value(resource: &str, amount: i64) -> f64 {
 mod tests {
     use super::*;
     use holdfast_scheduler::{Kind, Snapshot};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn pods_are_told_by_resource() {

@@ -13,7 +13,7 @@ use crate::plugins::node_resources_fit::{self, Ignored, NodeResourcesFit};
 use crate::plugins::pod_topology_spread::{self, PodTopologySpread, default_constraint};
 use crate::plugins::volume_binding::{self, VolumeBinding};
 use crate::plugins::{dynamic_resources, legacy};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

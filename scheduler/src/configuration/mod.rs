@@ -15,8 +15,8 @@ use crate::profile::Profile;
 use extender::Extender;
 use holdfast_core::object::decode;
 pub use holdfast_core::object::reader;
+use holdfast_value::Value;
 use reader::{Fault, Faults, Reader};
-use serde_json::Value;
 use version::Version;
 
 pub use profiles::Switches;

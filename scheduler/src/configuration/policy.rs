@@ -11,7 +11,7 @@ use crate::plugin::POINTS;
 use crate::plugin::Point;
 use crate::plugins::*;
 use crate::profile::{MULTI_POINT, Profile, Set};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 
 const FIT: &str = node_resources_fit::NAME;

@@ -13,7 +13,7 @@ use crate::plugins::node_resources_fit::{self, Ignored, NodeResourcesFit};
 use crate::plugins::{self, PLUGINS};
 use crate::plugins::{inter_pod_affinity, pod_topology_spread, volume_binding};
 use crate::profile::{Enabled, MULTI_POINT, Profile, Set, Written, usual_plugins};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use crate::plugins::{
     pod_topology_spread, volume_binding,
 };
 use crate::profile::{Profile, Set, Written};
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 
 /// Plug-ins that have arguments, in the order in which they are written.
 const WITH_ARGUMENTS: [&str; 8] = [

@@ -5,7 +5,7 @@ use super::terms::{NodeSelector, Taint};
 use super::volume::bytes;
 use super::{Pool, Text, entries, items, nanoseconds, text};
 use holdfast_core::schema::quantity;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeMap;
 
 pub use super::device_claim::*;

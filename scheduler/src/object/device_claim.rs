@@ -5,7 +5,7 @@ use super::extended::ANNOTATION;
 use super::terms::{NodeSelector, Toleration};
 use super::volume::bytes;
 use super::{Key, Pool, Text, entries, items, nanoseconds, text};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 

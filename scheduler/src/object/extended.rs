@@ -5,7 +5,7 @@ use super::device::{Ask, Request};
 use super::resources::is_extended;
 use super::{Pool, Text, entries, items, text};
 use holdfast_core::schema::quantity;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

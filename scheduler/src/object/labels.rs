@@ -1,7 +1,7 @@
 //! Labels: sorted pairs of shared text.
 
 use super::{Pool, Text, entries, text};
-use serde_json::Value;
+use holdfast_value::Value;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Labels(Vec<(Text, Text)>);

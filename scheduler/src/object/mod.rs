@@ -19,7 +19,7 @@ pub mod workload;
 mod written;
 
 use holdfast_core::object::glance::Glance;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 

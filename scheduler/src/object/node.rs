@@ -4,7 +4,7 @@ use super::labels::Labels;
 use super::resources::Resources;
 use super::terms::Taint;
 use super::{Pool, Text, items, text};
-use serde_json::Value;
+use holdfast_value::Value;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {

@@ -6,7 +6,7 @@ use super::requests;
 use super::resources::Resources;
 use super::terms::{NodeSelector, PodAffinity, PreferredNodeTerm, Spread, Toleration};
 use super::{KINDS, Key, Kind, Pool, Text, items, nanoseconds, text};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::Arc;
 
 /// What is read of a pod.
@@ -381,7 +381,7 @@ impl Disk {
 mod tests {
     use super::*;
     use crate::object::Kind;
-    use serde_json::json;
+    use holdfast_value::json;
 
     /// A pod in which everything that is read says something.
     fn telling() -> Value {

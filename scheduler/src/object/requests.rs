@@ -2,7 +2,7 @@
 
 use super::resources::{CPU, MEMORY, Resources};
 use super::{Pool, items, text};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::HashMap;
 
 /// What scoring counts for a container that does not say how much it needs: a tenth of a processor, 200 MiB.

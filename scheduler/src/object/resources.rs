@@ -2,7 +2,7 @@
 
 use super::{Pool, Text, entries, text};
 use holdfast_core::schema::quantity;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// What is asked for, used or there. Amounts never overflow: what is beyond 64 bits counts as the largest that fits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -2,7 +2,7 @@
 
 use super::labels::Labels;
 use super::{Pool, Text, items};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 /// A selector of labels: all of its requirements hold.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -2,7 +2,7 @@
 
 use super::terms::Taint;
 use super::{Pool, Text};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// A driver, a pool and a device; where one is missing, any will do.
 pub type Selected = (Option<Text>, Option<Text>, Option<Text>);

@@ -3,7 +3,7 @@
 use super::labels::Labels;
 use super::selector::{Operator, Requirement, Selector};
 use super::{Pool, Text, items, text};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 /// Terms over nodes of which one must match.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -6,7 +6,7 @@ use super::selector::Selector;
 use super::terms::NodeSelector;
 use super::{Key, Pool, Text, items, text};
 use holdfast_core::schema::quantity;
-use serde_json::Value;
+use holdfast_value::Value;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Volume {

@@ -3,7 +3,7 @@
 use super::labels::Labels;
 use super::selector::Selector;
 use super::{Pool, Text, entries, items};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// What selects pods: a Service, or a controller that owns them.
 #[derive(Debug, Clone, PartialEq, Eq)]

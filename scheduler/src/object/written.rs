@@ -308,7 +308,7 @@ fn are_as_asked(containers: &[Container], statuses: &[ContainerStatus]) -> bool 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn templates_are_known_up_to_a_bound() {

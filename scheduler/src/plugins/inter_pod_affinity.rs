@@ -656,7 +656,7 @@ impl Score for Preferences {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn pods_of_one_template_are_compared_with_terms_once() {
@@ -664,7 +664,7 @@ mod tests {
         let node =
             json!({"metadata": {"name": "n", "labels": {"host": "n"}}, "status": {"allocatable": {"pods": "9"}}});
         snapshot.apply(Kind::Node, &Key::cluster("n"), Some(&node));
-        let mut apply = |name: &str, app: &str, more: serde_json::Value| {
+        let mut apply = |name: &str, app: &str, more: holdfast_value::Value| {
             let mut spec = json!({"nodeName": "n", "containers": [{"name": "c"}]});
             spec.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
             let meta = json!({"name": name, "namespace": "a", "uid": name, "labels": {"app": app}});

@@ -125,7 +125,7 @@ impl Places {
 mod tests {
     use super::*;
     use crate::object::{Key, Kind};
-    use serde_json::json;
+    use holdfast_value::json;
 
     fn put(snapshot: &mut Snapshot, name: &str, zone: Option<&str>) -> NodeId {
         let labels = zone.map(|zone| json!({"zone": zone}));

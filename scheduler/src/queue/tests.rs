@@ -1,6 +1,6 @@
 use super::*;
 use crate::plugins::{dynamic_resources, node_resources_fit, taint_toleration, volume_binding};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 /// How long a pod waits for an event when nothing else is configured.
 const WAIT_MAX: Time = 300 * SECOND;

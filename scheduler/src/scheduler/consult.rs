@@ -16,7 +16,7 @@ use crate::plugins::default_preemption::Candidate;
 use crate::queue::Time;
 use crate::snapshot::Snapshot;
 use crate::status::{Code, EXTENDER, Refusal};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -5,9 +5,9 @@ use super::order::{EVENTS, Purpose};
 use crate::object::pod::Pod;
 use crate::object::{Key, Text};
 use crate::queue::{SECOND, Time};
+use holdfast_value::{Value, json};
 use holdfast_world::{Action, Verb};
 use jiff::Timestamp;
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
 /// The longest note that the API takes, and what stands at the end of one that was longer.

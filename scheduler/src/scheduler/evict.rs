@@ -16,8 +16,8 @@ use crate::plan::Nomination;
 use crate::planted::{Bug, planted};
 use crate::plugins::default_preemption::{Victims, eviction_message};
 use crate::queue::{Time, World};
+use holdfast_value::json;
 use holdfast_world::{Action, Refusal, Verb};
-use serde_json::json;
 use std::collections::HashSet;
 use std::sync::Arc;
 

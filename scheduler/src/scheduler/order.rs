@@ -3,8 +3,8 @@
 use super::{Scheduler, consult};
 use crate::object::{Key, Text};
 use crate::queue::Time;
+use holdfast_value::{Value, json};
 use holdfast_world::{Action, Refusal, Resource, Verb};
-use serde_json::{Value, json};
 use std::sync::LazyLock;
 
 /// Something to be asked of another, whose answer comes with the same number.

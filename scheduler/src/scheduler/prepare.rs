@@ -14,8 +14,8 @@ use crate::plugins::{dynamic_resources, volume_binding};
 use crate::queue::Time;
 use crate::snapshot::Snapshot;
 use crate::snapshot::assume::Promise;
+use holdfast_value::{Value, json};
 use holdfast_world::{Action, Verb};
-use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
 

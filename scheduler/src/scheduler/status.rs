@@ -9,8 +9,8 @@ use crate::object::pod::Pod;
 use crate::object::{Key, Text};
 use crate::plan::Nomination;
 use crate::queue::Time;
+use holdfast_value::{Value, json};
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
 #[derive(Debug)]
 pub(super) struct Writing {

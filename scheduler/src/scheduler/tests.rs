@@ -3,8 +3,8 @@ mod extenders;
 mod gangs;
 
 use super::*;
+use holdfast_value::{Value, json};
 use holdfast_world::{Action, Refusal, Verb};
-use serde_json::{Value, json};
 
 const SECONDS: Time = crate::queue::SECOND;
 

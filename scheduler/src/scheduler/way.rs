@@ -17,8 +17,8 @@ use crate::queue::{Attempt, SECOND, Time};
 use crate::snapshot::assume::Promise;
 use crate::snapshot::{Event, Seen};
 use crate::status::EXTENDER;
+use holdfast_value::json;
 use holdfast_world::{Action, Refusal};
-use serde_json::json;
 use std::collections::{BTreeSet, VecDeque};
 
 pub(super) struct Way {

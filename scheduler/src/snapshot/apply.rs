@@ -10,7 +10,7 @@ use crate::object::pod::Pod;
 use crate::object::taint_rule::TaintRule;
 use crate::object::workload::{Budget, Selecting, Workload};
 use crate::object::{Key, Kind, Pool, Text, device, volume};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::cmp::Reverse;
 use std::sync::{Arc, PoisonError};
 

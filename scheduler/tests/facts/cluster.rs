@@ -1,7 +1,7 @@
 //! A cluster of recorded objects, completed as the API server completes them before a scheduler sees them.
 
 use holdfast_scheduler::{Event, Key, Kind, Snapshot};
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 use std::collections::BTreeMap;
 
 #[derive(Default)]
@@ -149,7 +149,7 @@ fn complete_container(container: &mut Value, host_network: bool) {
 
 /// What is asked for the pod as a whole: where only limits are given, they are asked for too, unless containers ask.
 fn complete_whole(spec: &mut Value) {
-    let limits: Map<String, Value> = spec["resources"]["limits"].as_object().cloned().unwrap_or_default();
+    let limits: Map = spec["resources"]["limits"].as_object().cloned().unwrap_or_default();
     for (name, amount) in limits {
         let asked = |container: &Value| !container["resources"]["requests"][&name].is_null();
         let by_containers = spec["containers"].as_array().into_iter().flatten().any(asked);

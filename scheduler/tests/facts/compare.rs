@@ -4,7 +4,7 @@ use holdfast_scheduler::Outcome;
 use holdfast_scheduler::plan::{Nomination, Plan, Scores};
 use holdfast_scheduler::snapshot::assume::Promise;
 use holdfast_scheduler::status::Refusal;
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 
 #[derive(Default)]
 pub struct Differences(Vec<(String, String)>);
@@ -67,7 +67,7 @@ fn scores(wanted: &Value, plan: &Plan, differences: &mut Differences) {
     };
     differences.equal("raw", &wanted["raw"], table(&|one| by_node(&one.raw)));
     differences.equal("normalized", &wanted["normalized"], table(&|one| by_node(&one.normalized)));
-    let weights: Map<String, Value> = wanted["weights"].as_object().cloned().unwrap_or_default();
+    let weights: Map = wanted["weights"].as_object().cloned().unwrap_or_default();
     let known = weights.into_iter().filter(|(name, _)| got.scores.iter().any(|one| one.plugin == name)).collect();
     differences.equal("weights", &Value::Object(known), table(&|one| json!(one.weight)));
     differences.equal("total", &wanted["total"], by_node(&got.totals));

@@ -13,7 +13,7 @@ use flate2::read::GzDecoder;
 use holdfast_scheduler::plan::{Nomination, Plan};
 use holdfast_scheduler::queue::{Failure, Time, World};
 use holdfast_scheduler::{Configuration, Event, Key, Outcome, Profile, Queue, plan};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 

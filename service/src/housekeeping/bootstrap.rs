@@ -9,7 +9,7 @@ use holdfast_core::object::{encode, meta};
 use holdfast_core::refusal::Internal;
 use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_engine::Engine;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::Arc;
 
 /// In whose name the server makes them.

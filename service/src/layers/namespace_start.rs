@@ -12,7 +12,7 @@ use holdfast_core::event::Offset;
 use holdfast_core::refusal::Expired;
 use holdfast_engine::planted::{Bug, planted};
 use holdfast_engine::{Fault, LogRead};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 

@@ -8,7 +8,7 @@ use holdfast_core::refusal::Internal;
 use holdfast_core::request::Verb;
 use holdfast_core::state::State;
 use holdfast_service::{Limits, Options, Reviewed, Tokens};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::Arc;
 
 /// Breaks at the sight of any token.

@@ -6,7 +6,7 @@ use holdfast_core::authz::User;
 use holdfast_core::refusal::Expired;
 use holdfast_core::request::Verb;
 use holdfast_service::{Asked, Call, Options, Reply, Service, housekeeping};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::Arc;
 
 const MAPS: &str = "/api/v1/namespaces/shop/configmaps";

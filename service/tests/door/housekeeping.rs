@@ -4,7 +4,7 @@ use crate::people::{ask, cluster, has, map, must, until};
 use holdfast_core::Refusal;
 use holdfast_core::request::Verb;
 use holdfast_service::{Options, housekeeping};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::Arc;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,7 +13,7 @@ use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::{Clock, Engine, Options as EngineOptions};
 use holdfast_service::housekeeping::bootstrap;
 use holdfast_service::{Asked, Call, Named, Options, Reply, ResourcePath, Service};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -5,7 +5,7 @@ use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::request::Verb;
 use holdfast_service::{Answer, Limits, Options, Service};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::Arc;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";

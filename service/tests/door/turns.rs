@@ -6,7 +6,7 @@ use holdfast_core::authz::User;
 use holdfast_core::request::Verb;
 use holdfast_service::fairness::Dump;
 use holdfast_service::{Answer, Limits, Options, Service};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

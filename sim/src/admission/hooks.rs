@@ -11,7 +11,7 @@ use holdfast_core::object::meta::Document;
 use holdfast_core::pipeline::{SignedToken, TokenClaims};
 use holdfast_core::refusal::Internal;
 use holdfast_engine::Outside;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 

@@ -10,7 +10,7 @@ use holdfast_core::Refusal;
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::state::{Entry, State};
 use holdfast_engine::{LogRead, Reply};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was there when.

@@ -3,9 +3,9 @@
 use holdfast_core::kinds::KindId;
 use holdfast_core::object::meta;
 use holdfast_core::state::{self, Entry};
+use holdfast_value::Value;
 use holdfast_world::trial::Trial;
 use holdfast_world::{Action, Actor, Key, Refusal, Resource};
-use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 

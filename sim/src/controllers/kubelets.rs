@@ -7,8 +7,8 @@ use super::namespaces;
 use super::people::{Deed, NODES};
 use crate::oracle::{Verdict, ensure};
 use crate::random::Dice;
+use holdfast_value::{Value, json};
 use holdfast_world::{Action, Key, Time, Verb};
-use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 const LEASES: &str = "kube-node-lease";

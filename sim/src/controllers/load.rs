@@ -3,8 +3,8 @@
 use super::cluster::{self, Cluster, is_available, name, number};
 use crate::oracle::{Verdict, ensure};
 use crate::random::Dice;
+use holdfast_value::{Value, json};
 use holdfast_world::Refusal;
-use serde_json::{Value, json};
 
 pub const SCALED: &str = "h0";
 const METRICS: &str = "/apis/metrics.k8s.io/";

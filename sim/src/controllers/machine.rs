@@ -3,8 +3,8 @@
 use super::cluster::{self, Cluster, items, text};
 use super::volumes;
 use crate::random::Dice;
+use holdfast_value::{Value, json};
 use holdfast_world::{Action, Verb};
-use serde_json::{Value, json};
 
 /// A pod that never becomes ready.
 pub const SICK: &str = "sick";

@@ -9,13 +9,13 @@ use holdfast_controllers::settings::NodeSettings;
 use holdfast_core::kinds::KindId;
 use holdfast_core::object::{Body, meta};
 use holdfast_core::state::State;
+use holdfast_value::{Value, json};
 use holdfast_world::request::{resource_of, version_of};
 use holdfast_world::views::Node;
 use holdfast_world::{
     Action, Actor, Came, Driver, Key, Outcome, Plan, Refusal, Refused, Resource, Stamp, Step, Task, Text, Time, Verb,
     Written,
 };
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// For nodes that say nothing of themselves, and stay well.

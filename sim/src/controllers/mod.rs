@@ -24,6 +24,7 @@ use crate::oracle::{Verdict, ensure};
 use crate::random::{Dice, step_seed};
 use crate::world::{Failure, Plan, Report};
 use cluster::Cluster;
+use holdfast_value::{Value, json};
 use holdfast_world::{Action, Actor, Refusal, Stamp, Verb};
 use kubelets::Kubelets;
 use machine::Mood;
@@ -31,7 +32,6 @@ use manager::{Due, Manager};
 use namespaces::Sweeper;
 use oracle::Watch;
 use people::Deed;
-use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How long everything may take to come to rest: longer than any back-off, and how often it is waited for.

@@ -8,8 +8,8 @@ use holdfast_core::namespace::Emptying;
 use holdfast_core::request::Request;
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::State;
+use holdfast_value::{Value, json};
 use holdfast_world::{Action, Key, Time, Verb};
-use serde_json::{Value, json};
 use std::collections::VecDeque;
 
 const SPACE: &str = "shop";

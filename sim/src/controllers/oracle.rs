@@ -10,8 +10,8 @@ use super::namespaces;
 use super::people::KEPT;
 use super::volumes;
 use crate::oracle::{Verdict, ensure};
+use holdfast_value::Value;
 use holdfast_world::{Action, Time, Verb};
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 const FOREGROUND: &str = "foregroundDeletion";

@@ -5,8 +5,8 @@ use super::machine::SICK;
 use super::namespaces;
 use super::volumes;
 use crate::random::Dice;
+use holdfast_value::{Value, json};
 use holdfast_world::{Action, Key, Propagation, Verb};
-use serde_json::{Value, json};
 
 /// The Deployment that nobody changes, under a budget: its pods go by evictions alone.
 pub const KEPT: &str = "kept";

@@ -10,8 +10,8 @@ use super::namespaces;
 use super::oracle::node_of;
 use super::volumes;
 use crate::oracle::{Verdict, ensure};
+use holdfast_value::Value;
 use holdfast_world::Stamp;
-use serde_json::Value;
 use std::collections::BTreeSet;
 
 pub fn check(cluster: &Cluster, manager: &mut Manager) -> Verdict {

@@ -4,8 +4,8 @@ use super::cluster::{self, Cluster, has_ended, is_leaving, items, name, text, ui
 use super::people::Deed;
 use crate::oracle::{Verdict, ensure};
 use crate::random::Dice;
+use holdfast_value::{Value, json};
 use holdfast_world::{Action, Verb};
-use serde_json::{Value, json};
 
 const CLAIMS: &str = "persistentvolumeclaims";
 const USES: &str = "uses";

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use holdfast_core::event::{Offset, Operation, Record};
     use holdfast_core::state::Index;
-    use serde_json::Value;
+    use holdfast_value::Value;
 
     const PLACE: (&str, &str) = ("pods", "n/a");
 

@@ -8,7 +8,7 @@ use crate::shape::{Shape, Sort};
 use crate::twin::{Twin, Version};
 use crate::workload::Order;
 use holdfast_core::event::Record;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::borrow::Cow;
 
 /// Judges the next event of the log; `order` is the request that it carries the id of.

@@ -17,7 +17,7 @@ use holdfast_core::refusal::Internal;
 use holdfast_core::request::Request;
 use holdfast_core::state::Entry;
 use holdfast_core::{Cause, Refusal};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use super::{Verdict, ensure};
 use crate::custom;
 use crate::shape::Sort;
 use crate::twin::Twin;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeMap;
 
 /// No two services hold one address or one node port.

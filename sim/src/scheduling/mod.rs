@@ -13,9 +13,9 @@ use crate::world::{Failure, Plan, Report};
 use holdfast_scheduler::object::Kind;
 use holdfast_scheduler::scheduler::{Answer, Ask, Order};
 use holdfast_scheduler::{Configuration, Key, Scheduler};
+use holdfast_value::{Value, json};
 use holdfast_world::trial::Trial;
 use holdfast_world::{Refusal, Verb};
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -392,8 +392,8 @@ fn draw_pod(dice: &mut Dice, name: &str) -> Value {
     let term = json!({"topologyKey": dice.pick(&["kubernetes.io/hostname", "zone"]),
         "labelSelector": {"matchLabels": {"app": dice.pick(&["a", "b"])}}});
     match dice.below(8) {
-        0 | 1 => spec["affinity"] = json!({"podAntiAffinity": {oracle::REQUIRED: [term]}}),
-        2 => spec["affinity"] = json!({"podAffinity": {oracle::REQUIRED: [term]}}),
+        0 | 1 => spec["affinity"] = json!({"podAntiAffinity": {(oracle::REQUIRED): [term]}}),
+        2 => spec["affinity"] = json!({"podAffinity": {(oracle::REQUIRED): [term]}}),
         3 => spec["tolerations"] = json!([{"operator": "Exists"}]),
         4 => {
             spec["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": "zone",

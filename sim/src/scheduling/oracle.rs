@@ -3,8 +3,8 @@
 use crate::oracle::{Verdict, ensure};
 use holdfast_scheduler::plan::{Outcome, plan};
 use holdfast_scheduler::{Key, Scheduler, Snapshot};
+use holdfast_value::Value;
 use holdfast_world::trial::Trial;
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 pub const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";

@@ -9,7 +9,7 @@ use crate::random::Dice;
 use crate::rights;
 use crate::shape::{Shape, Sort};
 use holdfast_core::request::{Format, Options, Verb};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 
 pub struct Draft {

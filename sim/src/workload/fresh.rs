@@ -3,7 +3,7 @@
 use crate::custom;
 use crate::rights;
 use crate::shape::{Shape, Sort};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 pub fn fresh_document(sort: Sort, namespace: Option<&str>, name: &str, value: &str, id: &str) -> Value {
     let mut document = bare_document(sort, namespace, name);

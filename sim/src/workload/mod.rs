@@ -16,7 +16,7 @@ use holdfast_core::namespace::Step;
 use holdfast_core::object::meta;
 use holdfast_core::request::{Body, Format, Options, Request, Target, Verb};
 use holdfast_core::state::State;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// Clients make, fill and delete these; `default` is there from the beginning and stays.
 pub const NAMESPACES: [&str; 4] = ["default", "n1", "n2", "n3"];

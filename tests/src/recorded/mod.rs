@@ -24,7 +24,7 @@ pub struct Recording {
 
 impl Recording {
     pub fn open() -> Recording {
-        let mut lines = facts::lines("admission").into_iter();
+        let mut lines = facts::lines::<Value>("admission").into_iter();
         let head = lines.next().expect("the set-ups");
         let base = texts(&head["base"]).map(str::to_owned).collect();
         Recording { base, setups: head["setups"].clone(), scenarios: lines.collect() }

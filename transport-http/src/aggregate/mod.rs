@@ -17,8 +17,8 @@ use holdfast_core::wire::discovery::documents::ResourceDiscovery;
 use holdfast_core::wire::merged::Remote;
 use holdfast_engine::Engine;
 use holdfast_outbound::{Egress, Endpoint, Identity, Insiders, Outbound, TlsTrust};
+use holdfast_value::Value;
 pub(crate) use proxy::forward;
-use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, RwLock};
 

@@ -6,7 +6,7 @@ use holdfast_core::kinds::known;
 use holdfast_core::object::meta;
 use holdfast_core::state::State;
 use holdfast_tls::peer::authenticated;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::Arc;
 
 const NAMESPACE: &str = "kube-system";

@@ -13,7 +13,7 @@ use holdfast_core::refusal::{BadRequest, Expired, ForkFault, Plenty};
 use holdfast_engine::forked::Room;
 use holdfast_engine::{Engine, Fault};
 use holdfast_service::{Share, Shares};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -17,9 +17,9 @@ use holdfast_core::event::Offset;
 use holdfast_core::history::moment::{self, Moment};
 use holdfast_core::refusal::{BadRequest, Expired, ForkFault, Internal, MethodNotAllowed};
 use holdfast_engine::moment::Unknown;
+use holdfast_value::{Value, json};
 use http::Method;
 use serde::Deserialize;
-use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -116,7 +116,7 @@ fn wanted(body: &[u8]) -> Result<Wanted, Refusal> {
     let undecodable = |why: String| Refusal::BadRequest(BadRequest::Fork(ForkFault::Undecodable(why)));
     // A list would do for a struct.
     let object = serde_json::from_slice(body).map(Value::Object);
-    object.and_then(serde_json::from_value).map_err(|error| undecodable(error.to_string()))
+    object.and_then(holdfast_value::from_value).map_err(|error| undecodable(error.to_string()))
 }
 
 async fn make(transport: &Arc<Transport>, user: &User, wanted: Wanted) -> Result<Value, Refusal> {

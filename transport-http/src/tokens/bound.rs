@@ -4,7 +4,7 @@ use super::{Claims, Reference};
 use holdfast_core::kinds::{Known, known};
 use holdfast_core::object::meta;
 use holdfast_core::state::State;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// How far clocks may differ, and how long tokens outlive an object that is being deleted, so that what it runs can end in
 /// order.

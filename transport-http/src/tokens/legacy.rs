@@ -11,9 +11,9 @@ use holdfast_core::kinds::known;
 use holdfast_core::object::meta;
 use holdfast_core::state::State;
 use holdfast_service::housekeeping::legacy_tokens::Used;
+use holdfast_value::Value;
 use jsonwebtoken::Header;
 use serde::Deserialize;
-use serde_json::Value;
 
 pub(super) const ISSUER: &str = "kubernetes/serviceaccount";
 /// A token that nobody used for long counts no more, and is deleted later.

@@ -3,8 +3,8 @@
 use super::pod::Condition;
 use crate::object::or_default;
 use crate::{Selector, Time};
+use holdfast_value::Value;
 use serde::Deserialize;
-use serde_json::Value;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

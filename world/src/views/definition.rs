@@ -1,8 +1,8 @@
 //! Definitions of custom kinds, as controllers look at them.
 
 use crate::object::or_default;
+use holdfast_value::Value;
 use serde::Deserialize;
-use serde_json::Value;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

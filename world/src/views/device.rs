@@ -2,8 +2,8 @@
 
 use crate::Time;
 use crate::object::or_default;
+use holdfast_value::Value;
 use serde::Deserialize;
-use serde_json::Value;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

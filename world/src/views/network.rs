@@ -1,8 +1,8 @@
 //! Services, and the addresses behind them.
 
 use crate::object::or_default;
+use holdfast_value::Value;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default, Deserialize)]

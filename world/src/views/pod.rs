@@ -3,8 +3,8 @@
 use crate::object::or_default;
 use crate::shared::alike;
 use crate::{List, Meta, Time};
+use holdfast_value::Value;
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default, Deserialize)]

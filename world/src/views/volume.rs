@@ -2,8 +2,8 @@
 
 use crate::Meta;
 use crate::object::or_default;
+use holdfast_value::Value;
 use serde::Deserialize;
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default, Deserialize)]

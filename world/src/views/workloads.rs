@@ -5,8 +5,8 @@
 use super::pod::Condition;
 use crate::Selector;
 use crate::object::or_default;
+use holdfast_value::Value;
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default, Deserialize)]
@@ -233,7 +233,7 @@ impl<'de> Deserialize<'de> for Amount {
 /// A label selector, or plain labels as a ReplicationController has them: only those are texts.
 fn selector_or_labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Selector, D::Error> {
     let value = Value::deserialize(deserializer)?;
-    let labels: Option<BTreeMap<String, String>> = serde_json::from_value(value.clone()).ok();
+    let labels: Option<BTreeMap<String, String>> = holdfast_value::from_value(value.clone()).ok();
     Ok(match labels.filter(|labels| !labels.is_empty()) {
         Some(labels) => Selector::all_of(&labels),
         None => Selector::of(&value),
@@ -243,10 +243,10 @@ fn selector_or_labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Sele
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     fn amount(value: Value) -> Amount {
-        serde_json::from_value(value).expect("an amount")
+        holdfast_value::from_value(value).expect("an amount")
     }
 
     #[test]
@@ -261,8 +261,9 @@ mod tests {
 
     #[test]
     fn both_forms_of_selectors_are_read() {
-        let spec =
-            |selector: Value| serde_json::from_value::<ReplicasSpec>(json!({"selector": selector})).expect("a spec");
+        let spec = |selector: Value| {
+            holdfast_value::from_value::<ReplicasSpec>(json!({"selector": selector})).expect("a spec")
+        };
         assert_eq!(spec(json!({"app": "a"})).selector, spec(json!({"matchLabels": {"app": "a"}})).selector);
         assert_eq!(spec(json!({"matchExpressions": [{"key": "a", "operator": "Exists"}]})).selector.to_string(), "a");
         assert!(spec(json!({})).selector.is_everything());

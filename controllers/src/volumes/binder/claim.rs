@@ -6,9 +6,9 @@ use super::{
 };
 use crate::subject::Subject;
 use crate::volumes::{pods_of, volume_of};
+use holdfast_value::json;
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, StorageClass};
 use holdfast_world::{Action, Key, Note, Plan, Seen, World};
-use serde_json::json;
 
 type Claim<'a> = Seen<'a, PersistentVolumeClaim>;
 type Volume<'a> = Seen<'a, PersistentVolume>;

@@ -2,8 +2,8 @@
 //! means the other.
 
 use super::{BETA_PROVISIONER, MIGRATED_TO, PROVISIONED_BY, PROVISIONER, annotate, drop_annotation};
+use holdfast_value::Value;
 use holdfast_world::Meta;
-use serde_json::Value;
 
 /// Each plug-in with its driver.
 const DRIVERS: [(&str, &str); 7] = [

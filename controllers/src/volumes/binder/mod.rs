@@ -17,9 +17,9 @@ pub use provision::HOST_PATH;
 use super::{claim_key, index_pods};
 use crate::Settings;
 use crate::subject::Subject;
+use holdfast_value::{Value, json};
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, Pod, StorageClass};
 use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, View, World};
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";

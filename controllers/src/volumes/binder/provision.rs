@@ -2,9 +2,9 @@
 
 use super::{BETA_PROVISIONER, BOUND_BY_CONTROLLER, Binder, PROVISIONED_BY, PROVISIONER, annotate, migration};
 use crate::subject::{Subject, part};
+use holdfast_value::{Value, json};
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim, StorageClass};
 use holdfast_world::{Action, Key, Plan, Seen, Verb, View, World};
-use serde_json::{Value, json};
 
 /// The provisioner of folders on nodes; there is no other that is not somebody else's.
 pub const HOST_PATH: &str = "kubernetes.io/host-path";

@@ -5,9 +5,9 @@ use super::{BOUND_BY_CONTROLLER, Binder, PROVISIONED_BY, drop_annotation, matchi
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
 use crate::volumes::claim_key;
+use holdfast_value::Value;
 use holdfast_world::views::{PersistentVolume, PersistentVolumeClaim};
 use holdfast_world::{Plan, Seen, World};
-use serde_json::Value;
 
 type Volume<'a> = Seen<'a, PersistentVolume>;
 

@@ -9,7 +9,7 @@ use crate::kinds::known::EVENT;
 use crate::object::reader::Reader;
 use crate::pipeline::effect::{Effect, Stop};
 use crate::refusal::{Refusal, Ruling};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// One limit: a bucket for each key of its sort.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +76,7 @@ fn limit(limit: &Reader) -> EventLimit {
     const SORTS: [&str; 4] = ["Server", "Namespace", "User", "SourceAndObject"];
     let number = |field: &str, least: i64| {
         let number = limit.int(field).unwrap_or(0);
-        let is_number = limit.get(field).is_none_or(serde_json::Value::is_i64);
+        let is_number = limit.get(field).is_none_or(holdfast_value::Value::is_i64);
         if is_number && number < least {
             limit.invalid(field, number, if least > 0 { "must be positive" } else { "must not be negative" });
         }

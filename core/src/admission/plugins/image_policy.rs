@@ -9,7 +9,7 @@ use crate::kinds::known::{IMAGE_REVIEW, POD};
 use crate::object::meta::{metadata_mut, object_mut};
 use crate::object::reader::Reader;
 use crate::pipeline::effect::{Effect, Stop};
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 use std::time::Duration;
 
 /// What the operator says of it.
@@ -72,7 +72,7 @@ fn review(attributes: &Attributes, lists: &[&str]) -> Value {
     let containers = lists.iter().flat_map(|field| list(&pod["spec"][*field]));
     let images: Vec<Value> = containers.map(|container| json!({"image": container["image"]})).collect();
     let annotations = pod["metadata"]["annotations"].as_object().into_iter().flatten();
-    let own: Map<String, Value> = annotations
+    let own: Map = annotations
         .filter(|(key, _)| key.contains(OWN_ANNOTATIONS))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();

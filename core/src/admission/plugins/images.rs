@@ -6,7 +6,7 @@ use crate::kinds::known::POD;
 use crate::object::meta::{fields_mut, object_mut};
 use crate::pipeline::effect::Stop;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 
 const ALWAYS: &str = "Always";

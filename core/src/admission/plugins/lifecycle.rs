@@ -5,7 +5,7 @@ use crate::kinds::known::NAMESPACE;
 use crate::pipeline::effect::Stop;
 use crate::refusal::{Forbidden, Refusal, Subject};
 use crate::state::namespace_phase;
-use serde_json::json;
+use holdfast_value::json;
 
 pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     match attributes.operation {
@@ -63,7 +63,7 @@ pub(super) fn provide(attributes: &mut Attributes) -> Result<(), Stop> {
     let stamp = attributes.stamp;
     let mut document = json!({"apiVersion": NAMESPACE.api_version(), "kind": NAMESPACE.kind, "metadata": {
         "name": namespace, "uid": stamp.uid(NAMESPACE_UID), "creationTimestamp": stamp.rfc3339()}});
-    shape.default_to_hub(0, &mut document)?;
+    shape.default_to_hub(0, &mut document, None)?;
     if let Some(prepare) = shape.hooks.prepare_create {
         prepare(&mut document);
     }

@@ -7,7 +7,7 @@ use crate::object::meta::{fields_mut, metadata_mut, object_mut};
 use crate::pipeline::effect::Stop;
 use crate::quota::Usage;
 use crate::schema::amount::Amount;
-use serde_json::Value;
+use holdfast_value::Value;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
@@ -56,7 +56,7 @@ fn limits<'a>(range: &'a Value, sort: &'a str) -> impl Iterator<Item = &'a Value
 fn give_defaults(pod: &mut Value, range: &Value) {
     let defaults = |field: &str| {
         let limits = limits(range, "Container").filter_map(|limit| limit[field].as_object());
-        limits.flatten().map(|(name, amount)| (name.clone(), amount.clone())).collect::<serde_json::Map<_, _>>()
+        limits.flatten().map(|(name, amount)| (name.clone(), amount.clone())).collect::<holdfast_value::Map>()
     };
     let (requests, limits) = (defaults("defaultRequest"), defaults("default"));
     let mut set = Vec::new();
@@ -79,7 +79,7 @@ fn give_defaults(pod: &mut Value, range: &Value) {
 }
 
 /// Gives a container what it does not say itself; gives back the names.
-fn fill_in(container: &mut Value, part: &str, defaults: &serde_json::Map<String, Value>) -> Vec<String> {
+fn fill_in(container: &mut Value, part: &str, defaults: &holdfast_value::Map) -> Vec<String> {
     if defaults.is_empty() {
         return Vec::new();
     }

@@ -6,7 +6,7 @@ use crate::admission::Attributes;
 use crate::kinds::known::{INGRESS, INGRESS_CLASS, SERVICE};
 use crate::object::meta::object_mut;
 use crate::pipeline::effect::Stop;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// DefaultIngressClass.
 pub(super) fn default_ingress_class(attributes: &mut Attributes) -> Result<(), Stop> {

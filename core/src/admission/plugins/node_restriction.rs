@@ -10,7 +10,7 @@ use crate::kinds::certificates::signers;
 use crate::kinds::known::{self, Known};
 use crate::pipeline::effect::Stop;
 use crate::refusal::{Refusal, Subject};
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 use std::collections::BTreeSet;
 
 const LEASES: &str = "kube-node-lease";

@@ -6,7 +6,7 @@ use crate::admission::{Attributes, Operation};
 use crate::authz::ResourceTarget;
 use crate::kinds::known::POD;
 use crate::pipeline::effect::Stop;
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
     let writes = matches!(attributes.operation, Operation::Create | Operation::Update);

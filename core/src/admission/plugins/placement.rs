@@ -9,7 +9,7 @@ use crate::kinds::known::POD;
 use crate::object::meta::object_mut;
 use crate::object::reader::Reader;
 use crate::pipeline::effect::Stop;
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 
 const NODE_SELECTOR: &str = "scheduler.alpha.kubernetes.io/node-selector";
 const DEFAULT_TOLERATIONS: &str = "scheduler.alpha.kubernetes.io/defaultTolerations";
@@ -48,7 +48,7 @@ pub(super) fn check_nodes(attributes: &mut Attributes) -> Result<(), Stop> {
     Err(attributes.forbidden("pod node label selector labels conflict with its namespace whitelist"))
 }
 
-fn selector_of(attributes: &Attributes) -> Result<Map<String, Value>, Stop> {
+fn selector_of(attributes: &Attributes) -> Result<Map, Stop> {
     let namespace = attributes.namespace_entry().map(|entry| entry.document()).unwrap_or_default();
     let default = attributes.admission.configuration.node_selectors.get(CLUSTER_DEFAULT).and_then(Value::as_str);
     match annotation(&namespace, NODE_SELECTOR).or(default) {
@@ -58,7 +58,7 @@ fn selector_of(attributes: &Attributes) -> Result<Map<String, Value>, Stop> {
 }
 
 /// `a=b,c=d` as a map.
-fn labels(attributes: &Attributes, selector: &str) -> Result<Map<String, Value>, Stop> {
+fn labels(attributes: &Attributes, selector: &str) -> Result<Map, Stop> {
     let mut labels = Map::new();
     for pair in selector.split(',').filter(|pair| !pair.trim().is_empty()) {
         let Some((key, value)) = pair.split_once('=') else {
@@ -69,7 +69,7 @@ fn labels(attributes: &Attributes, selector: &str) -> Result<Map<String, Value>,
     Ok(labels)
 }
 
-fn check_conflict(attributes: &Attributes, wanted: &Map<String, Value>) -> Result<(), Stop> {
+fn check_conflict(attributes: &Attributes, wanted: &Map) -> Result<(), Stop> {
     let own = &attributes.object["spec"]["nodeSelector"];
     if wanted.iter().all(|(key, value)| own.get(key).is_none_or(|own| own == value)) {
         return Ok(());

@@ -1,7 +1,7 @@
 //! What several plug-ins look at in a pod.
 
 use crate::authz::nodes::references::{self, Reference};
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub(super) use crate::authz::nodes::references::MIRROR;
 

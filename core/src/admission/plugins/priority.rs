@@ -4,7 +4,7 @@ use crate::admission::{Attributes, Operation};
 use crate::kinds::known::{POD, PRIORITY_CLASS};
 use crate::object::meta::object_mut;
 use crate::pipeline::effect::Stop;
-use serde_json::Value;
+use holdfast_value::Value;
 
 const PREEMPT: &str = "PreemptLowerPriority";
 

@@ -11,7 +11,7 @@ use crate::object::reader::Reader;
 use crate::pipeline::effect::Stop;
 use crate::quota::{Counted, Quota, Selector, Usage};
 use crate::state::{Entry, prefix};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

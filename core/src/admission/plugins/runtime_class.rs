@@ -6,7 +6,7 @@ use crate::kinds::known::{POD, RUNTIME_CLASS};
 use crate::object::meta::object_mut;
 use crate::pipeline::effect::Stop;
 use crate::schema::quantity;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::cmp::Ordering;
 
 const OTHER_OVERHEAD: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";

@@ -6,7 +6,7 @@ use crate::kinds::known::{POD, SERVICE_ACCOUNT};
 use crate::object::meta::{self, object_mut};
 use crate::pipeline::effect::Stop;
 use crate::stamp::Purpose;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 const DEFAULT: &str = "default";
 const VOLUME: &str = "kube-api-access";

@@ -32,7 +32,7 @@ fn file(document: &Reader) -> String {
 mod tests {
     use super::*;
     use crate::object::reader::read;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn a_file_is_named_in_full() {

@@ -6,7 +6,7 @@ use crate::kinds::known::{PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CL
 use crate::object::meta::{self, object_mut};
 use crate::pipeline::effect::Stop;
 use crate::schema::quantity;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::cmp::Ordering;
 
 /// StorageObjectInUseProtection.

@@ -5,7 +5,7 @@ use crate::admission::{Attributes, Operation};
 use crate::kinds::known::{NODE, POD};
 use crate::object::meta::object_mut;
 use crate::pipeline::effect::Stop;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";

@@ -5,7 +5,7 @@ use crate::admission::{Attributes, Body, Operation};
 use crate::kinds::known::{BINDING, NODE, POD};
 use crate::object::meta::{metadata_mut, object_mut};
 use crate::pipeline::effect::Stop;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// What a Binding calls its target; nothing else is bound to.
 const NODE_KIND: &str = NODE.kind;
@@ -60,8 +60,9 @@ pub(super) fn extended_resources(attributes: &mut Attributes) -> Result<(), Stop
     let requests = containers.filter_map(|container| container["resources"]["requests"].as_object());
     let names: std::collections::BTreeSet<String> =
         requests.flat_map(|requests| requests.keys()).filter(|name| is_extended(name)).cloned().collect();
-    let wanted =
-        names.into_iter().map(|name| serde_json::json!({"key": name, "operator": "Exists", "effect": "NoSchedule"}));
+    let wanted = names
+        .into_iter()
+        .map(|name| holdfast_value::json!({"key": name, "operator": "Exists", "effect": "NoSchedule"}));
     let missing: Vec<Value> =
         wanted.filter(|toleration| !list(&spec["tolerations"]).any(|own| own == toleration)).collect();
     super::tolerations::add(&mut attributes.object, missing);

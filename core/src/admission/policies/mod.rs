@@ -17,7 +17,7 @@ use crate::kinds::{Kind, KindId, Registers};
 use crate::pipeline::effect::Stop;
 use crate::select::LabelSelector;
 use crate::state::Entry;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use super::{COST_MAX, Evaluation, Invocation, invocations, is_exempt};
 use crate::event::ChangedBy;
 use crate::pipeline::effect::Stop;
 use crate::refusal::{Refusal, Ruling};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::sync::Arc;
 
 /// Why a policy stands in the way.

@@ -9,7 +9,7 @@ use crate::object::meta::{DEPTH_MAX, depth};
 use crate::pipeline::effect::Stop;
 use crate::refusal::{Internal, Refusal};
 use crate::schema::layout::Layout;
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 /// What came of a mutation.
 pub(super) enum Outcome {
@@ -110,7 +110,7 @@ fn operations(value: &CelValue) -> Result<Value, String> {
 }
 
 /// What an operation does not say is empty.
-fn complete(fields: &mut Map<String, Value>) {
+fn complete(fields: &mut Map) {
     for field in ["op", "path"] {
         fields.entry(field).or_insert_with(|| Value::from(""));
     }

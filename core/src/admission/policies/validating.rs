@@ -8,7 +8,7 @@ use super::{COST_MAX, Evaluation, Invocation, invocations, is_exempt};
 use crate::cel::Value as CelValue;
 use crate::pipeline::effect::Stop;
 use crate::refusal::{Refusal, Ruling};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 
 use crate::admission::Attributes;
 use crate::admission::outcome::Pause;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::Arc;
 
 /// Goes on where this round was left: the object as the round began, and the number of the webhook to go on with.

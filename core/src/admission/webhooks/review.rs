@@ -8,7 +8,7 @@ use crate::object::decode;
 use crate::object::meta::type_name;
 use crate::refusal::{Ruling, quoted};
 use crate::schema::{self, base64};
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 use std::fmt;
 
 /// Why a webhook has no say in a write.
@@ -252,7 +252,7 @@ fn ruling(webhook: &str, status: &Value) -> Ruling {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use serde_json::json;
+    use holdfast_value::json;
 
     fn call(version: &str) -> Call {
         Call {

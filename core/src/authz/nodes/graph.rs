@@ -6,9 +6,9 @@
 
 use super::references::{self, Reference};
 use crate::object::meta::split_key;
+use holdfast_value::Value;
 use imbl::shared_ptr::DefaultSharedPtr;
 use imbl::{GenericHashMap, OrdMap, OrdSet};
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 

@@ -1,6 +1,6 @@
 //! What pods and volumes name that a node must see to run them.
 
-use serde_json::Value;
+use holdfast_value::Value;
 use std::borrow::Cow;
 
 /// The annotation of a pod that stands for one which a node runs by itself.

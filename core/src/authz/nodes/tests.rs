@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::authz::Selected;
+use holdfast_value::{Value, json};
 use proptest::prelude::*;
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 fn pod(name: &str, node: &str, spec: Value) -> Value {
@@ -39,7 +39,7 @@ fn graph() -> NodeGraph {
     graph.note(Relation::Pod, "n/other", None, Some(&pod("other", "two", other.clone())));
     graph.note(Relation::Pod, "n/waiting", None, Some(&pod("waiting", "", other.clone())));
     let mut mirror = pod("mirror", "one", other);
-    mirror["metadata"]["annotations"] = json!({references::MIRROR: "x"});
+    mirror["metadata"]["annotations"] = json!({(references::MIRROR): "x"});
     graph.note(Relation::Pod, "n/mirror", None, Some(&mirror));
     let secret = |name: &str| json!({"name": name, "namespace": "storage"});
     let volume = json!({"spec": {
@@ -259,7 +259,7 @@ fn some_pod() -> impl Strategy<Value = Value> {
         let volumes: Vec<Value> = named.iter().map(volume).collect();
         let mut pod = pod("a", node, json!({"volumes": volumes, "serviceAccountName": account}));
         if mirror && account == "c" {
-            pod["metadata"]["annotations"] = json!({references::MIRROR: ""});
+            pod["metadata"]["annotations"] = json!({(references::MIRROR): ""});
         }
         pod
     })

@@ -36,7 +36,7 @@ fn work_that_costs_do_not_show_is_bounded() {
     ];
     let schema = Type::object("self", fields);
     let names: Vec<String> = (0..20_000).map(|n| format!("n{n}")).collect();
-    let labels: serde_json::Map<String, Json> = names.iter().map(|name| (name.clone(), "".into())).collect();
+    let labels: holdfast_value::Map = names.iter().map(|name| (name.clone(), "".into())).collect();
     let document = json!({
         "items": vec![0; 50_000], "text": "é".repeat(1 << 18), "pattern": "\\pL{1000}", "labels": labels, "set": names,
     });

@@ -2,7 +2,7 @@
 
 use crate::kinds::Column;
 use crate::kinds::cells::{UNSET, age_column, at, column, count, entries, items, name, plain, text};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// Table columns of a kind of this group; empty means Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
@@ -74,11 +74,11 @@ fn debug_selector(selector: &Value) -> String {
 mod tests {
     use super::of;
     use crate::kinds::cells::shown;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn admission() {
-        let binding = |reference| json!({"spec": {"policyName": "p", "paramRef": reference}});
+        let binding = |reference: holdfast_value::Value| json!({"spec": {"policyName": "p", "paramRef": reference}});
         let cases = [
             ("MutatingWebhookConfiguration", json!({"webhooks": [{}, {}]}), "x | 2 | <unknown>"),
             ("ValidatingWebhookConfiguration", json!({}), "x | 0 | <unknown>"),

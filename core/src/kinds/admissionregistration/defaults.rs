@@ -1,7 +1,7 @@
 //! Defaults of webhooks and admission policies. Webhooks of `v1beta1` are more lenient.
 
 use crate::schema::defaults::Rule;
-use serde_json::json;
+use holdfast_value::json;
 
 const VERSIONS: &[&str] = &["v1", "v1beta1", "v1alpha1"];
 
@@ -50,7 +50,7 @@ pub fn rules() -> Vec<Rule> {
 mod tests {
     use crate::schema::defaults::testing::check;
     use expect_test::expect;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn a_webhook() {

@@ -6,7 +6,7 @@ use crate::kinds::rules::{At, distinct, named, selector};
 use crate::kinds::shapes::{at_most, count, exactly_one_of, qualified, texts};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 
 use super::validate::MATCH_POLICIES;
@@ -180,7 +180,7 @@ pub(super) fn parameter(at: At, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::check_rows;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn rules_on_resources() {

@@ -8,7 +8,7 @@ use crate::kinds::rules::{At, distinct, named, same};
 use crate::kinds::shapes::{conditions as status_conditions, count, distinct_items, exactly_one_of, texts};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
 const ACTIONS: &[&str] = &["Audit", "Deny", "Warn"];
@@ -307,7 +307,7 @@ pub fn status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_part, check_rows};
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     fn constraints() -> Value {
         json!({"resourceRules": [

@@ -8,7 +8,7 @@ use crate::kinds::expressions::Admission;
 use crate::kinds::rules::At;
 use crate::kinds::{KindId, Registry, Version};
 use crate::schema::{self, MessageId, Shape, schema};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -159,7 +159,7 @@ fn shaped(field: &schema::Field, within: &mut Vec<MessageId>) -> Type {
 mod tests {
     use super::*;
     use crate::kinds::registry;
-    use serde_json::json;
+    use holdfast_value::json;
 
     fn policy(rules: Value, expression: &str) -> Value {
         json!({"spec": {"matchConstraints": {"resourceRules": rules}, "validations": [

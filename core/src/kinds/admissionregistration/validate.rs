@@ -6,7 +6,7 @@ use crate::kinds::rules::{At, Seen, distinct, selector};
 use crate::kinds::shapes::{exactly_one_of, fully_qualified_name, texts, webhook_service, webhook_url};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub(super) const FAILURE_POLICIES: &[&str] = &["Fail", "Ignore"];
 pub(super) const MATCH_POLICIES: &[&str] = &["Equivalent", "Exact"];
@@ -129,7 +129,7 @@ fn review_versions(versions: At, must_be_known: bool, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_rows, check_updates};
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     fn good(kind: &str) -> Value {
         json!({

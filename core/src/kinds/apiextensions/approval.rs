@@ -4,7 +4,7 @@
 use crate::cel::functions::kubernetes::url;
 use crate::kinds::rules::At;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 const ANNOTATION: &str = "api-approved.kubernetes.io";
 const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
@@ -71,7 +71,7 @@ pub(super) fn check(metadata: At, group: &str, old: Option<&Value>, causes: &mut
 #[cfg(test)]
 mod tests {
     use super::{ANNOTATION, approval};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn states() {

@@ -2,7 +2,7 @@
 
 use crate::kinds::cells::{items, name, number, text};
 use crate::kinds::{Cell, Column};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// Table columns of a kind of this group; empty means Name and Created At.
 pub fn of(_kind: &str) -> Vec<Column> {
@@ -56,7 +56,7 @@ mod tests {
     use crate::kinds::cells::tests::NOW;
     use crate::kinds::{Column, Description};
     use crate::wire::table::cells;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn declared_columns() {

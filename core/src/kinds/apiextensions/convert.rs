@@ -2,7 +2,7 @@
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, ensure, items, rename, within};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 pub const DEFINITION: Convert = Convert { to_hub, from_hub };
 

@@ -1,7 +1,7 @@
 //! Defaults of custom resource definitions.
 
 use crate::schema::defaults::{Rule, is_empty, object, object_or_new, set_absent, set_empty, text};
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 
 const PACKAGE: &str = "apiextensions-apiserver.pkg.apis.apiextensions";
 const VERSIONS: &[&str] = &["v1", "v1beta1"];
@@ -19,7 +19,7 @@ pub fn rules() -> Vec<Rule> {
     ]
 }
 
-fn definition(definition: &mut Map<String, Value>) {
+fn definition(definition: &mut Map) {
     let Some(spec) = object(definition, "spec") else { return };
     set_absent(spec, "conversion", json!({"strategy": "None"}));
     if let Some(names) = object(spec, "names") {
@@ -33,7 +33,7 @@ fn definition(definition: &mut Map<String, Value>) {
 }
 
 /// Objects are first stored in the version that the definition says.
-fn stored_versions(definition: &mut Map<String, Value>) {
+fn stored_versions(definition: &mut Map) {
     let versions = definition.get("spec").and_then(|spec| spec.get("versions")).and_then(Value::as_array);
     let stored = |version: &&Value| version.get("storage") == Some(&Value::Bool(true));
     // A definition of the first version may still name its only one in `spec.version`; `single_version` has its turn
@@ -50,7 +50,7 @@ fn stored_versions(definition: &mut Map<String, Value>) {
 }
 
 /// `version` and the first of `versions` are two names of the same.
-fn single_version(spec: &mut Map<String, Value>) {
+fn single_version(spec: &mut Map) {
     let version = text(spec, "version").to_owned();
     if !version.is_empty() {
         set_empty(spec, "versions", json!([{"name": version, "served": true, "storage": true}]));
@@ -61,7 +61,7 @@ fn single_version(spec: &mut Map<String, Value>) {
     }
 }
 
-fn review_versions(conversion: &mut Map<String, Value>) {
+fn review_versions(conversion: &mut Map) {
     if text(conversion, "strategy") == "Webhook" {
         set_empty(conversion, "conversionReviewVersions", json!(["v1beta1"]));
     }
@@ -71,7 +71,7 @@ fn review_versions(conversion: &mut Map<String, Value>) {
 mod tests {
     use crate::schema::defaults::testing::check;
     use expect_test::expect;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn a_definition() {

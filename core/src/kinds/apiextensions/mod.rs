@@ -10,7 +10,7 @@ mod validate;
 
 use super::build::keep_old;
 use super::{ApiGroup, Kind};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 pub const GROUP: &str = "apiextensions.k8s.io";
 /// Where definitions stand below the storage prefix.

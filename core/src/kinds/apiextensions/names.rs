@@ -9,7 +9,7 @@ use crate::kinds::custom;
 use crate::kinds::{Allocator, Claims};
 use crate::object::meta::{self, Document, object_mut};
 use crate::refusal::Cause;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 
 /// What holds a definition until its objects are gone.

@@ -4,7 +4,7 @@ use crate::kinds::rules::At;
 use crate::refusal::Cause;
 use crate::schema::structural::field_path::FieldPath;
 use crate::schema::structural::{Structural, Type};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 
 const COLUMN_TYPES: &[&str] = &["boolean", "date", "integer", "number", "string"];
@@ -115,7 +115,7 @@ mod tests {
     use super::selectable_fields;
     use crate::kinds::rules::At;
     use crate::refusal::Cause;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn fields_to_select_by() {

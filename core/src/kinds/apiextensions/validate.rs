@@ -7,7 +7,7 @@ use crate::kinds::shapes::{count, is_condition_true, need_one_of, texts, webhook
 use crate::object::names;
 use crate::refusal::Cause;
 use crate::schema::structural::well_formed::{self, Fault, Group};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 
 pub fn definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
@@ -334,7 +334,7 @@ fn stored_versions(definition: At, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_rows, check_updates, faults};
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     fn good() -> Value {
         json!({

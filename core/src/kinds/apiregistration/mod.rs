@@ -7,7 +7,7 @@ mod validate;
 use super::build::{STATUS_RESETS_METADATA, keep_old};
 use super::{ApiGroup, Kind};
 use crate::object::names::NameRule;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 pub const GROUP: &str = "apiregistration.k8s.io";
 

@@ -5,7 +5,7 @@ use crate::kinds::cells::{
     text, truth,
 };
 use crate::kinds::{Cell, Column};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// Table columns of a kind of this group; empty means Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
@@ -100,7 +100,7 @@ fn controller(doc: &Value) -> String {
 mod tests {
     use super::of;
     use crate::kinds::cells::shown;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn workloads() {

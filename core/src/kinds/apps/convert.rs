@@ -3,7 +3,7 @@
 use super::daemon_set::TEMPLATE_GENERATION;
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, ensure, put_annotation, take_annotation, within};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// A Deployment of `apps/v1beta1` and `extensions/v1beta1` asks for a rollback in its spec.
 pub const ROLLBACK: Convert = Convert { to_hub: rollback_to_hub, from_hub: rollback_from_hub };
@@ -51,7 +51,7 @@ fn template_from_hub(set: &mut Fields) {
 mod tests {
     use super::*;
     use crate::kinds::convert::check_both_ways;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn a_rollback_is_an_annotation() {

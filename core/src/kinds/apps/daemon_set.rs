@@ -2,7 +2,7 @@
 
 use crate::kinds::Asking;
 use crate::kinds::build::keep_old;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 /// Where the newer versions keep what `extensions` called `spec.templateGeneration`.
 pub const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";

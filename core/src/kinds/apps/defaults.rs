@@ -2,7 +2,7 @@
 
 use crate::kinds::core::defaults::{set_labels, template_labels};
 use crate::schema::defaults::{Rule, is_absent, object, objects, set_absent, text};
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 
 const ALL: &[&str] = &["v1", "v1beta2", "v1beta1"];
 const WITH_DAEMON_SETS: &[&str] = &["v1", "v1beta2"];
@@ -60,7 +60,7 @@ fn stateful_sets() -> Vec<Rule> {
 }
 
 /// The first versions select, and label the object with, what the template is labelled with.
-pub(in crate::kinds) fn select_template(workload: &mut Map<String, Value>) {
+pub(in crate::kinds) fn select_template(workload: &mut Map) {
     let Some(labels) = template_labels(workload) else { return };
     if let Some(spec) = object(workload, "spec") {
         set_absent(spec, "selector", json!({ "matchLabels": labels.clone() }));
@@ -69,14 +69,14 @@ pub(in crate::kinds) fn select_template(workload: &mut Map<String, Value>) {
 }
 
 /// A rolling update has parameters, which have defaults of their own.
-pub(in crate::kinds) fn rolling_update(strategy: &mut Map<String, Value>) {
+pub(in crate::kinds) fn rolling_update(strategy: &mut Map) {
     if text(strategy, "type") == "RollingUpdate" {
         set_absent(strategy, "rollingUpdate", Map::new());
     }
 }
 
 /// Only a strategy that is not named gets parameters: one that is named may go without.
-fn stateful_set_strategy(strategy: &mut Map<String, Value>) {
+fn stateful_set_strategy(strategy: &mut Map) {
     if text(strategy, "type").is_empty() {
         strategy.insert("type".to_owned(), Value::from("RollingUpdate"));
         if is_absent(strategy, "rollingUpdate") {
@@ -85,7 +85,7 @@ fn stateful_set_strategy(strategy: &mut Map<String, Value>) {
     }
 }
 
-fn name_claim_templates(spec: &mut Map<String, Value>) {
+fn name_claim_templates(spec: &mut Map) {
     for template in objects(spec, "volumeClaimTemplates") {
         template.insert("apiVersion".to_owned(), Value::from("v1"));
         template.insert("kind".to_owned(), Value::from("PersistentVolumeClaim"));
@@ -96,7 +96,7 @@ fn name_claim_templates(spec: &mut Map<String, Value>) {
 mod tests {
     use crate::schema::defaults::testing::check;
     use expect_test::expect;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     /// A template that needs no defaults itself.
     fn template() -> Value {

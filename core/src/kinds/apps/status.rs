@@ -3,7 +3,7 @@
 use crate::kinds::rules::{At, none_negative};
 use crate::kinds::shapes::{not_decremented, parts_of};
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 const OF_REPLICAS: &str = "cannot be greater than status.replicas";
 
@@ -64,7 +64,7 @@ pub fn daemon_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::check_part;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     fn workload(kind: &str, status: &Value) -> Value {
         json!({

@@ -7,7 +7,7 @@ use crate::kinds::rules::{
 use crate::object::names;
 use crate::refusal::Cause;
 use crate::select::LabelSelector;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 
 const MISMATCH: &str = "`selector` does not match template `labels`";
@@ -301,7 +301,7 @@ fn made(spec: At, what: &str, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_rows, check_updates};
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     fn workload(kind: &str) -> Value {
         json!({

@@ -23,7 +23,7 @@ fn from_hub(review: &mut Fields) {
 mod tests {
     use super::*;
     use crate::kinds::convert::check_both_ways;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn groups_are_renamed() {

@@ -2,7 +2,7 @@
 
 use crate::kinds::Column;
 use crate::kinds::cells::{NONE, UNKNOWN, UNSET, age_column, at, column, field, items, name, number, plain, text};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// Table columns of a kind of this group; empty means Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
@@ -88,7 +88,7 @@ fn metric(spec: &Value, status: Option<&Value>) -> String {
 mod tests {
     use super::of;
     use crate::kinds::cells::shown;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     fn resource(name: &str, target: Value) -> Value {
         json!({"type": "Resource", "resource": {"name": name, "target": target}})

@@ -3,7 +3,7 @@
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, declared, ensure, items, put_annotation, take_annotation, within};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 pub const V1: Convert = Convert { to_hub: v1_to_hub, from_hub: v1_from_hub };
 pub const V2BETA1: Convert = Convert { to_hub: v2beta1_to_hub, from_hub: v2beta1_from_hub };

@@ -1,7 +1,7 @@
 //! Defaults of autoscalers: one replica at least, 80% of the requested CPU, and how fast to scale.
 
 use crate::schema::defaults::{Rule, object, set_absent, set_empty};
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, json};
 
 const CPU_PERCENT: i64 = 80;
 /// Where version 1 keeps the metrics that it has no fields for.
@@ -23,7 +23,7 @@ pub fn rules() -> Vec<Rule> {
     ]
 }
 
-fn cpu_target(autoscaler: &mut Map<String, Value>) {
+fn cpu_target(autoscaler: &mut Map) {
     let annotations = autoscaler.get("metadata").and_then(|metadata| metadata.get("annotations"));
     if annotations.and_then(|annotations| annotations.get(METRICS_ANNOTATION)).is_none()
         && let Some(spec) = object(autoscaler, "spec")
@@ -33,7 +33,7 @@ fn cpu_target(autoscaler: &mut Map<String, Value>) {
 }
 
 /// Up at once, by four pods or the double; down as far as wanted, once the window of the cluster has passed.
-fn behavior(behavior: &mut Map<String, Value>) {
+fn behavior(behavior: &mut Map) {
     let double = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
     let four = json!({"type": "Pods", "value": 4, "periodSeconds": 15});
     for (direction, policies) in [("scaleUp", json!([four, double.clone()])), ("scaleDown", json!([double]))] {
@@ -51,7 +51,7 @@ fn behavior(behavior: &mut Map<String, Value>) {
 mod tests {
     use crate::schema::defaults::testing::check;
     use expect_test::expect;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn current() {

@@ -5,7 +5,7 @@ use crate::kinds::rules::{At, is_less, need_name, none_negative};
 use crate::kinds::shapes::{at_least, exactly_one_of, need_segment, no_more_than, positive};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// Where each type of metric is described.
 const SOURCES: &[(&str, &str)] = &[
@@ -224,7 +224,7 @@ fn scaling(rules: At, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     fn good() -> Value {
         json!({

@@ -5,7 +5,7 @@ use crate::kinds::cells::{
     NONE, UNSET, age, age_column, at, column, condition, count, epoch_seconds, field, items, joined, name, number,
     selector, selector_column, since, template_columns, text,
 };
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// Table columns of a kind of this group; empty means Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
@@ -103,7 +103,7 @@ fn duration(job: &Value, now: i64) -> String {
 mod tests {
     use super::of;
     use crate::kinds::cells::shown;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn jobs() {

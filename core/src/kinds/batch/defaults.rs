@@ -2,7 +2,7 @@
 
 use crate::kinds::core::defaults::{set_labels, template_labels};
 use crate::schema::defaults::{Rule, is_absent, object, set_absent};
-use serde_json::{Map, Value};
+use holdfast_value::Map;
 
 pub fn rules() -> Vec<Rule> {
     vec![
@@ -17,7 +17,7 @@ pub fn rules() -> Vec<Rule> {
 }
 
 /// What holds for jobs and not for the job templates of cron jobs.
-fn job(job: &mut Map<String, Value>) {
+fn job(job: &mut Map) {
     if let Some(labels) = template_labels(job) {
         set_labels(job, labels);
     }
@@ -41,7 +41,7 @@ fn job(job: &mut Map<String, Value>) {
 mod tests {
     use crate::schema::defaults::testing::check;
     use expect_test::expect;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     /// A template that needs no defaults itself.
     fn template() -> Value {

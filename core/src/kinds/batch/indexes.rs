@@ -1,6 +1,6 @@
 //! Indexes of an indexed job, as text: `1,3-5,7`.
 
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// How many indexes the text names.
 pub(super) fn count(text: &str, completions: i64) -> Result<i64, String> {

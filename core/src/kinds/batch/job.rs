@@ -1,6 +1,6 @@
 //! Job: the selector and labels that keep its pods apart from those of all others.
 
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 pub const UID: &str = "batch.kubernetes.io/controller-uid";
 pub const NAME: &str = "batch.kubernetes.io/job-name";
@@ -34,7 +34,7 @@ pub fn prepare_create(job: &mut Value) {
 }
 
 /// The object at the end of the path, which is made where it is missing.
-fn within<'a>(job: &'a mut Value, path: &[&str]) -> &'a mut Map<String, Value> {
+fn within<'a>(job: &'a mut Value, path: &[&str]) -> &'a mut Map {
     let inner = path.iter().fold(job, |at, step| {
         if !at.is_object() {
             *at = Map::new().into();
@@ -50,7 +50,7 @@ fn within<'a>(job: &'a mut Value, path: &[&str]) -> &'a mut Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn a_job_selects_its_own_pods() {

@@ -4,7 +4,7 @@ use super::indexes;
 use crate::kinds::rules::{At, Seen, not_negative};
 use crate::kinds::shapes::{at_most, count, no_more_than, not_longer, qualified, without_value};
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 
 const ACTIONS: &[&str] = &["Count", "FailIndex", "FailJob", "Ignore"];
@@ -148,7 +148,7 @@ pub(super) fn success(spec: At, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::check_rows;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     fn job() -> Value {
         let pods = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a:1"}]}});

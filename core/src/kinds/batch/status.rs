@@ -5,7 +5,7 @@ use crate::kinds::cells::epoch_seconds;
 use crate::kinds::rules::{At, IMMUTABLE, Seen, none_negative};
 use crate::kinds::shapes::{is_condition_true, without_value};
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// Conditions that exclude each other.
 const EXCLUSIVE: &[(&str, &str, &str)] = &[
@@ -164,7 +164,7 @@ fn changes(job: At, old: At, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::check_part;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     fn job(status: &Value) -> Value {
         json!({

@@ -11,7 +11,7 @@ use crate::object::names;
 use crate::refusal::Cause;
 use crate::schema::schedule::Schedule;
 use crate::select::LabelSelector;
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
@@ -82,7 +82,7 @@ fn own_selector(job: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
             causes.push(Cause::invalid(found.path(), labels.value, &detail));
         }
     }
-    let made: Map<String, Value> = wanted.iter().map(|(label, value)| ((*label).into(), (*value).into())).collect();
+    let made: Map = wanted.iter().map(|(label, value)| ((*label).into(), (*value).into())).collect();
     if LabelSelector::from_object(selector.value).is_ok_and(|selector| !selector.matches(&made)) {
         causes.push(selector.invalid("`selector` not auto-generated"));
     }
@@ -314,7 +314,7 @@ fn indexed(spec: At, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_rows, check_updates};
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     fn pods() -> Value {
         json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a:1"}]}})

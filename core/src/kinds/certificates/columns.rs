@@ -2,7 +2,7 @@
 
 use crate::kinds::Column;
 use crate::kinds::cells::{NONE, age, age_column, at, column, field, items, name, text, text_or};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// Table columns of a kind of this group; empty means Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
@@ -57,7 +57,7 @@ fn pod_request_state(doc: &Value) -> &'static str {
 mod tests {
     use super::of;
     use crate::kinds::cells::shown;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn signing_requests() {

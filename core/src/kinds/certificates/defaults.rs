@@ -1,7 +1,7 @@
 //! Defaults of signing requests, which only the first version has.
 
 use crate::schema::defaults::Rule;
-use serde_json::json;
+use holdfast_value::json;
 
 pub fn rules() -> Vec<Rule> {
     vec![
@@ -16,7 +16,7 @@ pub fn rules() -> Vec<Rule> {
 mod tests {
     use crate::schema::defaults::testing::check;
     use expect_test::expect;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn an_old_request() {

@@ -13,7 +13,7 @@ use crate::authz::nodes::{Object, Relation};
 use crate::authz::user::User;
 use crate::object::names::NameRule;
 use crate::schema::defaults::{is_absent, set_absent};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 pub const GROUP: &str = "certificates.k8s.io";
 const PACKAGE: &str = "io.k8s.api.certificates";

@@ -5,7 +5,7 @@ use crate::kinds::rules::{At, immutable, named, same};
 use crate::kinds::shapes::{conditions, is_condition_true, not_longer, signer_name};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 const SECONDS_MIN: i64 = 3600;
 const SECONDS_MAX: i64 = 91 * 86400;
@@ -126,7 +126,7 @@ fn issued(status: At, causes: &mut Vec<Cause>) {
 mod tests {
     use super::super::pem::testing::{certificate, pem};
     use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn requests_of_pods() {

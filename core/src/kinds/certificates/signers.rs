@@ -4,7 +4,7 @@ use super::{GROUP, pem};
 use crate::authz::escalation::Grant;
 use crate::authz::{PRIVILEGED_GROUP, quoted};
 use crate::refusal::{Cause, Refusal};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// Signs certificates by which clients of the API are known.
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";

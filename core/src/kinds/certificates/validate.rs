@@ -5,7 +5,7 @@ use crate::kinds::rules::{At, Seen, immutable, same};
 use crate::kinds::shapes::{TRUE_FALSE_UNKNOWN, at_least, distinct_items, not_longer, signer_name};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeMap;
 
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
@@ -263,7 +263,7 @@ mod tests {
     use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
-    use serde_json::json;
+    use holdfast_value::json;
 
     fn encoded(ty: &str, der: &[u8]) -> Value {
         STANDARD.encode(pem(ty, der)).into()

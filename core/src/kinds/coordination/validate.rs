@@ -3,7 +3,7 @@
 use crate::kinds::rules::{At, immutable, not_negative};
 use crate::kinds::shapes::{at_least, qualified, semantic_version};
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 const STRATEGIES: &[&str] = &[super::OLDEST_EMULATION_VERSION];
 
@@ -78,7 +78,7 @@ fn known_strategy(at: At, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_rows, check_updates};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn each_rule() {

@@ -11,7 +11,7 @@ use crate::kinds::cells::{
     age_column, column, count, entries, field, items, joined, labels, name, number, plain, selector_column,
     template_columns, text,
 };
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub use service::balancer_addresses;
 
@@ -132,7 +132,7 @@ fn component_health(doc: &Value) -> &'static str {
 mod tests {
     use super::of;
     use crate::kinds::cells::shown;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn small_kinds() {

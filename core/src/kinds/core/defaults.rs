@@ -4,7 +4,7 @@ use super::measure;
 use crate::quota::Usage;
 use crate::schema::defaults::{Rule, is_absent, is_empty, object, object_or_new, objects, set_absent, set_empty, text};
 use base64::Engine as _;
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 
 /// Read by all, written by the owner.
 const FILE_MODE: i64 = 0o644;
@@ -76,13 +76,13 @@ fn volumes() -> Vec<Rule> {
 }
 
 /// The labels of `spec.template`, where they are some.
-pub(in crate::kinds) fn template_labels(object: &Map<String, Value>) -> Option<Map<String, Value>> {
+pub(in crate::kinds) fn template_labels(object: &Map) -> Option<Map> {
     let labels = object.get("spec")?.get("template")?.get("metadata")?.get("labels")?.as_object()?;
     (!labels.is_empty()).then(|| labels.clone())
 }
 
 /// Labels an object that has none.
-pub(in crate::kinds) fn set_labels(map: &mut Map<String, Value>, labels: Map<String, Value>) {
+pub(in crate::kinds) fn set_labels(map: &mut Map, labels: Map) {
     if let Some(metadata) = object_or_new(map, "metadata")
         && metadata.get("labels").and_then(Value::as_object).is_none_or(Map::is_empty)
     {
@@ -91,7 +91,7 @@ pub(in crate::kinds) fn set_labels(map: &mut Map<String, Value>, labels: Map<Str
 }
 
 /// What holds for pods and not for the templates of pods.
-fn pod(pod: &mut Map<String, Value>) {
+fn pod(pod: &mut Map) {
     let Some(spec) = object(pod, "spec") else { return };
     for list in ["containers", "initContainers"] {
         for container in objects(spec, list) {
@@ -115,7 +115,7 @@ fn pod(pod: &mut Map<String, Value>) {
 
 /// A pod that says as a whole how much it may take requests what its containers do, or else what it may take. Huge pages
 /// that containers may take are its own limit, too.
-fn whole_pod(spec: &mut Map<String, Value>) {
+fn whole_pod(spec: &mut Map) {
     let of_containers = |part: &str| {
         let list = |name: &str| spec.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let amounts = |container: &Value| Usage::of(&container["resources"][part]);
@@ -146,7 +146,7 @@ fn whole_pod(spec: &mut Map<String, Value>) {
     }
 }
 
-fn entries(document: Value) -> Map<String, Value> {
+fn entries(document: Value) -> Map {
     match document {
         Value::Object(entries) => entries,
         _ => Map::new(),
@@ -154,7 +154,7 @@ fn entries(document: Value) -> Map<String, Value> {
 }
 
 /// Requests what is limited and not requested.
-fn request_limits(resources: &mut Map<String, Value>) {
+fn request_limits(resources: &mut Map) {
     let Some(limits) = resources.get("limits").and_then(Value::as_object).filter(|limits| !limits.is_empty()) else {
         return;
     };
@@ -165,7 +165,7 @@ fn request_limits(resources: &mut Map<String, Value>) {
 }
 
 /// `serviceAccount` is the old name of `serviceAccountName`: both show, the new one wins.
-fn pod_spec(spec: &mut Map<String, Value>) {
+fn pod_spec(spec: &mut Map) {
     let (name, alias) = (text(spec, "serviceAccountName"), text(spec, "serviceAccount"));
     if name == alias {
         return;
@@ -176,19 +176,19 @@ fn pod_spec(spec: &mut Map<String, Value>) {
 }
 
 /// A kubelet that knows of one address only still fills the list.
-fn pod_status(status: &mut Map<String, Value>) {
+fn pod_status(status: &mut Map) {
     let address = text(status, "podIP").to_owned();
     if !address.is_empty() {
         set_empty(status, "podIPs", json!([{"ip": address}]));
     }
 }
 
-fn container(container: &mut Map<String, Value>) {
+fn container(container: &mut Map) {
     let policy = pull_policy(text(container, "image"));
     set_empty(container, "imagePullPolicy", policy);
 }
 
-fn image_volume(volume: &mut Map<String, Value>) {
+fn image_volume(volume: &mut Map) {
     let policy = pull_policy(text(volume, "reference"));
     set_empty(volume, "pullPolicy", policy);
 }
@@ -228,20 +228,20 @@ fn is_repository(repository: &str) -> bool {
 }
 
 /// A volume that names no source is an empty directory.
-fn volume(volume: &mut Map<String, Value>) {
+fn volume(volume: &mut Map) {
     if volume.iter().all(|(field, value)| field == "name" || value.is_null()) {
         volume.insert("emptyDir".to_owned(), json!({}));
     }
 }
 
-fn persistent_volume(volume: &mut Map<String, Value>) {
+fn persistent_volume(volume: &mut Map) {
     if let Some(spec) = object_or_new(volume, "spec") {
         set_empty(spec, "persistentVolumeReclaimPolicy", "Retain");
         set_absent(spec, "volumeMode", "Filesystem");
     }
 }
 
-fn limit_range_item(item: &mut Map<String, Value>) {
+fn limit_range_item(item: &mut Map) {
     if text(item, "type") != "Container" {
         return;
     }
@@ -257,14 +257,14 @@ fn limit_range_item(item: &mut Map<String, Value>) {
     }
 }
 
-fn fill_from(target: &mut Map<String, Value>, values: Map<String, Value>) {
+fn fill_from(target: &mut Map, values: Map) {
     for (key, value) in values {
         target.entry(key).or_insert(value);
     }
 }
 
 /// A namespace can be selected by its name. One that is still to be named has no such label yet.
-fn namespace(namespace: &mut Map<String, Value>) {
+fn namespace(namespace: &mut Map) {
     let Some(metadata) = object(namespace, "metadata") else { return };
     let name = text(metadata, "name").to_owned();
     if !name.is_empty()
@@ -274,14 +274,14 @@ fn namespace(namespace: &mut Map<String, Value>) {
     }
 }
 
-fn node_spec(spec: &mut Map<String, Value>) {
+fn node_spec(spec: &mut Map) {
     let range = text(spec, "podCIDR").to_owned();
     if !range.is_empty() {
         set_empty(spec, "podCIDRs", vec![Value::from(range)]);
     }
 }
 
-fn node_status(status: &mut Map<String, Value>) {
+fn node_status(status: &mut Map) {
     if is_absent(status, "allocatable")
         && let Some(capacity) = status.get("capacity").filter(|capacity| capacity.is_object()).cloned()
     {
@@ -289,7 +289,7 @@ fn node_status(status: &mut Map<String, Value>) {
     }
 }
 
-fn replication_controller(controller: &mut Map<String, Value>) {
+fn replication_controller(controller: &mut Map) {
     let Some(labels) = template_labels(controller) else { return };
     if let Some(spec) = object(controller, "spec")
         && spec.get("selector").and_then(Value::as_object).is_none_or(Map::is_empty)
@@ -300,7 +300,7 @@ fn replication_controller(controller: &mut Map<String, Value>) {
 }
 
 /// `stringData` is only ever written: it ends up in `data`.
-fn secret(secret: &mut Map<String, Value>) {
+fn secret(secret: &mut Map) {
     let Some(Value::Object(texts)) = secret.get("stringData") else { return };
     let encode = |text: &str| Value::from(base64::engine::general_purpose::STANDARD.encode(text));
     let encoded: Vec<(String, Value)> =
@@ -314,7 +314,7 @@ fn secret(secret: &mut Map<String, Value>) {
 }
 
 /// Addresses of a load balancer are virtual ones, unless it says otherwise.
-fn service(service: &mut Map<String, Value>) {
+fn service(service: &mut Map) {
     if service.get("spec").and_then(|spec| spec.get("type")).and_then(Value::as_str) != Some("LoadBalancer") {
         return;
     }
@@ -326,7 +326,7 @@ fn service(service: &mut Map<String, Value>) {
     }
 }
 
-fn service_spec(spec: &mut Map<String, Value>) {
+fn service_spec(spec: &mut Map) {
     match text(spec, "sessionAffinity") {
         "None" => {
             spec.remove("sessionAffinityConfig");
@@ -356,7 +356,7 @@ fn service_spec(spec: &mut Map<String, Value>) {
     }
 }
 
-fn service_port(port: &mut Map<String, Value>) {
+fn service_port(port: &mut Map) {
     if let Some(number) = port.get("port").cloned() {
         set_empty(port, "targetPort", number);
     }
@@ -366,7 +366,7 @@ fn service_port(port: &mut Map<String, Value>) {
 mod tests {
     use crate::schema::defaults::testing::check;
     use expect_test::expect;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn images_are_pulled_by_their_tag() {

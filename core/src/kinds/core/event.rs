@@ -5,7 +5,7 @@ use crate::kinds::build::{text, text_or};
 use crate::kinds::events::convert::RENAMED;
 use crate::kinds::{Kind, MetadataOnUpdate};
 use crate::object::names::NameRule;
-use serde_json::Value;
+use holdfast_value::Value;
 
 const EVENTS: &str = "events.k8s.io";
 const PACKAGE: &str = "io.k8s.api.events";

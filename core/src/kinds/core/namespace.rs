@@ -5,7 +5,7 @@ use crate::kinds::Kind;
 use crate::kinds::build::{VIEW, keep_old};
 use crate::object::meta::{Document, metadata_mut, object_mut, set_path, text};
 use crate::object::names::NameRule;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 pub fn kind() -> Kind {
     Kind::cluster("Namespace", "namespaces")

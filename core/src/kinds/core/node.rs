@@ -4,7 +4,7 @@ use super::{PACKAGE, columns, validate};
 use crate::kinds::build::{drop_from_spec, text};
 use crate::kinds::{Asking, Gated, Kind};
 use crate::refusal::{Refusal, Unavailable};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 pub fn kind() -> Kind {
     Kind::cluster("Node", "nodes")

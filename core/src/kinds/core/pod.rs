@@ -8,7 +8,7 @@ use crate::kinds::{ConnectOptions, Gated, GatedRule, Judging, Kind};
 use crate::object::meta::Document;
 use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject, Unavailable};
 use crate::schema::defaults::objects;
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
@@ -420,7 +420,7 @@ fn is_fixed(resources: &Value) -> bool {
 }
 
 /// The map when it says anything about CPU or memory.
-fn counted(amounts: &Value) -> Option<&Map<String, Value>> {
+fn counted(amounts: &Value) -> Option<&Map> {
     amounts.as_object().filter(|map| ["cpu", "memory"].iter().any(|name| map.get(*name).is_some_and(|v| !is_zero(v))))
 }
 

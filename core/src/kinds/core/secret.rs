@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 /// Plain strings win over the encoded values of the same keys.
 pub fn encode_strings(secret: &mut Value) {
@@ -23,7 +23,7 @@ pub fn encode_strings(secret: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn plain_strings_become_data() {

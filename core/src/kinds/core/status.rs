@@ -1,6 +1,6 @@
 //! Statuses that new objects begin with, whatever the client sent.
 
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 /// Nothing is known of a balancer yet.
 pub fn service(object: &mut Value) {

@@ -3,7 +3,7 @@
 use crate::kinds::build::keep_old;
 use crate::kinds::{Asking, Gated};
 use crate::object::meta;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 pub fn prepare_create(volume: &mut Value) {
     if let Some(fields) = volume.as_object_mut() {

@@ -5,7 +5,7 @@ use crate::kinds::Kind;
 use crate::object::meta::{Document, metadata};
 use crate::schema::quantity;
 use base64::Engine as _;
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 /// A pod is looked at when it is made: later it is seldom people who change it.
 pub fn pod(_: &Kind, pod: &Document, old: Option<&Document>) -> Vec<String> {
@@ -300,7 +300,7 @@ fn list(value: &Value) -> &[Value] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn pods() {

@@ -2,7 +2,7 @@
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, ensure, items, within};
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub const TOPOLOGY: Convert = Convert { to_hub, from_hub };
 
@@ -51,7 +51,7 @@ fn from_hub(slice: &mut Fields) {
 mod tests {
     use super::*;
     use crate::kinds::convert::{check_both_ways, check_to_hub};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn zone_and_node_are_fields_in_the_hub() {

@@ -6,7 +6,7 @@ pub mod defaults;
 mod validate;
 
 use super::{ApiGroup, Asking, Kind, MetadataOnUpdate};
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub const GROUP: &str = "discovery.k8s.io";
 const PACKAGE: &str = "io.k8s.api.discovery";

@@ -4,7 +4,7 @@ use crate::kinds::rules::{At, PROTOCOLS, distinct, immutable, known, labels, nam
 use crate::kinds::shapes::{at_most, domain_name, need_one_of, qualified};
 use crate::object::names;
 use crate::refusal::{Cause, CauseReason};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::net::IpAddr;
 
 const ENDPOINTS_MAX: usize = 1000;
@@ -133,7 +133,7 @@ fn ports(list: At, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_rows, check_updates};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn each_rule() {

@@ -20,7 +20,7 @@ const NAMES: [Renamed; 7] = [
 mod tests {
     use super::*;
     use crate::kinds::convert::check_both_ways;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn an_event_keeps_everything_under_other_names() {

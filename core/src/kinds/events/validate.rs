@@ -5,7 +5,7 @@ use crate::kinds::shapes::qualified;
 use crate::object::names::{self, NameRule};
 use crate::object::validate;
 use crate::refusal::Cause;
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 const WORD_BYTES_MAX: usize = 128;
 const MESSAGE_BYTES_MAX: usize = 1024;
@@ -140,7 +140,7 @@ fn at_most_characters(field: At, shown: At, bytes_max: usize, causes: &mut Vec<C
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::check_rows;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn each_rule() {

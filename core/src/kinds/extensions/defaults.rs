@@ -32,7 +32,7 @@ pub fn rules() -> Vec<Rule> {
 mod tests {
     use crate::schema::defaults::testing::check;
     use expect_test::expect;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     /// A template that needs no defaults itself.
     fn template() -> Value {

@@ -2,7 +2,7 @@
 
 use crate::kinds::Column;
 use crate::kinds::cells::{NONE, age_column, at, column, field, items, name, number, text};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// Table columns of a kind of this group; empty means Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
@@ -68,7 +68,7 @@ fn number_below(doc: &Value, part: &str, field: &str) -> Value {
 mod tests {
     use super::of;
     use crate::kinds::cells::shown;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn flow_control() {

@@ -40,7 +40,7 @@ fn zero_from_hub(level: &mut Fields) {
 mod tests {
     use super::*;
     use crate::kinds::convert::check_both_ways;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn shares_are_renamed_and_zero_is_marked() {
@@ -49,8 +49,7 @@ mod tests {
             &json!({ "spec": { "type": "Limited", "limited": { "assuredConcurrencyShares": 5, "lendablePercent": 0 } } }),
             &json!({ "spec": { "type": "Limited", "limited": { "nominalConcurrencyShares": 5, "lendablePercent": 0 } } }),
         );
-        let level =
-            |metadata| json!({ "metadata": metadata, "spec": { "limited": { "nominalConcurrencyShares": 0 } } });
+        let level = |metadata: holdfast_value::Value| json!({ "metadata": metadata, "spec": { "limited": { "nominalConcurrencyShares": 0 } } });
         check_both_ways(ZERO_SHARES, &level(json!({ "annotations": { ZERO_MEANT: "" } })), &level(json!({})));
         let plain = json!({ "metadata": {}, "spec": { "limited": { "nominalConcurrencyShares": 1 } } });
         check_both_ways(ZERO_SHARES, &plain, &plain);

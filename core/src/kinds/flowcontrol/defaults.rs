@@ -27,7 +27,7 @@ pub fn rules() -> Vec<Rule> {
 mod tests {
     use crate::schema::defaults::testing::check;
     use expect_test::expect;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn a_schema() {

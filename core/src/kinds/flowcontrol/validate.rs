@@ -5,7 +5,7 @@ use crate::kinds::rules::{At, Seen, named, need, need_name, same};
 use crate::kinds::shapes::{at_least, count, exactly_one_of, no_more_than, positive, texts};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::sync::LazyLock;
 
 const MANDATORY: &[&str] = &["catch-all", "exempt"];
@@ -282,7 +282,7 @@ fn fixed(root: At, kind: &str, causes: &mut Vec<Cause>) {
 mod tests {
     use super::*;
     use crate::kinds::rules::testing::{check_part, check_rows};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn schemas() {

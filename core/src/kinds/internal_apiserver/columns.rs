@@ -28,7 +28,7 @@ pub fn of(kind: &str) -> Vec<Column> {
 mod tests {
     use super::of;
     use crate::kinds::cells::shown;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn storage_versions() {

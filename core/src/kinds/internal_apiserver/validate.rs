@@ -4,7 +4,7 @@ use crate::kinds::rules::{At, distinct, named};
 use crate::kinds::shapes::texts;
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeMap;
 
 const FAULTS_MAX: usize = 10;
@@ -146,7 +146,7 @@ fn api_version(at: At, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_part, check_rows};
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn each_rule() {

@@ -4,7 +4,7 @@ use crate::kinds::rules::{At, IMMUTABLE, immutable, named, network};
 use crate::kinds::shapes::{canonical_cidr, count, need_segment};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub fn ip_address(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
@@ -79,7 +79,7 @@ fn checked(ranges: At, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_rows, check_updates};
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn each_rule() {

@@ -3,7 +3,7 @@
 use crate::kinds::Column;
 use crate::kinds::cells::{NONE, age_column, at, column, field, items, name, selector, text};
 use crate::kinds::core::columns::balancer_addresses;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// Table columns of a kind of this group; empty means Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
@@ -93,7 +93,7 @@ fn parent(reference: &Value) -> String {
 mod tests {
     use super::of;
     use crate::kinds::cells::shown;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn networking() {

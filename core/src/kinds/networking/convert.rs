@@ -2,7 +2,7 @@
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, items, rename, within};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 pub const INGRESS: Convert = Convert { to_hub, from_hub };
 

@@ -1,7 +1,7 @@
 //! Defaults of network policies and ingresses.
 
 use crate::schema::defaults::{Rule, is_empty, set_empty};
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, json};
 
 pub fn rules() -> Vec<Rule> {
     vec![
@@ -14,7 +14,7 @@ pub fn rules() -> Vec<Rule> {
 }
 
 /// A policy is about incoming traffic, and about outgoing traffic where it has rules for it.
-pub(in crate::kinds) fn policy_types(spec: &mut Map<String, Value>) {
+pub(in crate::kinds) fn policy_types(spec: &mut Map) {
     let egress = spec.get("egress").is_some_and(|rules| !is_empty(rules));
     set_empty(spec, "policyTypes", if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
 }
@@ -23,7 +23,7 @@ pub(in crate::kinds) fn policy_types(spec: &mut Map<String, Value>) {
 mod tests {
     use crate::schema::defaults::testing::check;
     use expect_test::expect;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn a_network_policy() {

@@ -4,7 +4,7 @@ use crate::kinds::rules::{At, cidr, immutable, known, named, need_name, network,
 use crate::kinds::shapes::{at_most, domain_prefixed_path, first_of, host, local_reference, need_segment, not_longer};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::net::IpAddr;
 
 const CLASS: &str = "kubernetes.io/ingress.class";
@@ -248,7 +248,7 @@ fn peer(peer: At, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn each_rule_of_ingresses() {

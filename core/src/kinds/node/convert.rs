@@ -2,7 +2,7 @@
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, Renamed};
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub const SPEC: Convert = Convert { to_hub, from_hub };
 
@@ -27,7 +27,7 @@ fn from_hub(class: &mut Fields) {
 mod tests {
     use super::*;
     use crate::kinds::convert::check_both_ways;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn the_spec_is_flattened() {

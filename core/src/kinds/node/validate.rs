@@ -4,7 +4,7 @@ use crate::kinds::core::validate::{container_amounts, tolerations};
 use crate::kinds::rules::{At, Seen, immutable, labels, need_name};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 pub fn runtime_class(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
@@ -34,7 +34,7 @@ pub fn runtime_class(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_rows, check_updates};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn each_rule() {

@@ -3,7 +3,7 @@
 use crate::kinds::rules::{At, none_negative, number_or_percent, percent, selector};
 use crate::kinds::shapes::{conditions, exactly_one_of};
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub fn budget(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
@@ -40,7 +40,7 @@ pub fn status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn each_rule() {

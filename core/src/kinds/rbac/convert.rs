@@ -3,7 +3,7 @@
 use super::GROUP;
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, items};
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub const SUBJECTS: Convert = Convert { to_hub, from_hub };
 
@@ -46,7 +46,7 @@ fn from_hub(binding: &mut Fields) {
 mod tests {
     use super::*;
     use crate::kinds::convert::{check_both_ways, check_to_hub};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn subjects_keep_only_the_group() {

@@ -1,7 +1,7 @@
 //! Defaults of bindings: roles, users and groups are of this group.
 
 use crate::schema::defaults::{Rule, set_empty, text};
-use serde_json::{Map, Value};
+use holdfast_value::Map;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -13,14 +13,14 @@ pub fn rules() -> Vec<Rule> {
     ]
 }
 
-fn subject_group(subject: &mut Map<String, Value>) {
+fn subject_group(subject: &mut Map) {
     if matches!(text(subject, "kind"), "User" | "Group") {
         set_empty(subject, "apiGroup", GROUP);
     }
 }
 
 /// The first version named a group together with its version.
-fn subject_version(subject: &mut Map<String, Value>) {
+fn subject_version(subject: &mut Map) {
     match text(subject, "kind") {
         "ServiceAccount" => set_empty(subject, "apiVersion", "v1"),
         "User" | "Group" => set_empty(subject, "apiVersion", format!("{GROUP}/v1alpha1")),
@@ -32,7 +32,7 @@ fn subject_version(subject: &mut Map<String, Value>) {
 mod tests {
     use crate::schema::defaults::testing::check;
     use expect_test::expect;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn a_binding() {

@@ -5,7 +5,7 @@ use crate::kinds::rules::{At, named, need, need_name, selector};
 use crate::object::names;
 use crate::refusal::Cause;
 use crate::select::LabelSelector;
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub fn role(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     rules(new, true)
@@ -109,7 +109,7 @@ fn binding(binding: &Value, old: Option<&Value>, kinds: &[&str]) -> Vec<Cause> {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::check_rows;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn each_rule() {

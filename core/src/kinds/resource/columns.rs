@@ -2,7 +2,7 @@
 
 use crate::kinds::Column;
 use crate::kinds::cells::{age_column, at, column, field, items, name, since, text};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// Table columns of a kind of this group; empty means Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
@@ -56,7 +56,7 @@ fn claim_state(claim: &Value) -> String {
 mod tests {
     use super::of;
     use crate::kinds::cells::shown;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn devices() {

@@ -2,7 +2,7 @@
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, items, within};
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub const CLAIM: Convert = Convert {
     to_hub: |claim| nest_requests(claim, &["spec", "devices"]),
@@ -63,7 +63,7 @@ fn nest_devices(slice: &mut Fields) {
 mod tests {
     use super::*;
     use crate::kinds::convert::check_both_ways;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn a_plain_request_is_exact_in_the_hub() {

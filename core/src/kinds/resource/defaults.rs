@@ -1,7 +1,7 @@
 //! Defaults of device requests.
 
 use crate::schema::defaults::{Rule, set_empty, text};
-use serde_json::{Map, Value};
+use holdfast_value::Map;
 
 const VERSIONS: &[&str] = &["v1", "v1beta2"];
 
@@ -14,7 +14,7 @@ pub fn rules() -> Vec<Rule> {
 }
 
 /// A request that does not say how many devices it wants gets one.
-fn one_device(request: &mut Map<String, Value>) {
+fn one_device(request: &mut Map) {
     set_empty(request, "allocationMode", "ExactCount");
     if text(request, "allocationMode") == "ExactCount" {
         set_empty(request, "count", 1);
@@ -22,7 +22,7 @@ fn one_device(request: &mut Map<String, Value>) {
 }
 
 /// In the first version a request is exact when it names a class; otherwise its alternatives are.
-fn flat_request(request: &mut Map<String, Value>) {
+fn flat_request(request: &mut Map) {
     if !text(request, "deviceClassName").is_empty() {
         one_device(request);
     }
@@ -32,7 +32,7 @@ fn flat_request(request: &mut Map<String, Value>) {
 mod tests {
     use crate::schema::defaults::testing::check;
     use expect_test::expect;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn a_claim() {

@@ -2,7 +2,7 @@
 
 use crate::quota::{Measure, NOTHING_BUT_ITS_NUMBER, Usage};
 use crate::schema::amount::Amount;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// Behind the name of a class of devices.
 const DEVICES: &str = ".deviceclass.resource.k8s.io/devices";
@@ -40,7 +40,7 @@ fn usage(claim: &Value) -> Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn devices_by_class() {

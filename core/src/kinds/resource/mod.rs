@@ -13,7 +13,7 @@ use super::build::STATUS_RESETS_METADATA;
 use super::{ApiGroup, Asking, Gated, Kind};
 use crate::authz::nodes::{Object, Relation};
 use crate::schema::defaults::{objects, set_absent};
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub const GROUP: &str = "resource.k8s.io";
 const PACKAGE: &str = "io.k8s.api.resource";

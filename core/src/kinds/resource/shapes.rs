@@ -6,7 +6,7 @@ use crate::kinds::rules::{At, named};
 use crate::kinds::shapes::{at_most, driver_name, identifier, need_one_of, not_longer, qualified};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 const EXPRESSION_BYTES_MAX: usize = 10 * 1024;
 const PARAMETERS_BYTES_MAX: usize = 10 * 1024;

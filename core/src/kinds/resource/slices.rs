@@ -6,7 +6,7 @@ use crate::kinds::rules::{At, Seen, distinct, named, need_name, quantities};
 use crate::kinds::shapes::{at_most, count, not_longer, qualified, semantic_version};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 const DEVICES_MAX: usize = 128;
 /// Devices with taints or counters take more room.
@@ -179,7 +179,7 @@ fn counters(map: At, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_rows, check_updates};
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn slices() {
@@ -195,7 +195,7 @@ mod tests {
             },
         });
         let of = |rest: &str| format!("spec.devices[0]{rest}");
-        let many: serde_json::Map<String, Value> = (0..33).map(|n| (format!("a{n}"), json!({"int": n}))).collect();
+        let many: holdfast_value::Map = (0..33).map(|n| (format!("a{n}"), json!({"int": n}))).collect();
         check_rows(
             &good,
             &[

@@ -6,7 +6,7 @@ use crate::kinds::core::validate::node_selector;
 use crate::kinds::rules::{At, IMMUTABLE, Seen, distinct, network, same};
 use crate::kinds::shapes::{at_most, conditions, distinct_items, driver_name, need_one_of, not_longer};
 use crate::refusal::Cause;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 
 const RESERVED_MAX: usize = 256;
@@ -125,7 +125,7 @@ fn device_statuses(status: At, causes: &mut Vec<Cause>) {
 mod tests {
     use super::super::validate::tests::claim;
     use crate::kinds::rules::testing::check_part;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn what_is_told_of_claims() {

@@ -5,7 +5,7 @@ use crate::kinds::rules::{At, distinct, immutable, labels, named};
 use crate::kinds::shapes::{at_least, at_most, conditions, count, distinct_items, driver_name, without_value};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const LIST_MAX: usize = 32;
@@ -267,7 +267,7 @@ pub fn slice(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 #[cfg(test)]
 pub(super) mod tests {
     use crate::kinds::rules::testing::{check_rows, check_updates};
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     /// A claim that asks in every way.
     pub fn claim() -> Value {

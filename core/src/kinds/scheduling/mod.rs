@@ -5,7 +5,7 @@ pub mod defaults;
 mod validate;
 
 use super::{ApiGroup, Gated, Kind};
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub const GROUP: &str = "scheduling.k8s.io";
 const PACKAGE: &str = "io.k8s.api.scheduling";

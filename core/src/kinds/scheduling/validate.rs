@@ -4,7 +4,7 @@ use crate::kinds::rules::{At, distinct, immutable, need_name, same};
 use crate::kinds::shapes::{at_least, at_most, local_reference, without_value};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 const SYSTEM: &str = "system-";
 const USER_PRIORITY_MAX: i64 = 1_000_000_000;
@@ -98,7 +98,7 @@ pub fn workload(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_rows, check_updates};
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn priorities() {

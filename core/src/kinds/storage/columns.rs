@@ -4,7 +4,7 @@ use crate::kinds::cells::{
     NONE, UNSET, age_column, annotation, at, column, count, field, items, joined, name, text, text_or, truth,
 };
 use crate::kinds::{Cell, Column};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// Table columns of a kind of this group; empty means Name and Created At.
 pub fn of(kind: &str) -> Vec<Column> {
@@ -102,7 +102,7 @@ fn marked_name(doc: &Value, marks: &[&str]) -> Value {
 mod tests {
     use super::of;
     use crate::kinds::cells::shown;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn storage() {

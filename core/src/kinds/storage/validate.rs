@@ -8,7 +8,7 @@ use crate::kinds::shapes::{
 };
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 const NODE_ID_BYTES_MAX: usize = 256;
@@ -231,7 +231,7 @@ pub fn attributes_class(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     fn of(kind: &str, mut rest: Value) -> Value {
         rest["apiVersion"] = json!("storage.k8s.io/v1");

@@ -3,7 +3,7 @@
 use crate::kinds::rules::{At, IMMUTABLE, not_negative};
 use crate::kinds::shapes::{conditions, is_condition_true};
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 const SUCCEEDED: &str = "Succeeded";
 const FAILED: &str = "Failed";
@@ -76,7 +76,7 @@ pub fn status(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn each_rule() {

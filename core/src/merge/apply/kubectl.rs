@@ -3,7 +3,7 @@
 //! Client-side apply keeps the last configuration in an annotation and owns its fields by update. kubectl itself turns
 //! that ownership into one by apply, with a patch of the managed fields after its first apply here.
 
-use serde_json::Value;
+use holdfast_value::Value;
 
 use crate::merge::field_set::FieldSet;
 use crate::merge::managed::Writer;

@@ -1,6 +1,6 @@
 use crate::refusal::OwnedFields;
+use holdfast_value::json;
 use proptest::prelude::*;
-use serde_json::json;
 
 use super::*;
 use crate::merge::managed::track_update;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 use super::Writer;
 use crate::merge::field_set::FieldSet;

@@ -1,6 +1,6 @@
 //! Managed fields seen through a scale subresource: whoever owns the number of replicas owns that of the Scale.
 
-use serde_json::Value;
+use holdfast_value::Value;
 
 use super::entry::{Entries, Entry, Operation};
 use crate::merge::field_set::FieldSet;

@@ -1,4 +1,4 @@
-use serde_json::json;
+use holdfast_value::json;
 
 use super::*;
 use crate::merge::testing;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use holdfast_value::Value;
 
 use super::{PATCH, bad_directive, fault, no_merge_key};
 use crate::Refusal;

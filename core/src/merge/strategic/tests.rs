@@ -1,6 +1,6 @@
 use crate::refusal::BadRequest;
+use holdfast_value::json;
 use proptest::prelude::*;
-use serde_json::json;
 
 use super::*;
 use crate::merge::testing;

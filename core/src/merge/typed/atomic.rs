@@ -1,7 +1,7 @@
 //! Which parts of a document would replace what is there as a whole, though they look like parts.
 
 use super::{Node, Typed, field_element, shown};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// The paths of the lists, maps and structs of a configuration that no other configuration can add to.
 pub(crate) fn atomic_parts(typed: Typed, configuration: &Value) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use holdfast_value::Value;
 
 use super::{Node, Typed, field_element, shown};
 use crate::merge::strategic::go_value;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 use super::{Node, Typed, is_empty, items};
 use crate::merge::field_set::FieldSet;
@@ -47,12 +47,7 @@ impl<'s> Typed<'s> {
         Some(merged).filter(|value| !is_empty(Some(value)))
     }
 
-    fn merged_maps(
-        self,
-        node: Node<'s>,
-        live: Option<&Map<String, Value>>,
-        config: Option<&Map<String, Value>>,
-    ) -> Map<String, Value> {
+    fn merged_maps(self, node: Node<'s>, live: Option<&Map>, config: Option<&Map>) -> Map {
         let mut merged = live.cloned().unwrap_or_default();
         for (key, value) in config.into_iter().flatten() {
             match self.merged(self.inside(node, key), merged.get(key), Some(value)) {

@@ -1,5 +1,5 @@
+use holdfast_value::json;
 use proptest::prelude::*;
-use serde_json::json;
 
 use super::*;
 use crate::merge::testing;

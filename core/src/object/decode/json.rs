@@ -2,8 +2,8 @@
 
 use std::{borrow::Cow, fmt};
 
+use holdfast_value::{Map, Number, Value, map::Entry};
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value, map::Entry};
 
 use super::{DecodeError, Decoded, Path, Room, Segment, TOO_LARGE, syntax};
 
@@ -131,8 +131,8 @@ impl<'de> Visitor<'de> for Node<'_> {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_value::json as value;
     use proptest::prelude::*;
-    use serde_json::json as value;
 
     use super::*;
 

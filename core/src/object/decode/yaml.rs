@@ -6,8 +6,8 @@
 
 use std::fmt;
 
+use holdfast_value::{Map, Number, Value, map::Entry};
 use serde::de::{DeserializeSeed, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor};
-use serde_json::{Map, Number, Value, map::Entry};
 
 use super::{DecodeError, Decoded, Path, Room, Segment, TOO_LARGE, has_room};
 
@@ -399,7 +399,7 @@ fn float(value: f64) -> Option<Value> {
 }
 
 /// Adds what `object` does not have itself.
-fn merge(value: Value, object: &mut Map<String, Value>) -> Result<(), &'static str> {
+fn merge(value: Value, object: &mut Map) -> Result<(), &'static str> {
     match value {
         Value::Object(other) => {
             for (key, value) in other {
@@ -444,8 +444,8 @@ fn complaint(error: &serde_yaml_ng::Error) -> DecodeError {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_value::json;
     use proptest::prelude::*;
-    use serde_json::json;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! Which old value a new one is compared with, and whether the two say the same.
 
 use super::{ListType, Structural, invariants};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeMap;
 
 /// The items that an update's items are compared with.

@@ -1,7 +1,7 @@
 //! Fills in what a schema has a default for.
 
 use super::Structural;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// How much the copies of defaults may amount to. No object that is larger can be stored, so that those that a stranger
 /// multiplies beyond that may stay away.
@@ -79,7 +79,7 @@ pub fn whole_numbers(value: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::super::Structural;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn defaults() {

@@ -107,7 +107,7 @@ fn unescape(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::{FieldPath, Structural};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn paths() {

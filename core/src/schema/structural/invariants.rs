@@ -7,7 +7,7 @@ use crate::object::names;
 use crate::object::validate::{NameRule, metadata};
 use crate::refusal::Cause;
 use crate::schema::schema;
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 use std::collections::BTreeMap;
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
@@ -65,7 +65,7 @@ pub(super) fn resource_causes(object: &Value) -> Vec<Cause> {
 
 /// The fields that identify an item, as far as it has them.
 pub(super) fn key_of(item: &Value, keys: &[String]) -> Value {
-    keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone()))).collect::<Map<_, _>>().into()
+    keys.iter().filter_map(|key| Some((key.clone(), item.get(key)?.clone()))).collect::<Map>().into()
 }
 
 /// Visits all values that the schema speaks of.

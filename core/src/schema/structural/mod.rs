@@ -23,9 +23,9 @@ mod properties;
 
 use crate::refusal::Cause;
 use formats::Format;
+use holdfast_value::Value;
 use pattern::Pattern;
 use rules::Rules;
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 pub use validate::Judged;
 

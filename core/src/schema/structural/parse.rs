@@ -9,7 +9,7 @@ use super::validate::enum_key;
 use super::{Additional, Bound, Checks, Complaints, Limits, ListType, Members, Structural, Type};
 use crate::object::at::At;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// How deep schemas may be within each other. Documents themselves are hardly deeper.
 const DEPTH_MAX: usize = 100;
@@ -159,7 +159,7 @@ fn texts(list: At) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::super::Structural;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn what_no_structural_schema_says() {

@@ -3,8 +3,8 @@
 use super::{Structural, well_formed};
 use crate::object::at::At;
 use crate::refusal::Cause;
+use holdfast_value::{Map, Value, json};
 use proptest::prelude::*;
-use serde_json::{Map, Value, json};
 
 /// Few names, so that schemas and objects meet.
 fn name() -> impl Strategy<Value = String> {
@@ -22,7 +22,7 @@ fn scalar() -> impl Strategy<Value = Value> {
 }
 
 fn fields(of: impl Strategy<Value = Value>) -> impl Strategy<Value = Value> {
-    prop::collection::btree_map(name(), of, 0..4).prop_map(|map| map.into_iter().collect::<Map<_, _>>().into())
+    prop::collection::btree_map(name(), of, 0..4).prop_map(|map| map.into_iter().collect::<Map>().into())
 }
 
 fn object() -> impl Strategy<Value = Value> {
@@ -125,7 +125,7 @@ fn nonsense() -> impl Strategy<Value = Value> {
     value.prop_recursive(6, 64, 6, move |inner| {
         let map = prop::collection::btree_map(word.clone(), inner.clone(), 0..6);
         prop_oneof![
-            3 => map.prop_map(|map| map.into_iter().map(|(k, v)| (k.to_owned(), v)).collect::<Map<_, _>>().into()),
+            3 => map.prop_map(|map| map.into_iter().map(|(k, v)| (k.to_owned(), v)).collect::<Map>().into()),
             1 => prop::collection::vec(inner, 0..3).prop_map(Value::from),
         ]
     })
@@ -207,11 +207,11 @@ fn depth_does_no_harm() {
 fn many_rules_end_soon() {
     let rules: Vec<Value> = (0..500).map(|n| json!({"rule": format!("!has(self.f{n}) || self.f{n} != 'x'")})).collect();
     let text = json!({"type": "string", "maxLength": 9, "x-kubernetes-validations": [{"rule": "self != ''"}]});
-    let fields: Map<String, Value> = (0..500).map(|n| (format!("f{n}"), text.clone())).collect();
+    let fields: Map = (0..500).map(|n| (format!("f{n}"), text.clone())).collect();
     let schema = json!({"type": "object", "properties": fields, "x-kubernetes-validations": rules});
     let faults = well_formed::faults(At::root(&schema), false, false);
     assert!(faults.is_empty());
-    let object = (0..500).map(|n| (format!("f{n}"), "a".into())).collect::<Map<_, _>>().into();
+    let object = (0..500).map(|n| (format!("f{n}"), "a".into())).collect::<Map>().into();
     let schema = Structural::parse(&schema).expect("a good schema");
     assert_eq!(schema.validate(&object, None), []);
 }

@@ -3,7 +3,7 @@
 use super::path::{Path, Step};
 use super::{Structural, is_meta};
 use crate::object::decode::has_room;
-use serde_json::Value;
+use holdfast_value::Value;
 
 impl Structural {
     /// Removes the fields that the schema does not know, and returns their paths, as far as anyone would read them.
@@ -72,7 +72,7 @@ fn walk(
 #[cfg(test)]
 mod tests {
     use super::super::Structural;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn what_goes_and_what_stays() {

@@ -7,7 +7,7 @@ use super::correlate::{OldItems, unchanged};
 use super::path::{Path, Step};
 use super::{Bound, Checks, Complaints, Limits, Structural, Type};
 use crate::refusal::{Cause, CauseReason};
-use serde_json::{Number, Value};
+use holdfast_value::{Number, Value};
 use std::collections::BTreeSet;
 
 /// What is wrong with an object, and what was before and may stay.

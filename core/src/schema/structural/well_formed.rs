@@ -12,7 +12,7 @@ use super::rules::{OBJECT_COST_MAX, Run};
 use super::{Complaints, Structural, invariants, is_meta, pattern};
 use crate::object::at::At;
 use crate::refusal::Cause;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use words::{Context, words};
 
 /// What is wrong with a schema, and whether an update that keeps such a fault is let through.

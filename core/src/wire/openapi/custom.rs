@@ -1,6 +1,6 @@
 //! Custom resources' schemas in version 2, which knows less than the version 3 that they are written in.
 
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 
 /// What version 2 has no words for, or what kubectl's validation would misread.
 const DROPPED: &[&str] = &["default", "nullable", "oneOf", "anyOf", "not", "allOf", "x-kubernetes-validations"];
@@ -60,11 +60,11 @@ pub(super) fn each_child(schema: &mut Value, visit: &mut impl FnMut(&mut Value))
 
 fn properties_to_v2(properties: &Value) -> Value {
     let Some(properties) = properties.as_object() else { return json!({}) };
-    properties.iter().map(|(name, schema)| (name.clone(), to_v2(schema))).collect::<Map<_, _>>().into()
+    properties.iter().map(|(name, schema)| (name.clone(), to_v2(schema))).collect::<Map>().into()
 }
 
 /// kubectl takes a property that is null for one that is missing.
-fn required_to_v2(schema: &Map<String, Value>, required: &Value) -> Option<Value> {
+fn required_to_v2(schema: &Map, required: &Value) -> Option<Value> {
     let may_be_null = |schema: &Value| schema["nullable"] == true;
     if schema.get("additionalProperties").is_some_and(may_be_null) {
         return None;

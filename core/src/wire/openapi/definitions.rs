@@ -7,7 +7,7 @@ use super::operation::{Form, GroupVersionKind};
 use crate::kinds::body_message;
 use crate::schema::{Field, ListType, Message, Schema, Shape, Type, Zero};
 use crate::wire::discovery::Catalog;
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
@@ -173,7 +173,7 @@ impl<'a> Definitions<'a> {
         definition
     }
 
-    fn insert_type_meta(&self, properties: &mut Map<String, Value>) {
+    fn insert_type_meta(&self, properties: &mut Map) {
         for name in ["apiVersion", "kind"] {
             let text = self.descriptions.of_field(concat_meta!("Status"), name);
             properties.insert(name.into(), json!({"type": "string", "description": text}));
@@ -253,7 +253,7 @@ impl<'a> Definitions<'a> {
     }
 
     /// In version 3 nothing may stand beside a reference: it moves into `allOf`.
-    fn add_beside(&self, value: &mut Value, beside: Map<String, Value>) {
+    fn add_beside(&self, value: &mut Value, beside: Map) {
         if beside.is_empty() {
             return;
         }
@@ -396,7 +396,7 @@ pub(super) fn body_definition(catalog: &Catalog, group: &str, version: &str, kin
     }
 }
 
-fn insert_extensions(field: &Field, into: &mut Map<String, Value>) {
+fn insert_extensions(field: &Field, into: &mut Map) {
     let mut insert = |key: &str, value: Value| into.insert(key.into(), value);
     if field.shape == Shape::List {
         let list_type = match field.list_type {
@@ -476,7 +476,7 @@ fn version_info(form: Form) -> Value {
     };
     let always = REQUIRED.iter().map(|name| ((*name).to_owned(), always.clone()));
     let optional = OPTIONAL.iter().map(|name| ((*name).to_owned(), json!({"type": "string"})));
-    let properties: Map<String, Value> = always.chain(optional).collect();
+    let properties: Map = always.chain(optional).collect();
     json!({"type": "object", "properties": properties, "required": REQUIRED})
 }
 

@@ -5,9 +5,9 @@
 
 use crate::kinds::compare_versions;
 use crate::schema::{Type, schema};
+use holdfast_value::Value;
 use k8s_openapi::schemars::generate::SchemaSettings;
 use k8s_openapi::schemars::{JsonSchema, SchemaGenerator};
-use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -38,7 +38,8 @@ impl Descriptions {
         for (root, _) in ROOTS.iter().zip(&wanted).filter(|(_, wanted)| **wanted) {
             (root.add)(&mut generator);
         }
-        let types = generator.take_definitions(false).into_iter().map(|(name, schema)| (name, described(schema)));
+        let types =
+            generator.take_definitions(false).into_iter().map(|(name, schema)| (name, described(schema.into())));
         Self { types: types.collect() }
     }
 

@@ -1,7 +1,7 @@
 //! What the schema table does not say of a type: the values that a text may take, and which member of a union a
 //! discriminator names.
 
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 
 /// The values that a field may take, ordered, if they are all known. `message` is a bare name: the versions of a
 /// type agree.
@@ -15,8 +15,7 @@ pub(super) fn unions(definition: &str) -> Option<Value> {
     let (package, bare) = definition.rsplit_once('.')?;
     let group = package.strip_prefix("io.k8s.api.")?.split('.').next()?;
     let (_, _, discriminator, members) = UNIONS.iter().find(|row| (row.0, row.1) == (group, bare))?;
-    let members: Map<String, Value> =
-        members.iter().map(|(field, value)| ((*field).to_owned(), json!(value))).collect();
+    let members: Map = members.iter().map(|(field, value)| ((*field).to_owned(), json!(value))).collect();
     Some(json!([{"discriminator": discriminator, "fields-to-discriminateBy": members}]))
 }
 

@@ -1,7 +1,7 @@
 //! From version 2's JSON to its Protobuf messages.
 
 use super::proto::*;
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 /// The document without paths and definitions, which are too big to stand in memory at once.
 pub(super) fn document(head: &Value) -> Document {

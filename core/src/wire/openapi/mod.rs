@@ -21,8 +21,8 @@ pub use v2::v2_protobuf_of;
 
 use crate::schema::Schema;
 use crate::wire::discovery::{Catalog, GroupVersion, Served};
+use holdfast_value::Value;
 use operation::{Answer, PathItem};
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
 //! One operation of the API, free of any OpenAPI version, and how versions 2 and 3 write it.
 
-use serde_json::{Map, Value, json};
+use holdfast_value::{Map, Value, json};
 use std::borrow::Cow;
 
 /// The two forms differ in more than names; definitions and operations are written for one of them.
@@ -211,5 +211,5 @@ impl Parameter {
 }
 
 fn content(schema: &Value, types: &[&str]) -> Value {
-    types.iter().map(|ty| ((*ty).to_owned(), json!({"schema": schema}))).collect::<Map<_, _>>().into()
+    types.iter().map(|ty| ((*ty).to_owned(), json!({"schema": schema}))).collect::<Map>().into()
 }

@@ -5,8 +5,8 @@ use crate::event::Offset;
 use crate::kinds::{Kind, custom, registry};
 use crate::schema::schema;
 use bytes::Bytes;
+use holdfast_value::json;
 use prost::Message as _;
-use serde_json::json;
 use std::collections::BTreeMap;
 
 fn check<T>(kinds: Vec<Kind>, with: impl FnOnce(&OpenApi) -> T) -> T {

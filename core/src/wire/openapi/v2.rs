@@ -7,9 +7,9 @@ use super::operation::{Form, PathItem};
 use super::v3::security_schemes;
 use super::{ObjectWriter, OpenApi, gnostic, parameters, paths, proto, roots};
 use bytes::Bytes;
+use holdfast_value::{Map, Value, json};
 use prost::Message;
 use prost::encoding::WireType;
-use serde_json::{Map, Value, json};
 
 /// How the document is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +121,7 @@ impl OpenApi<'_> {
         json!({
             "swagger": "2.0",
             "info": {"title": "Kubernetes", "version": self.version},
-            "parameters": shared.collect::<Map<_, _>>(),
+            "parameters": shared.collect::<Map>(),
             "security": [{"BearerToken": []}],
             "securityDefinitions": security_schemes(),
         })

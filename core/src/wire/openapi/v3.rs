@@ -4,7 +4,7 @@ use super::definitions::Definitions;
 use super::operation::{Form, PathItem};
 use super::{ObjectWriter, OpenApi, paths, roots};
 use bytes::Bytes;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 impl OpenApi<'_> {
     /// What `/openapi/v3` lists, ordered: `api/v1`, `apis/apps/v1`, and the discovery paths.

@@ -1,7 +1,7 @@
 //! From messages to documents.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 use super::{
     Codec, DEPTH_MAX, DecodeError, Layout, MAGIC, What,
@@ -47,7 +47,7 @@ impl<'c, 's> Decoder<'c, 's> {
     }
 
     /// Adds the message's fields to the object: what is there already is merged, as Protobuf wants it.
-    fn message(&mut self, id: MessageId, bytes: &[u8], object: &mut Map<String, Value>) -> Result<()> {
+    fn message(&mut self, id: MessageId, bytes: &[u8], object: &mut Map) -> Result<()> {
         let codec = self.codec;
         self.nested(|decoder| {
             decoder.fields(id, codec.schema.message(id), &codec.layouts[id.0 as usize], bytes, object)
@@ -70,7 +70,7 @@ impl<'c, 's> Decoder<'c, 's> {
         message: &Message,
         layout: &Layout,
         bytes: &[u8],
-        object: &mut Map<String, Value>,
+        object: &mut Map,
     ) -> Result<()> {
         let merging = !object.is_empty();
         let mut target = Target { merging, object };
@@ -102,14 +102,7 @@ impl<'c, 's> Decoder<'c, 's> {
     }
 
     /// Adds what shows although the bytes do not have it.
-    fn unset(
-        &mut self,
-        id: MessageId,
-        message: &Message,
-        layout: &Layout,
-        seen: u64,
-        object: &mut Map<String, Value>,
-    ) -> Result<()> {
+    fn unset(&mut self, id: MessageId, message: &Message, layout: &Layout, seen: u64, object: &mut Map) -> Result<()> {
         let mut missing = layout.always & !seen;
         while missing != 0 {
             let place = missing.trailing_zeros() as usize;
@@ -309,7 +302,7 @@ impl<'c, 's> Decoder<'c, 's> {
             Type::JsonSchemaPropsOrBool => (2, 1),
             _ => (1, 2),
         };
-        let mut schema: Option<Map<String, Value>> = None;
+        let mut schema: Option<Map> = None;
         let mut allows = false;
         let mut items = Vec::new();
         let mut reader = Reader::new(bytes);
@@ -400,7 +393,7 @@ impl<'c, 's> Decoder<'c, 's> {
 
 /// The object that a message's fields go to.
 struct Target<'o> {
-    object: &'o mut Map<String, Value>,
+    object: &'o mut Map,
     /// A field may have a value already.
     merging: bool,
 }
@@ -416,7 +409,7 @@ impl Target<'_> {
         }
     }
 
-    fn take(&mut self, field: &Field) -> Map<String, Value> {
+    fn take(&mut self, field: &Field) -> Map {
         match self.object.get_mut(&field.json) {
             Some(Value::Object(object)) if self.merging => std::mem::take(object),
             _ => Map::new(),
@@ -434,7 +427,7 @@ impl Target<'_> {
         }
     }
 
-    fn map(&mut self, field: &Field) -> &mut Map<String, Value> {
+    fn map(&mut self, field: &Field) -> &mut Map {
         let value = entry(self.object, &field.json);
         if !value.is_object() {
             *value = Value::Object(Map::new());
@@ -447,7 +440,7 @@ impl Target<'_> {
 }
 
 /// Allocates the key only once.
-fn entry<'o>(object: &'o mut Map<String, Value>, key: &str) -> &'o mut Value {
+fn entry<'o>(object: &'o mut Map, key: &str) -> &'o mut Value {
     if !object.contains_key(key) {
         object.insert(key.to_string(), Value::Null);
     }
@@ -538,7 +531,7 @@ fn json(raw: &[u8]) -> Result<Value> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use holdfast_value::json;
 
     use super::super::{DecodeError, codec, wrap};
     use super::*;

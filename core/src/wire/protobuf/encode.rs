@@ -5,7 +5,7 @@ use base64::{
     Engine,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 use super::{
     Codec, DEPTH_MAX, EncodeError, Layout, What,
@@ -50,7 +50,7 @@ struct Encoder<'c, 's, 'd> {
 }
 
 impl<'d> Encoder<'_, '_, 'd> {
-    fn message(&mut self, id: MessageId, object: Option<&'d Map<String, Value>>) -> Result<()> {
+    fn message(&mut self, id: MessageId, object: Option<&'d Map>) -> Result<()> {
         if self.depth == DEPTH_MAX {
             return Err(EncodeError("exceeded max depth".to_string()));
         }
@@ -294,7 +294,7 @@ impl Owner<'_> {
 }
 
 /// Puts the object's values in the order of the message's fields. A null is as good as nothing.
-fn scatter<'d>(message: &Message, object: &'d Map<String, Value>, values: &mut [Option<&'d Value>]) {
+fn scatter<'d>(message: &Message, object: &'d Map, values: &mut [Option<&'d Value>]) {
     // Fields are ordered by name, and so are objects, as a rule: one pass over both then finds everything.
     let mut next = 0;
     for (key, value) in object {
@@ -316,7 +316,7 @@ fn scatter<'d>(message: &Message, object: &'d Map<String, Value>, values: &mut [
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use holdfast_value::json;
 
     use super::*;
     use crate::wire::protobuf::codec;

@@ -1,6 +1,6 @@
 //! What holds objects that are encoded already: lists, and the frames of a watch.
 
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 use super::{
     Codec, EncodeError,
@@ -70,7 +70,7 @@ pub fn watch_frame(event: &str, object: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use holdfast_value::json;
 
     use super::super::{codec, unwrap, wrap};
     use super::*;

@@ -14,7 +14,7 @@ mod special;
 
 use std::{collections::BTreeMap, fmt, sync::LazyLock};
 
-use serde_json::Value;
+use holdfast_value::Value;
 
 use crate::refusal::SCHEME;
 use crate::schema::{Field, Message, MessageId, Schema, Shape, Type, Zero, schema};

@@ -9,7 +9,7 @@ use crate::object::extended::{Made, Mapping, requests};
 use crate::object::{Key, Text};
 use crate::plugin::Cycle;
 use crate::snapshot::node_info::NodeInfo;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};

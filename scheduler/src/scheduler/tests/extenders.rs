@@ -85,7 +85,7 @@ fn urgent() -> Value {
 
 /// What an extender says that leaves these nodes, and fails others.
 fn leaves(nodes: &[&str], failed: &[&str]) -> Answer {
-    let failed: serde_json::Map<_, _> = failed.iter().map(|node| ((*node).to_owned(), json!("e says no"))).collect();
+    let failed: holdfast_value::Map = failed.iter().map(|node| ((*node).to_owned(), json!("e says no"))).collect();
     Answer::Done(json!({"nodeNames": nodes, "failedNodes": failed}))
 }
 

@@ -2,7 +2,7 @@
 
 use super::policy::{Level, Standard, Version};
 use crate::admission::plugins::pods::{containers, list};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 
 /// What a pod breaks of a standard.

@@ -14,8 +14,8 @@ use crate::object::reader::Reader;
 use crate::pipeline::effect::Stop;
 use crate::refusal::{Refusal, Subject};
 use crate::state::Entry;
+use holdfast_value::Value;
 use serde::Deserialize;
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use crate::object::reader::Reader;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::fmt;
 
 pub(super) const PREFIX: &str = "pod-security.kubernetes.io/";
@@ -181,7 +181,7 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn labels_are_read_or_wrong() {
@@ -212,7 +212,7 @@ mod tests {
         ];
         for (labels, expected, faults) in rows {
             let prefixed = labels.as_object().expect("labels").iter();
-            let prefixed: serde_json::Map<_, _> =
+            let prefixed: holdfast_value::Map =
                 prefixed.map(|(key, value)| (format!("{PREFIX}{key}"), value.clone())).collect();
             let (policy, causes) = Policy::of_labels(&Value::Object(prefixed), &Policy::default());
             let found = format!("{} {} {}", policy.enforce, policy.audit, policy.warn);
@@ -234,7 +234,7 @@ mod tests {
             ),
         ] {
             let prefixed = labels.as_object().expect("labels").iter();
-            let prefixed: serde_json::Map<_, _> =
+            let prefixed: holdfast_value::Map =
                 prefixed.map(|(key, value)| (format!("{PREFIX}{key}"), value.clone())).collect();
             let prefixed = Value::Object(prefixed);
             let (policy, _) = Policy::of_labels(&prefixed, &defaults);

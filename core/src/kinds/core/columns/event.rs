@@ -2,7 +2,7 @@
 
 use crate::kinds::Column;
 use crate::kinds::cells::{UNKNOWN, at, column, field, name, number, since, text};
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub fn columns() -> Vec<Column> {
     vec![
@@ -63,7 +63,7 @@ fn source(event: &Value) -> String {
 mod tests {
     use super::columns;
     use crate::kinds::cells::shown;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn events() {

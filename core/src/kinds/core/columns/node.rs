@@ -2,7 +2,7 @@
 
 use crate::kinds::Column;
 use crate::kinds::cells::{NONE, UNKNOWN, age_column, column, entries, field, items, name, text, text_or, truth};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 
 pub fn columns() -> Vec<Column> {
@@ -68,7 +68,7 @@ fn address<'a>(node: &'a Value, ty: &str) -> &'a str {
 mod tests {
     use super::columns;
     use crate::kinds::cells::shown;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn nodes() {

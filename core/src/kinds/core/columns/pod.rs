@@ -4,7 +4,7 @@ use crate::kinds::Column;
 use crate::kinds::cells::{
     NONE, age, age_column, at, column, condition, epoch_seconds, field, items, name, number, text, text_or, truth,
 };
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub fn columns() -> Vec<Column> {
     vec![
@@ -200,7 +200,7 @@ fn readiness_gates(pod: &Value) -> String {
 mod tests {
     use super::columns;
     use crate::kinds::cells::shown;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     /// Name, Ready, Status and Restarts of a pod with two containers and what the case adds.
     #[track_caller]
@@ -210,7 +210,7 @@ mod tests {
             "spec": {"containers": [{"name": "app"}, {"name": "log"}]},
             "status": {"phase": "Running"},
         });
-        json_patch::merge(&mut pod, &case);
+        pod = crate::merge::json::merge_patch(pod, case).expect("an object");
         let shown = shown(&columns()[1..4], &pod);
         assert_eq!(shown, expected);
     }

@@ -4,7 +4,7 @@ use crate::kinds::Column;
 use crate::kinds::cells::{
     NONE, UNKNOWN, age_column, column, field, first_few, items, labels, name, number, text, text_or,
 };
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 
 pub fn columns() -> Vec<Column> {
@@ -93,7 +93,7 @@ fn with_port(ip: &str, port: i64) -> String {
 mod tests {
     use super::*;
     use crate::kinds::cells::shown;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn services() {

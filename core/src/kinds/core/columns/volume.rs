@@ -2,7 +2,7 @@
 
 use crate::kinds::Column;
 use crate::kinds::cells::{UNSET, age_column, annotation, at, column, field, items, name, plain, text, text_or};
-use serde_json::Value;
+use holdfast_value::Value;
 
 pub fn columns() -> Vec<Column> {
     vec![
@@ -90,7 +90,7 @@ fn access_modes(modes: &[Value]) -> String {
 mod tests {
     use super::*;
     use crate::kinds::cells::shown;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn volumes() {

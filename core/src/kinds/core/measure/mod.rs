@@ -6,7 +6,7 @@ pub(super) use pod::{HUGE_PAGES, POD, is_pod_level, of_containers};
 
 use crate::quota::{Measure, NOTHING_BUT_ITS_NUMBER, Selector, Usage};
 use crate::schema::amount::Amount;
-use serde_json::Value;
+use holdfast_value::Value;
 
 const STORAGE: &str = "requests.storage";
 const CLAIMS: &str = "persistentvolumeclaims";
@@ -97,10 +97,10 @@ fn claim_within(claim: &Value, selector: &Selector) -> bool {
 mod tests {
     use super::*;
     use crate::quota::{Counted, Quota};
-    use serde_json::json;
+    use holdfast_value::json;
 
     fn used(measure: &'static Measure, hard: Value, object: Value) -> Value {
-        let amounts: serde_json::Map<_, _> = hard
+        let amounts: holdfast_value::Map = hard
             .as_array()
             .expect("names")
             .iter()

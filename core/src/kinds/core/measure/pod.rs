@@ -4,7 +4,7 @@ use crate::kinds::core::pod::qos_class;
 use crate::kinds::core::validate::is_extended;
 use crate::quota::{Measure, NOTHING_BUT_ITS_NUMBER, Selector, Usage};
 use crate::schema::amount::Amount;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(in crate::kinds::core) const HUGE_PAGES: &str = "hugepages-";
@@ -214,7 +214,7 @@ fn missing(pod: &Value, limited: &[&str]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     const NOW: &str = "2026-11-22T17:00:00Z";
 

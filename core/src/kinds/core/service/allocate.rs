@@ -5,7 +5,7 @@ use crate::kinds::Allocator;
 use crate::object::meta::{self, Document, object_mut, text};
 use crate::refusal::{Cause, CauseReason};
 use crate::stamp::Purpose;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 

@@ -11,7 +11,7 @@ use crate::kinds::{Gated, GatedRule, Judging, Kind};
 use crate::object::meta::Document;
 use crate::object::names::{self, NameRule};
 use crate::refusal::{Cause, CauseReason, Refusal, Unavailable};
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 
 pub fn kind() -> Kind {
     Kind::namespaced("Service", "services")
@@ -139,12 +139,12 @@ fn has_node_ports(ty: &Value) -> bool {
     *ty == "NodePort" || *ty == "LoadBalancer"
 }
 
-fn spec_type(spec: &Map<String, Value>) -> Value {
+fn spec_type(spec: &Map) -> Value {
     spec.get("type").cloned().unwrap_or_default()
 }
 
 /// Only when none of them has changed: otherwise the client means them, and is told that it cannot.
-fn drop_node_ports(spec: &mut Map<String, Value>, old: &Value) {
+fn drop_node_ports(spec: &mut Map, old: &Value) {
     let numbers = |ports: Option<&Value>| -> Vec<i64> {
         ports
             .and_then(Value::as_array)
@@ -166,7 +166,7 @@ fn drop_node_ports(spec: &mut Map<String, Value>, old: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn what_belongs_to_a_type_goes_with_it() {

@@ -4,7 +4,7 @@
 use super::security::CONTAINER_LISTS;
 use crate::kinds::rules::{At, descending_path};
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -108,7 +108,7 @@ fn is_cost(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_rows, check_updates};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn each_rule_of_a_pods_annotations() {

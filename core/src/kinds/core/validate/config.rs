@@ -4,7 +4,7 @@ use crate::kinds::rules::{At, config_key, immutable, need};
 use crate::refusal::Cause;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// Bytes that the values may take together.
 const BYTES_MAX: usize = 1024 * 1024;
@@ -128,7 +128,7 @@ fn decoded_bytes(map: At) -> usize {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_rows, check_updates};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn each_rule_of_config() {

@@ -9,7 +9,7 @@ use super::volume::Volumes;
 use crate::kinds::rules::{At, PROTOCOLS, Seen, named, need, need_name, need_one_of, port_name, port_number};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 
 const PULL_POLICIES: &[&str] = &["Always", "IfNotPresent", "Never"];
@@ -257,7 +257,7 @@ fn resize_policies(list: At, pod_restarts: &str, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::check_rows;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn each_rule_of_containers() {

@@ -3,7 +3,7 @@
 use crate::kinds::rules::{At, PROTOCOLS, ip, named, named_if_any, need_name, need_one_of, ordinary_ip, port_number};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 pub fn endpoints(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
@@ -49,7 +49,7 @@ fn port(entry: At, several: bool, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::check_rows;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn each_rule_of_endpoints() {

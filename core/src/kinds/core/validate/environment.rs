@@ -203,7 +203,7 @@ fn sizes_only(resource: &str) -> String {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::check_rows;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn each_rule_of_the_environment() {
@@ -215,7 +215,7 @@ mod tests {
             },
         });
         let (env, from) = ("/spec/containers/0/env/0", "/spec/containers/0/envFrom");
-        let show = |source: serde_json::Value| json!({"name": "A", "valueFrom": source});
+        let show = |source: holdfast_value::Value| json!({"name": "A", "valueFrom": source});
         check_rows(
             &good,
             &[

@@ -111,7 +111,7 @@ fn propagation(list: At, mount: At, privileged: bool, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::check_rows;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn each_rule_of_mounts_and_devices() {
@@ -125,7 +125,7 @@ mod tests {
             },
         });
         let (mounts, devices) = ("/spec/containers/0/volumeMounts", "/spec/containers/0/volumeDevices");
-        let mount = |change: serde_json::Value| {
+        let mount = |change: holdfast_value::Value| {
             let mut mount = json!({"name": "v", "mountPath": "/v"});
             change.as_object().expect("fields").iter().for_each(|(k, v)| mount[k] = v.clone());
             json!([mount])

@@ -4,7 +4,7 @@ use super::placement::taints;
 use super::resources::amount;
 use crate::kinds::rules::{At, Seen, cidr, is_dual_stack};
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 const RANGES_FIXED: &str = "node updates may not change podCIDR except from \"\" to valid";
 const FEATURE_RULE: &str = "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., \
@@ -82,7 +82,7 @@ fn update(spec: At, status: At, old: &Value, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn each_rule_of_a_node() {

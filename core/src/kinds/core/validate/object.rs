@@ -3,7 +3,7 @@
 use crate::kinds::rules::{At, named};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
@@ -55,7 +55,7 @@ pub fn namespace_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_part, check_rows};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn each_rule_of_a_namespace() {

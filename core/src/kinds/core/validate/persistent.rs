@@ -11,7 +11,7 @@ use crate::kinds::rules::{
 use crate::object::{names, validate};
 use crate::refusal::{Cause, CauseReason};
 use crate::schema::quantity;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::cmp::Ordering;
 
 const ACCESS_MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
@@ -338,7 +338,7 @@ mod tests {
     use super::claim_update;
     use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
     use crate::object::at::At;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     fn claim() -> Value {
         json!({

@@ -3,7 +3,7 @@
 use crate::kinds::rules::{At, Seen, known, named, named_if_any, need_one_of, one_of, same, selector};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -268,7 +268,7 @@ fn selected_keys(selector: &Value) -> BTreeSet<&str> {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::check_rows;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn each_rule_of_placement() {
@@ -284,7 +284,7 @@ mod tests {
         let nodes = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
         let pods = "/spec/affinity/podAffinity/requiredDuringSchedulingIgnoredDuringExecution/0";
         let spread = |field: &str| format!("/spec/topologySpreadConstraints/{field}");
-        let term = |term: serde_json::Value| json!({"nodeSelectorTerms": [term]});
+        let term = |term: holdfast_value::Value| json!({"nodeSelectorTerms": [term]});
         check_rows(
             &good,
             &[

@@ -7,7 +7,7 @@ use super::{annotations, placement, security};
 use crate::kinds::rules::{At, Seen, between, ip, labels, named, named_if_any, need_one_of};
 use crate::object::{names, validate};
 use crate::refusal::Cause;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 
 const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
@@ -269,7 +269,7 @@ fn scheduling_gates(list: At, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::check_rows;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn each_rule_of_a_pod() {

@@ -6,7 +6,7 @@ use crate::kinds::core::pod::qos_class;
 use crate::kinds::rules::{At, Seen, ip, is_dual_stack, named_if_any, need_name, same};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::{Map, Value};
+use holdfast_value::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 const RESIZABLE: &str = "only cpu and memory resources are mutable";
@@ -122,7 +122,7 @@ fn with_old_amounts(new: &Value, old: &Value) -> Value {
             container["resources"][field] = Value::Null;
             continue;
         };
-        let mut amounts: Map<String, Value> = new["resources"][field].as_object().cloned().unwrap_or_default();
+        let mut amounts: Map = new["resources"][field].as_object().cloned().unwrap_or_default();
         for name in ["cpu", "memory"] {
             amounts.remove(name);
             amounts.extend(before.get(name).map(|amount| (name.to_owned(), amount.clone())));
@@ -283,7 +283,7 @@ fn addresses(list: At, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 pub(super) mod tests {
     use crate::kinds::rules::testing::check_part;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     /// A pod as it stands before somebody changes it.
     pub fn good() -> Value {

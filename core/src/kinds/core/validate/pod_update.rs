@@ -4,7 +4,7 @@ use super::annotations;
 use super::container::bare_image;
 use crate::kinds::rules::{At, between, same};
 use crate::refusal::Cause;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 
 /// What an update of a pod may change, in the words of Kubernetes.
@@ -151,7 +151,7 @@ fn narrower_affinity(affinity: At, old: &Value, causes: &mut Vec<Cause>) {
 mod tests {
     use super::super::pod_parts::tests::good;
     use crate::kinds::rules::testing::check_updates;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn a_pod_keeps_its_spec() {
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_gated_pod_is_told_more_narrowly_where_to_run() {
-        let nodes = |terms: Value| json!({"nodeAffinity": {super::REQUIRED: {"nodeSelectorTerms": terms}}});
+        let nodes = |terms: Value| json!({"nodeAffinity": {(super::REQUIRED): {"nodeSelectorTerms": terms}}});
         let is = |key: &str| json!({"key": key, "operator": "Exists"});
         let mut old = good();
         old["spec"]["schedulingGates"] = json!([{"name": "a"}, {"name": "b"}]);
@@ -235,7 +235,7 @@ mod tests {
                 ),
                 (
                     "/spec/affinity/podAffinity",
-                    json!({super::REQUIRED: [{"topologyKey": "a"}]}),
+                    json!({(super::REQUIRED): [{"topologyKey": "a"}]}),
                     "spec: Forbidden: pod updates may not change fields other than",
                 ),
             ],

@@ -87,7 +87,7 @@ fn http_get(handler: At, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::check_rows;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn each_rule_of_probes_and_hooks() {

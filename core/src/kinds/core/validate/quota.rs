@@ -8,7 +8,7 @@ use crate::kinds::rules::{At, Seen, is_less};
 use crate::object::names;
 use crate::refusal::Cause;
 use crate::schema::quantity;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 
 const COMPUTE: &[&str] = &["cpu", "limits.cpu", "limits.memory", "memory", "pods", "requests.cpu", "requests.memory"];
@@ -242,7 +242,7 @@ fn relations(limit: At, ty: &str, resource: &str, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn each_rule_of_a_quota() {

@@ -2,7 +2,7 @@
 
 use crate::kinds::rules::{At, none_negative};
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// No count is greater than the one that it is a part of.
 pub fn controller_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
@@ -28,7 +28,7 @@ pub fn controller_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_part, check_rows};
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn each_rule_of_a_replication_controller() {

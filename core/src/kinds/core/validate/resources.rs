@@ -4,7 +4,7 @@ use crate::kinds::rules::{At, compare, is_less, named_if_any};
 use crate::object::names;
 use crate::refusal::Cause;
 use crate::schema::quantity;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -332,7 +332,7 @@ pub(super) fn text(amount: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::check_rows;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn what_containers_may_ask_for() {

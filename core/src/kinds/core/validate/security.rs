@@ -3,7 +3,7 @@
 use crate::kinds::rules::{At, Seen, between, descending_path, known, named, one_of};
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 const USER_MAX: i64 = i32::MAX as i64;
 const PROFILES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
@@ -367,7 +367,7 @@ pub(super) fn operating_system(spec: At, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::check_rows;
-    use serde_json::json;
+    use holdfast_value::json;
 
     #[test]
     fn each_rule_of_security_contexts() {

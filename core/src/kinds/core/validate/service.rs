@@ -7,7 +7,7 @@ use crate::kinds::rules::{
 };
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 const TYPES: &[&str] = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const POLICIES: &[&str] = &["Cluster", "Local"];
@@ -318,7 +318,7 @@ pub fn service_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_part, check_rows};
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn each_rule_of_a_service() {

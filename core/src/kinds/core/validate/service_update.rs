@@ -3,7 +3,7 @@
 use super::service::{is_headless, needs_health_check};
 use crate::kinds::rules::{At, same};
 use crate::refusal::Cause;
-use serde_json::Value;
+use holdfast_value::Value;
 
 const SET_ONCE: &str = "may not change once set";
 
@@ -65,7 +65,7 @@ fn kept_values(spec: At, field: &str, what: &str, old: &Value, causes: &mut Vec<
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::check_updates;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     #[test]
     fn a_service_keeps_its_first_address() {

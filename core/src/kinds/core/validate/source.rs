@@ -8,7 +8,7 @@ use crate::kinds::rules::{
 };
 use crate::object::names;
 use crate::refusal::Cause;
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 /// The volume that a source is of.
 pub(super) struct Owner<'a> {

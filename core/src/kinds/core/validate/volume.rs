@@ -42,7 +42,7 @@ pub(super) fn volumes<'a>(list: At<'a>, pod: &str, is_pod: bool, causes: &mut Ve
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::check_rows;
-    use serde_json::{Value, json};
+    use holdfast_value::{Value, json};
 
     /// A source of the volume `v`, and the fault that it has, if any.
     #[test]

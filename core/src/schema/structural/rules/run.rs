@@ -8,7 +8,7 @@ use crate::schema::structural::correlate::{OldItems, unchanged};
 use crate::schema::structural::path::{Path, Step};
 use crate::schema::structural::validate::NOWHERE;
 use crate::schema::structural::{Additional, Complaints, Judged, Structural};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// What one evaluation may cost, and all those for an object.
 const CALL_COST_MAX: u64 = 1_000_000;

@@ -2,7 +2,7 @@
 
 use super::super::Structural;
 use crate::refusal::{Cause, CauseReason};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 fn found(schema: &Value, value: &Value, old: Option<&Value>) -> Vec<Cause> {
     Structural::parse(schema).expect("a good schema").validate(value, old)

@@ -3,7 +3,7 @@
 use super::super::Structural;
 use super::shown_limit;
 use crate::refusal::{Cause, CauseReason};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 fn causes(schema: &Value, value: &Value, old: Option<&Value>) -> Vec<String> {
     let schema = Structural::parse(schema).expect("a good schema");

@@ -7,7 +7,7 @@ use crate::object::encode::as_go_writes;
 use crate::refusal::{Cause, CauseReason};
 use crate::schema::structural::rules::{CompiledRule, compile};
 use crate::schema::structural::{Additional, Structural};
-use serde_json::Value;
+use holdfast_value::Value;
 
 /// What one expression may be estimated to cost, and all those of a version.
 const EXPRESSION_COST_MAX: u64 = 10_000_000;

@@ -1,7 +1,7 @@
 //! Definitions good and bad, by one change of a schema each.
 
 use crate::kinds::rules::testing::{check_updates, faults};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 const SCHEMA: &str = "spec.validation.openAPIV3Schema";
 

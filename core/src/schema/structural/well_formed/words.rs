@@ -5,7 +5,7 @@ use crate::object::at::At;
 use crate::refusal::Cause;
 use crate::schema::structural::field_path::FieldPath;
 use crate::schema::structural::{Structural, is_meta};
-use serde_json::Value;
+use holdfast_value::Value;
 use std::collections::BTreeSet;
 
 /// What is different about some part of a schema.

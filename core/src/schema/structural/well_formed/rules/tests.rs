@@ -2,7 +2,7 @@
 
 use super::too_expensive;
 use crate::kinds::rules::testing::{check_updates, faults};
-use serde_json::{Value, json};
+use holdfast_value::{Value, json};
 
 const SCHEMA: &str = "spec.validation.openAPIV3Schema";
 

@@ -1,0 +1,523 @@
+//! The fields of an object, in the order of their names.
+
+use crate::Value;
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, btree_map};
+use std::fmt;
+use std::ops;
+use std::slice;
+use std::sync::Arc;
+use std::vec;
+
+/// The fields of an object, in the order of their names. Copies share them until one of the two changes.
+#[derive(Clone, Default)]
+pub struct Map {
+    /// Nothing for no fields.
+    fields: Option<Arc<Fields>>,
+}
+
+/// Up to so many fields are found by looking through them, and moved when one comes between.
+const FEW: usize = 64;
+
+/// Up to so many are compared with one after the other.
+const A_HANDFUL: usize = 8;
+
+#[derive(Clone)]
+enum Fields {
+    Few(Vec<(String, Value)>),
+    /// One more among thousands must not move them all: whoever sends an object chooses how many fields it has.
+    Many(BTreeMap<String, Value>),
+}
+
+/// Where a field is among a few, or where it would be.
+fn place(few: &[(String, Value)], name: &str) -> Result<usize, usize> {
+    match few.last() {
+        // Most objects are built in the order of their fields.
+        Some((last, _)) if last.as_str() < name => Err(few.len()),
+        None => Err(0),
+        _ => few.binary_search_by(|(other, _)| other.as_str().cmp(name)),
+    }
+}
+
+fn find(few: &[(String, Value)], name: &str) -> Option<usize> {
+    if few.len() <= A_HANDFUL {
+        return few.iter().position(|(other, _)| other == name);
+    }
+    few.binary_search_by(|(other, _)| other.as_str().cmp(name)).ok()
+}
+
+/// Where a field is.
+enum Spot<'n> {
+    At(usize),
+    Named(&'n str),
+}
+
+impl Fields {
+    fn get(&self, name: &str) -> Option<(&String, &Value)> {
+        match self {
+            Fields::Few(few) => find(few, name).map(|at| (&few[at].0, &few[at].1)),
+            Fields::Many(many) => many.get_key_value(name),
+        }
+    }
+
+    fn spot<'n>(&self, name: &'n str) -> Option<Spot<'n>> {
+        match self {
+            Fields::Few(few) => find(few, name).map(Spot::At),
+            Fields::Many(many) => many.contains_key(name).then_some(Spot::Named(name)),
+        }
+    }
+
+    fn at_mut(&mut self, spot: Spot<'_>) -> Option<&mut Value> {
+        match (self, spot) {
+            (Fields::Few(few), Spot::At(at)) => few.get_mut(at).map(|(_, value)| value),
+            (Fields::Many(many), Spot::Named(name)) => many.get_mut(name),
+            _ => None,
+        }
+    }
+
+    fn remove(&mut self, spot: Spot<'_>) -> Option<(String, Value)> {
+        match (self, spot) {
+            (Fields::Few(few), Spot::At(at)) => Some(few.remove(at)),
+            (Fields::Many(many), Spot::Named(name)) => many.remove_entry(name),
+            _ => None,
+        }
+    }
+
+    fn insert(&mut self, name: String, value: Value) -> Option<Value> {
+        let few = match self {
+            Fields::Few(few) => few,
+            Fields::Many(many) => return many.insert(name, value),
+        };
+        match place(few, &name) {
+            Ok(at) => return Some(std::mem::replace(&mut few[at].1, value)),
+            Err(at) => _ = self.insert_at(at, name, value),
+        }
+        None
+    }
+
+    /// Of a field that is not there: where it would be among a few is known.
+    fn insert_at(&mut self, at: usize, name: String, value: Value) -> &mut Value {
+        if let Fields::Few(few) = self
+            && few.len() >= FEW
+        {
+            *self = Fields::Many(std::mem::take(few).into_iter().collect());
+        }
+        match self {
+            Fields::Few(few) => {
+                few.insert(at, (name, value));
+                &mut few[at].1
+            }
+            Fields::Many(many) => many.entry(name).or_insert(value),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Fields::Few(few) => few.len(),
+            Fields::Many(many) => many.len(),
+        }
+    }
+}
+
+impl Map {
+    pub const fn new() -> Map {
+        Map { fields: None }
+    }
+
+    pub fn with_capacity(capacity: usize) -> Map {
+        let capacity = capacity.min(FEW);
+        Map { fields: (capacity > 0).then(|| Arc::new(Fields::Few(Vec::with_capacity(capacity)))) }
+    }
+
+    pub fn len(&self) -> usize {
+        self.fields.as_ref().map_or(0, |fields| fields.len())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn get<N: Borrow<str> + ?Sized>(&self, name: &N) -> Option<&Value> {
+        self.get_key_value(name).map(|(_, value)| value)
+    }
+
+    pub fn get_key_value<N: Borrow<str> + ?Sized>(&self, name: &N) -> Option<(&String, &Value)> {
+        self.fields.as_ref()?.get(name.borrow())
+    }
+
+    pub fn contains_key<N: Borrow<str> + ?Sized>(&self, name: &N) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// Copies share nothing with this object's own fields from here on, where there is such a field.
+    pub fn get_mut<N: Borrow<str> + ?Sized>(&mut self, name: &N) -> Option<&mut Value> {
+        let fields = self.fields.as_mut()?;
+        let spot = fields.spot(name.borrow())?;
+        Arc::make_mut(fields).at_mut(spot)
+    }
+
+    /// What the field was before.
+    pub fn insert(&mut self, name: String, value: Value) -> Option<Value> {
+        self.own().insert(name, value)
+    }
+
+    pub fn remove<N: Borrow<str> + ?Sized>(&mut self, name: &N) -> Option<Value> {
+        self.remove_entry(name).map(|(_, value)| value)
+    }
+
+    pub fn remove_entry<N: Borrow<str> + ?Sized>(&mut self, name: &N) -> Option<(String, Value)> {
+        let fields = self.fields.as_mut()?;
+        let spot = fields.spot(name.borrow())?;
+        Arc::make_mut(fields).remove(spot)
+    }
+
+    pub fn clear(&mut self) {
+        self.fields = None;
+    }
+
+    pub fn entry(&mut self, name: impl Into<String>) -> Entry<'_> {
+        let name = name.into();
+        let place = match self.fields.as_deref() {
+            None => Err(0),
+            Some(Fields::Few(few)) => place(few, &name),
+            // A tree finds the place by itself.
+            Some(Fields::Many(many)) => {
+                if many.contains_key(&name) {
+                    Ok(0)
+                } else {
+                    Err(0)
+                }
+            }
+        };
+        match place {
+            Ok(_) => Entry::Occupied(OccupiedEntry { map: self, name }),
+            Err(at) => Entry::Vacant(VacantEntry { map: self, name, at }),
+        }
+    }
+
+    /// Takes all fields of another, which has none after it.
+    pub fn append(&mut self, other: &mut Map) {
+        self.extend(std::mem::take(other));
+    }
+
+    pub fn retain(&mut self, mut keep: impl FnMut(&String, &mut Value) -> bool) {
+        let Some(fields) = &mut self.fields else { return };
+        match Arc::make_mut(fields) {
+            Fields::Few(few) => few.retain_mut(|(name, value)| keep(name, value)),
+            Fields::Many(many) => many.retain(keep),
+        }
+    }
+
+    pub fn iter(&self) -> Iter<'_> {
+        match self.fields.as_deref() {
+            None => Iter::Few([].iter()),
+            Some(Fields::Few(few)) => Iter::Few(few.iter()),
+            Some(Fields::Many(many)) => Iter::Many(many.iter()),
+        }
+    }
+
+    pub fn iter_mut(&mut self) -> IterMut<'_> {
+        match self.fields.as_mut().map(Arc::make_mut) {
+            None => IterMut::Few([].iter_mut()),
+            Some(Fields::Few(few)) => IterMut::Few(few.iter_mut()),
+            Some(Fields::Many(many)) => IterMut::Many(many.iter_mut()),
+        }
+    }
+
+    pub fn keys(&self) -> impl DoubleEndedIterator<Item = &String> + ExactSizeIterator + Clone {
+        self.iter().map(|(name, _)| name)
+    }
+
+    pub fn values(&self) -> impl DoubleEndedIterator<Item = &Value> + ExactSizeIterator + Clone {
+        self.iter().map(|(_, value)| value)
+    }
+
+    pub fn values_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut Value> + ExactSizeIterator {
+        self.iter_mut().map(|(_, value)| value)
+    }
+
+    pub fn into_values(self) -> impl DoubleEndedIterator<Item = Value> + ExactSizeIterator {
+        self.into_iter().map(|(_, value)| value)
+    }
+
+    /// True where both are copies of one that has not changed since: then they are equal, and need no comparing.
+    pub fn is_same(&self, other: &Map) -> bool {
+        match (&self.fields, &other.fields) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
+    /// The fields, which no copy shares.
+    fn own(&mut self) -> &mut Fields {
+        Arc::make_mut(self.fields.get_or_insert_with(|| Arc::new(Fields::Few(Vec::new()))))
+    }
+}
+
+/// Of fields with one name the last counts.
+impl From<Vec<(String, Value)>> for Map {
+    fn from(mut fields: Vec<(String, Value)>) -> Map {
+        if fields.is_empty() {
+            return Map::new();
+        }
+        if !fields.is_sorted_by(|(one, _), (next, _)| one < next) {
+            fields.sort_by(|(one, _), (other, _)| one.cmp(other));
+            fields.dedup_by(|later, kept| {
+                let same = later.0 == kept.0;
+                if same {
+                    std::mem::swap(&mut later.1, &mut kept.1);
+                }
+                same
+            });
+        }
+        let fields = if fields.len() <= FEW { Fields::Few(fields) } else { Fields::Many(fields.into_iter().collect()) };
+        Map { fields: Some(Arc::new(fields)) }
+    }
+}
+
+impl FromIterator<(String, Value)> for Map {
+    fn from_iter<T: IntoIterator<Item = (String, Value)>>(fields: T) -> Map {
+        fields.into_iter().collect::<Vec<_>>().into()
+    }
+}
+
+impl<const N: usize> From<[(String, Value); N]> for Map {
+    fn from(fields: [(String, Value); N]) -> Map {
+        Vec::from(fields).into()
+    }
+}
+
+impl Extend<(String, Value)> for Map {
+    fn extend<T: IntoIterator<Item = (String, Value)>>(&mut self, fields: T) {
+        let mut fields = fields.into_iter().peekable();
+        if fields.peek().is_none() {
+            return;
+        }
+        let own = self.own();
+        fields.for_each(|(name, value)| _ = own.insert(name, value));
+    }
+}
+
+impl PartialEq for Map {
+    fn eq(&self, other: &Map) -> bool {
+        self.is_same(other) || self.len() == other.len() && self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Map {}
+
+impl fmt::Debug for Map {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self).finish()
+    }
+}
+
+impl<N: Borrow<str> + ?Sized> ops::Index<&N> for Map {
+    type Output = Value;
+
+    fn index(&self, name: &N) -> &Value {
+        self.get(name).unwrap_or_else(|| panic!("no field {}", name.borrow()))
+    }
+}
+
+impl<N: Borrow<str> + ?Sized> ops::IndexMut<&N> for Map {
+    fn index_mut(&mut self, name: &N) -> &mut Value {
+        self.get_mut(name).unwrap_or_else(|| panic!("no field {}", name.borrow()))
+    }
+}
+
+/// A field that is there or is not.
+pub enum Entry<'a> {
+    Vacant(VacantEntry<'a>),
+    Occupied(OccupiedEntry<'a>),
+}
+
+pub struct VacantEntry<'a> {
+    map: &'a mut Map,
+    name: String,
+    /// Where it comes, if it comes among a few.
+    at: usize,
+}
+
+pub struct OccupiedEntry<'a> {
+    map: &'a mut Map,
+    name: String,
+}
+
+impl<'a> Entry<'a> {
+    pub fn or_insert(self, value: Value) -> &'a mut Value {
+        self.or_insert_with(|| value)
+    }
+
+    pub fn or_insert_with(self, value: impl FnOnce() -> Value) -> &'a mut Value {
+        match self {
+            Entry::Vacant(entry) => entry.insert(value()),
+            Entry::Occupied(entry) => entry.into_mut(),
+        }
+    }
+
+    pub fn and_modify(mut self, change: impl FnOnce(&mut Value)) -> Entry<'a> {
+        if let Entry::Occupied(entry) = &mut self {
+            change(entry.get_mut());
+        }
+        self
+    }
+
+    pub fn key(&self) -> &String {
+        match self {
+            Entry::Vacant(entry) => &entry.name,
+            Entry::Occupied(entry) => &entry.name,
+        }
+    }
+}
+
+impl<'a> VacantEntry<'a> {
+    pub fn key(&self) -> &String {
+        &self.name
+    }
+
+    pub fn insert(self, value: Value) -> &'a mut Value {
+        self.map.own().insert_at(self.at, self.name, value)
+    }
+}
+
+impl<'a> OccupiedEntry<'a> {
+    pub fn key(&self) -> &String {
+        &self.name
+    }
+
+    pub fn get(&self) -> &Value {
+        &self.map[&self.name]
+    }
+
+    pub fn get_mut(&mut self) -> &mut Value {
+        &mut self.map[&self.name]
+    }
+
+    pub fn into_mut(self) -> &'a mut Value {
+        &mut self.map[&self.name]
+    }
+
+    /// What the field was before.
+    pub fn insert(&mut self, value: Value) -> Value {
+        std::mem::replace(self.get_mut(), value)
+    }
+
+    pub fn remove(self) -> Value {
+        self.map.remove(&self.name).unwrap_or_default()
+    }
+}
+
+#[derive(Clone)]
+pub enum Iter<'a> {
+    Few(slice::Iter<'a, (String, Value)>),
+    Many(btree_map::Iter<'a, String, Value>),
+}
+
+pub enum IterMut<'a> {
+    Few(slice::IterMut<'a, (String, Value)>),
+    Many(btree_map::IterMut<'a, String, Value>),
+}
+
+pub enum IntoIter {
+    Few(vec::IntoIter<(String, Value)>),
+    Many(btree_map::IntoIter<String, Value>),
+}
+
+/// The three differ in what they give of a pair alone.
+macro_rules! iterator {
+    ($iterator:ty, $item:ty, $few:expr) => {
+        impl<'a> Iterator for $iterator {
+            type Item = $item;
+
+            fn next(&mut self) -> Option<$item> {
+                match self {
+                    Self::Few(few) => few.next().map($few),
+                    Self::Many(many) => many.next(),
+                }
+            }
+
+            fn size_hint(&self) -> (usize, Option<usize>) {
+                match self {
+                    Self::Few(few) => few.size_hint(),
+                    Self::Many(many) => many.size_hint(),
+                }
+            }
+        }
+
+        impl<'a> DoubleEndedIterator for $iterator {
+            fn next_back(&mut self) -> Option<$item> {
+                match self {
+                    Self::Few(few) => few.next_back().map($few),
+                    Self::Many(many) => many.next_back(),
+                }
+            }
+        }
+
+        impl<'a> ExactSizeIterator for $iterator {}
+    };
+}
+
+iterator!(Iter<'a>, (&'a String, &'a Value), |(name, value)| (name, value));
+iterator!(IterMut<'a>, (&'a String, &'a mut Value), |(name, value)| (&*name, value));
+
+impl Iterator for IntoIter {
+    type Item = (String, Value);
+
+    fn next(&mut self) -> Option<(String, Value)> {
+        match self {
+            IntoIter::Few(few) => few.next(),
+            IntoIter::Many(many) => many.next(),
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        match self {
+            IntoIter::Few(few) => few.size_hint(),
+            IntoIter::Many(many) => many.size_hint(),
+        }
+    }
+}
+
+impl DoubleEndedIterator for IntoIter {
+    fn next_back(&mut self) -> Option<(String, Value)> {
+        match self {
+            IntoIter::Few(few) => few.next_back(),
+            IntoIter::Many(many) => many.next_back(),
+        }
+    }
+}
+
+impl ExactSizeIterator for IntoIter {}
+
+impl<'a> IntoIterator for &'a Map {
+    type Item = (&'a String, &'a Value);
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a mut Map {
+    type Item = (&'a String, &'a mut Value);
+    type IntoIter = IterMut<'a>;
+
+    fn into_iter(self) -> IterMut<'a> {
+        self.iter_mut()
+    }
+}
+
+impl IntoIterator for Map {
+    type Item = (String, Value);
+    type IntoIter = IntoIter;
+
+    fn into_iter(self) -> IntoIter {
+        match self.fields.map(Arc::unwrap_or_clone) {
+            None => IntoIter::Few(Vec::new().into_iter()),
+            Some(Fields::Few(few)) => IntoIter::Few(few.into_iter()),
+            Some(Fields::Many(many)) => IntoIter::Many(many.into_iter()),
+        }
+    }
+}
