@@ -8,6 +8,7 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 use serde_json::Error;
+use std::borrow::Cow;
 use std::fmt;
 
 /// A type of one's own, read from a document. `T::deserialize(&value)` does so where the document stays.
@@ -151,6 +152,67 @@ impl<'de> IntoDeserializer<'de, Error> for &'de Value {
     }
 }
 
+/// The name of a field. Types whose names are numbers or booleans find them written out.
+struct Name<'de>(Cow<'de, str>);
+
+impl<'de> IntoDeserializer<'de, Error> for Name<'de> {
+    type Deserializer = Name<'de>;
+
+    fn into_deserializer(self) -> Name<'de> {
+        self
+    }
+}
+
+macro_rules! written_out {
+    ($($method:ident $visit:ident;)*) => {$(
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+            match self.0.parse() {
+                Ok(value) => visitor.$visit(value),
+                Err(_) => self.deserialize_any(visitor),
+            }
+        }
+    )*};
+}
+
+impl<'de> Deserializer<'de> for Name<'de> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.0 {
+            Cow::Borrowed(name) => visitor.visit_borrowed_str(name),
+            Cow::Owned(name) => visitor.visit_string(name),
+        }
+    }
+
+    written_out! {
+        deserialize_bool visit_bool;
+        deserialize_i8 visit_i8; deserialize_i16 visit_i16; deserialize_i32 visit_i32; deserialize_i64 visit_i64;
+        deserialize_u8 visit_u8; deserialize_u16 visit_u16; deserialize_u32 visit_u32; deserialize_u64 visit_u64;
+        deserialize_i128 visit_i128; deserialize_u128 visit_u128; deserialize_f32 visit_f32; deserialize_f64 visit_f64;
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_enum(Variant { name: self, value: None::<Value> })
+    }
+
+    forward_to_deserialize_any! {
+        char str string bytes byte_buf unit unit_struct seq tuple tuple_struct map struct identifier ignored_any
+    }
+}
+
 /// A variant's name, and what it holds.
 struct Variant<N, V> {
     name: N,
@@ -238,7 +300,7 @@ impl<'de> Deserializer<'de> for Value {
                 Ok(value)
             }
             Value::Object(fields) => {
-                let fields = fields.into_iter().map(|(name, value)| (StringDeserializer::new(name), value));
+                let fields = fields.into_iter().map(|(name, value)| (Name(Cow::Owned(name)), value));
                 let mut fields = MapDeserializer::new(fields);
                 let value = visitor.visit_map(&mut fields)?;
                 fields.end()?;
@@ -303,7 +365,7 @@ impl<'de> Deserializer<'de> for &'de Value {
                 Ok(value)
             }
             Value::Object(fields) => {
-                let fields = fields.iter().map(|(name, value)| (StrDeserializer::new(name), value));
+                let fields = fields.iter().map(|(name, value)| (Name(Cow::Borrowed(name)), value));
                 let mut fields = MapDeserializer::new(fields);
                 let value = visitor.visit_map(&mut fields)?;
                 fields.end()?;

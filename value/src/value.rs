@@ -1,7 +1,6 @@
 //! A value of JSON.
 
 use crate::{Index, Map, Number};
-use serde::Deserialize;
 use std::borrow::Cow;
 use std::fmt;
 use std::ops;
@@ -394,12 +393,5 @@ equal_numbers! {
 impl PartialEq<usize> for Value {
     fn eq(&self, other: &usize) -> bool {
         self.as_u64() == u64::try_from(*other).ok()
-    }
-}
-
-impl Value {
-    /// Reads it into a type of one's own, as [`crate::from_value`] does, and leaves the value where it is.
-    pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
-        T::deserialize(self)
     }
 }
