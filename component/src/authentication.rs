@@ -89,7 +89,7 @@ pub fn user_of(told: &Value) -> User {
     user.uid = text("uid");
     user.groups = texts(&told["groups"]);
     let extra = told["extra"].as_object().into_iter().flatten();
-    user.extra = extra.map(|(key, values)| (key.clone(), texts(values))).collect();
+    user.extra = extra.map(|(key, values)| (key.to_string(), texts(values))).collect();
     authenticated(user)
 }
 

@@ -96,7 +96,7 @@ impl Controller for BootstrapSigner {
             signing.iter().map(|token| (format!("{SIGNATURE}{}", token.id), detached(&content, token))).collect();
         let Some(data) = document["data"].as_object_mut() else { return plan };
         let before = data.clone();
-        data.retain(|field, _| !field.starts_with(SIGNATURE) || wanted.contains_key(field));
+        data.retain(|field, _| !field.starts_with(SIGNATURE) || wanted.contains_key(field.as_str()));
         data.extend(wanted.into_iter().map(|(field, signature)| (field, Value::from(signature))));
         if *data != before {
             plan.then(Subject::from(info).update(document));
@@ -170,14 +170,19 @@ mod tests {
             ("expiration", expires),
         ];
         let data: holdfast_value::Map =
-            fields.iter().map(|(field, text)| ((*field).into(), encode(text.as_bytes()).into())).collect();
+            fields.iter().map(|(field, text)| (*field, encode(text.as_bytes()).into())).collect();
         json!({"apiVersion": "v1", "kind": "Secret", "type": TYPE, "data": data,
             "metadata": {"namespace": NAMESPACE, "name": format!("{PREFIX}{id}")}})
     }
 
     fn signatures(trial: &Trial) -> Vec<String> {
         let data = trial.get("configmaps", "kube-public/cluster-info")["data"].clone();
-        data.as_object().expect("data").keys().filter(|field| field.starts_with(SIGNATURE)).cloned().collect()
+        data.as_object()
+            .expect("data")
+            .keys()
+            .filter(|field| field.starts_with(SIGNATURE))
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]

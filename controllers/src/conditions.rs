@@ -20,7 +20,7 @@ impl Conditions {
     /// Puts them back.
     pub fn put(self, status: &mut Map) {
         if !self.0.is_empty() {
-            status.insert("conditions".into(), self.0.into());
+            status.insert("conditions", self.0.into());
         }
     }
 

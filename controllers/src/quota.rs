@@ -175,9 +175,9 @@ impl Tally {
         }
         Subject::from(found).status(|status| {
             if !planted(Bug::LimitsForgotten) {
-                status.insert("hard".into(), hard.clone());
+                status.insert("hard", hard.clone());
             }
-            status.insert("used".into(), used.document());
+            status.insert("used", used.document());
         })
     }
 }

@@ -156,7 +156,7 @@ fn from_template(world: &World, pod: Seen<'_, Pod>, claim: &PodClaim, template: 
     })?;
     let template = &found.view.spec;
     let mut annotations = template["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
-    annotations.insert(POD_CLAIM.into(), claim.name.as_str().into());
+    annotations.insert(POD_CLAIM, claim.name.as_str().into());
     let mut metadata = json!({
         "generateName": base_of(&pod.meta().name, &claim.name),
         "annotations": annotations,
@@ -240,7 +240,7 @@ fn released(claim: Seen<'_, ResourceClaim>, kept: &[&str], is_free: bool) -> Opt
         if reserved.is_empty() {
             status.remove("reservedFor");
         } else {
-            status.insert("reservedFor".into(), reserved.into());
+            status.insert("reservedFor", reserved.into());
         }
         if is_free {
             status.remove("allocation");

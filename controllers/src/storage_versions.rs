@@ -154,7 +154,7 @@ fn forget(status: &mut Map, gone: &[String], generation: &Value, now: Time) {
     let first = said.first().map(|said| said["encodingVersion"].clone());
     let common = first.filter(|first| said.iter().all(|said| said["encodingVersion"] == *first));
     let before = match &common {
-        Some(common) => status.insert("commonEncodingVersion".into(), common.clone()),
+        Some(common) => status.insert("commonEncodingVersion", common.clone()),
         None => status.remove("commonEncodingVersion"),
     };
     let (holds, reason, message) = match common {

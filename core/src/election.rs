@@ -288,15 +288,15 @@ impl Election<'_> {
         made(self.state, known::LEASE, &wanted, |old| {
             let mut new = old.clone();
             let spec = new["spec"].as_object_mut()?;
-            spec.insert("strategy".into(), strategy.into());
+            spec.insert("strategy", strategy.into());
             if let Some(elected) = elected.filter(|elected| holder(old) != Some(elected)) {
                 if is_free(old, self.stamp.time) {
                     spec.retain(|field, _| !matches!(field.as_str(), "preferredHolder" | "acquireTime"));
                     for field in ["holderIdentity", "leaseDurationSeconds", "renewTime"] {
-                        spec.insert(field.into(), term[field].clone());
+                        spec.insert(field, term[field].clone());
                     }
                 } else {
-                    spec.insert("preferredHolder".into(), elected.into());
+                    spec.insert("preferredHolder", elected.into());
                 }
             }
             Some(new)

@@ -26,6 +26,7 @@ pub mod pipeline;
 pub mod presence;
 pub mod quota;
 mod ranked;
+pub mod recent;
 pub mod refusal;
 pub mod request;
 pub mod schema;

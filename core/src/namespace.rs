@@ -313,7 +313,7 @@ impl Remaining {
             return None;
         }
         let mut told = namespace.clone();
-        object_mut(&mut told, "status").insert("conditions".into(), conditions.into());
+        object_mut(&mut told, "status").insert("conditions", conditions.into());
         Some(update(state, "status", told))
     }
 
@@ -376,7 +376,7 @@ fn release(state: &State, stamp: Stamp, namespace: &Document) -> Option<Step> {
         return None;
     }
     let mut released = namespace.clone();
-    object_mut(&mut released, "spec").insert("finalizers".into(), rest.into());
+    object_mut(&mut released, "spec").insert("finalizers", rest.into());
     Some(update(state, "finalize", released))
 }
 

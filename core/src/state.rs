@@ -9,6 +9,7 @@ use crate::kinds::{Claims, Kind, KindId, Near, Registry};
 use crate::object::meta::Document;
 use crate::object::{Body, Draft, encode, meta, stored};
 use crate::ranked::RankedMap;
+use crate::recent::Recent;
 use crate::schema::schema;
 use crate::wire::protobuf;
 use bytes::Bytes;
@@ -40,6 +41,8 @@ pub struct State {
     orphans: OrdMap<Arc<str>, Collection>,
     /// Who holds what only one object may hold (`ip/10.0.0.1`): claim to `resource/key`.
     claims: OrdMap<Arc<str>, Arc<str>>,
+    /// The documents of the objects that were written last.
+    pub recent: Arc<Recent>,
 }
 
 /// What there is to do about definitions of custom kinds.
@@ -112,6 +115,7 @@ impl State {
             collections: OrdMap::new(),
             orphans: OrdMap::new(),
             claims: OrdMap::new(),
+            recent: Arc::default(),
         }
     }
 

@@ -22,6 +22,7 @@ use holdfast_core::kinds::{KindId, registry};
 use holdfast_core::list::{self, Continue, Selection};
 use holdfast_core::namespace::Emptying;
 use holdfast_core::pipeline::{self, Answer, Decision, Representation, Settings};
+use holdfast_core::recent::Recent;
 use holdfast_core::request::{Body, FieldValidation, Format, Options, Request, Target, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Change, State};
@@ -182,6 +183,10 @@ impl World {
             let read = Record::decode_record(&record.encode_record()).unwrap();
             let change = Change::from_record(&self.state.registry, &read).unwrap();
             assert_eq!(change.entry.index, write.index, "replay indexes as the decision did");
+            if let Some(document) = write.document {
+                assert_eq!(document, Recent::default().document(&change.entry), "what is kept is what is stored");
+                self.state.recent.keep(&change.entry, document);
+            }
             out += &self.fold(line, change);
         }
         out + &self.answer(line, &answer, fixed, &warnings)

@@ -47,7 +47,7 @@ fn change(value: &mut Value, steps: &[usize], put: &Value) {
         Value::Object(fields) => {
             let names = ["unknown", "name", "protocol", "terminationGracePeriodSeconds", "successThreshold", "labels"];
             let known = fields.keys().nth(step % (fields.len() + 1)).cloned();
-            let name = known.unwrap_or_else(|| names[step % names.len()].to_owned());
+            let name = known.unwrap_or_else(|| names[step % names.len()].into());
             if step % 3 == 0 {
                 fields.remove(&name);
             } else {

@@ -293,7 +293,8 @@ impl Engine {
         decision: Decision,
         stamp: Stamp,
     ) -> Result<Reply, Rejection> {
-        let Decision { writes, expects, answer, warnings, changes, .. } = decision;
+        let Decision { mut writes, expects, answer, warnings, changes, .. } = decision;
+        let documents: Vec<Option<Value>> = writes.iter_mut().map(|write| write.document.take()).collect();
         let entries = match writes.is_empty() {
             true => Vec::new(),
             false => {
@@ -302,6 +303,9 @@ impl Engine {
                 self.commit(writes, expects, actor, stamp).await?
             }
         };
+        for (entry, document) in entries.iter().zip(documents) {
+            document.into_iter().for_each(|document| state.recent.keep(entry, document));
+        }
         Ok(reply(state, request, answer, &entries, warnings))
     }
 
@@ -528,7 +532,7 @@ fn rehearsed(state: &State, request: &Request, decision: Decision) -> Reply {
             metadata.remove("resourceVersion");
             // But the one that its client thinks of is left to it.
             if let Some(named) = pipeline::named_version(request) {
-                metadata.insert("resourceVersion".into(), named.into());
+                metadata.insert("resourceVersion", named.into());
             }
             Reply::Rehearsed { document, kind, version, code, warnings }
         }

@@ -270,9 +270,9 @@ fn define(schema: &Value, objects: &[Value]) {
     for (number, object) in objects.iter().enumerate() {
         let mut object = object.clone();
         if let Value::Object(fields) = &mut object {
-            fields.insert("apiVersion".into(), "example.com/v1".into());
-            fields.insert("kind".into(), "Gadget".into());
-            fields.insert("metadata".into(), json!({"name": "web"}));
+            fields.insert("apiVersion", "example.com/v1".into());
+            fields.insert("kind", "Gadget".into());
+            fields.insert("metadata", json!({"name": "web"}));
         }
         let verb = if number == 0 { "create" } else { "update" };
         submit(&mut world, &format!("{verb} json example.com/v1 gadgets default web"), &object);

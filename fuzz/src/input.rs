@@ -136,7 +136,7 @@ impl<'a> Choices<'a> {
         if depth == 0 {
             for name in ["metadata", "spec"] {
                 if let Some(field) = message.field(name) {
-                    map.insert(name.into(), self.field(schema, field, 1));
+                    map.insert(name, self.field(schema, field, 1));
                 }
             }
         }

@@ -8,6 +8,7 @@ use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::{Kind, registry};
 use holdfast_core::object::Draft;
 use holdfast_core::pipeline::{Decision, Settings, actor, decide};
+use holdfast_core::recent::Recent;
 use holdfast_core::refusal::Refusal;
 use holdfast_core::request::{Body, DeleteOptions, FieldValidation, Format, Options, Request, Target, Verb};
 use holdfast_core::schema::layout::Layout;
@@ -134,15 +135,18 @@ impl World {
                 actor: actor(request),
                 object: json.clone(),
             };
-            let entry = Entry::new(json, write.draft.head(), offset, 0, write.index);
+            let entry = Arc::new(Entry::new(json, write.draft.head(), offset, 0, write.index));
             check_entry(kind, &entry);
+            if let Some(document) = write.document {
+                assert_eq!(document, Recent::default().document(&entry), "what is kept is what is stored");
+                self.state.recent.keep(&entry, document);
+            }
             let read = Record::decode_record(&record.encode_record()).expect("a record reads back");
             let replayed = Change::from_record(&self.state.registry, &read).expect("the kind is known");
             assert_eq!(replayed.entry.index, entry.index, "replay sees what the decision saw");
             assert_eq!(replayed.entry.hub_item(), entry.hub_item());
 
-            let change =
-                Change { offset, kind: write.kind, key: write.key, entry: Arc::new(entry), deleted: write.delete };
+            let change = Change { offset, kind: write.kind, key: write.key, entry, deleted: write.delete };
             apply(&mut self.state, &change);
         }
     }
@@ -306,11 +310,11 @@ pub fn chosen_request(state: &State, choices: &mut Choices) -> Request {
     } else {
         let mut body = choices.document(schema(), message);
         if !choices.one_in(8) {
-            body.insert("apiVersion".into(), known.versions[version].api_version().into());
-            body.insert("kind".into(), known.kind.as_str().into());
+            body.insert("apiVersion", known.versions[version].api_version().into());
+            body.insert("kind", known.kind.as_str().into());
         }
         if let Some(Value::Object(meta)) = body.get_mut("metadata") {
-            meta.insert("name".into(), name.as_str().into());
+            meta.insert("name", name.as_str().into());
             // Where they are, nearly every request would be refused for them.
             for field in ["namespace", "resourceVersion", "uid"] {
                 if !choices.one_in(8) {

@@ -134,17 +134,17 @@ impl Template {
         for (label, value) in
             [("kubernetes.io/hostname", name.as_str()), ("kubernetes.io/os", "linux"), ("kubernetes.io/arch", "amd64")]
         {
-            labels.insert(label.into(), value.into());
+            labels.insert(label, value.into());
         }
         if let Some(zone) = self.zones.get(number as usize % self.zones.len().max(1)) {
-            labels.insert("topology.kubernetes.io/zone".into(), zone.as_str().into());
+            labels.insert("topology.kubernetes.io/zone", zone.as_str().into());
         }
         if let Some(region) = &self.region {
-            labels.insert("topology.kubernetes.io/region".into(), region.as_str().into());
+            labels.insert("topology.kubernetes.io/region", region.as_str().into());
         }
         labels.extend(self.labels.iter().map(|(label, value)| (label.clone(), value.as_str().into())));
         let mut annotations: Map = Map::new();
-        annotations.insert(SIMULATED.into(), "true".into());
+        annotations.insert(SIMULATED, "true".into());
         annotations.extend(self.annotations.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
         let mut spec = json!({"podCIDR": pod_range(number), "podCIDRs": [pod_range(number)]});
         if !self.taints.is_empty() {
@@ -207,7 +207,7 @@ fn node_info(old: &Value, name: &str) -> Value {
         ("systemUUID", &uuid),
     ] {
         let told = old[field].as_str().filter(|told| !told.is_empty());
-        info.insert(field.into(), told.unwrap_or(value).into());
+        info.insert(field, told.unwrap_or(value).into());
     }
     info.into()
 }

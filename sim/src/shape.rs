@@ -118,7 +118,7 @@ impl Shape {
         let meta = &object["metadata"];
         let texts = |value: &Value| -> BTreeMap<String, String> {
             let pairs = value.as_object().into_iter().flatten();
-            pairs.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
+            pairs.map(|(key, value)| (key.to_string(), value.as_str().unwrap_or_default().to_owned())).collect()
         };
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let mut finalizers: Vec<String> =

@@ -228,7 +228,7 @@ fn parse(body: &Value, query: &DeleteOptions) -> Result<(DeleteOptions, bool), R
     let wrong = |field: &'static str| Refusal::BadRequest(BadRequest::DeleteOptionsField(field));
     let text = |value: &Value, field: &'static str| match value {
         Value::Null => Ok(None),
-        Value::String(text) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
+        Value::String(text) => Ok(Some(text.to_string()).filter(|text| !text.is_empty())),
         _ => Err(wrong(field)),
     };
     let grace = match &body["gracePeriodSeconds"] {

@@ -312,7 +312,7 @@ fn link(kind: &Kind, version: usize, document: &mut Document) {
     let metadata = meta::metadata_mut(document);
     let namespace = meta::text(metadata, "namespace");
     let path = format!("{}/{}", self_link(kind, version, namespace), meta::text(metadata, "name"));
-    metadata.insert("selfLink".into(), path.into());
+    metadata.insert("selfLink", path.into());
 }
 
 /// Where the objects of a namespace are, or of the cluster.

@@ -18,7 +18,7 @@ impl From<&Refusal> for Status {
         let retry_after_seconds = retry_after_seconds(refusal);
         let mut metadata = Map::new();
         if let Refusal::Expired(Expired::Inconsistent { continue_token }) = refusal {
-            metadata.insert("continue".into(), continue_token.as_str().into());
+            metadata.insert("continue", continue_token.as_str().into());
         }
         let mut document = json!({
             "kind": "Status",
@@ -33,7 +33,7 @@ impl From<&Refusal> for Status {
         }
         let mut details = details_of(refusal);
         if let Some(seconds) = retry_after_seconds {
-            details.insert("retryAfterSeconds".into(), seconds.into());
+            details.insert("retryAfterSeconds", seconds.into());
         }
         if !details.is_empty()
             || matches!(
@@ -97,11 +97,11 @@ fn details(subject: &Subject, causes: &[Cause]) -> Map {
     let mut details = Map::new();
     for (field, value) in [("name", &subject.name), ("group", &subject.group), ("kind", &subject.resource)] {
         if !value.is_empty() {
-            details.insert(field.into(), value.as_str().into());
+            details.insert(field, value.as_str().into());
         }
     }
     if !causes.is_empty() {
-        details.insert("causes".into(), cause_list(causes));
+        details.insert("causes", cause_list(causes));
     }
     details
 }
@@ -116,10 +116,10 @@ fn cause_list(causes: &[Cause]) -> Value {
 /// `Status` Success for an object that is gone.
 pub fn deleted(subject: &Subject, uid: &str) -> Document {
     let mut details = details(subject, &[]);
-    details.insert("uid".into(), uid.into());
+    details.insert("uid", uid.into());
     let mut status = success(200);
     status.remove("code");
-    status.insert("details".into(), details.into());
+    status.insert("details", details.into());
     status
 }
 
@@ -127,10 +127,10 @@ pub fn deleted(subject: &Subject, uid: &str) -> Document {
 pub fn success(code: u16) -> Document {
     let mut status = Document::new();
     for (field, value) in [("kind", "Status"), ("apiVersion", "v1"), ("status", "Success")] {
-        status.insert(field.into(), value.into());
+        status.insert(field, value.into());
     }
-    status.insert("metadata".into(), json!({}));
-    status.insert("code".into(), code.into());
+    status.insert("metadata", json!({}));
+    status.insert("code", code.into());
     status
 }
 

@@ -1,6 +1,6 @@
 //! Documents read by serde, and documents that serde reads types of one's own from.
 
-use crate::{Map, Number, Value};
+use crate::{CompactString, Map, Number, Value};
 use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer, StringDeserializer};
 use serde::de::{
     Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, MapAccess,
@@ -112,7 +112,7 @@ impl<'de> Visitor<'de> for Object {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Map, A::Error> {
-        let mut fields: Vec<(String, Value)> = Vec::new();
+        let mut fields: Vec<(CompactString, Value)> = Vec::new();
         while let Some(field) = from.next_entry()? {
             fields.push(field);
         }
@@ -292,7 +292,7 @@ impl<'de> Deserializer<'de> for Value {
             Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(value),
             Value::Number(number) => visit_number(&number, visitor),
-            Value::String(text) => visitor.visit_string(text),
+            Value::String(text) => visitor.visit_string(text.into()),
             Value::Array(items) => {
                 let mut items = SeqDeserializer::new(items.into_iter());
                 let value = visitor.visit_seq(&mut items)?;
@@ -300,7 +300,7 @@ impl<'de> Deserializer<'de> for Value {
                 Ok(value)
             }
             Value::Object(fields) => {
-                let fields = fields.into_iter().map(|(name, value)| (Name(Cow::Owned(name)), value));
+                let fields = fields.into_iter().map(|(name, value)| (Name(Cow::Owned(name.into())), value));
                 let mut fields = MapDeserializer::new(fields);
                 let value = visitor.visit_map(&mut fields)?;
                 fields.end()?;
@@ -328,12 +328,12 @@ impl<'de> Deserializer<'de> for Value {
     ) -> Result<V::Value, Error> {
         match self {
             Value::String(name) => {
-                visitor.visit_enum(Variant { name: StringDeserializer::new(name), value: None::<Value> })
+                visitor.visit_enum(Variant { name: StringDeserializer::new(name.into()), value: None::<Value> })
             }
             Value::Object(fields) => {
                 let mut fields = fields.into_iter();
                 let Some((name, value)) = fields.next().filter(|_| fields.len() == 0) else { return Err(not_one()) };
-                visitor.visit_enum(Variant { name: StringDeserializer::new(name), value: Some(value) })
+                visitor.visit_enum(Variant { name: StringDeserializer::new(name.into()), value: Some(value) })
             }
             other => Err(no_variant(&other)),
         }

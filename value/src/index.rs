@@ -1,6 +1,6 @@
 //! What stands in a value's brackets: the name of a field, or the place of an item.
 
-use crate::{Map, Value};
+use crate::{CompactString, Map, Value};
 
 /// The name of a field, or the place of an item.
 pub trait Index: sealed::Sealed {
@@ -18,6 +18,7 @@ mod sealed {
     impl Sealed for usize {}
     impl Sealed for str {}
     impl Sealed for String {}
+    impl Sealed for super::CompactString {}
     impl<T: Sealed + ?Sized> Sealed for &T {}
 }
 
@@ -62,6 +63,20 @@ impl Index for usize {
 }
 
 impl Index for String {
+    fn of<'a>(&self, value: &'a Value) -> Option<&'a Value> {
+        self.as_str().of(value)
+    }
+
+    fn of_mut<'a>(&self, value: &'a mut Value) -> Option<&'a mut Value> {
+        self.as_str().of_mut(value)
+    }
+
+    fn of_mut_or_new<'a>(&self, value: &'a mut Value) -> &'a mut Value {
+        self.as_str().of_mut_or_new(value)
+    }
+}
+
+impl Index for CompactString {
     fn of<'a>(&self, value: &'a Value) -> Option<&'a Value> {
         self.as_str().of(value)
     }

@@ -13,6 +13,8 @@ mod value;
 #[doc(hidden)]
 pub mod written;
 
+/// Up to 24 bytes of it lie in the value itself, as nearly all names of fields do.
+pub use compact_str::CompactString;
 pub use de::from_value;
 pub use index::Index;
 pub use map::Map;

@@ -1,6 +1,6 @@
 //! The fields of an object, in the order of their names.
 
-use crate::Value;
+use crate::{CompactString, Value};
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, btree_map};
 use std::fmt;
@@ -24,13 +24,13 @@ const A_HANDFUL: usize = 8;
 
 #[derive(Clone)]
 enum Fields {
-    Few(Vec<(String, Value)>),
+    Few(Vec<(CompactString, Value)>),
     /// One more among thousands must not move them all: whoever sends an object chooses how many fields it has.
-    Many(BTreeMap<String, Value>),
+    Many(BTreeMap<CompactString, Value>),
 }
 
 /// Where a field is among a few, or where it would be.
-fn place(few: &[(String, Value)], name: &str) -> Result<usize, usize> {
+fn place(few: &[(CompactString, Value)], name: &str) -> Result<usize, usize> {
     match few.last() {
         // Most objects are built in the order of their fields.
         Some((last, _)) if last.as_str() < name => Err(few.len()),
@@ -39,7 +39,7 @@ fn place(few: &[(String, Value)], name: &str) -> Result<usize, usize> {
     }
 }
 
-fn find(few: &[(String, Value)], name: &str) -> Option<usize> {
+fn find(few: &[(CompactString, Value)], name: &str) -> Option<usize> {
     if few.len() <= A_HANDFUL {
         return few.iter().position(|(other, _)| other == name);
     }
@@ -53,7 +53,7 @@ enum Spot<'n> {
 }
 
 impl Fields {
-    fn get(&self, name: &str) -> Option<(&String, &Value)> {
+    fn get(&self, name: &str) -> Option<(&CompactString, &Value)> {
         match self {
             Fields::Few(few) => find(few, name).map(|at| (&few[at].0, &few[at].1)),
             Fields::Many(many) => many.get_key_value(name),
@@ -75,7 +75,7 @@ impl Fields {
         }
     }
 
-    fn remove(&mut self, spot: Spot<'_>) -> Option<(String, Value)> {
+    fn remove(&mut self, spot: Spot<'_>) -> Option<(CompactString, Value)> {
         match (self, spot) {
             (Fields::Few(few), Spot::At(at)) => Some(few.remove(at)),
             (Fields::Many(many), Spot::Named(name)) => many.remove_entry(name),
@@ -83,7 +83,7 @@ impl Fields {
         }
     }
 
-    fn insert(&mut self, name: String, value: Value) -> Option<Value> {
+    fn insert(&mut self, name: CompactString, value: Value) -> Option<Value> {
         let few = match self {
             Fields::Few(few) => few,
             Fields::Many(many) => return many.insert(name, value),
@@ -96,7 +96,7 @@ impl Fields {
     }
 
     /// Of a field that is not there: where it would be among a few is known.
-    fn insert_at(&mut self, at: usize, name: String, value: Value) -> &mut Value {
+    fn insert_at(&mut self, at: usize, name: CompactString, value: Value) -> &mut Value {
         if let Fields::Few(few) = self
             && few.len() >= FEW
         {
@@ -141,7 +141,7 @@ impl Map {
         self.get_key_value(name).map(|(_, value)| value)
     }
 
-    pub fn get_key_value<N: Borrow<str> + ?Sized>(&self, name: &N) -> Option<(&String, &Value)> {
+    pub fn get_key_value<N: Borrow<str> + ?Sized>(&self, name: &N) -> Option<(&CompactString, &Value)> {
         self.fields.as_ref()?.get(name.borrow())
     }
 
@@ -157,15 +157,15 @@ impl Map {
     }
 
     /// What the field was before.
-    pub fn insert(&mut self, name: String, value: Value) -> Option<Value> {
-        self.own().insert(name, value)
+    pub fn insert(&mut self, name: impl Into<CompactString>, value: Value) -> Option<Value> {
+        self.own().insert(name.into(), value)
     }
 
     pub fn remove<N: Borrow<str> + ?Sized>(&mut self, name: &N) -> Option<Value> {
         self.remove_entry(name).map(|(_, value)| value)
     }
 
-    pub fn remove_entry<N: Borrow<str> + ?Sized>(&mut self, name: &N) -> Option<(String, Value)> {
+    pub fn remove_entry<N: Borrow<str> + ?Sized>(&mut self, name: &N) -> Option<(CompactString, Value)> {
         let fields = self.fields.as_mut()?;
         let spot = fields.spot(name.borrow())?;
         Arc::make_mut(fields).remove(spot)
@@ -175,7 +175,7 @@ impl Map {
         self.fields = None;
     }
 
-    pub fn entry(&mut self, name: impl Into<String>) -> Entry<'_> {
+    pub fn entry(&mut self, name: impl Into<CompactString>) -> Entry<'_> {
         let name = name.into();
         let place = match self.fields.as_deref() {
             None => Err(0),
@@ -200,7 +200,7 @@ impl Map {
         self.extend(std::mem::take(other));
     }
 
-    pub fn retain(&mut self, mut keep: impl FnMut(&String, &mut Value) -> bool) {
+    pub fn retain(&mut self, mut keep: impl FnMut(&CompactString, &mut Value) -> bool) {
         let Some(fields) = &mut self.fields else { return };
         match Arc::make_mut(fields) {
             Fields::Few(few) => few.retain_mut(|(name, value)| keep(name, value)),
@@ -224,7 +224,7 @@ impl Map {
         }
     }
 
-    pub fn keys(&self) -> impl DoubleEndedIterator<Item = &String> + ExactSizeIterator + Clone {
+    pub fn keys(&self) -> impl DoubleEndedIterator<Item = &CompactString> + ExactSizeIterator + Clone {
         self.iter().map(|(name, _)| name)
     }
 
@@ -256,8 +256,8 @@ impl Map {
 }
 
 /// Of fields with one name the last counts.
-impl From<Vec<(String, Value)>> for Map {
-    fn from(mut fields: Vec<(String, Value)>) -> Map {
+impl From<Vec<(CompactString, Value)>> for Map {
+    fn from(mut fields: Vec<(CompactString, Value)>) -> Map {
         if fields.is_empty() {
             return Map::new();
         }
@@ -276,26 +276,26 @@ impl From<Vec<(String, Value)>> for Map {
     }
 }
 
-impl FromIterator<(String, Value)> for Map {
-    fn from_iter<T: IntoIterator<Item = (String, Value)>>(fields: T) -> Map {
-        fields.into_iter().collect::<Vec<_>>().into()
+impl<N: Into<CompactString>> FromIterator<(N, Value)> for Map {
+    fn from_iter<T: IntoIterator<Item = (N, Value)>>(fields: T) -> Map {
+        fields.into_iter().map(|(name, value)| (name.into(), value)).collect::<Vec<_>>().into()
     }
 }
 
-impl<const N: usize> From<[(String, Value); N]> for Map {
-    fn from(fields: [(String, Value); N]) -> Map {
-        Vec::from(fields).into()
+impl<N: Into<CompactString>, const COUNT: usize> From<[(N, Value); COUNT]> for Map {
+    fn from(fields: [(N, Value); COUNT]) -> Map {
+        fields.into_iter().collect()
     }
 }
 
-impl Extend<(String, Value)> for Map {
-    fn extend<T: IntoIterator<Item = (String, Value)>>(&mut self, fields: T) {
+impl<N: Into<CompactString>> Extend<(N, Value)> for Map {
+    fn extend<T: IntoIterator<Item = (N, Value)>>(&mut self, fields: T) {
         let mut fields = fields.into_iter().peekable();
         if fields.peek().is_none() {
             return;
         }
         let own = self.own();
-        fields.for_each(|(name, value)| _ = own.insert(name, value));
+        fields.for_each(|(name, value)| _ = own.insert(name.into(), value));
     }
 }
 
@@ -335,14 +335,14 @@ pub enum Entry<'a> {
 
 pub struct VacantEntry<'a> {
     map: &'a mut Map,
-    name: String,
+    name: CompactString,
     /// Where it comes, if it comes among a few.
     at: usize,
 }
 
 pub struct OccupiedEntry<'a> {
     map: &'a mut Map,
-    name: String,
+    name: CompactString,
 }
 
 impl<'a> Entry<'a> {
@@ -364,7 +364,7 @@ impl<'a> Entry<'a> {
         self
     }
 
-    pub fn key(&self) -> &String {
+    pub fn key(&self) -> &CompactString {
         match self {
             Entry::Vacant(entry) => &entry.name,
             Entry::Occupied(entry) => &entry.name,
@@ -373,7 +373,7 @@ impl<'a> Entry<'a> {
 }
 
 impl<'a> VacantEntry<'a> {
-    pub fn key(&self) -> &String {
+    pub fn key(&self) -> &CompactString {
         &self.name
     }
 
@@ -383,7 +383,7 @@ impl<'a> VacantEntry<'a> {
 }
 
 impl<'a> OccupiedEntry<'a> {
-    pub fn key(&self) -> &String {
+    pub fn key(&self) -> &CompactString {
         &self.name
     }
 
@@ -411,18 +411,18 @@ impl<'a> OccupiedEntry<'a> {
 
 #[derive(Clone)]
 pub enum Iter<'a> {
-    Few(slice::Iter<'a, (String, Value)>),
-    Many(btree_map::Iter<'a, String, Value>),
+    Few(slice::Iter<'a, (CompactString, Value)>),
+    Many(btree_map::Iter<'a, CompactString, Value>),
 }
 
 pub enum IterMut<'a> {
-    Few(slice::IterMut<'a, (String, Value)>),
-    Many(btree_map::IterMut<'a, String, Value>),
+    Few(slice::IterMut<'a, (CompactString, Value)>),
+    Many(btree_map::IterMut<'a, CompactString, Value>),
 }
 
 pub enum IntoIter {
-    Few(vec::IntoIter<(String, Value)>),
-    Many(btree_map::IntoIter<String, Value>),
+    Few(vec::IntoIter<(CompactString, Value)>),
+    Many(btree_map::IntoIter<CompactString, Value>),
 }
 
 /// The three differ in what they give of a pair alone.
@@ -459,13 +459,13 @@ macro_rules! iterator {
     };
 }
 
-iterator!(Iter<'a>, (&'a String, &'a Value), |(name, value)| (name, value));
-iterator!(IterMut<'a>, (&'a String, &'a mut Value), |(name, value)| (&*name, value));
+iterator!(Iter<'a>, (&'a CompactString, &'a Value), |(name, value)| (name, value));
+iterator!(IterMut<'a>, (&'a CompactString, &'a mut Value), |(name, value)| (&*name, value));
 
 impl Iterator for IntoIter {
-    type Item = (String, Value);
+    type Item = (CompactString, Value);
 
-    fn next(&mut self) -> Option<(String, Value)> {
+    fn next(&mut self) -> Option<(CompactString, Value)> {
         match self {
             IntoIter::Few(few) => few.next(),
             IntoIter::Many(many) => many.next(),
@@ -481,7 +481,7 @@ impl Iterator for IntoIter {
 }
 
 impl DoubleEndedIterator for IntoIter {
-    fn next_back(&mut self) -> Option<(String, Value)> {
+    fn next_back(&mut self) -> Option<(CompactString, Value)> {
         match self {
             IntoIter::Few(few) => few.next_back(),
             IntoIter::Many(many) => many.next_back(),
@@ -492,7 +492,7 @@ impl DoubleEndedIterator for IntoIter {
 impl ExactSizeIterator for IntoIter {}
 
 impl<'a> IntoIterator for &'a Map {
-    type Item = (&'a String, &'a Value);
+    type Item = (&'a CompactString, &'a Value);
     type IntoIter = Iter<'a>;
 
     fn into_iter(self) -> Iter<'a> {
@@ -501,7 +501,7 @@ impl<'a> IntoIterator for &'a Map {
 }
 
 impl<'a> IntoIterator for &'a mut Map {
-    type Item = (&'a String, &'a mut Value);
+    type Item = (&'a CompactString, &'a mut Value);
     type IntoIter = IterMut<'a>;
 
     fn into_iter(self) -> IterMut<'a> {
@@ -510,7 +510,7 @@ impl<'a> IntoIterator for &'a mut Map {
 }
 
 impl IntoIterator for Map {
-    type Item = (String, Value);
+    type Item = (CompactString, Value);
     type IntoIter = IntoIter;
 
     fn into_iter(self) -> IntoIter {

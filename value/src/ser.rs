@@ -1,6 +1,7 @@
 //! Any value that serde can serialize, as a document.
 
-use crate::{Map, Number, Value};
+use crate::{CompactString, Map, Number, Value};
+use compact_str::ToCompactString;
 use serde::ser::{
     Error as _, Impossible, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant,
     SerializeTuple, SerializeTupleStruct, SerializeTupleVariant, Serializer,
@@ -102,7 +103,7 @@ impl Serializer for Values {
     }
 
     fn serialize_char(self, letter: char) -> Result<Value, Error> {
-        Ok(Value::String(letter.into()))
+        Ok(Value::String(letter.to_compact_string()))
     }
 
     fn serialize_str(self, text: &str) -> Result<Value, Error> {
@@ -188,14 +189,14 @@ impl Serializer for Values {
     }
 
     fn collect_str<T: Display + ?Sized>(self, value: &T) -> Result<Value, Error> {
-        Ok(Value::String(value.to_string()))
+        Ok(Value::String(value.to_compact_string()))
     }
 }
 
 /// What a variant of an enum holds is the only field of an object, and called as the variant is.
 fn of_variant(variant: Option<&'static str>, value: Value) -> Value {
     match variant {
-        Some(variant) => Value::Object(Map::from(vec![(variant.to_owned(), value)])),
+        Some(variant) => Value::Object(Map::from(vec![(variant.into(), value)])),
         None => value,
     }
 }
@@ -240,9 +241,9 @@ as_items! { SerializeTuple serialize_element; SerializeTupleStruct serialize_fie
 
 struct Fields {
     variant: Option<&'static str>,
-    fields: Vec<(String, Value)>,
+    fields: Vec<(CompactString, Value)>,
     /// Of the field whose value comes next.
-    name: Option<String>,
+    name: Option<CompactString>,
 }
 
 impl SerializeMap for Fields {
@@ -272,7 +273,7 @@ macro_rules! as_fields {
             type Error = Error;
 
             fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), Error> {
-                self.fields.push((name.to_owned(), value.serialize(Values)?));
+                self.fields.push((name.into(), value.serialize(Values)?));
                 Ok(())
             }
 
@@ -294,22 +295,22 @@ fn no_name() -> Error {
 
 macro_rules! names {
     ($($method:ident $type:ty;)*) => {$(
-        fn $method(self, name: $type) -> Result<String, Error> {
-            Ok(name.to_string())
+        fn $method(self, name: $type) -> Result<CompactString, Error> {
+            Ok(name.to_compact_string())
         }
     )*};
 }
 
 impl Serializer for Name {
-    type Ok = String;
+    type Ok = CompactString;
     type Error = Error;
-    type SerializeSeq = Impossible<String, Error>;
-    type SerializeTuple = Impossible<String, Error>;
-    type SerializeTupleStruct = Impossible<String, Error>;
-    type SerializeTupleVariant = Impossible<String, Error>;
-    type SerializeMap = Impossible<String, Error>;
-    type SerializeStruct = Impossible<String, Error>;
-    type SerializeStructVariant = Impossible<String, Error>;
+    type SerializeSeq = Impossible<CompactString, Error>;
+    type SerializeTuple = Impossible<CompactString, Error>;
+    type SerializeTupleStruct = Impossible<CompactString, Error>;
+    type SerializeTupleVariant = Impossible<CompactString, Error>;
+    type SerializeMap = Impossible<CompactString, Error>;
+    type SerializeStruct = Impossible<CompactString, Error>;
+    type SerializeStructVariant = Impossible<CompactString, Error>;
 
     names! {
         serialize_bool bool;
@@ -319,31 +320,35 @@ impl Serializer for Name {
         serialize_char char; serialize_str &str;
     }
 
-    fn serialize_bytes(self, _: &[u8]) -> Result<String, Error> {
+    fn serialize_bytes(self, _: &[u8]) -> Result<CompactString, Error> {
         Err(no_name())
     }
 
-    fn serialize_none(self) -> Result<String, Error> {
+    fn serialize_none(self) -> Result<CompactString, Error> {
         Err(no_name())
     }
 
-    fn serialize_some<T: Serialize + ?Sized>(self, name: &T) -> Result<String, Error> {
+    fn serialize_some<T: Serialize + ?Sized>(self, name: &T) -> Result<CompactString, Error> {
         name.serialize(self)
     }
 
-    fn serialize_unit(self) -> Result<String, Error> {
+    fn serialize_unit(self) -> Result<CompactString, Error> {
         Err(no_name())
     }
 
-    fn serialize_unit_struct(self, _: &'static str) -> Result<String, Error> {
+    fn serialize_unit_struct(self, _: &'static str) -> Result<CompactString, Error> {
         Err(no_name())
     }
 
-    fn serialize_unit_variant(self, _: &'static str, _: u32, variant: &'static str) -> Result<String, Error> {
-        Ok(variant.to_owned())
+    fn serialize_unit_variant(self, _: &'static str, _: u32, variant: &'static str) -> Result<CompactString, Error> {
+        Ok(variant.into())
     }
 
-    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _: &'static str, name: &T) -> Result<String, Error> {
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        name: &T,
+    ) -> Result<CompactString, Error> {
         name.serialize(self)
     }
 
@@ -353,7 +358,7 @@ impl Serializer for Name {
         _: u32,
         _: &'static str,
         _: &T,
-    ) -> Result<String, Error> {
+    ) -> Result<CompactString, Error> {
         Err(no_name())
     }
 

@@ -1,6 +1,6 @@
 //! A value of JSON.
 
-use crate::{Index, Map, Number};
+use crate::{CompactString, Index, Map, Number};
 use std::borrow::Cow;
 use std::fmt;
 use std::ops;
@@ -13,7 +13,7 @@ pub enum Value {
     Null,
     Bool(bool),
     Number(Number),
-    String(String),
+    String(CompactString),
     Array(Vec<Value>),
     Object(Map),
 }
@@ -205,10 +205,10 @@ impl From<Value> for serde_json::Value {
             Value::Null => serde_json::Value::Null,
             Value::Bool(value) => serde_json::Value::Bool(value),
             Value::Number(number) => serde_json::Value::Number(number),
-            Value::String(text) => serde_json::Value::String(text),
+            Value::String(text) => serde_json::Value::String(text.into()),
             Value::Array(items) => serde_json::Value::Array(items.into_iter().map(Into::into).collect()),
             Value::Object(fields) => {
-                serde_json::Value::Object(fields.into_iter().map(|(name, value)| (name, value.into())).collect())
+                serde_json::Value::Object(fields.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
             }
         }
     }
@@ -220,7 +220,7 @@ impl From<serde_json::Value> for Value {
             serde_json::Value::Null => Value::Null,
             serde_json::Value::Bool(value) => Value::Bool(value),
             serde_json::Value::Number(number) => Value::Number(number),
-            serde_json::Value::String(text) => Value::String(text),
+            serde_json::Value::String(text) => Value::String(text.into()),
             serde_json::Value::Array(items) => Value::Array(items.into_iter().map(Into::into).collect()),
             serde_json::Value::Object(fields) => {
                 Value::Object(fields.into_iter().map(|(name, value)| (name, value.into())).collect())
@@ -272,21 +272,27 @@ impl From<Number> for Value {
     }
 }
 
+impl From<CompactString> for Value {
+    fn from(text: CompactString) -> Value {
+        Value::String(text)
+    }
+}
+
 impl From<String> for Value {
     fn from(text: String) -> Value {
-        Value::String(text)
+        Value::String(text.into())
     }
 }
 
 impl From<&str> for Value {
     fn from(text: &str) -> Value {
-        Value::String(text.to_owned())
+        Value::String(text.into())
     }
 }
 
 impl From<Cow<'_, str>> for Value {
     fn from(text: Cow<'_, str>) -> Value {
-        Value::String(text.into_owned())
+        Value::String(text.into())
     }
 }
 
@@ -326,9 +332,9 @@ impl<T: Into<Value>> FromIterator<T> for Value {
     }
 }
 
-impl<N: Into<String>, T: Into<Value>> FromIterator<(N, T)> for Value {
+impl<N: Into<CompactString>, T: Into<Value>> FromIterator<(N, T)> for Value {
     fn from_iter<I: IntoIterator<Item = (N, T)>>(fields: I) -> Value {
-        Value::Object(fields.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+        Value::Object(fields.into_iter().map(|(name, value)| (name, value.into())).collect())
     }
 }
 
@@ -346,6 +352,12 @@ impl PartialEq<&str> for Value {
 
 impl PartialEq<String> for Value {
     fn eq(&self, other: &String) -> bool {
+        self.as_str() == Some(other.as_str())
+    }
+}
+
+impl PartialEq<CompactString> for Value {
+    fn eq(&self, other: &CompactString) -> bool {
         self.as_str() == Some(other.as_str())
     }
 }

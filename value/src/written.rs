@@ -1,6 +1,6 @@
 //! Values written as JSON among the code.
 
-use crate::{Map, Value, to_value};
+use crate::{CompactString, Map, Value, to_value};
 use serde::Serialize;
 
 /// What stands among JSON: its `value` is a copy where it is a document or part of one, else what serde makes of it.
@@ -37,7 +37,7 @@ macro_rules! copied {
     )*};
 }
 
-copied! { Value Map Vec<Value> Option<Value> String }
+copied! { Value Map Vec<Value> Option<Value> String CompactString }
 
 #[doc(hidden)]
 impl Of<'_, Option<&Value>> {
@@ -97,19 +97,19 @@ macro_rules! json_items {
 macro_rules! json_fields {
     ($fields:ident;) => {};
     ($fields:ident; $name:tt : null $(, $($rest:tt)*)?) => {
-        $fields.push((::std::string::String::from($name), $crate::Value::Null));
+        $fields.push(($crate::CompactString::from($name), $crate::Value::Null));
         $crate::json_fields!($fields; $($($rest)*)?);
     };
     ($fields:ident; $name:tt : [ $($inner:tt)* ] $(, $($rest:tt)*)?) => {
-        $fields.push((::std::string::String::from($name), $crate::json!([ $($inner)* ])));
+        $fields.push(($crate::CompactString::from($name), $crate::json!([ $($inner)* ])));
         $crate::json_fields!($fields; $($($rest)*)?);
     };
     ($fields:ident; $name:tt : { $($inner:tt)* } $(, $($rest:tt)*)?) => {
-        $fields.push((::std::string::String::from($name), $crate::json!({ $($inner)* })));
+        $fields.push(($crate::CompactString::from($name), $crate::json!({ $($inner)* })));
         $crate::json_fields!($fields; $($($rest)*)?);
     };
     ($fields:ident; $name:tt : $value:expr $(, $($rest:tt)*)?) => {
-        $fields.push((::std::string::String::from($name), $crate::json!($value)));
+        $fields.push(($crate::CompactString::from($name), $crate::json!($value)));
         $crate::json_fields!($fields; $($($rest)*)?);
     };
 }

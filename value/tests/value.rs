@@ -58,10 +58,14 @@ fn name(number: u8) -> String {
 fn same(map: &Map, twin: &BTreeMap<String, i64>) {
     assert_eq!(map.len(), twin.len());
     assert_eq!(map.is_empty(), twin.is_empty());
-    assert!(map.iter().map(|(name, value)| (name, value.as_i64().unwrap())).eq(twin.iter().map(|(n, v)| (n, *v))));
-    assert!(map.keys().rev().eq(twin.keys().rev()));
+    assert!(
+        map.iter()
+            .map(|(name, value)| (name.as_str(), value.as_i64().unwrap()))
+            .eq(twin.iter().map(|(n, v)| (n.as_str(), *v)))
+    );
+    assert!(map.keys().rev().map(|name| name.as_str()).eq(twin.keys().rev().map(|name| name.as_str())));
     assert!(map.values().map(|value| value.as_i64().unwrap()).eq(twin.values().copied()));
-    assert!(map.clone().into_iter().map(|(name, _)| name).eq(twin.keys().cloned()));
+    assert!(map.clone().into_iter().map(|(name, _)| name).eq(twin.keys().map(|name| name.as_str())));
     let built: Map = twin.iter().rev().map(|(name, value)| (name.clone(), Value::from(*value))).collect();
     assert_eq!(*map, built);
     for number in 0..=u8::MAX {

@@ -171,7 +171,7 @@ impl Mapping {
                 }
                 let texts = match &claims[name] {
                     Json::Null => Vec::new(),
-                    Json::String(one) => vec![one.clone()],
+                    Json::String(one) => vec![one.to_string()],
                     Json::Array(all) => {
                         let texts = all.iter().map(|one| one.as_str().map(str::to_owned)).collect::<Option<_>>();
                         texts.ok_or_else(|| wrong_groups(name))?
@@ -220,10 +220,10 @@ impl Rules {
             return Ok(());
         }
         let mut document = Map::new();
-        document.insert("username".into(), json!(user.name));
-        document.insert("uid".into(), json!(user.uid));
-        document.insert("groups".into(), json!(user.groups));
-        document.insert("extra".into(), json!(user.extra));
+        document.insert("username", json!(user.name));
+        document.insert("uid", json!(user.uid));
+        document.insert("groups", json!(user.groups));
+        document.insert("extra", json!(user.extra));
         check(&self.users, &Json::Object(document), "oidc: error evaluating user info validation rule")
     }
 }

@@ -42,7 +42,7 @@ impl<'a> Token<'a> {
 
     pub fn audiences(&self) -> Vec<String> {
         match &self.claims["aud"] {
-            Value::String(one) => vec![one.clone()],
+            Value::String(one) => vec![one.to_string()],
             Value::Array(all) => all.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
             _ => Vec::new(),
         }

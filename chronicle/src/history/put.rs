@@ -298,7 +298,7 @@ impl<'a> Put<'a> {
         if let Some(metadata) = wanted["metadata"].as_object_mut() {
             match left.is_empty() {
                 true => metadata.remove("ownerReferences"),
-                false => metadata.insert("ownerReferences".into(), left.into()),
+                false => metadata.insert("ownerReferences", left.into()),
             };
         }
         Ok(wanted)

@@ -269,10 +269,10 @@ impl Sync<'_> {
     fn end(self, mut plan: Plan, sizes: Sizes) -> Plan {
         let action = self.owner.status(|status| {
             count(status, "currentReplicas", sizes.current);
-            status.insert("desiredReplicas".into(), sizes.desired.into());
-            status.insert("currentMetrics".into(), self.metrics.clone());
+            status.insert("desiredReplicas", sizes.desired.into());
+            status.insert("currentMetrics", self.metrics.clone());
             if sizes.rescaled {
-                status.insert("lastScaleTime".into(), self.now.to_string().into());
+                status.insert("lastScaleTime", self.now.to_string().into());
             }
             for (kind, holds, reason, message) in &self.conditions {
                 set_condition(status, kind, *holds, reason, message, self.now);

@@ -88,7 +88,7 @@ impl Controller for Signing {
         match signer.sign(&requested.der, &terms) {
             Ok(certificate) => {
                 let encoded = encode(certificate.as_bytes());
-                let signed = subject.status(|status| drop(status.insert("certificate".into(), encoded.into())));
+                let signed = subject.status(|status| drop(status.insert("certificate", encoded.into())));
                 plan.steps.extend(signed.map(|action| vec![action]));
             }
             Err(why) => {

@@ -368,7 +368,7 @@ impl<'w> Sync<'w> {
         self.owner.status(|status| {
             match self.status.active.is_empty() {
                 true => status.remove("active"),
-                false => status.insert("active".into(), self.status.active.clone().into()),
+                false => status.insert("active", self.status.active.clone().into()),
             };
             let times = [
                 ("lastScheduleTime", self.status.last_schedule_time),
@@ -376,7 +376,7 @@ impl<'w> Sync<'w> {
             ];
             for (field, time) in times {
                 if let Some(time) = time {
-                    status.insert(field.into(), time.to_string().into());
+                    status.insert(field, time.to_string().into());
                 }
             }
         })

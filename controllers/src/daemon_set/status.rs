@@ -18,10 +18,10 @@ impl Sync<'_> {
     pub fn tell(&mut self) {
         let counts = self.counts();
         let status = Subject::from(self.set).status(|status| {
-            status.insert("desiredNumberScheduled".into(), counts.desired.into());
-            status.insert("currentNumberScheduled".into(), counts.current.into());
-            status.insert("numberMisscheduled".into(), counts.misscheduled.into());
-            status.insert("numberReady".into(), counts.ready.into());
+            status.insert("desiredNumberScheduled", counts.desired.into());
+            status.insert("currentNumberScheduled", counts.current.into());
+            status.insert("numberMisscheduled", counts.misscheduled.into());
+            status.insert("numberReady", counts.ready.into());
             count(status, "updatedNumberScheduled", counts.updated);
             count(status, "numberAvailable", counts.available);
             count(status, "numberUnavailable", counts.desired - counts.available);

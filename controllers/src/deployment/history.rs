@@ -104,7 +104,7 @@ impl Sync<'_> {
         let key = Key::new(&self.deployment.meta().namespace, &format!("{name}-{hash}"));
         if self.world.get::<ReplicaSet>(&key).is_some() {
             // Somebody else's, or of another template: the next name is made with another number.
-            self.write_status(|status| _ = status.insert("collisionCount".into(), collisions.saturating_add(1).into()));
+            self.write_status(|status| _ = status.insert("collisionCount", collisions.saturating_add(1).into()));
             return STOP;
         }
         let (size, revision) = (self.new_size(0), self.revision());

@@ -162,7 +162,7 @@ impl<'w> Sync<'w> {
         self.plan.notes.push(self.subject().warning("SelectingAll", message.to_owned()));
         let generation = self.deployment.meta().generation;
         if self.deployment.status.observed_generation < generation {
-            self.write_status(|status| _ = status.insert("observedGeneration".into(), generation.into()));
+            self.write_status(|status| _ = status.insert("observedGeneration", generation.into()));
         }
     }
 

@@ -60,6 +60,6 @@ fn take_from(document: &mut Value, set: &Set<'_>) {
     let old = document["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
     let kept = old.into_iter().filter(|(name, _)| is_own(name));
     let of_set = set.seen.meta().annotations.iter().filter(|(name, _)| !is_own(name));
-    let of_set = of_set.map(|(name, value)| (name.clone(), json!(value)));
+    let of_set = of_set.map(|(name, value)| (name.into(), json!(value)));
     document["metadata"]["annotations"] = Value::Object(kept.chain(of_set).collect());
 }

@@ -224,7 +224,7 @@ impl Numbers {
         count(status, "availableReplicas", self.available);
         count(status, "unavailableReplicas", self.unavailable);
         match self.terminating {
-            Some(number) => status.insert("terminatingReplicas".into(), number.into()),
+            Some(number) => status.insert("terminatingReplicas", number.into()),
             None => status.remove("terminatingReplicas"),
         };
     }

@@ -181,7 +181,7 @@ fn plan_budget(budget: Seen<'_, PodDisruptionBudget>, pods: &[Seen<'_, Pod>], ex
         status.extend(counts.map(|(field, count)| (field.to_owned(), count.into())));
         match disrupted.is_empty() {
             true => status.remove("disruptedPods"),
-            false => status.insert("disruptedPods".into(), json!(disrupted)),
+            false => status.insert("disruptedPods", json!(disrupted)),
         };
         let reason = if allowed > 0 { "SufficientPods" } else { "InsufficientPods" };
         set_condition(status, allowed > 0, reason, "", now);
@@ -229,7 +229,7 @@ fn fail_safe(budget: Seen<'_, PodDisruptionBudget>, why: &str, now: Time) -> Opt
     Subject::from(budget).status(|status| {
         let counts = ["currentHealthy", "desiredHealthy", "expectedPods"];
         counts.iter().for_each(|field| _ = status.entry(*field).or_insert(0.into()));
-        status.insert("disruptionsAllowed".into(), 0.into());
+        status.insert("disruptionsAllowed", 0.into());
         set_condition(status, false, "SyncFailed", why, now);
     })
 }

@@ -146,17 +146,17 @@ impl<'w> Tracking<'w> {
     fn fill(&self, status: &mut Map, is_over: bool) {
         let sync = &self.sync;
         count(status, "active", sync.active);
-        status.insert("ready".into(), sync.ready.into());
-        status.insert("terminating".into(), sync.terminating.into());
+        status.insert("ready", sync.ready.into());
+        status.insert("terminating", sync.terminating.into());
         count(status, "succeeded", self.total());
         count(status, "failed", self.failed);
         let mut uncounted = Map::new();
         for (field, uids) in [("succeeded", &self.uncounted.succeeded), ("failed", &self.uncounted.failed)] {
             if !uids.is_empty() {
-                uncounted.insert(field.into(), json!(uids));
+                uncounted.insert(field, json!(uids));
             }
         }
-        status.insert("uncountedTerminatedPods".into(), uncounted.into());
+        status.insert("uncountedTerminatedPods", uncounted.into());
         if sync.is_indexed() {
             set_text(status, "completedIndexes", Some(self.indexes().to_string()).filter(|text| !text.is_empty()));
             set_text(status, "failedIndexes", sync.failed_indexes.as_ref().map(Indexes::to_string));
@@ -201,7 +201,7 @@ impl End {
 
 fn set_text(status: &mut Map, field: &str, text: Option<String>) {
     match text {
-        Some(text) => status.insert(field.into(), text.into()),
+        Some(text) => status.insert(field, text.into()),
         None => status.remove(field),
     };
 }

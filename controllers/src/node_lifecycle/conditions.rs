@@ -24,7 +24,7 @@ pub fn unknown(node: Seen<'_, Node>, now: Time) -> Option<Action> {
                     known["status"] = UNKNOWN.into();
                     known["reason"] = "NodeStatusUnknown".into();
                     known["message"] = "Kubelet stopped posting node status.".into();
-                    known["lastTransitionTime"] = Value::String(now.to_string());
+                    known["lastTransitionTime"] = Value::from(now.to_string());
                 }
             }
         }

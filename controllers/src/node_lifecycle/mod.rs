@@ -144,11 +144,11 @@ impl Controller for NodeLifecycle {
         let mut patch = Map::new();
         let labels = mirrored_labels(node);
         if !labels.is_empty() {
-            patch.insert("metadata".into(), json!({"labels": labels}));
+            patch.insert("metadata", json!({"labels": labels}));
         }
         let desired = taints::desired(node, stamp.time, &mut self.zones, &mut plan);
         if let Some(taints) = desired {
-            patch.insert("spec".into(), json!({"taints": taints}));
+            patch.insert("spec", json!({"taints": taints}));
             // The list is written whole, so it rests on the one that was seen.
             patch.entry("metadata").or_insert_with(|| json!({}))["resourceVersion"] =
                 node.meta().resource_version.as_str().into();

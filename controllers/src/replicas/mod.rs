@@ -243,13 +243,13 @@ impl Counts {
 fn status<K: Replicated>(set: Seen<'_, K>, counts: &Counts, failure: Option<&Failure>, now: Time) -> Option<Action> {
     let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
     Subject::from(set).status(|status| {
-        status.insert("replicas".into(), number(counts.replicas).into());
+        status.insert("replicas", number(counts.replicas).into());
         count(status, "fullyLabeledReplicas", number(counts.fully_labeled));
         count(status, "readyReplicas", number(counts.ready));
         count(status, "availableReplicas", number(counts.available));
         count(status, "observedGeneration", set.meta().generation);
         if K::COUNTS_TERMINATING {
-            status.insert("terminatingReplicas".into(), number(counts.terminating).into());
+            status.insert("terminatingReplicas", number(counts.terminating).into());
         }
         tell_failure(status, failure, now);
     })

@@ -15,8 +15,8 @@ fn count_pods(status: &mut Map, set: Seen<'_, StatefulSet>, pods: &Members<'_>, 
     let is_running = |pod: &Seen<'_, Pod>| pod.status.phase == "Running" && pod.is_ready();
     let (replicas, ready) = (number(&|_| true) + made, number(&is_running));
     let available = number(&|pod: &Seen<'_, Pod>| is_running(pod) && pod.is_available(set.spec.min_ready_seconds, now));
-    status.insert("replicas".into(), replicas.into());
-    status.insert("availableReplicas".into(), available.into());
+    status.insert("replicas", replicas.into());
+    status.insert("availableReplicas", available.into());
     count(status, "readyReplicas", ready);
     count(status, "observedGeneration", set.meta().generation);
     // This status has no conditions of its own, and Kubernetes drops those of others too.
@@ -83,9 +83,9 @@ impl Sync<'_> {
             let current = if is_complete { present } else { current };
             count(status, "currentReplicas", of(current));
             count(status, "updatedReplicas", updated);
-            status.insert("currentRevision".into(), current.into());
-            status.insert("updateRevision".into(), present.into());
-            status.insert("collisionCount".into(), self.revisions.collisions.into());
+            status.insert("currentRevision", current.into());
+            status.insert("updateRevision", present.into());
+            status.insert("collisionCount", self.revisions.collisions.into());
         })
     }
 }

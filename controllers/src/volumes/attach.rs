@@ -190,7 +190,7 @@ impl Controller for Attacher {
             if shown.is_empty() {
                 status.remove("volumesAttached");
             } else {
-                status.insert("volumesAttached".into(), shown.into());
+                status.insert("volumesAttached", shown.into());
             }
         });
         plan.together(said.into_iter().collect());

@@ -96,7 +96,7 @@ impl<'a> Mounts<'a> {
     fn spec_of(&self, volume: &Value) -> Option<Value> {
         let name = volume["name"].as_str()?;
         let claim = match (&volume["persistentVolumeClaim"]["claimName"], &volume["ephemeral"]) {
-            (Value::String(claim), _) => claim.clone(),
+            (Value::String(claim), _) => claim.to_string(),
             (_, Value::Object(_)) => format!("{}-{name}", self.pod.meta().name),
             _ => return Some(volume.clone()),
         };

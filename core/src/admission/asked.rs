@@ -356,8 +356,8 @@ impl Shown {
 
 fn name_kind(document: &mut Value, api_version: &str, kind: &str) {
     let fields = meta::fields_mut(document);
-    fields.insert("apiVersion".into(), api_version.into());
-    fields.insert("kind".into(), kind.into());
+    fields.insert("apiVersion", api_version.into());
+    fields.insert("kind", kind.into());
 }
 
 fn user_document(user: &User) -> Value {

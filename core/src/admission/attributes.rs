@@ -202,7 +202,7 @@ impl<'a> Attributes<'a> {
         let shape = self.state.kind(kind);
         let draft = Draft::new(&shape.hub().api_version(), &shape.kind, meta::fields(&document));
         let index = Index::new(shape, &document);
-        self.admitted.besides.push(Write { kind, key, expect: None, draft, index, delete: false });
+        self.admitted.besides.push(Write { kind, key, expect: None, draft, index, delete: false, document: None });
     }
 
     /// Whether an object of this kind is made together with this one.

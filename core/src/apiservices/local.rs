@@ -130,7 +130,7 @@ pub fn plan(state: &State, custom: &Custom, served: &GroupVersion, starting: boo
     if current.get("spec") == wanted.get("spec") {
         return None;
     }
-    current.insert("spec".into(), wanted.remove("spec")?);
+    current.insert("spec", wanted.remove("spec")?);
     Some(write(target(Some(name)), Verb::Update, Some(&current)))
 }
 

@@ -57,7 +57,7 @@ pub fn plan(state: &State, trust: &Trust) -> Option<Step> {
     if new == old {
         return None;
     }
-    document.insert("data".into(), new.into());
+    document.insert("data", new.into());
     Some(write(target(Some(NAME.into())), Verb::Update, Some(&document)))
 }
 
@@ -66,10 +66,10 @@ fn told(trust: &Trust, old: &Map) -> Map {
     let text = |key: &str| old.get(key).and_then(Value::as_str).unwrap_or_default();
     let authorities = joined(text(CLIENT_AUTHORITIES), &trust.client_authorities);
     if !authorities.is_empty() {
-        data.insert(CLIENT_AUTHORITIES.into(), authorities.into());
+        data.insert(CLIENT_AUTHORITIES, authorities.into());
     }
     let Some(proxy) = &trust.front_proxy else { return data };
-    data.insert(PROXY_AUTHORITIES.into(), joined(text(PROXY_AUTHORITIES), &proxy.authorities).into());
+    data.insert(PROXY_AUTHORITIES, joined(text(PROXY_AUTHORITIES), &proxy.authorities).into());
     for (key, own) in [
         ("requestheader-allowed-names", &proxy.allowed_names),
         ("requestheader-extra-headers-prefix", &proxy.extra_header_prefixes),
@@ -83,7 +83,7 @@ fn told(trust: &Trust, old: &Map) -> Map {
                 all.push(name.clone());
             }
         }
-        data.insert(key.into(), json!(all).to_string().into());
+        data.insert(key, json!(all).to_string().into());
     }
     data
 }

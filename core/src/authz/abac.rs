@@ -186,7 +186,7 @@ impl Policy {
 fn text(value: &Value, field: &str) -> Result<String, String> {
     match &value[field] {
         Value::Null => Ok(String::new()),
-        Value::String(text) => Ok(text.clone()),
+        Value::String(text) => Ok(text.to_string()),
         _ => Err(format!("the field {field:?} must be a string")),
     }
 }

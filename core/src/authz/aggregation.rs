@@ -24,7 +24,8 @@ pub struct ClusterRole {
 impl ClusterRole {
     pub fn from_value(document: &Value) -> Self {
         let labels = document.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
-        let labels = labels.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect();
+        let labels =
+            labels.map(|(key, value)| (key.to_string(), value.as_str().unwrap_or_default().to_owned())).collect();
         let written: RuleBlock = PolicyRule::list_from(document).into();
         let selectors = LabelSelector::list_from(document);
         let granted = if selectors.is_some() { Arc::from([]) } else { Arc::from([written.clone()]) };
@@ -88,7 +89,7 @@ impl LabelSelector {
     pub fn from_value(value: &Value) -> Self {
         let mut requirements = Vec::new();
         for (key, wanted) in value.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
-            requirements.push(Requirement::In(key.clone(), vec![wanted.as_str().unwrap_or_default().to_owned()]));
+            requirements.push(Requirement::In(key.to_string(), vec![wanted.as_str().unwrap_or_default().to_owned()]));
         }
         for expression in value.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
             requirements.push(Requirement::from_value(expression));

@@ -164,7 +164,7 @@ fn schema(block: &Block) -> Value {
         }
     }
     let mut rules = Map::new();
-    rules.insert("subjects".into(), subjects.into());
+    rules.insert("subjects", subjects.into());
     for line in block.lines.iter().map(|line| RuleLine::parse(line)) {
         let (list, rule) = if line.paths.is_empty() {
             let mut rule = json!({

@@ -6,7 +6,7 @@ use super::{Attributes, Requirement, ResourceTarget, Selected, User, Verdict};
 use crate::kinds::{Kind, Question, structures};
 use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject};
 use crate::schema::schema;
-use holdfast_value::{Map, Value, json};
+use holdfast_value::{CompactString, Map, Value, json};
 
 /// Answers the review `body`, asked by `user`: the document with its status.
 ///
@@ -69,16 +69,16 @@ pub fn token_review(body: &Value, reviewed: Result<(&User, &[String]), &str>) ->
 pub fn user_info(user: &User) -> Value {
     let mut info = Map::new();
     if !user.name.is_empty() {
-        info.insert("username".into(), user.name.clone().into());
+        info.insert("username", user.name.clone().into());
     }
     if !user.uid.is_empty() {
-        info.insert("uid".into(), user.uid.clone().into());
+        info.insert("uid", user.uid.clone().into());
     }
     if !user.groups.is_empty() {
-        info.insert("groups".into(), user.groups.clone().into());
+        info.insert("groups", user.groups.clone().into());
     }
     if !user.extra.is_empty() {
-        info.insert("extra".into(), json!(user.extra));
+        info.insert("extra", json!(user.extra));
     }
     Value::Object(info)
 }
@@ -156,7 +156,7 @@ fn selector_causes(resource: &Value, selector: &str) -> Option<Cause> {
 /// A review names no object: its metadata says nothing, save who manages it and, for a local one, where it is.
 fn metadata_cause(local: bool, body: &Value) -> Option<Cause> {
     let metadata = body.get("metadata").and_then(Value::as_object)?;
-    let says_nothing = |(key, value): (&String, &Value)| {
+    let says_nothing = |(key, value): (&CompactString, &Value)| {
         key == "managedFields" || (local && key == "namespace") || value.is_null() || value == "" || value == &json!({})
     };
     if metadata.iter().all(says_nothing) {
@@ -245,7 +245,7 @@ fn user_of(spec: &Value) -> User {
         name: text(spec, "user").to_owned(),
         uid: text(spec, "uid").to_owned(),
         groups: spec.get("groups").map(texts).unwrap_or_default(),
-        extra: extra.map(|(key, values)| (key.clone(), texts(values))).collect(),
+        extra: extra.map(|(key, values)| (key.to_string(), texts(values))).collect(),
     }
 }
 

@@ -34,7 +34,7 @@ impl PolicyRule {
 
     pub fn to_value(&self) -> Value {
         let mut map = Map::new();
-        map.insert("verbs".into(), self.verbs.clone().into());
+        map.insert("verbs", self.verbs.clone().into());
         for (key, list) in [
             ("apiGroups", &self.api_groups),
             ("resources", &self.resources),
@@ -42,7 +42,7 @@ impl PolicyRule {
             ("nonResourceURLs", &self.non_resource_urls),
         ] {
             if !list.is_empty() {
-                map.insert(key.into(), list.clone().into());
+                map.insert(key, list.clone().into());
             }
         }
         Value::Object(map)

@@ -168,7 +168,7 @@ fn spec(user: &User, attributes: &Attributes<'_>) -> Value {
     let mut spec = Map::new();
     match &attributes.target {
         Target::Path(path) => {
-            spec.insert("nonResourceAttributes".into(), texts([("path", path), ("verb", attributes.verb)]));
+            spec.insert("nonResourceAttributes", texts([("path", path), ("verb", attributes.verb)]));
         }
         Target::Resource(target) => {
             let mut asked = texts([
@@ -188,19 +188,19 @@ fn spec(user: &User, attributes: &Attributes<'_>) -> Value {
                     }
                 }
             }
-            spec.insert("resourceAttributes".into(), asked);
+            spec.insert("resourceAttributes", asked);
         }
     }
     for (field, text) in [("user", &user.name), ("uid", &user.uid)] {
         if !text.is_empty() {
-            spec.insert(field.into(), text.as_str().into());
+            spec.insert(field, text.as_str().into());
         }
     }
     if !user.groups.is_empty() {
-        spec.insert("groups".into(), user.groups.clone().into());
+        spec.insert("groups", user.groups.clone().into());
     }
     if !user.extra.is_empty() {
-        spec.insert("extra".into(), json!(user.extra));
+        spec.insert("extra", json!(user.extra));
     }
     Value::Object(spec)
 }

@@ -120,7 +120,7 @@ fn membership(call: &mut Call) -> Option<Kind> {
                 ),
             }),
             Json::String(text) => {
-                set.texts.insert(text.clone());
+                set.texts.insert(text.to_string());
             }
             Json::Array(_) | Json::Object(_) => return None,
         }

@@ -48,13 +48,13 @@ impl Writer {
             Value::Double(value) => number(*value)?,
             Value::String(text) => {
                 self.spend(text.len())?;
-                Json::String(text.to_string())
+                Json::from(text.to_string())
             }
             Value::Bytes(bytes) => {
                 self.spend(bytes.len())?;
-                Json::String(STANDARD.encode(bytes))
+                Json::from(STANDARD.encode(bytes))
             }
-            Value::Duration(_) | Value::Timestamp(_) => Json::String(as_text(value)),
+            Value::Duration(_) | Value::Timestamp(_) => Json::from(as_text(value)),
             Value::Json(document, _) => {
                 self.weigh(document)?;
                 (*document).clone()

@@ -3,7 +3,7 @@
 use super::path::{Path, Step};
 use crate::merge::typed::{Node, Typed};
 use crate::schema::layout::Layout;
-use holdfast_value::Value;
+use holdfast_value::{CompactString, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of the documents' form.
@@ -119,7 +119,7 @@ fn compare<'s>(
     }
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
-            let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+            let names: BTreeSet<&CompactString> = old.keys().chain(new.keys()).collect();
             for name in names {
                 let path = path.then(Step::Field(name.clone()));
                 either(shape, shape.inside(node, name), path, old.get(name), new.get(name), out);

@@ -1,6 +1,6 @@
 //! Where in a document something stands.
 
-use holdfast_value::Value;
+use holdfast_value::{CompactString, Value};
 use std::fmt;
 
 /// From the document's root inwards.
@@ -9,7 +9,7 @@ pub struct Path(pub Vec<Step>);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    Field(String),
+    Field(CompactString),
     /// An element of a list that its kind's schema tells apart by keys, as `fieldsV1` writes it: `k:{"name":"web"}`.
     Key(String),
     /// An element of any other list.
@@ -59,7 +59,7 @@ fn shown(key: &str) -> String {
     }
     let fields = key.strip_prefix("k:").and_then(|fields| serde_json::from_str(fields).ok());
     let Some(Value::Object(fields)) = fields else { return key.to_owned() };
-    let pair = |(name, value): (&String, &Value)| match value {
+    let pair = |(name, value): (&CompactString, &Value)| match value {
         Value::String(text) => format!("{name}={text}"),
         other => format!("{name}={other}"),
     };

@@ -9,7 +9,7 @@ use super::difference::Shape;
 use super::path::{Path, Step};
 use crate::merge::typed::Node;
 use crate::object::export::SERVER_METADATA;
-use holdfast_value::{Map, Value};
+use holdfast_value::{CompactString, Map, Value};
 use std::collections::BTreeSet;
 
 /// The document that takes a change back, as if nobody had changed its fields since, and those that somebody has.
@@ -94,7 +94,7 @@ impl<'s> Merge<'s> {
     }
 
     fn map(&mut self, node: Option<Node<'s>>, path: &Path, before: &Map, after: &Map, now: &Map) -> Map {
-        let names: BTreeSet<&String> = before.keys().chain(after.keys()).chain(now.keys()).collect();
+        let names: BTreeSet<&CompactString> = before.keys().chain(after.keys()).chain(now.keys()).collect();
         let mut merged = Map::new();
         for name in names {
             let three = Three { before: before.get(name), after: after.get(name), now: now.get(name) };

@@ -558,7 +558,7 @@ pub(super) fn drop_from_spec(object: &mut Document, fields: &[&str]) {
 pub(super) fn keep_old(new: &mut Value, old: &Value, field: &str) {
     let Some(new) = new.as_object_mut() else { return };
     match old.get(field) {
-        Some(value) => new.insert(field.into(), value.clone()),
+        Some(value) => new.insert(field, value.clone()),
         None => new.remove(field),
     };
 }

@@ -51,8 +51,8 @@ pub(crate) fn connect_document(
     let message = format!("{PACKAGE}.{}", known.kind);
     let id = schema().id(&message).ok_or(Refusal::Internal(Internal::NoMessage { message }))?;
     let mut document = Map::new();
-    document.insert("kind".into(), known.kind.into());
-    document.insert("apiVersion".into(), known.api_version().into());
+    document.insert("kind", known.kind.into());
+    document.insert("apiVersion", known.api_version().into());
     for field in &schema().message(id).fields {
         let said: Vec<&str> = match (&*field.json, path) {
             ("path", path) if !path.is_empty() => vec![path],

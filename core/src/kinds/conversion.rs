@@ -78,7 +78,7 @@ fn one(found: &Value, object: &Value, to: &str) -> Result<Document, String> {
                 if let Some((key, _)) = texts.into_iter().find(|(_, value)| !value.is_string()) {
                     return Err(format!("invalid metadata of {field}: {key} is no text"));
                 }
-                meta.insert(field.into(), value.clone())
+                meta.insert(field, value.clone())
             }
             None => meta.remove(field),
         };

@@ -11,7 +11,7 @@ pub(super) type Renamed = (&'static str, &'static str);
 
 pub(super) fn rename(fields: &mut Fields, from: &str, to: &str) {
     if let Some(value) = fields.remove(from) {
-        fields.insert(to.into(), value);
+        fields.insert(to, value);
     }
 }
 
@@ -51,13 +51,13 @@ pub(super) fn take_annotation(document: &mut Fields, name: &str) -> Option<Strin
         metadata.remove("annotations");
     }
     match taken {
-        Value::String(text) => Some(text),
+        Value::String(text) => Some(text.into()),
         _ => None,
     }
 }
 
 pub(super) fn put_annotation(document: &mut Fields, name: &str, text: String) {
-    ensure(ensure(document, "metadata"), "annotations").insert(name.into(), text.into());
+    ensure(ensure(document, "metadata"), "annotations").insert(name, text.into());
 }
 
 /// A list of messages as text, with the fields in the order of their declaration, as clients know it of Kubernetes.

@@ -24,6 +24,8 @@ enum Fields {
     At(&'static [&'static str]),
     /// The same; an object that uses one of them keeps all.
     Together(&'static [&'static str]),
+    /// The same; an object that is left with nothing goes with its last field.
+    Wholly(&'static [&'static str]),
     /// Takes away what a new object begins with: `(new, old)`.
     By(fn(&mut Value, Option<&Value>)),
 }
@@ -39,6 +41,11 @@ impl Gated {
         Gated { gate, fields: Fields::Together(at) }
     }
 
+    /// The same where they are all that an object may hold.
+    pub const fn wholly(gate: &'static str, at: &'static [&'static str]) -> Gated {
+        Gated { gate, fields: Fields::Wholly(at) }
+    }
+
     pub const fn by(gate: &'static str, drop: fn(&mut Value, Option<&Value>)) -> Gated {
         Gated { gate, fields: Fields::By(drop) }
     }
@@ -47,21 +54,28 @@ impl Gated {
         match self.fields {
             Fields::By(drop) => drop(new, old),
             Fields::At(places) => {
-                let is_used = |place: &&str| old.is_some_and(|old| is_set(old, place));
-                places.iter().filter(|place| !is_used(place)).for_each(|place| remove(new, place));
+                let is_used = |place: &str| old.is_some_and(|old| is_set(old, place));
+                places.iter().filter(|place| !is_used(place)).for_each(|place| _ = remove(new, place, false));
             }
-            Fields::Together(places) => {
+            Fields::Together(places) | Fields::Wholly(places) => {
+                let wholly = matches!(self.fields, Fields::Wholly(_));
                 if !old.is_some_and(|old| places.iter().any(|place| is_set(old, place))) {
-                    places.iter().for_each(|place| remove(new, place));
+                    places.iter().for_each(|place| _ = remove(new, place, wholly));
                 }
             }
         }
     }
 
-    #[cfg(test)]
+    /// Whether there is anything that might have to go.
+    fn concerns(&self, new: &Value) -> bool {
+        let places = self.places();
+        places.is_empty() || places.iter().any(|place| is_there(new, place))
+    }
+
+    /// None where a function knows them.
     fn places(&self) -> &'static [&'static str] {
         match self.fields {
-            Fields::At(places) | Fields::Together(places) => places,
+            Fields::At(places) | Fields::Together(places) | Fields::Wholly(places) => places,
             Fields::By(_) => &[],
         }
     }
@@ -97,14 +111,20 @@ impl Judging<'_> {
 impl Kind {
     /// Takes the fields away whose gates are off, unless the old object uses them.
     pub fn drop_gated(&self, new: &mut Value, old: Option<&Value>, off: &BTreeSet<&'static str>) {
-        let is_off = |gated: &&Gated| off.contains(gated.gate);
-        self.hooks.gated.iter().filter(is_off).for_each(|gated| gated.drop(new, old));
+        // Most objects hold nothing of it, and go on sharing what they share with the stored ones.
+        for gated in self.hooks.gated.iter().filter(|gated| off.contains(gated.gate)) {
+            if gated.concerns(new) {
+                gated.drop(new, old);
+            }
+        }
         let Some(at) = self.pods_at else { return };
         let old = old.and_then(|old| old.pointer(at));
-        let Some(spec) = new.pointer_mut(at) else { return };
         // Of the many gates of pods few are off.
         for gate in off {
-            if let Ok(found) = POD_GATED.binary_search_by_key(gate, |gated| gated.gate) {
+            if let Ok(found) = POD_GATED.binary_search_by_key(gate, |gated| gated.gate)
+                && new.pointer(at).is_some_and(|spec| POD_GATED[found].concerns(spec))
+                && let Some(spec) = new.pointer_mut(at)
+            {
                 POD_GATED[found].drop(spec, old);
             }
         }
@@ -148,37 +168,47 @@ fn split(path: &str) -> (&str, Option<&str>) {
 
 /// Whether there is something at a place.
 fn is_set(value: &Value, path: &str) -> bool {
+    any(value, path, |found| !found.is_null())
+}
+
+/// The same of what may be null.
+fn is_there(value: &Value, path: &str) -> bool {
+    any(value, path, |_| true)
+}
+
+/// Whether one of the fields at the path is as it is looked for.
+fn any(value: &Value, path: &str, is_wanted: fn(&Value) -> bool) -> bool {
     let (step, rest) = split(path);
-    let deeper = |value: &Value| rest.is_none_or(|rest| is_set(value, rest));
+    let deeper = |value: &Value| rest.map_or_else(|| is_wanted(value), |rest| any(value, rest, is_wanted));
     match (step.strip_suffix("[]"), step.strip_suffix("{}")) {
         (Some(list), _) => value[list].as_array().is_some_and(|items| items.iter().any(deeper)),
         (_, Some(map)) => value[map].as_object().is_some_and(|fields| fields.values().any(deeper)),
-        _ => !value[step].is_null() && deeper(&value[step]),
+        _ => value.get(step).is_some_and(deeper),
     }
 }
 
-fn remove(value: &mut Value, path: &str) {
+/// Whether there was anything to remove. `wholly`: what has no field any more goes as well.
+fn remove(value: &mut Value, path: &str, wholly: bool) -> bool {
     let (step, rest) = split(path);
-    if let (Some(map), Some(rest)) = (step.strip_suffix("{}"), rest) {
+    let Some(rest) = rest else {
+        return value.as_object_mut().is_some_and(|fields| fields.remove(step).is_some());
+    };
+    let below = |value: &mut Value| remove(value, rest, wholly);
+    if let Some(list) = step.strip_suffix("[]") {
+        let items = value.get_mut(list).and_then(Value::as_array_mut);
+        return items.into_iter().flatten().map(below).filter(|removed| *removed).count() > 0;
+    }
+    if let Some(map) = step.strip_suffix("{}") {
         let fields = value.get_mut(map).and_then(Value::as_object_mut);
-        return fields.into_iter().flat_map(|fields| fields.values_mut()).for_each(|value| remove(value, rest));
+        let values = fields.into_iter().flat_map(|fields| fields.values_mut());
+        return values.map(below).filter(|removed| *removed).count() > 0;
     }
-    match (step.strip_suffix("[]"), rest) {
-        (Some(list), Some(rest)) => {
-            let items = value.get_mut(list).and_then(Value::as_array_mut);
-            items.into_iter().flatten().for_each(|item| remove(item, rest));
-        }
-        (None, Some(rest)) => {
-            if let Some(value) = value.get_mut(step) {
-                remove(value, rest);
-            }
-        }
-        (_, None) => {
-            if let Some(fields) = value.as_object_mut() {
-                fields.remove(step);
-            }
-        }
+    let Some(found) = value.get_mut(step) else { return false };
+    let any = below(found);
+    if any && wholly && found.as_object().is_some_and(|fields| fields.is_empty()) {
+        value.as_object_mut().map(|fields| fields.remove(step));
     }
+    any
 }
 
 #[cfg(test)]
@@ -223,6 +253,35 @@ mod tests {
         let mut bare = service(Value::Null, Value::Null);
         bare["spec"]["map"] = json!({"a": {"other": 2}});
         assert_eq!(new, bare);
+    }
+
+    #[test]
+    fn what_held_nothing_else_goes_with_it() {
+        let gated = Gated::wholly("G", &["list[].outer.inner", "other[].outer.inner"]);
+        let new = json!({"list": [{"outer": {"inner": 1}}, {"outer": {"inner": 1, "kept": 2}}, {"outer": {}}]});
+        let mut dropped = new.clone();
+        gated.drop(&mut dropped, None);
+        assert_eq!(dropped, json!({"list": [{}, {"outer": {"kept": 2}}, {"outer": {}}]}));
+        let mut kept = new.clone();
+        gated.drop(&mut kept, Some(&json!({"other": [{"outer": {"inner": 3}}]})));
+        assert_eq!(kept, new);
+    }
+
+    #[test]
+    fn what_holds_no_such_field_goes_on_sharing() {
+        let spec = json!({"containers": [{"name": "a", "lifecycle": {"preStop": {}}}], "volumes": [{"projected": {}}]});
+        let gates = field_gates();
+        for (kind, path) in [("Pod", "/spec"), ("Deployment", "/spec/template/spec")] {
+            let (_, kind) = registry().iter().find(|(_, found)| found.kind == kind).expect(kind);
+            let old = match path {
+                "/spec" => json!({"spec": spec}),
+                _ => json!({"spec": {"template": {"spec": spec}}}),
+            };
+            let mut new = old.clone();
+            kind.drop_gated(&mut new, Some(&old), &gates);
+            let fields = |document: &Value| document.as_object().cloned().unwrap_or_default();
+            assert!(fields(&new).is_same(&fields(&old)), "{}", kind.kind);
+        }
     }
 
     fn leads(message: MessageId, path: &str) -> bool {

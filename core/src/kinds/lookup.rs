@@ -176,7 +176,7 @@ pub struct Near<'a>(Option<(&'a [String], Option<&'a Value>)>);
 
 pub(super) fn scalar(value: &Value) -> String {
     match value {
-        Value::String(text) => text.clone(),
+        Value::String(text) => text.to_string(),
         scalar @ (Value::Bool(_) | Value::Number(_)) => scalar.to_string(),
         _ => String::new(),
     }

@@ -182,7 +182,7 @@ pub(super) fn is_less(a: &Value, b: &Value) -> bool {
 /// Compares two quantities, given as text or as bare numbers.
 pub(super) fn compare(a: &Value, b: &Value) -> Option<Ordering> {
     let text = |value: &Value| match value {
-        Value::String(text) => Some(text.clone()),
+        Value::String(text) => Some(text.to_string()),
         Value::Number(number) => Some(number.to_string()),
         _ => None,
     };

@@ -9,7 +9,7 @@ mod orders;
 use super::unified::difference;
 use crate::refusal::Cause;
 use crate::schema::{Field, Message, MessageId, Shape, Type, Zero, schema};
-use holdfast_value::Value;
+use holdfast_value::{CompactString, Value};
 use std::borrow::Cow;
 
 /// Rewrites the values of causes whose fields the message has.
@@ -167,7 +167,7 @@ impl<'a> Place<'a> {
                 list(items.iter(), |item, out| self.item().write(item, out), ['[', ']'], out);
             }
             (Shape::Map, Value::Object(map)) => {
-                let entry = |(key, value): (&String, &Value), out: &mut String| {
+                let entry = |(key, value): (&CompactString, &Value), out: &mut String| {
                     json(&Value::from(key.as_str()), out);
                     out.push(':');
                     self.item().write(value, out);

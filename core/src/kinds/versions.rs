@@ -74,7 +74,7 @@ impl Kind {
     }
 
     fn name_version(&self, version: usize, document: &mut Document) {
-        document.insert("apiVersion".into(), self.versions[version].api_version().into());
-        document.insert("kind".into(), self.kind.as_str().into());
+        document.insert("apiVersion", self.versions[version].api_version().into());
+        document.insert("kind", self.kind.as_str().into());
     }
 }

@@ -142,7 +142,7 @@ fn keep_server_fields(live: Option<&Value>, merged: &mut Value) {
             if let Some(value) = live_metadata.and_then(|metadata| metadata.get(name))
                 && !metadata.contains_key(name)
             {
-                metadata.insert(name.into(), value.clone());
+                metadata.insert(name, value.clone());
             }
         }
     }

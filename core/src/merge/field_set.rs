@@ -61,7 +61,7 @@ impl FieldSet {
                 && node.member
                 && !below.is_empty()
             {
-                below.insert(".".into(), Value::Object(Map::new()));
+                below.insert(".", Value::Object(Map::new()));
             }
             map.insert(node.element, inner);
         }

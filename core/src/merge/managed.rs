@@ -131,7 +131,7 @@ pub fn keep_times(old: &Document, new: &mut Document) {
         && timeless(old_fields) == timeless(new_fields)
         && let Some(fields) = old_fields.cloned()
     {
-        metadata_mut(new).insert("managedFields".into(), fields);
+        metadata_mut(new).insert("managedFields", fields);
     }
 }
 
@@ -269,7 +269,7 @@ pub(super) fn set_managed_fields(document: &mut Value, fields: Option<Value>) {
     if let Some(metadata) = document.get_mut("metadata").and_then(Value::as_object_mut)
         && let Some(fields) = fields.filter(|fields| fields.as_array().is_some_and(|list| !list.is_empty()))
     {
-        metadata.insert("managedFields".into(), fields);
+        metadata.insert("managedFields", fields);
     }
 }
 

@@ -9,7 +9,7 @@ mod order;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use holdfast_value::{Map, Value};
+use holdfast_value::{CompactString, Map, Value};
 
 use crate::Refusal;
 use crate::refusal::{BadRequest, Merging, Unreasoned};
@@ -57,7 +57,7 @@ impl<'s> Merge<'s> {
                 Some("replace") => Ok(patch),
                 Some("delete") => Ok(Map::new()),
                 _ => {
-                    patch.insert(PATCH.into(), directive);
+                    patch.insert(PATCH, directive);
                     Err(unknown_directive(&patch))
                 }
             };
@@ -91,7 +91,7 @@ impl<'s> Merge<'s> {
         }
         let Some(slot) = original.get_mut(key) else {
             if !deletes {
-                original.insert(key.into(), plain(change));
+                original.insert(key, plain(change));
             }
             return Ok(());
         };
@@ -158,7 +158,8 @@ impl<'s> Merge<'s> {
 
     /// Carries out every `$setElementOrder/<field>` together with the patch of its list.
     fn order_lists(&self, original: &mut Map, patch: &mut Map, place: Place<'s>) -> Result<(), Refusal> {
-        let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
+        let directives: Vec<CompactString> =
+            patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
         for directive in directives {
             let bad_format = || bad_directive("setElementOrder list");
             let wanted = match patch.remove(&directive) {
@@ -186,7 +187,7 @@ impl<'s> Merge<'s> {
             }
             let server_order = live.cloned().unwrap_or_default();
             let arranged = order::arrange(merged, &wanted, &wanted, &server_order, member.merge_key);
-            original.insert(name.into(), Value::Array(arranged));
+            original.insert(name, Value::Array(arranged));
         }
         Ok(())
     }
@@ -338,7 +339,7 @@ fn no_merge_key(map: &Map, merge_key: &str) -> Refusal {
 
 fn unknown_directive(map: &Map) -> Refusal {
     let directive = match map.get(PATCH) {
-        Some(Value::String(text)) => text.clone(),
+        Some(Value::String(text)) => text.to_string(),
         Some(other) => format!("%!s({}={})", go_type(other), go_value(other)),
         None => String::new(),
     };
@@ -347,16 +348,14 @@ fn unknown_directive(map: &Map) -> Refusal {
 
 /// As Go prints a map: keys in order, strings bare.
 pub fn go_map(map: &Map) -> String {
-    let mut keys: Vec<&String> = map.keys().collect();
-    keys.sort();
-    let entries: Vec<String> = keys.into_iter().map(|key| format!("{key}:{}", go_value(&map[key]))).collect();
+    let entries: Vec<String> = map.iter().map(|(key, value)| format!("{key}:{}", go_value(value))).collect();
     format!("map[{}]", entries.join(" "))
 }
 
 pub(super) fn go_value(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".into(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => text.to_string(),
         Value::Object(map) => go_map(map),
         Value::Array(items) => {
             let mut shown = String::from("[");

@@ -1,6 +1,7 @@
 //! Goes through text as it is stored: canonical JSON, with no white space between tokens.
 
 use super::scan::{nested_end, text_end};
+use holdfast_value::CompactString;
 
 /// A place in a text. Every step answers `None` where the text is not as stored text is.
 pub(super) struct Cursor<'a> {
@@ -85,8 +86,8 @@ impl<'a> Cursor<'a> {
 }
 
 /// What is written between quotes.
-pub(super) fn unescaped(text: &str) -> Option<String> {
-    if has_escapes(text) { serde_json::from_str(&format!("\"{text}\"")).ok() } else { Some(text.to_owned()) }
+pub(super) fn unescaped(text: &str) -> Option<CompactString> {
+    if has_escapes(text) { serde_json::from_str(&format!("\"{text}\"")).ok() } else { Some(text.into()) }
 }
 
 pub(super) fn has_escapes(text: &str) -> bool {

@@ -9,7 +9,6 @@ use super::meta::Document;
 use crate::event::Offset;
 use bytes::Bytes;
 use holdfast_value::Value;
-use std::sync::LazyLock;
 
 /// Canonical JSON of an object, ended by a newline, with a hole where the digits of its version go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,14 +32,14 @@ impl Draft {
         let head = json.len();
         json.extend_from_slice(b"\"metadata\":");
         let (hole, mut deepest) = metadata(&mut json, super::meta::metadata(document));
-        each_sorted(document, |name, value| {
-            if !matches!(name, "apiVersion" | "kind" | "metadata") {
+        for (name, value) in document {
+            if !matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
                 json.push(b',');
                 string(&mut json, name);
                 json.push(b':');
                 deepest = deepest.max(encode(&mut json, value));
             }
-        });
+        }
         json.extend_from_slice(b"}\n");
         Draft { json, hole, head, depth: 1 + deepest }
     }
@@ -132,11 +131,11 @@ pub fn document(document: &Document) -> Vec<u8> {
             field(&mut json, name, value);
         }
     }
-    each_sorted(document, |name, value| {
-        if !matches!(name, "apiVersion" | "kind" | "metadata") {
+    for (name, value) in document {
+        if !matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
             field(&mut json, name, value);
         }
-    });
+    }
     json.extend_from_slice(b"}\n");
     json
 }
@@ -144,14 +143,14 @@ pub fn document(document: &Document) -> Vec<u8> {
 fn object(out: &mut Vec<u8>, map: &Document) -> usize {
     out.push(b'{');
     let (mut first, mut deepest) = (true, 0);
-    each_sorted(map, |name, value| {
+    for (name, value) in map {
         if !std::mem::take(&mut first) {
             out.push(b',');
         }
         string(out, name);
         out.push(b':');
         deepest = deepest.max(encode(out, value));
-    });
+    }
     out.push(b'}');
     1 + deepest
 }
@@ -172,11 +171,11 @@ fn metadata(out: &mut Vec<u8>, map: &Document) -> (usize, usize) {
         out.push(b'"');
     };
     let mut placed = false;
-    each_sorted(map, |name, value| {
+    for (name, value) in map {
         if name == "resourceVersion" {
-            return;
+            continue;
         }
-        if !placed && name > "resourceVersion" {
+        if !placed && name.as_str() > "resourceVersion" {
             place(out, &mut first);
             placed = true;
         }
@@ -186,7 +185,7 @@ fn metadata(out: &mut Vec<u8>, map: &Document) -> (usize, usize) {
         string(out, name);
         out.push(b':');
         deepest = deepest.max(encode(out, value));
-    });
+    }
     if !placed {
         place(out, &mut first);
     }
@@ -202,23 +201,7 @@ pub fn name(tail: &[u8]) -> Option<String> {
         at.skip()?;
         at.take(b',')?;
     }
-    unescaped(at.quoted()?)
-}
-
-/// Visits the fields in byte order, whatever order the map keeps.
-fn each_sorted(map: &Document, mut visit: impl FnMut(&str, &Value)) {
-    // Another crate's wish decides for all which order maps keep.
-    static ARE_SORTED: LazyLock<bool> = LazyLock::new(|| {
-        let map: Document = ["b", "a"].map(|key| (key.to_owned(), Value::Null)).into_iter().collect();
-        map.keys().is_sorted()
-    });
-    if *ARE_SORTED {
-        map.iter().for_each(|(name, value)| visit(name, value));
-    } else {
-        let mut fields: Vec<_> = map.iter().collect();
-        fields.sort_unstable_by_key(|(name, _)| *name);
-        fields.into_iter().for_each(|(name, value)| visit(name, value));
-    }
+    unescaped(at.quoted()?).map(String::from)
 }
 
 /// JSON of a text.

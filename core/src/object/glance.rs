@@ -117,7 +117,7 @@ impl Reader<'_> {
                 // It is written as it stands, so nobody needs the rest of it.
                 ("metadata", Part::All) => {
                     let value = self.value(&Part::But("managedFields"))?;
-                    map.insert(key.into(), value);
+                    map.insert(key, value);
                 }
                 _ => self.entry(key, part, &mut map)?,
             }

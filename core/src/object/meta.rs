@@ -87,7 +87,7 @@ pub fn set_finalizers(document: &mut Document, finalizers: Vec<String>) {
     if finalizers.is_empty() {
         meta.remove("finalizers");
     } else {
-        meta.insert("finalizers".into(), finalizers.into());
+        meta.insert("finalizers", finalizers.into());
     }
 }
 
@@ -100,7 +100,7 @@ pub fn path<'a>(document: &'a Value, dotted: &str) -> Option<&'a Value> {
 pub fn set_path(document: &mut Document, dotted: &str, value: Value) {
     match dotted.split_once('.') {
         None => {
-            document.insert(dotted.into(), value);
+            document.insert(dotted, value);
         }
         Some((head, rest)) => set_path(object_mut(document, head), rest, value),
     }

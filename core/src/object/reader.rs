@@ -1,6 +1,6 @@
 //! Reads documents strictly: every fault is noted with the path of its field, a key that nobody asked for among them.
 
-use holdfast_value::{Map, Value};
+use holdfast_value::{CompactString, Map, Value};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -36,7 +36,7 @@ pub struct Reader<'a> {
     fields: &'a Map,
     path: String,
     faults: &'a Faults,
-    asked: RefCell<BTreeSet<String>>,
+    asked: RefCell<BTreeSet<CompactString>>,
     strict: bool,
 }
 

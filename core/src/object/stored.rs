@@ -3,7 +3,7 @@
 
 use super::cursor::{Cursor, has_escapes, unescaped};
 use holdfast_value::{Map, Number, Value};
-use serde::de::value::{BorrowedStrDeserializer, StringDeserializer};
+use serde::de::value::{BorrowedStrDeserializer, StrDeserializer};
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor,
 };
@@ -143,7 +143,7 @@ impl<'de> Deserializer<'de> for &mut Values<'_, 'de> {
                 visitor.visit_seq(Items { values: self.deeper()?, begun: false })
             }
             b'"' => match self.cursor.quoted().ok_or(Unlike)? {
-                text if has_escapes(text) => visitor.visit_string(unescaped(text).ok_or(Unlike)?),
+                text if has_escapes(text) => visitor.visit_str(&unescaped(text).ok_or(Unlike)?),
                 text => visitor.visit_borrowed_str(text),
             },
             _ => match self.cursor.scalar().ok_or(Unlike)? {
@@ -177,7 +177,7 @@ impl<'de> Deserializer<'de> for &mut Values<'_, 'de> {
         visitor: V,
     ) -> Result<V::Value, Unlike> {
         let word = self.cursor.quoted().and_then(unescaped).ok_or(Unlike)?;
-        visitor.visit_enum(IntoDeserializer::<Unlike>::into_deserializer(word))
+        visitor.visit_enum(IntoDeserializer::<Unlike>::into_deserializer(word.as_str()))
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unlike> {
@@ -274,8 +274,8 @@ impl<'de, M: Deserialize<'de>> MapAccess<'de> for Entries<'_, 'de, M> {
         let Some(key) = key else { return Ok(None) };
         match has_escapes(key) {
             true => {
-                let key: StringDeserializer<Unlike> = unescaped(key).ok_or(Unlike)?.into_deserializer();
-                seed.deserialize(key).map(Some)
+                let key = unescaped(key).ok_or(Unlike)?;
+                seed.deserialize(StrDeserializer::new(&key)).map(Some)
             }
             false => seed.deserialize(BorrowedStrDeserializer::new(key)).map(Some),
         }

@@ -66,7 +66,7 @@ fn is_gated(pod: &Value) -> bool {
 
 /// The node, what the scheduler notes with it, and the condition that tells of it.
 fn assign(context: &Context, pod: &mut Document, binding: &Document, node: &str) {
-    object_mut(pod, "spec").insert("nodeName".into(), node.into());
+    object_mut(pod, "spec").insert("nodeName", node.into());
     // Where the node stands is told by labels, which never take the place of the pod's own.
     for (key, value) in metadata(binding).get("labels").and_then(Value::as_object).into_iter().flatten() {
         object_mut(metadata_mut(pod), "labels").entry(key.as_str()).or_insert_with(|| value.clone());

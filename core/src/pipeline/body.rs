@@ -76,7 +76,7 @@ pub(super) fn match_namespace(context: &Context, meta: &mut Document) -> Result<
             if !body.is_empty() && body != namespace {
                 return Err(Refusal::BadRequest(BadRequest::OtherNamespace));
             }
-            meta.insert("namespace".into(), namespace.into());
+            meta.insert("namespace", namespace.into());
         }
         // A cluster-scoped object keeps what it sent: the metadata rules refuse it by name.
         None => {

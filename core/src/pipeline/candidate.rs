@@ -111,11 +111,14 @@ impl Context<'_> {
     /// The same, where it may not be there yet. It is read once, for all stages.
     pub fn find(&self) -> Result<Option<Old>, Stop> {
         let Some(entry) = self.state.get(self.request.target.kind, &self.request.key()) else { return Ok(None) };
-        let mut document = match self.kind.custom {
-            Some(_) => self.in_version(entry, self.working_version())?,
-            None => entry.document(),
+        let document = match self.kind.custom {
+            Some(_) => {
+                let mut document = self.in_version(entry, self.working_version())?;
+                meta::metadata_mut(meta::fields_mut(&mut document)).remove("resourceVersion");
+                document
+            }
+            None => self.state.recent.document(entry),
         };
-        meta::metadata_mut(meta::fields_mut(&mut document)).remove("resourceVersion");
         Ok(Some(Old { entry: entry.clone(), document }))
     }
 
@@ -123,7 +126,7 @@ impl Context<'_> {
     pub fn shown(&self, old: &Old) -> Value {
         let mut live = old.document.clone();
         let document = meta::fields_mut(&mut live);
-        meta::metadata_mut(document).insert("resourceVersion".into(), old.entry.offset.to_string().into());
+        meta::metadata_mut(document).insert("resourceVersion", old.entry.offset.to_string().into());
         if self.kind.custom.is_none() && self.has_status() {
             // Built-in objects show a status even when nobody has reported one, and patches count on finding it.
             document.entry("status").or_insert_with(|| Value::Object(Document::new()));

@@ -34,6 +34,8 @@ pub struct Write {
     pub draft: Draft,
     pub index: Index,
     pub delete: bool,
+    /// What the draft says, where it may soon be wanted again: see [`crate::recent`].
+    pub document: Option<Value>,
 }
 
 /// As whom the server changes objects by itself.
@@ -65,7 +67,7 @@ impl Write {
         managed::track_update(Some(&seen.document()), &mut document, &writer);
         let draft = Draft::new(&api_version, &hub.kind, meta::fields_mut(&mut document));
         let index = Index::new(hub, &document);
-        Ok(Write { kind, key, expect: Some(seen.offset), draft, index, delete: false })
+        Ok(Write { kind, key, expect: Some(seen.offset), draft, index, delete: false, document: None })
     }
 }
 

@@ -64,8 +64,8 @@ pub fn requested(kind: &Kind, version: usize, body: &Body) -> Option<Value> {
         kinds::show_zeros(kind.message(version).ok()?, &mut value);
     }
     let fields = meta::fields_mut(&mut value);
-    fields.insert("kind".into(), kind.kind.as_str().into());
-    fields.insert("apiVersion".into(), kind.versions[version].api_version().into());
+    fields.insert("kind", kind.kind.as_str().into());
+    fields.insert("apiVersion", kind.versions[version].api_version().into());
     Some(value)
 }
 

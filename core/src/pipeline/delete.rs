@@ -122,8 +122,8 @@ fn mark(context: &Context, document: &mut Document, grace: i64) {
     // Beyond the year 9999 no reader follows.
     let time = context.stamp.time.checked_add(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MAX);
     let meta = metadata_mut(document);
-    meta.insert("deletionTimestamp".into(), rfc3339(time).into());
-    meta.insert("deletionGracePeriodSeconds".into(), grace.into());
+    meta.insert("deletionTimestamp", rfc3339(time).into());
+    meta.insert("deletionGracePeriodSeconds", grace.into());
 }
 
 /// A second delete may only shorten the time that the first one gave.
@@ -141,7 +141,7 @@ fn shorten(document: &mut Document, grace: i64) {
         // Where the first time was beyond the last year, the second one cannot be told from it.
         .filter(|time| *time >= Timestamp::UNIX_EPOCH);
     if let Some(time) = earlier {
-        meta.insert("deletionTimestamp".into(), rfc3339(time).into());
+        meta.insert("deletionTimestamp", rfc3339(time).into());
     }
-    meta.insert("deletionGracePeriodSeconds".into(), grace.into());
+    meta.insert("deletionGracePeriodSeconds", grace.into());
 }

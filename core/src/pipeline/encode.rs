@@ -8,6 +8,7 @@ use crate::event::Offset;
 use crate::kinds::custom::as_stored;
 use crate::object::Draft;
 use crate::object::meta::{self, DEPTH_MAX, Document, metadata};
+use crate::recent::Recent;
 use crate::refusal::{BadRequest, Refusal, TooLarge};
 use crate::state::Index;
 use holdfast_value::Value;
@@ -103,6 +104,14 @@ impl Context<'_> {
             return Err(Refusal::BadRequest(BadRequest::TooDeep { subject, depth_max: DEPTH_MAX }).into());
         }
         let index = Index::new(self.kind, &document);
-        Ok(Write { kind: self.request.target.kind, key, expect, draft, index, delete })
+        let is_kept = !delete && self.kind.custom.is_none() && Recent::has_room(draft.size());
+        let document = is_kept.then(|| {
+            let fields = meta::fields_mut(&mut document);
+            fields.insert("apiVersion", hub.api_version().into());
+            fields.insert("kind", self.kind.kind.as_str().into());
+            meta::metadata_mut(fields).remove("resourceVersion");
+            document
+        });
+        Ok(Write { kind: self.request.target.kind, key, expect, draft, index, delete, document })
     }
 }

@@ -70,12 +70,12 @@ fn take_disruption(context: &Context, pod: &Old) -> Result<Option<Write>, Refusa
     check_budget(meta::fields(&document))?;
     let status = meta::object_mut(meta::fields_mut(&mut document), "status");
     let allowed = status.get("disruptionsAllowed").and_then(Value::as_i64).unwrap_or(0) - 1;
-    status.insert("disruptionsAllowed".into(), allowed.into());
+    status.insert("disruptionsAllowed", allowed.into());
     if allowed == 0 {
         tell_exhausted(status, &context.stamp.rfc3339());
     }
     let disrupted = meta::object_mut(status, "disruptedPods");
-    disrupted.insert(context.request.name().into(), context.stamp.rfc3339().into());
+    disrupted.insert(context.request.name(), context.stamp.rfc3339().into());
     Write::of_status(context.state, kind, key, &entry, document, &context.stamp.rfc3339()).map(Some)
 }
 

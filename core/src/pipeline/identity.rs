@@ -40,14 +40,14 @@ fn give(context: &Context, document: &mut Document) -> String {
     let base = text(meta, "generateName").to_owned();
     if name.is_empty() && !base.is_empty() {
         name = generate(context, &base);
-        meta.insert("name".into(), name.as_str().into());
+        meta.insert("name", name.as_str().into());
     }
     if name.is_empty() && context.kind.named_by_server {
         name = context.stamp.uid(1);
-        meta.insert("name".into(), name.as_str().into());
+        meta.insert("name", name.as_str().into());
     }
-    meta.insert("uid".into(), context.stamp.uid(0).into());
-    meta.insert("creationTimestamp".into(), context.stamp.rfc3339().into());
+    meta.insert("uid", context.stamp.uid(0).into());
+    meta.insert("creationTimestamp", context.stamp.rfc3339().into());
     name
 }
 

@@ -120,7 +120,7 @@ fn narrow(new: &mut Value, old: &Value, fields: &[&[&str; 2]]) {
 
 pub(super) fn put(document: &mut Document, field: &str, value: Option<Value>) {
     match value {
-        Some(value) => _ = document.insert(field.into(), value),
+        Some(value) => _ = document.insert(field, value),
         None => _ = document.remove(field),
     }
 }

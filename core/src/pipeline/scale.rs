@@ -18,26 +18,26 @@ pub(super) const MESSAGE: &str = "io.k8s.api.autoscaling.v1.Scale";
 pub fn scale_of(paths: &ScalePaths, document: &Value) -> Document {
     let meta = &document["metadata"];
     let mut out = Document::new();
-    out.insert("kind".into(), "Scale".into());
-    out.insert("apiVersion".into(), "autoscaling/v1".into());
+    out.insert("kind", "Scale".into());
+    out.insert("apiVersion", "autoscaling/v1".into());
     let mut scale_meta = Document::new();
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = meta.get(field) {
-            scale_meta.insert(field.into(), value.clone());
+            scale_meta.insert(field, value.clone());
         }
     }
-    out.insert("metadata".into(), scale_meta.into());
+    out.insert("metadata", scale_meta.into());
     let mut spec = Document::new();
     if let Some(replicas) = path(document, &paths.spec_replicas).filter(|replicas| **replicas != json!(0)) {
-        spec.insert("replicas".into(), replicas.clone());
+        spec.insert("replicas", replicas.clone());
     }
-    out.insert("spec".into(), spec.into());
+    out.insert("spec", spec.into());
     let mut status = Document::new();
-    status.insert("replicas".into(), path(document, &paths.status_replicas).cloned().unwrap_or_else(|| 0.into()));
+    status.insert("replicas", path(document, &paths.status_replicas).cloned().unwrap_or(Value::from(0)));
     if let Some(selector) = paths.selector.as_deref().and_then(|selector| path(document, selector)) {
         let text = match selector {
             // Custom resources have it written out.
-            Value::String(text) => text.clone(),
+            Value::String(text) => text.to_string(),
             object if object["matchLabels"].is_object() || object["matchExpressions"].is_array() => {
                 LabelSelector::from_object(object).map(|selector| selector.to_string()).unwrap_or_default()
             }
@@ -46,10 +46,10 @@ pub fn scale_of(paths: &ScalePaths, document: &Value) -> Document {
             }
         };
         if !text.is_empty() {
-            status.insert("selector".into(), text.into());
+            status.insert("selector", text.into());
         }
     }
-    out.insert("status".into(), status.into());
+    out.insert("status", status.into());
     out
 }
 
@@ -189,9 +189,9 @@ pub(super) fn scale(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
 fn live_scale(paths: &ScalePaths, old: &Old, replicas_path: &[&str]) -> Value {
     let mut live = scale_of(paths, &old.document);
     let meta = metadata_mut(&mut live);
-    meta.insert("resourceVersion".into(), old.entry.offset.to_string().into());
+    meta.insert("resourceVersion", old.entry.offset.to_string().into());
     if let Some(owners) = managed::scale_entries(old.metadata().get("managedFields"), replicas_path) {
-        meta.insert("managedFields".into(), owners);
+        meta.insert("managedFields", owners);
     }
     Value::Object(live)
 }

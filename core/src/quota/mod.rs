@@ -29,7 +29,7 @@ impl Usage {
     /// Amounts as documents have them. What cannot be computed with is left out.
     pub fn of(amounts: &Value) -> Usage {
         let amounts = amounts.as_object().into_iter().flatten();
-        Usage(amounts.filter_map(|(name, amount)| Some((name.clone(), Amount::of(amount)?))).collect())
+        Usage(amounts.filter_map(|(name, amount)| Some((name.to_string(), Amount::of(amount)?))).collect())
     }
 
     pub fn get(&self, name: &str) -> Option<Amount> {

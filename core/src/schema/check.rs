@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use holdfast_value::{Map, Value};
+use holdfast_value::{CompactString, Map, Value};
 
 use crate::object::decode::has_room;
 use crate::object::duration;
@@ -210,7 +210,7 @@ impl<'a> Walk<'a> {
                 for (index, item) in items.iter_mut().enumerate() {
                     match item {
                         Value::String(_) => {}
-                        Value::Null => *item = Value::String(String::new()),
+                        Value::Null => *item = Value::from(""),
                         other => {
                             let path = Path { parent: Some(path), segment: Segment::Index(index) };
                             return Err(mismatch(other, owner.message, &path, "string"));
@@ -354,7 +354,7 @@ fn check_quantity(value: &mut Value) -> Result<(), TypeError> {
     let problem = |problem: quantity::Problem| TypeError(problem.to_string());
     let sent = match value {
         Value::String(text) => std::mem::take(text),
-        Value::Number(number) => number.to_string(),
+        Value::Number(number) => number.to_string().into(),
         _ => return Err(problem(quantity::Problem::Format)),
     };
     let mut shown = quantity::canonical(&sent).map_err(problem)?;
@@ -362,14 +362,14 @@ fn check_quantity(value: &mut Value) -> Result<(), TypeError> {
         // A binary number that no suffix divides is read again as a decimal one.
         shown = quantity::canonical(&shown).map_err(problem)?;
     }
-    *value = Value::String(shown);
+    *value = Value::from(shown);
     Ok(())
 }
 
 /// Puts a check's better spelling in the text's place, if it has one.
-fn rewrite(result: Result<Option<String>, String>, text: &mut String) -> Result<(), TypeError> {
+fn rewrite(result: Result<Option<String>, String>, text: &mut CompactString) -> Result<(), TypeError> {
     if let Some(better) = result.map_err(TypeError)? {
-        *text = better;
+        *text = better.into();
     }
     Ok(())
 }
@@ -399,12 +399,12 @@ fn is_plain_zero(ty: Type, value: &Value) -> bool {
 /// What Go makes of a null item.
 fn zero(ty: Type) -> Value {
     match ty {
-        Type::String | Type::Bytes | Type::Duration => Value::String(String::new()),
+        Type::String | Type::Bytes | Type::Duration => Value::from(""),
         Type::Bool => Value::Bool(false),
         Type::Int32 | Type::Int64 | Type::IntOrString => Value::from(0),
         Type::Double => Value::from(0.0),
         Type::Message(_) => Value::Object(Map::new()),
-        Type::Quantity => Value::String("0".to_string()),
+        Type::Quantity => Value::from("0"),
         Type::StringList => Value::Array(Vec::new()),
         _ => Value::Null,
     }

@@ -366,7 +366,7 @@ pub(crate) mod testing {
             (Some(Value::Object(old)), Some(Value::Object(new))) => {
                 let added = new.keys().filter(|key| !old.contains_key(*key));
                 for key in old.keys().chain(added) {
-                    let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    let inner = if path.is_empty() { key.to_string() } else { format!("{path}.{key}") };
                     compare(&inner, old.get(key), new.get(key), lines);
                 }
             }

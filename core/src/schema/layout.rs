@@ -73,7 +73,7 @@ impl Custom<'_> {
                     let text = format!("json: cannot unmarshal {found} into Go value of type v1.ObjectMeta");
                     return Err(TypeError(text));
                 }
-                None => _ = fields.insert("metadata".into(), Map::new().into()),
+                None => _ = fields.insert("metadata", Map::new().into()),
             }
             fields.values_mut().for_each(whole_numbers);
         }

@@ -3,7 +3,7 @@
 use super::scan::{Token, tokens};
 use crate::object::names;
 use crate::refusal::Cause;
-use holdfast_value::{Map, Value};
+use holdfast_value::{CompactString, Map, Value};
 use std::fmt;
 
 /// A conjunction of requirements on labels.
@@ -82,8 +82,8 @@ impl LabelSelector {
 
     /// Every one of these labels, as in a Service's `spec.selector`. The labels are taken as they are.
     pub fn from_labels(labels: &Map) -> Self {
-        let requirement = |(key, value): (&String, &Value)| Requirement {
-            key: key.clone(),
+        let requirement = |(key, value): (&CompactString, &Value)| Requirement {
+            key: key.to_string(),
             operator: Operator::Equals,
             values: vec![value.as_str().unwrap_or_default().to_owned()],
         };

@@ -243,8 +243,8 @@ pub fn openapi_v2<'a>(mut own: Value, parts: impl IntoIterator<Item = &'a Value>
             for (name, found) in their(SECTIONS[section]) {
                 let fits = |wanted: &String| taken.get(wanted).is_none_or(|taken| taken == found);
                 let numbered = (2..).map(|number| format!("{name}_v{number}"));
-                let free = std::iter::once(name.clone()).chain(numbered).find(fits);
-                names.insert(Reference { section, name: name.clone() }, free.unwrap_or_default());
+                let free = std::iter::once(name.to_string()).chain(numbered).find(fits);
+                names.insert(Reference { section, name: name.to_string() }, free.unwrap_or_default());
             }
         }
         let renamed = |value: &Value| {
@@ -305,7 +305,7 @@ fn rename(value: &mut Value, names: &BTreeMap<Reference, String>) {
                 && let Some(new) = names.get(&reference)
             {
                 let new = format!("#/{}/{new}", SECTIONS[reference.section]);
-                fields.insert("$ref".into(), new.into());
+                fields.insert("$ref", new.into());
             }
             fields.values_mut().for_each(|value| rename(value, names));
         }

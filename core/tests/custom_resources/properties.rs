@@ -288,7 +288,7 @@ fn changed(document: &Value, within: &str, changes: &[(prop::sample::Index, Edit
             (Value::Object(fields), Edit::Replace(value)) => _ = fields.insert(last, value.clone()),
             (Value::Object(fields), Edit::Remove) => _ = fields.remove(&last),
             (Value::Object(fields), Edit::Repeat) => _ = fields.insert(format!("{last}2"), value),
-            (Value::Object(fields), Edit::Add(value)) => _ = fields.insert("added".into(), value.clone()),
+            (Value::Object(fields), Edit::Add(value)) => _ = fields.insert("added", value.clone()),
             (Value::Array(items), Edit::Replace(value)) => {
                 items[last.parse::<usize>().expect("an index")] = value.clone()
             }

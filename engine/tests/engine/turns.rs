@@ -142,7 +142,7 @@ impl Outside for SlowWebhook {
         }
         let converted = objects.into_iter().map(|object| {
             let mut object = object.as_object().cloned().unwrap_or_default();
-            object.insert("apiVersion".into(), to.into());
+            object.insert("apiVersion", to.into());
             object
         });
         Ok(converted.collect())

@@ -67,11 +67,7 @@ pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>,
             Value::Bool(_) => return Err(Fault),
         }),
         Function::Keys => one(match &*input {
-            Value::Object(fields) => {
-                let mut keys: Vec<&String> = fields.keys().collect();
-                keys.sort();
-                keys.into_iter().map(|key| Value::from(key.as_str())).collect()
-            }
+            Value::Object(fields) => fields.keys().cloned().collect(),
             Value::Array(items) => (0..items.len()).map(Value::from).collect(),
             _ => return Err(Fault),
         }),
@@ -141,7 +137,7 @@ pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>,
             let parts: Vec<String> = elements(input.clone())?
                 .iter()
                 .map(|part| match &**part {
-                    Value::String(text) => text.clone(),
+                    Value::String(text) => text.to_string(),
                     Value::Null => String::new(),
                     other => other.to_string(),
                 })

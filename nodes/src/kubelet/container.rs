@@ -414,25 +414,25 @@ impl<'a> Container<'a> {
         };
         let has_id = !matches!(self.state, State::Waiting { .. }) || self.last.is_some();
         let mut status = Map::new();
-        status.insert("name".into(), self.name().into());
-        status.insert("image".into(), image.into());
-        status.insert("imageID".into(), if has_id { image_id(image) } else { String::new() }.into());
+        status.insert("name", self.name().into());
+        status.insert("image", image.into());
+        status.insert("imageID", if has_id { image_id(image) } else { String::new() }.into());
         if has_id {
-            status.insert("containerID".into(), id(self.restarts).into());
+            status.insert("containerID", id(self.restarts).into());
         }
-        status.insert("state".into(), self.state.written(&id(self.restarts)));
+        status.insert("state", self.state.written(&id(self.restarts)));
         let last = self
             .last
             .as_ref()
             .map(|last| json!({"terminated": last.written(&id(self.restarts.saturating_sub(1).max(0)))}));
-        status.insert("lastState".into(), last.unwrap_or_else(|| json!({})));
-        status.insert("ready".into(), ready.into());
-        status.insert("started".into(), self.is_running().into());
-        status.insert("restartCount".into(), self.restarts.into());
+        status.insert("lastState", last.unwrap_or_else(|| json!({})));
+        status.insert("ready", ready.into());
+        status.insert("started", self.is_running().into());
+        status.insert("restartCount", self.restarts.into());
         if self.resources.as_object().is_some_and(|resources| !resources.is_empty()) {
-            status.insert("resources".into(), self.resources.clone());
+            status.insert("resources", self.resources.clone());
             if let Some(requests) = self.resources.get("requests") {
-                status.insert("allocatedResources".into(), requests.clone());
+                status.insert("allocatedResources", requests.clone());
             }
         }
         status.into()

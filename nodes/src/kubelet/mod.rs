@@ -255,22 +255,22 @@ impl<'a> Kubelet<'a> {
         let mut status = Map::new();
         let generation = self.pod["metadata"]["generation"].as_i64().filter(|generation| *generation > 0);
         if let Some(generation) = generation {
-            status.insert("observedGeneration".into(), generation.into());
+            status.insert("observedGeneration", generation.into());
         }
-        status.insert("phase".into(), phase.into());
+        status.insert("phase", phase.into());
         if let Some((reason, message)) = self.failed {
-            status.insert("reason".into(), reason.into());
-            status.insert("message".into(), message.into());
+            status.insert("reason", reason.into());
+            status.insert("message", message.into());
         }
         if !old["startTime"].is_string() {
-            status.insert("startTime".into(), json!(self.started));
+            status.insert("startTime", json!(self.started));
         }
         self.addresses(&mut status, address);
         let ready = self.statuses(&mut status);
         let conditions = conditions::written(self, phase, &ready, generation);
         let mut patch: Map = status.into_iter().filter(|(name, value)| old[name] != *value).collect();
         if !conditions.is_empty() {
-            patch.insert("conditions".into(), conditions.into());
+            patch.insert("conditions", conditions.into());
         }
         let status = (!patch.is_empty()).then(|| {
             let uid = &self.pod["metadata"]["uid"];
@@ -288,13 +288,13 @@ impl<'a> Kubelet<'a> {
         let old = &self.pod["status"];
         let host = self.place.host_ip;
         if old["hostIP"].as_str().unwrap_or_default().is_empty() {
-            status.insert("hostIP".into(), host.into());
-            status.insert("hostIPs".into(), json!([{"ip": host}]));
+            status.insert("hostIP", host.into());
+            status.insert("hostIPs", json!([{"ip": host}]));
         }
         if old["podIP"].as_str().unwrap_or_default().is_empty() {
             let ip = if self.pod["spec"]["hostNetwork"] == true { host.to_owned() } else { address() };
-            status.insert("podIPs".into(), json!([{"ip": ip}]));
-            status.insert("podIP".into(), ip.into());
+            status.insert("podIPs", json!([{"ip": ip}]));
+            status.insert("podIP", ip.into());
         }
     }
 
@@ -318,7 +318,7 @@ impl<'a> Kubelet<'a> {
             }
             let statuses: Vec<Value> = of.into_iter().map(|(container, ready)| container.status(*ready)).collect();
             if !statuses.is_empty() {
-                status.insert(name.into(), statuses.into());
+                status.insert(name, statuses.into());
             }
         }
         ready

@@ -129,7 +129,7 @@ impl Requirement {
                 let values = query.values(object);
                 let among = |wanted: &[String]| {
                     values.iter().any(|value| match value.as_ref() {
-                        Value::String(text) => wanted.contains(text),
+                        Value::String(text) => wanted.iter().any(|wanted| wanted == text),
                         scalar @ (Value::Bool(_) | Value::Number(_)) => wanted.contains(&scalar.to_string()),
                         _ => false,
                     })

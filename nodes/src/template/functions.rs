@@ -290,7 +290,7 @@ pub fn truth(value: &Value) -> bool {
 pub fn shown(value: &Value) -> String {
     match value {
         Value::Null => "<no value>".into(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => text.to_string(),
         Value::Bool(_) => value.to_string(),
         Value::Number(number) => match number.as_f64() {
             Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 1e15 => format!("{float:.0}"),

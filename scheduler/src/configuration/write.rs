@@ -80,7 +80,7 @@ fn profile(profile: &Profile) -> Value {
     let Written { sets, arguments, .. } = &profile.written;
     let mut plugins = Map::new();
     for field in POINTS.iter().map(|row| row.1).chain(["multiPoint"]) {
-        plugins.insert(field.into(), sets.get(field).map_or_else(|| json!({}), set));
+        plugins.insert(field, sets.get(field).map_or_else(|| json!({}), set));
     }
     let mut configured: Vec<Value> = arguments.iter().map(|(name, args)| plugin(name, complete(name, args))).collect();
     let named = |name: &str| arguments.iter().any(|(own, _)| own == name);

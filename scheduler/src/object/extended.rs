@@ -60,9 +60,8 @@ impl Container {
         let running = items(&spec["containers"]).map(|one| (one, false));
         let all = starting.chain(running).enumerate();
         all.filter_map(|(number, (container, is_short))| {
-            let mut names: Vec<&String> = entries(&container["resources"]["requests"]).map(|(name, _)| name).collect();
-            names.sort_unstable();
-            let asks = names.iter().enumerate().filter(|(_, name)| may_be_devices(name)).filter_map(|(at, name)| {
+            let names = entries(&container["resources"]["requests"]).map(|(name, _)| name);
+            let asks = names.enumerate().filter(|(_, name)| may_be_devices(name)).filter_map(|(at, name)| {
                 let count = count_of(&container["resources"]["requests"][name.as_str()])?;
                 Some(Amount { resource: pool.text(name), number: at, count })
             });

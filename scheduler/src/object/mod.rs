@@ -19,7 +19,7 @@ pub mod workload;
 mod written;
 
 use holdfast_core::object::glance::Glance;
-use holdfast_value::Value;
+use holdfast_value::{CompactString, Value};
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
@@ -178,7 +178,7 @@ pub(crate) fn items(value: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// The entries of a map, none where there is no map.
-pub(crate) fn entries(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+pub(crate) fn entries(value: &Value) -> impl Iterator<Item = (&CompactString, &Value)> {
     value.as_object().into_iter().flatten()
 }
 

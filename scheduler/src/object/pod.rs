@@ -520,7 +520,7 @@ mod tests {
         let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
         match (value, rest) {
             (Value::Array(list), _) => list.iter_mut().for_each(|one| spoil(one, path)),
-            (Value::Object(map), None) if map.contains_key(first) => _ = map.insert(first.into(), json!([[true]])),
+            (Value::Object(map), None) if map.contains_key(first) => _ = map.insert(first, json!([[true]])),
             (Value::Object(map), Some(rest)) => map.get_mut(first).into_iter().for_each(|below| spoil(below, rest)),
             _ => {}
         }

@@ -60,8 +60,8 @@ fn created(kind: &Kind, request: &Request, mut answer: Value) -> Outcome {
     apply_defaults(kind.message(request.target.version)?, &mut answer);
     let mut answer = document(answer);
     if let Some(version) = kind.versions.get(request.target.version) {
-        answer.insert("apiVersion".into(), version.api_version().into());
-        answer.insert("kind".into(), kind.kind.clone().into());
+        answer.insert("apiVersion", version.api_version().into());
+        answer.insert("kind", kind.kind.clone().into());
     }
     answer.entry("metadata").or_insert_with(|| json!({}));
     Ok(Reply::Document { document: answer, created: true })
@@ -88,7 +88,7 @@ async fn review_token(service: &Service, posted: Document, request: &Request, ki
 async fn review_access(service: &Service, state: &State, posted: Document, request: &Request, kind: &Kind) -> Outcome {
     let mut body = posted;
     if kind.question == Some(Question::SelfSubjectReview) {
-        metadata_mut(&mut body).insert("creationTimestamp".into(), service.engine().stamp().rfc3339().into());
+        metadata_mut(&mut body).insert("creationTimestamp", service.engine().stamp().rfc3339().into());
     }
     if let Some(namespace) = request.namespace() {
         let found = body.get("spec").and_then(|spec| spec["resourceAttributes"]["namespace"].as_str());
@@ -97,7 +97,7 @@ async fn review_access(service: &Service, state: &State, posted: Document, reque
             let cause = Cause::invalid("spec.resourceAttributes.namespace", &found.into(), why);
             return Err(invalid(kind, vec![cause]));
         }
-        metadata_mut(&mut body).insert("namespace".into(), namespace.into());
+        metadata_mut(&mut body).insert("namespace", namespace.into());
     }
     let body = Value::Object(body);
     let judge = |authorizer: &Authorizer<'_>| review(kind, &body, &request.user, authorizer);

@@ -149,13 +149,13 @@ fn bound_status(volume: Volume<'_>, claim: Claim<'_>) -> Option<Action> {
     let is_new = claim.status.phase != "Bound";
     let document = volume.object.document();
     Subject::from(claim).status(|status| {
-        status.insert("phase".into(), "Bound".into());
-        status.insert("accessModes".into(), document["spec"]["accessModes"].clone());
+        status.insert("phase", "Bound".into());
+        status.insert("accessModes", document["spec"]["accessModes"].clone());
         // Later it may differ from the volume's: a file system has not the size of what it stands on.
         if is_new {
-            status.insert("capacity".into(), document["spec"]["capacity"].clone());
+            status.insert("capacity", document["spec"]["capacity"].clone());
             if let Some(class) = volume.spec.volume_attributes_class_name.as_deref() {
-                status.insert("currentVolumeAttributesClassName".into(), class.into());
+                status.insert("currentVolumeAttributesClassName", class.into());
             }
         }
     })
@@ -178,7 +178,7 @@ fn lose(claim: Claim<'_>, reason: &'static str, message: &str, plan: &mut Plan) 
 
 fn unbound_status(claim: Claim<'_>, phase: &str) -> Option<Action> {
     Subject::from(claim).status(|status| {
-        status.insert("phase".into(), phase.into());
+        status.insert("phase", phase.into());
         status.remove("accessModes");
         status.remove("capacity");
     })

@@ -192,10 +192,10 @@ fn volume_phase(volume: Seen<'_, PersistentVolume>, phase: &str, message: &str) 
         return None;
     }
     Subject::from(volume).status(|status| {
-        status.insert("phase".into(), phase.into());
+        status.insert("phase", phase.into());
         match message {
             "" => drop(status.remove("message")),
-            message => drop(status.insert("message".into(), message.into())),
+            message => drop(status.insert("message", message.into())),
         }
     })
 }

@@ -48,7 +48,7 @@ pub(super) fn validate(attributes: &mut Attributes) -> Result<(), Stop> {
         Some(Err(_)) if policy.default_allow => {
             attributes.annotate(format!("{AUDIT_PREFIX}failed-open"), "true");
             let metadata = metadata_mut(attributes.fields_mut());
-            object_mut(metadata, "annotations").insert(FAILED_OPEN.into(), "true".into());
+            object_mut(metadata, "annotations").insert(FAILED_OPEN, "true".into());
             return Ok(());
         }
         Some(Err(why)) => return Err(attributes.forbidden(why.clone())),

@@ -19,12 +19,12 @@ pub(super) fn always_pull(attributes: &mut Attributes) -> Result<(), Stop> {
     let spec = object_mut(fields_mut(&mut attributes.object), "spec");
     for field in CONTAINERS {
         for container in spec.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten() {
-            fields_mut(container).insert("imagePullPolicy".into(), ALWAYS.into());
+            fields_mut(container).insert("imagePullPolicy", ALWAYS.into());
         }
     }
     for volume in spec.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(image) = volume.get_mut("image").and_then(Value::as_object_mut) {
-            image.insert(POLICY.into(), ALWAYS.into());
+            image.insert(POLICY, ALWAYS.into());
         }
     }
     Ok(())

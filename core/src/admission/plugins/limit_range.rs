@@ -7,7 +7,7 @@ use crate::object::meta::{fields_mut, metadata_mut, object_mut};
 use crate::pipeline::effect::Stop;
 use crate::quota::Usage;
 use crate::schema::amount::Amount;
-use holdfast_value::Value;
+use holdfast_value::{CompactString, Map, Value};
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
@@ -56,7 +56,7 @@ fn limits<'a>(range: &'a Value, sort: &'a str) -> impl Iterator<Item = &'a Value
 fn give_defaults(pod: &mut Value, range: &Value) {
     let defaults = |field: &str| {
         let limits = limits(range, "Container").filter_map(|limit| limit[field].as_object());
-        limits.flatten().map(|(name, amount)| (name.clone(), amount.clone())).collect::<holdfast_value::Map>()
+        limits.flatten().map(|(name, amount)| (name.clone(), amount.clone())).collect::<Map>()
     };
     let (requests, limits) = (defaults("defaultRequest"), defaults("default"));
     let mut set = Vec::new();
@@ -74,17 +74,17 @@ fn give_defaults(pod: &mut Value, range: &Value) {
     }
     if !set.is_empty() {
         let annotations = object_mut(metadata_mut(fields_mut(pod)), "annotations");
-        annotations.insert(ANNOTATION.into(), format!("LimitRanger plugin set: {}", set.join("; ")).into());
+        annotations.insert(ANNOTATION, format!("LimitRanger plugin set: {}", set.join("; ")).into());
     }
 }
 
 /// Gives a container what it does not say itself; gives back the names.
-fn fill_in(container: &mut Value, part: &str, defaults: &holdfast_value::Map) -> Vec<String> {
+fn fill_in(container: &mut Value, part: &str, defaults: &Map) -> Vec<CompactString> {
     if defaults.is_empty() {
         return Vec::new();
     }
     let own = object_mut(object_mut(fields_mut(container), "resources"), part);
-    let missing: Vec<String> = defaults.keys().filter(|name| !own.contains_key(*name)).cloned().collect();
+    let missing: Vec<CompactString> = defaults.keys().filter(|name| !own.contains_key(*name)).cloned().collect();
     for name in &missing {
         own.insert(name.clone(), defaults[name].clone());
     }

@@ -18,7 +18,7 @@ pub(super) fn default_ingress_class(attributes: &mut Attributes) -> Result<(), S
     }
     let classes = attributes.all_with(INGRESS_CLASS, "is-default-class");
     if let Some(name) = newest_marked(classes, &["ingressclass.kubernetes.io/is-default-class"]) {
-        object_mut(attributes.fields_mut(), "spec").insert("ingressClassName".into(), name.into());
+        object_mut(attributes.fields_mut(), "spec").insert("ingressClassName", name.into());
     }
     Ok(())
 }

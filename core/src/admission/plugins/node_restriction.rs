@@ -10,7 +10,7 @@ use crate::kinds::certificates::signers;
 use crate::kinds::known::{self, Known};
 use crate::pipeline::effect::Stop;
 use crate::refusal::{Refusal, Subject};
-use holdfast_value::{Map, Value};
+use holdfast_value::{CompactString, Map, Value};
 use std::collections::BTreeSet;
 
 const LEASES: &str = "kube-node-lease";
@@ -200,7 +200,8 @@ const OWN_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
 fn forbidden_labels(old: &Value, new: &Value) -> String {
     let none = Map::new();
     let (old, new) = (old.as_object().unwrap_or(&none), new.as_object().unwrap_or(&none));
-    let keys: BTreeSet<&String> = old.keys().chain(new.keys()).filter(|key| old.get(*key) != new.get(*key)).collect();
+    let keys: BTreeSet<&CompactString> =
+        old.keys().chain(new.keys()).filter(|key| old.get(*key) != new.get(*key)).collect();
     let is_forbidden = |key: &str| {
         let domain = key.split_once('/').map_or("", |(domain, _)| domain);
         let within = |own: &str| domain == own || domain.ends_with(&format!(".{own}"));
@@ -208,7 +209,7 @@ fn forbidden_labels(old: &Value, new: &Value) -> String {
         let is_own = OWN_LABELS.contains(&key) || OWN_DOMAINS.into_iter().any(within);
         within(RESTRICTED) || is_kubernetes && !is_own
     };
-    let keys: Vec<&str> = keys.into_iter().map(String::as_str).filter(|key| is_forbidden(key)).collect();
+    let keys: Vec<&str> = keys.into_iter().map(CompactString::as_str).filter(|key| is_forbidden(key)).collect();
     keys.join(", ")
 }
 

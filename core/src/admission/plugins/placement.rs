@@ -108,7 +108,7 @@ pub(super) fn tolerate(attributes: &mut Attributes) -> Result<(), Stop> {
         tolerations = merged(&tolerations.into(), &pressure);
     }
     if !tolerations.is_empty() {
-        object_mut(attributes.fields_mut(), "spec").insert("tolerations".into(), tolerations.into());
+        object_mut(attributes.fields_mut(), "spec").insert("tolerations", tolerations.into());
     }
     check_tolerations(attributes)
 }

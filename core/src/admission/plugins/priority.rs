@@ -22,7 +22,7 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
                 if spec.get(field).is_none_or(Value::is_null)
                     && let Some(before) = old["spec"].get(field)
                 {
-                    spec.insert(field.into(), before.clone());
+                    spec.insert(field, before.clone());
                 }
             }
             Ok(())
@@ -58,10 +58,10 @@ fn give(attributes: &mut Attributes) -> Result<(), Stop> {
     }
     let spec = object_mut(attributes.fields_mut(), "spec");
     if let Some(default) = class["metadata"]["name"].as_str().filter(|_| name.is_empty()) {
-        spec.insert("priorityClassName".into(), default.into());
+        spec.insert("priorityClassName", default.into());
     }
-    spec.insert("priority".into(), priority.into());
-    spec.insert("preemptionPolicy".into(), policy.into());
+    spec.insert("priority", priority.into());
+    spec.insert("preemptionPolicy", policy.into());
     Ok(())
 }
 

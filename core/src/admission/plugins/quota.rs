@@ -190,7 +190,7 @@ fn charge(attributes: &mut Attributes, quota: Charged, more: &Usage) -> Result<(
     }
     let mut document = document;
     let fields = meta::fields_mut(&mut document);
-    object_mut(fields, "status").insert("used".into(), used.document());
+    object_mut(fields, "status").insert("used", used.document());
     attributes.write_beside(RESOURCE_QUOTA, key, &entry, document)
 }
 

@@ -23,7 +23,7 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
         if !own.is_null() && !is_same(own, overhead) {
             return Err(attributes.forbidden(OTHER_OVERHEAD));
         }
-        object_mut(attributes.fields_mut(), "spec").insert("overhead".into(), overhead.clone());
+        object_mut(attributes.fields_mut(), "spec").insert("overhead", overhead.clone());
     }
     let scheduling = &class["scheduling"];
     for (key, value) in scheduling["nodeSelector"].as_object().into_iter().flatten() {
@@ -38,7 +38,7 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     }
     if scheduling["tolerations"].as_array().is_some_and(|asked| !asked.is_empty()) {
         let merged = tolerations::merged(&attributes.object["spec"]["tolerations"], &scheduling["tolerations"]);
-        object_mut(attributes.fields_mut(), "spec").insert("tolerations".into(), merged.into());
+        object_mut(attributes.fields_mut(), "spec").insert("tolerations", merged.into());
     }
     Ok(())
 }

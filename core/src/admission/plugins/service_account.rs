@@ -24,11 +24,11 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     }
     let spec = object_mut(attributes.fields_mut(), "spec");
     if meta::text(spec, "serviceAccountName").is_empty() {
-        spec.insert("serviceAccountName".into(), DEFAULT.into());
+        spec.insert("serviceAccountName", DEFAULT.into());
     }
     let name = meta::text(spec, "serviceAccountName").to_owned();
     // Clients of old read the account here.
-    spec.insert("serviceAccount".into(), name.as_str().into());
+    spec.insert("serviceAccount", name.as_str().into());
     let account = account(attributes, &name)?;
     let said = |holder: &Value| holder["automountServiceAccountToken"].as_bool();
     let automount = said(&attributes.object["spec"]).or_else(|| said(&account)).unwrap_or(true);
@@ -41,7 +41,7 @@ pub(super) fn mutate(attributes: &mut Attributes) -> Result<(), Stop> {
     if let Some(secrets) = pull_secrets
         && spec.get("imagePullSecrets").and_then(Value::as_array).is_none_or(Vec::is_empty)
     {
-        spec.insert("imagePullSecrets".into(), secrets.clone().into());
+        spec.insert("imagePullSecrets", secrets.clone().into());
     }
     check_secrets(attributes, &account)
 }

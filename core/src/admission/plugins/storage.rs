@@ -43,7 +43,7 @@ pub(super) fn default_class(attributes: &mut Attributes) -> Result<(), Stop> {
     }
     let keys = ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
     if let Some(name) = newest_marked(attributes.all_with(STORAGE_CLASS, "is-default-class"), &keys) {
-        object_mut(attributes.fields_mut(), "spec").insert("storageClassName".into(), name.into());
+        object_mut(attributes.fields_mut(), "spec").insert("storageClassName", name.into());
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::admission::{Attributes, Body, Operation};
 use crate::kinds::known::{BINDING, NODE, POD};
 use crate::object::meta::{metadata_mut, object_mut};
 use crate::pipeline::effect::Stop;
-use holdfast_value::Value;
+use holdfast_value::{CompactString, Value};
 
 /// What a Binding calls its target; nothing else is bound to.
 const NODE_KIND: &str = NODE.kind;
@@ -25,7 +25,7 @@ pub(super) fn labels(attributes: &mut Attributes) -> Result<(), Stop> {
     for label in node.iter().flat_map(|_| LABELS) {
         if let Some(value) = node.as_ref().and_then(|node| node.index.label(label)) {
             let metadata = metadata_mut(attributes.fields_mut());
-            object_mut(metadata, "labels").insert(label.into(), value.into());
+            object_mut(metadata, "labels").insert(label, value.into());
         }
     }
     Ok(())
@@ -58,8 +58,11 @@ pub(super) fn extended_resources(attributes: &mut Attributes) -> Result<(), Stop
     let spec = &attributes.object["spec"];
     let containers = ["containers", "initContainers"].into_iter().flat_map(|field| list(&spec[field]));
     let requests = containers.filter_map(|container| container["resources"]["requests"].as_object());
-    let names: std::collections::BTreeSet<String> =
-        requests.flat_map(|requests| requests.keys()).filter(|name| is_extended(name)).cloned().collect();
+    let names: std::collections::BTreeSet<String> = requests
+        .flat_map(|requests| requests.keys())
+        .filter(|name| is_extended(name))
+        .map(CompactString::to_string)
+        .collect();
     let wanted = names
         .into_iter()
         .map(|name| holdfast_value::json!({"key": name, "operator": "Exists", "effect": "NoSchedule"}));

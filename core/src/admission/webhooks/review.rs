@@ -128,7 +128,7 @@ pub(super) fn verdict(call: &Call, answer: &Result<Vec<u8>, String>, is_mutating
         refusal: (response["allowed"] != true).then(|| ruling(&call.webhook, &response["status"])),
         patch,
         warnings: warnings.map(text).collect(),
-        annotations: annotations.map(|(key, value)| (key.clone(), text(value))).collect(),
+        annotations: annotations.map(|(key, value)| (key.to_string(), text(value))).collect(),
     })
 }
 
@@ -159,7 +159,7 @@ fn parse(body: &[u8], wanted: &str) -> Result<Value, String> {
     };
     let text = |field: &str| match &answer[field] {
         Value::Null => Ok(String::new()),
-        Value::String(text) => Ok(text.clone()),
+        Value::String(text) => Ok(text.to_string()),
         other => Err(unfit(field, other)),
     };
     let (version, kind) = (text("apiVersion")?, text("kind")?);

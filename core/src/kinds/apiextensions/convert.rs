@@ -30,13 +30,13 @@ fn to_hub(definition: &mut Fields) {
     }
     let no_versions = spec.get("versions").and_then(Value::as_array).is_none_or(Vec::is_empty);
     if let (true, Some(name)) = (no_versions, name) {
-        spec.insert("versions".into(), json!([{ "name": name, "served": true, "storage": true }]));
+        spec.insert("versions", json!([{ "name": name, "served": true, "storage": true }]));
     }
     for (top, each) in SHARED {
         let Some(value) = spec.remove(top) else { continue };
         let copies_max = COPIED_BYTES_MAX / value.to_string().len();
         for version in items(spec, "versions").take(copies_max) {
-            version.insert(each.into(), value.clone());
+            version.insert(each, value.clone());
         }
     }
     for version in items(spec, "versions") {
@@ -47,7 +47,7 @@ fn to_hub(definition: &mut Fields) {
             [("webhookClientConfig", "clientConfig"), ("conversionReviewVersions", "conversionReviewVersions")]
         {
             if let Some(value) = conversion.remove(older) {
-                ensure(conversion, "webhook").insert(hub.into(), value);
+                ensure(conversion, "webhook").insert(hub, value);
             }
         }
     }
@@ -62,7 +62,7 @@ fn from_hub(definition: &mut Fields) {
     }
     if let Some(first) = spec.get("versions").and_then(|versions| versions.get(0)).cloned() {
         if let Some(name) = first.get("name") {
-            spec.insert("version".into(), name.clone());
+            spec.insert("version", name.clone());
         }
         let mut schema_moved = false;
         for (top, each) in SHARED {
@@ -75,7 +75,7 @@ fn from_hub(definition: &mut Fields) {
             items(spec, "versions").for_each(|version| {
                 version.remove(each);
             });
-            spec.extend(first.get(each).map(|value| (top.into(), value.clone())));
+            spec.extend(first.get(each).map(|value| (top, value.clone())));
         }
     }
     if let Some(conversion) = within(spec, &["conversion"])

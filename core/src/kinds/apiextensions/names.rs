@@ -31,7 +31,7 @@ fn claim(space: &str, group: &str, name: &str) -> String {
 
 fn texts(names: &Value, field: &str) -> Vec<String> {
     match &names[field] {
-        Value::String(text) if !text.is_empty() => vec![text.clone()],
+        Value::String(text) if !text.is_empty() => vec![text.to_string()],
         Value::Array(texts) => texts.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         _ => Vec::new(),
     }
@@ -59,7 +59,7 @@ pub fn allocate(allocator: &Allocator, _: Option<&Value>, definition: &mut Value
     let violations = violations(definition);
     let approved = approval(&group, &definition["metadata"]["annotations"]);
     let status = object_mut(meta::fields_mut(definition), "status");
-    status.insert("acceptedNames".into(), accepted.into());
+    status.insert("acceptedNames", accepted.into());
     match &conflict {
         None => {
             set(status, &now, "NamesAccepted", true, "NoConflicts", "no conflicts found");
@@ -131,7 +131,7 @@ fn violations(definition: &Value) -> String {
 
 fn put(names: &mut Document, field: &str, value: Option<&Value>) {
     match value {
-        Some(value) => _ = names.insert(field.into(), value.clone()),
+        Some(value) => _ = names.insert(field, value.clone()),
         None => _ = names.remove(field),
     }
 }
@@ -156,7 +156,7 @@ const CONDITIONS: [&str; 5] =
 pub fn observe(definition: &mut Document, generation: Option<i64>) {
     let Some(status) = definition.get_mut("status").and_then(Value::as_object_mut) else { return };
     let tell = |fields: &mut Document| match generation {
-        Some(generation) => _ = fields.insert("observedGeneration".into(), generation.into()),
+        Some(generation) => _ = fields.insert("observedGeneration", generation.into()),
         None => _ = fields.remove("observedGeneration"),
     };
     tell(status);

@@ -48,6 +48,6 @@ fn prepare_create(object: &mut Value) {
             "reason": "Local",
             "message": "Local APIServices are always available",
         });
-        fields.insert("status".into(), json!({ "conditions": [available] }));
+        fields.insert("status", json!({ "conditions": [available] }));
     }
 }

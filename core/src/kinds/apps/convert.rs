@@ -28,7 +28,7 @@ fn rollback_from_hub(deployment: &mut Fields) {
     let rollback = ensure(ensure(deployment, "spec"), "rollbackTo");
     // Zero means the revision before the current one, and is left unsaid.
     if revision != 0 {
-        rollback.insert("revision".into(), revision.into());
+        rollback.insert("revision", revision.into());
     }
 }
 
@@ -43,7 +43,7 @@ fn template_to_hub(set: &mut Fields) {
 fn template_from_hub(set: &mut Fields) {
     let generation = take_annotation(set, TEMPLATE_GENERATION).and_then(|text| text.parse::<i64>().ok());
     if let Some(generation) = generation {
-        ensure(set, "spec").insert("templateGeneration".into(), generation.into());
+        ensure(set, "spec").insert("templateGeneration", generation.into());
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::kinds::Convert;
 use crate::kinds::convert::{Fields, declared, ensure, items, put_annotation, take_annotation, within};
-use holdfast_value::{Value, json};
+use holdfast_value::{CompactString, Value, json};
 
 pub const V1: Convert = Convert { to_hub: v1_to_hub, from_hub: v1_from_hub };
 pub const V2BETA1: Convert = Convert { to_hub: v2beta1_to_hub, from_hub: v2beta1_from_hub };
@@ -114,7 +114,7 @@ fn v1_to_hub(scaler: &mut Fields) {
         let resource = json!({ "name": "cpu", "targetAverageUtilization": percent });
         metrics.push(json!({ "type": "Resource", "resource": resource }));
     }
-    spec.insert("metrics".into(), metrics.into());
+    spec.insert("metrics", metrics.into());
     items(spec, "metrics").for_each(nest_target);
 
     let Some(status) = within(scaler, &["status"]) else { return };
@@ -122,7 +122,7 @@ fn v1_to_hub(scaler: &mut Fields) {
     // The annotation knows more than the percentage does.
     if let (Some(percent), false) = (percent, status.contains_key("currentMetrics")) {
         let resource = json!({ "name": "cpu", "currentAverageUtilization": percent });
-        status.insert("currentMetrics".into(), json!([{ "type": "Resource", "resource": resource }]));
+        status.insert("currentMetrics", json!([{ "type": "Resource", "resource": resource }]));
     }
     items(status, "currentMetrics").for_each(nest_reading);
 }
@@ -140,7 +140,7 @@ fn v1_from_hub(scaler: &mut Fields) {
         let by_percent = |metric: &Value| is_cpu(metric) && metric["resource"]["targetAverageUtilization"].is_number();
         if let Some(found) = metrics.iter().position(by_percent) {
             let percent = metrics.remove(found)["resource"]["targetAverageUtilization"].take();
-            spec.insert("targetCPUUtilizationPercentage".into(), percent);
+            spec.insert("targetCPUUtilizationPercentage", percent);
         }
         if !metrics.is_empty() {
             put_annotation(scaler, METRICS, declared(MESSAGES[0].1, Value::Array(metrics)));
@@ -152,7 +152,7 @@ fn v1_from_hub(scaler: &mut Fields) {
         let percent = metrics.and_then(|metrics| metrics.iter().rfind(|metric| is_cpu(metric)));
         let percent = percent.and_then(|metric| metric["resource"].get("currentAverageUtilization")).cloned();
         if let Some(percent) = percent {
-            status.insert("currentCPUUtilizationPercentage".into(), percent);
+            status.insert("currentCPUUtilizationPercentage", percent);
         }
     }
     save(scaler, CURRENT_METRICS, "status", "currentMetrics");
@@ -201,7 +201,7 @@ fn restore(scaler: &mut Fields, annotation: &str, part: &str, field: &str) {
         if annotation == BEHAVIOR {
             uncapitalize(&mut value);
         }
-        ensure(scaler, part).insert(field.into(), value);
+        ensure(scaler, part).insert(field, value);
     }
 }
 
@@ -240,7 +240,7 @@ fn uncapitalize(value: &mut Value) {
                 .map(|(name, mut value)| {
                     uncapitalize(&mut value);
                     let first = name.chars().next().map(|first| first.to_ascii_lowercase());
-                    (first.into_iter().chain(name.chars().skip(1)).collect(), value)
+                    (first.into_iter().chain(name.chars().skip(1)).collect::<CompactString>(), value)
                 })
                 .collect();
         }
@@ -269,7 +269,7 @@ fn nest_target(metric: &mut Fields) {
         } else {
             "Value"
         };
-        target.insert("type".into(), kind.into());
+        target.insert("type", kind.into());
     }
 }
 
@@ -310,8 +310,8 @@ fn nest(fields: &mut Fields, moves: &[Moved]) {
     let taken: Vec<_> = moves.iter().filter_map(|(flat, path)| Some((*path, fields.remove(*flat)?))).collect();
     for (path, value) in taken {
         match path {
-            [name] => fields.insert((*name).into(), value),
-            [outer, name] => ensure(fields, outer).insert((*name).into(), value),
+            [name] => fields.insert(*name, value),
+            [outer, name] => ensure(fields, outer).insert(*name, value),
             _ => unreachable!("paths have one or two names"),
         };
     }
@@ -324,7 +324,7 @@ fn flatten(fields: &mut Fields, moves: &[Moved]) {
         [outer, name] => within(&mut nested, &[outer])?.remove(*name),
         _ => unreachable!("paths have one or two names"),
     };
-    let taken: Fields = moves.iter().filter_map(|(flat, path)| Some(((*flat).into(), take(path)?))).collect();
+    let taken: Fields = moves.iter().filter_map(|(flat, path)| Some((*flat, take(path)?))).collect();
     for emptied in ["metric", "target", "current"] {
         nested.remove(emptied);
     }

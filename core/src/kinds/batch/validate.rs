@@ -82,7 +82,7 @@ fn own_selector(job: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
             causes.push(Cause::invalid(found.path(), labels.value, &detail));
         }
     }
-    let made: Map = wanted.iter().map(|(label, value)| ((*label).into(), (*value).into())).collect();
+    let made: Map = wanted.iter().map(|(label, value)| (*label, (*value).into())).collect();
     if LabelSelector::from_object(selector.value).is_ok_and(|selector| !selector.matches(&made)) {
         causes.push(selector.invalid("`selector` not auto-generated"));
     }

@@ -35,7 +35,7 @@ fn date_conditions(request: &mut Value, old: &Value, now: &str) {
             let same = |old: &&Value| ["type", "status"].iter().all(|field| old.get(field) == condition.get(*field));
             let earlier = old["status"]["conditions"].as_array().into_iter().flatten().find(same);
             let since = earlier.and_then(|old| old["lastTransitionTime"].as_str()).unwrap_or(now);
-            condition.insert("lastTransitionTime".into(), since.into());
+            condition.insert("lastTransitionTime", since.into());
         }
     }
 }
@@ -54,7 +54,7 @@ fn sign(request: &mut Value, user: &User) {
         if is_empty {
             spec.remove(field)
         } else {
-            spec.insert(field.into(), value)
+            spec.insert(field, value)
         };
     }
 }

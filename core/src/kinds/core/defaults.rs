@@ -4,7 +4,7 @@ use super::measure;
 use crate::quota::Usage;
 use crate::schema::defaults::{Rule, is_absent, is_empty, object, object_or_new, objects, set_absent, set_empty, text};
 use base64::Engine as _;
-use holdfast_value::{Map, Value, json};
+use holdfast_value::{CompactString, Map, Value, json};
 
 /// Read by all, written by the owner.
 const FILE_MODE: i64 = 0o644;
@@ -303,7 +303,7 @@ fn replication_controller(controller: &mut Map) {
 fn secret(secret: &mut Map) {
     let Some(Value::Object(texts)) = secret.get("stringData") else { return };
     let encode = |text: &str| Value::from(base64::engine::general_purpose::STANDARD.encode(text));
-    let encoded: Vec<(String, Value)> =
+    let encoded: Vec<(CompactString, Value)> =
         texts.iter().filter_map(|(key, value)| Some((key.clone(), encode(value.as_str()?)))).collect();
     secret.remove("stringData");
     if !encoded.is_empty()

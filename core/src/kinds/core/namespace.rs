@@ -39,8 +39,8 @@ fn prepare_create(namespace: &mut Value) {
     // One that was named just now has the label of its name, too.
     let meta = metadata_mut(fields);
     let name = text(meta, "name").to_owned();
-    object_mut(meta, "labels").insert("kubernetes.io/metadata.name".into(), name.into());
-    fields.insert("status".into(), json!({ "phase": "Active" }));
+    object_mut(meta, "labels").insert("kubernetes.io/metadata.name", name.into());
+    fields.insert("status", json!({ "phase": "Active" }));
     let spec = fields.entry("spec").or_insert_with(|| json!({}));
     if !spec["finalizers"].is_array() {
         spec["finalizers"] = json!([]);
@@ -59,7 +59,7 @@ fn prepare_update(new: &mut Value, old: &Value) {
     let spec = fields.entry("spec").or_insert_with(|| json!({}));
     let Some(spec) = spec.as_object_mut() else { return };
     match old.pointer("/spec/finalizers") {
-        Some(finalizers) => spec.insert("finalizers".into(), finalizers.clone()),
+        Some(finalizers) => spec.insert("finalizers", finalizers.clone()),
         None => spec.remove("finalizers"),
     };
 }

@@ -46,10 +46,10 @@ fn pair_addresses(node: &mut Value) {
     let first = spec.get("podCIDRs").and_then(|all| all.get(0)).cloned();
     match (single, first) {
         (Some(single), first) if first.as_ref() != Some(&single) => {
-            spec.insert("podCIDRs".into(), json!([single]));
+            spec.insert("podCIDRs", json!([single]));
         }
         (None, Some(first)) => {
-            spec.insert("podCIDR".into(), first);
+            spec.insert("podCIDR", first);
         }
         _ => (),
     }

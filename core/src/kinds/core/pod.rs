@@ -7,7 +7,6 @@ use crate::kinds::build::{drop_from_spec, text, text_or};
 use crate::kinds::{ConnectOptions, Gated, GatedRule, Judging, Kind};
 use crate::object::meta::Document;
 use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject, Unavailable};
-use crate::schema::defaults::objects;
 use holdfast_value::{Map, Value, json};
 
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -166,9 +165,9 @@ fn pair_addresses(pod: &mut Value) {
     let single = status.get("podIP").filter(|ip| ip.as_str().is_some_and(|ip| !ip.is_empty())).cloned();
     match (single, first) {
         (Some(single), first) if first.as_ref() != Some(&single) => {
-            status.insert("podIPs".into(), json!([{ "ip": single }]));
+            status.insert("podIPs", json!([{ "ip": single }]));
         }
-        (None, Some(first)) => _ = status.insert("podIP".into(), first),
+        (None, Some(first)) => _ = status.insert("podIP", first),
         _ => {}
     }
 }
@@ -186,7 +185,7 @@ fn prepare_create(pod: &mut Value) {
             "message": "Scheduling is blocked due to non-empty scheduling gates",
         }]);
     }
-    fields.insert("status".into(), status);
+    fields.insert("status", status);
     narrow_affinity(fields);
     profiles_of_annotations(fields);
     // Less than no time counts as a second.
@@ -266,7 +265,14 @@ pub const POD_GATED: &[Gated] = &[
     Gated::fields("ClusterTrustBundleProjection", &["volumes[].projected.sources[].clusterTrustBundle"]),
     Gated::fields("ConfigurableFSGroupPolicy", &["securityContext.fsGroupChangePolicy"]),
     Gated::fields("ContainerRestartRules", &["containers[].restartPolicy", "containers[].restartPolicyRules"]),
-    Gated::by("ContainerStopSignals", drop_stop_signals),
+    Gated::wholly(
+        "ContainerStopSignals",
+        &[
+            "containers[].lifecycle.stopSignal",
+            "ephemeralContainers[].lifecycle.stopSignal",
+            "initContainers[].lifecycle.stopSignal",
+        ],
+    ),
     Gated::fields(
         "EnvFiles",
         &["containers[].env[].valueFrom.fileKeyRef", "initContainers[].env[].valueFrom.fileKeyRef"],
@@ -371,26 +377,6 @@ const STATUS_GATED: &[Gated] = &[
         ],
     ),
 ];
-
-fn drop_stop_signals(new: &mut Value, old: Option<&Value>) {
-    const LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
-    let is_used = |spec: &Value| {
-        let containers = LISTS.iter().filter_map(|list| spec[*list].as_array()).flatten();
-        containers.into_iter().any(|container| !container["lifecycle"]["stopSignal"].is_null())
-    };
-    if old.is_some_and(is_used) {
-        return;
-    }
-    let Value::Object(spec) = new else { return };
-    for list in LISTS {
-        for container in objects(spec, list) {
-            let Some(Value::Object(lifecycle)) = container.get_mut("lifecycle") else { continue };
-            if lifecycle.remove("stopSignal").is_some() && lifecycle.is_empty() {
-                container.remove("lifecycle");
-            }
-        }
-    }
-}
 
 /// `Guaranteed` when every container limits CPU and memory to just what it requests, `BestEffort` when nothing is
 /// requested or limited, else `Burstable`. Resources of the whole pod, where given, count instead of its containers'.

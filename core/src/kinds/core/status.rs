@@ -19,6 +19,6 @@ pub fn quota(object: &mut Value) {
 
 fn begin(object: &mut Value, status: Value) {
     if let Some(fields) = object.as_object_mut() {
-        fields.insert("status".into(), status);
+        fields.insert("status", status);
     }
 }

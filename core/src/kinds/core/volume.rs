@@ -7,7 +7,7 @@ use holdfast_value::{Value, json};
 
 pub fn prepare_create(volume: &mut Value) {
     if let Some(fields) = volume.as_object_mut() {
-        fields.insert("status".into(), json!({ "phase": "Pending" }));
+        fields.insert("status", json!({ "phase": "Pending" }));
     }
 }
 
@@ -21,15 +21,15 @@ pub fn date_phase(volume: &mut Value, old: Option<&Value>, asking: &Asking) {
     let status = meta::object_mut(meta::fields_mut(volume), "status");
     let same = |field: &str| status.get(field).unwrap_or(&Value::Null) == &before[field];
     match (same("phase"), status.contains_key(FIELD)) {
-        (true, false) if before[FIELD].is_string() => _ = status.insert(FIELD.into(), before[FIELD].clone()),
-        (false, is_said) if !is_said || same(FIELD) => _ = status.insert(FIELD.into(), asking.now.into()),
+        (true, false) if before[FIELD].is_string() => _ = status.insert(FIELD, before[FIELD].clone()),
+        (false, is_said) if !is_said || same(FIELD) => _ = status.insert(FIELD, asking.now.into()),
         _ => {}
     }
 }
 
 pub fn prepare_claim_create(claim: &mut Value) {
     if let Some(fields) = claim.as_object_mut() {
-        fields.insert("status".into(), json!({ "phase": "Pending" }));
+        fields.insert("status", json!({ "phase": "Pending" }));
     }
     fill_data_source(claim);
 }
@@ -88,12 +88,12 @@ fn fill_data_source(claim: &mut Value) {
     let present = |value: Option<&Value>| value.filter(|v| !v.is_null()).cloned();
     match (present(spec.get("dataSource")), present(spec.get("dataSourceRef"))) {
         (Some(source), None) => {
-            spec.insert("dataSourceRef".into(), source);
+            spec.insert("dataSourceRef", source);
         }
         (None, Some(reference)) => {
             let foreign = reference.get("namespace").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
             if !foreign {
-                spec.insert("dataSource".into(), reference);
+                spec.insert("dataSource", reference);
             }
         }
         _ => (),

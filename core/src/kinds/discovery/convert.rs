@@ -13,12 +13,12 @@ fn to_hub(slice: &mut Fields) {
     for endpoint in items(slice, "endpoints") {
         let Some(Value::Object(mut topology)) = endpoint.remove("topology") else { continue };
         if let Some(zone) = topology.remove(ZONE) {
-            endpoint.insert("zone".into(), zone);
+            endpoint.insert("zone", zone);
         }
         // A topology may name another host than `nodeName` does: then both are kept.
         match (topology.get(HOSTNAME), endpoint.get("nodeName")) {
             (Some(host), None) => {
-                endpoint.insert("nodeName".into(), host.clone());
+                endpoint.insert("nodeName", host.clone());
                 topology.remove(HOSTNAME);
             }
             (Some(host), Some(node)) if host == node => {
@@ -27,7 +27,7 @@ fn to_hub(slice: &mut Fields) {
             _ => (),
         }
         if !topology.is_empty() {
-            endpoint.insert("deprecatedTopology".into(), topology.into());
+            endpoint.insert("deprecatedTopology", topology.into());
         }
     }
 }
@@ -35,14 +35,14 @@ fn to_hub(slice: &mut Fields) {
 fn from_hub(slice: &mut Fields) {
     for endpoint in items(slice, "endpoints") {
         if let Some(topology) = endpoint.remove("deprecatedTopology") {
-            endpoint.insert("topology".into(), topology);
+            endpoint.insert("topology", topology);
         }
         if let Some(zone) = endpoint.remove("zone") {
-            ensure(endpoint, "topology").insert(ZONE.into(), zone);
+            ensure(endpoint, "topology").insert(ZONE, zone);
         }
         let named = within(endpoint, &["topology"]).is_some_and(|topology| topology.contains_key(HOSTNAME));
         if let (false, Some(node)) = (named, endpoint.get("nodeName").cloned()) {
-            ensure(endpoint, "topology").insert(HOSTNAME.into(), node);
+            ensure(endpoint, "topology").insert(HOSTNAME, node);
         }
     }
 }

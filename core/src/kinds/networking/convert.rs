@@ -39,14 +39,14 @@ fn nest_service(backend: &mut Fields) {
         return;
     }
     let mut service = Fields::new();
-    service.insert("name".into(), name.unwrap_or_else(|| "".into()));
+    service.insert("name", name.unwrap_or_else(|| "".into()));
     let port = match port {
         Some(Value::String(name)) => json!({ "name": name }),
         Some(Value::Number(number)) if number.as_i64() != Some(0) => json!({ "number": number }),
         _ => json!({}),
     };
-    service.insert("port".into(), port);
-    backend.insert("service".into(), service.into());
+    service.insert("port", port);
+    backend.insert("service", service.into());
 }
 
 fn flatten_service(backend: &mut Fields) {
@@ -54,8 +54,8 @@ fn flatten_service(backend: &mut Fields) {
     let mut port = service.remove("port").unwrap_or_default();
     let name = port.get("name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
     let port = port.get_mut(if name { "name" } else { "number" }).map_or(json!(0), Value::take);
-    backend.insert("serviceName".into(), service.remove("name").unwrap_or_else(|| "".into()));
-    backend.insert("servicePort".into(), port);
+    backend.insert("serviceName", service.remove("name").unwrap_or_else(|| "".into()));
+    backend.insert("servicePort", port);
 }
 
 #[cfg(test)]

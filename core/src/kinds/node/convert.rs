@@ -12,15 +12,15 @@ fn to_hub(class: &mut Fields) {
     let Some(Value::Object(mut spec)) = class.remove("spec") else { return };
     for (older, hub) in NAMES {
         if let Some(value) = spec.remove(older) {
-            class.insert(hub.into(), value);
+            class.insert(hub, value);
         }
     }
 }
 
 fn from_hub(class: &mut Fields) {
-    let fields = NAMES.iter().filter_map(|(older, hub)| Some(((*older).into(), class.remove(*hub)?)));
+    let fields = NAMES.iter().filter_map(|(older, hub)| Some((*older, class.remove(*hub)?)));
     let spec: Fields = fields.collect();
-    class.insert("spec".into(), spec.into());
+    class.insert("spec", spec.into());
 }
 
 #[cfg(test)]

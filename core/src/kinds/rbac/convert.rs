@@ -18,11 +18,11 @@ fn to_hub(binding: &mut Fields) {
         };
         // Everyone, in the oldest version, never meant those who did not log in.
         if kind == "User" && subject.get("name").is_some_and(|name| name == "*") {
-            subject.insert("kind".into(), "Group".into());
-            subject.insert("name".into(), "system:authenticated".into());
+            subject.insert("kind", "Group".into());
+            subject.insert("name", "system:authenticated".into());
         }
         if !group.is_empty() {
-            subject.insert("apiGroup".into(), group.into());
+            subject.insert("apiGroup", group.into());
         }
     }
 }
@@ -38,7 +38,7 @@ fn from_hub(binding: &mut Fields) {
             // The version of a foreign group is not known.
             _ => format!("{group}/"),
         };
-        subject.insert("apiVersion".into(), api_version.into());
+        subject.insert("apiVersion", api_version.into());
     }
 }
 

@@ -23,10 +23,9 @@ const EXACTLY: [&str; 7] =
 fn nest_requests(document: &mut Fields, devices: &[&str]) {
     let Some(devices) = within(document, devices) else { return };
     for request in items(devices, "requests") {
-        let exactly: Fields =
-            EXACTLY.iter().filter_map(|name| Some(((*name).into(), request.remove(*name)?))).collect();
+        let exactly: Fields = EXACTLY.iter().filter_map(|name| Some((*name, request.remove(*name)?))).collect();
         if !exactly.is_empty() {
-            request.insert("exactly".into(), exactly.into());
+            request.insert("exactly", exactly.into());
         }
     }
 }
@@ -54,8 +53,8 @@ fn nest_devices(slice: &mut Fields) {
     for device in items(spec, "devices") {
         let name = device.remove("name");
         let basic = std::mem::take(device);
-        device.extend(name.map(|name| ("name".into(), name)));
-        device.insert("basic".into(), basic.into());
+        device.extend(name.map(|name| ("name", name)));
+        device.insert("basic", basic.into());
     }
 }
 

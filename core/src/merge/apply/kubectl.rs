@@ -46,7 +46,7 @@ pub(super) fn update_annotation(merged: &mut Value, config: &Value, writer: &Wri
     if let Some(nested) = nested.and_then(Value::as_object_mut) {
         nested.remove(LAST_APPLIED);
     }
-    annotations.insert(LAST_APPLIED.into(), Value::from(format!("{config}\n")));
+    annotations.insert(LAST_APPLIED, Value::from(format!("{config}\n")));
     let bytes: usize = annotations.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
     if bytes > ANNOTATION_BYTES_MAX {
         annotations.remove(LAST_APPLIED);

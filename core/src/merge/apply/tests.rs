@@ -312,10 +312,10 @@ proptest! {
     fn nothing_panics(live in any_json(), new in any_json(), config in any_json(), managed in any_json()) {
         let (mut live, mut config) = (live, config);
         if let Some(metadata) = live.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.insert("managedFields".into(), managed);
+            metadata.insert("managedFields", managed);
         }
         if let Some(config) = config.as_object_mut() {
-            config.insert("apiVersion".into(), json!("test/v1"));
+            config.insert("apiVersion", json!("test/v1"));
         }
         updated(Some(&live), "a", ONE, new);
         let _ = applied(Some(&live), "kubectl", ONE, config, false);

@@ -141,7 +141,7 @@ impl<'v> Entry<'v> {
     fn read(value: &'v Value) -> Option<Self> {
         let text = |name: &str| match value.get(name) {
             None | Some(Value::Null) => Some(String::new()),
-            Some(Value::String(text)) => Some(text.clone()),
+            Some(Value::String(text)) => Some(text.to_string()),
             Some(_) => None,
         };
         if value.get("fieldsType")?.as_str()? != "FieldsV1" {
@@ -187,17 +187,17 @@ impl<'v> Entry<'v> {
             return value.clone();
         }
         let mut map = Map::new();
-        map.insert("manager".into(), self.manager.into());
+        map.insert("manager", self.manager.into());
         let operation = if self.operation == Operation::Apply { "Apply" } else { "Update" };
-        map.insert("operation".into(), operation.into());
-        map.insert("apiVersion".into(), self.api_version.into());
+        map.insert("operation", operation.into());
+        map.insert("apiVersion", self.api_version.into());
         if let Some(time) = self.time {
-            map.insert("time".into(), time.into());
+            map.insert("time", time.into());
         }
-        map.insert("fieldsType".into(), "FieldsV1".into());
-        map.insert("fieldsV1".into(), self.set.into_value());
+        map.insert("fieldsType", "FieldsV1".into());
+        map.insert("fieldsV1", self.set.into_value());
         if !self.subresource.is_empty() {
-            map.insert("subresource".into(), self.subresource.into());
+            map.insert("subresource", self.subresource.into());
         }
         Value::Object(map)
     }

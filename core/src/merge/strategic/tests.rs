@@ -1,5 +1,5 @@
 use crate::refusal::BadRequest;
-use holdfast_value::json;
+use holdfast_value::{CompactString, json};
 use proptest::prelude::*;
 
 use super::*;
@@ -201,7 +201,7 @@ fn any_patch() -> impl Strategy<Value = Value> {
 fn naive_patch(old: &Value, new: &Value) -> Value {
     let (Value::Object(old), Value::Object(new)) = (old, new) else { unreachable!() };
     let mut patch = Map::new();
-    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let names: BTreeSet<&CompactString> = old.keys().chain(new.keys()).collect();
     for name in names {
         let merge_key = match name.as_str() {
             "containers" => Some("name"),

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use holdfast_value::{Map, Number, Value, map::Entry};
+use holdfast_value::{CompactString, Map, Number, Value, map::Entry};
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 
 use super::{DecodeError, Decoded, Path, Room, Segment, TOO_LARGE, syntax};
@@ -87,12 +87,12 @@ impl<'de> Visitor<'de> for Node<'_> {
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
         self.state.room.text(value)?;
-        Ok(Value::String(value.to_string()))
+        Ok(Value::from(value))
     }
 
     fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
         self.state.room.text(&value)?;
-        Ok(Value::String(value))
+        Ok(Value::from(value))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
@@ -111,7 +111,7 @@ impl<'de> Visitor<'de> for Node<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut pairs: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
-        while let Some(key) = pairs.next_key::<String>()? {
+        while let Some(key) = pairs.next_key::<CompactString>()? {
             self.state.room.entry(object.len(), &key)?;
             let path = Path { parent: self.path, segment: Segment::Key(&key) };
             let value = pairs.next_value_seed(Node { state: self.state, path: Some(&path) })?;

@@ -226,12 +226,12 @@ impl<'de> Visitor<'de> for Node<'_, 'de> {
     fn visit_borrowed_str<E: Error>(self, value: &'de str) -> Result<Value, E> {
         self.state.spend(value.len())?;
         let resolved = if self.state.is_plain(value) { resolve(value) } else { None };
-        Ok(resolved.unwrap_or_else(|| Value::String(value.to_string())))
+        Ok(resolved.unwrap_or_else(|| Value::from(value.to_string())))
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
         self.state.spend(value.len())?;
-        Ok(Value::String(value.to_string()))
+        Ok(Value::from(value.to_string()))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {

@@ -1,7 +1,7 @@
 //! Which old value a new one is compared with, and whether the two say the same.
 
 use super::{ListType, Structural, invariants};
-use holdfast_value::Value;
+use holdfast_value::{CompactString, Value};
 use std::collections::BTreeMap;
 
 /// The items that an update's items are compared with.
@@ -50,7 +50,7 @@ pub(super) fn unchanged(schema: Option<&Structural>, value: &Value, old: &Value)
             items.len() == olds.len() && items.iter().all(same)
         }
         (Value::Object(fields), Value::Object(olds)) => {
-            let same = |(name, value): (&String, &Value)| match (schema.field(name), olds.get(name)) {
+            let same = |(name, value): (&CompactString, &Value)| match (schema.field(name), olds.get(name)) {
                 (Some(field), Some(old)) => unchanged(Some(field), value, old),
                 _ => false,
             };

@@ -113,7 +113,7 @@ fn embedded(at: At, causes: &mut Complaints<Cause>) {
     }
     let Value::Object(mut fields) = checked else { return };
     if fields.get("name").and_then(Value::as_str).unwrap_or_default().is_empty() {
-        fields.insert("name".into(), "fakename".into());
+        fields.insert("name", "fakename".into());
     }
     let namespaced = fields.get("namespace").and_then(Value::as_str).is_some_and(|namespace| !namespace.is_empty());
     for mut cause in metadata(&fields, NameRule::PathSegment, namespaced) {

@@ -42,7 +42,7 @@ fn walk(
                 return true;
             }
             let additional = schema.and_then(|schema| schema.additional_properties.as_ref());
-            match (schema.and_then(|schema| schema.properties.get(name)), additional) {
+            match (schema.and_then(|schema| schema.properties.get(name.as_str())), additional) {
                 (Some(property), _) => below(Some(property), false, value, Step::Field(name), pruned),
                 (None, Some(additional)) => below(additional.schema(), false, value, Step::Field(name), pruned),
                 (None, None) if keeps => {}

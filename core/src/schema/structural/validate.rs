@@ -386,7 +386,7 @@ impl Walk<'_> {
         }
         for (name, value) in fields {
             let old = old.and_then(|old| old.get(name));
-            if let Some(property) = schema.properties.get(name) {
+            if let Some(property) = schema.properties.get(name.as_str()) {
                 tally.add(self.value(property, value, old, &path.then(Step::Field(name))));
                 continue;
             }

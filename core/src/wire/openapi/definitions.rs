@@ -176,7 +176,7 @@ impl<'a> Definitions<'a> {
     fn insert_type_meta(&self, properties: &mut Map) {
         for name in ["apiVersion", "kind"] {
             let text = self.descriptions.of_field(concat_meta!("Status"), name);
-            properties.insert(name.into(), json!({"type": "string", "description": text}));
+            properties.insert(name, json!({"type": "string", "description": text}));
         }
     }
 
@@ -196,10 +196,10 @@ impl<'a> Definitions<'a> {
         };
         let text = self.descriptions.of_field(&message.name, &field.json);
         if !text.is_empty() {
-            beside.insert("description".into(), json!(text));
+            beside.insert("description", json!(text));
         }
         if let Some(default) = self.default_of(field) {
-            beside.insert("default".into(), default);
+            beside.insert("default", default);
         }
         // The items of a list of objects are nothing that anybody applies.
         let is_list = message.typed && bare.ends_with("List") && field.json == "items";
@@ -300,9 +300,9 @@ impl<'a> Definitions<'a> {
         });
         let mut properties = Map::new();
         self.insert_type_meta(&mut properties);
-        properties.insert("items".into(), items);
+        properties.insert("items", items);
         let text = self.descriptions.of_field(concat_meta!("Status"), "metadata");
-        properties.insert("metadata".into(), self.described_reference(concat_meta!("ListMeta"), text));
+        properties.insert("metadata", self.described_reference(concat_meta!("ListMeta"), text));
         json!({
             "type": "object",
             "description": format!("{kind}List is a list of {kind}"),
@@ -323,7 +323,7 @@ impl<'a> Definitions<'a> {
             && let Some(properties) = root.entry("properties").or_insert_with(|| json!({})).as_object_mut()
         {
             self.insert_type_meta(properties);
-            properties.insert("metadata".into(), self.standard_metadata());
+            properties.insert("metadata", self.standard_metadata());
         }
         self.complete_embedded(&mut definition);
         definition
@@ -346,9 +346,9 @@ impl<'a> Definitions<'a> {
             ];
             for (name, text, anchor) in texts {
                 let text = format!("{text} More info: {CONVENTIONS}#{anchor}");
-                properties.insert(name.into(), json!({"type": "string", "description": text}));
+                properties.insert(name, json!({"type": "string", "description": text}));
             }
-            properties.insert("metadata".into(), self.standard_metadata());
+            properties.insert("metadata", self.standard_metadata());
         }
         if let Some(required) = schema.entry("required").or_insert_with(|| json!([])).as_array_mut() {
             let missing = ["kind", "apiVersion"].into_iter().filter(|name| !required.iter().any(|known| known == name));
@@ -397,7 +397,7 @@ pub(super) fn body_definition(catalog: &Catalog, group: &str, version: &str, kin
 }
 
 fn insert_extensions(field: &Field, into: &mut Map) {
-    let mut insert = |key: &str, value: Value| into.insert(key.into(), value);
+    let mut insert = |key: &str, value: Value| into.insert(key, value);
     if field.shape == Shape::List {
         let list_type = match field.list_type {
             ListType::Atomic => "atomic",

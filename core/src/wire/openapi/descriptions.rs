@@ -99,7 +99,7 @@ fn described(mut schema: Value) -> Described {
         for (name, property) in properties.iter_mut() {
             let text = take_description(property);
             if !text.is_empty() {
-                fields.insert(name.clone(), text);
+                fields.insert(name.to_string(), text);
             }
         }
     }
@@ -108,7 +108,7 @@ fn described(mut schema: Value) -> Described {
 
 fn take_description(schema: &mut Value) -> String {
     match schema.get_mut("description").map(Value::take) {
-        Some(Value::String(text)) => text,
+        Some(Value::String(text)) => text.into(),
         _ => String::new(),
     }
 }

@@ -1,22 +1,22 @@
 //! From version 2's JSON to its Protobuf messages.
 
 use super::proto::*;
-use holdfast_value::{Map, Value};
+use holdfast_value::{CompactString, Map, Value};
 
 /// The document without paths and definitions, which are too big to stand in memory at once.
 pub(super) fn document(head: &Value) -> Document {
     let parameters = members(head, "parameters")
-        .map(|(name, value)| NamedParameter { name: name.clone(), value: Some(parameter(value)) });
+        .map(|(name, value)| NamedParameter { name: name.to_string(), value: Some(parameter(value)) });
     let security = items(head, "security").map(|requirement| SecurityRequirement {
         named: requirement
             .as_object()
             .into_iter()
             .flatten()
-            .map(|(name, _)| NamedStringArray { name: name.clone(), value: Some(TypeItem::default()) })
+            .map(|(name, _)| NamedStringArray { name: name.to_string(), value: Some(TypeItem::default()) })
             .collect(),
     });
     let security_definitions = members(head, "securityDefinitions").map(|(name, value)| NamedSecurity {
-        name: name.clone(),
+        name: name.to_string(),
         value: Some(SecurityItem {
             api_key: Some(ApiKeySecurity {
                 ty: text(value, "type"),
@@ -57,7 +57,7 @@ pub(super) fn schema(value: &Value) -> Schema {
         value => SchemaOrBool::Schema(Box::new(schema(value))),
     });
     let properties = members(value, "properties")
-        .map(|(name, value)| NamedSchema { name: name.clone(), value: Some(schema(value)) });
+        .map(|(name, value)| NamedSchema { name: name.to_string(), value: Some(schema(value)) });
     Schema {
         reference: text(value, "$ref"),
         format: text(value, "format"),
@@ -90,7 +90,7 @@ pub(super) fn schema(value: &Value) -> Schema {
 
 fn operation(value: &Value) -> Operation {
     let responses = members(value, "responses").map(|(code, response)| NamedResponseValue {
-        name: code.clone(),
+        name: code.to_string(),
         value: Some(ResponseValue {
             response: Some(Response {
                 description: text(response, "description"),
@@ -137,14 +137,14 @@ fn parameter(value: &Value) -> Parameter {
 
 fn extensions(value: &Value) -> Vec<NamedAny> {
     let members = value.as_object().into_iter().flatten().filter(|(name, _)| name.starts_with("x-"));
-    members.map(|(name, value)| NamedAny { name: name.clone(), value: Some(any(value)) }).collect()
+    members.map(|(name, value)| NamedAny { name: name.to_string(), value: Some(any(value)) }).collect()
 }
 
 fn any(value: &Value) -> Any {
     Any { yaml: format!("{value}\n") }
 }
 
-fn members<'v>(value: &'v Value, key: &str) -> impl Iterator<Item = (&'v String, &'v Value)> {
+fn members<'v>(value: &'v Value, key: &str) -> impl Iterator<Item = (&'v CompactString, &'v Value)> {
     value.get(key).and_then(Value::as_object).into_iter().flat_map(Map::iter)
 }
 

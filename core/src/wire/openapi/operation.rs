@@ -98,11 +98,11 @@ impl PathItem {
     pub(super) fn to_value(&self, form: Form) -> Value {
         let mut item = Map::new();
         for operation in &self.operations {
-            item.insert(operation.method.into(), operation.to_value(form));
+            item.insert(operation.method, operation.to_value(form));
         }
         if !self.parameters.is_empty() {
             let parameters = self.parameters.iter().map(|p| p.to_value(form)).collect();
-            item.insert("parameters".into(), Value::Array(parameters));
+            item.insert("parameters", Value::Array(parameters));
         }
         Value::Object(item)
     }
@@ -162,7 +162,7 @@ impl Operation {
             }
             responses.insert(code.to_string(), response);
         }
-        responses.insert("401".into(), json!({"description": "Unauthorized"}));
+        responses.insert("401", json!({"description": "Unauthorized"}));
         Value::Object(responses)
     }
 }

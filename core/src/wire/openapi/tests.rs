@@ -5,7 +5,7 @@ use crate::event::Offset;
 use crate::kinds::{Kind, custom, registry};
 use crate::schema::schema;
 use bytes::Bytes;
-use holdfast_value::json;
+use holdfast_value::{CompactString, json};
 use prost::Message as _;
 use std::collections::BTreeMap;
 
@@ -199,7 +199,7 @@ fn summary(document: &Value, placed: &Value) -> String {
         let types = content.as_object().into_iter().flatten().map(|(ty, _)| ty.replace("application/", ""));
         types.collect::<Vec<_>>().join(" ")
     };
-    let codes: Vec<&str> = operation["responses"].as_object().unwrap().keys().map(String::as_str).collect();
+    let codes: Vec<&str> = operation["responses"].as_object().unwrap().keys().map(CompactString::as_str).collect();
     format!(
         "{} | {about} | {} | {} | {} | {}",
         operation["description"].as_str().unwrap(),
@@ -555,7 +555,8 @@ fn custom_resources_take_part() {
         for (id, description) in rows {
             let operation = &operations[id]["operation"];
             assert_eq!(operation["description"], description);
-            let types: Vec<&String> = operation["responses"]["200"]["content"].as_object().unwrap().keys().collect();
+            let types: Vec<&CompactString> =
+                operation["responses"]["200"]["content"].as_object().unwrap().keys().collect();
             assert_eq!(types, ["application/json", "application/yaml"], "{id}");
         }
         assert!(!operations.keys().any(|id| id.starts_with("watch")));
@@ -590,7 +591,7 @@ fn custom_resources_that_may_hold_anything_are_bare_objects() {
     assert_eq!(v2, bare);
     assert_eq!(v3["x-kubernetes-preserve-unknown-fields"], true);
     assert_eq!(v3["description"], "All of it.");
-    let properties: Vec<&String> = v3["properties"].as_object().unwrap().keys().collect();
+    let properties: Vec<&CompactString> = v3["properties"].as_object().unwrap().keys().collect();
     assert_eq!(properties, ["apiVersion", "kind", "metadata", "spec"]);
 }
 

@@ -35,8 +35,8 @@ impl<'c, 's> Decoder<'c, 's> {
         };
         let mut object = Map::new();
         self.message(message, unknown.raw, &mut object)?;
-        object.insert("apiVersion".to_string(), Value::String(unknown.api_version));
-        object.insert("kind".to_string(), Value::String(unknown.kind));
+        object.insert("apiVersion".to_string(), Value::from(unknown.api_version));
+        object.insert("kind".to_string(), Value::from(unknown.kind));
         Ok(Value::Object(object))
     }
 
@@ -190,7 +190,7 @@ impl<'c, 's> Decoder<'c, 's> {
                 let bytes = reader.delimited()?;
                 match bytes.is_empty() && !shows_zero {
                     true => target.clear(field),
-                    false => target.set(field, Value::String(text(bytes))),
+                    false => target.set(field, Value::from(text(bytes))),
                 }
             }
             Type::Bool | Type::Int32 | Type::Int64 | Type::Double => {
@@ -250,8 +250,8 @@ impl<'c, 's> Decoder<'c, 's> {
         }
         let bytes = reader.delimited()?;
         match field.ty {
-            Type::String => Ok(Value::String(text(bytes))),
-            Type::Bytes => Ok(Value::String(STANDARD.encode(bytes))),
+            Type::String => Ok(Value::from(text(bytes))),
+            Type::Bytes => Ok(Value::from(STANDARD.encode(bytes))),
             Type::Message(id) => {
                 let mut object = Map::new();
                 self.message(id, bytes, &mut object)?;
@@ -259,18 +259,18 @@ impl<'c, 's> Decoder<'c, 's> {
             }
             Type::IntOrString => int_or_string(bytes),
             Type::Quantity => match only(bytes)? {
-                None => Ok(Value::String("0".to_string())),
+                None => Ok(Value::from("0")),
                 Some(bytes) => {
                     let text = text(bytes);
                     quantity::check(&text).map_err(|problem| DecodeError::Malformed(problem.to_string()))?;
-                    Ok(Value::String(text))
+                    Ok(Value::from(text))
                 }
             },
             Type::Time => time(bytes, false),
             Type::MicroTime => time(bytes, true),
             Type::Duration => {
                 let [nanos, _] = two_numbers(bytes)?;
-                Ok(Value::String(duration_text(nanos as i64)))
+                Ok(Value::from(duration_text(nanos as i64)))
             }
             Type::RawExtension => self.raw_extension(only(bytes)?),
             Type::FieldsV1 | Type::Json => only(bytes)?.map_or(Ok(Value::Null), json),
@@ -281,7 +281,7 @@ impl<'c, 's> Decoder<'c, 's> {
                     match (number, wire) {
                         (1, Wire::Delimited) => {
                             self.count()?;
-                            items.push(Value::String(text(reader.delimited()?)));
+                            items.push(Value::from(text(reader.delimited()?)));
                         }
                         (_, wire) => reader.skip(wire)?,
                     }
@@ -321,7 +321,7 @@ impl<'c, 's> Decoder<'c, 's> {
                 self.count()?;
                 let bytes = reader.delimited()?;
                 items.push(match ty {
-                    Type::JsonSchemaPropsOrStringArray => Value::String(text(bytes)),
+                    Type::JsonSchemaPropsOrStringArray => Value::from(text(bytes)),
                     _ => {
                         let mut item = Map::new();
                         self.message(owner, bytes, &mut item)?;
@@ -350,7 +350,7 @@ impl<'c, 's> Decoder<'c, 's> {
     /// How a value of this type shows when it is unset and shows always.
     fn zero(&mut self, ty: Type) -> Result<Value> {
         Ok(match ty {
-            Type::String => Value::String(String::new()),
+            Type::String => Value::from(""),
             Type::Bool => Value::Bool(false),
             Type::Int32 | Type::Int64 | Type::Double | Type::IntOrString => Value::from(0),
             Type::Message(id) => {
@@ -358,8 +358,8 @@ impl<'c, 's> Decoder<'c, 's> {
                 self.message(id, &[], &mut object)?;
                 Value::Object(object)
             }
-            Type::Quantity => Value::String("0".to_string()),
-            Type::Duration => Value::String("0s".to_string()),
+            Type::Quantity => Value::from("0"),
+            Type::Duration => Value::from("0s"),
             Type::Bytes
             | Type::Time
             | Type::MicroTime
@@ -376,7 +376,7 @@ impl<'c, 's> Decoder<'c, 's> {
     /// Of a map whose entry has a key only.
     fn item_zero(&mut self, ty: Type) -> Result<Value> {
         match ty {
-            Type::Bytes => Ok(Value::String(String::new())),
+            Type::Bytes => Ok(Value::from("")),
             Type::StringList => Ok(Value::Array(Vec::new())),
             ty => self.zero(ty),
         }
@@ -493,7 +493,7 @@ fn int_or_string(bytes: &[u8]) -> Result<Value> {
     }
     match ty {
         0 => Ok(Value::from(number as i32)),
-        TEXT => Ok(Value::String(text(string))),
+        TEXT => Ok(Value::from(text(string))),
         _ => Err(DecodeError::Malformed("impossible IntOrString.Type".to_string())),
     }
 }
@@ -509,7 +509,7 @@ fn time(bytes: &[u8], micros: bool) -> Result<Value> {
         return Ok(Value::Null);
     }
     let text = instant.text(micros).ok_or_else(|| DecodeError::Malformed("year is out of range".to_string()))?;
-    Ok(Value::String(text))
+    Ok(Value::from(text))
 }
 
 /// As Go shows it: whole numbers have no fraction.

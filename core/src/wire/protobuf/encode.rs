@@ -301,7 +301,7 @@ fn scatter<'d>(message: &Message, object: &'d Map, values: &mut [Option<&'d Valu
         if value.is_null() {
             continue;
         }
-        while next < message.fields.len() && message.fields[next].json < *key {
+        while next < message.fields.len() && *message.fields[next].json < **key {
             next += 1;
         }
         let found = match message.fields.get(next) {

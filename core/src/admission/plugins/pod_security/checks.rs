@@ -2,7 +2,7 @@
 
 use super::policy::{Level, Standard, Version};
 use crate::admission::plugins::pods::{containers, list};
-use holdfast_value::Value;
+use holdfast_value::{CompactString, Value};
 use std::collections::BTreeSet;
 
 /// What a pod breaks of a standard.
@@ -426,10 +426,11 @@ fn volume_types(pod: Pod) -> Option<Violation> {
     if bad.is_empty() {
         return None;
     }
-    let types: BTreeSet<String> = bad.iter().map(|volume| kind(volume)).collect();
+    let types: BTreeSet<CompactString> = bad.iter().map(|volume| kind(volume)).collect();
     let (volumes, uses) = (plural("volume", "volumes", bad.len()), plural("uses", "use", bad.len()));
     let restricted = plural("restricted volume type", "restricted volume types", types.len());
-    let (names, types) = (quoted(bad.iter().map(|volume| name(volume))), quoted(types.iter().map(String::as_str)));
+    let (names, types) =
+        (quoted(bad.iter().map(|volume| name(volume))), quoted(types.iter().map(CompactString::as_str)));
     found("restricted volume types", format!("{volumes} {names} {uses} {restricted} {types}"))
 }
 

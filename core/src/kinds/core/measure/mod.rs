@@ -100,12 +100,8 @@ mod tests {
     use holdfast_value::json;
 
     fn used(measure: &'static Measure, hard: Value, object: Value) -> Value {
-        let amounts: holdfast_value::Map = hard
-            .as_array()
-            .expect("names")
-            .iter()
-            .map(|name| (name.as_str().expect("a name").into(), json!("9")))
-            .collect();
+        let amounts: holdfast_value::Map =
+            hard.as_array().expect("names").iter().map(|name| (name.as_str().expect("a name"), json!("9"))).collect();
         let quota = Quota::of(&json!({"spec": {"hard": amounts}}));
         quota.usage(&Counted::new("things", "", measure), &object, "2026-11-22T17:00:00Z").document()
     }

@@ -112,7 +112,7 @@ fn link(spec: &mut Document, old: &Value) {
     let had_single = old["clusterIP"].as_str().unwrap_or_default().to_owned();
     let had = old["clusterIPs"].as_array().filter(|list| !list.is_empty());
     if text(spec, "clusterIP").is_empty() && !had_single.is_empty() {
-        spec.insert("clusterIP".into(), had_single.clone().into());
+        spec.insert("clusterIP", had_single.clone().into());
     }
     let single = text(spec, "clusterIP").to_owned();
     let list = spec.get("clusterIPs").and_then(Value::as_array).filter(|list| !list.is_empty());
@@ -156,7 +156,7 @@ impl Allocation<'_> {
         if text(spec, "ipFamilyPolicy").is_empty() {
             let usual = if is_open { "RequireDualStack" } else { "SingleStack" };
             let policy = old["ipFamilyPolicy"].as_str().unwrap_or(usual);
-            spec.insert("ipFamilyPolicy".into(), policy.into());
+            spec.insert("ipFamilyPolicy", policy.into());
         }
         if let Some(cause) = contradiction(spec).filter(|_| old.is_null()) {
             causes.push(cause);
@@ -205,7 +205,7 @@ impl Allocation<'_> {
             }
         }
         if !families.is_empty() {
-            spec.insert("ipFamilies".into(), json!(families));
+            spec.insert("ipFamilies", json!(families));
         }
         true
     }
@@ -282,8 +282,8 @@ impl Allocation<'_> {
         if old["clusterIP"].as_str().is_some_and(|before| !before.is_empty() && *before != first) {
             causes.push(Cause::invalid("spec.clusterIPs[0]", &json!(taken), "may not change once set"));
         }
-        spec.insert("clusterIP".into(), first.into());
-        spec.insert("clusterIPs".into(), taken.into());
+        spec.insert("clusterIP", first.into());
+        spec.insert("clusterIPs", taken.into());
     }
 
     /// Why the service cannot have an address.
@@ -347,7 +347,7 @@ impl Allocation<'_> {
             };
             taken.insert(port_claim(number, &protocol));
             if let Value::Object(port) = port {
-                port.insert("nodePort".into(), number.into());
+                port.insert("nodePort", number.into());
             }
         }
     }
@@ -370,7 +370,7 @@ impl Allocation<'_> {
                 }
             }
         };
-        spec.insert("healthCheckNodePort".into(), number.into());
+        spec.insert("healthCheckNodePort", number.into());
     }
 
     fn check_port(&self, number: i64, protocol: &str) -> Result<(), String> {

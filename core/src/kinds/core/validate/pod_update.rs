@@ -4,7 +4,7 @@ use super::annotations;
 use super::container::bare_image;
 use crate::kinds::rules::{At, between, same};
 use crate::refusal::Cause;
-use holdfast_value::{Value, json};
+use holdfast_value::{CompactString, Value, json};
 use std::collections::BTreeSet;
 
 /// What an update of a pod may change, in the words of Kubernetes.
@@ -98,7 +98,7 @@ fn with_changeable_restored(at: At, old: &Value, causes: &mut Vec<Cause>) -> Val
     if old["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
         back.push("nodeSelector");
         let selector = at.get("nodeSelector");
-        let narrower = |(key, value): (&String, &Value)| selector.value.get(key) == Some(value);
+        let narrower = |(key, value): (&CompactString, &Value)| selector.value.get(key) == Some(value);
         if !old["nodeSelector"].as_object().into_iter().flatten().all(narrower) {
             let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
             causes.push(selector.invalid(detail));

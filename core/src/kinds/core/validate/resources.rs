@@ -288,7 +288,7 @@ fn container_requests(spec: &Value) -> BTreeMap<String, Sum> {
         requests
             .map(|(name, value)| {
                 let text = text(value);
-                (name.clone(), Sum { nanos: quantity::nanos(&text).unwrap_or(0), binary: text.ends_with('i') })
+                (name.to_string(), Sum { nanos: quantity::nanos(&text).unwrap_or(0), binary: text.ends_with('i') })
             })
             .collect()
     };

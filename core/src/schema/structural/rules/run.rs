@@ -102,7 +102,7 @@ impl<'p> Run<'p> {
                 let old = |name: &str| place.old.and_then(|old| old.get(name));
                 let kept = |name: &str| place.kept.pair.and_then(|(_, _, old)| old.get(name));
                 for (name, value) in fields {
-                    let (schema, step) = match (schema.properties.get(name), &schema.additional_properties) {
+                    let (schema, step) = match (schema.properties.get(name.as_str()), &schema.additional_properties) {
                         (Some(property), _) => (property, Step::Field(name)),
                         (None, Some(Additional::Like(schema))) => (&**schema, Step::Key(name)),
                         _ => continue,
