@@ -26,11 +26,9 @@ run: build
 	$(holdfast) up $(ARGS)
 
 # The compiler is told how often each branch is taken, as scripts/pgo.sh has counted: requests take a quarter less CPU.
-# A function that has changed since is compiled as without counts, which needs no warning each time.
 # The whole workspace, because the counts are for the features that it asks for.
-build: export RUSTFLAGS += -Cprofile-use=$(CURDIR)/pgo/holdfast.profdata -Cllvm-args=-no-pgo-warn-mismatch
 build: setup
-	cargo build --release --locked --workspace
+	RUSTFLAGS="$${RUSTFLAGS:-} $$(scripts/pgo-flags.sh)" cargo build --release --locked --workspace
 
 setup:
 	scripts/setup.sh build

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Makes pgo/holdfast.profdata anew: how often each branch of the server is taken when it does what it mostly does. With
 # it the compiler lays out what `make build` builds. It is for the toolchain that makes it, and what has changed since
-# is compiled as if there were none; so it is made anew now and then, before a release at the latest.
+# is compiled as if there were none; so it is made anew now and then, before a release at the latest. Beside it comes
+# pgo/holdfast.order, by which the linker lays functions out: those of a cluster at rest, then the others that ran.
 #
-# usage: scripts/pgo.sh    (half an hour on two cores; needs clients: `make clients`)
+# usage: scripts/pgo.sh    (an hour on two cores; needs valgrind, and clients: `make clients`)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target="${CARGO_TARGET_DIR:-$PWD/target}"
@@ -18,6 +19,7 @@ profdata="$(find "$(rustc --print sysroot)" -name llvm-profdata | head -n 1)"
     echo "pgo: no llvm-profdata: rustup component add llvm-tools, or apt-get install llvm-19" >&2
     exit 1
 }
+command -v valgrind >/dev/null || { echo "pgo: no valgrind: apt-get install valgrind" >&2; exit 1; }
 kubectl="$(find "$clients" -type f -name 'kubectl*' | sort | tail -n 1)"
 [ -n "$kubectl" ] || { echo "pgo: no kubectl in $clients: make clients" >&2; exit 1; }
 
@@ -28,9 +30,10 @@ rm -rf "$work/counts" # of programs that ran while this one was compiled
 holdfast="$target/pgo/release/holdfast"
 
 # Starts a cluster over what is in a folder already.
+under=()
 start() {
     : >"$work/ready"
-    "$holdfast" up --data-dir "$work/$1" --secure-port 0 "${@:2}" >>"$work/ready" &
+    "${under[@]}" "$holdfast" up --data-dir "$work/$1" --secure-port 0 "${@:2}" >>"$work/ready" &
     server=$!
     until grep -q '^ready' "$work/ready"; do
         kill -0 "$server" || { echo "pgo: the server did not start" >&2; exit 1; }
@@ -86,3 +89,33 @@ stop
 
 mkdir -p pgo
 "$profdata" merge --sparse --output pgo/holdfast.profdata "$work"/counts/*.profraw
+
+# A function has a line with its name, after that of its file where it is not known outside, and one with its counts.
+"$profdata" show --all-functions --counts pgo/holdfast.profdata | awk '
+    /^  [^ ].*:$/ { name = substr($0, 3, length($0) - 3); sub(/^.*;/, "", name) }
+    /^    Block counts: / {
+        sum = 0
+        gsub(/[^0-9]+/, " ")
+        for (field = 1; field <= NF; field++) sum += $field
+        # The benchmark made the load.
+        if (sum > 0 && name !~ /holdfast_bench/) printf "%.0f %s\n", sum, name
+    }' | sort --key=1,1nr --key=2 | awk '!seen[$2]++ { print $2 }' >"$work/ran"
+cp "$work/ran" pgo/holdfast.order
+
+# What a cluster at rest has run is seen on the binary itself, whose functions are others than those with counters; and
+# those of libraries in C and C++, which have none, are seen as well.
+RUSTFLAGS="$(scripts/pgo-flags.sh)" CARGO_TARGET_DIR="$target" cargo build --release --locked --workspace
+holdfast="$target/release/holdfast"
+under=(valgrind --quiet --tool=callgrind --demangle=no --fair-sched=yes --callgrind-out-file="$work/rest")
+start resting
+sleep 30
+stop
+awk '
+    FNR == NR { place[$1] = FNR; ran[FNR] = $1; all = FNR; next }
+    /^c?fn=\([0-9]+\) [^(0]/ {
+        name = $2
+        sub(/\x27[0-9]+$/, "", name)
+        if (!(name in rests)) { rests[name] = 1; print (name in place ? place[name] : 9999999), name }
+    }
+    END { for (at = 1; at <= all; at++) if (!(ran[at] in rests)) print 99999999 + at, ran[at] }
+' "$work/ran" "$work/rest" | sort --key=1,1n --key=2 | awk '{ print $2 }' >pgo/holdfast.order

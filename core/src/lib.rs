@@ -26,7 +26,6 @@ pub mod pipeline;
 pub mod presence;
 pub mod quota;
 mod ranked;
-pub mod recent;
 pub mod refusal;
 pub mod request;
 pub mod schema;

@@ -1,5 +1,9 @@
 //! Current state as a projection of the log: persistent maps, so that a snapshot costs nothing.
 
+mod recent;
+
+pub use recent::Recent;
+
 use crate::admission::registered::Registered;
 use crate::authz::rbac::RbacIndex;
 use crate::authz::{Authorizer, Chain, Consulted, NodeGraph};
@@ -9,7 +13,6 @@ use crate::kinds::{Claims, Kind, KindId, Near, Registry};
 use crate::object::meta::Document;
 use crate::object::{Body, Draft, encode, meta, stored};
 use crate::ranked::RankedMap;
-use crate::recent::Recent;
 use crate::schema::schema;
 use crate::wire::protobuf;
 use bytes::Bytes;

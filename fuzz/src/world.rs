@@ -8,13 +8,12 @@ use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::{Kind, registry};
 use holdfast_core::object::Draft;
 use holdfast_core::pipeline::{Decision, Settings, actor, decide};
-use holdfast_core::recent::Recent;
 use holdfast_core::refusal::Refusal;
 use holdfast_core::request::{Body, DeleteOptions, FieldValidation, Format, Options, Request, Target, Verb};
 use holdfast_core::schema::layout::Layout;
 use holdfast_core::schema::schema;
 use holdfast_core::stamp::Stamp;
-use holdfast_core::state::{Change, Entry, State};
+use holdfast_core::state::{Change, Entry, Recent, State};
 use holdfast_core::wire::table::{
     Form, IncludeObject, ListMeta, MetaVersion, Source, cells, partial_object_metadata, table,
 };

@@ -36,7 +36,7 @@ async fn requests_are_told_of_as_kubernetes_tells_of_them() {
                     continue;
                 }
                 let expected = normalised(&step["audit"], &mut theirs);
-                let patience = Duration::from_millis(500);
+                let patience = Duration::from_secs(3);
                 let count = array(&expected).len();
                 let told = || async {
                     let told = told(&folder.join("audit.log"), &id);

@@ -34,7 +34,7 @@ pub struct Write {
     pub draft: Draft,
     pub index: Index,
     pub delete: bool,
-    /// What the draft says, where it may soon be wanted again: see [`crate::recent`].
+    /// What the draft says, where it may soon be wanted again: see [`Recent`](crate::state::Recent).
     pub document: Option<Value>,
 }
 

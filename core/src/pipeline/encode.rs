@@ -8,9 +8,8 @@ use crate::event::Offset;
 use crate::kinds::custom::as_stored;
 use crate::object::Draft;
 use crate::object::meta::{self, DEPTH_MAX, Document, metadata};
-use crate::recent::Recent;
 use crate::refusal::{BadRequest, Refusal, TooLarge};
-use crate::state::Index;
+use crate::state::{Index, Recent};
 use holdfast_value::Value;
 use std::sync::Arc;
 

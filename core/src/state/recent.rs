@@ -1,8 +1,8 @@
 //! The documents that were written last, as they were judged. Most objects are written again within a moment of a write,
 //! and then need not be read from their text.
 
+use super::Entry;
 use crate::object::meta;
-use crate::state::Entry;
 use holdfast_value::Value;
 use std::sync::{Arc, Mutex, OnceLock};
 
