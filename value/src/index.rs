@@ -62,33 +62,25 @@ impl Index for usize {
     }
 }
 
-impl Index for String {
-    fn of<'a>(&self, value: &'a Value) -> Option<&'a Value> {
-        self.as_str().of(value)
-    }
+macro_rules! names {
+    ($($text:ty)*) => {$(
+        impl Index for $text {
+            fn of<'a>(&self, value: &'a Value) -> Option<&'a Value> {
+                self.as_str().of(value)
+            }
 
-    fn of_mut<'a>(&self, value: &'a mut Value) -> Option<&'a mut Value> {
-        self.as_str().of_mut(value)
-    }
+            fn of_mut<'a>(&self, value: &'a mut Value) -> Option<&'a mut Value> {
+                self.as_str().of_mut(value)
+            }
 
-    fn of_mut_or_new<'a>(&self, value: &'a mut Value) -> &'a mut Value {
-        self.as_str().of_mut_or_new(value)
-    }
+            fn of_mut_or_new<'a>(&self, value: &'a mut Value) -> &'a mut Value {
+                self.as_str().of_mut_or_new(value)
+            }
+        }
+    )*};
 }
 
-impl Index for CompactString {
-    fn of<'a>(&self, value: &'a Value) -> Option<&'a Value> {
-        self.as_str().of(value)
-    }
-
-    fn of_mut<'a>(&self, value: &'a mut Value) -> Option<&'a mut Value> {
-        self.as_str().of_mut(value)
-    }
-
-    fn of_mut_or_new<'a>(&self, value: &'a mut Value) -> &'a mut Value {
-        self.as_str().of_mut_or_new(value)
-    }
-}
+names! { String CompactString }
 
 impl<T: Index + ?Sized> Index for &T {
     fn of<'a>(&self, value: &'a Value) -> Option<&'a Value> {

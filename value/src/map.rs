@@ -249,6 +249,21 @@ impl Map {
         }
     }
 
+    /// How many bytes of memory it takes beside itself, those too that copies share.
+    pub fn footprint(&self) -> usize {
+        let Some(fields) = &self.fields else { return 0 };
+        let places = match &**fields {
+            Fields::Few(few) => few.capacity(),
+            // Nodes of a tree are nearly half full at least.
+            Fields::Many(many) => 3 * many.len(),
+        };
+        let names = self.keys().filter(|name| name.is_heap_allocated()).map(|name| name.capacity()).sum::<usize>();
+        size_of::<Fields>()
+            + places * size_of::<(CompactString, Value)>()
+            + names
+            + self.values().map(Value::footprint).sum::<usize>()
+    }
+
     /// The fields, which no copy shares.
     fn own(&mut self) -> &mut Fields {
         Arc::make_mut(self.fields.get_or_insert_with(|| Arc::new(Fields::Few(Vec::new()))))

@@ -127,6 +127,19 @@ impl Value {
         })
     }
 
+    /// How many bytes of memory it takes beside itself, those too that copies share.
+    pub fn footprint(&self) -> usize {
+        match self {
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+            Value::String(text) if text.is_heap_allocated() => text.capacity(),
+            Value::String(_) => 0,
+            Value::Array(items) => {
+                items.capacity() * size_of::<Value>() + items.iter().map(Value::footprint).sum::<usize>()
+            }
+            Value::Object(fields) => fields.footprint(),
+        }
+    }
+
     /// The value, which is null afterwards.
     pub fn take(&mut self) -> Value {
         std::mem::take(self)

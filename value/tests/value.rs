@@ -1,6 +1,6 @@
 //! Documents against `serde_json`'s, whose behaviour they have.
 
-use holdfast_value::{Map, Value, from_value, json, to_value};
+use holdfast_value::{CompactString, Map, Value, from_value, json, to_value};
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -254,4 +254,22 @@ fn many_fields_in_the_worst_order() {
     assert_eq!(map.len(), 300_000);
     assert_eq!(map.keys().next().unwrap(), "000000");
     assert_eq!(map.into_iter().next_back().unwrap().0, "299999");
+}
+
+#[test]
+fn a_footprint_is_what_lies_outside_of_the_value() {
+    for value in [json!(null), json!(1.5), json!("twenty-four bytes inside"), json!([]), json!({})] {
+        assert_eq!(value.footprint(), 0, "{value}");
+    }
+    assert!(json!("twenty-five bytes outside").footprint() >= 25);
+    let place = size_of::<(CompactString, Value)>();
+    assert!(json!({"a": 1, "b": 2}).footprint() >= 2 * place);
+    let many: Value = (0..1000).map(|number| (name_of(number), number)).collect();
+    assert!(many.footprint() >= 1000 * place);
+    let nested = json!({"many": many, "again": [many]});
+    assert!(nested.footprint() >= 2 * many.footprint());
+}
+
+fn name_of(number: i64) -> String {
+    format!("field-{number}")
 }

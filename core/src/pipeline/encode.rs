@@ -103,7 +103,7 @@ impl Context<'_> {
             return Err(Refusal::BadRequest(BadRequest::TooDeep { subject, depth_max: DEPTH_MAX }).into());
         }
         let index = Index::new(self.kind, &document);
-        let is_kept = !delete && self.kind.custom.is_none() && Recent::has_room(draft.size());
+        let is_kept = !delete && self.kind.custom.is_none() && Recent::has_room(draft.size(), &document);
         let document = is_kept.then(|| {
             let fields = meta::fields_mut(&mut document);
             fields.insert("apiVersion", hub.api_version().into());

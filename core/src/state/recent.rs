@@ -4,12 +4,15 @@
 use super::Entry;
 use crate::object::meta;
 use holdfast_value::Value;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// So many of the last writes.
 const WRITES_MAX: usize = 512;
-/// A larger object is read again: all that is kept stays within some 20 MiB, whoever writes what.
-const BYTES_MAX: usize = 8 << 10;
+/// What takes more memory is read again. So all that is kept stays within 20 MiB, whoever writes what: objects of one
+/// field each take forty times their text.
+const FOOTPRINT_MAX: usize = 40 << 10;
+/// No text of so many bytes takes less, so that no large document is gone through to know it.
+const BYTES_MAX: usize = 16 << 10;
 
 /// What one log's states share, at whatever offset they are.
 #[derive(Default)]
@@ -19,21 +22,22 @@ pub struct Recent {
 
 /// An object at one version, and what its text says.
 struct Kept {
-    entry: Arc<Entry>,
+    /// Not its bytes: they go when the state forgets that version.
+    entry: Weak<Entry>,
     document: Value,
 }
 
 impl Recent {
-    /// Whether an object of so many bytes would be kept.
-    pub fn has_room(bytes: usize) -> bool {
-        bytes <= BYTES_MAX
+    /// Whether a document would be kept, whose text has so many bytes.
+    pub fn has_room(bytes: usize, document: &Value) -> bool {
+        bytes <= BYTES_MAX && document.footprint() <= FOOTPRINT_MAX
     }
 
     /// `document` is what [`Entry::document`] would give, but for its `resourceVersion`.
     pub fn keep(&self, entry: &Arc<Entry>, document: Value) {
         let kept = self.kept.get_or_init(|| (0..WRITES_MAX).map(|_| Mutex::default()).collect());
         let mut place = lock(&kept[place(entry)]);
-        let before = place.replace(Kept { entry: entry.clone(), document });
+        let before = place.replace(Kept { entry: Arc::downgrade(entry), document });
         drop(place);
         drop(before);
     }
@@ -48,10 +52,11 @@ impl Recent {
         document
     }
 
-    fn find(&self, entry: &Arc<Entry>) -> Option<Value> {
+    /// The same, where it is kept.
+    pub fn find(&self, entry: &Arc<Entry>) -> Option<Value> {
         let kept = lock(&self.kept.get()?[place(entry)]);
-        // Two forks have different objects at one offset.
-        kept.as_ref().filter(|kept| Arc::ptr_eq(&kept.entry, entry)).map(|kept| kept.document.clone())
+        // Two forks have different objects at one offset. No other entry comes to lie where a weak pointer leads.
+        kept.as_ref().filter(|kept| kept.entry.as_ptr() == Arc::as_ptr(entry)).map(|kept| kept.document.clone())
     }
 }
 
@@ -94,6 +99,26 @@ mod tests {
         assert_eq!(recent.document(&first), json!("kept"));
         recent.keep(&entry(7 + WRITES_MAX as u64, "later"), json!("later"));
         assert_eq!(recent.document(&first), read("first"));
+    }
+
+    #[test]
+    fn what_takes_much_memory_is_not_kept_however_short_it_is() {
+        let small = json!({"metadata": {"name": "a"}});
+        assert!(Recent::has_room(BYTES_MAX, &small));
+        assert!(!Recent::has_room(BYTES_MAX + 1, &small));
+        let swollen: Vec<Value> = (0..1000).map(|_| json!({"": 0})).collect();
+        let swollen = Value::from(swollen);
+        assert!(!Recent::has_room(swollen.to_string().len(), &swollen));
+    }
+
+    #[test]
+    fn a_version_that_nobody_has_any_more_goes() {
+        let recent = Recent::default();
+        let only = entry(7, "only");
+        let weak = Arc::downgrade(&only);
+        recent.keep(&only, json!("kept"));
+        drop(only);
+        assert!(weak.upgrade().is_none());
     }
 
     #[test]

@@ -221,6 +221,31 @@ fn a_dry_run_leaves_no_trace() {
     assert!(stage.mutate(&set("a", "b")).is_err());
 }
 
+#[test]
+fn the_next_write_of_an_object_need_not_read_it() {
+    let log = Arc::new(MemoryLog::default());
+    let mut stage = Stage::new(log.clone());
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
+        "ports": [{"containerPort": 80}], "env": [{"name": "A", "value": "b"}, {"name": "C", "value": "d"}]});
+    let pod = json!({"metadata": {"name": "a", "labels": {"app": "web"}},
+        "spec": {"serviceAccountName": "default", "containers": [container, {"name": "sidecar", "image": "i"}]}});
+    for request in
+        [create("pods", "default", pod), patch("pods", "default", "a", json!({"metadata": {"labels": {"b": "c"}}}))]
+    {
+        stage.must(&request);
+        let state = stage.engine.snapshot();
+        let kind = state.registry.by_storage("pods").expect("pods");
+        let entry = state.get(kind, "default/a").expect("the pod");
+        let mut read = entry.document();
+        read["metadata"].as_object_mut().expect("metadata").remove("resourceVersion");
+        assert_eq!(state.recent.find(entry), Some(read));
+    }
+    // An engine that comes to know the object from its log has to read it.
+    let state = load(log.as_ref(), stage.engine.snapshot().registry.clone()).expect("a state");
+    let kind = state.registry.by_storage("pods").expect("pods");
+    assert_eq!(state.recent.find(state.get(kind, "default/a").expect("the pod")), None);
+}
+
 /// Through the thread this time: many clients at once, and nothing is lost or doubled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_clients_count_together() {
