@@ -1,6 +1,7 @@
 //! The engine as transports see it: snapshots to read, decisions to make durable, watches to follow.
 
 use crate::forked::{ForkedLog, Holds, Room};
+use crate::gather::{Expected, PATIENCE};
 use crate::hub::Hub;
 use crate::limits::Limits;
 use crate::load::load;
@@ -107,10 +108,20 @@ pub struct Engine {
 impl Engine {
     /// Folds the log into a state and starts the writer.
     pub fn open(log: Arc<dyn Log>, registry: Arc<Registry>, options: Options) -> Result<Arc<Engine>, Fault> {
+        Engine::open_patient(log, registry, options, PATIENCE)
+    }
+
+    /// The same with a writer that waits so long for requests that [`Engine::expect`] has told of.
+    pub fn open_patient(
+        log: Arc<dyn Log>,
+        registry: Arc<Registry>,
+        options: Options,
+        patience: Duration,
+    ) -> Result<Arc<Engine>, Fault> {
         let hub = Hub::default();
         let (engine, writer, queue) =
             Engine::assembled(log, registry, options, hub, (QUEUE_COMMANDS_MAX, Reads::default()))?;
-        engine.queue.start(writer, queue)?;
+        engine.queue.start(writer, queue, patience)?;
         Ok(engine)
     }
 
@@ -217,6 +228,11 @@ impl Engine {
     /// Asks the writer how it is.
     pub async fn health(&self, patience: Duration) -> Health {
         self.queue.health(patience).await
+    }
+
+    /// Has the writer wait a moment for what this request may hand over, so that it shares a write to the disk with others.
+    pub fn expect<F>(&self, request: F) -> Expected<F> {
+        self.queue.expect(request)
     }
 
     /// Lets the writer finish what it was handed, and ends it: later writes are refused.

@@ -5,6 +5,7 @@
 
 mod engine;
 pub mod forked;
+pub mod gather;
 pub mod hub;
 mod limits;
 mod load;

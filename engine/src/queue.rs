@@ -6,6 +6,7 @@
 //! something over looks afterwards whether it is gone, and does the same. So each command is either seen by the writer
 //! or dropped, which answers who waits for it.
 
+use crate::gather::{Expected, Gathering};
 use crate::log::{Fault, Wake};
 use crate::writer::{Input, Writer};
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
@@ -27,6 +28,7 @@ pub struct Queue {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// The writer, where callers turn it; `None` when it has ended.
     turned: OnceLock<Mutex<Option<Writer>>>,
+    gathering: Arc<Gathering>,
     ended: Arc<watch::Sender<Option<Ended>>>,
 }
 
@@ -69,15 +71,15 @@ impl Queue {
         let (inputs, outputs) = bounded(inputs_max);
         let ended = Arc::new(watch::Sender::new(None));
         let (inputs, left, turned) = (Arc::new(inputs), OnceLock::new(), OnceLock::new());
-        (Queue { inputs, left, thread: Mutex::default(), turned, ended }, outputs)
+        (Queue { inputs, left, thread: Mutex::default(), turned, gathering: Arc::default(), ended }, outputs)
     }
 
-    /// Gives the writer a thread.
-    pub fn start(&self, writer: Writer, outputs: Receiver<Input>) -> Result<(), Fault> {
+    /// Gives the writer a thread, which waits so long for those who are on their way.
+    pub fn start(&self, writer: Writer, outputs: Receiver<Input>, patience: Duration) -> Result<(), Fault> {
         let left = self.left.get_or_init(|| outputs.clone()).clone();
-        let ended = self.ended.clone();
+        let (ended, gathering) = (self.ended.clone(), self.gathering.clone());
         let serve = move || {
-            let outcome = catch_unwind(AssertUnwindSafe(|| writer.run(&outputs)));
+            let outcome = catch_unwind(AssertUnwindSafe(|| writer.run(&outputs, &gathering, patience)));
             ended.send_replace(Some(Ended::of(outcome)));
             drop_all(&left);
         };
@@ -92,6 +94,14 @@ impl Queue {
         // An engine has one writer.
         let _ = self.left.set(outputs);
         let _ = self.turned.set(Mutex::new(Some(writer)));
+    }
+
+    /// Has the writer's thread wait a moment for what this request may hand over.
+    pub fn expect<F>(&self, request: F) -> Expected<F> {
+        match self.turned.get() {
+            None => Expected::new(&self.gathering, request),
+            Some(_) => Expected::nothing(request),
+        }
     }
 
     pub fn hand_over(&self, input: Input) -> Result<(), Unsent> {

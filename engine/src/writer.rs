@@ -11,6 +11,7 @@
 //! Nothing is answered, shown to a reader or sent to a watcher before it is durable. The writer runs no rules: it
 //! compares versions and claims, and what went stale is decided again by who asked for it.
 
+use crate::gather::Gathering;
 use crate::hub::Hub;
 use crate::log::{Append, Fault, Log};
 use crate::planted::{Bug, order, planted};
@@ -145,11 +146,14 @@ impl Writer {
         &self.others
     }
 
-    /// Serves commands until it is told to stop or every sender is gone.
-    pub fn run(mut self, inputs: &Receiver<Input>) {
+    /// Serves commands until it is told to stop or every sender is gone. It waits so long for those who are on their way.
+    pub fn run(mut self, inputs: &Receiver<Input>, gathering: &Gathering, patience: Duration) {
         loop {
             match inputs.recv_timeout(RECOVERY_PERIOD) {
                 Ok(input) => {
+                    if matches!(input, Input::Commit(_)) {
+                        gathering.wait(patience);
+                    }
                     if !self.serve(input, inputs) {
                         return;
                     }

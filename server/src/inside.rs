@@ -214,7 +214,7 @@ impl Act for InsideAct {
         let request = request::of(action, &snapshot.registry, actor, id);
         let request = request.ok_or_else(|| Refusal::from(&holdfast_core::Refusal::NoSuchPath))?;
         drop(snapshot);
-        let reply = service.act(request).await.map_err(|refusal| Refusal::from(&refusal))?;
+        let reply = engine.expect(service.act(request)).await.map_err(|refusal| Refusal::from(&refusal))?;
         let came = match &reply {
             Reply::Object(shown) => Came::Version(shown.entry.offset.0),
             Reply::Deleted { uid, .. } => Came::Gone(uid.as_str().into()),

@@ -11,6 +11,7 @@ mod build;
 mod connection;
 mod effects;
 mod ending;
+mod expecting;
 pub mod flow_control;
 pub mod forks;
 pub mod health;

@@ -1,5 +1,6 @@
 //! The API on a socket, and its clean end.
 
+use crate::expecting::Expecting;
 use crate::listener::Listener;
 use crate::respond::Response;
 use crate::transport::{Transport, WireRequest};
@@ -78,6 +79,7 @@ pub async fn serve(
     let bounds = Bounds { streams_max, ..Bounds::default() };
     let stopping = transport.closing.subscribe();
     let service = warp::service(filter(transport.clone()));
+    let service = Expecting { service, engine: transport.engine().clone() };
     let counters = transport.service().counters().clone();
     let certified = Arc::new(move |good_for| counters.certified(good_for));
     let served = Listener { tls, service, is_quick, bounds, certified, stopping };

@@ -1,14 +1,15 @@
 //! The order of a commit, and decisions that get in each other's way within one.
 
-use super::stage::{Stage, config_map, create, delete, everything, patch, poll, selection, set};
+use super::stage::{Stage, config_map, create, delete, everything, options, patch, poll, selection, set};
 use holdfast_core::Refusal;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::writer::{Contested, Rejection};
-use holdfast_engine::{Append, Fault, Log, LogRead, WatchStart, load};
+use holdfast_engine::{Append, Engine, Fault, Log, LogRead, WatchStart, load};
 use holdfast_value::json;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
+use std::time::Duration;
 
 /// What a test looks at while a batch of so many records is being made durable.
 type During = Box<dyn FnMut(usize) + Send>;
@@ -93,6 +94,31 @@ fn nothing_is_shown_or_told_before_it_is_durable() {
     let contested = Contested::Object { kind, key: "default/a".into() };
     assert_eq!(shared.1.try_recv().unwrap().err(), Some(Rejection::Stale(contested)));
     assert!(shared.2.next_ready().unwrap().is_some());
+}
+
+/// The second was begun before the first was handed over, and so shares its append; who waits for something else does not
+/// hold anybody up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_writer_waits_for_who_is_on_the_way() {
+    const LONG: Duration = Duration::from_secs(3600);
+    let log = Arc::new(Witness::default());
+    Stage::new(log.clone());
+    let sizes = Arc::new(Mutex::new(Vec::new()));
+    let seen = sizes.clone();
+    *log.during.lock().unwrap() = Some(Box::new(move |records| seen.lock().unwrap().push(records)));
+    let registry = Arc::new(holdfast_core::kinds::registry().clone());
+    let engine = Engine::open_patient(log, registry, options(&Arc::default()), LONG).unwrap();
+    let begin = |name: &'static str| {
+        let writing = engine.clone();
+        engine.expect(async move { writing.mutate(&config_map(name)).await.map(drop) })
+    };
+    let waiting = tokio::spawn(engine.expect(std::future::pending::<()>()));
+    let (first, second) = (begin("a"), begin("b"));
+    let first = tokio::spawn(first);
+    second.await.unwrap();
+    first.await.unwrap().unwrap();
+    assert_eq!(*sizes.lock().unwrap(), [2]);
+    waiting.abort();
 }
 
 #[test]
