@@ -249,6 +249,23 @@ mod tests {
         assert_eq!(used(&trial, "q"), counts("0", "0", "0"));
     }
 
+    /// Whoever makes it, and takes it into a quota's scope and out again, must not have others forgotten.
+    #[test]
+    fn an_object_that_uses_more_than_can_be_counted_goes_as_it_came() {
+        let mut trial = Trial::new().with(ResourceQuotas::default());
+        trial.create(quota("q", json!({"hard": {"requests.cpu": "4"}})));
+        for (name, cpu) in [("a", "3"), ("huge", "9223372036854775807E"), ("more", "9223372036854775807E")] {
+            trial.create(pod(name, Some(cpu)));
+        }
+        trial.run();
+        assert_ne!(used(&trial, "q"), json!({"requests.cpu": "3"}));
+        for name in ["huge", "more"] {
+            trial.delete_as("pods", name, None, Some(0));
+        }
+        trial.run();
+        assert_eq!(used(&trial, "q"), json!({"requests.cpu": "3"}));
+    }
+
     #[test]
     fn what_should_have_ended_counts_no_more() {
         let mut trial = Trial::new().with(ResourceQuotas::default());

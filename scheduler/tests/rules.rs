@@ -206,3 +206,21 @@ fn nodes_that_hold_what_a_pod_may_use_at_most_are_a_little_better() {
         assert_eq!(found, expected, "{limits}");
     }
 }
+
+/// What a pod asks for may be more than can be counted, and any of those who share a node may make such a pod.
+#[test]
+fn what_others_hold_is_not_forgotten_when_a_pod_goes_that_asks_for_more_than_can_be_counted() {
+    let mut world = World::new();
+    world.node("n", json!({}));
+    let asks = |cpu: &str| json!({"nodeName": "n", "containers": [{"resources": {"requests": {"cpu": cpu}}}]});
+    world.pod("other", json!({}), asks("3"));
+    for name in ["huge", "more"] {
+        world.pod(name, json!({}), asks("9223372036854775807E"));
+    }
+    for name in ["huge", "more"] {
+        world.put(Kind::Pod, Key::new("default", name), Value::Null);
+    }
+    let late = json!({"containers": [{"resources": {"requests": {"cpu": "2"}}}]});
+    let late = world.pod("late", json!({}), late);
+    assert_eq!(message(&world.plan(&late)).split(": ").nth(1), Some("0/1 nodes are available"), "it has room for one");
+}

@@ -5,7 +5,8 @@ use futures_util::{Stream, StreamExt, stream};
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::object::decode;
-use holdfast_core::refusal::{BadRequest, Cause, KindFault, Plenty, Subject, Timeout, TooLarge, Unfit, Unrecognized};
+use holdfast_core::pipeline::parsed;
+use holdfast_core::refusal::{BadRequest, Cause, Plenty, Subject, Timeout, TooLarge, Unrecognized};
 use holdfast_core::request::{Body, DeleteOptions, Format, Options};
 use holdfast_core::wire::protobuf;
 use holdfast_service::{Named, Share, Shares};
@@ -165,21 +166,17 @@ where
 
 /// `DeleteOptions` may come in the body.
 pub fn delete_options(named: &mut Named) -> Result<(), Refusal> {
-    match options_body(&named.body, "DeleteOptions")? {
+    match options_body(&named.body)? {
         Some(body) => take(&mut named.options, &body),
         None => Ok(()),
     }
 }
 
-/// An Eviction says in its body how to delete, and whether to at all.
+/// An Eviction says in its body how to delete, and whether to at all. Whether it is one is found out later.
 pub fn eviction(named: &mut Named) -> Result<(), Refusal> {
-    let Some(body) = options_body(&named.body, "Eviction")? else { return Ok(()) };
-    if body["metadata"]["name"].as_str().is_some_and(|name| name != named.path.name) {
-        return Err(Refusal::BadRequest(BadRequest::OtherNameInEviction));
-    }
-    match &body["deleteOptions"] {
-        Value::Null => Ok(()),
-        options => take(&mut named.options, options),
+    match parsed(&named.body).as_ref().map(|body| &body["deleteOptions"]) {
+        None | Some(Value::Null) => Ok(()),
+        Some(options) => take(&mut named.options, options),
     }
 }
 
@@ -191,7 +188,8 @@ fn take(options: &mut Options, body: &Value) -> Result<(), Refusal> {
 }
 
 /// The body of a request that is about how something goes, if it has one.
-fn options_body(body: &Body, wanted: &'static str) -> Result<Option<Value>, Refusal> {
+fn options_body(body: &Body) -> Result<Option<Value>, Refusal> {
+    let wanted = "DeleteOptions";
     if body.content.is_empty() {
         return Ok(None);
     }
@@ -209,13 +207,6 @@ fn options_body(body: &Body, wanted: &'static str) -> Result<Option<Value>, Refu
         return Err(unrecognized(Unrecognized::OptionsAreNoObject));
     }
     let kind = body["kind"].as_str().unwrap_or(wanted);
-    if kind != wanted && wanted == "Eviction" && body["apiVersion"].is_null() {
-        // The body is of the subresource's own version then, which has no such kind.
-        let why = KindFault::Unregistered { kind: kind.into(), api_version: "policy/v1".into() };
-        let (kind, version) = (kind.into(), "v1".into());
-        let why = Unfit::Kind(Box::new(why));
-        return Err(Refusal::BadRequest(BadRequest::Unfit { kind, version, wanted: wanted.into(), why }));
-    }
     if kind != wanted {
         let (version, kind) = (body["apiVersion"].as_str().unwrap_or("v1").to_owned(), kind.to_owned());
         return Err(Refusal::BadRequest(BadRequest::OtherOptions { wanted, version, kind }));

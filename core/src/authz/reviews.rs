@@ -4,6 +4,7 @@ use super::chain::Authorizer;
 use super::rbac::joined_errors;
 use super::{Attributes, Requirement, ResourceTarget, Selected, User, Verdict};
 use crate::kinds::{Kind, Question, structures};
+use crate::object::names;
 use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject};
 use crate::schema::schema;
 use holdfast_value::{CompactString, Map, Value, json};
@@ -113,7 +114,7 @@ fn causes_against(question: Question, body: &Value) -> Vec<Cause> {
     }
     if let Some(resource) = resource {
         for selector in ["fieldSelector", "labelSelector"] {
-            causes.extend(selector_causes(resource, selector));
+            selector_causes(resource, selector, &mut causes);
         }
     }
     let local = question == Question::LocalSubjectAccessReview;
@@ -134,22 +135,48 @@ fn causes_against(question: Question, body: &Value) -> Vec<Cause> {
     causes
 }
 
-fn selector_causes(resource: &Value, selector: &str) -> Option<Cause> {
-    let field = format!("spec.resourceAttributes.{selector}");
-    let selector = present(resource, selector)?;
+fn selector_causes(resource: &Value, name: &str, causes: &mut Vec<Cause>) {
+    let Some(selector) = present(resource, name) else { return };
+    let field = format!("spec.resourceAttributes.{name}");
     let raw = text(selector, "rawSelector");
-    let requirements = selector.get("requirements").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
-    match (raw.is_empty(), requirements) {
-        (false, true) => Some(Cause::invalid(
+    let requirements = selector.get("requirements").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    match (raw.is_empty(), requirements.is_empty()) {
+        (false, false) => causes.push(Cause::invalid(
             format!("{field}.rawSelector"),
             &raw.into(),
             "may not specified at the same time as requirements",
         )),
-        (true, false) => Some(Cause::required(
+        (true, true) => causes.push(Cause::required(
             format!("{field}.requirements"),
             &format!("when {field} is specified, requirements or rawSelector is required"),
         )),
-        _ => None,
+        _ => {}
+    }
+    for (index, requirement) in requirements.iter().enumerate() {
+        requirement_causes(requirement, name, &format!("{field}.requirements[{index}]"), causes);
+    }
+}
+
+/// An operator that nobody here knows is a newer client's, and passes.
+fn requirement_causes(requirement: &Value, selector: &str, at: &str, causes: &mut Vec<Cause>) {
+    let key = text(requirement, "key");
+    if selector == "fieldSelector" && key.is_empty() {
+        causes.push(Cause::required(format!("{at}.key"), "must be specified"));
+    }
+    let has_values = requirement.get("values").and_then(Value::as_array).is_some_and(|values| !values.is_empty());
+    match text(requirement, "operator") {
+        "In" | "NotIn" if !has_values => {
+            causes.push(Cause::required(format!("{at}.values"), "must be specified when `operator` is 'In' or 'NotIn'"))
+        }
+        "Exists" | "DoesNotExist" if has_values => causes.push(Cause::forbidden(
+            format!("{at}.values"),
+            "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+        )),
+        _ => {}
+    }
+    if selector == "labelSelector" {
+        let messages = names::qualified_name(key);
+        causes.extend(messages.iter().map(|message| Cause::invalid(format!("{at}.key"), &key.into(), message)));
     }
 }
 

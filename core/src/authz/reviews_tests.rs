@@ -107,6 +107,25 @@ fn mistakes_are_named() {
             ],
         ),
         (
+            "SubjectAccessReview",
+            json!({"spec": {"user": "u", "resourceAttributes": {"verb": "list", "fieldSelector": {"rawSelector": "a=b",
+                "requirements": [{"key": "", "operator": "Foo"}, {"key": "a", "operator": "In"}]}}}}),
+            vec![
+                "spec.resourceAttributes.fieldSelector.rawSelector: Invalid value: \"a=b\": may not specified at the same time as requirements",
+                "spec.resourceAttributes.fieldSelector.requirements[0].key: Required value: must be specified",
+                "spec.resourceAttributes.fieldSelector.requirements[1].values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
+            ],
+        ),
+        (
+            "SubjectAccessReview",
+            json!({"spec": {"user": "u", "resourceAttributes": {"verb": "list", "labelSelector": {
+                "requirements": [{"key": "a", "operator": "Exists", "values": ["b"]}, {"key": "a b", "operator": "Exists"}]}}}}),
+            vec![
+                "spec.resourceAttributes.labelSelector.requirements[0].values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+                "spec.resourceAttributes.labelSelector.requirements[1].key: Invalid value: \"a b\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
+            ],
+        ),
+        (
             "LocalSubjectAccessReview",
             json!({"metadata": {"namespace": "m"}, "spec": {"user": "u", "resourceAttributes": pod}}),
             vec!["spec.resourceAttributes.namespace: Invalid value: \"n\": must match metadata.namespace"],

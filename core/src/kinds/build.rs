@@ -73,6 +73,7 @@ impl Kind {
             metadata: MetadataRules { standard_finalizers: true, on_update: MetadataOnUpdate::Change },
             orphan_warning: None,
             immortal: &[],
+            system: None,
             expires: false,
             named_by_server: false,
             independent: false,
@@ -190,6 +191,12 @@ impl Kind {
     /// Objects with these names are never deleted.
     pub fn immortal(mut self, names: &'static [&'static str]) -> Self {
         self.immortal = names;
+        self
+    }
+
+    /// Objects with these names are the system's own, said to be so, and nobody deletes one of them.
+    pub fn system(mut self, what: &'static str, names: &'static [&'static str]) -> Self {
+        self.system = Some((what, names));
         self
     }
 

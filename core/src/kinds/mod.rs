@@ -124,6 +124,8 @@ pub struct Kind {
     pub orphan_warning: Option<&'static str>,
     /// Names of objects that are never deleted.
     pub immortal: &'static [&'static str],
+    /// What is said of objects that the system itself needs, and their names: nobody deletes them one by one.
+    pub system: Option<(&'static str, &'static [&'static str])>,
     /// Its objects go some time after their last change.
     pub expires: bool,
     /// An object without a name gets one.

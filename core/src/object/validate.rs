@@ -152,9 +152,9 @@ fn owner_references(meta: &Map, causes: &mut Vec<Cause>) {
     let mut is_told = false;
     for reference in references.iter().filter_map(Value::as_object) {
         let api_version = text(reference, "apiVersion");
-        let version = api_version.rsplit('/').next().unwrap_or_default();
-        // Kubernetes names the fields without the item's index.
-        if version.is_empty() {
+        let parts: Vec<&str> = api_version.split('/').collect();
+        // Kubernetes names the fields without the item's index. What has more parts than a group and a version has none.
+        if parts.len() > 2 || parts.last().is_none_or(|version| version.is_empty()) {
             let value = Value::from(api_version);
             causes.push(Cause::invalid("metadata.ownerReferences.apiVersion", &value, "version must not be empty"));
         }
@@ -276,6 +276,10 @@ mod tests {
             (
                 json!({"ownerReferences": [{"apiVersion": "", "kind": "K", "name": "n", "uid": "u"}]}),
                 "metadata.ownerReferences.apiVersion: Invalid value: \"\": version must not be empty",
+            ),
+            (
+                json!({"ownerReferences": [{"apiVersion": "a/b/c", "kind": "K", "name": "n", "uid": "u"}]}),
+                "metadata.ownerReferences.apiVersion: Invalid value: \"a/b/c\": version must not be empty",
             ),
             (
                 json!({"ownerReferences": [{"apiVersion": "v1", "kind": "K", "name": "n"}]}),

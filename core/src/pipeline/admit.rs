@@ -6,7 +6,6 @@ use super::{Context, Endpoint, Stop};
 use crate::admission::{self, Attributes, Body, Operation};
 use crate::authz::reviews;
 use crate::kinds::Known;
-use crate::refusal::Refusal;
 use holdfast_value::Value;
 
 /// The mutating half, on what the client sent.
@@ -57,7 +56,7 @@ pub(super) fn completed_part(
     context: &Context,
     body: Known,
     document: Value,
-    complete: impl FnOnce(&mut Value) -> Result<(), Refusal>,
+    complete: impl FnOnce(&mut Value) -> Result<(), Stop>,
 ) -> Result<Value, Stop> {
     both(context, of(context, Operation::Create, Body::Part(body), document, &Value::Null), complete)
 }
@@ -66,17 +65,17 @@ pub(super) fn completed_part(
 pub(super) fn question(context: &Context, document: Value) -> Result<Value, Stop> {
     let body = Body::Object { version: context.request.target.version };
     let attributes = of(context, Operation::Create, body, document, &Value::Null);
-    both(context, attributes, |document| reviews::check(context.kind, document))
+    both(context, attributes, |document| Ok(reviews::check(context.kind, document)?))
 }
 
 /// `complete` has its say between the halves.
 fn both(
     context: &Context,
     mut attributes: Attributes,
-    complete: impl FnOnce(&mut Value) -> Result<(), Refusal>,
+    complete: impl FnOnce(&mut Value) -> Result<(), Stop>,
 ) -> Result<Value, Stop> {
     let outcome = admission::mutate(&mut attributes)
-        .and_then(|()| complete(&mut attributes.object).map_err(Stop::from))
+        .and_then(|()| complete(&mut attributes.object))
         .and_then(|()| admission::validate(&mut attributes));
     let Attributes { object, admitted, .. } = attributes;
     context.admitted.borrow_mut().extend(admitted);

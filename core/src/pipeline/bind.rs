@@ -1,11 +1,10 @@
 //! Binding: assigns a pod to a node, once and for good.
 
 use super::candidate::{Candidate, Made, Old};
-use super::{Context, Endpoint, Stop, admit, decode};
-use crate::admission::Operation;
+use super::{Context, Endpoint, Stop, admit, body, decode};
 use crate::kinds::known::{BINDING, NODE};
 use crate::object::meta::{self, Document, metadata, metadata_mut, object_mut};
-use crate::refusal::{Cause, Conflict, Mismatch, Refusal, Subject, Unreasoned};
+use crate::refusal::{BadRequest, Cause, Conflict, Mismatch, Refusal, Subject, Unreasoned};
 use holdfast_value::{Value, json};
 
 /// What a Binding calls its target.
@@ -13,13 +12,10 @@ const NODE_KIND: &str = NODE.kind;
 
 pub(super) fn bind(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let layout = decode::layout_of("io.k8s.api.core.v1.Binding")?;
-    let binding = context.decode_as(BINDING.group, BINDING.version, BINDING.kind, layout)?;
+    let mut binding = context.decode_as(BINDING.group, BINDING.version, BINDING.kind, layout)?;
+    body::match_namespace(context, metadata_mut(meta::fields_mut(&mut binding)))?;
+    let binding = admit::completed_part(context, BINDING, binding, |binding| Ok(check(context, binding)?))?;
     let node = binding["target"]["name"].as_str().unwrap_or("").to_owned();
-    let causes = wrong_target(&binding["target"]);
-    if !causes.is_empty() {
-        return Err(Refusal::Unreasoned(Unreasoned::Causes(causes)).into());
-    }
-    let binding = admit::part(context, BINDING, Operation::Create, binding, &Value::Null)?;
     let binding = meta::fields(&binding);
     let old = context.existing()?;
     check_unassigned(context, &old, meta::uid(binding))?;
@@ -27,6 +23,15 @@ pub(super) fn bind(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     assign(context, meta::fields_mut(&mut new), binding, &node);
     // What a pod is told is nobody's field.
     Ok(Candidate { tracked: true, admitted: true, ..Candidate::replacing(context, old, new) }.into())
+}
+
+/// A binding is of the pod that the path names, to a node.
+fn check(context: &Context, binding: &Value) -> Result<(), Refusal> {
+    if binding["metadata"]["name"] != context.request.name() {
+        return Err(Refusal::BadRequest(BadRequest::OtherNameInBinding));
+    }
+    let causes = wrong_target(&binding["target"]);
+    if causes.is_empty() { Ok(()) } else { Err(Refusal::Unreasoned(Unreasoned::Causes(causes))) }
 }
 
 /// Only nodes have room for pods.

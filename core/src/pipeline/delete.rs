@@ -4,7 +4,7 @@ use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, encode};
 use crate::kinds::{Kind, Version};
 use crate::object::meta::{self, Document, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, metadata_mut};
-use crate::refusal::{Cause, Conflict, Mismatch, Refusal, Subject};
+use crate::refusal::{Cause, Conflict, Forbidden, Mismatch, Refusal, Subject};
 use crate::request::DeleteOptions;
 use crate::stamp::rfc3339;
 use holdfast_value::Value;
@@ -14,7 +14,21 @@ pub(super) fn delete(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let options = &context.request.options.delete;
     validate_options(options)?;
     context.warn(warning(context.kind, context.version(), options));
+    if !options.is_collective {
+        check_not_of_system(context)?;
+    }
     Ok(deleting(context, context.existing()?)?.into())
+}
+
+/// What the system needs is not deleted by its name, whether it is there or not.
+fn check_not_of_system(context: &Context) -> Result<(), Refusal> {
+    let name = context.request.name();
+    match context.kind.system {
+        Some((what, names)) if names.contains(&name) => {
+            Err(Refusal::Forbidden { subject: context.subject(name), why: Forbidden::OfSystem { what } })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The candidate of an object that is to go: marked, or as it is when it goes at once.

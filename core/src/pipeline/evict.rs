@@ -2,12 +2,11 @@
 
 use super::candidate::{Made, Old};
 use super::decision::Write;
-use super::{Context, Endpoint, Stop, admit, delete};
-use crate::admission::Operation;
+use super::{Context, Endpoint, Stop, admit, body, decode, delete};
 use crate::kinds::known::EVICTION;
 use crate::kinds::{KindId, known};
 use crate::object::meta::{self, Document};
-use crate::refusal::{Forbidden, Internal, Refusal, Subject, Withheld};
+use crate::refusal::{BadRequest, Forbidden, Internal, Refusal, Subject, Withheld};
 use crate::select::LabelSelector;
 use crate::state::{Entry, prefix};
 use holdfast_value::{Value, json};
@@ -21,16 +20,33 @@ const DISRUPTED_PODS_MAX: usize = 2000;
 const BEHIND_RETRY_SECONDS: u32 = 10;
 
 pub(super) fn evict(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
+    let eviction = posted(context)?;
+    admit::completed_part(context, EVICTION, eviction, |eviction| {
+        let is_of_path = eviction["metadata"]["name"] == context.request.name();
+        if is_of_path { Ok(()) } else { Err(Refusal::BadRequest(BadRequest::OtherNameInEviction).into()) }
+    })?;
     let pod = context.existing()?;
-    let eviction = json!({"apiVersion": EVICTION.api_version(), "kind": EVICTION.kind,
-        "metadata": {"name": context.request.name(), "namespace": context.request.namespace()}});
-    admit::part(context, EVICTION, Operation::Create, eviction, &Value::Null)?;
     let budget = if is_protected(pod.fields()) { take_disruption(context, &pod)? } else { None };
     let mut candidate = delete::deleting(context, pod)?;
     candidate.besides.extend(budget);
     tell_pod(context, candidate.fields_mut());
     candidate.admitted = true;
     Ok(candidate.into())
+}
+
+/// The Eviction that was sent, in whichever of its versions.
+fn posted(context: &Context) -> Result<Value, Refusal> {
+    const OLD: &str = "v1beta1";
+    let is_old = decode::parsed(&context.request.body)
+        .is_some_and(|sent| sent["apiVersion"] == crate::kinds::api_version(EVICTION.group, OLD));
+    let version = if is_old { OLD } else { EVICTION.version };
+    let layout = decode::layout_of(&format!("io.k8s.api.policy.{version}.Eviction"))?;
+    let mut eviction = context.decode_as(EVICTION.group, version, EVICTION.kind, layout)?;
+    let fields = meta::fields_mut(&mut eviction);
+    body::match_namespace(context, meta::metadata_mut(fields))?;
+    fields.insert("apiVersion", EVICTION.api_version().into());
+    fields.insert("kind", EVICTION.kind.into());
+    Ok(eviction)
 }
 
 /// Says on the pod why it goes: its owner may treat it otherwise than one that failed by itself.

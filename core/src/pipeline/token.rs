@@ -8,7 +8,7 @@ use crate::kinds::known::TOKEN_REQUEST;
 use crate::kinds::{self, Known, known};
 use crate::merge::managed;
 use crate::object::meta;
-use crate::refusal::{BadRequest, Cause, Conflict, Mismatch, Refusal, Subject};
+use crate::refusal::{BadRequest, Cause, Conflict, Internal, Mismatch, Refusal, Subject};
 use crate::schema::layout::Layout;
 use crate::stamp::rfc3339;
 use holdfast_value::{Value, json};
@@ -52,10 +52,14 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let layout = decode::layout_of("io.k8s.api.authentication.v1.TokenRequest")?;
     let mut body = context.decode_as("authentication.k8s.io", "v1", "TokenRequest", layout)?;
     body::match_namespace(context, meta::metadata_mut(meta::fields_mut(&mut body)))?;
-    let account = context.existing()?;
     let names_audiences = body["spec"]["audiences"].as_array().is_some_and(|audiences| !audiences.is_empty());
-    let mut body =
-        admit::completed_part(context, TOKEN_REQUEST, body, |body| complete(context, layout, body, &account.document))?;
+    let mut account = None;
+    let mut body = admit::completed_part(context, TOKEN_REQUEST, body, |body| {
+        same_name(context, body)?;
+        let found = account.insert(context.existing()?);
+        Ok(complete(context, layout, body, &found.document)?)
+    })?;
+    let Some(account) = account else { return Err(Refusal::Internal(Internal::NoDecision { verb: "create" }).into()) };
     let asked = body["spec"]["expirationSeconds"].as_i64().unwrap_or(SECONDS);
     let seconds = context.settings.token_seconds_max.map_or(asked, |most| asked.min(most));
     if seconds < asked {
@@ -82,7 +86,6 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
 
 /// Checks a request, and says what it left open.
 fn complete(context: &Context, layout: Layout, body: &mut Value, account: &Value) -> Result<(), Refusal> {
-    same_name(context, body)?;
     if !context.settings.gates_off.contains("TokenRequestServiceAccountUIDValidation") {
         same_uid(context, body, account)?;
     }

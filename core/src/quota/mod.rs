@@ -96,7 +96,9 @@ impl Quota {
         if !self.concerns(counted) || !self.covers(counted, object) {
             return Usage::default();
         }
-        counted.usage(object, now).only(|name| self.hard.0.contains_key(name))
+        let mut usage = counted.usage(object, now).only(|name| self.hard.0.contains_key(name));
+        usage.0.values_mut().for_each(|amount| *amount = amount.countable());
+        usage
     }
 
     /// The names that it limits and that objects of any of these kinds use, with nothing used.

@@ -102,6 +102,7 @@ pub enum BadRequest {
     /// The body broke off.
     BrokenBody(String),
     OtherNameInEviction,
+    OtherNameInBinding,
     /// The body is an object of another kind than the options that may be there.
     OtherOptions {
         wanted: &'static str,
@@ -244,6 +245,10 @@ pub enum Forbidden {
     /// One of the objects without which the cluster cannot be.
     Undeletable {
         kind: String,
+    },
+    /// An object that the system itself needs.
+    OfSystem {
+        what: &'static str,
     },
     /// A budget whose count of disruptions is below zero.
     NegativeBudget,

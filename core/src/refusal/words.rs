@@ -169,6 +169,7 @@ impl Display for Forbidden {
             Self::NamespaceTerminating { namespace } => {
                 write!(f, "unable to create new content in namespace {namespace} because it is being terminated")
             }
+            Self::OfSystem { what } => write!(f, "this is a {what} and cannot be deleted"),
             Self::Undeletable { kind } => write!(f, "this {kind} may not be deleted"),
             Self::NegativeBudget => f.write_str("pdb disruptions allowed is negative"),
             Self::TooManyEvictions => {

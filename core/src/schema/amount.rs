@@ -55,6 +55,13 @@ impl Amount {
         Amount { nanos: self.nanos.saturating_sub(other.nanos), notation }
     }
 
+    /// The same, but no more than so much that sums of any number of objects stay exact: what was added can be taken away
+    /// again.
+    pub fn countable(self) -> Amount {
+        const MOST: i128 = i128::MAX >> 32;
+        Amount { nanos: self.nanos.clamp(-MOST, MOST), ..self }
+    }
+
     pub fn or_more(self, other: Amount) -> Amount {
         if other.nanos > self.nanos { other } else { self }
     }
@@ -159,5 +166,14 @@ mod tests {
         let most = amount(&format!("{}n", i128::MAX));
         assert_eq!(most.plus(most), most);
         assert!(!most.rounded_up().plus(Amount::whole(1)).to_string().is_empty());
+    }
+
+    #[test]
+    fn what_is_countable_can_be_taken_away_again() {
+        let most = amount("9223372036854775807E").countable();
+        assert!(most > amount("9223372036854775807"));
+        let sum = [most, most, amount("1"), most].into_iter().fold(Amount::ZERO, Amount::plus);
+        assert_eq!(sum.minus(most).minus(most).minus(most), amount("1"));
+        assert_eq!(amount("-1e30").countable().plus(most), Amount::ZERO);
     }
 }

@@ -71,6 +71,12 @@ impl Resources {
         self.merge(other, i64::saturating_sub);
     }
 
+    /// Whether something came to more than can be counted: a sum does not tell any more what it is made of.
+    pub fn is_beyond_count(&self) -> bool {
+        let all = [self.milli_cpu, self.memory, self.ephemeral_storage, self.pods];
+        all.into_iter().chain(self.scalars.iter().map(|(_, amount)| *amount)).any(|amount| amount == i64::MAX)
+    }
+
     /// Raises each amount to the other's, where that is more.
     pub fn raise_to(&mut self, other: &Resources) {
         self.merge(other, i64::max);

@@ -92,7 +92,7 @@ mod tests {
     fn nobody_leaves_early_where_the_gate_is_off() {
         for (pops_early, end) in [(true, 3 * SECOND), (false, 2 * SECOND + 7)] {
             let mut backoff = Backoff::new(SECOND, 10 * SECOND, pops_early);
-            let rank = (Reverse(0), SECOND + 7, 1, Key::new("default", "p"));
+            let rank = (Reverse(0), 0, SECOND + 7, 1, Key::new("default", "p"));
             backoff.insert(false, SECOND + 7, 1, rank.clone());
             assert_eq!(backoff.first_refused().is_some(), pops_early);
             assert_eq!(backoff.next_end(), Some(end));

@@ -91,6 +91,8 @@ struct Entry {
     since: Time,
     /// Its number in the order of arrival, for pods that came at the same time.
     number: u64,
+    /// How many turns of its namespace come before its own, while it is active.
+    turn: usize,
     pub attempts: u32,
     first_active: Option<Time>,
     refusals: u32,
@@ -104,12 +106,16 @@ struct Entry {
     flushed: bool,
 }
 
-/// Sorts as pods are taken: by priority, then by time.
-type Rank = (Reverse<i64>, Time, u64, Key);
+/// Sorts as pods are taken: by priority, then by turn, then by time.
+type Rank = (Reverse<i64>, usize, Time, u64, Key);
+
+/// So many pods of a namespace are tried before it is the turn of others of their priority that came later: nobody keeps
+/// a cluster's scheduler to himself by making pods.
+const TURN_PODS: usize = 1000;
 
 impl Entry {
     fn rank(&self, key: &Key) -> Rank {
-        (Reverse(self.priority), self.since, self.number, key.clone())
+        (Reverse(self.priority), self.turn, self.since, self.number, key.clone())
     }
 
     /// How often in a row it was tried in vain, as back-off counts it.
@@ -132,6 +138,8 @@ pub struct Queue {
     backoff: Backoff,
     entries: HashMap<Key, Entry>,
     active: BTreeSet<Rank>,
+    /// How many of them each namespace has.
+    crowds: HashMap<Text, usize>,
     waiting: Waiting,
     /// Events since the oldest pod in flight was taken, each with its number.
     missed: VecDeque<(u64, Arc<Event>)>,
@@ -181,6 +189,7 @@ impl Queue {
                 configuration.pops_from_backoff,
             ),
             entries: HashMap::new(),
+            crowds: HashMap::new(),
             active: BTreeSet::new(),
             waiting: Waiting::default(),
             missed: VecDeque::new(),
@@ -278,6 +287,7 @@ impl Queue {
             priority: pod.priority,
             since: now,
             number: self.next_number,
+            turn: 0,
             attempts: 0,
             first_active: None,
             refusals: 0,
@@ -350,8 +360,12 @@ impl Queue {
         let Some(entry) = self.entries.get_mut(key) else { return };
         entry.place = place;
         entry.since = since;
+        entry.turn = 0;
         match place {
             Place::Active => {
+                let crowd = self.crowds.entry(key.namespace.clone()).or_default();
+                entry.turn = *crowd / TURN_PODS;
+                *crowd += 1;
                 self.active.insert(entry.rank(key));
             }
             Place::Backoff => self.backoff.insert(entry.errors > 0, since, entry.failures(), entry.rank(key)),
@@ -375,6 +389,12 @@ impl Queue {
         match entry.place {
             Place::Active => {
                 self.active.remove(&entry.rank(key));
+                if let Some(crowd) = self.crowds.get_mut(&key.namespace) {
+                    *crowd -= 1;
+                    if *crowd == 0 {
+                        self.crowds.remove(&key.namespace);
+                    }
+                }
             }
             Place::Backoff => self.backoff.remove(entry.errors > 0, entry.since, entry.failures(), &entry.rank(key)),
             Place::Unschedulable | Place::Gated => self.waiting.remove(key),
@@ -405,7 +425,7 @@ impl Queue {
     pub fn pop(&mut self, now: Time) -> Option<(Key, Attempt)> {
         self.tick_backoff(now);
         let rank = self.active.first().cloned().or_else(|| self.backoff.first_refused())?;
-        let key = rank.3;
+        let key = rank.4;
         self.take_out(&key);
         let next_event = self.next_event;
         let entry = self.entries.get_mut(&key)?;
@@ -507,10 +527,10 @@ impl Queue {
 
     fn tick_backoff(&mut self, now: Time) {
         for rank in self.backoff.take_over(now) {
-            if let Some(entry) = self.entries.get(&rank.3) {
+            if let Some(entry) = self.entries.get(&rank.4) {
                 let since = entry.since;
-                self.put(&rank.3, Place::Active, since);
-                self.count(&rank.3, "BackoffComplete");
+                self.put(&rank.4, Place::Active, since);
+                self.count(&rank.4, "BackoffComplete");
             }
         }
     }

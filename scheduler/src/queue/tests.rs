@@ -26,8 +26,12 @@ impl Scene {
     }
 
     fn pod(&mut self, name: &str, spec: Value, now: Time) {
+        self.pod_in("default", name, spec, now);
+    }
+
+    fn pod_in(&mut self, namespace: &str, name: &str, spec: Value, now: Time) {
         let object = json!({"metadata": {"uid": name}, "spec": spec});
-        self.tell(Kind::Pod, &Key::new("default", name), Some(object), now);
+        self.tell(Kind::Pod, &Key::new(namespace, name), Some(object), now);
     }
 
     fn tick(&mut self, now: Time) {
@@ -64,6 +68,22 @@ fn pods_are_taken_by_priority_and_then_by_time() {
     scene.pod("placed", json!({"nodeName": "n"}), 5);
     let order: Vec<_> = std::iter::from_fn(|| scene.pop(6)).collect();
     assert_eq!(order, ["urgent", "first", "second"]);
+}
+
+#[test]
+fn nobody_waits_for_thousands_of_anothers_pods() {
+    let mut scene = Scene::new();
+    for number in 0..3 * TURN_PODS {
+        scene.pod_in("crowd", &format!("{number:05}"), json!({}), 1);
+    }
+    scene.pod("mine", json!({}), 2);
+    scene.pod_in("crowd", "urgent", json!({"priority": 5}), 3);
+    let order: Vec<_> = std::iter::from_fn(|| scene.pop(4)).collect();
+    assert_eq!(order.iter().position(|name| name == "mine"), Some(1 + TURN_PODS));
+    let others = order.iter().filter(|name| *name != "mine");
+    let first = std::iter::once("urgent".to_owned());
+    assert!(others.eq(first.chain((0..3 * TURN_PODS).map(|number| format!("{number:05}"))).collect::<Vec<_>>().iter()));
+    assert!(scene.queue.crowds.is_empty());
 }
 
 #[test]

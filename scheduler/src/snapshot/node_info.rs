@@ -36,8 +36,22 @@ impl NodeInfo {
     pub fn remove(&mut self, key: &Key) -> Option<Arc<Pod>> {
         let at = self.pods.iter().position(|pod| pod.key == *key)?;
         let pod = self.pods.remove(at);
-        self.held.subtract(pod.held());
-        self.held_scored.subtract(pod.held_scored());
+        if self.held.is_beyond_count() || self.held_scored.is_beyond_count() {
+            self.sum_up();
+        } else {
+            self.held.subtract(pod.held());
+            self.held_scored.subtract(pod.held_scored());
+        }
         Some(pod)
+    }
+
+    /// Anybody may make a pod that asks for more than fits into a number. When it goes, what others hold must not be
+    /// forgotten with it.
+    fn sum_up(&mut self) {
+        (self.held, self.held_scored) = Default::default();
+        for pod in &self.pods {
+            self.held.add(pod.held());
+            self.held_scored.add(pod.held_scored());
+        }
     }
 }

@@ -29,6 +29,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("PriorityClass"))
             .gated(const { &[Gated::by("NonPreemptingPriority", always_preempt)] })
             .validate(validate::priority_class)
+            .system("system priority class", &["system-node-critical", "system-cluster-critical"])
             // Numbered, but for ever the first: what a class means does not change.
             .prepare_create(|class| class["metadata"]["generation"] = 1.into()),
         Kind::namespaced("Workload", "workloads")

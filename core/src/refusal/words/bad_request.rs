@@ -67,6 +67,7 @@ impl Display for BadRequest {
             Self::OtherContainer { pod, container } => write!(f, "container {container} is not valid for pod {pod}"),
             Self::NoAddress => f.write_str("address not allowed"),
             Self::BrokenBody(fault) => write!(f, "the body cannot be read: {fault}"),
+            Self::OtherNameInBinding => f.write_str("name in URL does not match name in Binding object"),
             Self::OtherNameInEviction => f.write_str("name in URL does not match name in Eviction object"),
             Self::OtherOptions { wanted, version, kind } => {
                 write!(f, "decoded object cannot be converted to {wanted}: {version}, Kind={kind}")
