@@ -24,6 +24,8 @@ pub struct TaintEviction {
 struct Waiting {
     uid: String,
     until: Time,
+    /// Whether the pod was told to go: then nothing is left that could be called off.
+    is_over: bool,
 }
 
 /// How long a pod puts up with taints.
@@ -96,12 +98,17 @@ impl Controller for TaintEviction {
             }
             Some(Patience::Seconds(seconds)) => {
                 let until = stamp.time.plus_seconds(seconds);
-                self.waiting.entry(key.clone()).or_insert_with(|| Waiting { uid: meta.uid.clone(), until });
+                let waiting = || Waiting { uid: meta.uid.clone(), until, is_over: false };
+                self.waiting.entry(key.clone()).or_insert_with(waiting);
             }
         }
-        match self.waiting.get(key) {
+        match self.waiting.get_mut(key) {
             Some(waiting) if waiting.until > stamp.time => plan.again_at(waiting.until),
-            Some(_) => mark(pod, stamp.time, &mut plan),
+            Some(waiting) => {
+                // It stays known until the pod is marked: a deletion that is refused is tried again without a new time.
+                waiting.is_over = true;
+                mark(pod, stamp.time, &mut plan);
+            }
             None => {}
         }
         plan
@@ -109,9 +116,10 @@ impl Controller for TaintEviction {
 }
 
 impl TaintEviction {
-    /// A pod's time is over before it came to its end, which is told; nothing where none was set.
+    /// A pod's time is over before it came to its end, which is told; nothing where none was set, or it has come.
     fn cancel(&mut self, key: &Key, version: &str) -> Option<Note> {
-        self.waiting.remove(key).map(|waiting| cancelled(key, &waiting.uid, version))
+        let waiting = self.waiting.remove(key).filter(|waiting| !waiting.is_over)?;
+        Some(cancelled(key, &waiting.uid, version))
     }
 }
 
@@ -240,6 +248,18 @@ mod tests {
         trial.delete_as("pods", "p", None, Some(0));
         trial.run_for(10);
         assert_eq!(trial.take_notes(), ["Normal TaintManagerEviction Cancelling deletion of Pod default/p"]);
+    }
+
+    #[test]
+    fn a_pod_that_is_gone_at_its_time_is_told_of_once() {
+        let mut trial = trial(json!([{"operator": "Exists"}]));
+        trial.create(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "q"}, "spec": {
+            "nodeName": "n", "terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "i"}],
+            "tolerations": [{"operator": "Exists", "tolerationSeconds": 2, "effect": "NoExecute"}]}}));
+        taint(&mut trial, &[("k", "NoExecute")]);
+        trial.run_for(2);
+        assert_eq!(trial.names("pods"), ["p"]);
+        assert_eq!(trial.take_notes(), ["Normal TaintManagerEviction Marking for deletion Pod default/q"]);
     }
 
     #[test]
