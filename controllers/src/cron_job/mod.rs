@@ -13,12 +13,14 @@ use holdfast_value::{Value, json};
 use holdfast_world::views::batch::CronJobStatus;
 use holdfast_world::views::{CronJob, Job};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Note, Plan, Propagation, Refused, Resource, Seen, Stamp, Time, Verb, View,
-    World,
+    Action, Change, Controller, Key, Keys, Note, Plan, Propagation, Refused, Resource, Seen, Stamp, Text, Time, Verb,
+    View, World,
 };
 use times::Missed;
 
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+/// The index of CronJobs by the jobs that their status lists.
+const LISTED: &str = "listed jobs";
 
 #[derive(Default)]
 pub struct CronJobs;
@@ -36,6 +38,13 @@ impl Controller for CronJobs {
         vec![CronJob::resource().clone(), Job::resource().clone()]
     }
 
+    fn indexes(&self, world: &mut World) {
+        world.index::<CronJob>(LISTED, |object| {
+            let listed = object.view::<CronJob>().into_iter().flat_map(|cron_job| &cron_job.status.active);
+            listed.filter_map(|job| Some(listed_place(&object.meta.namespace, job["name"].as_str()?))).collect()
+        });
+    }
+
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<CronJob>() {
             match after_new_schedule(world, change) {
@@ -47,6 +56,11 @@ impl Controller for CronJobs {
         let owners = [&change.before, &change.after].into_iter().flatten().filter_map(|job| job.meta.controller());
         for owner in owners.filter(|owner| claim::names_kind::<CronJob>(owner)) {
             keys.add(Key::new(&change.key.namespace, &owner.name));
+        }
+        if change.after.is_none() {
+            // The status names jobs that it no longer owns, too.
+            let place = listed_place(&change.key.namespace, &change.key.name);
+            world.indexed::<CronJob>(LISTED, &place).for_each(|cron_job| keys.add(cron_job.object.key()));
         }
     }
 
@@ -72,6 +86,10 @@ impl Controller for CronJobs {
             ..Plan::default()
         }
     }
+}
+
+fn listed_place(namespace: &str, name: &str) -> Text {
+    format!("{namespace}/{name}").into()
 }
 
 /// How long a CronJob is left alone whose schedule changed: times of the new one that have gone by start nothing.
@@ -293,12 +311,10 @@ impl<'w> Sync<'w> {
             return None;
         }
         if policy == "Replace" {
-            let going: Vec<_> =
-                running.iter().filter_map(|uid| self.jobs.iter().find(|job| job.meta().uid == *uid)).collect();
-            let actions = going.into_iter().map(|job| self.delete(*job)).collect();
+            let actions = running.iter().map(|(_, job)| self.delete(*job)).collect();
             self.plan.together(actions);
-            running.iter().for_each(|uid| self.drop_active(uid));
-            self.jobs.retain(|job| !running.contains(&job.meta().uid));
+            running.iter().for_each(|(uid, _)| self.drop_active(uid));
+            self.jobs.retain(|job| !running.iter().any(|(uid, _)| *uid == job.meta().uid));
         }
         let note = self.owner.normal("SuccessfulCreate", "Created job {name}".into());
         let body = self.job(&name, time, clock);
@@ -306,14 +322,23 @@ impl<'w> Sync<'w> {
         None
     }
 
-    /// The jobs that the status lists as active and that have not finished, by uid.
-    fn running(&self) -> Vec<String> {
-        let is_over = |uid: &str| match self.jobs.iter().find(|job| job.meta().uid == uid) {
-            Some(job) => job.is_finished(),
-            None => true,
+    /// The jobs that the status lists as active and that have not finished, with the uids that it lists. Of one that is
+    /// not owned it is not asked whether it has finished: it is listed for as long as it is there.
+    fn running(&self) -> Vec<(String, Seen<'w, Job>)> {
+        let running = |listed: &Value| {
+            let uid = listed["uid"].as_str()?;
+            let job = match self.jobs.iter().find(|job| job.meta().uid == uid) {
+                Some(job) => Some(*job).filter(|job| !job.is_finished()),
+                None => self.listed(listed),
+            };
+            Some((uid.to_owned(), job?))
         };
-        let uids = self.status.active.iter().filter_map(|job| job["uid"].as_str());
-        uids.filter(|uid| !is_over(uid)).map(str::to_owned).collect()
+        self.status.active.iter().filter_map(running).collect()
+    }
+
+    /// The job of the name that the status lists, whoever owns it.
+    fn listed(&self, listed: &Value) -> Option<Seen<'w, Job>> {
+        self.world.get::<Job>(&Key::new(&self.cron_job.meta().namespace, listed["name"].as_str()?))
     }
 
     fn job(&self, name: &str, time: Time, clock: &Clock) -> Value {
@@ -355,7 +380,8 @@ impl<'w> Sync<'w> {
                 self.status.last_successful_time = self.status.last_successful_time.max(job.status.completion_time);
             }
         }
-        let gone = |job: &&Value| !self.jobs.iter().any(|known| job["uid"] == known.meta().uid.as_str());
+        // A job that was let go of is not missing.
+        let gone = |job: &&Value| self.listed(job).is_none();
         let gone: Vec<Value> = self.status.active.iter().filter(gone).cloned().collect();
         for job in gone {
             let (uid, name) = (job["uid"].as_str().unwrap_or_default(), job["name"].as_str().unwrap_or_default());

@@ -151,6 +151,41 @@ fn jobs_that_come_and_go_by_other_hands() {
 }
 
 #[test]
+fn a_job_that_is_no_longer_owned_is_listed_while_it_is_there() {
+    let disowned = json!({"metadata": {"ownerReferences": null}});
+    let mut trial = started(json!({"concurrencyPolicy": "Forbid"}));
+    trial.run_for(60);
+    trial.take_notes();
+    trial.patch("jobs", &job(1), disowned.clone());
+    trial.run();
+    finish(&mut trial, &job(1), "Complete");
+    assert_eq!((active(&trial), trial.take_notes()), (vec![job(1)], Vec::new()));
+    trial.run_for(60);
+    assert_eq!(trial.names("jobs"), [job(1)], "it holds the next one back");
+    trial.patch("cronjobs", "c", json!({"spec": {"suspend": true}}));
+    trial.run();
+    trial.take_notes();
+    trial.delete_as("jobs", &job(1), Some(holdfast_world::Propagation::Background), None);
+    trial.run();
+    assert_eq!(trial.take_notes(), [format!("Normal MissingJob Active job went missing: {}", job(1))]);
+    assert!(active(&trial).is_empty());
+
+    let mut trial = started(json!({"concurrencyPolicy": "Replace"}));
+    trial.run_for(60);
+    trial.patch("jobs", &job(1), disowned.clone());
+    trial.run_for(60);
+    assert_eq!((trial.names("jobs"), active(&trial)), (vec![job(2)], vec![job(2)]));
+
+    let mut trial = started(json!({}));
+    trial.run_for(60);
+    trial.take_notes();
+    trial.delete_as("cronjobs", "c", Some(holdfast_world::Propagation::Orphan), None);
+    trial.patch("jobs", &job(1), disowned);
+    trial.run_for(60);
+    assert_eq!((active(&trial), trial.take_notes()), (vec![job(1)], Vec::new()));
+}
+
+#[test]
 fn a_schedule_that_never_fires_and_zones() {
     let mut trial = started(json!({"schedule": "0 0 31 2 *"}));
     assert_eq!(trial.next_time(), None);
