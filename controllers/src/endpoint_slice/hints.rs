@@ -15,6 +15,7 @@ const OLD_MODE: &str = "service.kubernetes.io/topology-aware-hints";
 /// The index of Services whose endpoints are shared out among zones.
 const SHARED: &str = "shared among zones";
 const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+const INSUFFICIENT: &str = "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes";
 /// By how much the share of a zone's endpoints may be smaller than that of its processors.
 const OVERLOAD_PERCENT: i128 = 20;
 
@@ -114,18 +115,15 @@ fn own(preference: Option<&str>, endpoint: &Endpoint) -> Option<Hints> {
 fn share(world: &World, endpoints: &mut [&mut Endpoint]) -> Result<(), String> {
     let mut by_zone: BTreeMap<String, i128> = BTreeMap::new();
     for (zone, amount) in world.all::<Node>().filter_map(processors) {
-        let Some(zone) = zone.filter(|_| amount > 0) else {
-            return Err(
-                "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes".into()
-            );
-        };
+        let Some(zone) = zone.filter(|_| amount > 0) else { return Err(INSUFFICIENT.into()) };
         *by_zone.entry(zone).or_default() += amount;
     }
     let is_ready = |endpoint: &&mut Endpoint| endpoint.conditions.ready != Some(false);
     let mut ready: Vec<&mut Endpoint> = endpoints.iter_mut().map(|endpoint| &mut **endpoint).filter(is_ready).collect();
     let (zones, count) = (by_zone.len(), ready.len());
     if zones < 2 {
-        return Err("Nodes only ready in one zone".into());
+        // One zone is told of like nodes that do not say theirs, as in Kubernetes.
+        return Err(INSUFFICIENT.into());
     }
     if zones > count {
         return Err(format!("Insufficient number of endpoints ({count} endpoints, {zones} zones)"));
