@@ -32,6 +32,9 @@ const NODES: &str = "nodes";
 pub struct EndpointSlices {
     triggers: Triggers,
     sharing: hints::Sharing,
+    /// Services that changed, or whose pods did: these are told again why nothing is shared out. A plan that a node
+    /// brought about, or a slice that the plan before it wrote, has nothing new to tell.
+    due: BTreeSet<Key>,
     max: usize,
     batch_millis: i64,
 }
@@ -42,6 +45,7 @@ impl EndpointSlices {
         EndpointSlices {
             triggers: Triggers::default(),
             sharing: hints::Sharing::default(),
+            due: BTreeSet::new(),
             max: settings.endpoints_per_slice.clamp(1, 1000),
             batch_millis: settings.slices_batch_millis,
         }
@@ -83,8 +87,13 @@ impl Controller for EndpointSlices {
 
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<Pod>() {
-            services::concerned(world, change, keys, self.batch_millis);
+            let mut concerned = Keys::default();
+            services::concerned(world, change, &mut concerned, self.batch_millis);
+            self.due.extend(concerned.now.iter().chain(concerned.later.keys()).cloned());
+            keys.now.append(&mut concerned.now);
+            keys.later.append(&mut concerned.later);
         } else if change.is_of::<Service>() {
+            self.due.insert(change.key.clone());
             keys.add(change.key.clone());
         } else if change.is_of::<EndpointSlice>() {
             add_services_of_slice(change, MANAGER, keys, self.batch_millis);
@@ -99,6 +108,7 @@ impl Controller for EndpointSlices {
     }
 
     fn plan(&mut self, world: &World, key: &Key, _: Stamp) -> Plan {
+        let is_due = self.due.remove(key);
         let service = world.get::<Service>(key).filter(|service| service.selects_pods());
         let Some(service) = service else {
             // The slices of a Service that is gone go with it; those of one that selects no more stay.
@@ -127,8 +137,10 @@ impl Controller for EndpointSlices {
             let of_family = known.iter().filter(|slice| slice.address_type == *family).copied().collect();
             let mut packed = packing.pack(of_family, desired);
             keep_one(&packing, &mut packed);
-            plan.notes.extend(hints::apply(world, service, family, &mut packed, &mut self.sharing));
-            actions.extend(packing.actions(packed));
+            let note = hints::apply(world, service, family, &mut packed, &mut self.sharing);
+            let writes = packing.actions(packed);
+            plan.notes.extend(note.filter(|_| is_due || !writes.is_empty()));
+            actions.extend(writes);
         }
         let foreign = known.iter().filter(|slice| !families.contains(&slice.address_type.as_str()));
         actions.extend(foreign.map(|slice| Subject::from(*slice).delete()));

@@ -176,8 +176,44 @@ fn who_should_use_which() {
     // A node that tells of more processors than can be computed with stops nobody.
     trial.patch_status("nodes", "n1", json!({"allocatable": {"cpu": format!("{}n", i128::MAX)}}));
     trial.run();
-    let notes = trial.take_notes();
-    assert!(!notes.is_empty() && notes.iter().all(|note| *note == warning.replace("(3 endpoints", "(4 endpoints")));
+    assert_eq!(trial.take_notes(), [warning.replace("(3 endpoints", "(4 endpoints")]);
+}
+
+#[test]
+fn why_endpoints_are_not_shared_out_is_told_once_for_each_change() {
+    let mut trial = started(100);
+    let told = |why: &str| format!("Warning TopologyAwareHintsDisabled {why}, addressType: IPv4");
+    let mut shared = service("s", json!({"ports": [{"port": 80}]}));
+    shared["metadata"]["annotations"] = json!({"service.kubernetes.io/topology-mode": "Auto"});
+    trial.create(shared);
+    trial.run_for(60);
+    let none = told("Insufficient number of endpoints (0 endpoints, 2 zones)");
+    assert_eq!(trial.take_notes(), [none.clone()], "its own slice is no change");
+    let ready = |ready: &str| json!({"conditions": [{"type": "Ready", "status": ready}]});
+    for status in [json!({"allocatable": {"cpu": "8"}}), ready("False"), ready("True")] {
+        trial.patch_status("nodes", "n1", status);
+        trial.run_for(60);
+        assert!(trial.take_notes().is_empty(), "nodes take nothing from who has no hints");
+    }
+    trial.patch("services", "s", json!({"metadata": {"annotations": {"x": "y"}}}));
+    trial.run_for(60);
+    assert_eq!(trial.take_notes(), [none]);
+    for (name, node, ip) in [("p1", "n1", "10.9.0.1"), ("p2", "n2", "10.9.0.2"), ("p3", "n1", "10.9.0.3")] {
+        add(&mut trial, name, node, &[ip], true);
+    }
+    trial.run_for(60);
+    assert_eq!(
+        trial.take_notes(),
+        ["Normal TopologyAwareHintsEnabled Topology Aware Hints has been enabled, addressType: IPv4"]
+    );
+    trial.patch_status("nodes", "n1", ready("False"));
+    trial.run_for(60);
+    let one_zone = told("Insufficient Node information: allocatable CPU or zone not specified on one or more nodes");
+    assert_eq!(trial.take_notes(), [one_zone], "hints are taken away");
+    assert!(trial.list("endpointslices")[0]["endpoints"][0]["hints"].is_null());
+    trial.patch_status("nodes", "n1", ready("True"));
+    trial.run_for(60);
+    assert_eq!(trial.list("endpointslices")[0]["endpoints"][0]["hints"]["forZones"][0]["name"], "z1");
 }
 
 #[test]
