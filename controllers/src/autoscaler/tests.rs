@@ -93,6 +93,24 @@ fn a_target_that_is_absent_or_empty() {
     assert_eq!(trial.take_notes(), ["Warning FailedGetScale replicasets.apps \"r\" not found"]);
 }
 
+/// The server answers with a Status, and its message is all that is told: only where it answers otherwise, as for a group
+/// that nobody serves, the client adds what it asked for.
+#[test]
+fn a_target_that_has_no_scale() {
+    let target = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d"});
+    let mut trial = started(1, json!({"scaleTargetRef": target}));
+    let resources = json!([{"name": "daemonsets", "kind": "DaemonSet"}]);
+    trial.answers.insert("/apis/apps/v1".into(), json!({"resources": resources}));
+    trial.create(json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"},
+        "spec": {"selector": {"matchLabels": {"app": "a"}}, "template": {
+            "metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}}));
+    trial.run();
+    let fault = "the server could not find the requested resource";
+    let gone = format!("False FailedGetScale the HPA controller was unable to get the target's current scale: {fault}");
+    assert_eq!(condition(&trial, "AbleToScale"), gone);
+    assert_eq!(trial.take_notes(), [format!("Warning FailedGetScale {fault}")]);
+}
+
 #[test]
 fn nobody_serves_metrics() {
     let mut trial = started(1, json!({}));
