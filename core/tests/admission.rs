@@ -208,6 +208,18 @@ fn faulty_patches() {
             "Internal error occurred: Unexpected kind: unknown",
             false,
         ),
+        (
+            json!({"allowed": true, "patchType": "JSONPatch",
+                "patch": STANDARD.encode(r#"[{"op": "test", "path": "/metadata/labels/a", "value": "b"}]"#)}),
+            "Internal error occurred: test operation does not apply: is missing path: /metadata/labels/a: missing value",
+            false,
+        ),
+        (
+            json!({"allowed": true, "patchType": "JSONPatch",
+                "patch": STANDARD.encode(r#"[{"op": "add", "path": 1, "value": "b"}]"#)}),
+            "Internal error occurred: add operation failed to decode path: missing value",
+            false,
+        ),
     ];
     for policy in ["Fail", "Ignore"] {
         let mut state = cluster();
@@ -231,6 +243,58 @@ fn faulty_patches() {
             assert_eq!(found, wanted, "{policy}: {response}");
             let is_read = !why.contains("illegal base64") && !why.contains("invalid webhook response");
             assert_eq!(warnings, usize::from(is_read), "{policy}: {response}");
+        }
+    }
+}
+
+/// A test that finds something else leaves the object alone; other operations that do not apply, those tests among them
+/// that lead nowhere, are judged as the policy's failure policy says.
+#[test]
+fn operations_of_policies_that_do_not_apply() {
+    let cases = [
+        (r#"JSONPatch{op: "test", path: "/metadata/name", value: "other"}"#, ""),
+        (r#"JSONPatch{op: "test", path: "/metadata/none", value: "other"}"#, ""),
+        (
+            r#"JSONPatch{op: "test", path: "/metadata/labels/a", value: "b"}"#,
+            "test operation does not apply: is missing path: /metadata/labels/a: missing value",
+        ),
+        (
+            r#"JSONPatch{op: "test", path: "/metadata/finalizers/9", value: "b"}"#,
+            "error in test for path: '/metadata/finalizers/9': Unable to access invalid index: 9: invalid index \
+             referenced",
+        ),
+        (
+            r#"JSONPatch{op: "copy", path: "/metadata/labels"}"#,
+            "copy operation failed to decode from: operation, missing from field: missing value",
+        ),
+        (r#"JSONPatch{op: "remove"}"#, "remove operation does not apply: doc is missing path: \"\": missing value"),
+    ];
+    let secret = json!({"metadata": {"name": "s", "finalizers": ["a.example.com/b"]}});
+    for policy in ["Fail", "Ignore"] {
+        for (operation, why) in cases {
+            let mut state = cluster();
+            let added = r#"JSONPatch{op: "add", path: "/metadata/annotations", value: {"a": "b"}}"#;
+            let expression = format!("[{added}, {operation}]");
+            let spec = json!({"failurePolicy": policy, "reinvocationPolicy": "Never",
+                "matchConstraints": {"resourceRules": rules()},
+                "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]});
+            let body = json!({"metadata": {"name": "p"}, "spec": spec});
+            create(&mut state, GROUP, "mutatingadmissionpolicies", None, &body);
+            let body = json!({"metadata": {"name": "b"}, "spec": {"policyName": "p"}});
+            create(&mut state, GROUP, "mutatingadmissionpolicybindings", None, &body);
+            let (decision, ..) = judged(&state, &request(&state, "", "secrets", Some("shop"), &secret));
+            match decision {
+                Ok(decision) => {
+                    assert!(why.is_empty() || policy == "Ignore", "{policy}: {operation}");
+                    let sealed = decision.writes[0].draft.seal(state.offset);
+                    let object: Value = serde_json::from_slice(&sealed).expect("JSON");
+                    assert!(object["metadata"]["annotations"].is_null(), "{policy}: {operation}: {object}");
+                }
+                Err(refusal) => {
+                    let expected = format!("policy 'p' with binding 'b' denied request: JSON Patch: {why}");
+                    assert_eq!((refusal.message(), policy), (expected, "Fail"), "{operation}");
+                }
+            }
         }
     }
 }

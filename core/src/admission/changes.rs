@@ -1,5 +1,6 @@
 //! What others than the client have set of an object, as pointers, for the event.
 
+use crate::merge::json::from_root;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ pub(super) fn of_patch(object: &Value, patch: &Value) -> Vec<String> {
     let operations = patch.as_array().into_iter().flatten();
     let set = operations.filter(|operation| !matches!(operation["op"].as_str(), Some("remove" | "test")));
     set.filter_map(|operation| {
-        let path = operation["path"].as_str()?;
+        let path = from_root(operation["path"].as_str()?);
         let Some(list) = path.strip_suffix("/-") else { return Some(path.to_owned()) };
         let before = object.pointer(list).and_then(Value::as_array).map_or(0, Vec::len);
         let more = added.entry(list.to_owned()).or_default();
@@ -68,6 +69,14 @@ fn step(path: &str, name: &str) -> String {
 mod tests {
     use super::*;
     use holdfast_value::json;
+
+    #[test]
+    fn a_patch_is_told_by_its_paths() {
+        let operations = [("add", "/spec/containers/-"), ("replace", "x/data/k"), ("test", "/a"), ("remove", "/b")];
+        let patch: Vec<Value> = operations.iter().map(|(op, path)| json!({"op": op, "path": path})).collect();
+        let object = json!({"spec": {"containers": [{}, {}]}});
+        assert_eq!(of_patch(&object, &patch.into()), ["/spec/containers/2", "/data/k"]);
+    }
 
     #[test]
     fn a_configuration_is_told_by_its_leaves() {

@@ -270,9 +270,7 @@ fn apply(attributes: &mut Attributes, webhook: &Webhook, patch: &Value, version:
     }
     let internal = |why: String| Stop::from(Refusal::Internal(Internal::Fault(why)));
     let shown = attributes.shown(&attributes.object, version)?;
-    let mut patched = json::json_patch(shown.clone(), patch).map_err(|refusal| {
-        internal(json::fault(&shown, patch).map_or_else(|| refusal.message(), |fault| fault.to_string()))
-    })?;
+    let mut patched = json::patched(shown.clone(), patch).map_err(|fault| internal(fault.to_string()))?;
     let version = identity(attributes, &mut patched, &shown, version)?;
     attributes.check(&mut patched, version).map_err(internal)?;
     let is_changed = patched != shown;

@@ -41,7 +41,7 @@ fn sets_version(patch: &Value) -> bool {
                 return false;
             }
             let value = &operation["value"];
-            match operation["path"].as_str() {
+            match operation["path"].as_str().map(json::from_root) {
                 Some("/metadata/resourceVersion") => value.is_null() || is_version(value),
                 Some("/metadata") => is_version(&value["resourceVersion"]),
                 Some("") => is_version(&value["metadata"]["resourceVersion"]),
@@ -337,6 +337,25 @@ fn apply_body(context: &Context, api_version: &str, kind: &str) -> Result<Value,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use holdfast_value::json;
+
+    #[test]
+    fn patches_that_set_the_version() {
+        let one = |path: &str, value: Value| json!([{"op": "add", "path": path, "value": value}]);
+        let rows = [
+            (one("/metadata/resourceVersion", json!("7")), true),
+            (one("x/metadata/resourceVersion", json!("7")), true),
+            (one("/metadata", json!({"resourceVersion": "7"})), true),
+            (one("/metadata/resourceVersion", json!("")), false),
+            (one("/data/resourceVersion", json!("7")), false),
+            (one("/x/metadata/resourceVersion", json!("7")), false),
+            (json!({"metadata": {"resourceVersion": "7"}}), true),
+            (json!({"data": {"resourceVersion": "7"}}), false),
+        ];
+        for (patch, expected) in rows {
+            assert_eq!(sets_version(&patch), expected, "{patch}");
+        }
+    }
 
     #[test]
     fn converter_words() {

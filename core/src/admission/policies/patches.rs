@@ -69,12 +69,10 @@ pub(super) fn patch(attributes: &Attributes, value: &CelValue, shown: &Value, ve
         Ok(operations) => operations,
         Err(why) => return Ok(Outcome::Fault(why)),
     };
-    let Ok(mut patched) = json::json_patch(shown.clone(), &operations) else {
-        return Ok(match json::fault(shown, &operations) {
-            Some(json::Fault::Test(_)) => Outcome::Same,
-            Some(json::Fault::Other(why)) => Outcome::Fault(format!("JSON Patch: {why}")),
-            None => Outcome::Fault("JSON Patch: the operations ask for too much".into()),
-        });
+    let mut patched = match json::patched(shown.clone(), &operations) {
+        Ok(patched) => patched,
+        Err(json::Fault::Test(_)) => return Ok(Outcome::Same),
+        Err(json::Fault::Other(why)) => return Ok(Outcome::Fault(format!("JSON Patch: {why}"))),
     };
     let unknown = attributes.check(&mut patched, version).map_err(internal)?;
     if !unknown.is_empty() && attributes.kind.custom.is_none() {
