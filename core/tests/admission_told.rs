@@ -545,6 +545,47 @@ fn accounts_that_limit_secrets() {
     }
 }
 
+/// Annotations of a namespace that plug-ins cannot read refuse its pods, without a reason: each plug-in hands on what its
+/// decoder says.
+#[test]
+fn annotations_of_a_namespace_that_cannot_be_read() {
+    let mut world = World::with(&["PodNodeSelector", "PodTolerationRestriction"], &[]);
+    let key = |name: &str| format!("scheduler.alpha.kubernetes.io/{name}");
+    let names = ["node-selector", "defaultTolerations", "tolerationsWhitelist"];
+    let number = "json: cannot unmarshal number into Go struct field Toleration.key of type string";
+    let mut refused = |name: &str, text: &str, spec: Value| {
+        let annotations: Value =
+            names.iter().map(|other| (key(other), if *other == name { text.into() } else { Value::Null })).collect();
+        let patch = json!({"metadata": {"annotations": annotations}});
+        world.write(&world.request(Verb::Patch, "", "namespaces/shop", None, &patch));
+        let outcome = world.alone(&world.create("pods", &pod("p", spec)));
+        outcome.decided.err().map(|refusal| (refusal.code(), refusal.reason().to_owned(), refusal.message()))
+    };
+    let fault = |why: &str| Some((500, String::new(), why.to_owned()));
+    for (name, text, expected) in [
+        ("node-selector", "a=b, c=d", None),
+        ("node-selector", "a=b,,", fault("invalid selector: []")),
+        ("node-selector", "a==b", fault("invalid selector: [a  b]")),
+        ("defaultTolerations", r#"[{"key": "a", "operator": "Exists"}]"#, None),
+        ("defaultTolerations", "nope", fault("invalid character 'o' in literal null (expecting 'u')")),
+        ("defaultTolerations", r#"[{"key": 1}]"#, fault(number)),
+        ("tolerationsWhitelist", r#"[{"operator": "Exists"}]"#, None),
+        ("tolerationsWhitelist", "{}", fault("json: cannot unmarshal object into Go value of type []v1.Toleration")),
+        ("tolerationsWhitelist", r#"[{"key": 1}]"#, fault(number)),
+    ] {
+        let tolerations = json!([{"key": "own", "operator": "Exists"}]);
+        assert_eq!(refused(name, text, json!({"tolerations": tolerations})), expected, "{name}: {text}");
+    }
+    // Of a pod that puts up with nothing nobody asks what it may put up with.
+    let choice = Choice {
+        enabled: vec!["PodTolerationRestriction".to_owned()],
+        disabled: vec!["DefaultTolerationSeconds".to_owned()],
+        ..Choice::default()
+    };
+    world.settings.admission = Admission::chosen(&choice).expect("plug-ins");
+    assert_eq!(world.alone(&world.create("pods", &pod("p", json!({})))).why(), "");
+}
+
 /// What may be consumed within a scope only where a quota has that scope is covered by any quota with it, whatever else
 /// the quota is about.
 #[test]

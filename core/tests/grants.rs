@@ -89,6 +89,18 @@ fn a_role_does_not_come_to_gather_others() {
     assert_forbidden(world.merge(&jane, &json!({"aggregationRule": rule})), gathering);
     let admin = format!("{CLUSTER_ROLES}/admin");
     assert_forbidden(world.merge(&admin, &json!({"metadata": {"labels": {"a": "b"}}})), gathering);
+    assert_forbidden(world.merge(&admin, &json!({"aggregationRule": null})), gathering);
+    // A rule that selects nothing gathers nothing, so that it is refused to everybody for what it is.
+    for rule in [json!({}), json!({"clusterRoleSelectors": []})] {
+        let empty = json!({"metadata": {"name": "mine"}, "aggregationRule": rule, "rules": []});
+        let answers = [world.create(CLUSTER_ROLES, &empty), world.merge(&jane, &json!({"aggregationRule": rule}))];
+        for answer in answers {
+            let refusal = answer.expect_err("no role");
+            let why = "aggregationRule.clusterRoleSelectors: Required value: at least one clusterRoleSelector required if \
+                       aggregationRule is non-nil";
+            assert!(refusal.code() == 422 && refusal.message().ends_with(why), "{}", refusal.message());
+        }
+    }
 }
 
 #[test]

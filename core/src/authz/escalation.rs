@@ -68,12 +68,17 @@ impl Grant<'_> {
 /// Whether a ClusterRole may be written.
 pub fn cluster_role(grant: &Grant<'_>) -> Result<(), Refusal> {
     role(grant, RoleKind::ClusterRole)?;
-    // Gathering is open-ended: whoever sets it could come to grant anything.
-    let gathers = grant.new.get("aggregationRule").is_some_and(Value::is_object);
+    // Gathering is open-ended: whoever sets it could come to grant anything, and whoever ends it keeps what was gathered
+    // from being taken back. A rule that selects nothing gathers nothing, and is refused by the rules of the kind.
+    let gathers = [Some(grant.new), grant.old].into_iter().flatten().any(gathers);
     if gathers && !may_escalate(grant, RoleKind::ClusterRole) && missing(grant, &all_rules()).is_some() {
         return Err(grant.forbidden("must have cluster-admin privileges to use the aggregationRule"));
     }
     Ok(())
+}
+
+fn gathers(role: &Value) -> bool {
+    role["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|selectors| !selectors.is_empty())
 }
 
 /// Whether a Role may be written.
@@ -212,10 +217,25 @@ mod tests {
     #[test]
     fn gathering_needs_everything() {
         let index = index(json!([]));
-        let document = json!({"aggregationRule": {"clusterRoleSelectors": []}});
-        let check = |user: &str| refused(&index, &User::new(user, &[]), cluster_role, None, &document);
-        assert_eq!(check("jane").as_deref(), Some("must have cluster-admin privileges to use the aggregationRule"));
-        assert_eq!(check("joe"), None);
+        let rule = |rule: Value| json!({"metadata": {"name": "r"}, "aggregationRule": rule, "rules": []});
+        let gathering = rule(json!({"clusterRoleSelectors": [{}]}));
+        let [bare, empty, none] = [json!({}), json!({"clusterRoleSelectors": []}), Value::Null].map(rule);
+        for (old, new, is_refused) in [
+            (None, &gathering, true),
+            (Some(&none), &gathering, true),
+            // Whoever may not gather does not end it either.
+            (Some(&gathering), &none, true),
+            (Some(&gathering), &empty, true),
+            // The rules of the kind have words for these.
+            (None, &bare, false),
+            (None, &empty, false),
+            (Some(&none), &empty, false),
+        ] {
+            let check = |user: &str| refused(&index, &User::new(user, &[]), cluster_role, old, new);
+            let expected = is_refused.then_some("must have cluster-admin privileges to use the aggregationRule");
+            assert_eq!(check("jane").as_deref(), expected, "{old:?} {new}");
+            assert_eq!(check("joe"), None);
+        }
     }
 
     /// Labels have a role gathered by others, and nobody knows what annotations do.

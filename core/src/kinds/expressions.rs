@@ -14,20 +14,27 @@ pub(super) struct Admission {
     has_parameters: bool,
     /// What the object of the request is, as far as it is looked at.
     object: Type,
-    variables: Vec<Field>,
+    /// `None`: `variables` itself is not declared.
+    variables: Option<Vec<Field>>,
     /// What parameters are, where there are some.
     parameters: Type,
 }
 
 impl Admission {
     pub fn new(has_parameters: bool) -> Self {
-        Self { has_parameters, object: Type::Dyn, variables: Vec::new(), parameters: Type::Dyn }
+        Self { has_parameters, object: Type::Dyn, variables: None, parameters: Type::Dyn }
+    }
+
+    /// The same for expressions that may use variables, of which there are none yet.
+    pub fn with_variables(self) -> Self {
+        Self { variables: Some(Vec::new()), ..self }
     }
 
     /// The same for requests about objects of one type, with parameters of one.
     pub fn of_types(object: Type, parameters: Option<Type>) -> Self {
         let has_parameters = parameters.is_some();
-        Self { has_parameters, object, variables: Vec::new(), parameters: parameters.unwrap_or(Type::Dyn) }
+        let parameters = parameters.unwrap_or(Type::Dyn);
+        Self { has_parameters, object, variables: Some(Vec::new()), parameters }
     }
 
     /// What is wrong with an expression, as cel-go words it.
@@ -45,7 +52,8 @@ impl Admission {
             .compile(expression, &self.environment(true, false), causes)
             .map_or(Type::Dyn, |program| program.result().clone());
         let Some(escaped) = names::escape(name) else { return };
-        self.variables.push(Field { name: escaped, json: name.to_owned(), ty });
+        let variables = self.variables.get_or_insert_default();
+        variables.push(Field { name: escaped, json: name.to_owned(), ty });
     }
 
     /// An expression that gives one of a few types.
@@ -96,7 +104,8 @@ impl Admission {
             false => environment,
         };
         let environment = if makes_changes { environment.with_changes() } else { environment };
-        let variables = ObjectType::new("kubernetes.variables", self.variables.clone());
+        let Some(variables) = &self.variables else { return environment };
+        let variables = ObjectType::new("kubernetes.variables", variables.clone());
         environment.variable("variables", Type::Object(Arc::new(variables)))
     }
 }

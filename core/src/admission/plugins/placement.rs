@@ -6,9 +6,12 @@ use crate::admission::settings::Configuration;
 use crate::admission::{Attributes, Operation};
 use crate::kinds::core::qos_class;
 use crate::kinds::known::POD;
-use crate::object::meta::object_mut;
+use crate::object::meta::{object_mut, type_name};
 use crate::object::reader::Reader;
+use crate::object::{decode, names};
 use crate::pipeline::effect::Stop;
+use crate::refusal::{Cause, Unmarshal};
+use crate::schema::{self, Message};
 use holdfast_value::{Map, Value, json};
 
 const NODE_SELECTOR: &str = "scheduler.alpha.kubernetes.io/node-selector";
@@ -39,7 +42,7 @@ pub(super) fn check_nodes(attributes: &mut Attributes) -> Result<(), Stop> {
     let allowed = attributes.admission.configuration.node_selectors.get(attributes.namespace());
     let allowed = match allowed.and_then(Value::as_str) {
         None => return Ok(()),
-        Some(selector) => labels(attributes, selector)?,
+        Some(selector) => labels(selector).map_err(|why| attributes.fault(why))?,
     };
     let own = attributes.object["spec"]["nodeSelector"].as_object().into_iter().flatten();
     if allowed.is_empty() || own.into_iter().all(|(key, value)| allowed.get(key) == Some(value)) {
@@ -52,21 +55,37 @@ fn selector_of(attributes: &Attributes) -> Result<Map, Stop> {
     let namespace = attributes.namespace_entry().map(|entry| entry.document()).unwrap_or_default();
     let default = attributes.admission.configuration.node_selectors.get(CLUSTER_DEFAULT).and_then(Value::as_str);
     match annotation(&namespace, NODE_SELECTOR).or(default) {
-        Some(selector) => labels(attributes, selector),
+        Some(selector) => labels(selector).map_err(|why| attributes.fault(why)),
         None => Ok(Map::new()),
     }
 }
 
 /// `a=b,c=d` as a map.
-fn labels(attributes: &Attributes, selector: &str) -> Result<Map, Stop> {
+fn labels(selector: &str) -> Result<Map, String> {
     let mut labels = Map::new();
-    for pair in selector.split(',').filter(|pair| !pair.trim().is_empty()) {
-        let Some((key, value)) = pair.split_once('=') else {
-            return Err(attributes.fault(format!("invalid selector: {selector}")));
+    if selector.is_empty() {
+        return Ok(labels);
+    }
+    for pair in selector.split(',') {
+        let parts: Vec<&str> = pair.split('=').collect();
+        let [key, value] = parts[..] else {
+            // Go shows a list with spaces between its items.
+            return Err(format!("invalid selector: [{}]", parts.join(" ")));
         };
-        labels.insert(key.trim().to_owned(), value.trim().into());
+        let (key, value) = (key.trim(), value.trim());
+        // A selector stands in no document: the path of a key prints as `<nil>`, and that of a value begins with its key.
+        fit("<nil>", key, &names::qualified_name(key))?;
+        fit(&format!("[{key}]"), value, &names::label_value(value))?;
+        labels.insert(key, value.into());
     }
     Ok(labels)
+}
+
+fn fit(path: &str, text: &str, faults: &[String]) -> Result<(), String> {
+    match faults {
+        [] => Ok(()),
+        _ => Err(Cause::invalid(path, &Value::from(text), &faults.join("; ")).to_string()),
+    }
 }
 
 fn check_conflict(attributes: &Attributes, wanted: &Map) -> Result<(), Stop> {
@@ -118,11 +137,15 @@ pub(super) fn check_tolerations(attributes: &mut Attributes) -> Result<(), Stop>
     if !writes || !attributes.is_of(POD) {
         return Ok(());
     }
+    let own = &attributes.object["spec"]["tolerations"];
+    // Of a pod that puts up with nothing nobody asks what it may put up with, be that readable or not.
+    if list(own).next().is_none() {
+        return Ok(());
+    }
     let (allowed, whose) = match said(attributes, ALLOWED_TOLERATIONS)? {
         Some(allowed) => (allowed, "namespace"),
         None => (attributes.admission.configuration.tolerations["whitelist"].clone(), "cluster"),
     };
-    let own = &attributes.object["spec"]["tolerations"];
     if list(&allowed).next().is_none() || are_within(own, &allowed) {
         return Ok(());
     }
@@ -137,16 +160,117 @@ fn said(attributes: &Attributes, key: &str) -> Result<Option<Value>, Stop> {
     match annotation(&namespace, key) {
         None => Ok(None),
         Some("") => Ok(Some(json!([]))),
-        Some(text) => match serde_json::from_str::<Value>(text) {
-            Ok(list @ (Value::Array(_) | Value::Null)) => Ok(Some(list)),
-            Ok(_) => Err(attributes.fault(format!("the annotation {key} is no list of tolerations"))),
-            Err(error) => Err(attributes.fault(error.to_string())),
-        },
+        Some(text) => read_tolerations(text).map(Some).map_err(|why| attributes.fault(why)),
     }
+}
+
+/// An annotation's text as a list of tolerations, or what Go's own decoder says of it: Kubernetes does not use that of
+/// its objects here.
+fn read_tolerations(text: &str) -> Result<Value, String> {
+    let mut document = decode::json(text.as_bytes()).map_err(|fault| fault.to_string())?.value;
+    match &mut document {
+        Value::Null => {}
+        Value::Array(items) => {
+            let schema = schema::schema();
+            let id = schema.id("io.k8s.api.core.v1.Toleration").ok_or("the schema lacks tolerations")?;
+            for item in items {
+                name_fields(schema.message(id), item);
+                schema::check(schema, id, item).map_err(|fault| fault.to_string())?;
+            }
+        }
+        other => return Err(Unmarshal::whole(type_name(other), "[]v1.Toleration").to_string()),
+    }
+    Ok(document)
+}
+
+/// Spells names of fields as the message does: Go's own decoder passes over the case of their letters.
+fn name_fields(message: &Message, item: &mut Value) {
+    let Value::Object(fields) = item else { return };
+    let spelled = |name: &str| message.fields.iter().find(|field| field.json.eq_ignore_ascii_case(name));
+    if fields.keys().all(|name| spelled(name).is_none_or(|field| field.json == name.as_str())) {
+        return;
+    }
+    let named = std::mem::take(fields).into_iter();
+    *fields =
+        named.map(|(name, value)| (spelled(&name).map_or(name, |field| field.json.as_str().into()), value)).collect();
 }
 
 pub(super) fn configure_tolerations(configuration: &mut Configuration, document: &Reader) {
     super::configuration::check(document, "podtolerationrestriction.admission.k8s.io/", "Configuration");
     let own = |field: &str| document.values(field).map_or(Value::Null, Into::into);
     configuration.tolerations = json!({"default": own("default"), "whitelist": own("whitelist")});
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_of_a_namespace() {
+        let no_key = "<nil>: Invalid value: \"\": name part must be non-empty; name part must consist of";
+        for (selector, expected) in [
+            ("", Ok(json!({}))),
+            ("a=b, c = d ,e=", Ok(json!({"a": "b", "c": "d", "e": ""}))),
+            ("a=b,a=c", Ok(json!({"a": "c"}))),
+            ("a=b,,", Err("invalid selector: []")),
+            ("a=b,", Err("invalid selector: []")),
+            (" ", Err("invalid selector: [ ]")),
+            ("a", Err("invalid selector: [a]")),
+            ("a==b", Err("invalid selector: [a  b]")),
+            ("x=y,a=b=c", Err("invalid selector: [a b c]")),
+            ("a b=c", Err("<nil>: Invalid value: \"a b\": name part must consist of")),
+            ("=c", Err(no_key)),
+            ("a=b c", Err("[a]: Invalid value: \"b c\": a valid label must be an empty string or consist of")),
+            // The first fault alone is told.
+            ("a=b,c d=e,f", Err("<nil>: Invalid value: \"c d\": name part must consist of")),
+        ] {
+            let found = labels(selector);
+            match expected {
+                Ok(labels) => assert_eq!(found.map(Value::Object), Ok(labels), "{selector}"),
+                Err(start) => {
+                    let why = found.expect_err(selector);
+                    let is_whole = start.starts_with("invalid selector");
+                    assert!(if is_whole { why == start } else { why.starts_with(start) }, "{selector}: {why}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lists_of_tolerations() {
+        let field = |found: &str, field: &str, ty: &str| {
+            Err(format!("json: cannot unmarshal {found} into Go struct field Toleration.{field} of type {ty}"))
+        };
+        let whole = |found: &str, ty: &str| Err(format!("json: cannot unmarshal {found} into Go value of type {ty}"));
+        let syntax = |text: &str| Err(text.to_owned());
+        for (text, expected) in [
+            ("null", Ok(Value::Null)),
+            ("[]", Ok(json!([]))),
+            // Names in whatever case, nulls, and fields that nobody knows.
+            (r#"[{"Key": "a", "OPERATOR": "Exists"}]"#, Ok(json!([{"key": "a", "operator": "Exists"}]))),
+            (r#"[{"key": null, "more": 1}, null]"#, Ok(json!([{}, {}]))),
+            ("nope", syntax("invalid character 'o' in literal null (expecting 'u')")),
+            ("[{]", syntax("invalid character ']' looking for beginning of object key string")),
+            ("[] x", syntax("invalid character 'x' after top-level value")),
+            ("[", syntax("unexpected end of JSON input")),
+            (" ", syntax("unexpected end of JSON input")),
+            ("{}", whole("object", "[]v1.Toleration")),
+            ("\"a\"", whole("string", "[]v1.Toleration")),
+            ("1", whole("number", "[]v1.Toleration")),
+            ("true", whole("bool", "[]v1.Toleration")),
+            ("[1]", whole("number", "v1.Toleration")),
+            ("[[]]", whole("array", "v1.Toleration")),
+            (r#"[{"key": "a"}, {"key": 1}]"#, field("number", "key", "string")),
+            (r#"[{"Key": 1}]"#, field("number", "key", "string")),
+            (r#"[{"value": {}}]"#, field("object", "value", "string")),
+            (r#"[{"operator": true}]"#, field("bool", "operator", "v1.TolerationOperator")),
+            (r#"[{"effect": []}]"#, field("array", "effect", "v1.TaintEffect")),
+            (r#"[{"tolerationSeconds": "1"}]"#, field("string", "tolerationSeconds", "int64")),
+            (r#"[{"tolerationSeconds": 1.5}]"#, field("number 1.5", "tolerationSeconds", "int64")),
+            // What is no JSON is told before what is of another type.
+            (r#"[{"key": 1}"#, syntax("unexpected end of JSON input")),
+        ] {
+            assert_eq!(read_tolerations(text), expected, "{text}");
+        }
+    }
 }

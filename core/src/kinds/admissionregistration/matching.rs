@@ -2,7 +2,7 @@
 
 use crate::cel::Type;
 use crate::kinds::expressions::Admission;
-use crate::kinds::rules::{At, distinct, named, selector};
+use crate::kinds::rules::{At, Seen, named, selector};
 use crate::kinds::shapes::{at_most, count, exactly_one_of, qualified, texts};
 use crate::object::names;
 use crate::refusal::Cause;
@@ -108,12 +108,19 @@ fn resource_names(list: At, causes: &mut Vec<Cause>) {
 /// `matchConditions`.
 pub(super) fn conditions(list: At, seen: &Admission, causes: &mut Vec<Cause>) {
     at_most(list, CONDITIONS_MAX, causes);
-    distinct(list, "name", causes);
+    let mut met = Seen::default();
     for condition in list.items() {
         need_expression(condition.get("expression"), "", causes);
         seen.expression(condition.get("expression"), &[Type::Bool], causes);
         let name = condition.get("name");
-        if name.is_empty() { causes.push(name.required("")) } else { qualified(name, causes) }
+        if name.is_empty() {
+            causes.push(name.required(""));
+            continue;
+        }
+        qualified(name, causes);
+        if met.again(name.value) {
+            causes.push(name.duplicate());
+        }
     }
 }
 
@@ -179,8 +186,78 @@ pub(super) fn parameter(at: At, causes: &mut Vec<Cause>) {
 
 #[cfg(test)]
 mod tests {
-    use crate::kinds::rules::testing::check_rows;
-    use holdfast_value::json;
+    use crate::kinds::rules::testing::{check_rows, faults};
+    use holdfast_value::{Value, json};
+
+    /// Whose conditions are these, as an object with them, and where they stand in it.
+    fn conditioned(conditions: &Value) -> [(Value, &'static str); 4] {
+        const GROUP: &str = "admissionregistration.k8s.io";
+        let rules =
+            json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]);
+        let hooks = |kind: &str| {
+            let hook = json!({"name": "a.b.c", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+                "clientConfig": {"url": "https://h"}, "rules": rules, "matchConditions": conditions});
+            json!({"apiVersion": format!("{GROUP}/v1"), "kind": kind, "metadata": {"name": "a"}, "webhooks": [hook]})
+        };
+        let policy = |kind: &str, version: &str| {
+            let change = json!({"expression": "[JSONPatch{op: 'remove', path: '/x'}]"});
+            let mut spec = json!({"matchConstraints": {"resourceRules": rules}, "matchConditions": conditions,
+                "variables": [{"name": "v", "expression": "true"}]});
+            match version {
+                "v1" => spec["validations"] = json!([{"expression": "variables.v"}]),
+                _ => {
+                    spec["reinvocationPolicy"] = "Never".into();
+                    spec["mutations"] = json!([{"patchType": "JSONPatch", "jsonPatch": change}]);
+                }
+            }
+            json!({"apiVersion": format!("{GROUP}/{version}"), "kind": kind, "metadata": {"name": "a"}, "spec": spec})
+        };
+        [
+            (hooks("ValidatingWebhookConfiguration"), "webhooks[0].matchConditions"),
+            (hooks("MutatingWebhookConfiguration"), "webhooks[0].matchConditions"),
+            (policy("ValidatingAdmissionPolicy", "v1"), "spec.matchConditions"),
+            (policy("MutatingAdmissionPolicy", "v1beta1"), "spec.matchConditions"),
+        ]
+    }
+
+    /// A name that stands twice is told after what else is wrong with the condition, and before the next one.
+    #[test]
+    fn conditions_are_told_one_after_the_other() {
+        let conditions = json!([
+            {"name": "c", "expression": "true"}, {"name": "c", "expression": " "},
+            {"name": "", "expression": "true"}, {"name": "", "expression": "1"},
+            {"name": "-", "expression": "true"}, {"name": "-", "expression": "true"}
+        ]);
+        for (object, at) in conditioned(&conditions) {
+            let found = faults(&object);
+            let expected = [
+                "[1].expression: Required value",
+                "[1].name: Duplicate value: \"c\"",
+                "[2].name: Required value",
+                "[3].expression: Invalid value: \"1\": must evaluate to bool but got int",
+                "[3].name: Required value",
+                "[4].name: Invalid value: \"-\"",
+                "[5].name: Invalid value: \"-\"",
+                "[5].name: Duplicate value: \"-\"",
+            ];
+            assert_eq!(found.len(), expected.len(), "{found:#?}");
+            for (found, expected) in found.iter().zip(expected) {
+                assert!(found.starts_with(&format!("{at}{expected}")), "{found}");
+            }
+        }
+    }
+
+    /// Conditions are judged before there are variables, also where the policy has some.
+    #[test]
+    fn conditions_know_no_variables() {
+        for (object, at) in conditioned(&json!([{"name": "c", "expression": "variables.v"}])) {
+            let fault = format!(
+                "{at}[0].expression: Invalid value: \"variables.v\": compilation failed: ERROR: <input>:1:1: undeclared \
+                 reference to 'variables' (in container '')\n | variables.v\n | ^"
+            );
+            assert_eq!(faults(&object), [fault]);
+        }
+    }
 
     #[test]
     fn rules_on_resources() {

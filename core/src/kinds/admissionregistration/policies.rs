@@ -58,7 +58,11 @@ pub fn validating(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     }
     // What was let through once stays, so that the rest can still be changed.
     if old.is_none_or(|old| !same(&old["spec"], &new["spec"])) {
-        let seen = seen(spec, &mut causes);
+        let parameters = spec.get("paramKind").is_set();
+        let seen = match spec.get("variables").is_empty() {
+            true => Admission::new(parameters),
+            false => seen(spec, &mut causes),
+        };
         for entry in validations.items() {
             seen.expression(entry.get("expression"), &[Type::Bool], &mut causes);
             seen.expression(entry.get("messageExpression"), &[Type::String], &mut causes);
@@ -110,6 +114,7 @@ pub fn mutating(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         change(mutation, &mut causes);
     }
     if old.is_none_or(|old| !same(&old["spec"], &new["spec"])) {
+        // Unlike in a policy that judges, `variables` is declared here also where the policy has none.
         let seen = seen(spec, &mut causes);
         for mutation in mutations.items() {
             for form in FORMS.iter().filter(|form| form.name == mutation.get("patchType").text()) {
@@ -169,7 +174,7 @@ fn common(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
 
 /// What the expressions of a policy see; its variables are compiled on the way.
 fn seen(spec: At, causes: &mut Vec<Cause>) -> Admission {
-    let mut seen = Admission::new(spec.get("paramKind").is_set());
+    let mut seen = Admission::new(spec.get("paramKind").is_set()).with_variables();
     for variable in spec.get("variables").items().take(VARIABLES_MAX) {
         seen.variable(variable.get("name").text(), variable.get("expression"), causes);
     }
@@ -306,7 +311,7 @@ pub fn status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
 
 #[cfg(test)]
 mod tests {
-    use crate::kinds::rules::testing::{check_part, check_rows};
+    use crate::kinds::rules::testing::{check_part, check_rows, faults};
     use holdfast_value::{Value, json};
 
     fn constraints() -> Value {
@@ -445,6 +450,52 @@ mod tests {
                 "status.typeChecking.expressionWarnings[0].warning: Required value",
             )],
         );
+    }
+
+    /// Where a policy has no variables, `variables` is declared if it changes objects, and is not if it judges them.
+    #[test]
+    fn policies_without_variables() {
+        let undeclared = "1:1: undeclared reference to 'variables' (in container '')\n | variables.x\n | ^";
+        let unknown = "1:10: undefined field 'x'\n | variables.x\n | .........^";
+        let fault = |field: &str, why: &str| {
+            format!("spec.{field}: Invalid value: \"variables.x\": compilation failed: ERROR: <input>:{why}")
+        };
+        for (variables, why) in
+            [(Value::Null, undeclared), (json!([]), undeclared), (json!([{"name": "v", "expression": "1"}]), unknown)]
+        {
+            let mut policy = json!({
+                "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+                "metadata": {"name": "a"},
+                "spec": {
+                    "matchConstraints": constraints(), "variables": variables,
+                    "validations": [{"expression": "variables.x", "messageExpression": "variables.x"}],
+                    "auditAnnotations": [{"key": "k", "valueExpression": "variables.x"}],
+                },
+            });
+            let judging = [
+                "validations[0].expression",
+                "validations[0].messageExpression",
+                "auditAnnotations[0].valueExpression",
+            ];
+            assert_eq!(faults(&policy), judging.map(|field| fault(field, why)), "{variables}");
+
+            policy["apiVersion"] = "admissionregistration.k8s.io/v1beta1".into();
+            policy["kind"] = "MutatingAdmissionPolicy".into();
+            policy["spec"] = json!({"matchConstraints": constraints(), "reinvocationPolicy": "Never",
+                "variables": variables,
+                "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "variables.x"}}]});
+            assert_eq!(faults(&policy), [fault("mutations[0].jsonPatch.expression", unknown)], "{variables}");
+        }
+        // The first variable has none before it.
+        let policy = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": "a"},
+            "spec": {
+                "matchConstraints": constraints(), "validations": [{"expression": "true"}],
+                "variables": [{"name": "v", "expression": "variables.x"}],
+            },
+        });
+        assert_eq!(faults(&policy), [fault("variables[0].expression", unknown)]);
     }
 
     #[test]
