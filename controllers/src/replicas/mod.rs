@@ -20,6 +20,13 @@ use std::marker::PhantomData;
 
 /// How many pods one plan makes, or deletes.
 const BURST: usize = 500;
+/// How often pods that have ended are replaced at once, and what is waited then: twice as long each time.
+const AT_ONCE: usize = 3;
+const FIRST_MILLIS: i64 = 1_000;
+const MAX_MILLIS: i64 = 5 * 60 * 1_000;
+/// Of the pods that have ended, those count that were made so long before the last of them. It is much longer than the
+/// longest wait: where pods go on failing, what is forgotten in time must not make the waits short again.
+const COUNTED_MILLIS: i64 = 2 * 60 * 60 * 1_000;
 pub const REPLICA_FAILURE: &str = "ReplicaFailure";
 
 /// A kind that keeps a number of pods.
@@ -157,6 +164,8 @@ struct Pods<'w> {
     active: Vec<Seen<'w, Pod>>,
     /// Those that are on their way out.
     terminating: usize,
+    /// When those were made that have ended.
+    ended: Vec<Time>,
 }
 
 impl<'w> Pods<'w> {
@@ -166,10 +175,26 @@ impl<'w> Pods<'w> {
             .partition(|pod| pod.is_active(pod.meta()) || planted(Bug::CountsTheLeaving));
         let claims = claim::claim(set.into(), active.into_iter(), |meta| set.selector().matches(meta));
         plan.together(claims.actions);
-        let is_mine = |pod: &Seen<'_, Pod>| {
-            pod.meta().is_controlled_by(&set.meta().uid) && set.selector().matches(pod.meta()) && !pod.is_finished()
-        };
-        Pods { active: claims.mine, terminating: others.iter().filter(|pod| is_mine(pod)).count() }
+        let mine = || others.iter().filter(|pod| pod.meta().is_controlled_by(&set.meta().uid));
+        let is_leaving = |pod: &&Seen<'_, Pod>| set.selector().matches(pod.meta()) && !pod.is_finished();
+        let ended = mine().filter(|pod| pod.is_finished());
+        Pods {
+            active: claims.mine,
+            terminating: mine().filter(is_leaving).count(),
+            ended: ended.filter_map(|pod| pod.meta().creation_timestamp).collect(),
+        }
+    }
+
+    /// Until when no more pods are made, of `wanted`: a node that takes none of them would have them made for ever, as
+    /// fast as they can be written. Who has many pods is not held up by a few that fail; of more than one plan makes,
+    /// so many that fail are many. What ran for longer than the longest wait is replaced at once.
+    fn held_until(&self, wanted: usize) -> Option<Time> {
+        let last = self.ended.iter().copied().max()?;
+        let counted = self.ended.iter().filter(|made| last.millis_since(**made) < COUNTED_MILLIS).count();
+        let rounds = counted / wanted.clamp(1, BURST);
+        let doublings = u32::try_from(rounds.checked_sub(AT_ONCE + 1)?).unwrap_or(u32::MAX);
+        let wait = FIRST_MILLIS.saturating_mul(2_i64.saturating_pow(doublings));
+        Some(last.plus_millis(wait.min(MAX_MILLIS)))
     }
 }
 
@@ -178,6 +203,10 @@ fn manage<K: Replicated>(world: &World, set: Seen<'_, K>, pods: &mut Pods<'_>, p
     let wanted = usize::try_from(set.spec().replicas.unwrap_or(1)).unwrap_or(0);
     let have = pods.active.len();
     if have < wanted {
+        if let Some(time) = pods.held_until(wanted).filter(|time| now < *time) {
+            plan.again_at(time);
+            return 0;
+        }
         let missing = (wanted - have).min(BURST);
         let template = subject::part(set.object, &["spec", "template"]);
         let pod = pods::from_template(set.into(), &template);

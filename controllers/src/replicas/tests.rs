@@ -62,6 +62,87 @@ fn pods_that_have_ended_are_replaced_and_stay() {
     assert_eq!(status(&trial)["replicas"], 2);
 }
 
+/// Lets nodes refuse each pod as soon as it is made, for so many seconds; answers at which second how many were made.
+fn refuse_all(trial: &mut Trial, seconds: i64) -> Vec<(i64, usize)> {
+    let start = trial.now();
+    let end = start.plus_seconds(seconds);
+    let mut made: Vec<(i64, usize)> = Vec::new();
+    loop {
+        trial.run();
+        let pods = trial.list("pods").into_iter().filter(|pod| pod["status"]["phase"] == "Pending");
+        let names: Vec<String> = pods.filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)).collect();
+        if !names.is_empty() {
+            made.push((trial.now().millis_since(start) / 1_000, names.len()));
+            for name in names {
+                trial.patch_status("pods", &name, json!({"phase": "Failed", "reason": "OutOfcpu"}));
+            }
+            continue;
+        }
+        let Some(next) = trial.next_time().filter(|next| *next <= end) else { return made };
+        trial.pass_millis(next.millis_since(trial.now()));
+    }
+}
+
+#[test]
+fn pods_that_no_node_takes_are_made_ever_more_slowly() {
+    let waits = |made: &[(i64, usize)]| made.windows(2).map(|two| two[1].0 - two[0].0).collect::<Vec<_>>();
+    let mut trial = trial();
+    trial.create(set(1));
+    let made = refuse_all(&mut trial, 7 * 3_600);
+    assert_eq!(waits(&made[..14]), [0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300]);
+    let late = waits(&made[13..]);
+    assert!(late.len() > 50 && late.iter().all(|wait| *wait == 300), "{late:?}");
+    assert_eq!(status(&trial)["replicas"], 0);
+}
+
+#[test]
+fn what_is_told_to_go_on_goes_on() {
+    let mut trial = trial();
+    trial.create(set(1));
+    assert_eq!(refuse_all(&mut trial, 60).len(), 9);
+    // Who deletes what has failed says that it may be tried again.
+    trial.names("pods").iter().for_each(|name| trial.delete_as("pods", name, None, Some(0)));
+    trial.run();
+    assert_eq!(trial.list("pods").len(), 1);
+    assert_eq!(refuse_all(&mut trial, 0).len(), 4);
+    // A pod that ran for long is replaced at once, however many have failed.
+    trial.run_for(1);
+    let running = trial.list("pods").into_iter().find(|pod| pod["status"]["phase"] == "Pending").expect("one runs");
+    let running = running["metadata"]["name"].as_str().expect("a name");
+    make_ready(&mut trial, running);
+    trial.run_for(600);
+    trial.patch_status("pods", running, json!({"phase": "Failed", "reason": "Evicted"}));
+    trial.run();
+    assert_eq!(status(&trial)["replicas"], 1);
+}
+
+#[test]
+fn a_few_pods_that_fail_do_not_hold_up_many() {
+    let mut trial = trial();
+    trial.create(set(10));
+    trial.run();
+    for _ in 0..39 {
+        let pods = trial.list("pods").into_iter().find(|pod| pod["status"]["phase"] == "Pending");
+        let pod = pods.expect("one that runs")["metadata"]["name"].as_str().expect("a name").to_owned();
+        trial.patch_status("pods", &pod, json!({"phase": "Failed"}));
+        trial.run();
+        assert_eq!(status(&trial)["replicas"], 10);
+    }
+    assert_eq!(refuse_all(&mut trial, 2), [(0, 10), (1, 10)]);
+}
+
+#[test]
+fn however_many_are_wanted_failures_slow_them_down() {
+    let held = |ended: usize, wanted: usize| {
+        let made = Time::from_second(0);
+        let pods = Pods { active: Vec::new(), terminating: 0, ended: vec![made; ended] };
+        pods.held_until(wanted).map(Time::millis)
+    };
+    assert_eq!((held(0, 1), held(3, 1), held(4, 1), held(4, 0)), (None, None, Some(1_000), Some(1_000)));
+    assert_eq!((held(1_999, 1_000_000), held(2_000, 1_000_000)), (None, Some(1_000)));
+    assert_eq!(held(1_000_000, 1), Some(MAX_MILLIS));
+}
+
 #[test]
 fn of_too_many_pods_those_that_are_not_ready_go_first() {
     let mut trial = trial();
