@@ -85,7 +85,7 @@ fn the_largest_numbers_keep_nobody_from_small_ones() {
             vec![Box::new(Replicas::<ReplicationController>::default())],
             replicas(json!({})),
         ),
-        ("StatefulSet", "apps/v1", vec![Box::new(StatefulSets)], {
+        ("StatefulSet", "apps/v1", vec![Box::new(StatefulSets::default())], {
             let (huge, _) = replicas(members);
             (huge, json!({"replicas": 2, "serviceName": "s", "podManagementPolicy": "Parallel"}))
         }),

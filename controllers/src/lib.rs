@@ -1,13 +1,15 @@
 //! The controllers of a cluster: each a pure plan for one key at a time, over what the world shows.
 //!
 //! A folder (or a file) a controller; [`all`] is their list. What several of them do stands beside them: [`claim`] says
-//! whose an object is, [`pods`] makes and deletes pods, [`revisions`] keeps old templates, [`subject`] writes statuses
-//! and tells of things, [`conditions`] are the part of a status that others write too.
+//! whose an object is, [`pods`] makes and deletes pods, [`back_off`] says how soon one that failed is replaced,
+//! [`revisions`] keeps old templates, [`subject`] writes statuses and tells of things, [`conditions`] are the part of a
+//! status that others write too.
 
 pub mod account_tokens;
 pub mod addresses;
 pub mod answers;
 pub mod autoscaler;
+pub mod back_off;
 pub mod bootstrap;
 pub mod certificates;
 pub mod claim;
@@ -79,7 +81,7 @@ fn workloads(settings: &Settings) -> Vec<Box<dyn Controller>> {
         Box::new(job::Jobs::default()),
         Box::new(replicas::Replicas::<ReplicaSet>::default()),
         Box::new(replicas::Replicas::<ReplicationController>::default()),
-        Box::new(stateful_set::StatefulSets),
+        Box::new(stateful_set::StatefulSets::default()),
         Box::new(ttl_after_finished::TtlAfterFinished),
     ]
 }

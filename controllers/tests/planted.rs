@@ -123,14 +123,14 @@ fn rolls_within_bounds() -> bool {
 }
 
 fn comes_in_order() -> bool {
-    let mut trial = Trial::new().with(StatefulSets);
+    let mut trial = Trial::new().with(StatefulSets::default());
     trial.create(object("StatefulSet", json!({"replicas": 3, "serviceName": "h"})));
     steps(&mut trial);
     trial.names("pods") == ["x-0"]
 }
 
 fn stops_at_the_partition() -> bool {
-    let mut trial = Trial::new().with(StatefulSets);
+    let mut trial = Trial::new().with(StatefulSets::default());
     let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 1}});
     trial.create(object("StatefulSet", json!({"replicas": 2, "serviceName": "h", "updateStrategy": strategy})));
     settle(&mut trial);

@@ -1,17 +1,16 @@
 //! DaemonSets: a pod on every node where it may run.
 
-mod back_off;
 mod node;
 mod rolling;
 mod status;
 #[cfg(test)]
 mod tests;
 
+use crate::back_off::BackOffs;
 use crate::claim::{self, Managing};
 use crate::pods::{self, refusals};
 use crate::revisions::{self, POD_REVISION, Revisions};
 use crate::subject::{self, Subject};
-use back_off::BackOffs;
 use holdfast_value::Value;
 use holdfast_world::views::{ControllerRevision, DaemonSet, Node, Pod};
 use holdfast_world::{
@@ -27,11 +26,20 @@ const BURST: usize = 250;
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 const POD_GENERATION: &str = "pod-template-generation";
 
-#[derive(Default)]
+/// A failed pod is replaced at once, and each further one of its node later than the last, up to so long.
+const AT_ONCE: u32 = 1;
+const MAX_MILLIS: i64 = 15 * 60 * 1_000;
+
 pub struct DaemonSets {
     back_offs: BackOffs,
     /// What is deleted though pods cannot be made, as the last plan for a set has it.
     deletions: BTreeMap<Key, Vec<Action>>,
+}
+
+impl Default for DaemonSets {
+    fn default() -> DaemonSets {
+        DaemonSets { back_offs: BackOffs::new(AT_ONCE, MAX_MILLIS), deletions: BTreeMap::new() }
+    }
 }
 
 impl Managing for DaemonSet {
@@ -212,7 +220,8 @@ impl<'w> Sync<'w> {
         let (namespace, name) = (&pod.meta().namespace, &pod.meta().name);
         let note = match pod.status.phase.as_str() {
             "Failed" => {
-                if let Err(again) = back_offs.fail(self.set, node, self.stamp.time) {
+                let generation = self.set.status.observed_generation;
+                if let Err(again) = back_offs.fail(&self.set.meta().uid, generation, node, self.stamp.time) {
                     self.plan.again_at(again);
                     return true;
                 }

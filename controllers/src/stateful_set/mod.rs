@@ -7,6 +7,7 @@ mod status;
 mod tests;
 mod update;
 
+use crate::back_off::BackOffs;
 use crate::claim::{self, Managing};
 use crate::planted::{Bug, planted};
 use crate::revisions::{self, Revisions};
@@ -23,8 +24,19 @@ use std::collections::BTreeMap;
 const BURST: usize = 500;
 const HASH_LABEL: &str = "controller.kubernetes.io/hash";
 
-#[derive(Default)]
-pub struct StatefulSets;
+/// How many pods of an ordinal that end one after another are replaced at once, and how long one is waited for at most.
+const AT_ONCE: u32 = 3;
+const MAX_MILLIS: i64 = 5 * 60 * 1_000;
+
+pub struct StatefulSets {
+    back_offs: BackOffs,
+}
+
+impl Default for StatefulSets {
+    fn default() -> StatefulSets {
+        StatefulSets { back_offs: BackOffs::new(AT_ONCE, MAX_MILLIS) }
+    }
+}
 
 impl Managing for StatefulSet {
     fn selector(&self) -> &Selector {
@@ -59,6 +71,9 @@ impl Controller for StatefulSets {
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<StatefulSet>() {
             keys.add(change.key.clone());
+            if let (Some(gone), None) = (&change.before, &change.after) {
+                self.back_offs.forget(&gone.meta.uid);
+            }
         } else if change.is_of::<PersistentVolumeClaim>() {
             claims::concerned(world, change, keys);
         } else {
@@ -72,7 +87,7 @@ impl Controller for StatefulSets {
             return leave(world, set, stamp);
         }
         let mut sync = Sync::of(world, set, stamp);
-        let _ = sync.steps();
+        let _ = sync.steps(&mut self.back_offs);
         sync.finish()
     }
 
@@ -196,10 +211,10 @@ impl<'w> Sync<'w> {
     }
 
     /// Makes what is missing, ends what is too much, replaces what is old.
-    fn steps(&mut self) -> Flow {
+    fn steps(&mut self, back_offs: &mut BackOffs) -> Flow {
         match self.is_ordered() {
-            true => self.make_in_order()?,
-            false => self.make_at_once(),
+            true => self.make_in_order(back_offs)?,
+            false => self.make_at_once(back_offs),
         }
         self.end_condemned()?;
         self.replace_old()
@@ -211,13 +226,13 @@ impl<'w> Sync<'w> {
     }
 
     /// Goes through the ordinals up to the first pod that something is made of, or that is waited for.
-    fn make_in_order(&mut self) -> Flow {
+    fn make_in_order(&mut self, back_offs: &mut BackOffs) -> Flow {
         for ordinal in self.pods.ordinals() {
             let Some(pod) = self.pods.wanted.get(&ordinal).copied() else {
                 self.make(&[ordinal]);
                 return STOP;
             };
-            self.keep(ordinal, pod)?;
+            self.keep(ordinal, pod, back_offs)?;
             if !self.is_healthy(pod) && !planted(Bug::OrderIgnored) {
                 return STOP;
             }
@@ -227,7 +242,7 @@ impl<'w> Sync<'w> {
     }
 
     /// Goes through all ordinals: no pod holds back another.
-    fn make_at_once(&mut self) {
+    fn make_at_once(&mut self, back_offs: &mut BackOffs) {
         let mut missing = Vec::new();
         for ordinal in self.pods.ordinals() {
             let Some(pod) = self.pods.wanted.get(&ordinal).copied() else {
@@ -237,18 +252,23 @@ impl<'w> Sync<'w> {
                 }
                 continue;
             };
-            if self.keep(ordinal, pod).is_continue() {
+            if self.keep(ordinal, pod, back_offs).is_continue() {
                 self.correct(ordinal, pod);
             }
         }
         self.make(&missing);
     }
 
-    /// Deletes a pod that has ended, so that it is made again when it is gone; else sees to its claims.
-    fn keep(&mut self, ordinal: i64, pod: Seen<'w, Pod>) -> Flow {
+    /// Deletes a pod that has ended, so that it is made again when it is gone, though not too soon after the last; else
+    /// sees to its claims.
+    fn keep(&mut self, ordinal: i64, pod: Seen<'w, Pod>, back_offs: &mut BackOffs) -> Flow {
         if pod.is_finished() {
             if !pod.meta().is_deleting() {
-                self.delete(pod);
+                let set = self.set.meta();
+                match back_offs.fail(&set.uid, set.generation, &pod.meta().name, self.stamp.time) {
+                    Ok(()) => self.delete(pod),
+                    Err(again) => self.plan.again_at(again),
+                }
             }
             return STOP;
         }

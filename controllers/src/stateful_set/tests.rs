@@ -7,7 +7,7 @@ const KIND: &str = "statefulsets.apps";
 const CLAIMS: &str = "persistentvolumeclaims";
 
 fn trial() -> Trial {
-    Trial::new().with(StatefulSets)
+    Trial::new().with(StatefulSets::default())
 }
 
 fn set(replicas: i64, more: Value) -> Value {
@@ -93,7 +93,7 @@ fn parallel_pods_wait_for_nobody() {
     trial.run();
     assert_eq!(trial.names("pods"), ["s-5"]);
     trial.patch(KIND, "s", json!({"spec": {"replicas": 2_147_483_647_i64 - 10}}));
-    let mut controller = StatefulSets;
+    let mut controller = StatefulSets::default();
     let stamp = Stamp { time: trial.now(), seed: 1 };
     let plan = controller.plan(trial.world("statefulset-controller"), &Key::new("default", "s"), stamp);
     assert_eq!(plan.steps.iter().map(Vec::len).sum::<usize>(), BURST + 1, "so many pods at once, and the status");
@@ -126,8 +126,8 @@ fn several_may_be_missing_at_once_where_that_is_allowed() {
     update_to(&mut trial, "two");
     let leaving = |amount: Value, missing: usize| {
         let mut world = World::default();
-        StatefulSets.resources().iter().for_each(|resource| world.show_resource(resource));
-        StatefulSets.indexes(&mut world);
+        StatefulSets::default().resources().iter().for_each(|resource| world.show_resource(resource));
+        StatefulSets::default().indexes(&mut world);
         let mut show = |resource: &Resource, object: &Value| {
             let name = object["metadata"]["name"].as_str().expect("a name");
             world.apply(resource, Key::new("default", name), Some(object.to_string().into()), 1, trial.now());
@@ -142,7 +142,7 @@ fn several_may_be_missing_at_once_where_that_is_allowed() {
             show(Pod::resource(), &pod);
         }
         let stamp = Stamp { time: trial.now(), seed: 1 };
-        let plan = StatefulSets.plan(&world, &Key::new("default", "s"), stamp);
+        let plan = StatefulSets::default().plan(&world, &Key::new("default", "s"), stamp);
         let actions = plan.steps.into_iter().flatten();
         let deleted = actions.filter(|action| matches!(action.verb, Verb::Delete { .. }));
         deleted.map(|action| action.key.name.to_string()).collect::<Vec<_>>()
@@ -189,6 +189,60 @@ fn a_pod_that_has_ended_is_made_again() {
     trial.patch_status("pods", "s-0", json!({"phase": "Failed"}));
     assert_eq!(settle(&mut trial), "-s-0 +s-0");
     assert_ne!(trial.get("pods", "s-0")["metadata"]["uid"], uid);
+}
+
+/// Lets nodes refuse each pod as soon as it is made, for so many seconds; answers at which second each was made.
+fn refuse_all(trial: &mut Trial, seconds: i64) -> Vec<(i64, String)> {
+    let start = trial.now();
+    let end = start.plus_seconds(seconds);
+    let mut made = Vec::new();
+    loop {
+        trial.run();
+        let pods = trial.list("pods").into_iter().filter(|pod| pod["status"]["phase"] == "Pending");
+        let names: Vec<String> = pods.filter_map(|pod| pod["metadata"]["name"].as_str().map(str::to_owned)).collect();
+        if !names.is_empty() {
+            for name in names {
+                trial.patch_status("pods", &name, json!({"phase": "Failed", "reason": "OutOfcpu"}));
+                made.push((trial.now().millis_since(start) / 1_000, name));
+            }
+            continue;
+        }
+        let Some(next) = trial.next_time().filter(|next| *next <= end) else { return made };
+        trial.pass_millis(next.millis_since(trial.now()));
+    }
+}
+
+#[test]
+fn a_pod_that_no_node_takes_is_made_again_ever_more_slowly() {
+    let waits = |made: &[(i64, String)]| made.windows(2).map(|two| two[1].0 - two[0].0).collect::<Vec<_>>();
+    let mut trial = trial();
+    trial.create(set(2, json!({})));
+    let made = refuse_all(&mut trial, 2 * 3_600);
+    assert_eq!(waits(&made[..14]), [0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300]);
+    let late = waits(&made[13..]);
+    assert!(made.iter().all(|(_, pod)| pod == "s-0") && late.iter().all(|wait| *wait == 300), "{late:?}");
+    // Another template may do better.
+    update_to(&mut trial, "two");
+    assert_eq!(refuse_all(&mut trial, 0).len(), 3);
+    // What lies far back is forgotten.
+    trial.run_for(1);
+    make_ready(&mut trial, "s-0");
+    trial.run_for(601);
+    trial.patch_status("pods", "s-0", json!({"phase": "Failed", "reason": "Evicted"}));
+    assert_eq!(refuse_all(&mut trial, 0).iter().filter(|(_, pod)| pod == "s-0").count(), 3);
+}
+
+#[test]
+fn a_pod_that_no_node_takes_holds_up_no_other_where_they_need_no_order() {
+    let mut trial = trial();
+    trial.create(set(2, json!({"podManagementPolicy": "Parallel"})));
+    trial.run();
+    make_ready(&mut trial, "s-1");
+    let made = refuse_all(&mut trial, 5);
+    assert_eq!(made.iter().map(|(second, _)| *second).collect::<Vec<_>>(), [0, 0, 0, 0, 1, 3]);
+    assert!(made.iter().all(|(_, pod)| pod == "s-0"));
+    trial.patch_status("pods", "s-1", json!({"phase": "Failed"}));
+    assert_eq!(refuse_all(&mut trial, 0), [(0, "s-1".to_owned()), (0, "s-1".to_owned()), (0, "s-1".to_owned())]);
 }
 
 #[test]
