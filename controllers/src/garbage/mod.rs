@@ -49,7 +49,7 @@ impl Controller for GarbageCollector {
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         let (before, after) = (change.before.as_deref(), change.after.as_deref());
         if let Some(before) = before.filter(|before| after.is_none_or(|after| after.meta.uid != before.meta.uid)) {
-            dependents(world, before).for_each(|dependent| keys.add(key(dependent)));
+            dependents(world, before).for_each(|(_, dependent)| keys.add(key(dependent)));
             waiting_owners(world, &before.meta).for_each(|owner| keys.add(key(owner)));
         }
         let Some(after) = after else { return };
@@ -57,7 +57,7 @@ impl Controller for GarbageCollector {
         if is_deleting_dependents(&after.meta) {
             keys.add(key(after));
             if before.is_none_or(|before| !is_deleting_dependents(&before.meta)) {
-                dependents(world, after).for_each(|dependent| keys.add(key(dependent)));
+                dependents(world, after).for_each(|(_, dependent)| keys.add(key(dependent)));
             }
         } else if is_orphaning(&after.meta) {
             keys.add(key(after));
@@ -113,7 +113,7 @@ fn collect(world: &World, resource: &Resource, object: &Object) -> Plan {
         return plan;
     }
     let waits = references.is_there(|found| matches!(found, Found::Waiting));
-    let owned: Vec<&Object> = dependents(world, object).collect();
+    let owned: Vec<&Object> = dependents(world, object).map(|(_, owned)| owned).collect();
     let propagation = if waits && !owned.is_empty() {
         let is_blocking = object.meta.owner_references.iter().any(|owner| owner.block_owner_deletion);
         if is_blocking && owned.iter().any(|owned| is_deleting_dependents(&owned.meta)) {
@@ -146,11 +146,8 @@ fn orphan(world: &World, resource: &Resource, object: &Object) -> Plan {
         let patch = without_owners(owned, |owner| owner["uid"] == *object.meta.uid);
         Action::new(resource, owned.key(), patch)
     };
-    let mut actions: Vec<Action> = world
-        .owned_by(&object.meta.uid)
-        .filter(|(_, owned)| owned.meta.uid != object.meta.uid && !planted(Bug::OrphansForgotten))
-        .map(|(resource, owned)| release((resource, owned)))
-        .collect();
+    let owned = dependents(world, object).filter(|_| !planted(Bug::OrphansForgotten));
+    let mut actions: Vec<Action> = owned.map(release).collect();
     while !actions.is_empty() {
         let rest = actions.split_off(actions.len().min(TOGETHER_MAX));
         plan.together(std::mem::replace(&mut actions, rest));
@@ -166,7 +163,8 @@ fn finish_foreground(world: &World, resource: &Resource, object: &Object) -> Pla
     let is_blocking = |owned: &Object| {
         owned.meta.owner_references.iter().any(|owner| owner.uid == *uid && owner.block_owner_deletion)
     };
-    match dependents(world, object).filter(|owned| is_blocking(owned) && !planted(Bug::OwnersGoFirst)).count() {
+    let owned = dependents(world, object).map(|(_, owned)| owned);
+    match owned.filter(|owned| is_blocking(owned) && !planted(Bug::OwnersGoFirst)).count() {
         0 => plan.then(Action::new(resource, object.key(), without_finalizer(object, FOREGROUND))),
         count => plan.left.push(format!("{count} objects that it owns have to go first")),
     }
@@ -177,10 +175,14 @@ fn key(object: &Object) -> Key {
     Key::cluster(&object.meta.uid)
 }
 
-/// What an object owns, but for itself.
-fn dependents<'a>(world: &'a World, object: &'a Object) -> impl Iterator<Item = &'a Object> {
-    let owned = world.owned_by(&object.meta.uid).map(|(_, owned)| &**owned);
-    owned.filter(|owned| owned.meta.uid != object.meta.uid)
+/// What an object owns, but for itself. A reference from another namespace is none: whoever learns a uid could hold up
+/// the end of what is not theirs.
+fn dependents<'a>(world: &'a World, object: &'a Object) -> impl Iterator<Item = (&'a Resource, &'a Object)> {
+    let Meta { uid, namespace, .. } = &object.meta;
+    let owned = world.owned_by(uid).map(|(resource, owned)| (resource, &**owned));
+    owned.filter(move |(_, owned)| {
+        owned.meta.uid != *uid && (namespace.is_empty() || owned.meta.namespace == *namespace)
+    })
 }
 
 /// The owners that are being deleted and wait for what they own.

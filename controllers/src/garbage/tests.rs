@@ -129,6 +129,42 @@ fn an_owner_of_another_namespace_is_none_and_people_are_told() {
 }
 
 #[test]
+fn what_is_in_another_namespace_neither_holds_up_an_owner_nor_is_let_go() {
+    for propagation in [Propagation::Foreground, Propagation::Orphan] {
+        let mut trial = trial();
+        let mut far = config_map("far", &[]);
+        far["metadata"]["namespace"] = json!("kube-system");
+        far["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        let top = trial.create(config_map("top", &[]));
+        far["metadata"]["ownerReferences"] = json!([owner(&top, true)]);
+        trial.create(far);
+        trial.create(config_map("near", &[owner(&top, true)]));
+        trial.delete_as("configmaps", "top", Some(propagation), None);
+        trial.run();
+        let near = if propagation == Propagation::Orphan { vec!["near"] } else { Vec::new() };
+        let left: Vec<String> = config_maps(&trial).into_iter().filter(|name| name != "far").collect();
+        assert_eq!(left, near);
+        let far = trial.list("configmaps").into_iter().find(|found| found["metadata"]["name"] == "far");
+        assert_eq!(far.expect("it is held")["metadata"]["ownerReferences"], json!([owner(&top, true)]));
+    }
+}
+
+#[test]
+fn an_owner_of_the_whole_cluster_waits_for_what_it_owns_in_namespaces() {
+    let mut trial = trial();
+    let top = trial.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "top"}}));
+    let mut held = config_map("held", &[owner(&top, true)]);
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    trial.create(held);
+    trial.delete_as("nodes", "top", Some(Propagation::Foreground), None);
+    trial.run();
+    assert_eq!((config_maps(&trial), trial.names("nodes")), (vec!["held".to_owned()], vec!["top".to_owned()]));
+    trial.patch("configmaps", "held", json!({"metadata": {"finalizers": null}}));
+    trial.run();
+    assert_eq!((config_maps(&trial), trial.names("nodes")), (Vec::new(), Vec::new()));
+}
+
+#[test]
 fn what_belongs_to_the_whole_cluster_is_never_owned_by_a_namespace() {
     let mut trial = trial();
     let near = trial.create(config_map("near", &[]));
