@@ -9,6 +9,7 @@ use holdfast_world::views::{Node, Pod, pod::Condition};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Plan, Resource, Seen, Stamp, Text, Time, Verb, View, World,
 };
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// How long a node may be away before its pods are lost: one that registers anew keeps them.
@@ -95,18 +96,31 @@ fn is_bound_to_nothing(world: &World, pod: &Pod) -> bool {
 }
 
 impl PodCollector {
-    /// Those that were evicted go first, then the oldest.
+    /// They are taken from the namespaces that have most, so that nobody's go for the sake of somebody who makes many. Of
+    /// a namespace, those that were evicted go first, then the oldest.
     fn plan_ended(&self, world: &World, plan: &mut Plan) {
         let mut ended: Vec<Seen<'_, Pod>> = world.indexed::<Pod>(ENDED, "").collect();
         let surplus = usize::try_from(self.threshold).map_or(0, |kept| ended.len().saturating_sub(kept));
         if self.threshold <= 0 || surplus == 0 {
             return;
         }
-        ended.sort_by_key(|pod| {
+        ended.sort_by_cached_key(|pod| {
             let evicted = pod.status.phase == "Failed" && pod.status.reason == "Evicted";
             (!evicted, pod.meta().creation_timestamp, pod.object.key())
         });
-        plan.together(ended[..surplus].iter().map(|pod| remove(*pod)).collect());
+        let mut left: BTreeMap<&str, usize> = BTreeMap::new();
+        for pod in &ended {
+            *left.entry(&pod.object.meta.namespace).or_default() += 1;
+        }
+        // Each with the number that its namespace has until it goes.
+        let mut ranked = Vec::with_capacity(ended.len());
+        for pod in &ended {
+            let left = left.entry(&pod.object.meta.namespace).or_default();
+            ranked.push((*left, *pod));
+            *left -= 1;
+        }
+        ranked.sort_by_key(|(left, _)| Reverse(*left));
+        plan.together(ranked[..surplus].iter().map(|(_, pod)| remove(*pod)).collect());
     }
 
     fn plan_pod(&mut self, world: &World, pod: Seen<'_, Pod>, stamp: Stamp, plan: &mut Plan) {
@@ -279,6 +293,33 @@ mod tests {
         trial.patch_status("pods", "d", json!({"phase": "Failed"}));
         trial.run();
         assert_eq!(trial.names("pods"), ["b", "d"]);
+    }
+
+    #[test]
+    fn of_many_that_have_ended_those_go_whose_namespace_has_most() {
+        let mut trial = trial();
+        trial.create(node());
+        let mut end = |namespace: &str, name: &str, reason: &str| {
+            let mut pod = pod(name, "n");
+            pod["metadata"]["namespace"] = json!(namespace);
+            trial.create(pod);
+            trial.patch_status("pods", &format!("{namespace}/{name}"), json!({"phase": "Failed", "reason": reason}));
+            trial.pass_millis(2_000);
+        };
+        end("kube-system", "old", "Evicted");
+        for (name, reason) in [("a", ""), ("b", ""), ("c", "Evicted"), ("d", "")] {
+            end("default", name, reason);
+        }
+        trial.run();
+        assert_eq!(trial.names("pods"), ["d", "old"]);
+        // Of namespaces that have as many, the oldest that was evicted goes.
+        trial.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "third"}}));
+        let mut pod = pod("e", "n");
+        pod["metadata"]["namespace"] = json!("third");
+        trial.create(pod);
+        trial.patch_status("pods", "third/e", json!({"phase": "Succeeded"}));
+        trial.run();
+        assert_eq!(trial.names("pods"), ["d", "e"]);
     }
 
     #[test]
