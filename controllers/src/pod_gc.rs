@@ -73,6 +73,12 @@ impl Controller for PodCollector {
         if self.threshold > 0 && self.ended > self.threshold {
             keys.add(Key::cluster(""));
         }
+        if let (Some(gone), None) = (before, after) {
+            let node = &gone.spec.node_name;
+            if self.away.contains_key(node) && pods_on(world, node).next().is_none() {
+                self.away.remove(node);
+            }
+        }
         if after.is_some_and(|pod| pod.meta().is_deleting() || is_bound_to_nothing(world, &pod)) {
             keys.add(change.key.clone());
         }
@@ -135,7 +141,9 @@ impl PodCollector {
             Some(node) if meta.is_deleting() && is_out_of_service(node) => fail_and_remove(pod, None, stamp, plan),
             Some(_) => {}
             None => {
-                let since = *self.away.entry(node.clone()).or_insert(stamp.time);
+                // A pod that is made for a node that went long ago waits as well: its owner makes another when it goes.
+                let away = *self.away.entry(node.clone()).or_insert(stamp.time);
+                let since = meta.creation_timestamp.map_or(away, |made| made.max(away));
                 let until = since.plus_seconds(QUARANTINE_SECONDS);
                 if stamp.time < until || planted(Bug::LostPodsStay) {
                     plan.again_at(until);
@@ -248,6 +256,38 @@ mod tests {
             .iter()
             .find(|one| one["type"] == "DisruptionTarget");
         assert_eq!(condition.expect("it says why")["reason"], "DeletionByPodGC");
+    }
+
+    #[test]
+    fn a_pod_for_a_node_that_went_long_ago_waits_as_well() {
+        let mut trial = trial();
+        let mut held = pod("first", "n");
+        held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        trial.create(held);
+        trial.run_for(40);
+        trial.create(pod("second", "n"));
+        trial.run_for(39);
+        assert_eq!(trial.names("pods"), ["first", "second"]);
+        trial.run_for(1);
+        assert_eq!(trial.names("pods"), ["first"]);
+    }
+
+    /// Whoever makes pods for nodes that never were leaves nothing behind in memory.
+    #[test]
+    fn of_a_node_that_no_pod_is_for_nothing_is_remembered() {
+        let mut world = World::default();
+        world.show::<Pod>();
+        world.show::<Node>();
+        let mut collector = PodCollector::new(&Settings::default());
+        collector.indexes(&mut world);
+        let key = Key::new("default", "p");
+        let now = Time::from_second(1_795_255_200);
+        for (version, body) in [(1, Some(pod("p", "n").to_string().into())), (2, None)] {
+            let change = world.apply(Pod::resource(), key.clone(), body, version, now);
+            collector.concerns(&world, &change, &mut Keys::default());
+            let plan = collector.plan(&world, &key, Stamp { time: now, seed: 1 });
+            assert_eq!((collector.away.len(), plan.again.is_some()), (usize::from(version == 1), version == 1));
+        }
     }
 
     #[test]
