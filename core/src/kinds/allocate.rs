@@ -20,8 +20,10 @@ pub struct Allocator<'a> {
     pub claims: &'a dyn Claims,
     /// How the object signs its claims: what it holds already is no conflict.
     pub owner: Arc<str>,
-    /// The addresses that services get.
+    /// The addresses that services get of which no ServiceCIDR tells.
     pub service_ranges: &'a ServiceRanges,
+    /// Reads all ServiceCIDRs, in the order of their names: only who needs an address pays for that.
+    pub service_cidrs: &'a dyn Fn() -> Vec<Value>,
     /// First and last node port.
     pub node_ports: (u16, u16),
     pub stamp: Stamp,

@@ -3,9 +3,11 @@
 use super::candidate::{Candidate, Old};
 use super::endpoint::Part;
 use super::{Context, Endpoint};
-use crate::kinds::Allocator;
+use crate::kinds::{Allocator, known};
 use crate::object::meta;
 use crate::refusal::{CauseReason, Internal, Refusal};
+use crate::state::State;
+use holdfast_value::Value;
 
 pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
     let Some(allocate) = context.kind.hooks.allocate.filter(|_| endpoint.part != Part::Deletion) else {
@@ -15,6 +17,7 @@ pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Cand
         claims: context.state,
         owner: context.state.owner(context.request.target.kind, &object.key),
         service_ranges: &context.settings.service_ranges,
+        service_cidrs: &|| service_cidrs(context.state),
         node_ports: context.settings.node_ports,
         stamp: context.stamp,
     };
@@ -28,4 +31,9 @@ pub(super) fn allocate(context: &Context, endpoint: &Endpoint, object: &mut Cand
         return Ok(());
     }
     Err(Refusal::Invalid { subject: context.kind_subject(meta::name(object.fields())), causes })
+}
+
+fn service_cidrs(state: &State) -> Vec<Value> {
+    let Some((kind, _)) = state.registry.known(known::SERVICE_CIDR) else { return Vec::new() };
+    state.scan(kind, "", None).map(|(_, entry)| entry.document()).collect()
 }

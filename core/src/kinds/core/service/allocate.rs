@@ -6,11 +6,15 @@ use crate::object::meta::{self, Document, object_mut, text};
 use crate::refusal::{Cause, CauseReason};
 use crate::stamp::Purpose;
 use holdfast_value::{Value, json};
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// How many random picks are tried before the range is searched from its beginning.
 const RANDOM_TRIES: u64 = 32;
+
+/// How many addresses of a range are searched: of those of IPv6 there are too many to look at.
+const SEARCHED_MAX: usize = 1 << 20;
 
 /// The number of the stream that second addresses are drawn from. First ones have 0, and ports those behind it.
 const SECOND_ADDRESS: u64 = 1 << 20;
@@ -18,7 +22,7 @@ const SECOND_ADDRESS: u64 = 1 << 20;
 /// What a service holds that no other may hold.
 pub fn claims(service: &Value) -> Vec<String> {
     let spec = &service["spec"];
-    let mut claims: Vec<String> = cluster_ips(spec).into_iter().map(|ip| format!("ip/{ip}")).collect();
+    let mut claims: Vec<String> = cluster_ips(spec).iter().map(|ip| address_claim(ip)).collect();
     for port in spec["ports"].as_array().into_iter().flatten() {
         if let Some(number) = port["nodePort"].as_i64().filter(|n| *n != 0) {
             claims.push(port_claim(number, port["protocol"].as_str().unwrap_or("TCP")));
@@ -28,6 +32,14 @@ pub fn claims(service: &Value) -> Vec<String> {
         claims.push(port_claim(number, "TCP"));
     }
     claims
+}
+
+/// An address of IPv6 can be written in many ways, and is the same.
+fn address_claim(ip: &str) -> String {
+    match ip.parse::<IpAddr>() {
+        Ok(address) => format!("ip/{address}"),
+        Err(_) => format!("ip/{ip}"),
+    }
 }
 
 fn port_claim(port: i64, protocol: &str) -> String {
@@ -257,19 +269,25 @@ impl Allocation<'_> {
         let asked: Vec<String> = texts(spec, "clusterIPs").into_iter().map(str::to_owned).collect();
         let families: Vec<String> = texts(spec, "ipFamilies").into_iter().map(str::to_owned).collect();
         let mut taken = asked.clone();
+        let ranges = LazyCell::new(|| self.ranges());
+        let of = |family: &str| -> Vec<ServiceRange> {
+            ranges.iter().filter(|range| range.family() == family).copied().collect()
+        };
         for (index, family) in families.iter().enumerate() {
             // What no family is, is told with the rest.
-            let Some(range) = self.0.service_ranges.of(family) else { continue };
+            if self.0.service_ranges.of(family).is_none() {
+                continue;
+            }
             match asked.get(index).filter(|wanted| !wanted.is_empty()) {
                 Some(wanted) if had.contains(&wanted.as_str()) => {}
                 Some(wanted) => {
-                    if let Some(fault) = self.why_not(wanted, range) {
+                    if let Some(fault) = self.why_not(wanted, &of(family)) {
                         let why = format!("failed to allocate IP {wanted}: {fault}");
                         causes.push(Cause::invalid("spec.clusterIPs", &json!([wanted]), &why));
                         return;
                     }
                 }
-                None => match self.pick_address(range, index as u64) {
+                None => match self.pick_address(&of(family), index as u64) {
                     Some(address) => taken.push(address),
                     None => {
                         causes.push(exhausted("spec.clusterIPs", "serviceIP"));
@@ -286,28 +304,53 @@ impl Allocation<'_> {
         spec.insert("clusterIPs", taken.into());
     }
 
-    /// Why the service cannot have an address.
-    fn why_not(&self, wanted: &str, range: &ServiceRange) -> Option<String> {
-        let is_within = wanted.parse().is_ok_and(|address| range.contains(address));
-        match is_within {
-            false => {
-                Some(format!("the provided IP ({wanted}) is not in the valid range. The range of valid IPs is {range}"))
+    /// The ranges that addresses are taken of, in the order in which they are tried: the option's, then those of the
+    /// ServiceCIDRs. A range that several ServiceCIDRs list is ready as soon as one of them is.
+    fn ranges(&self) -> Vec<ServiceRange> {
+        let (mut ready, mut unready) = (Vec::new(), BTreeSet::new());
+        for service_cidr in (self.0.service_cidrs)() {
+            let cidrs = service_cidr["spec"]["cidrs"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let listed = cidrs.filter_map(ServiceRange::listed);
+            match is_ready(&service_cidr) {
+                true => ready.extend(listed),
+                false => unready.extend(listed),
             }
-            true if !self.0.is_free(&format!("ip/{wanted}")) => Some("provided IP is already allocated".into()),
+        }
+        ready.iter().for_each(|range| _ = unready.remove(range));
+        // A bare server has no ServiceCIDR for the option's ranges; where there is one, it says whether they are used.
+        let own = self.0.service_ranges.iter().copied().filter(|range| !unready.contains(range));
+        let mut seen = BTreeSet::new();
+        own.chain(ready).filter(|range| seen.insert(*range)).collect()
+    }
+
+    /// Why the service cannot have an address.
+    fn why_not(&self, wanted: &str, ranges: &[ServiceRange]) -> Option<String> {
+        let is_within = wanted.parse().is_ok_and(|address| ranges.iter().any(|range| range.contains(address)));
+        match is_within {
+            false => Some("the provided network does not match the current range".into()),
+            true if !self.0.is_free(&address_claim(wanted)) => Some("provided IP is already allocated".into()),
             true => None,
         }
     }
 
-    fn pick_address(&self, range: &ServiceRange, nth: u64) -> Option<String> {
+    /// A free address of one of the ranges. All are tried at random before any is searched, so that services of a
+    /// cluster whose first range is full do not search that one each time.
+    fn pick_address(&self, ranges: &[ServiceRange], nth: u64) -> Option<String> {
         let mut stream = self.0.stamp.stream(Purpose::Address, SECOND_ADDRESS * nth);
-        let usable = range.usable();
-        let free = |nth: u128| {
+        let free = |range: &ServiceRange, nth: u128| {
             let address = range.address(nth).to_string();
             self.0.is_free(&format!("ip/{address}")).then_some(address)
         };
-        (0..RANDOM_TRIES)
-            .find_map(|_| free(1 + u128::from(stream.next()) % usable))
-            .or_else(|| (1..=usable.min(1 << 20)).find_map(free))
+        let mut at_random = |range: &ServiceRange| {
+            let named = range.named();
+            let unnamed = range.usable() - named;
+            (0..RANDOM_TRIES).find_map(|_| free(range, 1 + named + u128::from(stream.next()) % unnamed))
+        };
+        let searched = |range: &ServiceRange| {
+            let (named, usable) = (range.named(), range.usable());
+            (named + 1..=usable).take(SEARCHED_MAX).chain(1..=named).find_map(|nth| free(range, nth))
+        };
+        ranges.iter().find_map(&mut at_random).or_else(|| ranges.iter().find_map(searched))
     }
 
     fn node_ports(&self, spec: &mut Document, old: &Value, causes: &mut Vec<Cause>) {
@@ -398,6 +441,15 @@ impl Allocation<'_> {
     }
 }
 
+/// Whether addresses may be taken of a ServiceCIDR. One of which nobody has said anything is ready, as in Kubernetes:
+/// a server without controllers has nobody to say so.
+fn is_ready(service_cidr: &Value) -> bool {
+    let mut conditions = service_cidr["status"]["conditions"].as_array().into_iter().flatten();
+    let is_told = conditions.find(|condition| condition["type"] == "Ready");
+    service_cidr["metadata"].get("deletionTimestamp").is_none()
+        && is_told.is_none_or(|condition| condition["status"] == "True")
+}
+
 fn other_family(family: &Value) -> &'static str {
     if family == "IPv4" { "IPv6" } else { "IPv4" }
 }
@@ -426,6 +478,7 @@ mod tests {
             claims: &Taken,
             owner: "own".into(),
             service_ranges: &ranges,
+            service_cidrs: &Vec::new,
             node_ports: (30000, 32767),
             stamp: Stamp { time: jiff::Timestamp::UNIX_EPOCH, seed: 1 },
         };
@@ -580,5 +633,200 @@ mod tests {
         }
         let kept = with(single(), json!({"ipFamilyPolicy": "PreferDualStack"}));
         assert_eq!(made(BOTH, kept.clone(), Some(kept)), Ok("PreferDualStack IPv4 10.0.0.5".into()));
+    }
+
+    /// Every address of a network is somebody's, `10.0.0.` say, besides those that always are.
+    struct Full(&'static str);
+
+    impl Claims for Full {
+        fn claimant(&self, claim: &str) -> Option<&Arc<str>> {
+            let is_of = claim.strip_prefix("ip/").is_some_and(|ip| ip.starts_with(self.0));
+            Taken.claimant(if is_of { "ip/10.0.0.9" } else { claim })
+        }
+    }
+
+    fn service_cidr(cidrs: &[&str], status: Option<&str>) -> Value {
+        let conditions: Vec<Value> =
+            status.into_iter().map(|status| json!({"type": "Ready", "status": status})).collect();
+        json!({"metadata": {"name": "more"}, "spec": {"cidrs": cidrs}, "status": {"conditions": conditions}})
+    }
+
+    /// The addresses that a service gets in a cluster with these ServiceCIDRs besides the option's ranges.
+    fn addresses(
+        ranges: &str,
+        service_cidrs: &[Value],
+        claims: &dyn Claims,
+        (old, spec): (Value, Value),
+        seed: u64,
+    ) -> Result<String, String> {
+        let allocator = Allocator {
+            claims,
+            owner: "own".into(),
+            service_ranges: &ranges.parse().expect("ranges"),
+            service_cidrs: &|| service_cidrs.to_vec(),
+            node_ports: (30000, 32767),
+            stamp: Stamp { time: jiff::Timestamp::UNIX_EPOCH, seed },
+        };
+        let mut service = json!({"spec": {"type": "ClusterIP", "selector": {"a": "b"}}});
+        service["spec"].as_object_mut().expect("a map").extend(spec.as_object().expect("a map").clone());
+        let old = old.is_object().then(|| json!({"spec": old}));
+        let causes = allocate(&allocator, old.as_ref(), &mut service);
+        match causes.is_empty() {
+            true => Ok(texts(service["spec"].as_object().expect("a spec"), "clusterIPs").join(",")),
+            false => Err(causes.iter().map(|cause| cause.message.clone()).collect::<Vec<_>>().join(", ")),
+        }
+    }
+
+    const OUTSIDE: &str = "the provided network does not match the current range";
+
+    #[test]
+    fn an_address_may_be_asked_for_in_any_range_that_is_ready() {
+        let ready = || service_cidr(&["10.91.0.0/24", "fd91::/112"], Some("True"));
+        let mut deleted = ready();
+        deleted["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z".into();
+        let unready = || service_cidr(&["10.91.0.0/24", "fd91::/112"], Some("False"));
+        let own = |status| service_cidr(&["10.0.0.0/24"], status);
+        for (service_cidrs, wanted, is_granted) in [
+            (vec![ready()], "10.91.0.7", true),
+            (vec![ready()], "fd91::7", true),
+            (vec![ready()], "10.0.0.7", true),
+            (vec![ready()], "10.92.0.7", false),
+            (vec![ready()], "10.91.0.0", false),
+            (vec![ready()], "10.91.0.255", false),
+            // Nobody says whether it is ready.
+            (vec![service_cidr(&["10.91.0.0/24"], None)], "10.91.0.7", true),
+            (vec![], "10.91.0.7", false),
+            (vec![service_cidr(&["10.91.0.0/24"], Some("Unknown"))], "10.91.0.7", false),
+            (vec![unready()], "10.91.0.7", false),
+            (vec![unready()], "fd91::7", false),
+            (vec![deleted.clone()], "10.91.0.7", false),
+            // Others that contain it are enough.
+            (vec![unready(), ready()], "10.91.0.7", true),
+            (vec![ready(), deleted.clone()], "10.91.0.7", true),
+            (vec![deleted, service_cidr(&["10.88.0.0/13"], Some("True"))], "10.91.0.0", true),
+            // The range of the option goes by the ServiceCIDR that lists it.
+            (vec![own(Some("True"))], "10.0.0.7", true),
+            (vec![own(None)], "10.0.0.7", true),
+            (vec![own(Some("False"))], "10.0.0.7", false),
+            (vec![own(Some("False")), service_cidr(&["10.0.0.0/25"], Some("True"))], "10.0.0.7", true),
+        ] {
+            let found = addresses(BOTH, &service_cidrs, &Taken, (Value::Null, json!({"clusterIP": wanted})), 1);
+            let expected = match is_granted {
+                true => Ok(wanted.to_owned()),
+                false => Err(format!("failed to allocate IP {wanted}: {OUTSIDE}")),
+            };
+            let told = found.map_err(|told| told.rsplit_once("]: ").map_or(told.clone(), |(_, why)| why.to_owned()));
+            assert_eq!(told, expected, "{wanted} {service_cidrs:?}");
+        }
+        // Not one more family than the option has.
+        let spec = json!({"clusterIP": "fd91::7"});
+        let told = addresses(V4, &[ready()], &Taken, (Value::Null, spec), 1).expect_err("IPv6");
+        assert!(told.contains("IPv6 is not configured on this cluster"), "{told}");
+        // Overlapping ranges are of the same addresses, however they are written.
+        let overlapping = [service_cidr(&["10.0.0.0/16"], Some("True"))];
+        for taken in ["10.0.0.9", "fd00:0::0009"] {
+            let spec = json!({"clusterIP": taken});
+            let told = addresses(BOTH, &overlapping, &Taken, (Value::Null, spec), 1).expect_err("taken");
+            assert!(
+                told.ends_with(&format!("failed to allocate IP {taken}: provided IP is already allocated")),
+                "{told}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_next_range_is_tried_when_one_is_full() {
+        const NONE: &str = "no network";
+        let more = |status: &str| service_cidr(&["10.91.0.0/24", "fd91::/112"], Some(status));
+        let dual = json!({"ipFamilyPolicy": "RequireDualStack"});
+        let single = json!({"type": "ClusterIP", "selector": {"a": "b"}, "ipFamilyPolicy": "SingleStack",
+            "ipFamilies": ["IPv4"], "clusterIP": "10.0.0.5", "clusterIPs": ["10.0.0.5"]});
+        let outside = json!({"type": "ExternalName", "externalName": "a.example"});
+        for (service_cidrs, full, old, spec, expected) in [
+            (vec![more("True")], NONE, Value::Null, json!({}), Some("10.0.0.")),
+            (vec![more("True")], "10.0.0.", Value::Null, json!({}), Some("10.91.0.")),
+            (vec![more("True")], "10.", Value::Null, json!({}), None),
+            (vec![], "10.0.0.", Value::Null, json!({}), None),
+            (vec![more("False")], "10.0.0.", Value::Null, json!({}), None),
+            (vec![more("True")], "fd00::", Value::Null, dual.clone(), Some("10.0.0.*,fd91::")),
+            (vec![more("False")], "fd00::", Value::Null, dual.clone(), None),
+            (
+                vec![service_cidr(&["10.0.0.0/24"], Some("False")), more("True")],
+                NONE,
+                Value::Null,
+                json!({}),
+                Some("10.91.0."),
+            ),
+            (vec![more("True")], "fd00::", single.clone(), dual.clone(), Some("10.0.0.5,fd91::")),
+            (vec![more("True")], "10.0.0.", outside, json!({}), Some("10.91.0.")),
+            // What it has, a service keeps, though no range is left that it is of.
+            (vec![service_cidr(&["10.0.0.0/24"], Some("False"))], NONE, single, json!({}), Some("10.0.0.5")),
+        ] {
+            let found = addresses(BOTH, &service_cidrs, &Full(full), (old.clone(), spec.clone()), 1);
+            let Some(parts) = expected else {
+                let told = found.expect_err("a full range");
+                assert!(told.contains("failed to allocate a serviceIP: range is full"), "{told}");
+                continue;
+            };
+            let found = found.expect("an address");
+            let mut rest = found.as_str();
+            for part in parts.split('*') {
+                rest = &rest
+                    [rest.find(part).unwrap_or_else(|| panic!("{found}: no {part} ({spec}, {old})")) + part.len()..];
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_addresses_are_for_those_who_name_them() {
+        let host = |claims: &dyn Claims, seed| -> u8 {
+            let found = addresses(V4, &[], claims, (Value::Null, json!({})), seed).expect("an address");
+            host_of(&found)
+        };
+        for seed in 0..200 {
+            let found = host(&Taken, seed);
+            assert!((17..=254).contains(&found), "{found}");
+        }
+        // When all others are gone, they are for everybody.
+        assert_eq!(host(&Beyond(16), 1), 1);
+    }
+
+    /// Every address is somebody's whose last number is higher.
+    struct Beyond(u8);
+
+    impl Claims for Beyond {
+        fn claimant(&self, claim: &str) -> Option<&Arc<str>> {
+            Taken.claimant(if host_of(claim) > self.0 { "ip/10.0.0.9" } else { claim })
+        }
+    }
+
+    fn host_of(address: &str) -> u8 {
+        address.rsplit('.').next().and_then(|host| host.parse().ok()).expect("an address of IPv4")
+    }
+
+    #[test]
+    fn only_who_needs_an_address_reads_the_ranges() {
+        let read = std::cell::Cell::new(0);
+        let made = |old: Option<Value>, spec: Value| {
+            let allocator = Allocator {
+                claims: &Taken,
+                owner: "own".into(),
+                service_ranges: &BOTH.parse().expect("ranges"),
+                service_cidrs: &|| {
+                    read.set(read.get() + 1);
+                    Vec::new()
+                },
+                node_ports: (30000, 32767),
+                stamp: Stamp { time: jiff::Timestamp::UNIX_EPOCH, seed: 1 },
+            };
+            let mut service = json!({"spec": spec});
+            assert!(allocate(&allocator, old.as_ref(), &mut service).is_empty());
+            (service, read.take())
+        };
+        let (service, reads) = made(None, json!({"type": "ClusterIP", "ipFamilyPolicy": "RequireDualStack"}));
+        assert_eq!(reads, 1);
+        assert_eq!(made(Some(service.clone()), service["spec"].clone()).1, 0);
+        assert_eq!(made(None, json!({"type": "ClusterIP", "clusterIP": "None"})).1, 0);
+        assert_eq!(made(None, json!({"type": "ExternalName"})).1, 0);
     }
 }

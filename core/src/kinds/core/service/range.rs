@@ -1,15 +1,22 @@
 //! The ranges of addresses that services get.
 
+use crate::kinds::rules::network;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The addresses that services get: `10.0.0.0/24`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceRange {
     base: IpAddr,
     prefix_bits: u8,
 }
 
 const IPV6_PREFIX_BITS_MIN: u8 = 64;
+/// A range of so many addresses or fewer is not divided.
+const UNDIVIDED_MAX: u128 = 16;
+/// What part of a range is kept for those who name an address, and within which bounds.
+const NAMED_PART: u128 = 16;
+const NAMED_MIN: u128 = 16;
+const NAMED_MAX: u128 = 256;
 
 impl Default for ServiceRange {
     fn default() -> Self {
@@ -58,14 +65,36 @@ impl ServiceRange {
         }
     }
 
-    pub(super) fn contains(&self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.base.is_ipv4()
-            && number(address) >> self.host_bits() == number(self.base) >> self.host_bits()
+    /// A CIDR of a ServiceCIDR, which may be smaller than the option's ranges. `None` where services can get nothing
+    /// of it, because it has no address for them or is too large for Kubernetes to hand any out.
+    pub(super) fn listed(text: &str) -> Option<Self> {
+        let (base, prefix_bits) = network(text)?;
+        let range = Self { base, prefix_bits };
+        let is_too_large = base.is_ipv6() && prefix_bits < IPV6_PREFIX_BITS_MIN;
+        (!is_too_large && range.usable() > 0).then_some(range)
     }
 
-    /// How many addresses services may have: not the network's own, and not the broadcast one.
+    /// Whether a service may have an address: not the network's own, nor the broadcast one.
+    pub(super) fn contains(&self, address: IpAddr) -> bool {
+        address.is_ipv4() == self.base.is_ipv4()
+            && number(address).checked_sub(number(self.base)).is_some_and(|nth| (1..=self.usable()).contains(&nth))
+    }
+
+    /// How many addresses services may have: not the network's own, and not the broadcast one, which IPv6 lacks.
     pub(super) fn usable(&self) -> u128 {
-        (1u128 << self.host_bits().min(64)) - 2
+        self.size().saturating_sub(if self.base.is_ipv4() { 2 } else { 1 })
+    }
+
+    /// How many of the first addresses are given only to those who name them, as long as there are others.
+    pub(super) fn named(&self) -> u128 {
+        match self.size() {
+            size if size <= UNDIVIDED_MAX => 0,
+            size => (size / NAMED_PART).clamp(NAMED_MIN, NAMED_MAX),
+        }
+    }
+
+    fn size(&self) -> u128 {
+        1u128 << self.host_bits().min(64)
     }
 
     fn host_bits(&self) -> u8 {
@@ -151,6 +180,27 @@ mod tests {
                 (Err(found), Err(part)) => assert!(found.contains(part), "{found}"),
                 (found, _) => panic!("{text}: {found:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn services_get_neither_the_first_address_nor_the_broadcast_one() {
+        for (text, usable, named, within, without) in [
+            ("10.0.0.0/16", 65534, 256, ["10.0.0.1", "10.0.255.254"], ["10.0.0.0", "10.0.255.255"]),
+            ("10.0.0.0/24", 254, 16, ["10.0.0.1", "10.0.0.254"], ["10.0.0.0", "10.0.0.255"]),
+            ("10.0.0.32/27", 30, 16, ["10.0.0.33", "10.0.0.62"], ["10.0.0.32", "10.0.0.63"]),
+            ("10.0.0.0/28", 14, 0, ["10.0.0.1", "10.0.0.14"], ["10.0.0.15", "10.0.1.1"]),
+            ("10.0.0.0/30", 2, 0, ["10.0.0.1", "10.0.0.2"], ["10.0.0.3", "::10.0.0.1"]),
+            ("fd00::/112", 65535, 256, ["fd00::1", "fd00::ffff"], ["fd00::", "fd00::1:0"]),
+            ("fd00::/64", u64::MAX.into(), 256, ["fd00::1", "fd00::ffff:ffff:ffff:ffff"], ["fd00::", "fd00:0:0:1::"]),
+        ] {
+            let range = ServiceRange::listed(text).expect("a range");
+            assert_eq!((range.usable(), range.named()), (usable, named), "{text}");
+            let holds = |address: &str| range.contains(address.parse().expect("an address"));
+            assert_eq!((within.map(holds), without.map(holds)), ([true; 2], [false; 2]), "{text}");
+        }
+        for nothing in ["10.0.0.0/31", "10.0.0.0/32", "fd00::/128", "fd00::/63", "x/24", ""] {
+            assert_eq!(ServiceRange::listed(nothing), None, "{nothing}");
         }
     }
 
