@@ -22,7 +22,8 @@ const SECOND_ADDRESS: u64 = 1 << 20;
 /// What a service holds that no other may hold.
 pub fn claims(service: &Value) -> Vec<String> {
     let spec = &service["spec"];
-    let mut claims: Vec<String> = cluster_ips(spec).iter().map(|ip| address_claim(ip)).collect();
+    let addresses: BTreeSet<String> = cluster_ips(spec).map(address_claim).collect();
+    let mut claims: Vec<String> = addresses.into_iter().collect();
     for port in spec["ports"].as_array().into_iter().flatten() {
         if let Some(number) = port["nodePort"].as_i64().filter(|n| *n != 0) {
             claims.push(port_claim(number, port["protocol"].as_str().unwrap_or("TCP")));
@@ -46,13 +47,9 @@ fn port_claim(port: i64, protocol: &str) -> String {
     format!("nodeport/{port}/{protocol}")
 }
 
-fn cluster_ips(spec: &Value) -> Vec<String> {
+fn cluster_ips(spec: &Value) -> impl Iterator<Item = &str> {
     let listed = spec["clusterIPs"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let mut ips: Vec<String> = listed.chain(spec["clusterIP"].as_str()).map(str::to_owned).collect();
-    ips.retain(|ip| !ip.is_empty() && ip != "None");
-    ips.sort_unstable();
-    ips.dedup();
-    ips
+    listed.chain(spec["clusterIP"].as_str()).filter(|ip| !ip.is_empty() && *ip != "None")
 }
 
 /// Completes a service with the addresses and ports that it lacks.
@@ -731,6 +728,15 @@ mod tests {
                 told.ends_with(&format!("failed to allocate IP {taken}: provided IP is already allocated")),
                 "{told}"
             );
+        }
+    }
+
+    #[test]
+    fn an_address_is_claimed_once_however_it_is_written() {
+        let spec = json!({"clusterIP": "fd00:0::0005", "clusterIPs": ["fd00::5", "10.0.0.5"]});
+        assert_eq!(claims(&json!({"spec": spec})), ["ip/10.0.0.5", "ip/fd00::5"]);
+        for none in [json!({"clusterIP": "None", "clusterIPs": ["None"]}), json!({"clusterIP": ""}), json!({})] {
+            assert!(claims(&json!({"spec": none})).is_empty(), "{none}");
         }
     }
 
