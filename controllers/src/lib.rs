@@ -33,6 +33,7 @@ pub mod names;
 pub mod node_ipam;
 pub mod node_lifecycle;
 pub mod node_ttl;
+pub mod pace;
 pub mod planted;
 pub mod pod_gc;
 pub mod pods;

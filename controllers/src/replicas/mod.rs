@@ -6,6 +6,7 @@ mod tests;
 
 use crate::claim::{self, Managing};
 use crate::conditions::Conditions;
+use crate::pace::Paces;
 use crate::planted::{Bug, planted};
 use crate::pods::{self, Failure};
 use crate::subject::{self, Subject, count};
@@ -87,11 +88,14 @@ impl Replicated for ReplicationController {
 }
 
 /// The controller of one of these kinds.
-pub struct Replicas<K>(PhantomData<K>);
+pub struct Replicas<K> {
+    paces: Paces,
+    kind: PhantomData<K>,
+}
 
 impl<K> Default for Replicas<K> {
     fn default() -> Replicas<K> {
-        Replicas(PhantomData)
+        Replicas { paces: Paces::default(), kind: PhantomData }
     }
 }
 
@@ -124,6 +128,9 @@ impl<K: Replicated> Controller for Replicas<K> {
     fn concerns(&mut self, world: &World, change: &Change, keys: &mut Keys) {
         if change.is_of::<K>() {
             keys.add(change.key.clone());
+            if let (Some(gone), None) = (&change.before, &change.after) {
+                self.paces.forget(&gone.meta.uid);
+            }
         } else {
             claim::concerned::<K>(world, change, keys);
         }
@@ -135,7 +142,7 @@ impl<K: Replicated> Controller for Replicas<K> {
         let mut pods = Pods::of(world, set, &mut plan);
         let made = match set.meta().is_deleting() {
             true => 0,
-            false => manage(world, set, &mut pods, &mut plan, stamp.time),
+            false => manage(world, set, &mut pods, &mut self.paces, &mut plan, stamp.time),
         };
         let counts = Counts::of(set, &pods, made, stamp.time);
         plan.together(status(set, &counts, None, stamp.time).into_iter().collect());
@@ -199,7 +206,14 @@ impl<'w> Pods<'w> {
 }
 
 /// Makes what is missing, or deletes what is too much. Answers how many are made; those that are deleted are taken out.
-fn manage<K: Replicated>(world: &World, set: Seen<'_, K>, pods: &mut Pods<'_>, plan: &mut Plan, now: Time) -> usize {
+fn manage<K: Replicated>(
+    world: &World,
+    set: Seen<'_, K>,
+    pods: &mut Pods<'_>,
+    paces: &mut Paces,
+    plan: &mut Plan,
+    now: Time,
+) -> usize {
     let wanted = usize::try_from(set.spec().replicas.unwrap_or(1)).unwrap_or(0);
     let have = pods.active.len();
     if have < wanted {
@@ -207,7 +221,8 @@ fn manage<K: Replicated>(world: &World, set: Seen<'_, K>, pods: &mut Pods<'_>, p
             plan.again_at(time);
             return 0;
         }
-        let missing = (wanted - have).min(BURST);
+        let (missing, again) = paces.take(&set.meta().uid, wanted, (wanted - have).min(BURST), now);
+        again.into_iter().for_each(|time| plan.again_at(time));
         let template = subject::part(set.object, &["spec", "template"]);
         let pod = pods::from_template(set.into(), &template);
         let creations = vec![pods::create(set.into(), pod); missing];

@@ -308,3 +308,21 @@ fn the_status_follows_while_the_namespace_goes() {
     trial.run();
     assert_eq!(status(&trial), json!({"replicas": 0, "observedGeneration": 1, "terminatingReplicas": 2}));
 }
+
+/// By a taint, say: nothing is left then that could be counted.
+#[test]
+fn pods_that_are_always_gone_again_are_made_ever_more_slowly() {
+    let mut trial = trial();
+    trial.create(set(1));
+    let mut made = 0;
+    for _ in 0..100 {
+        trial.run();
+        for name in trial.names("pods") {
+            made += 1;
+            trial.delete_as("pods", &name, None, Some(0));
+        }
+    }
+    assert_eq!(made, 20);
+    trial.run_for(1);
+    assert_eq!(trial.names("pods").len(), 1);
+}

@@ -9,6 +9,7 @@ mod update;
 
 use crate::back_off::BackOffs;
 use crate::claim::{self, Managing};
+use crate::pace::Paces;
 use crate::planted::{Bug, planted};
 use crate::revisions::{self, Revisions};
 use crate::subject::Subject;
@@ -30,11 +31,12 @@ const MAX_MILLIS: i64 = 5 * 60 * 1_000;
 
 pub struct StatefulSets {
     back_offs: BackOffs,
+    paces: Paces,
 }
 
 impl Default for StatefulSets {
     fn default() -> StatefulSets {
-        StatefulSets { back_offs: BackOffs::new(AT_ONCE, MAX_MILLIS) }
+        StatefulSets { back_offs: BackOffs::new(AT_ONCE, MAX_MILLIS), paces: Paces::default() }
     }
 }
 
@@ -73,6 +75,7 @@ impl Controller for StatefulSets {
             keys.add(change.key.clone());
             if let (Some(gone), None) = (&change.before, &change.after) {
                 self.back_offs.forget(&gone.meta.uid);
+                self.paces.forget(&gone.meta.uid);
             }
         } else if change.is_of::<PersistentVolumeClaim>() {
             claims::concerned(world, change, keys);
@@ -87,7 +90,7 @@ impl Controller for StatefulSets {
             return leave(world, set, stamp);
         }
         let mut sync = Sync::of(world, set, stamp);
-        let _ = sync.steps(&mut self.back_offs);
+        let _ = sync.steps(self);
         sync.finish()
     }
 
@@ -211,10 +214,10 @@ impl<'w> Sync<'w> {
     }
 
     /// Makes what is missing, ends what is too much, replaces what is old.
-    fn steps(&mut self, back_offs: &mut BackOffs) -> Flow {
+    fn steps(&mut self, kept: &mut StatefulSets) -> Flow {
         match self.is_ordered() {
-            true => self.make_in_order(back_offs)?,
-            false => self.make_at_once(back_offs),
+            true => self.make_in_order(kept)?,
+            false => self.make_at_once(kept),
         }
         self.end_condemned()?;
         self.replace_old()
@@ -226,13 +229,13 @@ impl<'w> Sync<'w> {
     }
 
     /// Goes through the ordinals up to the first pod that something is made of, or that is waited for.
-    fn make_in_order(&mut self, back_offs: &mut BackOffs) -> Flow {
+    fn make_in_order(&mut self, kept: &mut StatefulSets) -> Flow {
         for ordinal in self.pods.ordinals() {
             let Some(pod) = self.pods.wanted.get(&ordinal).copied() else {
-                self.make(&[ordinal]);
+                self.make(&[ordinal], kept);
                 return STOP;
             };
-            self.keep(ordinal, pod, back_offs)?;
+            self.keep(ordinal, pod, kept)?;
             if !self.is_healthy(pod) && !planted(Bug::OrderIgnored) {
                 return STOP;
             }
@@ -242,7 +245,7 @@ impl<'w> Sync<'w> {
     }
 
     /// Goes through all ordinals: no pod holds back another.
-    fn make_at_once(&mut self, back_offs: &mut BackOffs) {
+    fn make_at_once(&mut self, kept: &mut StatefulSets) {
         let mut missing = Vec::new();
         for ordinal in self.pods.ordinals() {
             let Some(pod) = self.pods.wanted.get(&ordinal).copied() else {
@@ -252,20 +255,20 @@ impl<'w> Sync<'w> {
                 }
                 continue;
             };
-            if self.keep(ordinal, pod, back_offs).is_continue() {
+            if self.keep(ordinal, pod, kept).is_continue() {
                 self.correct(ordinal, pod);
             }
         }
-        self.make(&missing);
+        self.make(&missing, kept);
     }
 
     /// Deletes a pod that has ended, so that it is made again when it is gone, though not too soon after the last; else
     /// sees to its claims.
-    fn keep(&mut self, ordinal: i64, pod: Seen<'w, Pod>, back_offs: &mut BackOffs) -> Flow {
+    fn keep(&mut self, ordinal: i64, pod: Seen<'w, Pod>, kept: &mut StatefulSets) -> Flow {
         if pod.is_finished() {
             if !pod.meta().is_deleting() {
                 let set = self.set.meta();
-                match back_offs.fail(&set.uid, set.generation, &pod.meta().name, self.stamp.time) {
+                match kept.back_offs.fail(&set.uid, set.generation, &pod.meta().name, self.stamp.time) {
                     Ok(()) => self.delete(pod),
                     Err(again) => self.plan.again_at(again),
                 }
@@ -281,8 +284,12 @@ impl<'w> Sync<'w> {
     }
 
     /// Makes pods with these ordinals, and before them their claims.
-    fn make(&mut self, ordinals: &[i64]) {
-        let ready: Vec<_> = ordinals.iter().filter_map(|ordinal| self.with_claims(*ordinal)).collect();
+    fn make(&mut self, ordinals: &[i64], kept: &mut StatefulSets) {
+        let wanted = usize::try_from(self.pods.replicas).unwrap_or(0);
+        let (now, uid) = (self.stamp.time, &self.set.meta().uid);
+        let (made, again) = kept.paces.take(uid, wanted, ordinals.len(), now);
+        again.into_iter().for_each(|time| self.plan.again_at(time));
+        let ready: Vec<_> = ordinals[..made].iter().filter_map(|ordinal| self.with_claims(*ordinal)).collect();
         for group in pods::slow_start(ready) {
             let (claims, pods): (Vec<_>, Vec<_>) = group.into_iter().unzip();
             self.plan.together(claims.into_iter().flatten().collect());

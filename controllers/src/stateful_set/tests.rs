@@ -467,3 +467,21 @@ fn a_claim_of_somebody_elses_is_told_of_while_its_pod_is_pending() {
     trial.run();
     assert!(trial.take_notes().is_empty());
 }
+
+/// By a taint, say: nothing is left then that could be counted.
+#[test]
+fn pods_that_are_always_gone_again_are_made_ever_more_slowly() {
+    let mut trial = trial();
+    trial.create(set(1, json!({})));
+    let mut made = 0;
+    for _ in 0..100 {
+        trial.run();
+        for name in trial.names("pods") {
+            made += 1;
+            trial.delete_as("pods", &name, None, Some(0));
+        }
+    }
+    assert_eq!(made, 20);
+    trial.run_for(1);
+    assert_eq!(trial.names("pods").len(), 1);
+}
