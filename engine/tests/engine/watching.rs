@@ -66,7 +66,7 @@ fn each_scope_gets_its_own_events() {
     stage.must(&create("pods", "default", pod("a")));
     stage.must(&create("pods", "n1", pod("a")));
     stage.must(&create("pods", "default", pod("b")));
-    let mut bind = create("pods", "default", json!({"target": {"name": "node"}}));
+    let mut bind = create("pods", "default", json!({"metadata": {"name": "a"}, "target": {"name": "node"}}));
     bind.target.name = Some("a".into());
     bind.target.subresource = Some("binding".into());
     stage.must(&bind);
