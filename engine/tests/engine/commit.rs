@@ -115,6 +115,9 @@ async fn the_writer_waits_for_who_is_on_the_way() {
     let waiting = tokio::spawn(engine.expect(std::future::pending::<()>()));
     let (first, second) = (begin("a"), begin("b"));
     let first = tokio::spawn(first);
+    // A writer that did not wait would have been done long before.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(sizes.lock().unwrap().is_empty());
     second.await.unwrap();
     first.await.unwrap().unwrap();
     assert_eq!(*sizes.lock().unwrap(), [2]);
