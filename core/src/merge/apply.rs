@@ -33,7 +33,7 @@ pub struct ApplyRequest<'a> {
 pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
     let ApplyRequest { live, config, force, writer } = request;
     check_config(config, &writer)?;
-    let mut entries = Entries::read(live.and_then(managed_fields)).unwrap_or_default();
+    let mut entries = Entries::stored(live.and_then(managed_fields)).unwrap_or_default();
     let read = entries.len();
     let bare = live.map(|live| {
         let mut bare = live.clone();
@@ -75,7 +75,7 @@ pub fn apply(request: ApplyRequest) -> Result<Value, Refusal> {
         entries[own].stamp(writer.now);
     }
     entries.disown(bare.as_ref(), &merged, &difference, &writer, Some(own));
-    entries.retain(|entry| !entry.set.is_empty());
+    entries.retain(|entry| !entry.is_empty());
 
     kubectl::update_annotation(&mut merged, config, &writer);
     if bare.as_ref() == Some(&merged)
@@ -130,7 +130,7 @@ fn owner_before_first_apply(live: &Value, writer: &Writer) -> Option<Entry<'stat
     let owned = writer.difference(None, live).changed;
     let mut entry = Entry::new(Operation::Update, &writer);
     entry.gain(owned, writer.now);
-    Some(entry).filter(|entry| !entry.set.is_empty())
+    Some(entry).filter(|entry| !entry.is_empty())
 }
 
 /// A configuration cannot unset what the server writes.
@@ -153,18 +153,18 @@ fn leaves_out(last: &Entry, now: &Entry) -> bool {
     if last.api_version != now.api_version {
         return true;
     }
-    let mut left_out = last.set.clone();
-    left_out.subtract(&now.set);
+    let mut left_out = last.set().clone();
+    left_out.subtract(now.set());
     !left_out.is_empty()
 }
 
 /// Takes out what `last` says the applier had applied, but for what an entry owns now.
 fn prune(merged: Value, last: &Entry, entries: &Entries, writer: &Writer) -> Value {
-    if last.set.is_empty() {
+    if last.is_empty() {
         return merged;
     }
     let Some((document, typed)) = writer.in_version(&merged, &last.api_version) else { return merged };
-    let last_paths = typed.with_structs(&last.set);
+    let last_paths = typed.with_structs(last.set());
     let mut pruned = hollow(typed, &document, &last_paths);
     for (version, owned) in owned_by_version(entries, &last.api_version) {
         pruned = restore_owned(&document, pruned, typed, &last.api_version, version, &owned, writer);
@@ -215,7 +215,7 @@ fn put_back(typed: Typed, document: &Value, pruned: &Value, owned: &FieldSet) ->
 fn owned_by_version<'e>(entries: &'e Entries, first: &str) -> Vec<(&'e str, FieldSet)> {
     let mut sets: BTreeMap<&str, Vec<FieldSet>> = BTreeMap::new();
     for entry in entries.iter() {
-        sets.entry(&entry.api_version).or_default().push(entry.set.clone());
+        sets.entry(&entry.api_version).or_default().push(entry.set().clone());
     }
     let mut owned: Vec<_> = sets.into_iter().map(|(version, sets)| (version, FieldSet::union_all(sets))).collect();
     owned.sort_by_key(|(version, _)| *version != first);
@@ -245,9 +245,9 @@ fn refuse_conflicts(
         let shared = if writer.convert.is_some() && entry.api_version != writer.api_version {
             let changed = changed_elsewhere.entry(&entry.api_version).or_insert_with_key(|version| changed_in(version));
             let Some(changed) = changed else { continue };
-            entry.set.intersection(changed)
+            entry.shared(changed)
         } else {
-            entry.set.intersection(&difference.changed)
+            entry.shared(&difference.changed)
         };
         if !shared.is_empty() {
             conflicts.push((entry, shared));

@@ -26,18 +26,48 @@ struct Node {
 impl FieldSet {
     /// Reads `fieldsV1`. Elements of kinds that this release does not know are passed over.
     pub fn parse(fields: &Value) -> Option<Self> {
-        let mut nodes = Vec::new();
-        for (key, value) in fields.as_object()? {
+        Self::parse_noting(fields).map(|(set, _)| set)
+    }
+
+    /// The same, and whether each element was written in the one way to write it.
+    pub(super) fn parse_noting(fields: &Value) -> Option<(Self, bool)> {
+        let map = fields.as_object()?;
+        let mut nodes = Vec::with_capacity(map.len());
+        let mut is_canonical = true;
+        for (key, value) in map {
             if key == "." {
                 continue;
             }
-            let below = Self::parse(value)?;
-            let member = value.as_object().is_some_and(|inner| inner.is_empty() || inner.contains_key("."));
-            if let Some(element) = canonical(key)? {
-                nodes.push((element, member, below));
+            let (below, is_canonical_below) = Self::parse_noting(value)?;
+            is_canonical &= is_canonical_below;
+            let member = is_member(value);
+            match canonical(key)? {
+                Some(element) => {
+                    is_canonical &= element == *key;
+                    nodes.push((element, member, below));
+                }
+                None => is_canonical = false,
             }
         }
-        Some(Self::from_unsorted(nodes))
+        Some((Self::from_unsorted(nodes), is_canonical))
+    }
+
+    /// Whether a member is one of written fields as well, which need not be read for that.
+    pub(super) fn meets(&self, written: &Value) -> bool {
+        let Some(written) = written.as_object() else { return false };
+        self.nodes.iter().any(|node| {
+            written.get(&node.element).is_some_and(|inner| node.member && is_member(inner) || node.below.meets(inner))
+        })
+    }
+
+    /// Whether all members are among written fields, which need not be read for that.
+    pub(super) fn is_within(&self, written: &Value) -> bool {
+        let Some(written) = written.as_object() else { return self.is_empty() };
+        self.nodes.iter().all(|node| {
+            written
+                .get(&node.element)
+                .is_some_and(|inner| (!node.member || is_member(inner)) && node.below.is_within(inner))
+        })
     }
 
     /// A set of elements in any order, each with whether it is a member and what it holds.
@@ -323,6 +353,11 @@ impl FieldSet {
     }
 }
 
+/// Whether the path that leads to written fields belongs to them itself.
+fn is_member(written: &Value) -> bool {
+    written.as_object().is_some_and(|inner| inner.is_empty() || inner.contains_key("."))
+}
+
 pub(super) fn field_element(name: &str) -> String {
     let mut element = String::with_capacity(2 + name.len());
     element.push_str("f:");
@@ -412,6 +447,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_canonical_is_noticed() {
+        for (fields, is_canonical) in [
+            (json!({"f:a": {".": {}, "k:{\"name\":\"x\",\"port\":80}": {}}, "i:1": {}, "v:\"x\"": {}}), true),
+            (json!({"f:a": {"k:{\"port\":80,\"name\":\"x\"}": {}}}), false),
+            (json!({"f:a": {"k:{\"name\": \"x\"}": {}}}), false),
+            (json!({"i:01": {}}), false),
+            (json!({"f:a": {}, "x:later": {}}), false),
+        ] {
+            assert_eq!(FieldSet::parse_noting(&fields).unwrap().1, is_canonical, "{fields}");
+        }
+        assert!(FieldSet::parse_noting(&json!({"f:a": {"f:b": 1}})).is_none());
+    }
+
+    #[test]
     fn reads_and_writes_as_kubernetes_does() {
         let fields = json!({
             "f:metadata": {"f:labels": {".": {}, "f:app": {}}, "f:finalizers": {".": {}, "v:\"a\"": {}}},
@@ -492,6 +541,9 @@ mod tests {
             prop_assert_eq!(difference, set_of(&left.difference(&right).cloned().collect()));
             prop_assert_eq!(changed, left.intersection(&right).next().is_some());
             prop_assert_eq!(ours.intersection(&theirs), set_of(&left.intersection(&right).cloned().collect()));
+            let written = theirs.into_value();
+            prop_assert_eq!(ours.meets(&written), changed);
+            prop_assert_eq!(ours.is_within(&written), left.is_subset(&right));
         }
     }
 }

@@ -57,27 +57,41 @@ pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer) {
     if difference.keyless {
         return;
     }
-    // Most writes that change nothing send back what they read: then there is nothing to read either.
-    if difference.is_empty() && sent.as_ref() == live {
+    // Most writes send back the managers that they read, or say nothing of them.
+    let says_nothing_new = sent.as_ref() == live;
+    if difference.is_empty() && says_nothing_new {
         set_managed_fields(new, sent);
         return;
     }
-    let entries = if writer.subresource.is_empty() { Entries::read(sent.as_ref()) } else { None };
-    let (mut entries, kept) = match entries.filter(|entries| !entries.is_empty()) {
-        Some(entries) => (entries, sent.as_ref()),
-        None => (Entries::read(live).unwrap_or_default(), live),
-    };
+    let sent = sent.filter(|_| writer.subresource.is_empty() && !says_nothing_new);
+    let entries = Entries::read(sent.as_ref()).filter(|entries| !entries.is_empty());
+    let mut entries = entries.unwrap_or_else(|| Entries::stored(live).unwrap_or_default());
     if entries.is_empty() && old.is_some() {
         return;
     }
-    if difference.is_empty() {
-        set_managed_fields(new, kept.cloned());
-        return;
+    if !difference.is_empty() {
+        let own = entries.position(writer.manager, Operation::Update, writer.api_version, writer.subresource);
+        let own = own.map(|position| entries.remove(position));
+        entries.disown(old, new, &difference, writer, None);
+        entries.extend(own_after(own, difference, writer));
+        entries.cap();
     }
-    entries.disown(old, new, &difference, writer, None);
-    entries.take(difference.changed, writer);
-    entries.cap();
     set_managed_fields(new, entries.write());
+}
+
+/// The writer's own entry after a write. It does not lose for a moment what it has changed: nothing is read then where
+/// it owned that already.
+fn own_after<'v>(own: Option<Entry<'v>>, difference: Difference, writer: &Writer) -> Option<Entry<'v>> {
+    let mut own = own;
+    if let Some(entry) = &mut own {
+        entry.lose(&difference.removed);
+    }
+    if difference.changed.is_empty() {
+        return own.filter(|entry| !entry.is_empty());
+    }
+    let mut entry = own.unwrap_or_else(|| Entry::new(Operation::Update, writer));
+    entry.gain(difference.changed, writer.now);
+    Some(entry)
 }
 
 /// What is wrong with the `fieldManager` of a request.
@@ -210,11 +224,11 @@ impl Entries<'_> {
                 return true;
             }
             if writer.convert.is_some() && entry.api_version != writer.api_version {
-                if !touched_elsewhere.contains_key(&entry.api_version) {
+                if !touched_elsewhere.contains_key(&*entry.api_version) {
                     let other = writer.touched_in(old, new, &entry.api_version);
-                    touched_elsewhere.insert(entry.api_version.clone(), other);
+                    touched_elsewhere.insert(entry.api_version.to_string(), other);
                 }
-                let Some(Some(other)) = touched_elsewhere.get(&entry.api_version) else { return false };
+                let Some(Some(other)) = touched_elsewhere.get(&*entry.api_version) else { return false };
                 entry.lose(other);
             } else {
                 let touched = touched.get_or_insert_with(|| {
@@ -224,22 +238,8 @@ impl Entries<'_> {
                 });
                 entry.lose(touched);
             }
-            !entry.set.is_empty()
+            !entry.is_empty()
         });
-    }
-
-    /// Gives `changed` to the writer.
-    fn take(&mut self, changed: FieldSet, writer: &Writer) {
-        if changed.is_empty() {
-            return;
-        }
-        let own = self.position(writer.manager, Operation::Update, writer.api_version, writer.subresource);
-        let mut entry = match own {
-            Some(position) => self.remove(position),
-            None => Entry::new(Operation::Update, writer),
-        };
-        entry.gain(changed, writer.now);
-        self.push(entry);
     }
 }
 

@@ -270,10 +270,12 @@ impl<'s> Typed<'s> {
         Part { changed: old.is_none(), removed: new.is_none(), below }
     }
 
-    fn compare_maps(self, node: Node<'s>, old: Option<&Value>, new: Option<&Value>) -> Difference {
+    fn compare_maps<'v>(self, node: Node<'s>, old: Option<&'v Value>, new: Option<&'v Value>) -> Difference {
         let mut difference = Difference::default();
-        let (old_map, new_map) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
         let mut visit = |key: &str, mut old_value: Option<&Value>, mut new_value: Option<&Value>| {
+            if is_same(old_value, new_value) {
+                return;
+            }
             // What Kubernetes always writes, even empty, counts as written where the struct around it is there.
             if (old_value.is_none() || new_value.is_none())
                 && let Some(field) = always_written(node, key)
@@ -288,15 +290,28 @@ impl<'s> Typed<'s> {
             let part = self.compare(self.inside(node, key), old_value, new_value);
             difference.take(part, || field_element(key));
         };
-        for (key, value) in new_map.into_iter().flatten() {
-            visit(key, old_map.and_then(|map| map.get(key)), Some(value));
-        }
-        for (key, value) in old_map.into_iter().flatten() {
-            if new_map.is_none_or(|map| !map.contains_key(key)) {
-                visit(key, Some(value), None);
+        let fields = |value: Option<&'v Value>| value.and_then(Value::as_object).into_iter().flatten().peekable();
+        let (mut olds, mut news) = (fields(old), fields(new));
+        loop {
+            match (olds.peek(), news.peek()) {
+                (None, None) => return difference,
+                (Some((old, _)), Some((new, _))) if old == new => {
+                    if let (Some((key, old)), Some((_, new))) = (olds.next(), news.next()) {
+                        visit(key, Some(old), Some(new));
+                    }
+                }
+                (Some((old, _)), new) if new.is_none_or(|(new, _)| old < new) => {
+                    if let Some((key, old)) = olds.next() {
+                        visit(key, Some(old), None);
+                    }
+                }
+                _ => {
+                    if let Some((key, new)) = news.next() {
+                        visit(key, None, Some(new));
+                    }
+                }
             }
         }
-        difference
     }
 
     fn compare_lists(self, node: Node<'s>, old: &[Value], new: &[Value]) -> Difference {
@@ -431,9 +446,14 @@ fn always_written<'s>(node: Node<'s>, key: &str) -> Option<&'s Field> {
     }
 }
 
-/// Most of what a write leaves alone is one object, which both documents hold.
+/// Seen without looking into either: most of what a write leaves alone is one object, which both documents hold.
 fn is_same(old: Option<&Value>, new: Option<&Value>) -> bool {
-    matches!((old, new), (Some(Value::Object(old)), Some(Value::Object(new))) if old.is_same(new))
+    match (old, new) {
+        (Some(Value::Object(old)), Some(Value::Object(new))) => old.is_same(new),
+        (Some(Value::Array(_)), _) => false,
+        (Some(old), Some(new)) => old == new,
+        _ => false,
+    }
 }
 
 /// Nothing, null, or a container without content.

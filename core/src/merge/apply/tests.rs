@@ -52,7 +52,7 @@ fn root(rest: Value) -> Value {
 /// Manager and owned paths, entry by entry.
 fn owners(document: &Value) -> Vec<(String, Vec<String>)> {
     let entries = Entries::read(managed_fields(document)).unwrap();
-    entries.iter().map(|entry| (entry.shown(), entry.set.paths())).collect()
+    entries.iter().map(|entry| (entry.shown(), entry.set().paths())).collect()
 }
 
 fn without_managed(mut document: Value) -> Value {
@@ -358,7 +358,7 @@ proptest! {
         let next = updated(Some(&live), "b", TWO, second);
         let entries = Entries::read(managed_fields(&next)).unwrap();
         if let [a, b] = entries.as_slice() {
-            prop_assert!(a.set.intersection(&b.set).is_empty());
+            prop_assert!(a.set().intersection(b.set()).is_empty());
         }
     }
 }
@@ -389,7 +389,7 @@ proptest! {
             let entries = Entries::read(managed_fields(&next)).unwrap();
             let there = typed.paths(&bare).with_members((), &|_, _| true, &|_, _| ());
             for entry in entries.iter() {
-                let mut missing = entry.set.clone();
+                let mut missing = entry.set().clone();
                 missing.subtract(&there);
                 prop_assert!(missing.is_empty(), "{} owns {:?}", entry.shown(), missing.paths());
             }
@@ -398,7 +398,7 @@ proptest! {
             // Always there, so that nobody sets it by leaving it empty.
             unowned.remove_member(&["spec"]);
             for entry in entries.iter() {
-                unowned.subtract(&entry.set);
+                unowned.subtract(entry.set());
             }
             // An object on which nobody owns anything is not tracked until somebody applies.
             prop_assert!(entries.is_empty() || unowned.is_empty(), "nobody owns {:?}", unowned.paths());
@@ -406,7 +406,7 @@ proptest! {
             let operation = if applies { Operation::Apply } else { Operation::Update };
             for entry in entries.iter() {
                 let is_writer = entry.manager == manager && entry.operation == operation;
-                let foreign = entry.set.intersection(&changed);
+                let foreign = entry.set().intersection(&changed);
                 prop_assert!(is_writer || foreign.is_empty(), "{} owns {:?}", entry.shown(), foreign.paths());
             }
             live = Some(next);

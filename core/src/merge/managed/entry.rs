@@ -1,11 +1,14 @@
 //! The entries of `metadata.managedFields`: reading, changing, ordering and writing them.
 //!
-//! An entry that no one touches keeps the very value it was read from.
+//! An entry that no one touches keeps the very value it was read from. Nor are its paths read before somebody asks for
+//! one of them: most writes touch what one manager owns, and an object has several.
 
+use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
-use holdfast_value::{Map, Value};
+use holdfast_value::{CompactString, Map, Value};
 
 use super::Writer;
 use crate::merge::field_set::FieldSet;
@@ -22,12 +25,15 @@ pub(in crate::merge) enum Operation {
 
 #[derive(Debug, Clone)]
 pub(in crate::merge) struct Entry<'v> {
-    pub(in crate::merge) manager: String,
+    pub(in crate::merge) manager: Cow<'v, str>,
     pub(in crate::merge) operation: Operation,
-    pub(in crate::merge) api_version: String,
-    pub(in crate::merge) subresource: String,
-    time: Option<String>,
-    pub(in crate::merge) set: FieldSet,
+    pub(in crate::merge) api_version: Cow<'v, str>,
+    pub(in crate::merge) subresource: Cow<'v, str>,
+    time: Option<Cow<'v, str>>,
+    /// What the entry owns, once it was asked for or has changed.
+    set: OnceCell<FieldSet>,
+    /// The `fieldsV1` read, as long as they still say the same.
+    fields: Option<&'v Value>,
     /// The value read, as long as it still says the same.
     read: Option<&'v Value>,
 }
@@ -36,20 +42,33 @@ pub(in crate::merge) struct Entry<'v> {
 pub(in crate::merge) struct Entries<'v>(Vec<Entry<'v>>);
 
 impl<'v> Entries<'v> {
+    /// Of a stored list, whose entries were read when they came. `None` when one is none at all.
+    pub(in crate::merge) fn stored(fields: Option<&'v Value>) -> Option<Self> {
+        Self::read_each(fields, Entry::stored)
+    }
+
     /// `None` when any entry cannot be read; no list at all is an empty one.
     pub(in crate::merge) fn read(fields: Option<&'v Value>) -> Option<Self> {
+        Self::read_each(fields, Entry::read)
+    }
+
+    fn read_each(fields: Option<&'v Value>, read: impl Fn(&'v Value) -> Option<Entry<'v>>) -> Option<Self> {
         let Some(fields) = fields.filter(|fields| !fields.is_null()) else { return Some(Self::default()) };
-        let mut entries = Self::default();
+        let list = fields.as_array()?;
+        let mut entries = Vec::with_capacity(list.len() + 1);
         let mut places = BTreeMap::new();
-        for value in fields.as_array()? {
-            let entry = Entry::read(value)?;
-            let place = *places.entry(entry.identifier()).or_insert(entries.len());
+        for value in list {
+            let entry = read(value)?;
+            let place = match list.len() {
+                1 => 0,
+                _ => *places.entry(entry.names()).or_insert(entries.len()),
+            };
             match entries.get_mut(place) {
                 Some(earlier) => *earlier = entry,
                 None => entries.push(entry),
             }
         }
-        Some(entries)
+        Some(Self(entries))
     }
 
     /// What is wrong with a list that cannot be read, in Kubernetes' words as far as they name no memory of its own.
@@ -99,23 +118,23 @@ impl<'v> Entries<'v> {
             if excess == 0 {
                 break;
             }
-            let version = self[at].api_version.clone();
+            let version = self[at].api_version.to_string();
             let Some((bucket, sets)) = buckets.get_mut(&version) else {
                 buckets.insert(version, (at, Vec::new()));
                 continue;
             };
             let time = self[at].time.take();
-            sets.push(std::mem::take(&mut self[at].set));
+            sets.push(self[at].change(std::mem::take));
             let bucket = &mut self[*bucket];
             bucket.manager = ANCIENT.into();
-            bucket.subresource.clear();
+            bucket.subresource = "".into();
             bucket.time = time;
             bucket.read = None;
             merged.insert(at);
             excess -= 1;
         }
         for (bucket, sets) in buckets.into_values() {
-            self[bucket].set.union(FieldSet::union_all(sets));
+            self[bucket].change(|set| set.union(FieldSet::union_all(sets)));
         }
         let mut at = 0;
         self.retain(|_| {
@@ -128,29 +147,27 @@ impl<'v> Entries<'v> {
 impl<'v> Entry<'v> {
     pub(in crate::merge) fn new(operation: Operation, writer: &Writer) -> Self {
         Self {
-            manager: writer.manager.into(),
+            manager: writer.manager.to_owned().into(),
             operation,
-            api_version: writer.api_version.into(),
-            subresource: writer.subresource.into(),
+            api_version: writer.api_version.to_owned().into(),
+            subresource: writer.subresource.to_owned().into(),
             time: None,
-            set: FieldSet::default(),
+            set: OnceCell::from(FieldSet::default()),
+            fields: None,
             read: None,
         }
     }
 
-    fn read(value: &'v Value) -> Option<Self> {
+    /// One whose paths nobody has asked for.
+    fn stored(value: &'v Value) -> Option<Self> {
         let text = |name: &str| match value.get(name) {
-            None | Some(Value::Null) => Some(String::new()),
-            Some(Value::String(text)) => Some(text.to_string()),
+            None | Some(Value::Null) => Some(Cow::Borrowed("")),
+            Some(Value::String(text)) => Some(Cow::Borrowed(text.as_str())),
             Some(_) => None,
         };
         if value.get("fieldsType")?.as_str()? != "FieldsV1" {
             return None;
         }
-        let set = match value.get("fieldsV1") {
-            None | Some(Value::Null) => FieldSet::default(),
-            Some(fields) => FieldSet::parse(fields)?,
-        };
         Some(Self {
             manager: text("manager")?,
             operation: match value.get("operation")?.as_str()? {
@@ -161,9 +178,58 @@ impl<'v> Entry<'v> {
             api_version: text("apiVersion").filter(|version| !version.is_empty())?,
             subresource: text("subresource")?,
             time: text("time").map(|time| Some(time).filter(|time| !time.is_empty()))?,
-            set,
+            set: OnceCell::new(),
+            fields: value.get("fieldsV1"),
             read: Some(value),
         })
+    }
+
+    /// One whose paths are read. They are written anew where a client wrote them in a way of its own: paths are found by
+    /// their text.
+    fn read(value: &'v Value) -> Option<Self> {
+        let mut entry = Self::stored(value)?;
+        let set = match entry.fields {
+            None | Some(Value::Null) => FieldSet::default(),
+            Some(fields) => {
+                let (set, is_canonical) = FieldSet::parse_noting(fields)?;
+                if !is_canonical {
+                    (entry.fields, entry.read) = (None, None);
+                }
+                set
+            }
+        };
+        entry.set = OnceCell::from(set);
+        Some(entry)
+    }
+
+    pub(in crate::merge) fn set(&self) -> &FieldSet {
+        self.set.get_or_init(|| self.fields.and_then(FieldSet::parse).unwrap_or_default())
+    }
+
+    /// Changes the set: what was read says it no longer.
+    fn change<T>(&mut self, change: impl FnOnce(&mut FieldSet) -> T) -> T {
+        let mut set = self.set.take().or_else(|| FieldSet::parse(self.fields?)).unwrap_or_default();
+        let outcome = change(&mut set);
+        self.set = OnceCell::from(set);
+        (self.fields, self.read) = (None, None);
+        outcome
+    }
+
+    /// The `fieldsV1` to look into while nobody has asked for the set.
+    fn unread(&self) -> Option<&'v Value> {
+        self.fields.filter(|_| self.set.get().is_none())
+    }
+
+    pub(in crate::merge) fn is_empty(&self) -> bool {
+        let names_a_field = |fields: &Value| {
+            fields.as_object().is_some_and(|fields| {
+                fields.iter().any(|(key, below)| {
+                    key.starts_with("f:")
+                        && below.as_object().is_some_and(|below| below.is_empty() || below.contains_key("."))
+                })
+            })
+        };
+        !self.unread().is_some_and(names_a_field) && self.set().is_empty()
     }
 
     fn fault(value: &Value, at: usize) -> Option<String> {
@@ -186,37 +252,56 @@ impl<'v> Entry<'v> {
         if let Some(value) = self.read {
             return value.clone();
         }
-        let mut map = Map::new();
-        map.insert("manager", self.manager.into());
+        let fields = match (self.fields, self.set.into_inner()) {
+            (Some(fields), _) => fields.clone(),
+            (None, set) => set.unwrap_or_default().into_value(),
+        };
         let operation = if self.operation == Operation::Apply { "Apply" } else { "Update" };
-        map.insert("operation", operation.into());
-        map.insert("apiVersion", self.api_version.into());
-        if let Some(time) = self.time {
-            map.insert("time", time.into());
-        }
-        map.insert("fieldsType", "FieldsV1".into());
-        map.insert("fieldsV1", self.set.into_value());
+        let mut map = Map::with_capacity(7);
+        let mut set = |name: &'static str, value: Value| _ = map.insert(CompactString::const_new(name), value);
+        set("apiVersion", self.api_version.into());
+        set("fieldsType", "FieldsV1".into());
+        set("fieldsV1", fields);
+        set("manager", self.manager.into());
+        set("operation", operation.into());
         if !self.subresource.is_empty() {
-            map.insert("subresource", self.subresource.into());
+            set("subresource", self.subresource.into());
+        }
+        if let Some(time) = self.time {
+            set("time", time.into());
         }
         Value::Object(map)
     }
 
-    pub(in crate::merge) fn lose(&mut self, set: &FieldSet) {
-        if self.set.subtract(set) {
-            self.read = None;
+    /// What it owns of `changed`.
+    pub(in crate::merge) fn shared(&self, changed: &FieldSet) -> FieldSet {
+        match self.unread() {
+            Some(fields) if !changed.meets(fields) => FieldSet::default(),
+            _ => self.set().intersection(changed),
         }
     }
 
-    pub(in crate::merge) fn gain(&mut self, set: FieldSet, now: &str) {
-        self.set.union(set);
+    /// Takes the members of `lost` out.
+    pub(in crate::merge) fn lose(&mut self, lost: &FieldSet) {
+        if self.unread().is_some_and(|fields| !lost.meets(fields)) {
+            return;
+        }
+        let read = (self.fields, self.read);
+        if !self.change(|set| set.subtract(lost)) {
+            (self.fields, self.read) = read;
+        }
+    }
+
+    pub(in crate::merge) fn gain(&mut self, gained: FieldSet, now: &str) {
+        if !self.unread().is_some_and(|fields| gained.is_within(fields)) {
+            self.change(|set| set.union(gained));
+        }
         self.stamp(now);
     }
 
     /// Adds fields without a word about when.
     pub(in crate::merge) fn include(&mut self, set: FieldSet) {
-        self.set.union(set);
-        self.read = None;
+        self.change(|own| own.union(set));
     }
 
     pub(in crate::merge) fn forget_time(&mut self) {
@@ -226,15 +311,17 @@ impl<'v> Entry<'v> {
 
     /// Replaces what an applier owns.
     pub(in crate::merge) fn replace(&mut self, set: FieldSet, api_version: &str) {
-        if self.set != set || self.api_version != api_version {
-            self.set = set;
-            self.api_version = api_version.into();
+        if *self.set() != set {
+            self.change(|own| *own = set);
+        }
+        if self.api_version != api_version {
+            self.api_version = api_version.to_owned().into();
             self.read = None;
         }
     }
 
     pub(in crate::merge) fn stamp(&mut self, now: &str) {
-        self.time = Some(now.into());
+        self.time = Some(now.to_owned().into());
         self.read = None;
     }
 
@@ -244,14 +331,23 @@ impl<'v> Entry<'v> {
 
     /// As conflicts name a manager.
     pub(in crate::merge) fn shown(&self) -> String {
-        let mut shown = Value::from(self.manager.as_str()).to_string();
+        let mut shown = Value::from(&*self.manager).to_string();
         if !self.subresource.is_empty() {
-            shown += &format!(" with subresource {}", Value::from(self.subresource.as_str()));
+            shown += &format!(" with subresource {}", Value::from(&*self.subresource));
         }
         if self.operation == Operation::Update {
             shown += &format!(" using {}", self.api_version);
         }
         shown
+    }
+
+    /// What tells entries apart: a manager has one for all that it applies, and one a version for what it updates.
+    fn names(&self) -> (Cow<'v, str>, Operation, Cow<'v, str>, Cow<'v, str>) {
+        let version = match self.operation {
+            Operation::Apply => Cow::Borrowed(""),
+            Operation::Update => self.api_version.clone(),
+        };
+        (self.manager.clone(), self.operation, version, self.subresource.clone())
     }
 
     /// What Kubernetes calls the entry inside: JSON of the fields that tell entries apart. Ties are broken by it.

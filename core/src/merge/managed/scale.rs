@@ -11,8 +11,8 @@ const SCALE_REPLICAS: [&str; 2] = ["spec", "replicas"];
 /// The entries of a Scale, from those of the object that it scales. `replicas` is the field's path there, the same in
 /// every version.
 pub fn scale_entries(fields: Option<&Value>, replicas: &[&str]) -> Option<Value> {
-    let mut entries = Entries::read(fields)?;
-    entries.retain(|entry| entry.set.contains_fields(replicas));
+    let mut entries = Entries::stored(fields)?;
+    entries.retain(|entry| entry.set().contains_fields(replicas));
     for entry in entries.iter_mut() {
         entry.replace(FieldSet::of_fields(&SCALE_REPLICAS), SCALE_VERSION);
     }
@@ -30,21 +30,21 @@ pub fn with_scale_entries(
     api_version: &str,
     served: &dyn Fn(&str) -> bool,
 ) -> Option<Value> {
-    let (mut entries, mut scale) = (Entries::read(fields)?, Entries::read(scale)?);
-    scale.retain(|entry| entry.set.contains_fields(&SCALE_REPLICAS));
+    let (mut entries, mut scale) = (Entries::stored(fields)?, Entries::read(scale)?);
+    scale.retain(|entry| entry.set().contains_fields(&SCALE_REPLICAS));
     let own = FieldSet::of_fields(replicas);
     // As updaters of different versions are different managers, the Scale knows them by its own version alone.
     let same = |left: &Entry, right: &Entry| {
         left.manager == right.manager && left.operation == right.operation && left.subresource == right.subresource
     };
     entries.retain_mut(|entry| {
-        if entry.set.contains_fields(replicas) {
+        if entry.set().contains_fields(replicas) {
             match scale.iter().position(|owner| same(owner, entry)) {
                 Some(kept) => _ = scale.remove(kept),
                 None => entry.lose(&own),
             }
         }
-        served(&entry.api_version) && !entry.set.is_empty()
+        served(&entry.api_version) && !entry.is_empty()
     });
     for mut owner in std::mem::take(&mut *scale) {
         let known = entries.position(&owner.manager, owner.operation, api_version, &owner.subresource);

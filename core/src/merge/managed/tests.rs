@@ -123,6 +123,60 @@ fn the_client_may_write_the_list_itself_or_turn_it_off() {
 }
 
 #[test]
+fn paths_written_in_a_way_of_the_clients_own_are_found_again() {
+    let schema = testing::schema();
+    let with = |image: &str, managed: Value| {
+        let mut document = document(json!({}));
+        document["spec"] = json!({"containers": [{"name": "x", "image": image}]});
+        document["metadata"]["managedFields"] = managed;
+        document
+    };
+    let container = |key: &str, fields: Value| json!({"f:spec": {"f:containers": {key: fields}}});
+    let (canonical, own) = (r#"k:{"name":"x"}"#, r#"k:{ "name": "x" }"#);
+    let whole = json!({".": {}, "f:image": {}, "f:name": {}});
+
+    let live = with("1", json!([entry("zero", ONE, json!({"f:spec": {}}))]));
+    let mut new = with("1", json!([entry("one", ONE, container(own, whole.clone()))]));
+    track_update(Some(&live), &mut new, &writer(&schema, "two", TWO));
+    assert_eq!(new["metadata"]["managedFields"], json!([entry("one", ONE, container(canonical, whole))]));
+
+    let mut next = with("2", new["metadata"]["managedFields"].clone());
+    track_update(Some(&new), &mut next, &writer(&schema, "three", THREE));
+    let kept = container(canonical, json!({".": {}, "f:name": {}}));
+    let taken = container(canonical, json!({"f:image": {}}));
+    assert_eq!(next["metadata"]["managedFields"], json!([entry("one", ONE, kept), entry("three", THREE, taken)]));
+}
+
+#[test]
+fn a_writer_who_owns_what_it_changes_keeps_its_paths_and_gets_a_time() {
+    let own = json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}});
+    let writes = |last: Value| {
+        written(&[
+            ("one", ONE, document(json!({"a": "1", "b": "1"}))),
+            ("two", ONE, {
+                let mut labelled = document(json!({"a": "1", "b": "1"}));
+                labelled["metadata"]["labels"] = json!({"l": "m"});
+                labelled
+            }),
+            ("one", TWO, last),
+        ])
+    };
+    let of = |data: Value| {
+        let mut document = document(data);
+        document["metadata"]["labels"] = json!({"l": "m"});
+        document
+    };
+    let label = entry("two", ONE, json!({"f:metadata": {"f:labels": {".": {}, "f:l": {}}}}));
+    assert_eq!(writes(of(json!({"a": "2", "b": "1"}))), json!([label, entry("one", TWO, own)]));
+    // What it removes it owns no longer, and what it adds it owns too.
+    let less = json!({"f:data": {".": {}, "f:a": {}}});
+    assert_eq!(writes(of(json!({"a": "2"}))), json!([label, entry("one", TWO, less.clone())]));
+    assert_eq!(writes(of(json!({"a": "1"}))), json!([entry("one", ONE, less), label]));
+    let more = json!({"f:data": {".": {}, "f:a": {}, "f:b": {}, "f:c": {}}});
+    assert_eq!(writes(of(json!({"a": "2", "b": "1", "c": "1"}))), json!([label, entry("one", TWO, more)]));
+}
+
+#[test]
 fn subresources_and_versions_have_entries_of_their_own() {
     let schema = testing::schema();
     let mut live = document(json!({"a": "1"}));
