@@ -41,8 +41,9 @@ mod up;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use holdfast_chronicle::{at, bisect, fork, history, log, replay};
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+// It is the process's `malloc`, that of RocksDB as well. Rust's own allocator asks `malloc` for all but large alignments,
+// which takes half the instructions of asking mimalloc with an alignment each time.
+use mimalloc as _;
 
 /// The release, and that of the API it serves.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (Kubernetes v1.35.0)");

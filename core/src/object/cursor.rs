@@ -44,21 +44,22 @@ impl<'a> Cursor<'a> {
         is_here
     }
 
-    /// A key and its colon; escapes stay as they are.
-    pub fn key(&mut self) -> Option<&'a str> {
+    /// A key and its colon.
+    pub fn key(&mut self) -> Option<Quoted<'a>> {
         let text = self.quoted()?;
         self.take(b':')?;
         Some(text)
     }
 
-    /// What stands between quotes; escapes stay as they are.
-    pub fn quoted(&mut self) -> Option<&'a str> {
+    /// What stands between quotes.
+    pub fn quoted(&mut self) -> Option<Quoted<'a>> {
         self.take(b'"')?;
         let begin = self.at;
-        self.at = begin + text_end(self.rest())?;
+        let (length, has_escapes) = text_end(self.rest())?;
+        self.at = begin + length;
         let text = self.text.get(begin..self.at)?;
         self.at += 1;
-        Some(text)
+        Some(Quoted { text, has_escapes })
     }
 
     /// A number or a word.
@@ -85,11 +86,28 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// What is written between quotes.
-pub(super) fn unescaped(text: &str) -> Option<CompactString> {
-    if has_escapes(text) { serde_json::from_str(&format!("\"{text}\"")).ok() } else { Some(text.into()) }
+/// A text as it is written between quotes.
+#[derive(Clone, Copy)]
+pub(super) struct Quoted<'a> {
+    text: &'a str,
+    has_escapes: bool,
 }
 
-pub(super) fn has_escapes(text: &str) -> bool {
-    memchr::memchr(b'\\', text.as_bytes()).is_some()
+impl<'a> Quoted<'a> {
+    /// Escapes stay as they are.
+    pub fn as_written(self) -> &'a str {
+        self.text
+    }
+
+    /// The text itself, where nothing in it is escaped.
+    pub fn plain(self) -> Option<&'a str> {
+        (!self.has_escapes).then_some(self.text)
+    }
+
+    pub fn unescaped(self) -> Option<CompactString> {
+        match self.has_escapes {
+            true => serde_json::from_str(&format!("\"{}\"", self.text)).ok(),
+            false => Some(self.text.into()),
+        }
+    }
 }

@@ -4,7 +4,7 @@
 //! the other fields in byte order, at every depth. The resource version is known only when the writer numbers
 //! the event, so a [`Draft`] has a hole in its place.
 
-use super::cursor::{Cursor, unescaped};
+use super::cursor::Cursor;
 use super::meta::Document;
 use crate::event::Offset;
 use bytes::Bytes;
@@ -197,11 +197,11 @@ fn metadata(out: &mut Vec<u8>, map: &Document) -> (usize, usize) {
 pub fn name(tail: &[u8]) -> Option<String> {
     let mut at = Cursor::of(tail.strip_prefix(b"\"metadata\":")?)?;
     at.take(b'{')?;
-    while at.key()? != "name" {
+    while at.key()?.plain() != Some("name") {
         at.skip()?;
         at.take(b',')?;
     }
-    unescaped(at.quoted()?).map(String::from)
+    at.quoted()?.unescaped().map(String::from)
 }
 
 /// JSON of a text.

@@ -3,7 +3,7 @@
 //! A table shows a dozen values of an object; most of its bytes are something else. What is stored is canonical:
 //! it has no white space between tokens, and its checksum vouches for its syntax.
 
-use super::cursor::{Cursor, unescaped};
+use super::cursor::{Cursor, Quoted};
 use holdfast_value::{Map, Value};
 use std::ops::Range;
 
@@ -113,15 +113,15 @@ impl Reader<'_> {
         loop {
             let key = self.cursor.key()?;
             let begin = self.cursor.at();
-            match (key, part) {
+            match (key.as_written(), part) {
                 // It is written as it stands, so nobody needs the rest of it.
-                ("metadata", Part::All) => {
+                (name @ "metadata", Part::All) => {
                     let value = self.value(&Part::But("managedFields"))?;
-                    map.insert(key, value);
+                    map.insert(name, value);
                 }
                 _ => self.entry(key, part, &mut map)?,
             }
-            if key == "metadata" {
+            if key.as_written() == "metadata" {
                 self.metadata = begin..self.cursor.at();
             }
             if self.cursor.next()? == b'}' {
@@ -134,7 +134,7 @@ impl Reader<'_> {
         match self.cursor.peek()? {
             b'{' => self.object(part).map(Value::Object),
             b'[' => self.list(part).map(Value::Array),
-            b'"' => self.cursor.quoted().and_then(unescaped).map(Value::String),
+            b'"' => self.cursor.quoted().and_then(Quoted::unescaped).map(Value::String),
             _ => match self.cursor.scalar()? {
                 "true" => Some(Value::Bool(true)),
                 "false" => Some(Value::Bool(false)),
@@ -159,17 +159,17 @@ impl Reader<'_> {
         }
     }
 
-    fn entry(&mut self, key: &str, part: &Part, map: &mut Map) -> Option<()> {
+    fn entry(&mut self, key: Quoted, part: &Part, map: &mut Map) -> Option<()> {
         // None of the names that parts know has an escape.
-        match part.below(key) {
+        match part.below(key.as_written()) {
             Some(below) => {
                 let value = self.value(below)?;
-                map.insert(unescaped(key)?, value);
+                map.insert(key.unescaped()?, value);
             }
             None => {
                 self.cursor.skip()?;
                 if matches!(part, Part::Keys) {
-                    map.insert(unescaped(key)?, Value::Null);
+                    map.insert(key.unescaped()?, Value::Null);
                 }
             }
         }

@@ -48,18 +48,19 @@ pub fn nested_end(rest: &[u8]) -> Option<usize> {
     None
 }
 
-/// How long the text is at the beginning of `rest` that a quote ends.
-pub fn text_end(rest: &[u8]) -> Option<usize> {
-    let mut at = 0;
+/// How long the text is at the beginning of `rest` that a quote ends, and whether something in it is escaped.
+pub fn text_end(rest: &[u8]) -> Option<(usize, bool)> {
+    let (mut at, mut has_escapes) = (0, false);
     while let Some(lanes) = rest[at..].first_chunk() {
         let lanes = load(lanes);
         let found = of(lanes, b'"') | of(lanes, b'\\');
         if found != 0 {
             at += found.trailing_zeros() as usize;
             if rest[at] == b'"' {
-                return Some(at);
+                return Some((at, has_escapes));
             }
             // What follows an escape says nothing by itself.
+            has_escapes = true;
             at = (at + 2).min(rest.len());
         } else {
             at += LANES;
@@ -67,8 +68,8 @@ pub fn text_end(rest: &[u8]) -> Option<usize> {
     }
     while let Some(byte) = rest.get(at) {
         match byte {
-            b'"' => return Some(at),
-            b'\\' => at += 2,
+            b'"' => return Some((at, has_escapes)),
+            b'\\' => (at, has_escapes) = (at + 2, true),
             _ => at += 1,
         }
     }
@@ -164,11 +165,11 @@ pub(super) mod tests {
         None
     }
 
-    fn text_end_by_bytes(rest: &[u8]) -> Option<usize> {
+    fn text_end_by_bytes(rest: &[u8]) -> Option<(usize, bool)> {
         let mut at = 0;
         loop {
             match rest.get(at)? {
-                b'"' => return Some(at),
+                b'"' => return Some((at, rest[..at].contains(&b'\\'))),
                 b'\\' => at += 2,
                 _ => at += 1,
             }
@@ -181,7 +182,7 @@ pub(super) mod tests {
             let fill = "x".repeat(before);
             for (rest, length) in [("\"]", 1), ("\\\"\\\\\"]", 5), ("\\\\\\\"]}\"]", 7)] {
                 assert_eq!(nested_end(format!("\"{fill}{rest}").as_bytes()), Some(before + 1 + length + 1));
-                assert_eq!(text_end(format!("{fill}{rest}").as_bytes()), Some(before + length - 1));
+                assert_eq!(text_end(format!("{fill}{rest}").as_bytes()), Some((before + length - 1, length > 1)));
             }
             let deep = format!("{}{fill}{}", "[".repeat(before), "}".repeat(before + 2));
             assert_eq!(nested_end(deep.as_bytes()), Some(deep.len() - 1));

@@ -1,7 +1,7 @@
 //! Has serde read text as it is stored. What nobody asks for is passed over many bytes at a time, so a view of a tenth of
 //! an object costs a fraction of what reading any JSON would.
 
-use super::cursor::{Cursor, has_escapes, unescaped};
+use super::cursor::{Cursor, Quoted};
 use holdfast_value::{Map, Number, Value};
 use serde::de::value::{BorrowedStrDeserializer, StrDeserializer};
 use serde::de::{
@@ -31,7 +31,7 @@ pub fn document(json: &[u8]) -> Result<Value, Unlike> {
 
 fn value(cursor: &mut Cursor, depth: usize) -> Option<Value> {
     Some(match cursor.peek()? {
-        b'"' => Value::String(unescaped(cursor.quoted()?)?),
+        b'"' => Value::String(cursor.quoted()?.unescaped()?),
         b'{' | b'[' if depth + 1 == DEPTH_MAX => return None,
         b'{' => Value::Object(fields(cursor, depth + 1)?),
         b'[' => Value::Array(items(cursor, depth + 1)?),
@@ -51,7 +51,7 @@ fn fields(cursor: &mut Cursor, depth: usize) -> Option<Map> {
         return Some(Map::new());
     }
     loop {
-        let key = unescaped(cursor.key()?)?;
+        let key = cursor.key()?.unescaped()?;
         fields.push((key, value(cursor, depth)?));
         match cursor.next()? {
             b',' => {}
@@ -142,10 +142,13 @@ impl<'de> Deserializer<'de> for &mut Values<'_, 'de> {
                 _ = self.cursor.next();
                 visitor.visit_seq(Items { values: self.deeper()?, begun: false })
             }
-            b'"' => match self.cursor.quoted().ok_or(Unlike)? {
-                text if has_escapes(text) => visitor.visit_str(&unescaped(text).ok_or(Unlike)?),
-                text => visitor.visit_borrowed_str(text),
-            },
+            b'"' => {
+                let text = self.cursor.quoted().ok_or(Unlike)?;
+                match text.plain() {
+                    Some(text) => visitor.visit_borrowed_str(text),
+                    None => visitor.visit_str(&text.unescaped().ok_or(Unlike)?),
+                }
+            }
             _ => match self.cursor.scalar().ok_or(Unlike)? {
                 "true" => visitor.visit_bool(true),
                 "false" => visitor.visit_bool(false),
@@ -176,7 +179,7 @@ impl<'de> Deserializer<'de> for &mut Values<'_, 'de> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Unlike> {
-        let word = self.cursor.quoted().and_then(unescaped).ok_or(Unlike)?;
+        let word = self.cursor.quoted().and_then(Quoted::unescaped).ok_or(Unlike)?;
         visitor.visit_enum(IntoDeserializer::<Unlike>::into_deserializer(word.as_str()))
     }
 
@@ -244,7 +247,7 @@ struct Entries<'c, 'de, M> {
 }
 
 impl<'de, M: Deserialize<'de>> Entries<'_, 'de, M> {
-    fn next(&mut self) -> Result<Option<&'de str>, Unlike> {
+    fn next(&mut self) -> Result<Option<Quoted<'de>>, Unlike> {
         let cursor = &mut *self.values.cursor;
         if self.begun {
             match cursor.next() {
@@ -266,18 +269,18 @@ impl<'de, M: Deserialize<'de>> MapAccess<'de> for Entries<'_, 'de, M> {
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Unlike> {
         let mut key = self.next()?;
         if let Some(metadata) = &mut self.metadata
-            && key == Some("metadata")
+            && key.and_then(Quoted::plain) == Some("metadata")
         {
             **metadata = Some(M::deserialize(&mut self.values)?);
             key = self.next()?;
         }
         let Some(key) = key else { return Ok(None) };
-        match has_escapes(key) {
-            true => {
-                let key = unescaped(key).ok_or(Unlike)?;
+        match key.plain() {
+            Some(key) => seed.deserialize(BorrowedStrDeserializer::new(key)).map(Some),
+            None => {
+                let key = key.unescaped().ok_or(Unlike)?;
                 seed.deserialize(StrDeserializer::new(&key)).map(Some)
             }
-            false => seed.deserialize(BorrowedStrDeserializer::new(key)).map(Some),
         }
     }
 
