@@ -2,7 +2,7 @@
 
 use flate2::read::GzDecoder;
 use holdfast_tests::authority::Authority;
-use holdfast_tests::server::holdfast;
+use holdfast_tests::server::{binary, holdfast};
 use holdfast_tests::wire::{Answer, Wire};
 use holdfast_tests::{Folder, Server};
 use http::{Method, Version};
@@ -12,6 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 use std::io::Read;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -541,6 +542,14 @@ fn wrong_options_are_refused_by_name() {
     let version = holdfast(["version"]);
     assert!(version.status.success());
     assert!(String::from_utf8_lossy(&version.stdout).contains("Kubernetes v1.35"));
+}
+
+/// Nothing names it in the program: the linker takes it for the sake of `malloc`.
+#[test]
+fn a_process_has_the_allocator_that_it_was_built_with() {
+    let version = Command::new(binary()).arg("version").env("MIMALLOC_SHOW_STATS", "1").output().expect("run holdfast");
+    let statistics = String::from_utf8_lossy(&version.stderr).into_owned();
+    assert!(statistics.contains("pages"), "{statistics}");
 }
 
 fn start(options: &[&str]) -> (Folder, Server) {
