@@ -1,6 +1,6 @@
 //! DynamicResources: a pod lies where the devices that it claims are.
 
-use super::devices::allocate::{Fault, Unusable};
+use super::devices::allocate::{Fault, Unusable, no_class};
 use super::devices::special::{self, Variants};
 use crate::object::device::{Allocation, Claim, MAX_CLAIMS, MAX_RESERVATIONS, Readiness};
 use crate::object::pod::PodClaim;
@@ -181,7 +181,18 @@ impl Devices {
             if claim.allocation.is_some() && !own && claim.reserved_for.len() >= MAX_RESERVATIONS {
                 return Err(hard("resourceclaim in use".into()));
             }
-            if claim.allocation.is_some() { &mut allocated } else { &mut unallocated }.push(claim);
+            if claim.allocation.is_some() {
+                allocated.push(claim);
+                continue;
+            }
+            let asks =
+                claim.requests.iter().flat_map(|request| request.alternatives.iter().map(move |ask| (request, ask)));
+            let mut missing =
+                asks.filter(|(_, ask)| !cycle.snapshot.device_classes.contains_key(&Key::cluster(&ask.class)));
+            if let Some((request, ask)) = missing.next() {
+                return Err(hard(no_class(request, ask)));
+            }
+            unallocated.push(claim);
         }
         let variants = Variants::new(cycle, unallocated.clone(), timeout).map_err(unusable)?.into();
         let is_stale = cycle.snapshot.extended_claim(&cycle.pod.uid).is_some();
@@ -199,6 +210,7 @@ impl Devices {
             Ok(None) => Err(Refusal::hard(NAME, NOT_ENOUGH)),
             Err(Fault::Late) => Err(Refusal::hard(NAME, "timed out trying to allocate devices")),
             Err(Fault::Spent) => Err(Refusal::hard(NAME, SPENT)),
+            Err(Fault::Invalid) => Err(Refusal::hard(NAME, "invalid resource pools were encountered")),
             Err(Fault::Error(why)) => Err(Refusal::error(NAME, why)),
         }
     }
@@ -218,10 +230,12 @@ impl Filter for Devices {
         if self.is_stale {
             return Err(Refusal::hard(NAME, "cannot schedule extended resource claim"));
         }
+        // Only where the other claims could be served is it of any use to take devices back.
+        self.find(cycle, node)?;
         if !self.allocated.iter().all(|claim| Devices::is_there(claim, node)) {
             return Err(Refusal::hard(NAME, ELSEWHERE));
         }
-        self.find(cycle, node).map(|_| ())
+        Ok(())
     }
 
     fn reserve(&self, cycle: Cycle<'_>, node: &NodeInfo, promise: &mut Promise) -> Result<(), Refusal> {

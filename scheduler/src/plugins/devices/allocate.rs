@@ -13,7 +13,7 @@ use crate::object::taint_rule::Selected;
 use crate::object::terms::{NodeSelector, NodeTerm, Taint, Toleration, untolerated};
 use crate::snapshot::Snapshot;
 use holdfast_core::schema::quantity;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -34,12 +34,14 @@ pub struct Allocator {
     claims: Vec<Arc<Claim>>,
     /// For each claim, request and alternative, what devices must be like.
     selectors: Vec<Vec<Vec<Vec<Selector>>>>,
+    /// Those of one pool after another.
     slices: Vec<Arc<Slice>>,
+    /// The number of each slice's pool.
+    pool_of: Vec<usize>,
+    pools: Vec<Pool>,
     /// The numbers of the slices of each node, and of those that are not for one node alone.
     by_node: HashMap<Text, Vec<usize>>,
     elsewhere: Vec<usize>,
-    /// Pools of which not all slices are there.
-    incomplete: BTreeSet<(Text, Text)>,
     /// Taints that administrators put on devices.
     rules: HashMap<Selected, Vec<Taint>>,
     taken: Taken,
@@ -79,7 +81,9 @@ pub enum Fault {
     Late,
     /// Searches for the pods of the namespace have taken too much lately.
     Spent,
-    /// An expression cannot be evaluated.
+    /// Nothing was found, and there is a pool that contradicts itself.
+    Invalid,
+    /// The claim or its class is at fault: that is no better on any other node.
     Error(String),
 }
 
@@ -141,8 +145,7 @@ impl Allocator {
                 for ask in &request.alternatives {
                     let key = crate::object::Key { namespace: "".into(), name: ask.class.clone() };
                     let Some(class) = snapshot.device_classes.get(&key) else {
-                        let missing = format!("request {}: device class {} does not exist", request.name, ask.class);
-                        return Err(Unusable::Wrong(missing));
+                        return Err(Unusable::Wrong(no_class(request, ask)));
                     };
                     let of_class = class.selectors.iter().map(|source| (source, true));
                     let sources = of_class.chain(ask.selectors.iter().map(|source| (source, false)));
@@ -154,7 +157,7 @@ impl Allocator {
             selectors.push(of_claim);
         }
         spent.settle(&effort, &searches.purses);
-        let (slices, incomplete) = newest_slices(snapshot);
+        let (slices, pool_of, pools) = newest_slices(snapshot);
         let (mut by_node, mut elsewhere): (HashMap<Text, Vec<usize>>, Vec<usize>) = Default::default();
         for (number, slice) in slices.iter().enumerate() {
             match &slice.place {
@@ -173,9 +176,10 @@ impl Allocator {
             claims,
             selectors,
             slices,
+            pool_of,
+            pools,
             by_node,
             elsewhere,
-            incomplete,
             rules,
             taken,
             effort,
@@ -204,33 +208,80 @@ impl Allocator {
     }
 
     fn search(&self, node: &Node, known: &mut Known) -> Outcome {
+        let pools = self.pools_near(node);
         let mut search = Search {
             allocator: self,
-            candidates: self.candidates(node),
+            candidates: self.candidates(node, &pools),
             taken: self.taken.clone(),
             chosen: vec![Vec::new(); self.claims.len()],
+            all: HashMap::new(),
             known,
         };
+        search.count_devices(&pools)?;
         if !search.claim(0)? {
-            return Ok(None);
+            let contradicts = pools.iter().any(|pool| pool.flaw == Some(Flaw::Invalid));
+            return if contradicts { Err(Fault::Invalid) } else { Ok(None) };
         }
         let Search { chosen, candidates, .. } = search;
         Ok(Some(chosen.into_iter().map(|picks| allocation(node, &candidates, picks)).collect()))
     }
 
-    /// The devices that can be used on a node, in the order of their slices.
-    fn candidates(&self, node: &Node) -> Vec<Candidate<'_>> {
+    /// The pools that have something for a node, by name; those last whose devices are not ready at once.
+    fn pools_near(&self, node: &Node) -> Vec<Near> {
         let own = self.by_node.get(&node.name).map(Vec::as_slice).unwrap_or_default();
         let mut numbers: Vec<usize> = own.iter().chain(&self.elsewhere).copied().collect();
         numbers.sort_unstable();
+        let near = |slice: &Slice| match slice.place {
+            Place::PerDevice => slice.devices.iter().any(|device| device.place.includes(&node.name, &node.labels)),
+            _ => slice.place.includes(&node.name, &node.labels),
+        };
+        let mut pools: Vec<Near> = Vec::new();
+        for number in numbers.into_iter().filter(|number| {
+            // Counters are those of the whole pool.
+            !self.slices[*number].counters.is_empty() || near(&self.slices[*number])
+        }) {
+            match pools.last_mut().filter(|last| last.pool == self.pool_of[number]) {
+                Some(last) => last.slices.push(number),
+                None => pools.push(Near { pool: self.pool_of[number], slices: vec![number], flaw: None }),
+            }
+        }
+        for near in &mut pools {
+            near.flaw = self.flaw(near);
+        }
+        let waits = |near: &Near| {
+            let mut devices = near.slices.iter().flat_map(|number| &self.slices[*number].devices);
+            near.flaw.is_none() && devices.any(|device| !device.binding.conditions.is_empty())
+        };
+        pools.sort_by_cached_key(waits);
+        pools
+    }
+
+    /// What keeps the devices of a pool from being given on a node.
+    fn flaw(&self, near: &Near) -> Option<Flaw> {
+        let pool = &self.pools[near.pool];
+        let wanted = self.slices[near.slices[0]].count;
+        let is_all = |count: usize| i64::try_from(count) == Ok(wanted);
+        if !is_all(near.slices.len()) && !is_all(pool.slices) {
+            return Some(Flaw::Incomplete);
+        }
+        let twice = || {
+            let devices = near.slices.iter().flat_map(|number| &self.slices[*number].devices);
+            has_twice(devices.map(|device| &device.name))
+        };
+        (pool.is_muddled || (pool.has_name_twice && twice())).then_some(Flaw::Invalid)
+    }
+
+    /// The devices that can be used on a node, in the order of their pools and slices.
+    fn candidates(&self, node: &Node, pools: &[Near]) -> Vec<Candidate<'_>> {
         let mut candidates = Vec::new();
-        for number in numbers {
-            let slice = &*self.slices[number];
-            let complete = !self.incomplete.contains(&(slice.driver.clone(), slice.pool.clone()));
-            for (at, device) in slice.devices.iter().enumerate() {
-                let candidate = Candidate { slice, device, number: (number, at), complete };
-                if candidate.place().includes(&node.name, &node.labels) {
-                    candidates.push(candidate);
+        for near in pools.iter().filter(|near| near.flaw.is_none()) {
+            for number in &near.slices {
+                let slice = &*self.slices[*number];
+                for (at, device) in slice.devices.iter().enumerate() {
+                    let candidate = Candidate { slice, device, number: (*number, at) };
+                    if candidate.place().includes(&node.name, &node.labels) {
+                        candidates.push(candidate);
+                    }
                 }
             }
         }
@@ -270,30 +321,88 @@ impl Allocator {
     }
 }
 
-/// The slices of the newest generation of each pool, and the pools of which slices are missing.
-fn newest_slices(snapshot: &Snapshot) -> (Vec<Arc<Slice>>, BTreeSet<(Text, Text)>) {
-    let mut newest: BTreeMap<(Text, Text), (i64, i64)> = BTreeMap::new();
-    for slice in snapshot.device_slices.values() {
-        let pool = newest.entry((slice.driver.clone(), slice.pool.clone())).or_insert((slice.generation, 0));
-        if slice.generation > pool.0 {
-            *pool = (slice.generation, 0);
-        }
-        if slice.generation == pool.0 {
-            pool.1 += 1;
+/// The slices of a driver's pool, in its newest generation.
+#[derive(Debug)]
+struct Pool {
+    driver: Text,
+    name: Text,
+    /// How many there are.
+    slices: usize,
+    /// Whether two devices have one name. They may be those of nodes that have nothing to do with each other.
+    has_name_twice: bool,
+    /// Whether what its devices consume is not what it has.
+    is_muddled: bool,
+}
+
+impl Pool {
+    fn new(driver: &Text, name: &Text, slices: &[&Arc<Slice>]) -> Self {
+        let devices = || slices.iter().flat_map(|slice| &slice.devices);
+        // Within one slice no name is there twice.
+        let several = slices.iter().filter(|slice| !slice.devices.is_empty()).nth(1).is_some();
+        let sets = || slices.iter().flat_map(|slice| &slice.counters);
+        let has = |set: &Text, counter: &Text| sets().any(|(own, all)| own == set && all.contains_key(counter));
+        let known = |device: &Device| {
+            device
+                .consumes
+                .iter()
+                .all(|(set, all)| sets().any(|(own, _)| own == set) && all.keys().all(|counter| has(set, counter)))
+        };
+        Pool {
+            driver: driver.clone(),
+            name: name.clone(),
+            slices: slices.len(),
+            has_name_twice: several && has_twice(devices().map(|device| &device.name)),
+            is_muddled: has_twice(sets().map(|(name, _)| name)) || !devices().all(known),
         }
     }
-    let (mut slices, mut incomplete) = (Vec::new(), BTreeSet::new());
+}
+
+fn has_twice<'a>(mut names: impl Iterator<Item = &'a Text>) -> bool {
+    let mut seen = HashSet::new();
+    names.any(|name| !seen.insert(name))
+}
+
+/// A pool as a node has it.
+struct Near {
+    pool: usize,
+    /// The numbers of its slices that have something for the node.
+    slices: Vec<usize>,
+    flaw: Option<Flaw>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flaw {
+    /// Not all of its slices are there.
+    Incomplete,
+    /// It contradicts itself.
+    Invalid,
+}
+
+/// The slices of the newest generation of each pool, pool after pool, with the number of each one's pool.
+fn newest_slices(snapshot: &Snapshot) -> (Vec<Arc<Slice>>, Vec<usize>, Vec<Pool>) {
+    let mut newest: BTreeMap<(&Text, &Text), Vec<&Arc<Slice>>> = BTreeMap::new();
     for slice in snapshot.device_slices.values() {
-        let pool = (slice.driver.clone(), slice.pool.clone());
-        let (generation, count) = newest.get(&pool).copied().unwrap_or_default();
-        if slice.generation == generation {
-            slices.push(slice.clone());
-            if count < slice.count {
-                incomplete.insert(pool);
-            }
+        let all = newest.entry((&slice.driver, &slice.pool)).or_default();
+        let generation = all.first().map_or(slice.generation, |first| first.generation);
+        if slice.generation > generation {
+            all.clear();
+        }
+        if slice.generation >= generation {
+            all.push(slice);
         }
     }
-    (slices, incomplete)
+    let (mut slices, mut pool_of, mut pools) = (Vec::new(), Vec::new(), Vec::new());
+    for ((driver, name), all) in newest {
+        pools.push(Pool::new(driver, name, &all));
+        pool_of.resize(pool_of.len() + all.len(), pools.len() - 1);
+        slices.extend(all.into_iter().cloned());
+    }
+    (slices, pool_of, pools)
+}
+
+/// What is said where the class of a request is missing.
+pub fn no_class(request: &Request, ask: &Ask) -> String {
+    format!("request {}: device class {} does not exist", result_name(request, ask), ask.class)
 }
 
 impl Taken {
@@ -342,7 +451,6 @@ struct Candidate<'a> {
     slice: &'a Slice,
     device: &'a Device,
     number: Numbers,
-    complete: bool,
 }
 
 /// The number of a slice, and of a device in it.
@@ -373,10 +481,77 @@ struct Search<'a> {
     candidates: Vec<Candidate<'a>>,
     taken: Taken,
     chosen: Vec<Vec<Pick>>,
+    /// The devices that are meant where all are asked for.
+    all: HashMap<Which, Vec<usize>>,
     known: &'a mut Known,
 }
 
+/// Why a device is not for a request.
+enum No {
+    /// It is in use, or keeps pods away, or has not what is asked for.
+    Unfit,
+    /// It does not go with those that were chosen.
+    Apart,
+}
+
 impl Search<'_> {
+    /// Finds out how many devices claims ask for. Fails where that can never be: it is the claim's fault then.
+    fn count_devices(&mut self, pools: &[Near]) -> Result<(), Fault> {
+        let allocator = self.allocator;
+        for (number, claim) in allocator.claims.iter().enumerate() {
+            let mut least = 0usize;
+            for (request, of) in claim.requests.iter().enumerate() {
+                let mut fewest = None;
+                for (alternative, ask) in of.alternatives.iter().enumerate() {
+                    let place = Which { claim: number, request, alternative };
+                    let count = match ask.count {
+                        Some(count) => count,
+                        None => self.count_all(place, pools)?,
+                    };
+                    fewest = Some(fewest.map_or(count, |fewest: usize| fewest.min(count)));
+                }
+                least = least.saturating_add(fewest.unwrap_or(0));
+            }
+            if least > MAX_DEVICES {
+                let why = format!("number of requested devices {least} exceeds the claim limit of {MAX_DEVICES}");
+                return Err(Fault::Error(format!("claim {}: {why}", claim.key)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the devices that are meant by all.
+    fn count_all(&mut self, place: Which, pools: &[Near]) -> Result<usize, Fault> {
+        let allocator = self.allocator;
+        let ask = &allocator.claims[place.claim].requests[place.request].alternatives[place.alternative];
+        if let Some((near, flaw)) = pools.iter().find_map(|near| Some((near, near.flaw?))) {
+            let Pool { driver, name, .. } = &allocator.pools[near.pool];
+            let state = if flaw == Flaw::Invalid { "invalid" } else { "being updated" };
+            let why = format!("asks for all devices, but resource pool {driver}/{name} is currently {state}");
+            return Err(self.fault(place, &why));
+        }
+        let mut all = Vec::new();
+        for candidate in 0..self.candidates.len() {
+            self.try_one()?;
+            if !self.selected(place, candidate)? {
+                continue;
+            }
+            let one = self.candidates[candidate];
+            if consumption(one.device, ask).is_some_and(|consumed| self.has_room(one, &one.id(), &consumed)) {
+                all.push(candidate);
+            }
+        }
+        let count = all.len();
+        self.all.insert(place, all);
+        Ok(count)
+    }
+
+    /// What is wrong with a request.
+    fn fault(&self, place: Which, why: &str) -> Fault {
+        let claim = &self.allocator.claims[place.claim].key;
+        Fault::Error(format!("claim {claim}, request {}: {why}", self.ask(place).1.name))
+    }
+
     fn claim(&mut self, claim: usize) -> Result<bool, Fault> {
         if claim == self.allocator.claims.len() { Ok(true) } else { self.request(claim, 0) }
     }
@@ -408,14 +583,14 @@ impl Search<'_> {
         }
         for candidate in from..self.candidates.len() {
             self.try_one()?;
-            if !self.candidates[candidate].complete || !self.selected(place, candidate)? {
+            // Who is not free is not asked whether it would do.
+            if self.is_used(place, candidate) || !self.selected(place, candidate)? {
                 continue;
             }
-            let Some(pick) = self.pick(place, candidate) else { continue };
+            let Ok(pick) = self.pick(place, candidate) else { continue };
             self.take(place, pick);
-            // The same device may do once more where it is shared.
-            let next = candidate + usize::from(!self.candidates[candidate].device.shared);
-            if self.some(place, more - 1, next)? {
+            // Devices are shared by requests: within one request each is another one.
+            if self.some(place, more - 1, candidate + 1)? {
                 return Ok(true);
             }
             self.give_back(place);
@@ -423,21 +598,26 @@ impl Search<'_> {
         Ok(false)
     }
 
-    /// Every device that is selected, or none.
+    /// Every device that is meant, or none.
     fn all(&mut self, place: Which) -> Result<bool, Fault> {
         let before = self.chosen[place.claim].len();
-        let mut possible = self.candidates.iter().all(|candidate| candidate.complete);
-        for candidate in 0..self.candidates.len() {
-            self.try_one()?;
-            if !possible || !self.selected(place, candidate)? {
-                continue;
+        let all = self.all.get(&place).cloned().unwrap_or_default();
+        let mut possible = !all.is_empty() && before + all.len() <= MAX_DEVICES;
+        for candidate in all {
+            if !possible {
+                break;
             }
-            match self.pick(place, candidate).filter(|_| self.chosen[place.claim].len() < MAX_DEVICES) {
-                Some(pick) => self.take(place, pick),
-                None => possible = false,
+            self.try_one()?;
+            match self.pick(place, candidate) {
+                Ok(pick) => self.take(place, pick),
+                Err(No::Unfit) => possible = false,
+                Err(No::Apart) => {
+                    let (driver, pool, device) = self.candidates[candidate].id();
+                    let why = "because a claim constraint would not be satisfied";
+                    return Err(self.fault(place, &format!("cannot add device {driver}/{pool}/{device} {why}")));
+                }
             }
         }
-        possible &= self.chosen[place.claim].len() > before;
         if possible && self.request(place.claim, place.request + 1)? {
             return Ok(true);
         }
@@ -483,9 +663,14 @@ impl Search<'_> {
                     if !of_class {
                         self.known.spent.owe(SHOWN + cost / COST_OF_A_TRY);
                     }
-                    let claim = &allocator.claims[place.claim].key;
                     holds.map_err(|error| {
-                        Fault::Error(format!("claim {claim}: selector #{index}: CEL runtime error: {error}"))
+                        // Those of the class come first.
+                        let of_class = selectors.iter().take_while(|one| one.of_class).count();
+                        let (whose, number) = match index.checked_sub(of_class) {
+                            None => (format!("class {}", self.ask(place).1.class), index),
+                            Some(number) => (format!("claim {}", allocator.claims[place.claim].key), number),
+                        };
+                        Fault::Error(format!("{whose}: selector #{number}: CEL runtime error: {error}"))
                     })?
                 }
             };
@@ -496,23 +681,36 @@ impl Search<'_> {
         Ok(true)
     }
 
+    /// Whether a device that nobody shares has been given, or chosen. Who looks at devices that others use does not mind
+    /// that, but nobody gets one twice for a claim.
+    fn is_used(&self, place: Which, index: usize) -> bool {
+        let candidate = self.candidates[index];
+        let among = |claims: &[Vec<Pick>]| claims.iter().flatten().any(|pick| pick.candidate == index);
+        match self.ask(place).1.admin {
+            true => !candidate.device.shared && among(&self.chosen[place.claim..=place.claim]),
+            // What was chosen to be looked at is in use as well.
+            false => {
+                self.taken.whole.contains_key(&candidate.id()) || (!candidate.device.shared && among(&self.chosen))
+            }
+        }
+    }
+
     /// The device for the request, if it is free and goes with what is chosen already.
-    fn pick(&self, place: Which, index: usize) -> Option<Pick> {
+    fn pick(&self, place: Which, index: usize) -> Result<Pick, No> {
         let candidate = self.candidates[index];
         let (request, ask) = self.ask(place);
         let id = candidate.id();
-        let consumed = consumption(candidate.device, ask)?;
-        if !ask.admin && !self.is_free(candidate, &id, &consumed) {
-            return None;
+        let consumed = consumption(candidate.device, ask).ok_or(No::Unfit)?;
+        if self.is_used(place, index) || (!ask.admin && !self.is_free(candidate, &id, &consumed)) {
+            return Err(No::Unfit);
         }
-        let twice = || self.chosen[place.claim].iter().any(|pick| pick.candidate == index);
-        if (!candidate.device.shared && twice()) || self.allocator.is_tainted(candidate, &id, &ask.tolerations) {
-            return None;
+        if self.allocator.is_tainted(candidate, &id, &ask.tolerations) {
+            return Err(No::Unfit);
         }
         let about = |one: &&Constraint| one.is_about(&request.name, request.prioritized.then_some(&ask.name));
         let constraints = &self.allocator.claims[place.claim].constraints;
         if !constraints.iter().filter(about).all(|one| self.goes_with(one, place.claim, candidate)) {
-            return None;
+            return Err(No::Apart);
         }
         let result = Allocated {
             request: result_name(request, ask),
@@ -524,7 +722,7 @@ impl Search<'_> {
             consumed,
             binding: candidate.device.binding.clone(),
         };
-        Some(Pick { candidate: index, request: place.request, alternative: place.alternative, result })
+        Ok(Pick { candidate: index, request: place.request, alternative: place.alternative, result })
     }
 
     fn is_free(&self, candidate: Candidate<'_>, id: &Id, consumed: &[(Text, i128)]) -> bool {
@@ -534,6 +732,11 @@ impl Search<'_> {
         if !candidate.device.shared && self.taken.shared.contains_key(id) {
             return false;
         }
+        self.has_room(candidate, id, consumed) && self.counters_suffice(candidate)
+    }
+
+    /// Whether a device that is shared has so much left.
+    fn has_room(&self, candidate: Candidate<'_>, id: &Id, consumed: &[(Text, i128)]) -> bool {
         let used = self.taken.shared.get(id);
         let fits = |(name, amount): &(Text, i128)| {
             let named = |one: &&Capacity| one.name == *name;
@@ -541,7 +744,7 @@ impl Search<'_> {
             let used = used.and_then(|used| used.amounts.get(name)).copied().unwrap_or(0);
             used.saturating_add(*amount) <= there
         };
-        consumed.iter().all(fits) && self.counters_suffice(candidate)
+        consumed.iter().all(fits)
     }
 
     /// Whether the counters that devices of the pool share have enough left for one more.

@@ -355,3 +355,197 @@ fn a_rule_keeps_pods_from_devices_that_do_not_tolerate_it() {
         assert_eq!(result["tolerations"], if tolerations == json!([]) { Value::Null } else { tolerations });
     }
 }
+
+/// A part of a pool of a driver, on the node `n`.
+fn part(pool: &str, parts: u32, devices: Value) -> Value {
+    json!({"spec": {"driver": "d.example", "nodeName": "n",
+        "pool": {"name": pool, "generation": 1, "resourceSliceCount": parts}, "devices": devices}})
+}
+
+/// A pod with these claims where there are these parts of pools: `c0`, `c1` and so on.
+fn with_claims(parts: &[Value], claims: &[Value], status: &[Value]) -> Scene {
+    let mut scene = Scene::new();
+    scene.node("n", "4");
+    scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+    for (at, part) in parts.iter().enumerate() {
+        scene.see(Kind::ResourceSlice, Key::cluster(&format!("s{at}")), part.clone());
+    }
+    let (mut spec, mut uses) = (asks("1"), Vec::new());
+    for (at, devices) in claims.iter().enumerate() {
+        let name = format!("c{at}");
+        let status = status.get(at).cloned().unwrap_or(json!({}));
+        let claim = json!({"metadata": {"name": name, "uid": format!("{name}-uid")},
+            "spec": {"devices": devices}, "status": status});
+        scene.see(Kind::ResourceClaim, Key::new("default", &name), claim);
+        uses.push(json!({"name": name, "resourceClaimName": name}));
+    }
+    spec["resourceClaims"] = uses.into();
+    scene.pod("p", spec);
+    scene.turn();
+    scene
+}
+
+fn exactly(ask: Value) -> Value {
+    let mut exactly = json!({"deviceClassName": "gpu"});
+    exactly.as_object_mut().unwrap().extend(ask.as_object().cloned().unwrap());
+    json!({"requests": [{"name": "r", "exactly": exactly}]})
+}
+
+impl Scene {
+    /// The devices that the first claim gets.
+    fn devices(&mut self) -> Vec<String> {
+        self.done("patch pods/p/status");
+        let order = self.take("patch resourceclaims.resource.k8s.io/c0/status");
+        let results = body(&order)["status"]["allocation"]["devices"]["results"].as_array().unwrap().iter();
+        results.map(|one| format!("{}/{}", one["pool"].as_str().unwrap(), one["device"].as_str().unwrap())).collect()
+    }
+
+    fn is_told(&mut self, reason: &str, message: &str) {
+        let told = self.refusal_of("p");
+        assert!(told.0 == reason && told.1.starts_with(message), "{told:?}, not {message}");
+    }
+}
+
+const NONE_LEFT: &str = "0/1 nodes are available: 1 cannot allocate all claims.";
+
+/// The message of a filter that fails for something in the first claim.
+fn fails(why: &str) -> String {
+    format!("running \"DynamicResources\" filter plugin: claim default/c0{why}")
+}
+
+#[test]
+fn a_missing_class_is_told_with_the_alternative_that_names_it() {
+    let alternatives = json!([{"name": "a", "deviceClassName": "gpu"}, {"name": "b", "deviceClassName": "ghost"}]);
+    let devices = json!({"requests": [{"name": "r", "firstAvailable": alternatives}]});
+    let mut scene = with_claims(&[part("p", 1, json!([{"name": "a"}]))], &[devices], &[]);
+    scene.is_told("Unschedulable", "0/1 nodes are available: request r/b: device class ghost does not exist. no new");
+}
+
+#[test]
+fn a_claim_that_no_node_can_ever_serve_is_an_error() {
+    let model = |model: &str| json!({"model": {"string": model}});
+    let unlike =
+        part("p", 1, json!([{"name": "a", "attributes": model("x")}, {"name": "b", "attributes": model("y")}]));
+    let mut all = exactly(json!({"allocationMode": "All"}));
+    all["constraints"] = json!([{"matchAttribute": "d.example/model"}]);
+    let apart = ", request r: cannot add device d.example/p/b because a claim constraint would not be satisfied";
+    with_claims(&[unlike], &[all], &[]).is_told("SchedulerError", &fails(apart));
+    let some = part("p", 1, json!([{"name": "a"}]));
+    let many = exactly(json!({"count": 33}));
+    let limit = ": number of requested devices 33 exceeds the claim limit of 32";
+    with_claims(&[some], &[many], &[]).is_told("SchedulerError", &fails(limit));
+}
+
+#[test]
+fn an_expression_that_fails_is_told_with_whose_it_is() {
+    let fails_at = |class: Value, own: Value| {
+        let mut scene = Scene::new();
+        scene.node("n", "4");
+        scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {"selectors": class}}));
+        scene.see(Kind::ResourceSlice, Key::cluster("s"), slice(json!({"name": "a"})));
+        let exactly = json!({"deviceClassName": "gpu", "selectors": own});
+        scene.see(Kind::ResourceClaim, Key::new("default", "c"), claim("c", exactly, json!({})));
+        scene.pod("p", uses("c"));
+        scene.turn();
+        scene.refusal_of("p").1
+    };
+    let cel = |expression: &str| json!({"cel": {"expression": expression}});
+    let (holds, fails) = (cel("true"), cel("device.attributes['d.example'].model == 'x'"));
+    let of_class = fails_at(json!([holds, fails]), json!([]));
+    let told = "running \"DynamicResources\" filter plugin: class gpu: selector #1: CEL runtime error: ";
+    assert!(of_class.starts_with(told), "{of_class}");
+    let own = fails_at(json!([holds, holds]), json!([holds, fails]));
+    let told = "running \"DynamicResources\" filter plugin: claim default/c: selector #1: CEL runtime error: ";
+    assert!(own.starts_with(told), "{own}");
+}
+
+fn given_to_others(device: &str) -> Value {
+    json!({"allocation": {"devices": {"results": [
+        {"request": "r", "driver": "d.example", "pool": "p", "device": device}]}}})
+}
+
+#[test]
+fn devices_that_are_in_use_are_not_asked_whether_they_would_do() {
+    let cel = json!([{"cel": {"expression": "device.attributes['d.example'].model == 'x'"}}]);
+    let devices = json!([{"name": "a"}, {"name": "b", "attributes": {"model": {"string": "x"}}}]);
+    let mut scene = Scene::new();
+    scene.node("n", "4");
+    scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+    scene.see(Kind::ResourceSlice, Key::cluster("s"), part("p", 1, devices));
+    let others = claim("other", json!({"deviceClassName": "gpu"}), given_to_others("a"));
+    scene.see(Kind::ResourceClaim, Key::new("default", "other"), others);
+    let own = claim("c0", json!({"deviceClassName": "gpu", "selectors": cel}), json!({}));
+    scene.see(Kind::ResourceClaim, Key::new("default", "c0"), own);
+    scene.pod("p", uses("c0"));
+    scene.turn();
+    assert_eq!(scene.devices(), ["p/b"]);
+}
+
+#[test]
+fn what_a_claim_looks_at_no_later_claim_of_the_pod_has() {
+    let (looks, has) = (exactly(json!({"adminAccess": true})), exactly(json!({})));
+    let one = || [part("p", 1, json!([{"name": "a"}]))];
+    with_claims(&one(), &[looks.clone(), has.clone()], &[]).is_told("Unschedulable", NONE_LEFT);
+    assert_eq!(with_claims(&one(), &[has, looks], &[]).devices(), ["p/a"]);
+}
+
+#[test]
+fn all_devices_are_those_that_have_what_is_asked_for() {
+    let memory = |amount: &str| json!({"memory": {"value": amount}});
+    let devices = json!([{"name": "a", "capacity": memory("8Gi")}, {"name": "b", "capacity": memory("16Gi")}]);
+    let ask = json!({"allocationMode": "All", "capacity": {"requests": {"memory": "10Gi"}}});
+    assert_eq!(with_claims(&[part("p", 1, devices)], &[exactly(ask)], &[]).devices(), ["p/b"]);
+}
+
+#[test]
+fn nothing_is_given_of_pools_that_are_not_whole() {
+    let all = || exactly(json!({"allocationMode": "All"}));
+    let half = part("p", 2, json!([{"name": "a"}]));
+    let updated = ", request r: asks for all devices, but resource pool d.example/p is currently being updated";
+    with_claims(&[half.clone()], &[all()], &[]).is_told("SchedulerError", &fails(updated));
+    with_claims(&[half], &[exactly(json!({}))], &[]).is_told("Unschedulable", NONE_LEFT);
+    let too_many = [part("p", 1, json!([{"name": "a"}])), part("p", 1, json!([{"name": "b"}]))];
+    with_claims(&too_many, &[exactly(json!({}))], &[]).is_told("Unschedulable", NONE_LEFT);
+
+    let twice = [part("p", 2, json!([{"name": "a"}])), part("p", 2, json!([{"name": "a"}]))];
+    let invalid = ", request r: asks for all devices, but resource pool d.example/p is currently invalid";
+    with_claims(&twice, &[all()], &[]).is_told("SchedulerError", &fails(invalid));
+    let met = "0/1 nodes are available: 1 invalid resource pools were encountered. still not schedulable";
+    with_claims(&twice, &[exactly(json!({}))], &[]).is_told("Unschedulable", met);
+    let [one, other] = twice;
+    let beside = with_claims(&[one, other, part("q", 1, json!([{"name": "a"}]))], &[exactly(json!({}))], &[]).devices();
+    assert_eq!(beside, ["q/a"]);
+    let consumes = json!([{"counterSet": "none", "counters": {"x": {"value": "1"}}}]);
+    let muddled = part("p", 1, json!([{"name": "a", "consumesCounters": consumes}]));
+    with_claims(&[muddled], &[exactly(json!({}))], &[]).is_told("Unschedulable", met);
+}
+
+#[test]
+fn devices_are_taken_by_the_names_of_pools_and_those_that_are_ready_first() {
+    let (later, sooner) = (part("q", 1, json!([{"name": "a"}])), part("p", 1, json!([{"name": "a"}])));
+    assert_eq!(with_claims(&[later.clone(), sooner], &[exactly(json!({}))], &[]).devices(), ["p/a"]);
+    let waits = part("p", 1, json!([{"name": "a", "bindingConditions": ["Ready"]}]));
+    assert_eq!(with_claims(&[later, waits], &[exactly(json!({}))], &[]).devices(), ["q/a"]);
+}
+
+#[test]
+fn devices_are_taken_back_only_where_the_other_claims_could_be_served() {
+    let mut elsewhere = given_to_others("z");
+    elsewhere["allocation"]["nodeSelector"] = json!({"nodeSelectorTerms": [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["m"]}]}]});
+    let claims = [exactly(json!({})), exactly(json!({}))];
+    let mut scene = with_claims(&[], &claims, &[elsewhere.clone()]);
+    scene.is_told("Unschedulable", "0/1 nodes are available: 1 cannot allocate all claims. still not schedulable");
+    let mut scene = with_claims(&[part("q", 1, json!([{"name": "a"}]))], &claims, &[elsewhere]);
+    let told = "0/1 nodes are available: 1 resourceclaim not available on the node. deallocation of";
+    scene.is_told("Unschedulable", told);
+}
+
+#[test]
+fn devices_of_one_request_are_different_ones_even_where_they_are_shared() {
+    let shared = |name: &str| json!({"name": name, "allowMultipleAllocations": true});
+    let two = || exactly(json!({"count": 2}));
+    with_claims(&[part("p", 1, json!([shared("a")]))], &[two()], &[]).is_told("Unschedulable", NONE_LEFT);
+    let both = part("p", 1, json!([shared("a"), shared("b")]));
+    assert_eq!(with_claims(&[both], &[two()], &[]).devices(), ["p/a", "p/b"]);
+}
