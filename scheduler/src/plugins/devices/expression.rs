@@ -120,7 +120,7 @@ impl Expression {
         let environment = Environment::kubernetes().variable("device", Type::map(Type::String, Type::Dyn));
         let faults = |faults: Vec<cel::Fault>| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         let program = cel::compile(source, &environment).map_err(faults)?;
-        Ok(Expression { program, domains: literals(source), verdicts: Mutex::default() })
+        Ok(Expression { program, domains: looked_up(source), verdicts: Mutex::default() })
     }
 
     /// Whether the expression holds for a device of a driver, and what it cost to find out.
@@ -188,16 +188,20 @@ fn run<'a>(program: &'a Option<Program>, text: &'a str) -> Result<Value<'a>, Str
     program.eval(&[Value::text(text)], &mut Budget::new(COST)).map_err(|error| error.to_string())
 }
 
-/// The plain strings in an expression.
-fn literals(source: &str) -> Vec<Text> {
+/// The plain strings in an expression by which something is looked up: `['name']`. Others may be asked for, and then it
+/// matters whether a device knows them.
+fn looked_up(source: &str) -> Vec<Text> {
     let mut found: Vec<Text> = Vec::new();
     let mut rest = source;
     while let Some(start) = rest.find(['\'', '"']) {
-        let quote = &rest[start..=start];
+        let (before, quote) = (rest[..start].trim_end(), &rest[start..=start]);
         let inner = &rest[start + 1..];
         let Some(end) = inner.find(quote) else { break };
-        found.push(inner[..end].into());
         rest = &inner[end + 1..];
+        let opens = before.strip_suffix('?').unwrap_or(before).trim_end().ends_with('[');
+        if opens && rest.trim_start().starts_with(']') {
+            found.push(inner[..end].into());
+        }
     }
     found
 }

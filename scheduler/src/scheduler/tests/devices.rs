@@ -549,3 +549,17 @@ fn devices_of_one_request_are_different_ones_even_where_they_are_shared() {
     let both = part("p", 1, json!([shared("a"), shared("b")]));
     assert_eq!(with_claims(&[both], &[two()], &[]).devices(), ["p/a", "p/b"]);
 }
+
+#[test]
+fn a_domain_that_a_device_does_not_know_is_none_of_its_domains() {
+    let devices = json!([{"name": "a"}, {"name": "b", "attributes": {"other.example/x": {"int": 1}}}]);
+    let known = |expression: &str, device: &str| {
+        let ask = json!({"selectors": [{"cel": {"expression": expression}}]});
+        let mut scene = with_claims(&[part("p", 1, devices.clone())], &[exactly(ask)], &[]);
+        assert_eq!(scene.devices(), [device], "{expression}");
+    };
+    known("'other.example' in device.attributes", "p/b");
+    known("!('other.example' in device.attributes)", "p/a");
+    known("'x' in device.attributes[ \"other.example\" ]", "p/b");
+    known("!device.attributes[?'other.example'].x.hasValue()", "p/a");
+}
