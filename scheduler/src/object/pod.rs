@@ -22,7 +22,8 @@ pub(super) const READ: &[&str] = &[
     "spec.initContainers.resources", "spec.initContainers.restartPolicy",
     "spec.volumes.name", "spec.volumes.persistentVolumeClaim", "spec.volumes.ephemeral.*", "spec.volumes.image",
     "spec.volumes.gcePersistentDisk", "spec.volumes.awsElasticBlockStore", "spec.volumes.iscsi", "spec.volumes.rbd",
-    "spec.volumes.azureDisk", "spec.volumes.cinder", "spec.volumes.vsphereVolume",
+    "spec.volumes.azureDisk", "spec.volumes.cinder", "spec.volumes.vsphereVolume", "spec.volumes.portworxVolume",
+    "spec.volumes.azureFile",
     "status.phase", "status.startTime", "status.nominatedNodeName",
     "status.conditions.type", "status.conditions.status", "status.conditions.reason", "status.conditions.message",
     "status.resourceClaimStatuses",
@@ -149,6 +150,8 @@ pub enum DiskSource {
     AzureDisk(Text),
     Cinder(Text),
     Vsphere(Text),
+    Portworx(Text),
+    AzureFile(Text),
 }
 
 /// A resource claim in a pod's spec.
@@ -357,7 +360,7 @@ impl Disk {
     /// The disk of a volume of a pod, or of a persistent volume.
     pub fn decode(pool: &mut Pool, volume: &Value) -> Option<Self> {
         type Make = fn(&mut Pool, &Value) -> DiskSource;
-        let sources: [(&str, Make); 7] = [
+        let sources: [(&str, Make); 9] = [
             ("gcePersistentDisk", |pool, one| DiskSource::GcePersistentDisk(pool.field(&one["pdName"]))),
             ("awsElasticBlockStore", |pool, one| DiskSource::AwsElasticBlockStore(pool.field(&one["volumeID"]))),
             ("iscsi", |pool, one| DiskSource::Iscsi(pool.field(&one["iqn"]))),
@@ -369,6 +372,8 @@ impl Disk {
             ("azureDisk", |pool, one| DiskSource::AzureDisk(pool.field(&one["diskURI"]))),
             ("cinder", |pool, one| DiskSource::Cinder(pool.field(&one["volumeID"]))),
             ("vsphereVolume", |pool, one| DiskSource::Vsphere(pool.field(&one["volumePath"]))),
+            ("portworxVolume", |pool, one| DiskSource::Portworx(pool.field(&one["volumeID"]))),
+            ("azureFile", |pool, one| DiskSource::AzureFile(pool.field(&one["shareName"]))),
         ];
         sources.iter().find(|(field, _)| volume[*field].is_object()).map(|(field, make)| {
             let one = &volume[*field];
@@ -419,6 +424,8 @@ mod tests {
                     {"name": "h", "azureDisk": {"diskURI": "u"}},
                     {"name": "i", "cinder": {"volumeID": "v"}},
                     {"name": "j", "vsphereVolume": {"volumePath": "p"}},
+                    {"name": "k", "portworxVolume": {"volumeID": "d"}},
+                    {"name": "l", "azureFile": {"shareName": "s"}},
                 ],
             },
             "status": {

@@ -160,6 +160,8 @@ struct Volume {
     azure_disk: Option<IgnoredAny>,
     cinder: Option<IgnoredAny>,
     vsphere_volume: Option<IgnoredAny>,
+    portworx_volume: Option<IgnoredAny>,
+    azure_file: Option<IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]

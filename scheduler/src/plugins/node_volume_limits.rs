@@ -14,13 +14,15 @@ pub const NAME: &str = "NodeVolumeLimits";
 #[derive(Debug)]
 pub struct NodeVolumeLimits;
 
-/// Kubernetes' own kinds of volumes, and the CSI drivers that serve them today.
-const MIGRATED: [(&str, &str); 5] = [
-    ("kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
-    ("kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
-    ("kubernetes.io/azure-disk", "disk.csi.azure.com"),
-    ("kubernetes.io/cinder", "cinder.csi.openstack.org"),
-    ("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com"),
+/// Kubernetes' own kinds of volumes, and the CSI drivers that serve them today; none where they are not counted.
+const MIGRATED: [(&str, Option<&str>); 7] = [
+    ("kubernetes.io/gce-pd", Some("pd.csi.storage.gke.io")),
+    ("kubernetes.io/aws-ebs", Some("ebs.csi.aws.com")),
+    ("kubernetes.io/azure-disk", Some("disk.csi.azure.com")),
+    ("kubernetes.io/cinder", Some("cinder.csi.openstack.org")),
+    ("kubernetes.io/portworx-volume", Some("pxd.portworx.com")),
+    ("kubernetes.io/vsphere-volume", None),
+    ("kubernetes.io/azure-file", None),
 ];
 
 /// A driver and a volume.
@@ -59,7 +61,7 @@ impl Plugin for NodeVolumeLimits {
             Seen::CsiNode(before, Some(after)) => {
                 let limit = |driver: &Text| before.as_ref().and_then(|before| before.limit(driver));
                 before.is_none()
-                    || after.limits.iter().any(|(driver, count)| limit(driver).is_some_and(|before| *count > before))
+                    || after.limits.iter().any(|(driver, count)| *count > limit(driver).unwrap_or(0))
                     || before.as_ref().is_some_and(|before| before.limits.len() > after.limits.len())
             }
             Seen::Pod(Some(gone), None) => {
@@ -79,29 +81,26 @@ impl CsiNode {
     fn limit(&self, driver: &str) -> Option<i64> {
         self.limits.iter().find(|(name, _)| &**name == driver).map(|(_, count)| *count)
     }
-
-    fn migrates(&self, plugin: &str) -> bool {
-        self.migrated.iter().any(|one| &**one == plugin)
-    }
 }
 
 fn check(cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
     let key = Key { namespace: "".into(), name: node.node.name.clone() };
-    let csi_node = cycle.snapshot.csi_nodes.get(&key).map(|node| &**node);
+    let csi_node = cycle.snapshot.csi_nodes.get(&key);
     for (claim, _) in cycle.pod.volume_claims() {
         if !cycle.snapshot.volume_claims.contains_key(&claim) {
-            return Err(Refusal::hard(NAME, format!("persistentvolumeclaim \"{}\" not found", claim.name)));
+            let why = format!("looking up PVC {claim}: persistentvolumeclaim \"{}\" not found", claim.name);
+            return Err(Refusal::hard(NAME, why));
         }
     }
     let Some(limits) = csi_node.map(|csi| &csi.limits).filter(|limits| !limits.is_empty()) else { return Ok(()) };
-    let mut wanted = volumes(cycle.snapshot, csi_node, cycle.pod);
+    let mut wanted = volumes(cycle.snapshot, cycle.pod);
     if wanted.is_empty() {
         return Ok(());
     }
-    let mut attached: BTreeSet<Attached> =
-        node.pods.iter().flat_map(|pod| volumes(cycle.snapshot, csi_node, pod)).collect();
-    attached.extend(attachments(cycle.snapshot, &node.node.name));
+    let mut attached: BTreeSet<Attached> = node.pods.iter().flat_map(|pod| volumes(cycle.snapshot, pod)).collect();
     wanted.retain(|volume| !attached.contains(volume));
+    // What is attached and used by none here counts, even if the pod is the one that is to use it again.
+    attached.extend(attachments(cycle.snapshot, &node.node.name));
     let mut counts: BTreeMap<&Text, i64> = BTreeMap::new();
     for (driver, _) in &wanted {
         *counts.entry(driver).or_default() += 1;
@@ -116,24 +115,25 @@ fn check(cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The volumes of a pod that CSI drivers attach, each once.
-fn volumes(snapshot: &Snapshot, node: Option<&CsiNode>, pod: &Pod) -> BTreeSet<Attached> {
-    let claims = pod.volume_claims().filter_map(|(claim, _)| of_claim(snapshot, node, &claim));
+/// The volumes of a pod that CSI drivers attach, each once. Drivers serve Kubernetes' own kinds of volumes on every node
+/// that has any driver.
+fn volumes(snapshot: &Snapshot, pod: &Pod) -> BTreeSet<Attached> {
+    let claims = pod.volume_claims().filter_map(|(claim, _)| of_claim(snapshot, &claim));
     let inline = pod.template.volumes.iter().filter_map(|volume| match volume {
-        Volume::Disk(disk) => of_disk(node, disk),
+        Volume::Disk(disk) => of_disk(disk),
         _ => None,
     });
     claims.chain(inline).collect()
 }
 
-fn of_claim(snapshot: &Snapshot, node: Option<&CsiNode>, key: &Key) -> Option<Attached> {
+fn of_claim(snapshot: &Snapshot, key: &Key) -> Option<Attached> {
     let claim = snapshot.volume_claims.get(key)?;
     let volume =
         claim.volume.as_ref().and_then(|name| snapshot.volumes.get(&Key { namespace: "".into(), name: name.clone() }));
     if let Some(volume) = volume {
         return match (&volume.csi, &volume.disk) {
             (Some(csi), _) => Some(csi.clone()),
-            (None, Some(disk)) => of_disk(node, disk),
+            (None, Some(disk)) => of_disk(disk),
             (None, None) => None,
         };
     }
@@ -142,30 +142,33 @@ fn of_claim(snapshot: &Snapshot, node: Option<&CsiNode>, key: &Key) -> Option<At
     let provisioner = &snapshot.storage_classes.get(&class)?.provisioner;
     let placeholder: Text = format!("unbound:{key}").into();
     match MIGRATED.iter().find(|(plugin, _)| **plugin == **provisioner) {
-        Some((plugin, driver)) => {
-            node.is_some_and(|node| node.migrates(plugin)).then(|| ((*driver).into(), placeholder))
-        }
+        Some((_, driver)) => Some(((*driver)?.into(), placeholder)),
         None => Some((provisioner.clone(), placeholder)),
     }
 }
 
-fn of_disk(node: Option<&CsiNode>, disk: &Disk) -> Option<Attached> {
+fn of_disk(disk: &Disk) -> Option<Attached> {
     let (plugin, handle) = disk.source.plugin()?;
     let (_, driver) = MIGRATED.iter().find(|(name, _)| *name == plugin)?;
-    node.is_some_and(|node| node.migrates(plugin)).then(|| ((*driver).into(), handle.clone()))
+    Some(((*driver)?.into(), handle))
 }
 
 impl DiskSource {
-    /// The plug-in that such disks once had, and how it calls the disk.
-    fn plugin(&self) -> Option<(&'static str, &Text)> {
-        match self {
-            DiskSource::GcePersistentDisk(name) => Some((MIGRATED[0].0, name)),
-            DiskSource::AwsElasticBlockStore(id) => Some((MIGRATED[1].0, id)),
-            DiskSource::AzureDisk(uri) => Some((MIGRATED[2].0, uri)),
-            DiskSource::Cinder(id) => Some((MIGRATED[3].0, id)),
-            DiskSource::Vsphere(path) => Some((MIGRATED[4].0, path)),
-            DiskSource::Iscsi(_) | DiskSource::Rbd { .. } => None,
-        }
+    /// The plug-in that such disks once had, and how the driver calls the disk.
+    fn plugin(&self) -> Option<(&'static str, Text)> {
+        let (plugin, handle) = match self {
+            DiskSource::GcePersistentDisk(name) => (0, name),
+            DiskSource::AwsElasticBlockStore(id) => (1, id),
+            DiskSource::AzureDisk(uri) => (2, uri),
+            DiskSource::Cinder(id) => (3, id),
+            DiskSource::Portworx(id) => (4, id),
+            DiskSource::Vsphere(path) => (5, path),
+            DiskSource::AzureFile(share) => (6, share),
+            DiskSource::Iscsi(_) | DiskSource::Rbd { .. } => return None,
+        };
+        // Where a disk is said to be is no part of its name: `aws://zone/volume`.
+        let bare = handle.strip_prefix("aws://").and_then(|rest| rest.rsplit('/').next()).filter(|_| plugin == 1);
+        Some((MIGRATED[plugin].0, bare.map_or_else(|| handle.clone(), Into::into)))
     }
 }
 

@@ -1,6 +1,7 @@
 mod devices;
 mod extenders;
 mod gangs;
+mod volumes;
 
 use super::*;
 use holdfast_value::{Value, json};

@@ -1,0 +1,75 @@
+//! Volumes that pods bring with them, and where they can be.
+
+use super::*;
+
+fn brings(volume: Value) -> Value {
+    let mut spec = asks("1");
+    let mut volume = volume;
+    volume["name"] = "v".into();
+    spec["volumes"] = json!([volume]);
+    spec
+}
+
+/// A pod that brings a volume to a node, of whose driver so many volumes may be there, and a pod with a disk is.
+fn beside_a_disk(driver: &str, limit: u32, volume: Value) -> Scene {
+    let mut scene = Scene::new();
+    scene.node("n", "4");
+    let driver = json!({"name": driver, "nodeID": "n", "allocatable": {"count": limit}});
+    scene.see(Kind::CsiNode, Key::cluster("n"), json!({"spec": {"drivers": [driver]}}));
+    let mut there = brings(json!({"awsElasticBlockStore": {"volumeID": "vol-1"}}));
+    there["nodeName"] = "n".into();
+    scene.pod("there", there);
+    scene.pod("p", brings(volume));
+    scene.turn();
+    scene
+}
+
+#[test]
+fn disks_of_kubernetes_own_kinds_count_with_the_drivers_that_serve_them() {
+    const EBS: &str = "ebs.csi.aws.com";
+    let disk = |id: &str| json!({"awsElasticBlockStore": {"volumeID": id}});
+    let (_, told) = beside_a_disk(EBS, 1, disk("vol-2")).refusal_of("p");
+    assert!(told.starts_with("0/1 nodes are available: 1 node(s) exceed max volume count."), "{told}");
+    beside_a_disk(EBS, 2, disk("vol-2")).take("create pods/p/binding");
+    beside_a_disk(EBS, 1, disk("aws://zone/vol-1")).take("create pods/p/binding");
+    let (_, told) = beside_a_disk("pxd.portworx.com", 0, json!({"portworxVolume": {"volumeID": "x"}})).refusal_of("p");
+    assert!(told.contains("1 node(s) exceed max volume count"), "{told}");
+    let path = json!({"vsphereVolume": {"volumePath": "x"}});
+    beside_a_disk("csi.vsphere.vmware.com", 0, path).take("create pods/p/binding");
+    let share = json!({"azureFile": {"shareName": "x", "secretName": "s"}});
+    beside_a_disk("file.csi.azure.com", 0, share).take("create pods/p/binding");
+}
+
+#[test]
+fn what_is_attached_and_used_by_none_counts_beside_what_the_pod_brings() {
+    for (attached, used, fits) in
+        [(None, false, true), (Some("n"), false, false), (Some("m"), false, true), (Some("n"), true, true)]
+    {
+        let mut scene = Scene::new();
+        scene.node("n", "4");
+        let driver = json!({"name": "d", "nodeID": "n", "allocatable": {"count": 1}});
+        scene.see(Kind::CsiNode, Key::cluster("n"), json!({"spec": {"drivers": [driver]}}));
+        let volume = json!({"spec": {"csi": {"driver": "d", "volumeHandle": "h"}}});
+        scene.see(Kind::PersistentVolume, Key::cluster("v"), volume);
+        scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(None, Some("v")));
+        if let Some(node) = attached {
+            let attachment =
+                json!({"spec": {"attacher": "d", "nodeName": node, "source": {"persistentVolumeName": "v"}}});
+            scene.see(Kind::VolumeAttachment, Key::cluster("a"), attachment);
+        }
+        let spec = brings(json!({"persistentVolumeClaim": {"claimName": "c"}}));
+        if used {
+            let mut there = spec.clone();
+            there["nodeName"] = "n".into();
+            scene.pod("there", there);
+        }
+        scene.pod("p", spec);
+        scene.turn();
+        if fits {
+            scene.take("create pods/p/binding");
+        } else {
+            let (_, told) = scene.refusal_of("p");
+            assert!(told.starts_with("0/1 nodes are available: 1 node(s) exceed max volume count."), "{told}");
+        }
+    }
+}
