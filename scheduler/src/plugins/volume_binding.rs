@@ -213,8 +213,9 @@ impl Claims {
     }
 }
 
+/// Volumes are shown the labels of a node and nothing else of it, so that none is ever on a node of some name.
 fn reaches(volume: &Volume, node: &NodeInfo) -> bool {
-    volume.node_affinity.as_ref().is_none_or(|affinity| affinity.matches(&node.node.name, &node.node.labels))
+    volume.node_affinity.as_ref().is_none_or(|affinity| affinity.matches(&Text::default(), &node.node.labels))
 }
 
 /// Whether the volume can be used on the node of this name, if there is one.

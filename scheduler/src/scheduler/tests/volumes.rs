@@ -41,6 +41,26 @@ fn disks_of_kubernetes_own_kinds_count_with_the_drivers_that_serve_them() {
 }
 
 #[test]
+fn volumes_are_not_told_the_names_of_nodes() {
+    for (operator, found) in [("In", false), ("NotIn", true)] {
+        let mut scene = Scene::new();
+        scene.node("n", "4");
+        let name = json!({"key": "metadata.name", "operator": operator, "values": ["n"]});
+        let affinity = json!({"required": {"nodeSelectorTerms": [{"matchFields": [name]}]}});
+        scene.see(Kind::PersistentVolume, Key::cluster("v"), json!({"spec": {"nodeAffinity": affinity}}));
+        scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(None, Some("v")));
+        scene.pod("p", brings(json!({"persistentVolumeClaim": {"claimName": "c"}})));
+        scene.turn();
+        if found {
+            scene.take("create pods/p/binding");
+        } else {
+            let (_, told) = scene.refusal_of("p");
+            assert!(told.contains("1 node(s) didn't match PersistentVolume's node affinity"), "{told}");
+        }
+    }
+}
+
+#[test]
 fn what_is_attached_and_used_by_none_counts_beside_what_the_pod_brings() {
     for (attached, used, fits) in
         [(None, false, true), (Some("n"), false, false), (Some("m"), false, true), (Some("n"), true, true)]
