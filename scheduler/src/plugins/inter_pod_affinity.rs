@@ -271,10 +271,12 @@ struct Counters {
 }
 
 impl Counters {
-    fn count(&mut self, snapshot: &Snapshot, key: &Text, node: NodeId, by: i64) {
+    /// Says whether the node is in any place by that label.
+    fn count(&mut self, snapshot: &Snapshot, key: &Text, node: NodeId, by: i64) -> bool {
         let at = self.number(snapshot, key);
-        let Some(place) = self.by_key[at].places.of(node) else { return };
-        self.add(at, place, by);
+        let place = self.by_key[at].places.of(node);
+        place.into_iter().for_each(|place| self.add(at, place, by));
+        place.is_some()
     }
 
     fn add(&mut self, at: usize, place: usize, by: i64) {
@@ -288,10 +290,13 @@ impl Counters {
         }
     }
 
-    fn count_all(&mut self, snapshot: &Snapshot, sums: &Sums, node: NodeId, by: i64) {
+    /// Says whether anything was counted, if only nought.
+    fn count_all(&mut self, snapshot: &Snapshot, sums: &Sums, node: NodeId, by: i64) -> bool {
+        let mut any = false;
         for (key, sum) in sums {
-            self.count(snapshot, key, node, by.saturating_mul(*sum));
+            any |= self.count(snapshot, key, node, by.saturating_mul(*sum));
         }
+        any
     }
 
     /// Has a node lie where its labels have it by now, with what its pods count for by each label.
@@ -575,8 +580,7 @@ impl Preferences {
 
     fn count(&mut self, snapshot: &Snapshot, pod: &Pod, node: NodeId, by: i64) {
         if let Some(weights) = &*self.weighed(snapshot, pod) {
-            self.weights.count_all(snapshot, weights, node, by);
-            self.counted = true;
+            self.counted |= self.weights.count_all(snapshot, weights, node, by);
         }
     }
 
@@ -641,6 +645,7 @@ impl Score for Preferences {
             }
         }
         self.weights.reshaped(cycle.snapshot, id, &totals, touched);
+        self.counted |= node.is_some_and(|node| totals.keys().any(|key| node.node.labels.get(key).is_some()));
         true
     }
 
@@ -686,5 +691,29 @@ mod tests {
         assert_eq!(known[&pod("p").template_id].far, [("host".into(), 2)], "no node has the other label");
         assert!(known[&pod("s").template_id].far.is_empty());
         assert_eq!(rules.far.by_key[0].counts, [6]);
+    }
+
+    #[test]
+    fn nothing_is_preferred_by_a_label_that_the_node_of_no_such_pod_has() {
+        let mut snapshot = Snapshot::new();
+        for (name, label) in [("n", "host"), ("m", "rack")] {
+            let meta = json!({"name": name, "labels": {label: name}});
+            let node = json!({"metadata": meta, "status": {"allocatable": {"pods": "9"}}});
+            snapshot.apply(Kind::Node, &Key::cluster(name), Some(&node));
+        }
+        for key in ["nowhere", "rack", "host"] {
+            let term = json!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": "x"}}});
+            let preferred = json!([{"weight": 1, "podAffinityTerm": term}]);
+            let affinity = json!({"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}});
+            for (name, node, affinity) in [("there", json!("n"), affinity), ("own", json!(null), json!({}))] {
+                let meta = json!({"name": name, "namespace": "a", "uid": name, "labels": {"app": "x"}});
+                let spec = json!({"nodeName": node, "containers": [{"name": "c"}], "affinity": affinity});
+                let pod = json!({"metadata": meta, "spec": spec});
+                snapshot.apply(Kind::Pod, &Key::new("a", name), Some(&pod));
+            }
+            let own = snapshot.pod(&Key::new("a", "own")).unwrap().clone();
+            let score = InterPodAffinity::default().score(Cycle { snapshot: &snapshot, pod: &own }).unwrap();
+            assert_eq!(score.is_idle(), key != "host", "{key}");
+        }
     }
 }
