@@ -79,13 +79,13 @@ fn sum(pool: &mut Pool, pod: &Value, rules: Rules) -> Resources {
     let (mut sidecars, mut starting) = (Resources::default(), Resources::default());
     let init = got("initContainerStatuses");
     for container in items(&spec["initContainers"]) {
-        let own = of(container, &init);
         if text(&container["restartPolicy"]) == "Always" {
-            sidecars.add(&own);
+            sidecars.add(&of(container, &init));
             starting.raise_to(&sidecars);
         } else {
+            // What ends before the others run cannot be given another size.
             let mut together = sidecars.clone();
-            together.add(&own);
+            together.add(&of(container, &Got::new()));
             starting.raise_to(&together);
         }
     }
@@ -142,5 +142,24 @@ fn add_usual(own: &mut Resources, container: &Value, whole: &Value, whole_counts
     }
     if missing(MEMORY) {
         own.memory = own.memory.max(USUAL_MEMORY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_value::json;
+
+    #[test]
+    fn only_what_goes_on_running_can_hold_more_than_it_asks_for() {
+        let asks = |cpu: &str| json!({"requests": {"cpu": cpu}});
+        let status = |name: &str| json!({"name": name, "resources": asks("3")});
+        for (policy, cpu) in [(json!("Always"), 4000), (json!(null), 1000)] {
+            let starting = json!({"name": "i", "restartPolicy": policy, "resources": asks("1")});
+            let running = json!({"name": "c", "resources": asks("1")});
+            let pod = json!({"spec": {"initContainers": [starting], "containers": [running]},
+                "status": {"initContainerStatuses": [status("i")]}});
+            assert_eq!(held(&mut Pool::default(), &pod).0.milli_cpu, cpu, "{policy}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Scores by how much of a node's resources would be allocated.
 
 use crate::object::Text;
-use crate::object::resources::{CPU, MEMORY, Resources, is_scalar};
+use crate::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources, is_scalar};
 use crate::plugin::MAX_SCORE;
 use crate::snapshot::node_info::NodeInfo;
 
@@ -20,7 +20,9 @@ pub fn usual_resources() -> Vec<Weighted> {
 /// What a resource comes to on a node with the pod on it: what there is, and what would be asked for.
 /// `None` where the resource does not count there.
 pub fn share(name: &str, node: &NodeInfo, sums: &Resources, pod: i64) -> Option<(i64, i64)> {
-    if pod == 0 && is_scalar(name) {
+    // Whatever else a node has a number of, like places for pods, does not count.
+    let counts = if is_scalar(name) { pod != 0 } else { matches!(name, CPU | MEMORY | EPHEMERAL_STORAGE) };
+    if !counts {
         return None;
     }
     let there = node.node.allocatable.get(name);
@@ -93,6 +95,22 @@ mod tests {
     fn a_line_is_flat_beyond_its_ends() {
         let line = [(20, 30), (50, 100), (80, 0)];
         assert_eq!([0, 20, 35, 50, 65, 80, 100].map(|at| on_line(&line, at)), [30, 30, 65, 100, 50, 0, 0]);
+    }
+
+    #[test]
+    fn only_what_pods_ask_of_nodes_counts() {
+        use crate::snapshot::Snapshot;
+        use holdfast_value::json;
+        let mut snapshot = Snapshot::new();
+        let there = json!({"cpu": "4", "pods": "9", "ephemeral-storage": "8", "example.com/a": "2"});
+        let node = json!({"metadata": {"name": "n"}, "status": {"allocatable": there}});
+        snapshot.apply(crate::object::Kind::Node, &crate::object::Key::cluster("n"), Some(&node));
+        let node = snapshot.node_named("n").unwrap();
+        let share = |name: &str, pod: i64| share(name, node, &node.held, pod);
+        assert_eq!(share("ephemeral-storage", 1), Some((8, 1)));
+        assert_eq!(share(CPU, 0), Some((4000, 0)));
+        assert_eq!([share("pods", 0), share("", 0), share("example.com/a", 0)], [None; 3]);
+        assert_eq!(share("example.com/a", 1), Some((2, 1)));
     }
 
     #[test]
