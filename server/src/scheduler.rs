@@ -441,7 +441,7 @@ mod tests {
         ]);
         let told = told.expect_err("it is wrong");
         for part in [
-            "parallelism: Invalid value: 0: must be at least 1",
+            "parallelism: Invalid value: 0: should be an integer value greater than zero",
             "strict decoding error: unknown field \"foo\"",
             "hardPodAffinitySymmetricWeight: Invalid value: 101: not in valid range [0-100]",
             "leaderElection.leaseDuration: Invalid value: \"1s\": LeaseDuration must be greater than RenewDeadline",

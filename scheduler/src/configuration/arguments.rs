@@ -1,5 +1,6 @@
 //! The arguments of plug-ins: read, filled with their defaults, checked, and made into the plug-ins.
 
+use super::int_that;
 use super::reader::{Faults, Reader};
 use crate::object::terms::{NodeSelector, PreferredNodeTerm, Spread};
 use crate::object::{Pool, Text};
@@ -74,7 +75,7 @@ fn read(name: &str, args: Option<&Reader<'_>>) -> Configured {
         dynamic_resources::NAME => {
             let filter = args.seconds("filterTimeout");
             if filter.is_some_and(|seconds| seconds < 0.0) {
-                args.fault("filterTimeout", "Invalid value: must not be negative");
+                args.fault("filterTimeout", "Invalid value: must be zero or positive");
             }
             let binding = args.seconds("bindingTimeout");
             if binding.is_some_and(|seconds| seconds < 1.0) {
@@ -89,7 +90,7 @@ fn read(name: &str, args: Option<&Reader<'_>>) -> Configured {
         default_preemption::NAME => Configured::Preemption(preemption(args)),
         legacy::NODE_LABEL => plugin(node_label(args)),
         legacy::LEAST_ALLOCATED | legacy::MOST_ALLOCATED => {
-            let resources = resources(args, "resources", 1, 100).unwrap_or_else(usual_resources);
+            let resources = resources(args, Some(100)).unwrap_or_else(usual_resources);
             let least = name == legacy::LEAST_ALLOCATED;
             let strategy = if least { Strategy::LeastAllocated } else { Strategy::MostAllocated };
             let name = if least { legacy::LEAST_ALLOCATED } else { legacy::MOST_ALLOCATED };
@@ -98,25 +99,27 @@ fn read(name: &str, args: Option<&Reader<'_>>) -> Configured {
         legacy::REQUESTED_TO_CAPACITY_RATIO => plugin(legacy::Allocation {
             name: legacy::REQUESTED_TO_CAPACITY_RATIO,
             strategy: Strategy::RequestedToCapacityRatio(shape(args)),
-            resources: resources(args, "resources", 1, 100).unwrap_or_else(usual_resources),
+            resources: resources(args, Some(100)).unwrap_or_else(usual_resources),
         }),
         _ => Configured::Foreign,
     }
 }
 
-fn resources(args: &Reader<'_>, field: &str, least: i64, most: i64) -> Option<Vec<Weighted>> {
+/// The resources that count. Where there is no highest weight, all weigh the same, and each counts once.
+fn resources(args: &Reader<'_>, most: Option<i64>) -> Option<Vec<Weighted>> {
     let mut all: Vec<Weighted> = Vec::new();
-    for one in args.list(field)? {
+    for one in args.list("resources")? {
         let name = one.text("name").unwrap_or("");
-        if name.is_empty() {
-            one.required("name", "");
-        }
         let weight = one.int("weight").filter(|weight| *weight != 0).unwrap_or(1);
-        if !(least..=most).contains(&weight) {
-            one.invalid("weight", weight, &format!("resource weight of {name} not in valid range [{least}, {most}]"));
-        }
-        if all.iter().any(|other| &*other.name == name) {
+        if most.is_none() && all.iter().any(|other| &*other.name == name) {
             one.fault("name", format!("Duplicate value: \"{name}\""));
+        }
+        match most {
+            Some(most) if !(1..=most).contains(&weight) => {
+                one.invalid("weight", weight, &format!("resource weight of {name} not in valid range (0, {most}]"));
+            }
+            None if weight != 1 => one.invalid("weight", weight, "must be 1"),
+            _ => {}
         }
         all.push(Weighted { name: name.into(), weight });
     }
@@ -129,7 +132,7 @@ fn shape(args: &Reader<'_>) -> Vec<(i64, i64)> {
     for point in args.list("shape").unwrap_or_default() {
         let utilization = point.int_within("utilization", 0, 100).unwrap_or(0);
         if line.last().is_some_and(|(before, _)| *before >= utilization) {
-            point.invalid("utilization", utilization, "utilization values must be sorted in increasing order");
+            point.invalid("utilization", utilization, "values must be sorted in increasing order");
         }
         // Scores of up to ten are written, scores of up to a hundred are given.
         line.push((utilization, point.int_within("score", 0, 10).unwrap_or(0).saturating_mul(10)));
@@ -156,7 +159,7 @@ fn fit(args: &Reader<'_>) -> NodeResourcesFit {
     }
     let mut fit = NodeResourcesFit { ignored: Arc::new(ignored), ..NodeResourcesFit::default() };
     if let Some(strategy) = args.child("scoringStrategy") {
-        fit.resources = resources(&strategy, "resources", 1, 100).unwrap_or_else(usual_resources);
+        fit.resources = resources(&strategy, Some(100)).unwrap_or_else(usual_resources);
         let ratio = strategy.child("requestedToCapacityRatio");
         let kind = strategy.text("type").unwrap_or("LeastAllocated");
         fit.strategy = match (kind, &ratio) {
@@ -164,12 +167,14 @@ fn fit(args: &Reader<'_>) -> NodeResourcesFit {
             ("MostAllocated", None) => Strategy::MostAllocated,
             ("RequestedToCapacityRatio", Some(ratio)) => Strategy::RequestedToCapacityRatio(shape(ratio)),
             ("RequestedToCapacityRatio", None) => {
-                strategy.required("requestedToCapacityRatio", "");
+                let why = "must be specified when type is RequestedToCapacityRatio";
+                strategy.required("requestedToCapacityRatio", why);
                 Strategy::LeastAllocated
             }
             ("LeastAllocated" | "MostAllocated", Some(ratio)) => {
                 ratio.get("shape");
-                strategy.fault("requestedToCapacityRatio", format!("Forbidden: must not be set with type {kind}"));
+                let why = "Forbidden: must be nil when type is not RequestedToCapacityRatio";
+                strategy.fault("requestedToCapacityRatio", why);
                 Strategy::LeastAllocated
             }
             _ => {
@@ -199,7 +204,7 @@ fn is_qualified(text: &str) -> bool {
 }
 
 fn balanced(args: &Reader<'_>) -> BalancedAllocation {
-    BalancedAllocation { resources: resources(args, "resources", 1, 1).unwrap_or_else(usual_resources) }
+    BalancedAllocation { resources: resources(args, None).unwrap_or_else(usual_resources) }
 }
 
 fn node_affinity(args: &Reader<'_>) -> NodeAffinity {
@@ -297,7 +302,7 @@ fn spread(args: &Reader<'_>) -> PodTopologySpread {
     let constraints = args.list("defaultConstraints").unwrap_or_default();
     if system {
         if !constraints.is_empty() {
-            args.fault("defaultConstraints", "Invalid value: when .defaultingType is System, must be empty");
+            args.invalid("defaultingType", "\"System\"", "when .defaultConstraints are not empty");
             constraints.into_iter().for_each(|one| drop(one.lenient()));
         }
         return PodTopologySpread::default();
@@ -325,7 +330,9 @@ fn constraint(one: &Reader<'_>) -> Spread {
         one.required("topologyKey", "can not be empty");
     }
     let action = one.text("whenUnsatisfiable").unwrap_or("");
-    if !matches!(action, "DoNotSchedule" | "ScheduleAnyway") {
+    if action.is_empty() {
+        one.required("whenUnsatisfiable", "can not be empty");
+    } else if !matches!(action, "DoNotSchedule" | "ScheduleAnyway") {
         let known = "\"DoNotSchedule\", \"ScheduleAnyway\"";
         one.fault("whenUnsatisfiable", format!("Unsupported value: \"{action}\": supported values: {known}"));
     }
@@ -352,16 +359,21 @@ fn constraint(one: &Reader<'_>) -> Spread {
 
 fn volume_binding(args: &Reader<'_>) -> VolumeBinding {
     if args.get("shape").is_some() {
-        args.fault("shape", "Forbidden: needs the feature gate StorageCapacityScoring");
+        let why = "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring";
+        args.fault("shape", format!("Invalid value: {why}"));
     }
-    VolumeBinding { bind_timeout_seconds: args.int_within("bindTimeoutSeconds", 0, i64::MAX).unwrap_or(600) }
+    let why = "invalid BindTimeoutSeconds, should not be a negative value";
+    VolumeBinding { bind_timeout_seconds: int_that(args, "bindTimeoutSeconds", why, |one| one >= 0).unwrap_or(600) }
 }
 
 fn preemption(args: &Reader<'_>) -> DefaultPreemption {
     let percentage = args.int_within("minCandidateNodesPercentage", 0, 100);
-    let absolute = args.int_within("minCandidateNodesAbsolute", 0, i64::MAX);
+    let absolute = int_that(args, "minCandidateNodesAbsolute", "not in valid range [0, inf)", |one| one >= 0);
     if (percentage, absolute) == (Some(0), Some(0)) {
-        args.fault("", "Invalid value: minCandidateNodesPercentage and minCandidateNodesAbsolute cannot both be zero");
+        let (one, other) = ("minCandidateNodesPercentage", "minCandidateNodesAbsolute");
+        for (field, other) in [(one, other), (other, one)] {
+            args.invalid(field, 0, &format!("cannot be zero at the same time as {other}"));
+        }
     }
     let usual = DefaultPreemption::default();
     DefaultPreemption {

@@ -57,18 +57,17 @@ pub fn read_all(reader: &Reader<'_>) -> Vec<Extender> {
     let mut extenders: Vec<Extender> = list.iter().map(read).collect();
     let binders = extenders.iter().filter(|one| !one.bind_verb.is_empty()).count();
     if binders > 1 {
-        reader.fault(
-            "extenders",
-            format!("found {binders} extenders implementing bind, only one extender can implement bind"),
-        );
+        let found = format!("\"found {binders} extenders implementing bind\"");
+        reader.invalid("extenders", found, "only one extender can implement bind");
     }
     let mut names = BTreeSet::new();
-    for one in extenders.iter().flat_map(|extender| &extender.managed_resources) {
-        if !names.insert(one.name.clone()) {
-            reader.fault(
-                "extenders",
-                format!("Duplicate value: \"{}\": duplicate extender managed resource name", one.name),
-            );
+    for (at, extender) in extenders.iter().enumerate() {
+        for (number, one) in extender.managed_resources.iter().enumerate() {
+            if !names.insert(one.name.clone()) {
+                let field = format!("extenders[{at}].managedResources[{number}].name");
+                let why = "duplicate extender managed resource name";
+                reader.invalid(&field, format!("\"{}\"", one.name), why);
+            }
         }
     }
     extenders.sort_by_key(|one| one.ignorable);
@@ -129,7 +128,7 @@ fn managed(one: &Reader<'_>) -> Vec<Managed> {
     let read = |one: &Reader<'_>| {
         let name = one.text("name").unwrap_or("");
         if !is_extended(name) {
-            one.invalid("name", format!("\"{name}\""), "name is an invalid extended resource name");
+            one.invalid("name", format!("\"{name}\""), "is an invalid extended resource name");
         }
         Managed { name: name.into(), ignored_by_scheduler: one.bool("ignoredByScheduler").unwrap_or(false) }
     };

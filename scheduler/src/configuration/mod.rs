@@ -187,13 +187,17 @@ fn read(reader: &Reader<'_>) -> Option<Configuration> {
     };
     let usual = Configuration::default();
     let configuration = Configuration {
-        parallelism: reader.int_within("parallelism", 1, i64::MAX).unwrap_or(usual.parallelism),
+        parallelism: int_that(reader, "parallelism", "should be an integer value greater than zero", |one| one > 0)
+            .unwrap_or(usual.parallelism),
         leader_election: leader_election(reader, version),
         client_connection: client_connection(reader),
         enable_profiling: reader.bool("enableProfiling").unwrap_or(true),
         enable_contention_profiling: reader.bool("enableContentionProfiling").unwrap_or(true),
-        percentage_of_nodes_to_score: reader.int_within("percentageOfNodesToScore", 0, 100).unwrap_or(0),
-        pod_initial_backoff_seconds: reader.int_within("podInitialBackoffSeconds", 1, i64::MAX).unwrap_or(1),
+        percentage_of_nodes_to_score: percentage_of_nodes(reader).unwrap_or(0),
+        pod_initial_backoff_seconds: int_that(reader, "podInitialBackoffSeconds", "must be greater than 0", |one| {
+            one > 0
+        })
+        .unwrap_or(1),
         pod_max_backoff_seconds: reader.int("podMaxBackoffSeconds").unwrap_or(10),
         delay_cache_until_active: version == Version::V1 && reader.bool("delayCacheUntilActive").unwrap_or(false),
         healthz_bind_address: version.read_address(reader, "healthzBindAddress"),
@@ -212,6 +216,19 @@ fn read(reader: &Reader<'_>) -> Option<Configuration> {
     let ignored: Vec<_> = ignored.filter(|one| one.ignored_by_scheduler).map(|one| one.name.clone()).collect();
     profiles::ignore_resources(&mut profiles, &ignored);
     Some(Configuration { profiles, policy, ..configuration })
+}
+
+/// An integer; one that is not right is a fault, for this reason.
+fn int_that(reader: &Reader<'_>, field: &str, why: &str, is_right: impl Fn(i64) -> bool) -> Option<i64> {
+    let number = reader.int(field)?;
+    if !is_right(number) {
+        reader.invalid(field, number, why);
+    }
+    Some(number)
+}
+
+fn percentage_of_nodes(reader: &Reader<'_>) -> Option<i64> {
+    int_that(reader, "percentageOfNodesToScore", "not in valid range [0-100]", |one| (0..=100).contains(&one))
 }
 
 fn leader_election(reader: &Reader<'_>, version: Version) -> LeaderElection {
@@ -278,6 +295,6 @@ fn client_connection(reader: &Reader<'_>) -> ClientConnection {
         accept_content_types: text("acceptContentTypes", usual.accept_content_types),
         content_type: text("contentType", usual.content_type),
         qps,
-        burst: own.int_within("burst", 0, i64::MAX).unwrap_or(usual.burst),
+        burst: int_that(&own, "burst", "must be non-negative", |one| one >= 0).unwrap_or(usual.burst),
     }
 }

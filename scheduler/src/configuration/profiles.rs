@@ -116,7 +116,7 @@ fn read(reader: &Reader<'_>, version: Version, only: bool, switches: &Switches) 
     if name.is_empty() {
         reader.required("schedulerName", "");
     }
-    let mut arguments = read_arguments(reader);
+    let mut arguments = read_arguments(reader, version);
     let sets = reader.child("plugins");
     let named = [("Plugins", sets.is_some()), ("PluginConfig", !arguments.written.is_empty())];
     switches.complete(&mut arguments);
@@ -129,23 +129,33 @@ fn read(reader: &Reader<'_>, version: Version, only: bool, switches: &Switches) 
     profile.written.named = named.into_iter().filter(|(_, named)| *named).map(|(what, _)| what).collect();
     profile.scheduler_name = name.into();
     if version > Version::V1Beta2 {
-        profile.percentage_of_nodes_to_score = reader.int_within("percentageOfNodesToScore", 0, 100);
+        profile.percentage_of_nodes_to_score = super::percentage_of_nodes(reader);
     }
     check_points(reader, &profile, name);
     profile
 }
 
-fn read_arguments(reader: &Reader<'_>) -> Arguments {
+/// Tells of a plug-in that versions before had. Kubernetes looks its own version up among those of the core.
+fn is_removed(one: &Reader<'_>, name: &str) {
+    let why =
+        "was invalid in version \"v1\" (KubeSchedulerConfiguration is version \"kubescheduler.config.k8s.io/v1\")";
+    one.invalid("", format!("\"{name}\""), why);
+}
+
+fn read_arguments(reader: &Reader<'_>, version: Version) -> Arguments {
     let mut arguments = Arguments::default();
-    for one in reader.list("pluginConfig").unwrap_or_default() {
+    for one in &reader.list("pluginConfig").unwrap_or_default() {
         let name = one.text("name").unwrap_or("").to_owned();
         let known = plugins::find(&name).is_some();
         let args = if known { one.child("args") } else { one.child("args").map(Reader::lenient) };
         if arguments.has(&name) {
-            one.fault("name", format!("Duplicate value: \"{name}\""));
+            one.fault("", format!("Duplicate value: \"{name}\""));
         }
         if name.is_empty() {
             one.required("name", "");
+        }
+        if version.is_removed(&name) {
+            is_removed(one, &name);
         }
         let kind = args.as_ref().and_then(|args| args.text("kind"));
         if known && kind.is_some_and(|kind| kind != format!("{name}Args")) {
@@ -222,8 +232,8 @@ fn read_set(sets: Option<&Reader<'_>>, field: &str, version: Version) -> (List, 
         let written = one.text("name").unwrap_or("");
         let weight = one.int_within("weight", 0, i64::MAX / 100).unwrap_or(0);
         let name = version.name_today(written);
-        if version.is_removed(written) {
-            one.invalid("name", format!("\"{written}\""), "plugin is removed");
+        if version.is_removed(written) && field != MULTI_POINT {
+            is_removed(&one, written);
         } else if plugins::find(name).is_none() {
             one.fault("name", format!("{} \"{written}\" does not exist", kind_of(field)));
         } else if !named.insert(written) {

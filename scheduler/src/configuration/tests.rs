@@ -99,7 +99,9 @@ fn plug_ins_have_the_names_that_they_had() {
         assert!(names(&without, Point::Filter).contains(&"NodeVolumeLimits"), "the other limits are still there");
     }
     let removed = plugins("v1", limits).unwrap_err();
-    assert!(removed[0].to_string().ends_with("enabled[0].name: Invalid value: \"EBSLimits\": plugin is removed"));
+    let told = "enabled[0]: Invalid value: \"EBSLimits\": was invalid in version \"v1\" (KubeSchedulerConfiguration is \
+                version \"kubescheduler.config.k8s.io/v1\")";
+    assert!(removed[0].to_string().ends_with(told), "{}", removed[0]);
     // What packs nodes took the place of what spreads over them.
     let packs =
         "score: {disabled: [{name: NodeResourcesLeastAllocated}], enabled: [{name: NodeResourcesMostAllocated}]}";
@@ -148,22 +150,55 @@ fn all_faults_come_at_once() {
         "parallelism: 0\npercentageOfNodesToScore: 101\npodMaxBackoffSeconds: 0\nparalelism: 3\nleaderElection: {leaseDuration: 5s, resourceLock: nodes}\nprofiles:\n- {schedulerName: a, plugins: {score: {enabled: [{name: Nobody}, {name: NodePorts}]}, bind: {disabled: [{name: '*'}]}}}\n- {schedulerName: a, pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: RequestedToCapacityRatio, resources: [{name: cpu, weight: 101}]}, odd: 1}}]}",
     );
     let wanted = [
-        "parallelism: Invalid value: 0: must be at least 1",
-        "percentageOfNodesToScore: Invalid value: 101: not in valid range [0, 100]",
+        "parallelism: Invalid value: 0: should be an integer value greater than zero",
+        "percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]",
         "leaderElection.leaseDuration: Invalid value: LeaseDuration must be greater than RenewDeadline",
         "leaderElection.resourceLock: Unsupported value: \"nodes\": supported values: \"leases\", \"endpoints\", \"configmaps\", \"endpointsleases\", \"configmapsleases\"",
         "podMaxBackoffSeconds: Invalid value: 0: must be greater than or equal to PodInitialBackoffSeconds",
         "profiles[0].plugins.score.enabled[0].name: ScorePlugin \"Nobody\" does not exist",
         "profiles[0].plugins.score: plugin \"NodePorts\" does not extend ScorePlugin plugin",
         "profiles[0].plugins.bind: at least one bind plugin is needed for profile with scheduler name \"a\"",
-        "profiles[1].pluginConfig[0].args.scoringStrategy.resources[0].weight: Invalid value: 101: resource weight of cpu not in valid range [1, 100]",
-        "profiles[1].pluginConfig[0].args.scoringStrategy.requestedToCapacityRatio: Required value",
+        "profiles[1].pluginConfig[0].args.scoringStrategy.resources[0].weight: Invalid value: 101: resource weight of cpu not in valid range (0, 100]",
+        "profiles[1].pluginConfig[0].args.scoringStrategy.requestedToCapacityRatio: Required value: must be specified when type is RequestedToCapacityRatio",
         "strict decoding error: unknown field \"profiles[1].pluginConfig[0].args.odd\"",
         "profiles[1].schedulerName: Duplicate value: \"a\"",
         "strict decoding error: unknown field \"paralelism\"",
     ];
     for wanted in wanted {
         assert!(told.iter().any(|told| told == wanted), "{wanted}\nis not among\n{told:#?}");
+    }
+    assert_eq!(told.len(), wanted.len(), "{told:#?}");
+}
+
+#[test]
+fn faults_are_told_in_the_words_of_kubernetes() {
+    let managed = "managedResources: [{name: example.com/a}]";
+    let extender = format!("{{urlPrefix: 'http://e', bindVerb: b, {managed}}}");
+    let told = faults(
+        "v1",
+        &format!(
+            "podInitialBackoffSeconds: 0\nclientConnection: {{burst: -1}}\nextenders: [{extender}, {extender}]\nprofiles:\n- percentageOfNodesToScore: -1\n  pluginConfig:\n  - {{name: DefaultPreemption, args: {{minCandidateNodesPercentage: 0, minCandidateNodesAbsolute: 0}}}}\n  - {{name: NodeResourcesBalancedAllocation, args: {{resources: [{{name: cpu, weight: 2}}, {{name: cpu}}]}}}}\n  - {{name: NodeResourcesFit, args: {{scoringStrategy: {{type: MostAllocated, resources: [{{name: cpu}}, {{name: cpu, weight: 3}}], requestedToCapacityRatio: {{shape: [{{utilization: 0, score: 0}}]}}}}}}}}\n  - {{name: VolumeBinding, args: {{bindTimeoutSeconds: -1}}}}\n  - {{name: PodTopologySpread, args: {{defaultConstraints: [{{maxSkew: 1, topologyKey: a, whenUnsatisfiable: DoNotSchedule}}]}}}}\n  - {{name: VolumeBinding}}\n  - {{name: CinderLimits}}"
+        ),
+    );
+    let args = |at: usize, rest: &str| format!("profiles[0].pluginConfig[{at}].args.{rest}");
+    let wanted = [
+        "podInitialBackoffSeconds: Invalid value: 0: must be greater than 0".to_owned(),
+        "clientConnection.burst: Invalid value: -1: must be non-negative".into(),
+        "extenders: Invalid value: \"found 2 extenders implementing bind\": only one extender can implement bind".into(),
+        "extenders[1].managedResources[0].name: Invalid value: \"example.com/a\": duplicate extender managed resource name".into(),
+        "profiles[0].percentageOfNodesToScore: Invalid value: -1: not in valid range [0-100]".into(),
+        args(0, "minCandidateNodesPercentage: Invalid value: 0: cannot be zero at the same time as minCandidateNodesAbsolute"),
+        args(0, "minCandidateNodesAbsolute: Invalid value: 0: cannot be zero at the same time as minCandidateNodesPercentage"),
+        args(1, "resources[0].weight: Invalid value: 2: must be 1"),
+        args(1, "resources[1].name: Duplicate value: \"cpu\""),
+        args(2, "scoringStrategy.requestedToCapacityRatio: Forbidden: must be nil when type is not RequestedToCapacityRatio"),
+        args(3, "bindTimeoutSeconds: Invalid value: -1: invalid BindTimeoutSeconds, should not be a negative value"),
+        args(4, "defaultingType: Invalid value: \"System\": when .defaultConstraints are not empty"),
+        "profiles[0].pluginConfig[5]: Duplicate value: \"VolumeBinding\"".into(),
+        "profiles[0].pluginConfig[6]: Invalid value: \"CinderLimits\": was invalid in version \"v1\" (KubeSchedulerConfiguration is version \"kubescheduler.config.k8s.io/v1\")".into(),
+    ];
+    for wanted in &wanted {
+        assert!(told.contains(wanted), "{wanted}\nis not among\n{told:#?}");
     }
     assert_eq!(told.len(), wanted.len(), "{told:#?}");
 }
