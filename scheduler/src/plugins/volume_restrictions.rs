@@ -25,6 +25,8 @@ impl Plugin for VolumeRestrictions {
                     let reason = format!("persistentvolumeclaim \"{}\" not found", claim.name);
                     return PreFilter::Refuse(Refusal::hard(NAME, reason));
                 }
+                // A claim is used once, however many of the pod's volumes are of it.
+                Some(_) if exclusive.contains(&claim) => {}
                 Some(found) if found.modes.iter().any(|mode| &**mode == "ReadWriteOncePod") => exclusive.push(claim),
                 Some(_) => {}
             }

@@ -93,3 +93,23 @@ fn what_is_attached_and_used_by_none_counts_beside_what_the_pod_brings() {
         }
     }
 }
+
+#[test]
+fn a_claim_of_one_pod_is_used_once_however_many_volumes_are_of_it() {
+    let mut scene = Scene::new();
+    scene.node("n", "4");
+    scene.see(Kind::PersistentVolume, Key::cluster("v"), json!({"spec": {}}));
+    let mut exclusive = claim(None, Some("v"));
+    exclusive["spec"]["accessModes"] = json!(["ReadWriteOncePod"]);
+    scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), exclusive);
+    let volume = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": "c"}});
+    let mut spec = asks("1");
+    (spec["nodeName"], spec["volumes"]) = ("n".into(), json!([volume("a")]));
+    scene.pod("there", spec);
+    let mut spec = asks("1");
+    (spec["priority"], spec["volumes"]) = (7.into(), json!([volume("a"), volume("b")]));
+    scene.pod("p", spec);
+    scene.turn();
+    let told = scene.take("patch pods/p/status");
+    assert_eq!(body(&told)["status"]["nominatedNodeName"], "n", "who uses it goes");
+}
