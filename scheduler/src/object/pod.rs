@@ -29,6 +29,7 @@ pub(super) const READ: &[&str] = &[
     "status.resourceClaimStatuses",
     "status.containerStatuses.name", "status.containerStatuses.resources",
     "status.containerStatuses.allocatedResources", "status.initContainerStatuses",
+    "status.resources", "status.allocatedResources",
 ];
 
 /// All of a pod that decides where it may lie and where it lies well. Pods with equal templates are alike.
@@ -436,6 +437,7 @@ mod tests {
                 ],
                 "resourceClaimStatuses": [{"name": "d", "resourceClaimName": "made"}],
                 "containerStatuses": [granted("c")], "initContainerStatuses": [granted("i"), granted("s")],
+                "resources": {"requests": {"memory": "2Gi"}}, "allocatedResources": {"memory": "3Gi"},
             },
         })
     }
@@ -467,6 +469,8 @@ mod tests {
                 plain["status"][statuses][at]["resources"] = asked;
             }
         }
+        plain["status"]["resources"] = plain["spec"]["resources"].clone();
+        plain["status"]["allocatedResources"] = plain["spec"]["resources"]["requests"].clone();
         let mut other = plain.clone();
         other["spec"]["volumes"] = json!([{"name": "token-b"}]);
         other["spec"]["nodeName"] = "elsewhere".into();
@@ -517,9 +521,12 @@ mod tests {
             with_volume["spec"]["volumes"] = json!([volumes]);
             assert_eq!(behind(&key, &with_volume, false), (false, alone(&key, &with_volume)));
         }
-        let mut resized = other.clone();
-        resized["status"]["containerStatuses"] = telling()["status"]["containerStatuses"].clone();
-        assert_eq!(behind(&key, &resized, false), (false, alone(&key, &resized)));
+        for field in ["containerStatuses", "resources", "allocatedResources"] {
+            let mut resized = other.clone();
+            resized["status"][field] = telling()["status"][field].clone();
+            assert!(alone(&key, &resized) != alone(&key, &other), "{field}");
+            assert_eq!(behind(&key, &resized, false), (false, alone(&key, &resized)));
+        }
     }
 
     /// Makes something of another type of it.

@@ -1,9 +1,9 @@
 //! What a pod asks for, from its containers, its own requests and its overhead.
 
-use super::resources::{CPU, MEMORY, Resources};
-use super::{Pool, items, text};
+use super::resources::{CPU, MEMORY, Resources, amount_of, is_of_whole_pods};
+use super::{Pool, entries, items, text};
 use holdfast_value::Value;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// What scoring counts for a container that does not say how much it needs: a tenth of a processor, 200 MiB.
 const USUAL_CPU: i64 = 100;
@@ -92,7 +92,7 @@ fn sum(pool: &mut Pool, pod: &Value, rules: Rules) -> Resources {
     running.add(&sidecars);
     running.raise_to(&starting);
     if rules.whole {
-        running.replace_named(pool, &spec["resources"][rules.field()]);
+        running.replace_named(pool, whole(pod, rules, infeasible));
     }
     let overhead = Resources::decode(pool, &spec["overhead"]);
     // What has no limit gets none.
@@ -104,8 +104,31 @@ fn sum(pool: &mut Pool, pod: &Value, rules: Rules) -> Resources {
     running
 }
 
-/// Whether the status of any container says in other words than its spec what it asks for. Most say it in the same.
+/// What is asked for the pod as a whole, or what it has got by its status, where that is more or a change cannot be.
+fn whole(pod: &Value, rules: Rules, infeasible: bool) -> BTreeMap<&str, i64> {
+    let mut lists = vec![&pod["spec"]["resources"][rules.field()]];
+    let got = &pod["status"]["resources"];
+    if rules.granted && got.is_object() && entries(lists[0]).any(|(name, _)| is_of_whole_pods(name)) {
+        lists.extend([&got["requests"], &pod["status"]["allocatedResources"]]);
+        lists.drain(..usize::from(infeasible));
+    }
+    let mut amounts = BTreeMap::new();
+    for (name, amount) in lists.into_iter().flat_map(entries) {
+        let most: &mut i64 = amounts.entry(name.as_str()).or_default();
+        *most = amount_of(name, amount).max(*most);
+    }
+    amounts
+}
+
+/// Whether the status of a pod, or of any of its containers, says in other words than the spec what it asks for. Most
+/// say it in the same.
 pub fn has_other_than_asked(pod: &Value) -> bool {
+    let (asked, status) = (&pod["spec"]["resources"]["requests"], &pod["status"]);
+    let (granted, allocated) = (&status["resources"], &status["allocatedResources"]);
+    let differs = granted["requests"] != *asked || !allocated.is_null() && allocated != asked;
+    if asked.is_object() && granted.is_object() && differs {
+        return true;
+    }
     [("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")].iter().any(|(list, statuses)| {
         let got = got(&pod["status"][*statuses]);
         items(&pod["spec"][*list]).any(|container| {
@@ -160,6 +183,30 @@ mod tests {
             let pod = json!({"spec": {"initContainers": [starting], "containers": [running]},
                 "status": {"initContainerStatuses": [status("i")]}});
             assert_eq!(held(&mut Pool::default(), &pod).0.milli_cpu, cpu, "{policy}");
+        }
+    }
+
+    #[test]
+    fn a_pod_holds_what_it_has_got_as_a_whole_while_that_changes() {
+        let requests = |cpu: &str| json!({"requests": {"cpu": cpu}});
+        let container = json!({"name": "c", "resources": requests("1")});
+        let infeasible = json!([{"type": "PodResizePending", "reason": "Infeasible"}]);
+        for (asked, status, cpu) in [
+            (requests("2"), json!({}), 2000),
+            (requests("2"), json!({"resources": requests("3")}), 3000),
+            (requests("2"), json!({"resources": requests("1"), "allocatedResources": {"cpu": "4"}}), 4000),
+            (requests("5"), json!({"resources": requests("3"), "allocatedResources": {"cpu": "4"}}), 5000),
+            (requests("5"), json!({"resources": requests("3"), "conditions": infeasible}), 3000),
+            // Without the one the other is not looked at.
+            (requests("2"), json!({"allocatedResources": {"cpu": "4"}}), 2000),
+            (json!({}), json!({"resources": requests("3")}), 1000),
+        ] {
+            let pod = json!({"spec": {"containers": [container], "resources": asked}, "status": status});
+            assert_eq!(held(&mut Pool::default(), &pod).0.milli_cpu, cpu, "{asked} {status}");
+            assert!(
+                has_other_than_asked(&pod)
+                    || held(&mut Pool::default(), &pod).0 == super::asked(&mut Pool::default(), &pod)
+            );
         }
     }
 }

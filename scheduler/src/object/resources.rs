@@ -93,13 +93,10 @@ impl Resources {
         }
     }
 
-    /// Replaces the amounts of those resources that `other` names: processors, memory and huge pages may be asked for
-    /// by a pod as a whole.
-    pub fn replace_named(&mut self, pool: &mut Pool, other: &Value) {
-        for (name, amount) in entries(other) {
-            if matches!(name.as_str(), CPU | MEMORY) || name.starts_with("hugepages-") {
-                self.set(pool, name, amount_of(name, amount));
-            }
+    /// Replaces the amounts of those resources that are named and may be asked for by a pod as a whole.
+    pub fn replace_named<'a>(&mut self, pool: &mut Pool, others: impl IntoIterator<Item = (&'a str, i64)>) {
+        for (name, amount) in others.into_iter().filter(|(name, _)| is_of_whole_pods(name)) {
+            self.set(pool, name, amount);
         }
     }
 
@@ -136,6 +133,11 @@ pub fn amount_of(name: &str, amount: &Value) -> i64 {
     let unit = if name == CPU { 1_000_000 } else { 1_000_000_000 };
     let up = nanos.div_euclid(unit) + i128::from(nanos.rem_euclid(unit) != 0);
     i64::try_from(up).unwrap_or(if up < 0 { i64::MIN } else { i64::MAX })
+}
+
+/// Whether a pod may ask for this as a whole: processors, memory and huge pages.
+pub fn is_of_whole_pods(name: &str) -> bool {
+    matches!(name, CPU | MEMORY) || name.starts_with("hugepages-")
 }
 
 /// Whether resources of this name are counted beside the four that every node has.

@@ -181,6 +181,10 @@ struct Status<'a> {
     container_statuses: Vec<ContainerStatus<'a>>,
     #[serde(borrow)]
     init_container_statuses: Vec<ContainerStatus<'a>>,
+    #[serde(borrow)]
+    resources: Option<Resources<'a>>,
+    #[serde(borrow)]
+    allocated_resources: Option<Raw<'a>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -217,13 +221,23 @@ struct ContainerStatus<'a> {
 }
 
 impl<'a> Written<'a> {
-    /// Whether its volumes say nothing, and its containers have got what they ask for.
+    /// Whether its volumes say nothing, and it has got what it asks for, as a whole and for its containers.
     fn is_plain(&self) -> bool {
         let Written { spec, status, .. } = self;
         let lists =
             [(&spec.containers, &status.container_statuses), (&spec.init_containers, &status.init_container_statuses)];
         spec.volumes.iter().all(|volume| *volume == Volume::default())
             && lists.iter().all(|(containers, statuses)| are_as_asked(containers, statuses))
+            && self.is_as_asked()
+    }
+
+    /// Whether the pod as a whole has got what it asks for, in the same words.
+    fn is_as_asked(&self) -> bool {
+        let Written { spec, status, .. } = self;
+        let (Some(asked), Some(got)) = (&spec.resources, &status.resources) else { return true };
+        let is_asked =
+            |part: &Option<Raw>| part.as_ref().is_none_or(|part| asked.0.contains(&format!("\"requests\":{}", part.0)));
+        is_asked(&got.requests) && is_asked(&status.allocated_resources)
     }
 
     /// All that its template is made of.
