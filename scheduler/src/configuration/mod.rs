@@ -234,13 +234,15 @@ fn percentage_of_nodes(reader: &Reader<'_>) -> Option<i64> {
 fn leader_election(reader: &Reader<'_>, version: Version) -> LeaderElection {
     let usual = LeaderElection { resource_lock: version.usual_lock().into(), ..LeaderElection::default() };
     let Some(own) = reader.child("leaderElection") else { return usual };
-    let text = |field: &str, usual: &str| own.text(field).unwrap_or(usual).to_owned();
+    // Nothing and nought are what is usual, too.
+    let text = |field: &str, usual: &str| own.text(field).filter(|text| !text.is_empty()).unwrap_or(usual).to_owned();
+    let seconds = |field: &str, usual: f64| own.seconds(field).filter(|seconds| *seconds != 0.0).unwrap_or(usual);
     let (old_name, old_namespace) = version.read_lock_object(&own);
     let election = LeaderElection {
         leader_elect: own.bool("leaderElect").unwrap_or(usual.leader_elect),
-        lease_duration_seconds: own.seconds("leaseDuration").unwrap_or(usual.lease_duration_seconds),
-        renew_deadline_seconds: own.seconds("renewDeadline").unwrap_or(usual.renew_deadline_seconds),
-        retry_period_seconds: own.seconds("retryPeriod").unwrap_or(usual.retry_period_seconds),
+        lease_duration_seconds: seconds("leaseDuration", usual.lease_duration_seconds),
+        renew_deadline_seconds: seconds("renewDeadline", usual.renew_deadline_seconds),
+        retry_period_seconds: seconds("retryPeriod", usual.retry_period_seconds),
         resource_lock: text("resourceLock", &usual.resource_lock),
         resource_name: text("resourceName", old_name.unwrap_or(&usual.resource_name)),
         resource_namespace: text("resourceNamespace", old_namespace.unwrap_or(&usual.resource_namespace)),
@@ -257,7 +259,7 @@ fn check_election(own: &Reader<'_>, election: &LeaderElection) {
         ("renewDeadline", election.renew_deadline_seconds),
         ("retryPeriod", election.retry_period_seconds),
     ];
-    for (field, _) in durations.iter().filter(|(_, seconds)| *seconds <= 0.0) {
+    for (field, _) in durations.iter().filter(|(_, seconds)| *seconds < 0.0) {
         own.fault(field, "Invalid value: must be greater than zero");
     }
     if election.lease_duration_seconds <= election.renew_deadline_seconds {
@@ -272,20 +274,16 @@ fn check_election(own: &Reader<'_>, election: &LeaderElection) {
             format!("Unsupported value: \"{}\": supported values: {}", election.resource_lock, known.join(", "));
         own.fault("resourceLock", message);
     }
-    for (field, value) in
-        [("resourceName", &election.resource_name), ("resourceNamespace", &election.resource_namespace)]
-    {
-        if value.is_empty() {
-            own.required(field, "");
-        }
-    }
 }
 
 fn client_connection(reader: &Reader<'_>) -> ClientConnection {
     let usual = ClientConnection::default();
     let Some(own) = reader.child("clientConnection") else { return usual };
-    let text = |field: &str, usual: String| own.text(field).map_or(usual, str::to_owned);
-    let qps = own.get("qps").filter(|qps| !qps.is_null()).map_or(Some(usual.qps), Value::as_f64);
+    let text = |field: &str, usual: String| match own.text(field) {
+        None | Some("") => usual,
+        Some(text) => text.to_owned(),
+    };
+    let qps = own.get("qps").map_or(Some(usual.qps), Value::as_f64);
     let qps = qps.unwrap_or_else(|| {
         own.fault("qps", "Invalid value: must be a number");
         usual.qps
@@ -294,7 +292,9 @@ fn client_connection(reader: &Reader<'_>) -> ClientConnection {
         kubeconfig: text("kubeconfig", usual.kubeconfig),
         accept_content_types: text("acceptContentTypes", usual.accept_content_types),
         content_type: text("contentType", usual.content_type),
-        qps,
-        burst: int_that(&own, "burst", "must be non-negative", |one| one >= 0).unwrap_or(usual.burst),
+        qps: if qps == 0.0 { usual.qps } else { qps },
+        burst: int_that(&own, "burst", "must be non-negative", |one| one >= 0)
+            .filter(|burst| *burst != 0)
+            .unwrap_or(usual.burst),
     }
 }

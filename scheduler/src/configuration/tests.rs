@@ -171,6 +171,18 @@ fn all_faults_come_at_once() {
 }
 
 #[test]
+fn nothing_and_nought_are_what_is_usual() {
+    let read = read(
+        "v1",
+        "clientConnection: {qps: 0, burst: 0, contentType: ''}\nleaderElection: {leaseDuration: 0s, renewDeadline: 0s, retryPeriod: 0s, resourceLock: '', resourceName: '', resourceNamespace: ''}",
+    );
+    assert_eq!(read.client_connection, ClientConnection::default());
+    assert_eq!(read.leader_election, LeaderElection::default());
+    let negative = faults("v1", "leaderElection: {retryPeriod: -1s}");
+    assert_eq!(negative, ["leaderElection.retryPeriod: Invalid value: must be greater than zero"]);
+}
+
+#[test]
 fn faults_are_told_in_the_words_of_kubernetes() {
     let managed = "managedResources: [{name: example.com/a}]";
     let extender = format!("{{urlPrefix: 'http://e', bindVerb: b, {managed}}}");
