@@ -96,7 +96,7 @@ pub fn kinds() -> Vec<Kind> {
             .names(NameRule::Label)
             .glance_with_template(&["spec.replicas", "spec.selector", "status"])
             .validate(validate::stateful_set)
-            .warnings(|_, object, old| warnings::template(object, old, "spec.template"))
+            .warnings(warnings::stateful_set)
             .gated(STATEFUL_SET_GATED)
             .scale()
             .status()

@@ -45,7 +45,9 @@ pub fn kinds() -> Vec<Kind> {
             ])
             .gated(const { &[Gated::fields("TTLAfterFinished", &["spec.jobTemplate.spec.ttlSecondsAfterFinished"])] })
             .validate(validate::cron_job)
-            .warnings(|_, object, old| warnings::workload(object, old, "spec.jobTemplate.spec.template"))
+            .warnings(|_, object, old| {
+                warnings::job(object, old, "spec.jobTemplate.spec", "spec.jobTemplate.spec.template")
+            })
             .status()
             .generation(),
         Kind::namespaced("Job", "jobs")
@@ -62,7 +64,7 @@ pub fn kinds() -> Vec<Kind> {
             .gated(const { &[Gated::fields("TTLAfterFinished", &["spec.ttlSecondsAfterFinished"])] })
             .gated_rules(SUSPENDED)
             .validate(validate::job)
-            .warnings(|_, object, old| warnings::workload(object, old, "spec.template"))
+            .warnings(|_, object, old| warnings::job(object, old, "spec", "spec.template"))
             .status()
             .validate_part("status", status::job)
             .prepare_create(job::prepare_create)

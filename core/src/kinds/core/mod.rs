@@ -56,6 +56,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("Endpoints"))
             .gated(const { &[Gated::fields("ServiceAppProtocol", &["subsets[].ports[].appProtocol"])] })
             .validate(validate::endpoints)
+            .warnings(warnings::endpoints)
             .create_on_update(),
         event::kind(),
         Kind::namespaced("LimitRange", "limitranges")
@@ -76,6 +77,7 @@ pub fn kinds() -> Vec<Kind> {
             .return_deleted_object()
             .gated_rules(const { &[GatedRule { gates: &["MutablePVNodeAffinity"], judge: validate::free_affinity }] })
             .validate(validate::persistent_volume)
+            .warnings(warnings::persistent_volume)
             .metadata_on_update(MetadataOnUpdate::New)
             .status()
             .prepare_create(volume::prepare_create)
@@ -87,6 +89,7 @@ pub fn kinds() -> Vec<Kind> {
             .measured(&measure::VOLUME_CLAIM)
             .return_deleted_object()
             .validate(validate::claim)
+            .warnings(warnings::claim)
             .status()
             .validate_part("status", validate::claim_status)
             .gated(volume::CLAIM_GATED)
@@ -146,6 +149,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["sa"])
             .columns(columns::of("ServiceAccount"))
             .return_deleted_object()
+            .warnings(warnings::service_account)
             .part("token", Some(["authentication.k8s.io", "v1", "TokenRequest"]), &["create"]),
     ]
 }

@@ -1,6 +1,6 @@
 //! Node: its kubelet registers it together with what it knows of it, and its addresses have two names.
 
-use super::{PACKAGE, columns, validate};
+use super::{PACKAGE, columns, validate, warnings};
 use crate::kinds::build::{drop_from_spec, text};
 use crate::kinds::{Asking, Gated, Kind};
 use crate::refusal::{Refusal, Unavailable};
@@ -17,6 +17,7 @@ pub fn kind() -> Kind {
         .status()
         .gated(const { &[Gated::fields("NodeDeclaredFeatures", &["status.declaredFeatures"])] })
         .validate(validate::node)
+        .warnings(warnings::node)
         .validate_part("status", validate::node)
         .select_or("spec.unschedulable", "spec.unschedulable", "false")
         .agree(pair_addresses)

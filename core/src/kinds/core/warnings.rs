@@ -1,72 +1,109 @@
-//! What Kubernetes warns of in pods and their templates, in services and secrets: what is kept, and will not do what
-//! its author may expect.
+//! What Kubernetes warns of: what is kept, and will not do what its author may expect.
+
+pub(crate) mod addresses;
+mod paths;
+mod template;
 
 use crate::kinds::Kind;
 use crate::object::meta::{Document, metadata};
+use crate::object::names;
 use crate::schema::quantity;
+use addresses::{of_address, of_network};
 use base64::Engine as _;
-use holdfast_value::{Map, Value};
+use holdfast_value::Value;
+pub use template::{job, pod, template, workload};
 
-/// A pod is looked at when it is made: later it is seldom people who change it.
-pub fn pod(_: &Kind, pod: &Document, old: Option<&Document>) -> Vec<String> {
-    if old.is_some() {
-        return Vec::new();
+/// A set's claims are told of as its pods are, and its history by itself.
+pub fn stateful_set(_: &Kind, set: &Document, old: Option<&Document>) -> Vec<String> {
+    let mut warnings = template(set, old, "spec.template");
+    let spec = part(set, "spec");
+    // Kubernetes spells the field so where a set is updated, and leaves it out where one is made.
+    let field = if old.is_some() { ".Spec" } else { "" };
+    for (index, claim) in list(&spec["volumeClaimTemplates"]).iter().enumerate() {
+        of_claim(&claim["spec"], &format!("spec.volumeClaimTemplates[{index}]{field}"), &mut warnings);
     }
-    let mut warnings = name(pod, "the Pod's hostname");
-    let template = Template { at: "", metadata: metadata(pod), spec: part(pod, "spec") };
-    template.warn(&mut warnings);
+    if spec["revisionHistoryLimit"].as_i64().is_some_and(|limit| limit < 0) {
+        let why = "a negative value retains all historical revisions; a value >= 0 is recommended";
+        warnings.push(format!("spec.revisionHistoryLimit: {why}"));
+    }
     warnings
-}
-
-/// Of the template at this path, when the object is made or its spec changes.
-pub fn template(object: &Document, old: Option<&Document>, path: &'static str) -> Vec<String> {
-    // The spec, or what a PodTemplate has in its place.
-    let top = path.split('.').next().unwrap_or_default();
-    if old.is_some_and(|old| part(old, top) == part(object, top)) {
-        return Vec::new();
-    }
-    let template = path.split('.').skip(1).fold(part(object, top), |at, name| &at[name]);
-    let empty = Map::new();
-    let metadata = template["metadata"].as_object().unwrap_or(&empty);
-    let mut warnings = Vec::new();
-    Template { at: path, metadata, spec: &template["spec"] }.warn(&mut warnings);
-    warnings
-}
-
-/// The same with what a name would be used for that is no DNS label, of a new object.
-pub fn workload(object: &Document, old: Option<&Document>, path: &'static str) -> Vec<String> {
-    let mut warnings = if old.is_none() { name(object, "Pod names and hostnames") } else { Vec::new() };
-    warnings.extend(template(object, old, path));
-    warnings
-}
-
-fn name(object: &Document, used: &str) -> Vec<String> {
-    let name = metadata(object).get("name").and_then(Value::as_str).unwrap_or_default();
-    let mut faults = Vec::new();
-    if name.len() > 63 {
-        faults.push("must be no more than 63 characters");
-    }
-    if name.contains('.') {
-        faults.push("must not contain dots");
-    }
-    if faults.is_empty() {
-        return Vec::new();
-    }
-    let faults = faults.join(" ");
-    vec![format!(
-        "metadata.name: this is used in {used}, which can result in surprising behavior; a DNS label is recommended: \
-         [{faults}]"
-    )]
 }
 
 pub fn service(_: &Kind, service: &Document, _: Option<&Document>) -> Vec<String> {
     let spec = part(service, "spec");
+    let text = |field: &str| spec[field].as_str().unwrap_or_default();
     let mut warnings = Vec::new();
-    if spec["externalIPs"].as_array().is_some_and(|addresses| !addresses.is_empty()) {
-        warnings.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".to_owned());
+    let mut say = |warning: &str| warnings.push(warning.to_owned());
+    if annotation(service, "service.kubernetes.io/topology-aware-hints").is_some() {
+        say("annotation service.kubernetes.io/topology-aware-hints is deprecated, please use \
+             service.kubernetes.io/topology-mode instead");
+    }
+    let external = list(&spec["externalIPs"]);
+    if text("type") == "ClusterIP" && text("clusterIP") == "None" {
+        if !text("loadBalancerIP").is_empty() {
+            say("spec.loadBalancerIP is ignored for headless services");
+        }
+        if !external.is_empty() {
+            say("spec.externalIPs is ignored for headless services");
+        }
+        if text("sessionAffinity") != "None" {
+            say("spec.SessionAffinity is ignored for headless services");
+        }
+    }
+    if !external.is_empty() {
+        say("spec.externalIPs is deprecated and may no longer be implemented in some clusters");
+    }
+    if !matches!(text("clusterIP"), "" | "None") {
+        of_each(&spec["clusterIPs"], "spec.clusterIPs", of_address, &mut warnings);
+    }
+    of_each(&spec["externalIPs"], "spec.externalIPs", of_address, &mut warnings);
+    of_address(text("loadBalancerIP"), "spec.loadBalancerIP", &mut warnings);
+    of_each(&spec["loadBalancerSourceRanges"], "spec.loadBalancerSourceRanges", of_network, &mut warnings);
+    match text("type") {
+        "ExternalName" if !external.is_empty() => {
+            warnings.push("spec.externalIPs is ignored when spec.type is \"ExternalName\"".to_owned());
+        }
+        "ExternalName" => {}
+        _ if !text("externalName").is_empty() => {
+            warnings.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".to_owned());
+        }
+        _ => {}
     }
     if spec["trafficDistribution"] == "PreferClose" {
         warnings.push("spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".to_owned());
+    }
+    warnings
+}
+
+/// Addresses behind a service that people wrote: those that the controllers write are as they should be.
+pub fn endpoints(_: &Kind, endpoints: &Document, _: Option<&Document>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if label(endpoints, "endpoints.kubernetes.io/managed-by") == Some("endpoint-controller") {
+        return warnings;
+    }
+    for (index, subset) in list(part(endpoints, "subsets")).iter().enumerate() {
+        for field in ["addresses", "notReadyAddresses"] {
+            for (nth, address) in list(&subset[field]).iter().enumerate() {
+                let at = format!("subsets[{index}].{field}[{nth}].ip");
+                of_address(address["ip"].as_str().unwrap_or_default(), &at, &mut warnings);
+            }
+        }
+    }
+    warnings
+}
+
+/// The same of a slice, which may name what has no address at all.
+pub fn endpoint_slice(_: &Kind, slice: &Document, _: Option<&Document>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if *part(slice, "addressType") == "FQDN" {
+        warnings.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
+    }
+    let writer = label(slice, "endpointslice.kubernetes.io/managed-by").unwrap_or_default();
+    if matches!(writer, "endpointslice-controller.k8s.io" | "endpointslicemirroring-controller.k8s.io") {
+        return warnings;
+    }
+    for (index, endpoint) in list(part(slice, "endpoints")).iter().enumerate() {
+        of_each(&endpoint["addresses"], &format!("endpoints[{index}].addresses"), of_address, &mut warnings);
     }
     warnings
 }
@@ -85,30 +122,83 @@ pub fn secret(_: &Kind, secret: &Document, _: Option<&Document>) -> Vec<String> 
     missing.map(|(_, what)| format!("tls: failed to find any PEM data in {what} input")).into_iter().collect()
 }
 
-/// A pod, or what pods are made of.
-struct Template<'a> {
-    /// Its path; empty for a pod.
-    at: &'static str,
-    metadata: &'a Document,
-    spec: &'a Value,
+/// Sources of volumes of the cluster that are on their way out, or gone.
+const SOURCES: [(&str, &str, &str); 6] = [
+    ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+    ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
+];
+
+const STORAGE_CLASS: (&str, &str) =
+    ("volume.beta.kubernetes.io/storage-class", "deprecated since v1.8; use \"storageClassName\" attribute instead");
+const MOUNT_OPTIONS: (&str, &str) =
+    ("volume.beta.kubernetes.io/mount-options", "deprecated since v1.31; use \"mountOptions\" attribute instead");
+
+pub fn persistent_volume(_: &Kind, volume: &Document, _: Option<&Document>) -> Vec<String> {
+    let spec = part(volume, "spec");
+    let mut warnings = Vec::new();
+    for (key, why) in [STORAGE_CLASS, MOUNT_OPTIONS] {
+        of_annotation(volume, key, why, &mut warnings);
+    }
+    if spec["persistentVolumeReclaimPolicy"] == "Recycle" {
+        warnings.push(
+            "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended \
+             approach is to use dynamic provisioning."
+                .to_owned(),
+        );
+    }
+    let terms = &spec["nodeAffinity"]["required"]["nodeSelectorTerms"];
+    for (index, term) in list(terms).iter().enumerate() {
+        of_term(term, &format!("spec.nodeAffinity.required.nodeSelectorTerms[{index}]"), false, &mut warnings);
+    }
+    for (_, told, why) in SOURCES.iter().filter(|(source, ..)| spec[*source].is_object()) {
+        warnings.push(format!("spec.{told}: {why}"));
+    }
+    warnings
 }
 
-/// Annotations that have become fields, and what is said of them.
-const ANNOTATIONS: [(&str, &str); 4] = [
-    (
-        "scheduler.alpha.kubernetes.io/critical-pod",
-        "non-functional in v1.16+; use the \"priorityClassName\" field instead",
-    ),
-    ("seccomp.security.alpha.kubernetes.io/pod", "non-functional in v1.27+; use the \"seccompProfile\" field instead"),
-    (
-        "container.seccomp.security.alpha.kubernetes.io/",
-        "non-functional in v1.27+; use the \"seccompProfile\" field instead",
-    ),
-    (
-        "container.apparmor.security.beta.kubernetes.io/",
-        "deprecated since v1.30; use the \"appArmorProfile\" field instead",
-    ),
-];
+pub fn claim(_: &Kind, claim: &Document, _: Option<&Document>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    of_annotation(claim, STORAGE_CLASS.0, STORAGE_CLASS.1, &mut warnings);
+    of_claim(part(claim, "spec"), "spec", &mut warnings);
+    warnings
+}
+
+pub fn node(_: &Kind, node: &Document, _: Option<&Document>) -> Vec<String> {
+    let spec = part(node, "spec");
+    let mut warnings = Vec::new();
+    if spec["configSource"].is_object() {
+        warnings.push("spec.configSource: the feature is removed".to_owned());
+    }
+    if spec["externalID"].as_str().is_some_and(|id| !id.is_empty()) {
+        warnings.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned());
+    }
+    warnings
+}
+
+pub fn service_account(_: &Kind, account: &Document, _: Option<&Document>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let why = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets";
+    of_annotation(account, "kubernetes.io/enforce-mountable-secrets", why, &mut warnings);
+    warnings
+}
+
+/// Of what a claim asks for: bytes come whole.
+fn of_claim(spec: &Value, at: &str, warnings: &mut Vec<String>) {
+    for part in ["requests", "limits"] {
+        fraction(&spec["resources"][part], "storage", &format!("{at}.resources.{part}"), warnings);
+    }
+}
+
+fn fraction(resources: &Value, name: &str, at: &str, warnings: &mut Vec<String>) {
+    let Some(amount) = resources[name].as_str() else { return };
+    if quantity::nanos(amount).is_some_and(|nanos| nanos % 1_000_000_000 != 0) {
+        warnings.push(format!("{at}[{name}]: fractional byte value \"{amount}\" is invalid, must be an integer"));
+    }
+}
 
 /// Labels of nodes that have other names now: since which version, and which.
 const LABELS: [(&str, &str, &str); 5] = [
@@ -119,225 +209,56 @@ const LABELS: [(&str, &str, &str); 5] = [
     ("beta.kubernetes.io/instance-type", "v1.17", "node.kubernetes.io/instance-type"),
 ];
 
-/// Sources of volumes that are on their way out, or gone.
-const VOLUMES: [(&str, &str); 9] = [
-    ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
-    ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
-    ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
-    ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
-    ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
-    ("quobyte", "deprecated in v1.22, non-functional in v1.25+"),
-    ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
-    ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
-    ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
-];
+/// What is said of a label of nodes that has another name now.
+pub(crate) fn old_label(key: &str) -> Option<String> {
+    let (_, since, now) = LABELS.iter().find(|(label, ..)| *label == key)?;
+    Some(format!("deprecated since {since}; use \"{now}\" instead"))
+}
 
-const NULL_SELECTOR: &str = "a null labelSelector results in matching no pod";
-
-impl Template<'_> {
-    fn path(&self, part: &str) -> String {
-        if self.at.is_empty() { part.to_owned() } else { format!("{}.{part}", self.at) }
-    }
-
-    fn warn(&self, warnings: &mut Vec<String>) {
-        self.annotations(warnings);
-        self.nodes(warnings);
-        self.selectors(warnings);
-        self.volumes(warnings);
-        let spec = self.path("spec");
-        for (index, secret) in list(&self.spec["imagePullSecrets"]).iter().enumerate() {
-            if secret["name"].as_str().unwrap_or_default().is_empty() {
-                warnings.push(format!("{spec}.imagePullSecrets[{index}].name: invalid empty name \"\""));
-            }
+/// Of the expressions of a selector of nodes, or of one of its terms. Values are told of where no rule looks at them.
+pub(crate) fn of_term(term: &Value, at: &str, with_values: bool, warnings: &mut Vec<String>) {
+    for (index, expression) in list(&term["matchExpressions"]).iter().enumerate() {
+        let at = format!("{at}.matchExpressions[{index}]");
+        let key = expression["key"].as_str().unwrap_or_default();
+        if let Some(why) = old_label(key) {
+            warnings.push(format!("{at}.key: {key} is {why}"));
         }
-        if self.spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
-            warnings.push(format!(
-                "{spec}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
-            ));
-        }
-        fractions(&self.spec["overhead"], &format!("{spec}.overhead"), warnings);
-        for field in ["initContainers", "containers"] {
-            for (index, container) in list(&self.spec[field]).iter().enumerate() {
-                of_container(container, &format!("{spec}.{field}[{index}]"), warnings);
-            }
-        }
-    }
-
-    fn annotations(&self, warnings: &mut Vec<String>) {
-        let annotations = self.metadata.get("annotations").and_then(Value::as_object);
-        for key in annotations.into_iter().flat_map(|annotations| annotations.keys()) {
-            let names = |known: &str| if known.ends_with('/') { key.starts_with(known) } else { key == known };
-            if let Some((_, why)) = ANNOTATIONS.iter().find(|(known, _)| names(known)) {
-                warnings.push(format!("{}[{key}]: {why}", self.path("metadata.annotations")));
-            }
-        }
-    }
-
-    fn nodes(&self, warnings: &mut Vec<String>) {
-        let spec = self.path("spec");
-        let old = |key: &str| LABELS.iter().find(|(label, ..)| *label == key);
-        for key in self.spec["nodeSelector"].as_object().into_iter().flat_map(|labels| labels.keys()) {
-            if let Some((_, since, now)) = old(key) {
-                warnings.push(format!("{spec}.nodeSelector[{key}]: deprecated since {since}; use \"{now}\" instead"));
-            }
-        }
-        let mut expressions = |term: &Value, at: String| {
-            for (index, expression) in list(&term["matchExpressions"]).iter().enumerate() {
-                if let Some((key, since, now)) = expression["key"].as_str().and_then(old) {
-                    warnings.push(format!(
-                        "{at}.matchExpressions[{index}].key: {key} is deprecated since {since}; use \"{now}\" instead"
-                    ));
-                }
-            }
-        };
-        let affinity = &self.spec["affinity"]["nodeAffinity"];
-        let required = "requiredDuringSchedulingIgnoredDuringExecution";
-        for (index, term) in list(&affinity[required]["nodeSelectorTerms"]).iter().enumerate() {
-            expressions(term, format!("{spec}.affinity.nodeAffinity.{required}.nodeSelectorTerms[{index}]"));
-        }
-        let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
-        for (index, term) in list(&affinity[preferred]).iter().enumerate() {
-            expressions(&term["preference"], format!("{spec}.affinity.nodeAffinity.{preferred}[{index}].preference"));
-        }
-        for (index, constraint) in list(&self.spec["topologySpreadConstraints"]).iter().enumerate() {
-            if let Some((key, since, now)) = constraint["topologyKey"].as_str().and_then(old) {
-                warnings.push(format!(
-                    "{spec}.topologySpreadConstraints[{index}].topologyKey: {key} is deprecated since {since}; use \
-                     \"{now}\" instead"
-                ));
-            }
-        }
-    }
-
-    /// Selectors that are not there match nothing, and not everything.
-    fn selectors(&self, warnings: &mut Vec<String>) {
-        let spec = self.path("spec");
-        let mut check = |term: &Value, at: String| {
-            if term["labelSelector"].is_null() {
-                warnings.push(format!("{at}.labelSelector: {NULL_SELECTOR}"));
-            }
-        };
-        for kind in ["podAffinity", "podAntiAffinity"] {
-            let affinity = &self.spec["affinity"][kind];
-            let required = "requiredDuringSchedulingIgnoredDuringExecution";
-            for (index, term) in list(&affinity[required]).iter().enumerate() {
-                check(term, format!("{spec}.affinity.{kind}.{required}[{index}]"));
-            }
-            let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
-            for (index, term) in list(&affinity[preferred]).iter().enumerate() {
-                let term = &term["podAffinityTerm"];
-                check(term, format!("{spec}.affinity.{kind}.{preferred}[{index}].podAffinityTerm"));
-            }
-        }
-        for (index, constraint) in list(&self.spec["topologySpreadConstraints"]).iter().enumerate() {
-            check(constraint, format!("{spec}.topologySpreadConstraints[{index}]"));
-        }
-    }
-
-    fn volumes(&self, warnings: &mut Vec<String>) {
-        let spec = self.path("spec");
-        for (index, volume) in list(&self.spec["volumes"]).iter().enumerate() {
-            for (source, why) in VOLUMES.iter().filter(|(source, _)| volume[*source].is_object()) {
-                warnings.push(format!("{spec}.volumes[{index}].{source}: {why}"));
-            }
-            let projected = volume.get("projected").filter(|projected| projected.is_object());
-            let is_nothing = |source: &Value| source.as_object().is_none_or(Map::is_empty);
-            if projected.is_some_and(|projected| list(&projected["sources"]).iter().all(is_nothing)) {
-                let name = volume["name"].as_str().unwrap_or_default();
-                warnings.push(format!("volume \"{name}\" (Projected) has no sources provided"));
-            }
+        for (nth, value) in list(&expression["values"]).iter().enumerate().filter(|_| with_values) {
+            let value = value.as_str().unwrap_or_default();
+            let faults = names::label_value(value);
+            warnings.extend(faults.iter().map(|fault| format!("{at}.values[{nth}]: {value} is invalid, {fault}")));
         }
     }
 }
 
-fn of_container(container: &Value, at: &str, warnings: &mut Vec<String>) {
-    for part in ["limits", "requests"] {
-        fractions(&container["resources"][part], &format!("{at}.resources.{part}"), warnings);
-    }
-    let variables = list(&container["env"]);
-    for (index, variable) in variables.iter().enumerate() {
-        let name = variable["name"].as_str().unwrap_or_default();
-        let uses_it = variable["value"].as_str().is_some_and(|value| value.contains(&format!("$({name})")));
-        if !uses_it && variables[..index].iter().any(|earlier| earlier["name"] == name) {
-            warnings.push(format!(
-                "{at}.env[{index}]: hides previous definition of \"{name}\", which may be dropped when using apply"
-            ));
-        }
-    }
-    for (index, port) in list(&container["ports"]).iter().enumerate() {
-        let text = |field: &str| port[field].as_str().unwrap_or_default();
-        if !text("hostIP").is_empty() && port["hostPort"].as_i64().unwrap_or_default() == 0 {
-            warnings.push(format!(
-                "{at}.ports[{index}]: hostIP set without hostPort: {{Name:{} HostPort:0 ContainerPort:{} Protocol:{} \
-                 HostIP:{}}}",
-                text("name"),
-                port["containerPort"].as_i64().unwrap_or_default(),
-                text("protocol"),
-                text("hostIP")
-            ));
-        }
+/// Of each text of a list.
+pub(crate) fn of_each(texts: &Value, at: &str, of: fn(&str, &str, &mut Vec<String>), warnings: &mut Vec<String>) {
+    for (index, text) in list(texts).iter().enumerate() {
+        of(text.as_str().unwrap_or_default(), &format!("{at}[{index}]"), warnings);
     }
 }
 
-/// Bytes come whole.
-fn fractions(resources: &Value, at: &str, warnings: &mut Vec<String>) {
-    for name in ["ephemeral-storage", "memory"] {
-        let Some(amount) = resources[name].as_str() else { continue };
-        if quantity::nanos(amount).is_some_and(|nanos| nanos % 1_000_000_000 != 0) {
-            warnings.push(format!("{at}[{name}]: fractional byte value \"{amount}\" is invalid, must be an integer"));
-        }
+fn of_annotation(object: &Document, key: &str, why: &str, warnings: &mut Vec<String>) {
+    if annotation(object, key).is_some() {
+        warnings.push(format!("metadata.annotations[{key}]: {why}"));
     }
+}
+
+fn annotation<'a>(object: &'a Document, key: &str) -> Option<&'a str> {
+    metadata(object).get("annotations").and_then(|annotations| annotations[key].as_str())
+}
+
+fn label<'a>(object: &'a Document, key: &str) -> Option<&'a str> {
+    metadata(object).get("labels").and_then(|labels| labels[key].as_str())
 }
 
 fn part<'a>(document: &'a Document, name: &str) -> &'a Value {
     document.get(name).unwrap_or(&Value::Null)
 }
 
-fn list(value: &Value) -> &[Value] {
+pub(crate) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use holdfast_value::json;
-
-    #[test]
-    fn pods() {
-        let document = json!({
-            "metadata": {"name": "a.b", "annotations": {"seccomp.security.alpha.kubernetes.io/pod": "x"}},
-            "spec": {
-                "nodeSelector": {"beta.kubernetes.io/os": "linux"},
-                "imagePullSecrets": [{}],
-                "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "k"}]}},
-                "volumes": [{"name": "v", "projected": {}}],
-                "containers": [{
-                    "name": "c",
-                    "env": [{"name": "A"}, {"name": "A", "value": "$(A)b"}, {"name": "A", "value": "c"}],
-                    "resources": {"limits": {"memory": "100m", "cpu": "100m"}},
-                    "ports": [{"containerPort": 80, "hostIP": "::1", "protocol": "TCP"}],
-                }],
-            },
-        });
-        let Value::Object(document) = document else { unreachable!() };
-        let (kind, _) = crate::kinds::registry().known(crate::kinds::known::POD).unwrap();
-        let kind = crate::kinds::registry().get(kind);
-        let expected = [
-            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is \
-             recommended: [must not contain dots]",
-            "metadata.annotations[seccomp.security.alpha.kubernetes.io/pod]: non-functional in v1.27+; use the \
-             \"seccompProfile\" field instead",
-            "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead",
-            "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].labelSelector: a null \
-             labelSelector results in matching no pod",
-            "volume \"v\" (Projected) has no sources provided",
-            "spec.imagePullSecrets[0].name: invalid empty name \"\"",
-            "spec.containers[0].resources.limits[memory]: fractional byte value \"100m\" is invalid, must be an integer",
-            "spec.containers[0].env[2]: hides previous definition of \"A\", which may be dropped when using apply",
-            "spec.containers[0].ports[0]: hostIP set without hostPort: {Name: HostPort:0 ContainerPort:80 Protocol:TCP \
-             HostIP:::1}",
-        ];
-        assert_eq!(pod(kind, &document, None), expected);
-        assert!(pod(kind, &document, Some(&document)).is_empty());
-    }
-}
+mod tests;

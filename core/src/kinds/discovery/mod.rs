@@ -5,6 +5,7 @@ mod convert;
 pub mod defaults;
 mod validate;
 
+use super::core::warnings;
 use super::{ApiGroup, Asking, Kind, MetadataOnUpdate};
 use holdfast_value::Value;
 
@@ -23,6 +24,7 @@ pub fn kinds() -> Vec<Kind> {
             .converted(GROUP, PACKAGE, "v1beta1", convert::TOPOLOGY)
             .columns(columns::of("EndpointSlice"))
             .validate(validate::endpoint_slice)
+            .warnings(warnings::endpoint_slice)
             .metadata_on_update(MetadataOnUpdate::New)
             .generation_with(&["labels"])
             .note(drop_topology),

@@ -7,9 +7,12 @@ pub mod defaults;
 mod validate;
 
 use super::build::STATUS_RESETS_METADATA;
+use super::core::warnings::addresses::of_network;
+use super::core::warnings::{list, of_each};
 use super::{ApiGroup, Kind};
 use crate::object::meta::{Document, metadata};
 use crate::object::names::NameRule;
+use holdfast_value::Value;
 
 pub const GROUP: &str = "networking.k8s.io";
 const PACKAGE: &str = "io.k8s.api.networking";
@@ -45,6 +48,7 @@ pub fn kinds() -> Vec<Kind> {
             .short(["netpol"])
             .columns(columns::of("NetworkPolicy"))
             .validate(validate::network_policy)
+            .warnings(policy_warnings)
             .generation(),
         Kind::cluster("IPAddress", "ipaddresses")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1"])
@@ -71,4 +75,42 @@ fn ingress_warnings(_: &Kind, ingress: &Document, old: Option<&Document>) -> Vec
         "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"
             .to_owned(),
     ]
+}
+
+/// Networks of peers that are not written as they should be.
+fn policy_warnings(_: &Kind, policy: &Document, _: Option<&Document>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let spec = policy.get("spec").unwrap_or(&Value::Null);
+    for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+        for (index, rule) in list(&spec[direction]).iter().enumerate() {
+            for (nth, peer) in list(&rule[peers]).iter().enumerate() {
+                let at = format!("spec.{direction}[{index}].{peers}[{nth}].ipBlock");
+                let block = &peer["ipBlock"];
+                of_network(block["cidr"].as_str().unwrap_or_default(), &format!("{at}.cidr"), &mut warnings);
+                of_each(&block["except"], &format!("{at}.except"), of_network, &mut warnings);
+            }
+        }
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_value::json;
+
+    #[test]
+    fn networks_of_peers_are_told_of_where_they_stand() {
+        let peers =
+            json!([{"podSelector": {}}, {"ipBlock": {"cidr": "10.1.0.0/8", "except": ["10.2.0.0/16", "10.3.0.1/16"]}}]);
+        let Value::Object(policy) = json!({"spec": {"egress": [{"to": peers}]}}) else { unreachable!() };
+        let kind = kinds().into_iter().find(|kind| kind.kind == "NetworkPolicy").expect("a kind");
+        let at = "spec.egress[0].to[1].ipBlock";
+        let is = "is ambiguous in this context";
+        let expected = [
+            format!("{at}.cidr: CIDR value \"10.1.0.0/8\" {is} (should be \"10.0.0.0/8\" or \"10.1.0.0/32\"?)"),
+            format!("{at}.except[1]: CIDR value \"10.3.0.1/16\" {is} (should be \"10.3.0.0/16\" or \"10.3.0.1/32\"?)"),
+        ];
+        assert_eq!(policy_warnings(&kind, &policy, None), expected);
+    }
 }

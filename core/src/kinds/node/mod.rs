@@ -5,7 +5,9 @@ mod convert;
 pub mod defaults;
 mod validate;
 
+use super::core::warnings::old_label;
 use super::{ApiGroup, Gated, Kind};
+use crate::object::meta::Document;
 
 pub const GROUP: &str = "node.k8s.io";
 const PACKAGE: &str = "io.k8s.api.node";
@@ -23,7 +25,31 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("RuntimeClass"))
             .gated(const { &[Gated::fields("PodOverhead", &["overhead"])] })
             .validate(validate::runtime_class)
+            .warnings(class_warnings)
             .create_on_update()
             .conditional_update(),
     ]
+}
+
+/// Labels of nodes that have other names now.
+fn class_warnings(_: &Kind, class: &Document, _: Option<&Document>) -> Vec<String> {
+    let labels = class.get("scheduling").and_then(|scheduling| scheduling["nodeSelector"].as_object());
+    let why = labels.into_iter().flat_map(|labels| labels.keys()).filter_map(|label| old_label(label));
+    why.map(|why| format!("scheduling.nodeSelector: {why}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_value::json;
+
+    #[test]
+    fn old_labels_of_nodes_are_told_of() {
+        let class = json!({"scheduling": {"nodeSelector": {"a": "b", "beta.kubernetes.io/os": "linux"}}});
+        let kind = kinds().remove(0);
+        assert_eq!(
+            class_warnings(&kind, class.as_object().expect("an object"), None),
+            ["scheduling.nodeSelector: deprecated since v1.14; use \"kubernetes.io/os\" instead"]
+        );
+    }
 }

@@ -5,9 +5,11 @@ pub mod defaults;
 mod validate;
 
 use super::build::STATUS_RESETS_METADATA;
+use super::core::warnings::{list, of_term, old_label};
 use super::{ApiGroup, Gated, Kind, MetadataOnUpdate};
 use crate::authz::nodes::{Object, Relation};
 use crate::object::meta::Document;
+use holdfast_value::Value;
 
 pub const GROUP: &str = "storage.k8s.io";
 const PACKAGE: &str = "io.k8s.api.storage";
@@ -24,7 +26,8 @@ pub fn kinds() -> Vec<Kind> {
             .short(["sc"])
             .columns(columns::of("StorageClass"))
             .return_deleted_object()
-            .validate(validate::storage_class),
+            .validate(validate::storage_class)
+            .warnings(class_warnings),
         Kind::cluster("VolumeAttachment", "volumeattachments")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .columns(columns::of("VolumeAttachment"))
@@ -56,6 +59,7 @@ pub fn kinds() -> Vec<Kind> {
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
             .columns(columns::of("CSIStorageCapacity"))
             .validate(validate::capacity)
+            .warnings(capacity_warnings)
             .conditional_update(),
         Kind::cluster("VolumeAttributesClass", "volumeattributesclasses")
             .versions(GROUP, PACKAGE, ["v1", "v1beta1", "v1alpha1"])
@@ -72,6 +76,30 @@ const DRIVER_GATED: &[Gated] = &[
     Gated::fields("SELinuxMountReadWriteOncePod", &["spec.seLinuxMount"]),
 ];
 
+/// Labels of nodes that have other names now.
+fn class_warnings(_: &Kind, class: &Document, _: Option<&Document>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (index, term) in list(class.get("allowedTopologies").unwrap_or(&Value::Null)).iter().enumerate() {
+        for (nth, expression) in list(&term["matchLabelExpressions"]).iter().enumerate() {
+            if let Some(why) = expression["key"].as_str().and_then(old_label) {
+                warnings.push(format!("allowedTopologies[{index}].matchLabelExpressions[{nth}].key: {why}"));
+            }
+        }
+    }
+    warnings
+}
+
+/// The same of the nodes that a capacity is there for.
+fn capacity_warnings(_: &Kind, capacity: &Document, _: Option<&Document>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let Some(topology) = capacity.get("nodeTopology") else { return warnings };
+    of_term(topology, "nodeTopology", false, &mut warnings);
+    for label in topology["matchLabels"].as_object().into_iter().flat_map(|labels| labels.keys()) {
+        warnings.extend(old_label(label).map(|why| format!("nodeTopology.matchLabels.{label}: {why}")));
+    }
+    warnings
+}
+
 fn driver_warnings(_: &Kind, driver: &Document, _: Option<&Document>) -> Vec<String> {
     let Some(spec) = driver.get("spec") else { return Vec::new() };
     let requests = spec["tokenRequests"].as_array().is_some_and(|requests| !requests.is_empty());
@@ -83,4 +111,33 @@ fn driver_warnings(_: &Kind, driver: &Document, _: Option<&Document>) -> Vec<Str
          logging of tokens in volume attributes"
             .to_owned(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_value::json;
+
+    #[test]
+    fn old_labels_of_nodes_are_told_of() {
+        let old = "failure-domain.beta.kubernetes.io/zone";
+        let why = "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead";
+        let told = |kind: &str, object: Value| {
+            let kind = kinds().into_iter().find(|known| known.kind == kind).expect("a kind");
+            kind.hooks.warnings.expect("a hook")(&kind, object.as_object().expect("an object"), None)
+        };
+        let topologies = json!([{"matchLabelExpressions": [{"key": "a"}, {"key": old}]}]);
+        assert_eq!(
+            told("StorageClass", json!({"allowedTopologies": topologies})),
+            [format!("allowedTopologies[0].matchLabelExpressions[1].key: {why}")]
+        );
+        let topology = json!({"matchExpressions": [{"key": old}], "matchLabels": {old: "x"}});
+        assert_eq!(
+            told("CSIStorageCapacity", json!({"nodeTopology": topology})),
+            [
+                format!("nodeTopology.matchExpressions[0].key: {old} is {why}"),
+                format!("nodeTopology.matchLabels.{old}: {why}"),
+            ]
+        );
+    }
 }

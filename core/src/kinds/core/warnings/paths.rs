@@ -1,0 +1,94 @@
+//! Files of a volume of which one is in the place, or in the folder, of another.
+
+use super::list;
+use holdfast_value::Value;
+use std::collections::BTreeMap;
+
+/// How many files of one volume are told of: nobody reads more.
+const TOLD_MAX: usize = 100;
+
+/// Of the files that the volume is made of.
+pub(super) fn of_volume(volume: &Value, warnings: &mut Vec<String>) {
+    let name = volume["name"].as_str().unwrap_or_default();
+    for (source, shown) in [
+        ("configMap", format!("ConfigMap \"{}\"", volume["configMap"]["name"].as_str().unwrap_or_default())),
+        ("secret", format!("Secret \"{}\"", volume["secret"]["secretName"].as_str().unwrap_or_default())),
+        ("downwardAPI", "DownwardAPI".to_owned()),
+    ] {
+        let mut files = Files::default();
+        for path in paths(&volume[source]) {
+            files.add(path, "");
+        }
+        warnings.extend(files.told.iter().map(|two| format!("volume \"{name}\" ({shown}): overlapping paths: {two}")));
+    }
+    let mut files = Files::default();
+    for source in list(&volume["projected"]["sources"]) {
+        if SOURCES.iter().all(|field| source[*field].is_null()) {
+            warnings.push(format!("volume \"{name}\" (Projected) has no sources provided"));
+        }
+        projected(source, &mut files);
+    }
+    warnings.extend(files.told.iter().map(|two| format!("volume \"{name}\" (Projected): overlapping paths: {two}")));
+}
+
+const SOURCES: [&str; 6] =
+    ["secret", "downwardAPI", "configMap", "serviceAccountToken", "clusterTrustBundle", "podCertificate"];
+
+fn projected(source: &Value, files: &mut Files) {
+    let text = |part: &Value| part.as_str().unwrap_or_default().to_owned();
+    for (field, kind) in [("configMap", "ConfigMap"), ("secret", "Secret")] {
+        let shown = format!("{kind} \"{}\"", text(&source[field]["name"]));
+        paths(&source[field]).for_each(|path| files.add(path, &shown));
+    }
+    paths(&source["downwardAPI"]).for_each(|path| files.add(path, "DownwardAPI"));
+    files.add(&text(&source["serviceAccountToken"]["path"]), "ServiceAccountToken");
+    let bundle = &source["clusterTrustBundle"];
+    let signer = if bundle["name"].is_null() { &bundle["signerName"] } else { &bundle["name"] };
+    files.add(&text(&bundle["path"]), &format!("ClusterTrustBundle \"{}\"", text(signer)));
+    let certificate = &source["podCertificate"];
+    for (field, shown) in [
+        ("certificateChainPath", "PodCertificate chain"),
+        ("keyPath", "PodCertificate key"),
+        ("credentialBundlePath", "PodCertificate credential bundle"),
+    ] {
+        files.add(&text(&certificate[field]), shown);
+    }
+}
+
+fn paths(source: &Value) -> impl Iterator<Item = &str> {
+    list(&source["items"]).iter().map(|item| item["path"].as_str().unwrap_or_default())
+}
+
+/// The files so far by their paths, with their numbers and sources, and which of them are in each other's way.
+#[derive(Default)]
+struct Files {
+    known: BTreeMap<String, Vec<(usize, String)>>,
+    told: Vec<String>,
+    count: usize,
+}
+
+impl Files {
+    fn add(&mut self, path: &str, source: &str) {
+        let path = path.trim_end_matches('/');
+        if path.is_empty() || self.told.len() >= TOLD_MAX {
+            return;
+        }
+        let folders = path.match_indices('/').map(|(end, _)| &path[..end]);
+        let above = folders.chain([path]).filter_map(|known| self.known.get_key_value(known));
+        let within = format!("{path}/");
+        let below = self.known.range(within.clone()..).take_while(|(known, _)| known.starts_with(&within));
+        let found = above.chain(below).flat_map(|(known, files)| files.iter().map(move |file| (known, file)));
+        let mut found: Vec<_> = found.take(TOLD_MAX).collect();
+        found.sort_by_key(|(_, (number, _))| *number);
+        let two = |(known, (_, other)): &(&String, &(usize, String))| {
+            format!("{} with {}", shown(path, source), shown(known, other))
+        };
+        self.told.extend(found.iter().map(two));
+        self.known.entry(path.to_owned()).or_default().push((self.count, source.to_owned()));
+        self.count += 1;
+    }
+}
+
+fn shown(path: &str, source: &str) -> String {
+    if source.is_empty() { format!("\"{path}\"") } else { format!("\"{path}\" ({source})") }
+}
