@@ -10,7 +10,10 @@ mod validate;
 
 use super::build::keep_old;
 use super::{ApiGroup, Kind};
+use crate::object::meta::Document;
+use crate::schema::structural::formats::Format;
 use holdfast_value::{Value, json};
+use std::collections::BTreeSet;
 
 pub const GROUP: &str = "apiextensions.k8s.io";
 /// Where definitions stand below the storage prefix.
@@ -34,6 +37,7 @@ pub fn kinds() -> Vec<Kind> {
             .validate(validate::definition)
             .validate_in(["apiextensions.k8s.io/v1"], validate::newer_definition)
             .any_finalizers()
+            .warnings(format_warnings)
             .claims(names::claims)
             .allocate(names::allocate)
             .begin_delete(names::begin_delete)
@@ -45,6 +49,40 @@ pub fn kinds() -> Vec<Kind> {
             .prepare_create(prepare_create)
             .prepare_update(prepare_update),
     ]
+}
+
+/// Formats that say nothing about a value, unless the definition has had them before.
+fn format_warnings(_: &Kind, definition: &Document, old: Option<&Document>) -> Vec<String> {
+    let of = |definition: &Document| {
+        let versions = definition.get("spec").and_then(|spec| spec["versions"].as_array());
+        let mut found = BTreeSet::new();
+        for version in versions.into_iter().flatten() {
+            unknown_formats(&version["schema"]["openAPIV3Schema"], &mut found);
+        }
+        found
+    };
+    let (new, before) = (of(definition), old.map(of).unwrap_or_default());
+    new.difference(&before).map(|format| format!("unrecognized format \"{format}\"")).collect()
+}
+
+fn unknown_formats(schema: &Value, found: &mut BTreeSet<String>) {
+    let text = |field: &str| schema[field].as_str().unwrap_or_default();
+    let format = text("format");
+    if !format.is_empty() && Format::of(text("type"), format).is_none() {
+        found.insert(format.to_owned());
+    }
+    for field in ["allOf", "anyOf", "oneOf", "items"] {
+        schema[field].as_array().into_iter().flatten().for_each(|within| unknown_formats(within, found));
+    }
+    for field in ["items", "not", "additionalProperties", "additionalItems"] {
+        if schema[field].is_object() {
+            unknown_formats(&schema[field], found);
+        }
+    }
+    for field in ["properties", "patternProperties", "definitions", "dependencies"] {
+        let within = schema[field].as_object().into_iter().flat_map(|fields| fields.values());
+        within.for_each(|within| unknown_formats(within, found));
+    }
 }
 
 /// A webhook of which nothing is said is none.
@@ -85,5 +123,31 @@ fn record_stored_version(object: &mut Value) {
         && !names.contains(&stored)
     {
         names.push(stored);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_that_say_nothing_are_told_of_once() {
+        let with = |schema: Value| json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}});
+        let told = |new: &Value, old: Option<&Value>| {
+            let old = old.and_then(Value::as_object);
+            format_warnings(&kinds().remove(0), new.as_object().expect("an object"), old)
+        };
+        let schema = json!({"type": "object", "properties": {
+            "a": {"type": "string", "format": "date-time"},
+            "b": {"type": "string", "format": "odd"},
+            "c": {"type": "array", "items": {"type": "integer", "format": "int32"}, "format": "set"},
+            "d": {"type": "integer", "format": "int16"},
+            "e": {"type": "object", "additionalProperties": {"type": "string", "format": "odd"}},
+        }});
+        let new = with(schema);
+        let expected = ["int16", "odd", "set"].map(|format| format!("unrecognized format \"{format}\""));
+        assert_eq!(told(&new, None), expected);
+        let old = with(json!({"type": "object", "properties": {"x": {"type": "string", "format": "odd"}}}));
+        assert_eq!(told(&new, Some(&old)), [expected[0].clone(), expected[2].clone()]);
     }
 }
