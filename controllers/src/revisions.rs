@@ -144,7 +144,7 @@ pub fn forget<'w>(unused: impl Iterator<Item = Seen<'w, ControllerRevision>>, su
     plan.together(oldest.map(|seen| Subject::from(seen).delete()).collect());
 }
 
-/// How many revisions are kept that nobody uses.
+/// How many revisions are kept that nobody uses: all, where less than none is asked for.
 pub fn limit(limit: Option<i64>) -> usize {
-    usize::try_from(limit.unwrap_or(10)).unwrap_or(0)
+    limit.map_or(10, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }

@@ -140,7 +140,7 @@ pub fn stateful_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
             causes.push(policy.not_supported(&["Retain", "Delete"]));
         }
     }
-    none_negative(spec, &["replicas", "minReadySeconds", "revisionHistoryLimit"], &mut causes);
+    none_negative(spec, &["replicas", "minReadySeconds"], &mut causes);
     let ordinals = spec.get("ordinals");
     not_negative(ordinals.get("start"), &mut causes);
     selected(spec, "statefulset", "", &mut causes);
@@ -473,6 +473,8 @@ mod tests {
                     "spec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value: \"Keep\": supported values",
                 ),
                 ("/spec/ordinals/start", json!(-1), "spec.ordinals.start: Invalid value: -1: must be greater than or"),
+                // This is all history.
+                ("/spec/revisionHistoryLimit", json!(-1), ""),
                 (
                     "/spec/serviceName",
                     json!("A_b"),
