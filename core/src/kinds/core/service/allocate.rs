@@ -356,18 +356,19 @@ impl Allocation<'_> {
         {
             return;
         }
-        let identity = |port: &Value| (port["port"].to_string(), port["protocol"].to_string());
-        let mut old_ports = BTreeMap::new();
-        for port in old["ports"].as_array().into_iter().flatten() {
-            old_ports.entry(identity(port)).or_insert(port);
-        }
+        let number = |port: &Value| port["nodePort"].as_i64().filter(|number| *number != 0);
+        let name = |port: &Value| port["name"].as_str().unwrap_or_default().to_owned();
+        let old_ports = || old["ports"].as_array().into_iter().flatten();
+        // A port keeps what it was given as long as it has its name, whatever else becomes of it.
+        let given: BTreeMap<String, Option<i64>> = old_ports().map(|port| (name(port), number(port))).collect();
         let Some(ports) = spec.get_mut("ports").and_then(Value::as_array_mut) else { return };
+        // What another port asks for now it gives up.
+        let asked_for: BTreeSet<i64> = ports.iter().filter_map(number).collect();
         let mut taken: BTreeSet<String> = BTreeSet::new();
         for (index, port) in ports.iter_mut().enumerate() {
             let protocol = port["protocol"].as_str().unwrap_or("TCP").to_owned();
-            let kept = old_ports.get(&identity(port)).and_then(|old| old["nodePort"].as_i64());
-            let asked = port["nodePort"].as_i64().filter(|n| *n != 0);
-            let number = match asked.or(kept.filter(|n| *n != 0)) {
+            let kept = given.get(&name(port)).copied().flatten().filter(|number| !asked_for.contains(number));
+            let number = match number(port).or(kept) {
                 Some(number) => {
                     let path = format!("spec.ports[{index}].nodePort");
                     if let Err(fault) = self.check_port(number, &protocol) {

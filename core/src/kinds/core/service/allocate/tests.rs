@@ -367,3 +367,37 @@ fn only_who_needs_an_address_reads_the_ranges() {
     assert_eq!(made(None, json!({"type": "ClusterIP", "clusterIP": "None"})).1, 0);
     assert_eq!(made(None, json!({"type": "ExternalName"})).1, 0);
 }
+
+#[test]
+fn a_node_port_stays_with_the_name_of_its_port() {
+    let ports = |old: Value, new: Value| {
+        let ranges = V4.parse().expect("ranges");
+        let allocator = Allocator {
+            claims: &Taken,
+            owner: "own".into(),
+            service_ranges: &ranges,
+            service_cidrs: &Vec::new,
+            node_ports: (30000, 32767),
+            stamp: Stamp { time: jiff::Timestamp::UNIX_EPOCH, seed: 1 },
+        };
+        let service = |ports: Value| json!({"spec": {"type": "NodePort", "clusterIP": "10.0.0.5", "ports": ports}});
+        let mut new = service(new);
+        let causes = allocate(&allocator, Some(&service(old)), &mut new);
+        assert!(causes.is_empty(), "{causes:?}");
+        let ports = new["spec"]["ports"].as_array().expect("ports");
+        ports.iter().map(|port| port["nodePort"].as_i64().expect("a number")).collect::<Vec<_>>()
+    };
+    let old = || json!([{"name": "a", "port": 80, "nodePort": 32001}, {"name": "b", "port": 81, "nodePort": 32002}]);
+    let two = |first: Value, second: Value| ports(old(), json!([first, second]));
+    // Whatever else becomes of a port, it keeps its number.
+    let kept = two(json!({"name": "a", "port": 81, "protocol": "UDP"}), json!({"name": "b", "port": 80}));
+    assert_eq!(kept, [32001, 32002]);
+    // One of another name gets another.
+    let renamed = two(json!({"name": "c", "port": 80}), json!({"name": "b", "port": 81}));
+    assert_ne!(renamed[0], 32001);
+    assert_eq!(renamed[1], 32002);
+    // What one asks for the other gives up.
+    let asked = two(json!({"name": "a", "port": 80}), json!({"name": "b", "port": 81, "nodePort": 32001}));
+    assert_ne!(asked[0], 32001);
+    assert_eq!(asked[1], 32001);
+}
