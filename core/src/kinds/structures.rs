@@ -9,7 +9,7 @@ mod orders;
 use super::unified::difference;
 use crate::refusal::Cause;
 use crate::schema::{Field, Message, MessageId, Shape, Type, Zero, schema};
-use holdfast_value::{CompactString, Value};
+use holdfast_value::{CompactString, Map, Value};
 use std::borrow::Cow;
 
 /// Rewrites the values of causes whose fields the message has.
@@ -122,6 +122,8 @@ impl Place<'static> {
         }
         let is_scalar = matches!(place.ty, Type::String | Type::Bool | Type::Int32 | Type::Int64 | Type::Double);
         match value {
+            // One of a list may be told of at the whole list, too.
+            Value::Object(fields) if place.shape == Shape::List && place.item().has_all(fields) => Some(place.item()),
             Value::Object(_) if place.shape == Shape::List || (is_scalar && place.shape == Shape::Single) => parent,
             _ => Some(place),
         }
@@ -153,6 +155,12 @@ impl<'a> Place<'a> {
 
     fn item(self) -> Self {
         Self { shape: Shape::Single, is_pointer: false, ..self }
+    }
+
+    /// Whether the value is a structure that has fields of all these names.
+    fn has_all(self, fields: &Map) -> bool {
+        let Type::Message(id) = self.ty else { return false };
+        !fields.is_empty() && fields.keys().all(|name| schema().message(id).field(name).is_some())
     }
 
     fn text(self, value: &Value) -> String {
@@ -455,6 +463,12 @@ mod tests {
                 "metadata.taints[0]",
                 json!({"key": "a", "effect": "NoSchedule"}),
                 r#"{"Key":"a","Value":"","Effect":"NoSchedule","TimeAdded":null}"#,
+            ),
+            (
+                "storage.v1.CSINode",
+                "spec.drivers",
+                json!({"name": "d", "nodeID": "n", "allocatable": null}),
+                r#"{"Name":"d","NodeID":"n","TopologyKeys":null,"Allocatable":null}"#,
             ),
             // Nothing is what the type has for it.
             ("core.v1.Pod", "spec.containers[0].image", json!(null), r#""""#),
