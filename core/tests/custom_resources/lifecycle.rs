@@ -255,7 +255,7 @@ fn versions_that_objects_are_stored_in_stay() {
 
     let only_second = json!({"spec": {"versions": [versions(1)[1]]}});
     let refusal = world.merge(&of("widgets"), &only_second).expect_err("objects may be stored in v1");
-    let expected = "status.storedVersions[0]: Invalid value: \"v1\": must appear in spec.versions";
+    let expected = "status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; v1 was previously a storage version";
     assert!(words(&refusal).contains(expected), "{}", words(&refusal));
 
     // Any write moves an object.

@@ -319,7 +319,12 @@ fn stored_versions(definition: At, causes: &mut Vec<Cause>) {
     let known: BTreeSet<&str> =
         spec.value["versions"].as_array().into_iter().flatten().filter_map(|one| one["name"].as_str()).collect();
     for version in stored.items().filter(|version| !known.contains(version.text())) {
-        causes.push(version.invalid("must appear in spec.versions"));
+        let name = version.text();
+        causes.push(version.invalid(&format!(
+            "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until \
+             a storage migration ensures no data remains persisted in {name} and removes {name} from \
+             status.storedVersions"
+        )));
     }
     // A name that several versions have stands for the first of them.
     let mut unseen = texts(stored);
@@ -473,7 +478,7 @@ mod tests {
                 (
                     "/spec/versions/0/name",
                     json!("v2"),
-                    "status.storedVersions[0]: Invalid value: \"v1\": must appear in",
+                    "status.storedVersions[0]: Invalid value: \"v1\": missing from spec.versions; v1 was previously a storage",
                 ),
             ],
         );
