@@ -92,10 +92,10 @@ pub fn endpoints(_: &Kind, endpoints: &Document, _: Option<&Document>) -> Vec<St
     warnings
 }
 
-/// The same of a slice, which may name what has no address at all.
-pub fn endpoint_slice(_: &Kind, slice: &Document, _: Option<&Document>) -> Vec<String> {
+/// The same of a slice, which may name what has no address at all: that is told once, for it cannot change.
+pub fn endpoint_slice(_: &Kind, slice: &Document, old: Option<&Document>) -> Vec<String> {
     let mut warnings = Vec::new();
-    if *part(slice, "addressType") == "FQDN" {
+    if old.is_none() && *part(slice, "addressType") == "FQDN" {
         warnings.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
     }
     let writer = label(slice, "endpointslice.kubernetes.io/managed-by").unwrap_or_default();
@@ -179,10 +179,14 @@ pub fn node(_: &Kind, node: &Document, _: Option<&Document>) -> Vec<String> {
     warnings
 }
 
-pub fn service_account(_: &Kind, account: &Document, _: Option<&Document>) -> Vec<String> {
+/// Whoever had the annotation before has heard of it.
+pub fn service_account(_: &Kind, account: &Document, old: Option<&Document>) -> Vec<String> {
+    const ENFORCED: &str = "kubernetes.io/enforce-mountable-secrets";
     let mut warnings = Vec::new();
-    let why = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets";
-    of_annotation(account, "kubernetes.io/enforce-mountable-secrets", why, &mut warnings);
+    if old.and_then(|old| annotation(old, ENFORCED)).is_none() {
+        let why = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets";
+        of_annotation(account, ENFORCED, why, &mut warnings);
+    }
     warnings
 }
 

@@ -100,10 +100,12 @@ fn capacity_warnings(_: &Kind, capacity: &Document, _: Option<&Document>) -> Vec
     warnings
 }
 
-fn driver_warnings(_: &Kind, driver: &Document, _: Option<&Document>) -> Vec<String> {
+/// Said where tokens are asked for, and where others are.
+fn driver_warnings(_: &Kind, driver: &Document, old: Option<&Document>) -> Vec<String> {
     let Some(spec) = driver.get("spec") else { return Vec::new() };
-    let requests = spec["tokenRequests"].as_array().is_some_and(|requests| !requests.is_empty());
-    if !requests || !spec["serviceAccountTokenInSecrets"].is_null() {
+    let requests = list(&spec["tokenRequests"]);
+    let had = old.and_then(|old| old.get("spec")).map_or(&[][..], |spec| list(&spec["tokenRequests"]));
+    if requests == had || requests.is_empty() || !spec["serviceAccountTokenInSecrets"].is_null() {
         return Vec::new();
     }
     vec![
@@ -117,6 +119,21 @@ fn driver_warnings(_: &Kind, driver: &Document, _: Option<&Document>) -> Vec<Str
 mod tests {
     use super::*;
     use holdfast_value::json;
+
+    #[test]
+    fn drivers_that_ask_for_other_tokens_are_told_where_those_go() {
+        let kind = kinds().into_iter().find(|known| known.kind == "CSIDriver").expect("a kind");
+        let driver = |audience: &str| json!({"spec": {"tokenRequests": [{"audience": audience}]}});
+        let is_told = |new: &Value, old: Option<&Value>| {
+            let old = old.map(|old| old.as_object().expect("an object"));
+            !driver_warnings(&kind, new.as_object().expect("an object"), old).is_empty()
+        };
+        assert!(is_told(&driver("a"), None));
+        assert!(is_told(&driver("a"), Some(&driver("b"))));
+        assert!(is_told(&driver("a"), Some(&json!({"spec": {}}))));
+        assert!(!is_told(&driver("a"), Some(&driver("a"))));
+        assert!(!is_told(&json!({"spec": {}}), None));
+    }
 
     #[test]
     fn old_labels_of_nodes_are_told_of() {

@@ -26,9 +26,11 @@ pub(super) fn of_volume(volume: &Value, warnings: &mut Vec<String>) {
         if SOURCES.iter().all(|field| source[*field].is_null()) {
             warnings.push(format!("volume \"{name}\" (Projected) has no sources provided"));
         }
+        let before = files.told.len();
         projected(source, &mut files);
+        let told = files.told[before..].iter();
+        warnings.extend(told.map(|two| format!("volume \"{name}\" (Projected): overlapping paths: {two}")));
     }
-    warnings.extend(files.told.iter().map(|two| format!("volume \"{name}\" (Projected): overlapping paths: {two}")));
 }
 
 const SOURCES: [&str; 6] =

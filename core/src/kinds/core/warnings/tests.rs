@@ -142,13 +142,16 @@ fn files_of_volumes_that_are_in_the_way_of_others() {
         {"configMap": {"name": "foo", "items": items(&["test/file"])}},
         {"serviceAccountToken": {"path": "test"}},
         {"clusterTrustBundle": {"name": "bar", "path": "test/file"}},
+        {},
     ]}});
     let file = "\"test/file\" (ConfigMap \"foo\")";
     let bundle = "\"test/file\" (ClusterTrustBundle \"bar\")";
     let token = "\"test\" (ServiceAccountToken)";
     let expected = [(token, file), (bundle, file), (bundle, token)];
-    let expected =
-        expected.map(|(one, other)| format!("volume \"v\" (Projected): overlapping paths: {one} with {other}"));
+    let told = |(one, other): (&str, &str)| format!("volume \"v\" (Projected): overlapping paths: {one} with {other}");
+    let mut expected = expected.map(told).to_vec();
+    // In the order of the sources.
+    expected.push("volume \"v\" (Projected) has no sources provided".to_owned());
     assert_eq!(all(projected), expected);
 }
 
@@ -296,15 +299,18 @@ fn endpoints_that_people_wrote() {
     let warnings = of("me");
     assert!(warnings.iter().any(|warning| warning.starts_with("subsets[0].notReadyAddresses[0].ip: ")), "{warnings:?}");
     assert!(!of("endpoint-controller").iter().any(|warning| warning.starts_with("subsets")));
-    let of = |ty: &str, manager: &str| {
+    let slice = |ty: &str, manager: &str| {
         let labels = json!({"endpointslice.kubernetes.io/managed-by": manager});
         let endpoints = json!([{"addresses": ["::ffff:1.2.3.4"]}]);
-        let slice = json!({"metadata": {"name": "a", "labels": labels}, "addressType": ty, "endpoints": endpoints});
-        told("endpointslices.discovery.k8s.io", &slice, None)
+        json!({"metadata": {"name": "a", "labels": labels}, "addressType": ty, "endpoints": endpoints})
     };
-    assert!(of("IPv6", "me")[0].starts_with("endpoints[0].addresses[0]: "));
-    assert!(of("IPv6", "endpointslice-controller.k8s.io").is_empty());
-    assert_eq!(of("FQDN", "endpointslice-controller.k8s.io"), ["spec.addressType: FQDN endpoints are deprecated"]);
+    let of = |slice: &Value, old: Option<&Value>| told("endpointslices.discovery.k8s.io", slice, old);
+    assert!(of(&slice("IPv6", "me"), None)[0].starts_with("endpoints[0].addresses[0]: "));
+    let controller = "endpointslice-controller.k8s.io";
+    assert!(of(&slice("IPv6", controller), None).is_empty());
+    let names = slice("FQDN", controller);
+    assert_eq!(of(&names, None), ["spec.addressType: FQDN endpoints are deprecated"]);
+    assert!(of(&names, Some(&names)).is_empty());
 }
 
 #[test]
@@ -320,7 +326,10 @@ fn what_is_on_its_way_out() {
     let expected = format!(
         "metadata.annotations[{key}]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
     );
-    assert_eq!(told("serviceaccounts", &account, None), [expected]);
+    assert_eq!(told("serviceaccounts", &account, None), [expected.clone()]);
+    let plain = json!({"metadata": {"name": "a"}});
+    assert_eq!(told("serviceaccounts", &account, Some(&plain)), [expected]);
+    assert!(told("serviceaccounts", &account, Some(&account)).is_empty());
 }
 
 #[test]
