@@ -8,6 +8,8 @@ use super::build::{PART_RESETS, STATUS_RESETS_METADATA};
 use super::{Generation, Hooks, Kind, Read, ScalePaths, Scope, Selectable, Shown, Subresource, Version};
 use crate::event::Offset;
 use crate::object::glance::Glance;
+use crate::object::meta::{Document, metadata};
+use crate::object::validate::bare_finalizers;
 use crate::schema::layout;
 use crate::schema::structural::Structural;
 use bytes::Bytes;
@@ -194,7 +196,7 @@ pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind
     made.generation = Generation::Changes { metadata: &[] };
     made.unconditional_update = false;
     made.metadata.standard_finalizers = false;
-    made.hooks = Hooks::default();
+    made.hooks = Hooks { warnings: Some(finalizer_warnings), ..Hooks::default() };
     let webhook = Some(&spec["conversion"]).filter(|conversion| conversion["strategy"] == "Webhook");
     made.custom = Some(Custom {
         uid,
@@ -242,6 +244,10 @@ pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind
         });
     }
     (!made.versions.is_empty()).then_some(made)
+}
+
+fn finalizer_warnings(_: &Kind, object: &Document, old: Option<&Document>) -> Vec<String> {
+    bare_finalizers(metadata(object), old.map(metadata))
 }
 
 /// The OpenAPI definition's name: the group's labels backwards, version and kind.

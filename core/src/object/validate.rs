@@ -5,7 +5,7 @@
 pub use super::names::{NameRule, name};
 
 use super::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, quoted};
 use holdfast_value::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -88,6 +88,22 @@ pub fn standard_finalizers(meta: &Map) -> Vec<Cause> {
         .filter(|(_, finalizer)| unknown(finalizer))
         .map(|(at, finalizer)| Cause::invalid(format!("metadata.finalizers[{at}]"), &Value::from(finalizer), message))
         .collect()
+}
+
+/// What is said of the finalizers that a custom resource gets, of which two programs may have chosen the same.
+pub fn bare_finalizers(new: &Map, old: Option<&Map>) -> Vec<String> {
+    let had: BTreeSet<&str> = old.into_iter().flat_map(finalizers).collect();
+    let is_bare = |name: &&str| !name.contains('/') && !STANDARD_FINALIZERS.contains(name) && !had.contains(name);
+    let bare: BTreeSet<&str> = finalizers(new).filter(is_bare).collect();
+    let told = bare.into_iter().map(|name| {
+        let path = if name.contains('.') { "including a path (/) " } else { "" };
+        format!(
+            "metadata.finalizers: {}: prefer a domain-qualified finalizer name {path}to avoid accidental conflicts with \
+             other finalizer writers",
+            quoted(name)
+        )
+    });
+    told.collect()
 }
 
 /// The rules for labels, wherever they stand (`metadata.labels`, `spec.template.labels`).
@@ -314,6 +330,22 @@ mod tests {
             shown(metadata(&meta, NameRule::Subdomain, false)),
             ["metadata.namespace: Forbidden: not allowed on this type"]
         );
+    }
+
+    #[test]
+    fn new_finalizers_of_custom_resources_are_told_of_where_they_are_bare() {
+        let meta = |finalizers: Value| object(json!({ "finalizers": finalizers }));
+        let new = meta(json!(["mine", "a.b/c", "example.com", "orphan", "foregroundDeletion", "kubernetes"]));
+        let told = |name: &str, path: &str| {
+            format!(
+                "metadata.finalizers: \"{name}\": prefer a domain-qualified finalizer name {path}to avoid accidental \
+                 conflicts with other finalizer writers"
+            )
+        };
+        let named = told("example.com", "including a path (/) ");
+        assert_eq!(bare_finalizers(&new, None), [named.clone(), told("mine", "")]);
+        assert_eq!(bare_finalizers(&new, Some(&meta(json!(["mine"])))), [named]);
+        assert!(bare_finalizers(&new, Some(&new)).is_empty());
     }
 
     #[test]
