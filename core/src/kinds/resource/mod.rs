@@ -12,6 +12,7 @@ mod validate;
 use super::build::STATUS_RESETS_METADATA;
 use super::{ApiGroup, Asking, Gated, Kind};
 use crate::authz::nodes::{Object, Relation};
+use crate::object::meta::Document;
 use crate::schema::defaults::{objects, set_absent};
 use holdfast_value::Value;
 
@@ -21,6 +22,15 @@ const PACKAGE: &str = "io.k8s.api.resource";
 /// This group, for the list of all.
 pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules)
     .prioritized(16_200, &[("v1", 20), ("v1beta2", 15), ("v1beta1", 9), ("v1alpha3", 1)]);
+
+/// Drivers are told apart by their names, which are names of domains.
+fn driver_warnings(_: &Kind, slice: &Document, _: Option<&Document>) -> Vec<String> {
+    let driver = slice.get("spec").and_then(|spec| spec["driver"].as_str()).unwrap_or_default();
+    if driver.to_lowercase() == driver {
+        return Vec::new();
+    }
+    vec![format!("spec.driver: driver names should be lowercase; \"{driver}\" contains uppercase characters")]
+}
 
 /// A taint without a time has just been added.
 fn date_taints(slice: &mut Value, _: Option<&Value>, asking: &Asking) {
@@ -154,6 +164,7 @@ pub fn kinds() -> Vec<Kind> {
             .return_deleted_object()
             .gated(SLICE_GATED)
             .validate(validate::slice)
+            .warnings(driver_warnings)
             .note(date_taints)
             .generation()
             .select("spec.nodeName")
@@ -168,4 +179,23 @@ pub fn kinds() -> Vec<Kind> {
             .validate_part("status", validate::taint_rule_status)
             .generation(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_value::json;
+
+    #[test]
+    fn drivers_have_names_in_lower_case() {
+        let kind = kinds().into_iter().find(|kind| kind.kind == "ResourceSlice").expect("a kind");
+        let told = |driver: &str| {
+            let slice = json!({"spec": {"driver": driver}});
+            kind.hooks.warnings.expect("a hook")(&kind, slice.as_object().expect("an object"), None)
+        };
+        let expected =
+            "spec.driver: driver names should be lowercase; \"Gpu.example.com\" contains uppercase characters";
+        assert_eq!(told("Gpu.example.com"), [expected]);
+        assert!(told("gpu.example.com").is_empty());
+    }
 }
