@@ -65,10 +65,12 @@ pub fn kinds() -> Vec<Kind> {
     ]
 }
 
-/// The class of a new ingress was an annotation once.
+/// The class of a new ingress was an annotation once, and may still be one beside the field.
 fn ingress_warnings(_: &Kind, ingress: &Document, old: Option<&Document>) -> Vec<String> {
     let annotations = metadata(ingress).get("annotations");
-    if old.is_some() || annotations.is_none_or(|annotations| annotations["kubernetes.io/ingress.class"].is_null()) {
+    let has_class = ingress.get("spec").is_some_and(|spec| !spec["ingressClassName"].is_null());
+    let is_named = annotations.is_some_and(|annotations| !annotations["kubernetes.io/ingress.class"].is_null());
+    if old.is_some() || has_class || !is_named {
         return Vec::new();
     }
     vec![
@@ -98,6 +100,20 @@ fn policy_warnings(_: &Kind, policy: &Document, _: Option<&Document>) -> Vec<Str
 mod tests {
     use super::*;
     use holdfast_value::json;
+
+    #[test]
+    fn a_class_in_an_annotation_is_told_of_where_no_field_says_it() {
+        let kind = kinds().into_iter().find(|kind| kind.kind == "Ingress").expect("a kind");
+        let is_told = |spec: Value, is_new: bool| {
+            let annotations = json!({"kubernetes.io/ingress.class": "x"});
+            let ingress = json!({"metadata": {"annotations": annotations}, "spec": spec});
+            let ingress = ingress.as_object().expect("an object");
+            !ingress_warnings(&kind, ingress, Some(ingress).filter(|_| !is_new)).is_empty()
+        };
+        assert!(is_told(json!({}), true));
+        assert!(!is_told(json!({"ingressClassName": "x"}), true));
+        assert!(!is_told(json!({}), false));
+    }
 
     #[test]
     fn networks_of_peers_are_told_of_where_they_stand() {
