@@ -101,6 +101,12 @@ impl Refusal {
     }
 }
 
+/// What is wrong with a text that stands for no number.
+fn no_number(digits: &str) -> &'static str {
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { "value out of range" } else { "invalid syntax" }
+}
+
 /// `text` in double quotes, escaped the way clients know it from Go.
 pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
@@ -380,7 +386,9 @@ impl Display for Unreasoned {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Admission(why) => write!(f, "{why}"),
-            Self::NotAVersion(text) => write!(f, "strconv.ParseUint: parsing {}: invalid syntax", quoted(text)),
+            Self::NotAVersion(text) => {
+                write!(f, "strconv.ParseUint: parsing {}: {}", quoted(text), no_number(text))
+            }
             Self::NotAVersionToRead(text) => {
                 write!(f, "resourceVersion: Invalid value: {}: ", quoted(text))?;
                 Self::NotAVersion(text.clone()).fmt(f)

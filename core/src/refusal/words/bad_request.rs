@@ -3,6 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::super::*;
+use super::no_number;
 
 impl Display for BadRequest {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -85,7 +86,10 @@ impl Display for BadRequest {
                  'Object', 'None', or empty",
                 quoted(value)
             ),
-            Self::NotANumber(text) => write!(f, "strconv.ParseInt: parsing \"{text}\": invalid syntax"),
+            Self::NotANumber(text) => {
+                let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+                write!(f, "strconv.ParseInt: parsing {}: {}", quoted(text), no_number(digits))
+            }
             Self::MissingParameter(name) => write!(f, "the parameter {name} is missing"),
             Self::NoCount { parameter, text } => write!(f, "{parameter}: {text:?} is no number"),
             Self::TooManyOffsets { found, count_max } => write!(f, "offsets: {found} are more than {count_max}"),
@@ -204,6 +208,30 @@ impl Display for ForkFault {
                 "this server makes no forks in memory: start it with --forks-max, or name the folder of a fork on its disk",
             ),
             Self::TooDeep { depth_max } => write!(f, "this fork is one of {depth_max} made of one another: fork an earlier one"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_too_large_or_none_at_all() {
+        let large = "99999999999999999999";
+        for (text, why) in [
+            ("x", "invalid syntax"),
+            ("", "invalid syntax"),
+            ("-", "invalid syntax"),
+            (large, "value out of range"),
+            ("-99999999999999999999", "value out of range"),
+        ] {
+            let told = BadRequest::NotANumber(text.into()).to_string();
+            assert_eq!(told, format!("strconv.ParseInt: parsing \"{text}\": {why}"));
+        }
+        for (text, why) in [("-1", "invalid syntax"), (large, "value out of range")] {
+            let told = BadRequest::NotAVersion(text.into()).to_string();
+            assert!(told.ends_with(&format!("strconv.ParseUint: parsing \"{text}\": {why}")), "{told}");
         }
     }
 }
