@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 /// How many files of one volume are told of: nobody reads more.
 const TOLD_MAX: usize = 100;
+/// In how many folders of its path a file is looked for: whoever sends a path chooses how many it has.
+const FOLDERS_MAX: usize = 64;
 
 /// Of the files that the volume is made of.
 pub(super) fn of_volume(volume: &Value, warnings: &mut Vec<String>) {
@@ -75,7 +77,7 @@ impl Files {
         if path.is_empty() || self.told.len() >= TOLD_MAX {
             return;
         }
-        let folders = path.match_indices('/').map(|(end, _)| &path[..end]);
+        let folders = path.match_indices('/').take(FOLDERS_MAX).map(|(end, _)| &path[..end]);
         let above = folders.chain([path]).filter_map(|known| self.known.get_key_value(known));
         let within = format!("{path}/");
         let below = self.known.range(within.clone()..).take_while(|(known, _)| known.starts_with(&within));
@@ -93,4 +95,20 @@ impl Files {
 
 fn shown(path: &str, source: &str) -> String {
     if source.is_empty() { format!("\"{path}\"") } else { format!("\"{path}\" ({source})") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_looked_for_in_the_first_folders_of_its_path() {
+        let told = |folders: usize| {
+            let mut files = Files::default();
+            files.add(&"a/".repeat(folders), "");
+            files.add(&("a/".repeat(1000) + "b"), "");
+            files.told.len()
+        };
+        assert_eq!([told(1), told(FOLDERS_MAX), told(FOLDERS_MAX + 1)], [1, 1, 0]);
+    }
 }
