@@ -18,7 +18,7 @@ pub(super) fn bind(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let node = binding["target"]["name"].as_str().unwrap_or("").to_owned();
     let binding = meta::fields(&binding);
     let old = context.existing()?;
-    check_unassigned(context, &old, meta::uid(binding))?;
+    check_unassigned(context, &old, binding)?;
     let mut new = old.document.clone();
     assign(context, meta::fields_mut(&mut new), binding, &node);
     // What a pod is told is nobody's field.
@@ -48,12 +48,11 @@ fn wrong_target(target: &Value) -> Vec<Cause> {
 }
 
 /// The pod must be the one that the binding means, and have no node yet.
-fn check_unassigned(context: &Context, old: &Old, uid: &str) -> Result<(), Refusal> {
+fn check_unassigned(context: &Context, old: &Old, binding: &Document) -> Result<(), Refusal> {
     let name = context.request.name();
     let conflict = |why: Conflict| Err(Refusal::Conflict { subject: Subject::new("", "pods/binding", name), why });
-    let found = meta::uid(old.fields());
-    if !uid.is_empty() && uid != found {
-        return conflict(Conflict::Uid(Mismatch::new(uid, found)));
+    if let Some(why) = other_pod(binding, meta::uid(old.fields()), &old.entry.offset.to_string()) {
+        return Err(body::unmet(context, why));
     }
     if meta::is_deleting(old.fields()) {
         return conflict(Conflict::PodDeleting);
@@ -63,6 +62,16 @@ fn check_unassigned(context: &Context, old: &Old, uid: &str) -> Result<(), Refus
         None | Some("") => Ok(()),
         Some(node) => conflict(Conflict::PodAssigned { node: node.into() }),
     }
+}
+
+/// What tells that the binding means another pod than the one with this uid, or an older state of it.
+fn other_pod(binding: &Document, uid: &str, version: &str) -> Option<Conflict> {
+    let wanted = |field: &str| metadata(binding).get(field).and_then(Value::as_str).filter(|wanted| !wanted.is_empty());
+    if let Some(wanted) = wanted("uid").filter(|wanted| *wanted != uid) {
+        return Some(Conflict::UidPrecondition(Mismatch::new(wanted, uid)));
+    }
+    let wanted = wanted("resourceVersion").filter(|wanted| *wanted != version)?;
+    Some(Conflict::VersionPrecondition(Mismatch::new(wanted, version)))
 }
 
 fn is_gated(pod: &Value) -> bool {
@@ -100,5 +109,29 @@ fn set_condition(status: &mut Document, condition: Value) {
         Some(found) if found["status"] == condition["status"] => {}
         Some(found) => *found = condition,
         None => list.push(condition),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binding_means_one_state_of_one_pod() {
+        let told = |metadata: Value| {
+            let binding = json!({ "metadata": metadata });
+            let why = other_pod(meta::fields(&binding), "u", "5")?;
+            Some(Conflict::Stored { key: "/registry/pods/a/b".into(), why: Box::new(why) }.words("b"))
+        };
+        let unmet = |what: &str, wanted: &str, found: &str| {
+            Some(format!(
+                "StorageError: invalid object, Code: 4, Key: /registry/pods/a/b, ResourceVersion: 0, AdditionalErrorMsg: \
+                 Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+            ))
+        };
+        assert_eq!(told(json!({})), None);
+        assert_eq!(told(json!({"uid": "u", "resourceVersion": "5"})), None);
+        assert_eq!(told(json!({"uid": "v", "resourceVersion": "4"})), unmet("UID", "v", "u"));
+        assert_eq!(told(json!({"resourceVersion": "4"})), unmet("ResourceVersion", "4", "5"));
     }
 }

@@ -129,10 +129,15 @@ pub(super) fn match_version(context: &Context, old: &Old, meta: &Document) -> Re
 
 /// The answer to a write on an object that another has taken the place of, or none.
 fn other_uid(context: &Context, wanted: &str, found: &str) -> Refusal {
+    unmet(context, Conflict::UidPrecondition(Mismatch::new(wanted, found)))
+}
+
+/// The answer to a write on an object that is not the one that is meant.
+pub(super) fn unmet(context: &Context, why: Conflict) -> Refusal {
     let key = format!("/registry/{}/{}", context.kind.storage, context.request.key());
     Refusal::Conflict {
         subject: context.subject(context.request.name()),
-        why: Conflict::StoredUid { key, uids: Mismatch::new(wanted, found) },
+        why: Conflict::Stored { key, why: Box::new(why) },
     }
 }
 

@@ -301,10 +301,10 @@ pub enum Conflict {
     Modified,
     /// A body that means the object with another uid.
     Uid(Box<Mismatch>),
-    /// The same of an update, which Kubernetes' store finds under this key.
-    StoredUid {
+    /// Preconditions of a write, which Kubernetes' store finds unmet under this key.
+    Stored {
         key: String,
-        uids: Box<Mismatch>,
+        why: Box<Conflict>,
     },
     /// An applied configuration with the uid of an object that is not there.
     NoObjectWithUid(String),

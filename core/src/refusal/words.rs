@@ -228,17 +228,14 @@ impl Display for MethodNotAllowed {
 impl Conflict {
     /// What follows the name of the object in the message.
     pub fn words(&self, name: &str) -> String {
-        let preconditions = |Mismatch { wanted, found }: &Mismatch| {
-            format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}")
-        };
         match self {
             Self::Modified => {
                 "the object has been modified; please apply your changes to the latest version and try again".into()
             }
-            Self::Uid(uids) => preconditions(uids),
-            Self::StoredUid { key, uids } => format!(
+            Self::Uid(uids) => uids.unmet("UID"),
+            Self::Stored { key, why } => format!(
                 "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {}",
-                preconditions(uids)
+                why.unmet(name)
             ),
             Self::NoObjectWithUid(uid) => {
                 format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found")
@@ -256,17 +253,7 @@ impl Conflict {
                      ({found}). The object might have been modified"
                 )
             }
-            Self::Precondition(why) => match &**why {
-                Self::UidPrecondition(uids) => preconditions(uids),
-                Self::VersionPrecondition(versions) => {
-                    let Mismatch { wanted, found } = &**versions;
-                    format!(
-                        "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object \
-                         meta: {found}"
-                    )
-                }
-                other => other.words(name),
-            },
+            Self::Precondition(why) => why.unmet(name),
             Self::BoundUid(uid) => {
                 format!("the UID in the bound object reference ({uid}) does not match the UID in record. {RECREATED}")
             }
@@ -280,6 +267,22 @@ impl Conflict {
             Self::PodGated => format!("pod {name} has non-empty .spec.schedulingGates"),
             Self::PodAssigned { node } => format!("pod {name} is already assigned to node \"{node}\""),
         }
+    }
+
+    /// The words of Kubernetes' store for a precondition of these.
+    fn unmet(&self, name: &str) -> String {
+        match self {
+            Self::UidPrecondition(uids) => uids.unmet("UID"),
+            Self::VersionPrecondition(versions) => versions.unmet("ResourceVersion"),
+            other => other.words(name),
+        }
+    }
+}
+
+impl Mismatch {
+    fn unmet(&self, what: &str) -> String {
+        let Self { wanted, found } = self;
+        format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}")
     }
 }
 
