@@ -196,15 +196,18 @@ fn live_scale(paths: &ScalePaths, old: &Old, replicas_path: &[&str]) -> Value {
     Value::Object(live)
 }
 
+/// However it comes, it is the Scale of the object that the path names.
 fn wanted_scale(context: &Context, live: &Value) -> Result<Value, Stop> {
-    match context.request.body.format {
+    let mut scale = match context.request.body.format {
         Format::Json | Format::Yaml | Format::Protobuf => {
-            let scale = context.decode_as("autoscaling", "v1", "Scale", decode::layout_of(MESSAGE)?)?;
-            body::match_name(context, metadata(meta::fields(&scale)))?;
-            Ok(scale)
+            context.decode_as("autoscaling", "v1", "Scale", decode::layout_of(MESSAGE)?)?
         }
-        _ => patch::scale(context, live),
-    }
+        _ => patch::scale(context, live)?,
+    };
+    let meta = metadata_mut(meta::fields_mut(&mut scale));
+    body::match_namespace(context, meta)?;
+    body::match_name(context, meta)?;
+    Ok(scale)
 }
 
 /// Whether the Scale is one of this object, and its number one of replicas; true when the client fixed the version.

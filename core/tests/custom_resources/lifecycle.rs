@@ -462,6 +462,13 @@ fn a_scale_is_a_view_of_the_object() {
     assert_eq!((&object["spec"], &object["metadata"]["generation"]), (&json!({"run": {"count": 5}}), &json!(2)));
     assert!(matches!(world.update(&format!("{at}/scale"), &scale), Err(Refusal::Conflict { .. })));
     world.merge(&format!("{at}/scale"), &json!({"spec": {"replicas": 3}})).good();
+    for (change, expected) in [
+        (json!({"metadata": {"namespace": "elsewhere"}}), "the namespace of the provided object does not match"),
+        (json!({"metadata": {"name": "other"}}), "the name of the object (other) does not match the name on the URL"),
+    ] {
+        let refusal = world.merge(&format!("{at}/scale"), &change).expect_err("the Scale of another object");
+        assert!(words(&refusal).contains(expected), "{}", words(&refusal));
+    }
     assert_eq!(world.get(&at).good()["spec"], json!({"run": {"count": 3}}));
     let refusal = world.merge(&format!("{at}/scale"), &json!({"spec": {"replicas": -1}})).expect_err("too few");
     assert!(words(&refusal).contains("spec.replicas: Invalid value: -1: must be greater than or equal to 0"));
