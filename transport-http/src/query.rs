@@ -55,26 +55,34 @@ impl Query {
     }
 
     fn number(&self, name: &str) -> Result<Option<i64>, Refusal> {
-        match self.get(name) {
-            None | Some("") => Ok(None),
-            Some(value) => {
-                value.parse().map(Some).map_err(|_| Refusal::BadRequest(BadRequest::NotANumber(value.to_owned())))
-            }
-        }
+        let Some(value) = self.get(name) else { return Ok(None) };
+        value.parse().map(Some).map_err(|_| Refusal::BadRequest(BadRequest::NotANumber(value.to_owned())))
     }
 
-    /// All of them; `kind` names the options document in refusals (`CreateOptions`).
+    /// Those that a verb knows, by the kind of their document (`CreateOptions`), which refusals name: numbers are read
+    /// before anything is judged, and what belongs to other verbs says nothing.
     pub fn options(&self, kind: &str) -> Result<Options, Refusal> {
-        let mut causes = Vec::new();
-        let dry_run = match self.get("dryRun") {
-            None | Some("") => false,
-            Some("All") => true,
-            Some(other) => {
-                causes.push(Cause::not_supported("dryRun", &holdfast_value::json!([other]), &["All"]));
-                false
-            }
+        let is = |kinds: &[&str]| kinds.contains(&kind);
+        let number = |name: &str, kinds: &[&str]| if is(kinds) { self.number(name) } else { Ok(None) };
+        let grace_period_seconds = number("gracePeriodSeconds", &["DeleteOptions"])?;
+        let limit = number("limit", &["ListOptions", "DeleteOptions"])?;
+        let timeout_seconds = number("timeoutSeconds", &["ListOptions", "DeleteOptions"])?;
+        let connect = ConnectOptions {
+            container: self.text("container"),
+            limit_bytes: number("limitBytes", &["GetOptions"])?,
+            since_seconds: number("sinceSeconds", &["GetOptions"])?,
+            since_time: self.text("sinceTime"),
+            tail_lines: number("tailLines", &["GetOptions"])?,
+            parameters: Vec::new(),
         };
-        let field_validation = match self.get("fieldValidation") {
+
+        let mut causes = Vec::new();
+        let dry_run: Vec<&str> = self.all("dryRun").filter(|_| !is(&["GetOptions", "ListOptions"])).collect();
+        if dry_run.iter().any(|stages| *stages != "All") {
+            causes.push(Cause::not_supported("dryRun", &holdfast_value::json!(dry_run.clone()), &["All"]));
+        }
+        let has_fields = is(&["CreateOptions", "UpdateOptions", "PatchOptions"]);
+        let field_validation = match self.get("fieldValidation").filter(|_| has_fields) {
             None | Some("" | "Warn") => FieldValidation::Warn,
             Some("Ignore") => FieldValidation::Ignore,
             Some("Strict") => FieldValidation::Strict,
@@ -88,13 +96,13 @@ impl Query {
             return Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", kind, ""), causes });
         }
         let delete = DeleteOptions {
-            grace_period_seconds: self.number("gracePeriodSeconds")?,
+            grace_period_seconds,
             orphan_dependents: self.optional_flag("orphanDependents"),
             propagation_policy: self.text("propagationPolicy"),
             ..DeleteOptions::default()
         };
         Ok(Options {
-            dry_run,
+            dry_run: !dry_run.is_empty(),
             field_manager: self.text("fieldManager"),
             names_manager: self.text("fieldManager").is_some(),
             field_validation,
@@ -102,26 +110,18 @@ impl Query {
             force: self.optional_flag("force"),
             label_selector: self.text("labelSelector"),
             field_selector: self.text("fieldSelector"),
-            limit: self.number("limit")?.and_then(|limit| u64::try_from(limit).ok()),
+            limit: limit.and_then(|limit| u64::try_from(limit).ok()),
             continue_token: self.text("continue"),
             resource_version: self.text("resourceVersion"),
             resource_version_match: self.text("resourceVersionMatch"),
-            timeout_seconds: self
-                .number("timeoutSeconds")?
+            timeout_seconds: timeout_seconds
                 .and_then(|seconds| u64::try_from(seconds).ok())
                 .map(|seconds| seconds.min(TIMEOUT_SECONDS_MAX)),
             watch: self.flag("watch"),
             allow_watch_bookmarks: self.flag("allowWatchBookmarks"),
             send_initial_events: self.optional_flag("sendInitialEvents"),
             delete,
-            connect: ConnectOptions {
-                container: self.text("container"),
-                limit_bytes: self.number("limitBytes")?,
-                since_seconds: self.number("sinceSeconds")?,
-                since_time: self.text("sinceTime"),
-                tail_lines: self.number("tailLines")?,
-                parameters: Vec::new(),
-            },
+            connect,
         })
     }
 }
@@ -130,6 +130,38 @@ impl Query {
 mod tests {
     use super::Query;
     use std::time::{Duration, Instant};
+
+    #[test]
+    fn each_verb_judges_what_it_knows() {
+        let words = |kind: &str, raw: &str| Query::parse(raw).options(kind).err().map(|refusal| refusal.message());
+        let dry_run = |kind: &str, raw: &str| Query::parse(raw).options(kind).map(|options| options.dry_run).ok();
+        for (kind, raw, fault) in [
+            (
+                "CreateOptions",
+                "dryRun=All&dryRun=x",
+                r#"dryRun: Unsupported value: ["All","x"]: supported values: "All""#,
+            ),
+            ("UpdateOptions", "dryRun=", r#"dryRun: Unsupported value: [""]: supported values: "All""#),
+            ("PatchOptions", "fieldValidation=x", r#"fieldValidation: Unsupported value: "x""#),
+            ("ListOptions", "limit=", r#"strconv.ParseInt: parsing "": invalid syntax"#),
+            ("ListOptions", "timeoutSeconds=x", r#"strconv.ParseInt: parsing "x": invalid syntax"#),
+            ("DeleteOptions", "gracePeriodSeconds=&dryRun=x", r#"strconv.ParseInt: parsing "": invalid syntax"#),
+            ("GetOptions", "tailLines=", r#"strconv.ParseInt: parsing "": invalid syntax"#),
+        ] {
+            let told = words(kind, raw).unwrap_or_default();
+            assert!(told.contains(fault), "{kind}, {raw}: {told}");
+        }
+        for (kind, raw) in [
+            ("GetOptions", "dryRun=x&fieldValidation=x&limit=x&gracePeriodSeconds=x"),
+            ("ListOptions", "dryRun=x&fieldValidation=x&tailLines=x"),
+            ("CreateOptions", "limit=x&timeoutSeconds=&gracePeriodSeconds=x&fieldValidation="),
+            ("DeleteOptions", "fieldValidation=x&gracePeriodSeconds=0"),
+        ] {
+            assert_eq!(words(kind, raw), None, "{kind}, {raw}");
+        }
+        assert_eq!(dry_run("CreateOptions", "dryRun=All&dryRun=All"), Some(true));
+        assert_eq!([dry_run("CreateOptions", ""), dry_run("GetOptions", "dryRun=All")], [Some(false); 2]);
+    }
 
     #[test]
     fn a_deadline_can_be_counted_whatever_is_asked_for() {
