@@ -502,7 +502,7 @@ fn nothing_is_given_of_pools_that_are_not_whole() {
     let all = || exactly(json!({"allocationMode": "All"}));
     let half = part("p", 2, json!([{"name": "a"}]));
     let updated = ", request r: asks for all devices, but resource pool d.example/p is currently being updated";
-    with_claims(&[half.clone()], &[all()], &[]).is_told("SchedulerError", &fails(updated));
+    with_claims(std::slice::from_ref(&half), &[all()], &[]).is_told("SchedulerError", &fails(updated));
     with_claims(&[half], &[exactly(json!({}))], &[]).is_told("Unschedulable", NONE_LEFT);
     let too_many = [part("p", 1, json!([{"name": "a"}])), part("p", 1, json!([{"name": "b"}]))];
     with_claims(&too_many, &[exactly(json!({}))], &[]).is_told("Unschedulable", NONE_LEFT);

@@ -269,7 +269,12 @@ impl<'a> Template<'a> {
 
     /// Ports of which nobody can tell which container has them.
     fn ports(&self, warnings: &mut Vec<String>) {
-        let mut known: BTreeMap<(i64, &str), Vec<(String, &str, i64)>> = BTreeMap::new();
+        struct Port<'a> {
+            at: String,
+            address: &'a str,
+            host: i64,
+        }
+        let mut known: BTreeMap<(i64, &str), Vec<Port>> = BTreeMap::new();
         for (container, at) in self.containers() {
             for (index, port) in list(&container["ports"]).iter().enumerate() {
                 let at = format!("{at}.ports[{index}]");
@@ -286,19 +291,19 @@ impl<'a> Template<'a> {
                     ));
                 }
                 let others = known.entry((number("containerPort"), text("protocol"))).or_default();
-                for (other, other_address, other_host) in others.iter().take(COMPARED_MAX) {
-                    let what = if (address, host) == (*other_address, *other_host) {
+                for other in others.iter().take(COMPARED_MAX) {
+                    let what = if (address, host) == (other.address, other.host) {
                         "duplicate"
-                    } else if host == 0 || *other_host == 0 {
+                    } else if host == 0 || other.host == 0 {
                         "overlapping"
-                    } else if host == *other_host && address.is_empty() != other_address.is_empty() {
+                    } else if host == other.host && address.is_empty() != other.address.is_empty() {
                         "dangerously ambiguous"
                     } else {
                         continue;
                     };
-                    warnings.push(format!("{at}: {what} port definition with {other}"));
+                    warnings.push(format!("{at}: {what} port definition with {}", other.at));
                 }
-                others.push((at, address, host));
+                others.push(Port { at, address, host });
             }
         }
     }

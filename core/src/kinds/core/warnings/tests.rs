@@ -326,7 +326,7 @@ fn what_is_on_its_way_out() {
     let expected = format!(
         "metadata.annotations[{key}]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
     );
-    assert_eq!(told("serviceaccounts", &account, None), [expected.clone()]);
+    assert_eq!(told("serviceaccounts", &account, None), std::slice::from_ref(&expected));
     let plain = json!({"metadata": {"name": "a"}});
     assert_eq!(told("serviceaccounts", &account, Some(&plain)), [expected]);
     assert!(told("serviceaccounts", &account, Some(&account)).is_empty());
