@@ -3,23 +3,27 @@
 use super::list;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// How many files of one volume are told of: nobody reads more.
 const TOLD_MAX: usize = 100;
+/// How many bytes of a name or a path are told: no name that means anything has more, and one that has may be told of a
+/// hundred times.
+const SHOWN_MAX: usize = 256;
 /// In how many folders of its path a file is looked for: whoever sends a path chooses how many it has.
 const FOLDERS_MAX: usize = 64;
 
 /// Of the files that the volume is made of.
 pub(super) fn of_volume(volume: &Value, warnings: &mut Vec<String>) {
-    let name = volume["name"].as_str().unwrap_or_default();
+    let name = cut(volume["name"].as_str().unwrap_or_default());
     for (source, shown) in [
-        ("configMap", format!("ConfigMap \"{}\"", volume["configMap"]["name"].as_str().unwrap_or_default())),
-        ("secret", format!("Secret \"{}\"", volume["secret"]["secretName"].as_str().unwrap_or_default())),
+        ("configMap", format!("ConfigMap \"{}\"", text(&volume["configMap"]["name"]))),
+        ("secret", format!("Secret \"{}\"", text(&volume["secret"]["secretName"]))),
         ("downwardAPI", "DownwardAPI".to_owned()),
     ] {
         let mut files = Files::default();
         for path in paths(&volume[source]) {
-            files.add(path, "");
+            files.add(path, &"".into());
         }
         warnings.extend(files.told.iter().map(|two| format!("volume \"{name}\" ({shown}): overlapping paths: {two}")));
     }
@@ -39,40 +43,52 @@ const SOURCES: [&str; 6] =
     ["secret", "downwardAPI", "configMap", "serviceAccountToken", "clusterTrustBundle", "podCertificate"];
 
 fn projected(source: &Value, files: &mut Files) {
-    let text = |part: &Value| part.as_str().unwrap_or_default().to_owned();
     for (field, kind) in [("configMap", "ConfigMap"), ("secret", "Secret")] {
-        let shown = format!("{kind} \"{}\"", text(&source[field]["name"]));
+        let shown = format!("{kind} \"{}\"", text(&source[field]["name"])).into();
         paths(&source[field]).for_each(|path| files.add(path, &shown));
     }
-    paths(&source["downwardAPI"]).for_each(|path| files.add(path, "DownwardAPI"));
-    files.add(&text(&source["serviceAccountToken"]["path"]), "ServiceAccountToken");
+    let downward = "DownwardAPI".into();
+    paths(&source["downwardAPI"]).for_each(|path| files.add(path, &downward));
+    files.add(path(&source["serviceAccountToken"]["path"]), &"ServiceAccountToken".into());
     let bundle = &source["clusterTrustBundle"];
     let signer = if bundle["name"].is_null() { &bundle["signerName"] } else { &bundle["name"] };
-    files.add(&text(&bundle["path"]), &format!("ClusterTrustBundle \"{}\"", text(signer)));
+    files.add(path(&bundle["path"]), &format!("ClusterTrustBundle \"{}\"", text(signer)).into());
     let certificate = &source["podCertificate"];
     for (field, shown) in [
         ("certificateChainPath", "PodCertificate chain"),
         ("keyPath", "PodCertificate key"),
         ("credentialBundlePath", "PodCertificate credential bundle"),
     ] {
-        files.add(&text(&certificate[field]), shown);
+        files.add(path(&certificate[field]), &shown.into());
     }
 }
 
 fn paths(source: &Value) -> impl Iterator<Item = &str> {
-    list(&source["items"]).iter().map(|item| item["path"].as_str().unwrap_or_default())
+    list(&source["items"]).iter().map(|item| path(&item["path"]))
+}
+
+fn path(path: &Value) -> &str {
+    path.as_str().unwrap_or_default()
+}
+
+fn text(text: &Value) -> &str {
+    cut(text.as_str().unwrap_or_default())
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(SHOWN_MAX)]
 }
 
 /// The files so far by their paths, with their numbers and sources, and which of them are in each other's way.
 #[derive(Default)]
 struct Files {
-    known: BTreeMap<String, Vec<(usize, String)>>,
+    known: BTreeMap<String, Vec<(usize, Rc<str>)>>,
     told: Vec<String>,
     count: usize,
 }
 
 impl Files {
-    fn add(&mut self, path: &str, source: &str) {
+    fn add(&mut self, path: &str, source: &Rc<str>) {
         let path = path.trim_end_matches('/');
         if path.is_empty() || self.told.len() >= TOLD_MAX {
             return;
@@ -84,16 +100,17 @@ impl Files {
         let found = above.chain(below).flat_map(|(known, files)| files.iter().map(move |file| (known, file)));
         let mut found: Vec<_> = found.take(TOLD_MAX).collect();
         found.sort_by_key(|(_, (number, _))| *number);
-        let two = |(known, (_, other)): &(&String, &(usize, String))| {
+        let two = |(known, (_, other)): &(&String, &(usize, Rc<str>))| {
             format!("{} with {}", shown(path, source), shown(known, other))
         };
         self.told.extend(found.iter().map(two));
-        self.known.entry(path.to_owned()).or_default().push((self.count, source.to_owned()));
+        self.known.entry(path.to_owned()).or_default().push((self.count, source.clone()));
         self.count += 1;
     }
 }
 
 fn shown(path: &str, source: &str) -> String {
+    let path = cut(path);
     if source.is_empty() { format!("\"{path}\"") } else { format!("\"{path}\" ({source})") }
 }
 
@@ -105,10 +122,21 @@ mod tests {
     fn a_file_is_looked_for_in_the_first_folders_of_its_path() {
         let told = |folders: usize| {
             let mut files = Files::default();
-            files.add(&"a/".repeat(folders), "");
-            files.add(&("a/".repeat(1000) + "b"), "");
+            files.add(&"a/".repeat(folders), &"".into());
+            files.add(&("a/".repeat(1000) + "b"), &"".into());
             files.told.len()
         };
         assert_eq!([told(1), told(FOLDERS_MAX), told(FOLDERS_MAX + 1)], [1, 1, 0]);
+    }
+
+    #[test]
+    fn long_names_and_paths_are_told_in_part() {
+        let long = "é".repeat(1000);
+        let file = holdfast_value::json!({"path": long});
+        let volume = holdfast_value::json!({"name": long, "configMap": {"name": long, "items": [file, file]}});
+        let mut warnings = Vec::new();
+        of_volume(&volume, &mut warnings);
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].len() < 5 * SHOWN_MAX, "{}", warnings[0].len());
     }
 }

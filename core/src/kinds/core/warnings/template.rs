@@ -120,7 +120,7 @@ const NULL_SELECTOR: &str = "a null labelSelector results in matching no pod";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-/// With how many other ports of its number a port is compared: nobody reads of more.
+/// With how many other ports of its number a port is compared, and of how many such pairs is told: nobody reads of more.
 const COMPARED_MAX: usize = 100;
 
 impl<'a> Template<'a> {
@@ -275,6 +275,7 @@ impl<'a> Template<'a> {
             host: i64,
         }
         let mut known: BTreeMap<(i64, &str), Vec<Port>> = BTreeMap::new();
+        let mut told = 0;
         for (container, at) in self.containers() {
             for (index, port) in list(&container["ports"]).iter().enumerate() {
                 let at = format!("{at}.ports[{index}]");
@@ -291,7 +292,7 @@ impl<'a> Template<'a> {
                     ));
                 }
                 let others = known.entry((number("containerPort"), text("protocol"))).or_default();
-                for other in others.iter().take(COMPARED_MAX) {
+                for other in others.iter().take(COMPARED_MAX.saturating_sub(told)) {
                     let what = if (address, host) == (other.address, other.host) {
                         "duplicate"
                     } else if host == 0 || other.host == 0 {
@@ -302,6 +303,7 @@ impl<'a> Template<'a> {
                         continue;
                     };
                     warnings.push(format!("{at}: {what} port definition with {}", other.at));
+                    told += 1;
                 }
                 others.push(Port { at, address, host });
             }

@@ -353,3 +353,10 @@ fn jobs_of_too_many_parts() {
         assert!(job.is_empty() && cron.is_empty(), "{job:?} {cron:?}");
     }
 }
+
+#[test]
+fn ports_without_number_are_told_of_some_times() {
+    let ports = vec![json!({"containerPort": 80, "protocol": "TCP"}); 1000];
+    let told = of_pod(json!({"containers": [{"name": "c", "ports": ports}]}));
+    assert!((100..300).contains(&told.len()), "{}", told.len());
+}
