@@ -51,7 +51,7 @@ pub struct Slice {
     pub counters: Vec<(Text, Counters)>,
 }
 
-type Counters = BTreeMap<Text, i128>;
+pub type Counters = BTreeMap<Text, i128>;
 
 /// Where devices can be used.
 #[derive(Debug, Clone, PartialEq)]

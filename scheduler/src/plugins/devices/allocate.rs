@@ -2,6 +2,7 @@
 
 use super::effort::{Effort, Over, Spent};
 use super::expression::Expression;
+use super::pools::{Flaw, Near, Pool, Pools};
 use super::searches::Searches;
 use crate::object::Text;
 use crate::object::device::{
@@ -13,7 +14,7 @@ use crate::object::taint_rule::Selected;
 use crate::object::terms::{NodeSelector, NodeTerm, Taint, Toleration, untolerated};
 use crate::snapshot::Snapshot;
 use holdfast_core::schema::quantity;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -34,14 +35,7 @@ pub struct Allocator {
     claims: Vec<Arc<Claim>>,
     /// For each claim, request and alternative, what devices must be like.
     selectors: Vec<Vec<Vec<Vec<Selector>>>>,
-    /// Those of one pool after another.
-    slices: Vec<Arc<Slice>>,
-    /// The number of each slice's pool.
-    pool_of: Vec<usize>,
-    pools: Vec<Pool>,
-    /// The numbers of the slices of each node, and of those that are not for one node alone.
-    by_node: HashMap<Text, Vec<usize>>,
-    elsewhere: Vec<usize>,
+    pools: Pools,
     /// Taints that administrators put on devices.
     rules: HashMap<Selected, Vec<Taint>>,
     taken: Taken,
@@ -157,14 +151,7 @@ impl Allocator {
             selectors.push(of_claim);
         }
         spent.settle(&effort, &searches.purses);
-        let (slices, pool_of, pools) = newest_slices(snapshot);
-        let (mut by_node, mut elsewhere): (HashMap<Text, Vec<usize>>, Vec<usize>) = Default::default();
-        for (number, slice) in slices.iter().enumerate() {
-            match &slice.place {
-                Place::Node(name) => by_node.entry(name.clone()).or_default().push(number),
-                _ => elsewhere.push(number),
-            }
-        }
+        let pools = Pools::new(snapshot);
         let mut rules: HashMap<Selected, Vec<Taint>> = HashMap::new();
         for rule in snapshot.device_taint_rules.values().filter(|rule| rule.taint.repels()) {
             if let Some(selected) = &rule.selected {
@@ -172,20 +159,7 @@ impl Allocator {
             }
         }
         let (taken, known) = (Taken::of(snapshot), Known { spent, ..Known::default() });
-        Ok(Allocator {
-            claims,
-            selectors,
-            slices,
-            pool_of,
-            pools,
-            by_node,
-            elsewhere,
-            rules,
-            taken,
-            effort,
-            searches,
-            known: Mutex::new(known),
-        })
+        Ok(Allocator { claims, selectors, pools, rules, taken, effort, searches, known: Mutex::new(known) })
     }
 
     /// An allocation for each claim on a node; `None` where there is not enough.
@@ -208,7 +182,7 @@ impl Allocator {
     }
 
     fn search(&self, node: &Node, known: &mut Known) -> Outcome {
-        let pools = self.pools_near(node);
+        let pools = self.pools.near(node);
         let mut search = Search {
             allocator: self,
             candidates: self.candidates(node, &pools),
@@ -226,57 +200,12 @@ impl Allocator {
         Ok(Some(chosen.into_iter().map(|picks| allocation(node, &candidates, picks)).collect()))
     }
 
-    /// The pools that have something for a node, by name; those last whose devices are not ready at once.
-    fn pools_near(&self, node: &Node) -> Vec<Near> {
-        let own = self.by_node.get(&node.name).map(Vec::as_slice).unwrap_or_default();
-        let mut numbers: Vec<usize> = own.iter().chain(&self.elsewhere).copied().collect();
-        numbers.sort_unstable();
-        let near = |slice: &Slice| match slice.place {
-            Place::PerDevice => slice.devices.iter().any(|device| device.place.includes(&node.name, &node.labels)),
-            _ => slice.place.includes(&node.name, &node.labels),
-        };
-        let mut pools: Vec<Near> = Vec::new();
-        for number in numbers.into_iter().filter(|number| {
-            // Counters are those of the whole pool.
-            !self.slices[*number].counters.is_empty() || near(&self.slices[*number])
-        }) {
-            match pools.last_mut().filter(|last| last.pool == self.pool_of[number]) {
-                Some(last) => last.slices.push(number),
-                None => pools.push(Near { pool: self.pool_of[number], slices: vec![number], flaw: None }),
-            }
-        }
-        for near in &mut pools {
-            near.flaw = self.flaw(near);
-        }
-        let waits = |near: &Near| {
-            let mut devices = near.slices.iter().flat_map(|number| &self.slices[*number].devices);
-            near.flaw.is_none() && devices.any(|device| !device.binding.conditions.is_empty())
-        };
-        pools.sort_by_cached_key(waits);
-        pools
-    }
-
-    /// What keeps the devices of a pool from being given on a node.
-    fn flaw(&self, near: &Near) -> Option<Flaw> {
-        let pool = &self.pools[near.pool];
-        let wanted = self.slices[near.slices[0]].count;
-        let is_all = |count: usize| i64::try_from(count) == Ok(wanted);
-        if !is_all(near.slices.len()) && !is_all(pool.slices) {
-            return Some(Flaw::Incomplete);
-        }
-        let twice = || {
-            let devices = near.slices.iter().flat_map(|number| &self.slices[*number].devices);
-            has_twice(devices.map(|device| &device.name))
-        };
-        (pool.is_muddled || (pool.has_name_twice && twice())).then_some(Flaw::Invalid)
-    }
-
     /// The devices that can be used on a node, in the order of their pools and slices.
     fn candidates(&self, node: &Node, pools: &[Near]) -> Vec<Candidate<'_>> {
         let mut candidates = Vec::new();
         for near in pools.iter().filter(|near| near.flaw.is_none()) {
             for number in &near.slices {
-                let slice = &*self.slices[*number];
+                let slice = &*self.pools.slices[*number];
                 for (at, device) in slice.devices.iter().enumerate() {
                     let candidate = Candidate { slice, device, number: (*number, at) };
                     if candidate.place().includes(&node.name, &node.labels) {
@@ -319,85 +248,6 @@ impl Allocator {
         }
         sum
     }
-}
-
-/// The slices of a driver's pool, in its newest generation.
-#[derive(Debug)]
-struct Pool {
-    driver: Text,
-    name: Text,
-    /// How many there are.
-    slices: usize,
-    /// Whether two devices have one name. They may be those of nodes that have nothing to do with each other.
-    has_name_twice: bool,
-    /// Whether what its devices consume is not what it has.
-    is_muddled: bool,
-}
-
-impl Pool {
-    fn new(driver: &Text, name: &Text, slices: &[&Arc<Slice>]) -> Self {
-        let devices = || slices.iter().flat_map(|slice| &slice.devices);
-        // Within one slice no name is there twice.
-        let several = slices.iter().filter(|slice| !slice.devices.is_empty()).nth(1).is_some();
-        let sets = || slices.iter().flat_map(|slice| &slice.counters);
-        let has = |set: &Text, counter: &Text| sets().any(|(own, all)| own == set && all.contains_key(counter));
-        let known = |device: &Device| {
-            device
-                .consumes
-                .iter()
-                .all(|(set, all)| sets().any(|(own, _)| own == set) && all.keys().all(|counter| has(set, counter)))
-        };
-        Pool {
-            driver: driver.clone(),
-            name: name.clone(),
-            slices: slices.len(),
-            has_name_twice: several && has_twice(devices().map(|device| &device.name)),
-            is_muddled: has_twice(sets().map(|(name, _)| name)) || !devices().all(known),
-        }
-    }
-}
-
-fn has_twice<'a>(mut names: impl Iterator<Item = &'a Text>) -> bool {
-    let mut seen = HashSet::new();
-    names.any(|name| !seen.insert(name))
-}
-
-/// A pool as a node has it.
-struct Near {
-    pool: usize,
-    /// The numbers of its slices that have something for the node.
-    slices: Vec<usize>,
-    flaw: Option<Flaw>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Flaw {
-    /// Not all of its slices are there.
-    Incomplete,
-    /// It contradicts itself.
-    Invalid,
-}
-
-/// The slices of the newest generation of each pool, pool after pool, with the number of each one's pool.
-fn newest_slices(snapshot: &Snapshot) -> (Vec<Arc<Slice>>, Vec<usize>, Vec<Pool>) {
-    let mut newest: BTreeMap<(&Text, &Text), Vec<&Arc<Slice>>> = BTreeMap::new();
-    for slice in snapshot.device_slices.values() {
-        let all = newest.entry((&slice.driver, &slice.pool)).or_default();
-        let generation = all.first().map_or(slice.generation, |first| first.generation);
-        if slice.generation > generation {
-            all.clear();
-        }
-        if slice.generation >= generation {
-            all.push(slice);
-        }
-    }
-    let (mut slices, mut pool_of, mut pools) = (Vec::new(), Vec::new(), Vec::new());
-    for ((driver, name), all) in newest {
-        pools.push(Pool::new(driver, name, &all));
-        pool_of.resize(pool_of.len() + all.len(), pools.len() - 1);
-        slices.extend(all.into_iter().cloned());
-    }
-    (slices, pool_of, pools)
 }
 
 /// What is said where the class of a request is missing.
@@ -525,7 +375,7 @@ impl Search<'_> {
         let allocator = self.allocator;
         let ask = &allocator.claims[place.claim].requests[place.request].alternatives[place.alternative];
         if let Some((near, flaw)) = pools.iter().find_map(|near| Some((near, near.flaw?))) {
-            let Pool { driver, name, .. } = &allocator.pools[near.pool];
+            let Pool { driver, name, .. } = &allocator.pools.pools[near.pool];
             let state = if flaw == Flaw::Invalid { "invalid" } else { "being updated" };
             let why = format!("asks for all devices, but resource pool {driver}/{name} is currently {state}");
             return Err(self.fault(place, &why));
@@ -649,7 +499,7 @@ impl Search<'_> {
     fn select(&mut self, place: Which, candidate: Candidate<'_>) -> Result<bool, Fault> {
         let allocator = self.allocator;
         let expressions = &allocator.searches.expressions;
-        let (slice, device) = (&allocator.slices[candidate.number.0], candidate.number.1);
+        let (slice, device) = (&allocator.pools.slices[candidate.number.0], candidate.number.1);
         let selectors = &allocator.selectors[place.claim][place.request][place.alternative];
         for (index, Selector { expression, of_class }) in selectors.iter().enumerate() {
             let holds = match expressions.remembered(expression, slice, device) {
@@ -751,7 +601,7 @@ impl Search<'_> {
     fn counters_suffice(&self, candidate: Candidate<'_>) -> bool {
         let same_pool = |one: &Slice| one.driver == candidate.slice.driver && one.pool == candidate.slice.pool;
         candidate.device.consumes.iter().all(|(set, wanted)| {
-            let slices = || self.allocator.slices.iter().filter(|slice| same_pool(slice));
+            let slices = || self.allocator.pools.slices.iter().filter(|slice| same_pool(slice));
             let Some((_, there)) = slices().flat_map(|slice| &slice.counters).find(|(name, _)| name == set) else {
                 return false;
             };

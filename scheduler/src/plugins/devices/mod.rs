@@ -3,5 +3,6 @@
 pub mod allocate;
 mod effort;
 mod expression;
+mod pools;
 pub mod searches;
 pub mod special;
