@@ -127,6 +127,23 @@ fn names_belong_to_the_first_and_are_freed_when_it_goes() {
 }
 
 #[test]
+fn a_definition_waits_for_somebody_to_trust() {
+    let mut world = World::new();
+    let mut widgets = definition("widgets", "Widget", &[], &[colored()]);
+    let client = json!({"url": "https://example.test/convert", "caBundle": "Cg=="});
+    widgets["spec"]["conversion"] =
+        json!({"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}});
+    let widgets = world.create(DEFINITIONS, &widgets).good();
+    held(&widgets, "NamesAccepted", "True NoConflicts: no conflicts found");
+    held(&widgets, "Established", "False InvalidCABundle: The conversion webhook CABundle is invalid");
+    assert!(world.target(&things("v1", "widgets")).is_none());
+    let trusted = json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": null}}}}});
+    let widgets = world.merge(&of("widgets"), &trusted).good();
+    held(&widgets, "Established", "True InitialNamesAccepted: the initial names have been accepted");
+    assert!(world.target(&things("v1", "widgets")).is_some());
+}
+
+#[test]
 fn who_is_established_keeps_the_names_that_it_has() {
     let mut world = World::new();
     world.create(DEFINITIONS, &definition("widgets", "Widget", &["w"], &[colored()])).good();

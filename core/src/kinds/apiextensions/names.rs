@@ -4,7 +4,7 @@
 //! and gets the name when the first one is gone.
 
 use super::approval::{self, approval};
-use super::validate::structure_causes;
+use super::validate::{bundle_fault, structure_causes};
 use crate::kinds::custom;
 use crate::kinds::{Allocator, Claims};
 use crate::object::meta::{self, Document, object_mut};
@@ -56,6 +56,7 @@ pub fn allocate(allocator: &Allocator, _: Option<&Value>, definition: &mut Value
     let (accepted, conflict) = names(allocator, definition, &group);
     let now = allocator.stamp.rfc3339();
     let established = custom::holds(definition, "Established");
+    let has_bad_bundle = bundle_fault(&definition["spec"]["conversion"]).is_some();
     let violations = violations(definition);
     let approved = approval(&group, &definition["metadata"]["annotations"]);
     let status = object_mut(meta::fields_mut(definition), "status");
@@ -63,7 +64,10 @@ pub fn allocate(allocator: &Allocator, _: Option<&Value>, definition: &mut Value
     match &conflict {
         None => {
             set(status, &now, "NamesAccepted", true, "NoConflicts", "no conflicts found");
-            if !established {
+            if !established && has_bad_bundle {
+                let why = "The conversion webhook CABundle is invalid";
+                set(status, &now, "Established", false, "InvalidCABundle", why);
+            } else if !established {
                 let why = "the initial names have been accepted";
                 set(status, &now, "Established", true, "InitialNamesAccepted", why);
             }

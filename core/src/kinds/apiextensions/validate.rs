@@ -2,6 +2,7 @@
 
 use super::approval;
 use super::paths::{columns, scale, selectable_fields};
+use crate::kinds::certificates::pool_fault;
 use crate::kinds::rules::{At, immutable};
 use crate::kinds::shapes::{count, is_condition_true, need_one_of, texts, webhook_service, webhook_url};
 use crate::object::names;
@@ -31,7 +32,7 @@ pub fn definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     kind_names(kinds, &mut causes);
     versions(spec, &mut causes);
     schemas(spec, old.map(|old| &old["spec"]), &mut causes);
-    conversion(spec.get("conversion"), &mut causes);
+    conversion(spec.get("conversion"), old.map(|old| &old["spec"]["conversion"]), &mut causes);
     stored_versions(root, &mut causes);
     approval::check(metadata, group.text(), old, &mut causes);
     if let Some(old) = old {
@@ -262,8 +263,14 @@ fn schema_faults(spec: At, old: Option<&Value>) -> Vec<Fault> {
     faults
 }
 
+/// Why nobody can be trusted by what a conversion says of its webhook's authorities, if it says something.
+pub fn bundle_fault(conversion: &Value) -> Option<&'static str> {
+    let bundle = conversion["webhook"]["clientConfig"]["caBundle"].as_str().unwrap_or_default();
+    if bundle.is_empty() { None } else { pool_fault(bundle) }
+}
+
 /// Kubernetes tells of a webhook by the names of its own types.
-fn conversion(conversion: At, causes: &mut Vec<Cause>) {
+fn conversion(conversion: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
     const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
     let (strategy, webhook) = (conversion.get("strategy"), conversion.get("webhook"));
     if !conversion.is_set() {
@@ -290,6 +297,14 @@ fn conversion(conversion: At, causes: &mut Vec<Cause>) {
         }
     } else {
         causes.push(client.required("required when strategy is set to Webhook"));
+    }
+    // Definitions come with placeholders for what another writes there. Once one could be trusted, it has to stay so.
+    let fault = bundle_fault(conversion.value).filter(|_| {
+        let was_client = |old: &Value| old["webhook"]["clientConfig"].is_object();
+        old.is_some_and(|old| was_client(old) && bundle_fault(old).is_none())
+    });
+    if let Some(fault) = fault {
+        causes.push(client.get("caBundle").invalid(fault));
     }
     let mut seen = BTreeSet::new();
     for version in versions.items() {
@@ -482,5 +497,26 @@ mod tests {
                 ),
             ],
         );
+    }
+
+    #[test]
+    fn who_is_trusted_stays_to_be_trusted() {
+        let webhook = |client: &Value| json!({"clientConfig": client, "conversionReviewVersions": ["v1"]});
+        let before = |client: Option<Value>| {
+            let mut old = good();
+            old["status"] = json!({"storedVersions": ["v1"]});
+            old["spec"]["conversion"] = match client {
+                None => json!({"strategy": "None"}),
+                Some(client) => json!({"strategy": "Webhook", "webhook": webhook(&client)}),
+            };
+            old
+        };
+        let bad = json!({"url": "https://h", "caBundle": "Cg=="});
+        let after = json!({"strategy": "Webhook", "webhook": webhook(&bad)});
+        let fault =
+            "spec.conversion.webhookClientConfig.caBundle: Invalid value: \"Cg==\": data does not contain any v";
+        check_updates(&before(Some(json!({"url": "https://h"}))), &[("/spec/conversion", after.clone(), fault)]);
+        check_updates(&before(Some(bad)), &[("/spec/conversion", after.clone(), "")]);
+        check_updates(&before(None), &[("/spec/conversion", after, "")]);
     }
 }

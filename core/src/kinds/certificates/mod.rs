@@ -7,6 +7,8 @@ mod pod_requests;
 pub mod signers;
 mod validate;
 
+pub use pem::pool_fault;
+
 use super::build::keep_old;
 use super::{ApiGroup, Asking, Kind};
 use crate::authz::nodes::{Object, Relation};

@@ -48,6 +48,17 @@ pub(super) fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
+/// Why an object's base64 holds nobody to trust, if so. As Go fills a pool, it passes over what is no certificate, and one
+/// that cannot be read spoils the others.
+pub fn pool_fault(base64: &str) -> Option<&'static str> {
+    let blocks = blocks(&decoded(base64));
+    let mut certificates = blocks.iter().filter(|block| block.ty == "CERTIFICATE" && !block.has_headers).peekable();
+    if certificates.peek().is_none() {
+        return Some("data does not contain any valid RSA or ECDSA certificates");
+    }
+    certificates.any(|block| !is_signed(&block.bytes)).then_some("x509: malformed certificate")
+}
+
 const INTEGER: u8 = 0x02;
 const SEQUENCE: u8 = 0x30;
 const BIT_STRING: u8 = 0x03;
@@ -211,6 +222,23 @@ mod tests {
         let cut = format!("-----BEGIN A-----\nAAAA\n{}", pem("B", b"two"));
         assert_eq!(blocks(&cut).len(), 1);
         assert!(blocks("-----BEGIN A-----\nK: v\n\nAAAA\n-----END A-----\n")[0].has_headers);
+    }
+
+    #[test]
+    fn a_pool_needs_a_certificate_and_no_broken_one() {
+        let none = Some("data does not contain any valid RSA or ECDSA certificates");
+        let good = pem("CERTIFICATE", &certificate(true, 1));
+        let rows = [
+            ("\n".to_owned(), none),
+            (pem("PRIVATE KEY", &certificate(true, 1)), none),
+            (good.clone(), None),
+            (format!("of us:\n{good}{}", pem("PRIVATE KEY", b"none")), None),
+            (format!("{good}{}", pem("CERTIFICATE", b"none")), Some("x509: malformed certificate")),
+        ];
+        for (text, fault) in rows {
+            assert_eq!(pool_fault(&STANDARD.encode(&text)), fault, "{text}");
+        }
+        assert_eq!(pool_fault("no base64"), none);
     }
 
     #[test]
