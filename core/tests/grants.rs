@@ -253,3 +253,84 @@ fn approving_and_signing_take_leave_for_the_signer() {
     // What says nothing new of certificate and conditions signs nothing.
     attempt(json!([]), "status", &json!({})).expect("no signature");
 }
+
+/// Whoever writes a policy, or binds one, reads by it: what expressions make of its parameters comes back to them.
+#[test]
+fn policies_read_what_their_authors_may_read() {
+    const GROUP: &str = "/apis/admissionregistration.k8s.io/v1/";
+    let constraints = json!({"resourceRules": [
+        {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]});
+    let rule = |verb: &str, resource: &str, names: &[&str]| json!([{"verbs": [verb], "apiGroups": [""], "resources": [resource], "resourceNames": names}]);
+    let secrets = json!({"apiVersion": "v1", "kind": "Secret"});
+    let named = json!({"name": "s", "namespace": "shop", "parameterNotFoundAction": "Deny"});
+    let all = json!({"selector": {}, "namespace": "shop", "parameterNotFoundAction": "Deny"});
+    let every = "must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)";
+    let one = |verb: &str| format!("does not have \"{verb}\" permission on the object referenced by paramRef");
+    for half in ["validating", "mutating"] {
+        let (policies, bindings) =
+            (format!("{GROUP}{half}admissionpolicies"), format!("{GROUP}{half}admissionpolicybindings"));
+        let policy = |name: &str| {
+            let mut spec = json!({"matchConstraints": constraints, "paramKind": secrets});
+            let change = r#"[JSONPatch{op: "remove", path: "/data"}]"#;
+            if half == "validating" {
+                spec["validations"] = json!([{"expression": "true"}]);
+            } else {
+                spec["reinvocationPolicy"] = "Never".into();
+                spec["mutations"] = json!([{"patchType": "JSONPatch", "jsonPatch": {"expression": change}}]);
+            }
+            json!({"metadata": {"name": name}, "spec": spec})
+        };
+        let binding = |policy: &str, reference: &Value| {
+            let mut spec = json!({"policyName": policy, "paramRef": reference});
+            if half == "validating" {
+                spec["validationActions"] = json!(["Deny"]);
+            }
+            json!({"metadata": {"name": "b"}, "spec": spec})
+        };
+        let check = |rules: Value, attempt: &dyn Fn(&mut World) -> Result<Value, Refusal>, expected: &str| {
+            let mut world = cluster(rules);
+            let jane = std::mem::replace(&mut world.user, Arc::new(User::new("root", &["system:masters"])));
+            world.create(&policies, &policy("p")).expect("a policy");
+            world
+                .create(&bindings, &json!({"metadata": {"name": "old"}, "spec": binding("p", &named)["spec"]}))
+                .expect("a binding");
+            world.user = jane;
+            match attempt(&mut world) {
+                Ok(_) => assert_eq!(expected, "", "{half}"),
+                Err(refusal) => {
+                    let field = if expected == every { "spec.paramKind" } else { "spec.paramRef" };
+                    let words = format!("{field}: Forbidden: user \"jane\" {expected}");
+                    assert!(refusal.code() == 422 && refusal.message().ends_with(&words), "{}", refusal.message());
+                }
+            }
+        };
+        let again = |world: &mut World| world.create(&policies, &policy("q"));
+        let other_kind = |world: &mut World| {
+            let kind = |kind: &str| json!({"spec": {"paramKind": {"kind": kind}}});
+            world.merge(&format!("{policies}/p"), &kind("ConfigMap"))?;
+            world.merge(&format!("{policies}/p"), &kind("Secret"))
+        };
+        let label = |world: &mut World| {
+            let labels = json!({"metadata": {"labels": {"a": "b"}}});
+            world.merge(&format!("{policies}/p"), &labels)?;
+            world.merge(&format!("{bindings}/old"), &labels)
+        };
+        let other_policy =
+            |world: &mut World| world.merge(&format!("{bindings}/old"), &json!({"spec": {"policyName": "q"}}));
+        let bind = |policy: &str, reference: &Value| {
+            let (body, bindings) = (binding(policy, reference), bindings.clone());
+            move |world: &mut World| world.create(&bindings, &body)
+        };
+        check(json!([]), &again, every);
+        check(rule("get", "secrets", &["s"]), &again, every);
+        check(rule("get", "secrets", &[]), &again, "");
+        check(rule("get", "configmaps", &[]), &other_kind, every);
+        check(json!([]), &label, "");
+        check(json!([]), &bind("p", &named), &one("get"));
+        check(rule("get", "secrets", &["s"]), &bind("p", &named), "");
+        check(rule("get", "secrets", &[]), &bind("p", &all), &one("list"));
+        check(rule("list", "secrets", &[]), &bind("p", &all), "");
+        // Of a policy that is not there nobody knows what it will read.
+        check(rule("get", "secrets", &[]), &other_policy, &one("get"));
+    }
+}

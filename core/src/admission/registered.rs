@@ -65,6 +65,10 @@ impl<T: Concerns> Family<T> {
         self.by_name.is_empty()
     }
 
+    pub fn get(&self, name: &str) -> Option<&Arc<T>> {
+        self.by_name.get(name)
+    }
+
     fn concerns(&self, resource: &str) -> bool {
         ["*", resource].into_iter().any(|resource| self.by_resource.contains_key(resource))
     }

@@ -4,18 +4,20 @@
 //! role) and `bind` (on the referenced role) lift them, as does membership in the privileged group.
 //! They are the `authorize` of their kinds; what other kinds check in this way takes the same [`Grant`].
 
-use super::chain::{Authorizer, all_rules};
+use super::chain::{Authorizer, Judged, all_rules};
 use super::cover::uncovered;
 use super::rbac::joined_errors;
 use super::role::{GROUP, RoleKind};
 use super::rule::{PolicyRule, compacted};
 use super::{Attributes, ResourceTarget, User, quoted, quoted_list};
 use crate::refusal::{Forbidden, Refusal, Subject};
+use crate::state::State;
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
 /// A write that may grant something, with what is needed to judge it.
 pub struct Grant<'a> {
+    pub state: &'a State,
     pub authorizer: Authorizer<'a>,
     pub user: &'a User,
     /// Empty for kinds of the cluster.
@@ -46,7 +48,12 @@ impl Grant<'_> {
 
     fn allows_in(&self, namespace: &str, verb: &str, group: &str, resource: &str, name: &str) -> bool {
         let target = ResourceTarget { group, version: "*", resource, subresource: "", namespace, name, selected: None };
-        self.authorizer.authorize(self.user, &Attributes::resource(verb, target)).is_allowed()
+        self.judged(verb, target).is_allowed()
+    }
+
+    /// What the authorizers say of the author using `verb` on this.
+    pub fn judged(&self, verb: &str, target: ResourceTarget<'_>) -> Judged {
+        self.authorizer.authorize(self.user, &Attributes::resource(verb, target))
     }
 
     /// Whether only that is new by which garbage collection and others' finalizers work. Everything else may grant
@@ -156,6 +163,7 @@ mod tests {
     use super::*;
     use crate::authz::chain::{Chain, Way};
     use crate::authz::{Consulted, RbacIndex};
+    use crate::kinds::registry;
     use holdfast_value::json;
     use std::sync::Arc;
 
@@ -179,7 +187,8 @@ mod tests {
         let (chain, consulted) = (Arc::new(Chain::new(vec![Way::Rbac])), Consulted::default());
         let authorizer = Authorizer { chain: &chain, rbac: index, nodes: None, consulted: &consulted };
         let namespace = if new.get("aggregationRule").is_some() { "" } else { "work" };
-        let grant = Grant { authorizer, user, namespace, name: "", subresource: "", subject, new, old };
+        let state = &State::new(Arc::new(registry().clone()));
+        let grant = Grant { state, authorizer, user, namespace, name: "", subresource: "", subject, new, old };
         match hook(&grant) {
             Ok(()) => None,
             Err(Refusal::Forbidden { why, .. }) => Some(why.to_string()),

@@ -12,6 +12,7 @@ pub(super) fn admit(context: &Context, object: &Candidate) -> Result<(), Refusal
     let request = context.request;
     let Some(authorize) = context.kind.hooks.authorize.filter(|_| request.verb != Verb::Delete) else { return Ok(()) };
     authorize(&Grant {
+        state: context.state,
         authorizer: context.authorizer(),
         user: &request.user,
         namespace: request.namespace().unwrap_or(""),

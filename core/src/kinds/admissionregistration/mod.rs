@@ -3,6 +3,7 @@
 pub mod columns;
 pub mod defaults;
 mod matching;
+mod parameters;
 mod policies;
 pub mod type_checks;
 mod validate;
@@ -46,6 +47,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("ValidatingAdmissionPolicy"))
             .registers(Registers::ValidatingPolicy)
             .validate(policies::validating)
+            .authorize(parameters::policy)
             .conditional_update()
             .any_finalizers()
             .metadata_on_update(MetadataOnUpdate::New)
@@ -59,6 +61,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("ValidatingAdmissionPolicyBinding"))
             .registers(Registers::ValidatingBinding)
             .validate(policies::validating_binding)
+            .authorize(parameters::validating_binding)
             .conditional_update()
             .any_finalizers()
             .metadata_on_update(MetadataOnUpdate::New)
@@ -69,6 +72,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("MutatingAdmissionPolicy"))
             .registers(Registers::MutatingPolicy)
             .validate(policies::mutating)
+            .authorize(parameters::policy)
             .conditional_update()
             .any_finalizers()
             .metadata_on_update(MetadataOnUpdate::New)
@@ -79,6 +83,7 @@ pub fn kinds() -> Vec<Kind> {
             .columns(columns::of("MutatingAdmissionPolicyBinding"))
             .registers(Registers::MutatingBinding)
             .validate(policies::mutating_binding)
+            .authorize(parameters::mutating_binding)
             .conditional_update()
             .any_finalizers()
             .metadata_on_update(MetadataOnUpdate::New)

@@ -1,0 +1,81 @@
+//! Who may have a policy read objects as its parameters.
+//!
+//! What expressions make of a parameter comes back to whoever writes something that the policy looks at, and to the
+//! auditor: with a policy of one's own one could read whatever it reads. So its author must be allowed to read that.
+
+use crate::admission::registered::Policy;
+use crate::authz::ResourceTarget;
+use crate::authz::escalation::Grant;
+use crate::refusal::{Cause, Refusal, quoted};
+use holdfast_value::Value;
+
+const ALL: &str = "*";
+
+/// A policy of either sort: its bindings may name any object of the kind.
+pub fn policy(grant: &Grant<'_>) -> Result<(), Refusal> {
+    let wanted = |document: &Value| document["spec"]["paramKind"].clone();
+    let kind = wanted(grant.new);
+    if !kind.is_object() || !grant.subresource.is_empty() || grant.old.map(wanted).as_ref() == Some(&kind) {
+        return Ok(());
+    }
+    let text = |field: &str| kind[field].as_str().unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    check(grant, "paramKind", (api_version, kind), ("get", ALL, ALL), |user| {
+        format!(
+            "user {user} must have \"get\" permission on all objects of the referenced paramKind (kind={kind}, \
+             apiVersion={api_version})"
+        )
+    })
+}
+
+pub fn validating_binding(grant: &Grant<'_>) -> Result<(), Refusal> {
+    binding(grant, |name| grant.state.registered.validating_policies.get(name).map(|policy| &**policy))
+}
+
+pub fn mutating_binding(grant: &Grant<'_>) -> Result<(), Refusal> {
+    binding(grant, |name| grant.state.registered.mutating_policies.get(name).map(|policy| &**policy))
+}
+
+/// A binding reads what it refers to, of the kind that its policy says. Of a policy that is not there yet nobody knows
+/// what it will say.
+fn binding<'a>(grant: &Grant<'a>, policy: impl FnOnce(&str) -> Option<&'a Policy>) -> Result<(), Refusal> {
+    let wanted = |document: &Value| (document["spec"]["paramRef"].clone(), document["spec"]["policyName"].clone());
+    let (reference, of) = wanted(grant.new);
+    if !reference.is_object() || grant.old.map(wanted).is_some_and(|old| old == (reference.clone(), of.clone())) {
+        return Ok(());
+    }
+    let text = |field: &str| reference[field].as_str().unwrap_or_default();
+    let parameters = policy(of.as_str().unwrap_or_default()).and_then(|policy| policy.parameters.as_ref());
+    let kind = parameters.map_or((ALL, ALL), |(api_version, kind)| (api_version, kind));
+    let (namespace, name) = (text("namespace"), text("name"));
+    // Where none is named, a selector finds them.
+    let verb = if name.is_empty() { "list" } else { "get" };
+    check(grant, "paramRef", kind, (verb, namespace, name), |user| {
+        format!("user {user} does not have \"{verb}\" permission on the object referenced by paramRef")
+    })
+}
+
+fn check(
+    grant: &Grant<'_>,
+    field: &str,
+    (api_version, kind): (&str, &str),
+    (verb, namespace, name): (&str, &str, &str),
+    words: impl FnOnce(String) -> String,
+) -> Result<(), Refusal> {
+    let (group, version) = match api_version {
+        ALL => (ALL, ALL),
+        _ => api_version.split_once('/').unwrap_or(("", api_version)),
+    };
+    let registry = &grant.state.registry;
+    let found = registry.find_kind(group, version, kind).map(|(id, _)| registry.get(id).resource.as_str());
+    let resource = found.unwrap_or(ALL);
+    let target = ResourceTarget { group, version, resource, namespace, name, ..ResourceTarget::default() };
+    let judged = grant.judged(verb, target);
+    if judged.is_allowed() {
+        return Ok(());
+    }
+    let why = judged.error().unwrap_or_else(|| words(quoted(&grant.user.name)));
+    let mut subject = grant.subject.clone();
+    subject.resource = grant.new["kind"].as_str().unwrap_or_default().to_owned();
+    Err(Refusal::Invalid { subject, causes: vec![Cause::forbidden(format!("spec.{field}"), &why)] })
+}
