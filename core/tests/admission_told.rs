@@ -7,6 +7,8 @@ use holdfast_core::Refusal;
 use holdfast_core::admission::{Admission, Call, Choice, Told};
 use holdfast_core::apply::apply;
 use holdfast_core::authz::User;
+use holdfast_core::authz::chain::Way;
+use holdfast_core::authz::webhook::{Condition, OnFailure, Webhook};
 use holdfast_core::event::{Operation, Record};
 use holdfast_core::kinds::registry;
 use holdfast_core::pipeline::{Answers, Decision, Effect, Judgement, Reviewed, Settings, actor, judge};
@@ -404,6 +406,163 @@ fn values_for_auditors_that_cannot_be_told() {
         world.make(REGISTRATIONS, "validatingadmissionpolicybindings", None, body);
         let outcome = world.alone(&world.create("configmaps", &json!({"metadata": {"name": "c"}, "data": {"a": "b"}})));
         assert_eq!((outcome.why().as_str(), outcome.warnings()), (expected, &[][..]), "{policy}");
+    }
+}
+
+/// A policy `p` with its binding `b`, and fields of their own.
+fn judging(world: &mut World, resource: &str, expression: &str, (policy, binding): (Value, Value)) {
+    let rules = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": [resource]}]);
+    let mut spec = json!({"matchConstraints": {"resourceRules": rules}, "validations": [{"expression": expression}]});
+    let mut bound = json!({"policyName": "p", "validationActions": ["Deny"]});
+    for (whole, own) in [(&mut spec, policy), (&mut bound, binding)] {
+        own.as_object().expect("fields").iter().for_each(|(field, value)| whole[field.as_str()] = value.clone());
+    }
+    let group = REGISTRATIONS;
+    world.make(group, "validatingadmissionpolicies", None, json!({"metadata": {"name": "p"}, "spec": spec}));
+    world.make(group, "validatingadmissionpolicybindings", None, json!({"metadata": {"name": "b"}, "spec": bound}));
+}
+
+/// Expressions hear of what kept authorizers from saying more, and authorizers of what is selected.
+#[test]
+fn expressions_ask_authorizers_as_requests_do() {
+    let node = || Way::Node;
+    let failing = || {
+        let condition = Condition::new("request.extra['a'][0] == 'b'").expect("a condition");
+        Way::Webhook(Webhook { name: "w".into(), conditions: vec![condition], on_failure: OnFailure::NoOpinion })
+    };
+    let pods = "authorizer.group('').resource('pods')";
+    let rows: [(&dyn Fn() -> Way, String, &str); 8] = [
+        (&node, format!("{pods}.fieldSelector('spec.nodeName=n').check('list').allowed()"), ""),
+        (&node, format!("{pods}.labelSelector('spec.nodeName=n').check('list').allowed()"), "failed expression"),
+        (&node, format!("{pods}.fieldSelector('spec.nodeName=').check('list').allowed()"), "failed expression"),
+        (&node, format!("{pods}.check('list').errored()"), "failed expression"),
+        (&failing, format!("{pods}.check('list').errored()"), ""),
+        (&failing, format!("{pods}.check('list').error().contains('no such key: a')"), ""),
+        (&node, "authorizer.path(' ').check('get').allowed()".into(), "path must not be empty"),
+        (&node, "authorizer.group('').resource(' ').check('get').allowed()".into(), "resource must not be empty"),
+    ];
+    for (way, expression, expected) in rows {
+        let mut world = World::new();
+        judging(&mut world, "configmaps", &expression, (json!({}), json!({})));
+        world.settings.authorization = way().into();
+        let mut request = world.create("configmaps", &json!({"metadata": {"name": "c"}}));
+        request.user = Arc::new(User::new("system:node:n", &["system:nodes"]));
+        let why = world.alone(&request).why();
+        assert_eq!((why.contains(expected), why.is_empty()), (true, expected.is_empty()), "{expression}: {why}");
+    }
+}
+
+/// What is asked of an authorizer about the request itself is about the object that is made.
+#[test]
+fn the_checks_of_a_request_name_its_object() {
+    let mut world = World::new();
+    judging(&mut world, "configmaps", "authorizer.requestResource.check('speak').allowed()", (json!({}), json!({})));
+    let group = "rbac.authorization.k8s.io";
+    let rules = json!([{"verbs": ["speak"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["c"]}]);
+    let (role, shop) = (json!({"metadata": {"name": "r"}, "rules": rules}), Some("shop"));
+    world.make(group, "roles", shop, role);
+    let subjects = json!([{"apiGroup": group, "kind": "User", "name": "joe"}]);
+    let to = json!({"apiGroup": group, "kind": "Role", "name": "r"});
+    world.make(group, "rolebindings", shop, json!({"metadata": {"name": "r"}, "roleRef": to, "subjects": subjects}));
+    world.settings.authorization = Way::Rbac.into();
+    for (name, expected) in [("c", true), ("d", false)] {
+        let mut request = world.create("configmaps", &json!({"metadata": {"name": name}}));
+        request.user = Arc::new(User::new("joe", &[]));
+        assert_eq!(world.alone(&request).why().is_empty(), expected, "{name}");
+    }
+}
+
+/// A namespace is in itself: for who is asked about it, before it is there, too, and for where parameters are.
+#[test]
+fn a_namespace_is_in_itself() {
+    let mut world = World::new();
+    world.register("validating", "namespaces", &[json!({})]);
+    let request = world.request(Verb::Create, "", "namespaces", None, &json!({"metadata": {"name": "new"}}));
+    let outcome = world.judge(&request, |_| json!({"allowed": true}));
+    assert_eq!(outcome.calls[0].request["namespace"], "new", "{}", outcome.why());
+
+    let mut world = World::new();
+    let parameters = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}});
+    let reference = json!({"paramRef": {"name": "limits", "parameterNotFoundAction": "Deny"}});
+    judging(&mut world, "namespaces", "params.data.labels == 'any'", (parameters, reference));
+    let patch = json!({"metadata": {"labels": {"a": "b"}}});
+    let request = world.request(Verb::Patch, "", "namespaces/shop", None, &patch);
+    let why = world.alone(&request).why();
+    assert!(why.contains("no params found"), "{why}");
+    world.make("", "configmaps", Some("shop"), json!({"metadata": {"name": "limits"}, "data": {"labels": "any"}}));
+    assert_eq!(world.alone(&request).why(), "");
+}
+
+/// A custom kind with three versions, each of which can be scaled.
+fn stones(world: &mut World) {
+    let replicas = json!({"type": "object", "properties": {"replicas": {"type": "integer"}}});
+    let schema = json!({"type": "object", "properties": {"spec": replicas, "status": replicas}});
+    let scale = json!({"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"});
+    let version = |name: &str| {
+        json!({"name": name, "served": true, "storage": name == "v1", "schema": {"openAPIV3Schema": schema},
+            "subresources": {"scale": scale, "status": {}}})
+    };
+    let names = json!({"plural": "stones", "singular": "stone", "kind": "Stone", "listKind": "StoneList"});
+    let spec = json!({"group": "example.com", "scope": "Namespaced", "names": names,
+        "versions": ["v1", "v2", "v3"].map(version)});
+    let definition = json!({"metadata": {"name": "stones.example.com"}, "spec": spec});
+    world.make("apiextensions.k8s.io", "customresourcedefinitions", None, definition);
+    let stone = json!({"apiVersion": "example.com/v1", "kind": "Stone", "metadata": {"name": "s"},
+        "spec": {"replicas": 1}});
+    world.make("example.com", "stones", Some("shop"), stone);
+}
+
+fn rule(version: &str, resource: &str) -> Value {
+    json!({"operations": ["UPDATE"], "apiGroups": ["example.com"], "apiVersions": [version], "resources": [resource]})
+}
+
+/// Nobody gets past a webhook on the scale of a kind by way of another version of the kind.
+#[test]
+fn a_scale_is_one_in_all_versions() {
+    for (policy, asked) in [("Equivalent", 1), ("Exact", 0)] {
+        let mut world = World::new();
+        stones(&mut world);
+        let rules = json!([rule("v2", "stones/scale")]);
+        world.register("validating", "stones", &[json!({"rules": rules, "matchPolicy": policy})]);
+        let patch = json!({"spec": {"replicas": 9}});
+        let request = world.request(Verb::Patch, "example.com", "stones/s/scale", Some("shop"), &patch);
+        let outcome = world.judge(&request, |_| json!({"allowed": true}));
+        assert_eq!((outcome.why().as_str(), outcome.calls.len()), ("", asked), "{policy}");
+        for call in outcome.calls {
+            let version = |field: &str| call.request[field]["version"].clone();
+            assert_eq!((version("resource"), version("requestResource")), (json!("v2"), json!("v1")));
+            assert_eq!(call.request["kind"], json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}));
+            let sent: Value = serde_json::from_slice(&call.object).expect("JSON");
+            assert_eq!((&sent["kind"], &sent["spec"]["replicas"]), (&json!("Scale"), &json!(9)));
+        }
+    }
+}
+
+/// Where several rules are about other versions, the first of them says which one is shown.
+#[test]
+fn the_first_rule_says_which_version_is_shown() {
+    for (versions, expected) in [(["v3", "v2"], "v3"), (["v2", "v3"], "v2"), (["v3", "v1"], "v1")] {
+        let mut world = World::new();
+        stones(&mut world);
+        let rules = json!(versions.map(|version| rule(version, "stones")));
+        world.register("validating", "stones", &[json!({"rules": rules})]);
+        let patch = json!({"spec": {"replicas": 9}});
+        let request = world.request(Verb::Patch, "example.com", "stones/s", Some("shop"), &patch);
+        let outcome = world.judge(&request, |_| json!({"allowed": true}));
+        assert_eq!(outcome.calls[0].request["resource"]["version"], expected, "{versions:?}");
+    }
+}
+
+/// What a way to a node is asked for with has no labels, so that no selector is about it.
+#[test]
+fn ways_to_nodes_have_no_labels() {
+    let selector = json!({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]});
+    for (own, asked) in [(json!({}), 1), (json!({"objectSelector": selector}), 0)] {
+        let mut world = World::new();
+        world.register("validating", "pods/exec", &[own]);
+        let request = world.request(Verb::Create, "", "pods/p/exec", Some("shop"), &json!({}));
+        let outcome = world.judge(&request, |_| json!({"allowed": true}));
+        assert_eq!((outcome.why().as_str(), outcome.calls.len()), ("", asked));
     }
 }
 

@@ -3,9 +3,9 @@
 use super::expressions::Scope;
 use super::rules::{Asked, Matching, Rule};
 use super::{Attributes, Body, Operation};
-use crate::authz::{self, Authorizer, Chain, Consulted, NodeGraph, RbacIndex, ResourceTarget, User};
+use crate::authz::{self, Authorizer, Chain, Consulted, NodeGraph, RbacIndex, ResourceTarget, Selected, User};
 use crate::cel::Value as CelValue;
-use crate::cel::functions::kubernetes::authorizer::{self as asking, Authority, Question};
+use crate::cel::functions::kubernetes::authorizer::{self as asking, Authority, Decision, Question};
 use crate::kinds::custom::{Conversion, relabelled};
 use crate::kinds::known::NAMESPACE;
 use crate::merge::managed;
@@ -44,23 +44,34 @@ impl<'a> Attributes<'a> {
         }
     }
 
+    /// The namespace that the request is told to be in: a namespace is in itself.
+    pub(super) fn told_namespace(&self) -> &str {
+        if self.is_on(NAMESPACE) { self.shown_name() } else { self.namespace() }
+    }
+
     /// Whether this is one of those writes, and in which version of its kind it is to be shown.
     pub(super) fn matches(&self, matching: &Matching) -> Option<Seen> {
         if !self.is_in(matching) || !self.is_selected(matching) {
             return None;
         }
         let own = self.request.target.version;
-        let equivalent = matching.is_equivalent && matches!(self.body, Body::Object { .. });
-        let others = (0..self.kind.versions.len()).filter(|version| equivalent && *version != own);
-        let versions: Vec<usize> = std::iter::once(own).chain(others).collect();
-        let any = |rules: &[Rule], version: usize| rules.iter().any(|rule| rule.matches(&self.asked(version)));
-        if versions.iter().any(|version| any(&matching.excluded, *version)) {
+        // What a subresource takes is the same in all versions that have it: a Scale can be written by way of any.
+        let is_served = |version: usize| match self.body {
+            Body::Object { .. } => true,
+            Body::Part(_) => self.kind.subresource(version, self.subresource()).is_some(),
+        };
+        let others = (0..self.kind.versions.len()).filter(|version| *version != own && is_served(*version));
+        let others: Vec<usize> = others.filter(|_| matching.is_equivalent).collect();
+        // The version that was asked for comes first, and then the first rule that there is another one for.
+        let first = |rules: &[Rule]| {
+            let of = |rule: &Rule, version: usize| rule.matches(&self.asked(version)).then_some(version);
+            let another = |rule: &Rule| others.iter().find_map(|version| of(rule, *version));
+            rules.iter().find_map(|rule| of(rule, own)).or_else(|| rules.iter().find_map(another))
+        };
+        if first(&matching.excluded).is_some() {
             return None;
         }
-        if matching.rules.is_empty() {
-            return Some(own);
-        }
-        versions.into_iter().find(|version| any(&matching.rules, *version))
+        if matching.rules.is_empty() { Some(own) } else { first(&matching.rules) }
     }
 
     /// Whether the namespace is selected. Objects of the cluster are in all of them.
@@ -85,9 +96,14 @@ impl<'a> Attributes<'a> {
         }
     }
 
+    /// Whether the object is selected, as it shall be or as it is. What a way to a node is asked for with cannot have
+    /// labels, and is none that a selector could be about, not even one of those without a label.
     fn is_selected(&self, matching: &Matching) -> bool {
         if matching.objects.is_everything() {
             return true;
+        }
+        if self.operation == Operation::Connect {
+            return false;
         }
         let none = Map::new();
         let is_selected = |object: &Value| {
@@ -193,12 +209,11 @@ impl<'a> Attributes<'a> {
             "operation": self.operation.as_str(), "userInfo": user_document(self.user()),
             "dryRun": self.is_dry_run(), "options": self.options_document(),
         });
-        let namespace = if self.is_on(NAMESPACE) { self.request.name() } else { self.namespace() };
         for (field, value) in [
             ("subResource", self.subresource()),
             ("requestSubResource", self.subresource()),
             ("name", self.shown_name()),
-            ("namespace", namespace),
+            ("namespace", self.told_namespace()),
         ] {
             if !value.is_empty() {
                 request[field] = value.into();
@@ -272,8 +287,9 @@ impl<'a> Attributes<'a> {
             group: shown.group.clone(),
             resource: self.kind.resource.clone(),
             subresource: self.subresource().to_owned(),
-            namespace: self.namespace().to_owned(),
-            name: self.asked_name().to_owned(),
+            namespace: self.told_namespace().to_owned(),
+            name: self.shown_name().to_owned(),
+            ..asking::Resource::default()
         });
         Scope {
             fixed: [
@@ -384,9 +400,13 @@ struct Roles {
 }
 
 impl Authority for Roles {
-    fn judge(&self, account: Option<(&str, &str)>, question: &Question, verb: &str) -> (bool, String) {
+    fn judge(&self, account: Option<(&str, &str)>, question: &Question, verb: &str) -> Decision {
         let Self { chain, rbac, consulted, .. } = self;
         let authorizer = Authorizer { chain, rbac, nodes: self.nodes.as_ref(), consulted };
+        let selected = match question {
+            Question::Resource(resource) => Selected::parse(&resource.fields, &resource.labels),
+            Question::Path(_) => Selected::default(),
+        };
         let attributes = match question {
             Question::Path(path) => authz::Attributes::path(verb, path),
             Question::Resource(resource) => authz::Attributes::resource(
@@ -398,14 +418,14 @@ impl Authority for Roles {
                     subresource: &resource.subresource,
                     namespace: &resource.namespace,
                     name: &resource.name,
-                    selected: None,
+                    selected: (!selected.is_everything()).then_some(&selected),
                 },
             ),
         };
-        let verdict = match account {
+        let judged = match account {
             None => authorizer.authorize(&self.user, &attributes),
             Some((namespace, name)) => authorizer.authorize(&User::service_account(namespace, name, ""), &attributes),
         };
-        (verdict.is_allowed(), verdict.reason().to_owned())
+        Decision { is_allowed: judged.is_allowed(), reason: judged.reason().to_owned(), error: judged.error() }
     }
 }

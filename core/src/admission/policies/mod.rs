@@ -210,7 +210,7 @@ fn parameters<'a>(
     };
     let (state, shape) = (attributes.state, attributes.state.kind(id));
     let own = reference["namespace"].as_str().unwrap_or("");
-    let namespace = match (shape.is_namespaced(), own, attributes.namespace()) {
+    let namespace = match (shape.is_namespaced(), own, attributes.told_namespace()) {
         (false, "", _) => "",
         (false, ..) => return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".into()),
         (true, "", "") => {

@@ -13,8 +13,8 @@ pub const RESOURCE_CHECK: &str = "kubernetes.authorization.ResourceCheck";
 
 /// Who answers for an authorizer.
 pub trait Authority {
-    /// Whether it is allowed, and why. Of a service account where one is named, else of who asks.
-    fn judge(&self, account: Option<(&str, &str)>, question: &Question, verb: &str) -> (bool, String);
+    /// What comes of it for a service account where one is named, else for who asks.
+    fn judge(&self, account: Option<(&str, &str)>, question: &Question, verb: &str) -> Decision;
 }
 
 /// What a check is about.
@@ -31,6 +31,18 @@ pub struct Resource {
     pub subresource: String,
     pub namespace: String,
     pub name: String,
+    /// Selectors, as they are written.
+    pub fields: String,
+    pub labels: String,
+}
+
+/// What an authority says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Decision {
+    pub is_allowed: bool,
+    pub reason: String,
+    /// What kept it from saying more.
+    pub error: Option<String>,
 }
 
 /// The value `authorizer`.
@@ -57,12 +69,6 @@ struct Check {
     of: Authorizer,
     question: Question,
     ty: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Decision {
-    is_allowed: bool,
-    reason: String,
 }
 
 impl fmt::Debug for Authorizer {
@@ -138,7 +144,7 @@ pub static TABLE: &[Overload] = &[
     ),
     overload(
         "<kubernetes.authorization.GroupCheck>.resource(string) -> kubernetes.authorization.ResourceCheck",
-        |arguments| narrowed(arguments, |check, text| check.resource = text),
+        resource,
         Cost::One,
     ),
     overload(
@@ -156,15 +162,14 @@ pub static TABLE: &[Overload] = &[
         |arguments| narrowed(arguments, |check, text| check.name = text),
         Cost::One,
     ),
-    // Roles know no selectors: who may see all may see some.
     overload(
         "<kubernetes.authorization.ResourceCheck>.fieldSelector(string) -> kubernetes.authorization.ResourceCheck",
-        |arguments| narrowed(arguments, |_, _| {}),
+        |arguments| narrowed(arguments, |check, text| check.fields = text),
         Cost::One,
     ),
     overload(
         "<kubernetes.authorization.ResourceCheck>.labelSelector(string) -> kubernetes.authorization.ResourceCheck",
-        |arguments| narrowed(arguments, |_, _| {}),
+        |arguments| narrowed(arguments, |check, text| check.labels = text),
         Cost::One,
     ),
     overload("<kubernetes.authorization.PathCheck>.check(string) -> kubernetes.authorization.Decision", check, CHECK),
@@ -183,15 +188,14 @@ pub static TABLE: &[Overload] = &[
         |arguments| Ok(Value::text(own::<Decision>(arguments, 0)?.reason.clone())),
         Cost::One,
     ),
-    // What authorizes here does not fail.
     overload(
         "<kubernetes.authorization.Decision>.error() -> string",
-        |arguments| own::<Decision>(arguments, 0).map(|_| Value::text(String::new())),
+        |arguments| Ok(Value::text(own::<Decision>(arguments, 0)?.error.clone().unwrap_or_default())),
         Cost::One,
     ),
     overload(
         "<kubernetes.authorization.Decision>.errored() -> bool",
-        |arguments| own::<Decision>(arguments, 0).map(|_| Value::Bool(false)),
+        |arguments| Ok(Value::Bool(own::<Decision>(arguments, 0)?.error.is_some())),
         Cost::One,
     ),
 ];
@@ -202,7 +206,7 @@ const CHECK: Cost = Cost::Fixed(350_000);
 fn path<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     let of = own::<Authorizer>(arguments, 0)?.clone();
     let path = text(&arguments[1..])?;
-    if path.is_empty() {
+    if path.trim().is_empty() {
         return Err(EvalError::new("path must not be empty"));
     }
     let question = Question::Path(path.to_owned());
@@ -214,6 +218,13 @@ fn group<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     let group = text(&arguments[1..])?.to_owned();
     let question = Question::Resource(Resource { group, ..Resource::default() });
     Ok(Value::opaque(Check { of, question, ty: "kubernetes.authorization.GroupCheck" }))
+}
+
+fn resource<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
+    if text(&arguments[1..])?.trim().is_empty() {
+        return Err(EvalError::new("resource must not be empty"));
+    }
+    narrowed(arguments, |check, text| check.resource = text)
 }
 
 fn service_account<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
@@ -242,6 +253,5 @@ fn check<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     let check = own::<Check>(arguments, 0)?;
     let verb = text(&arguments[1..])?;
     let account = check.of.account.as_ref().map(|(namespace, name)| (namespace.as_str(), name.as_str()));
-    let (is_allowed, reason) = check.of.authority.judge(account, &check.question, verb);
-    Ok(Value::opaque(Decision { is_allowed, reason }))
+    Ok(Value::opaque(check.of.authority.judge(account, &check.question, verb)))
 }
