@@ -245,7 +245,9 @@ fn uid_of(certificate: &X509Certificate<'_>) -> Result<String, String> {
 pub fn certificate_user(der: &[u8], uids: bool) -> Result<User, String> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|error| error.to_string())?;
     let subject = certificate.subject();
-    let name = subject.iter_common_name().next().and_then(|name| name.as_str().ok()).unwrap_or("");
+    // Of several the last one counts, as it does for Go and so for whoever approves requests for certificates: it must
+    // not be another one that the certificate then stands for.
+    let name = subject.iter_common_name().filter_map(|name| name.as_str().ok()).last().unwrap_or("");
     if name.is_empty() {
         return Err("the certificate has no common name".into());
     }
@@ -384,6 +386,15 @@ mod tests {
         assert_eq!([1, 61, 300, 301].map(|seconds| at(&beside, seconds)), ["jane", "jane", "jane", "untrusted"]);
         let outlived = presented(verifier(), &[authority.client("jane", 3000)]);
         assert_eq!([1, 1000, 1001].map(|seconds| at(&outlived, seconds)), ["jane", "jane", "untrusted"]);
+    }
+
+    #[test]
+    fn of_several_common_names_the_last_one_counts() {
+        let mut params = params("first", 30);
+        // Another name of the same attribute, which is kept beside the first.
+        params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), "last");
+        let certificate = params.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate");
+        assert_eq!(certificate_user(certificate.der(), false).expect("a user").name, "last");
     }
 
     #[test]
