@@ -81,10 +81,12 @@ pub struct Trail {
     event: Event,
     latencies: Latencies,
     deadline: Option<Deadline>,
-    /// Whether the line that tells of its end is written before its answer begins.
-    ends_before_answer: bool,
+    /// Whether it goes on behind the beginning of its answer.
+    lasts: bool,
     /// Finds the object's name, where nothing else tells it.
     name: Option<Box<dyn FnOnce() -> String + Send + Sync>>,
+    /// Finds the uid and the version that the request names.
+    reference: Option<Box<dyn FnOnce() -> (String, String) + Send + Sync>>,
     state: State,
 }
 
@@ -174,10 +176,9 @@ impl Auditor {
         };
         let mut latencies = Latencies::default();
         latencies.add(Spent::Authentication, authentication);
-        let ends_before_answer = !lasts && ruling.tells(Stage::ResponseComplete) && ruling.tells(Stage::Panic);
         let auditor = self.clone();
-        let (name, state) = (None, State::Open);
-        Some(Trail { auditor, ruling, event, latencies, deadline, ends_before_answer, name, state })
+        let (name, reference, state) = (None, None, State::Open);
+        Some(Trail { auditor, ruling, event, latencies, deadline, lasts, name, reference, state })
     }
 
     /// Waits until everything is written that was told, no longer than so long: what is not by then is lost.
@@ -304,6 +305,11 @@ impl Trail {
         }
     }
 
+    /// How to find them in what the client sent, which nobody reads for a stage that is not told.
+    pub fn refers_at_last(&mut self, reference: impl FnOnce() -> (String, String) + Send + Sync + 'static) {
+        self.reference = Some(Box::new(reference));
+    }
+
     /// The answer has begun, and goes on until the trail is dropped.
     pub async fn start(&mut self, ended: Ended) {
         self.answer(ended);
@@ -343,7 +349,12 @@ impl Trail {
             return Ok(());
         }
         self.reach(stage);
-        let may_wait = stage == Stage::RequestReceived && self.ends_before_answer;
+        // The line that tells of its end is written before its answer begins, and takes this one along.
+        let ends_before_answer = || {
+            let ends = [Stage::ResponseComplete, Stage::Panic];
+            !self.lasts && ends.into_iter().all(|stage| self.ruling.tells(stage))
+        };
+        let may_wait = stage == Stage::RequestReceived && ends_before_answer();
         self.auditor.tell(&self.event, may_wait).await
     }
 
@@ -351,6 +362,10 @@ impl Trail {
     fn reach(&mut self, stage: Stage) {
         if let Some(name) = self.name.take() {
             self.names(name);
+        }
+        if let Some(reference) = self.reference.take() {
+            let (uid, version) = reference();
+            self.refers(&uid, &version);
         }
         let event = &mut self.event;
         event.stage = stage;
@@ -364,8 +379,20 @@ impl Trail {
     }
 }
 
+impl Trail {
+    /// What is told of a stage without waiting for it, if it is told at all.
+    fn told(&mut self, stage: Stage) -> Option<Event> {
+        if !self.ruling.tells(stage) {
+            return None;
+        }
+        self.reach(stage);
+        Some(self.event.clone())
+    }
+}
+
 impl Drop for Trail {
     fn drop(&mut self) {
+        let mut begun = None;
         match self.state {
             State::Ended => return,
             State::Started => {}
@@ -373,21 +400,26 @@ impl Drop for Trail {
                 let ended = match self.deadline.filter(|deadline| deadline.at <= Instant::now()) {
                     Some(deadline) => (deadline.ended)(),
                     None => {
-                        let status = holdfast_value::json!({"metadata": {}, "message": "Connection closed early"});
+                        let status = holdfast_value::json!({
+                            "metadata": {}, "status": "Success", "message": "Connection closed early",
+                        });
                         Ended { code: 200, status: Some(status), object: None }
                     }
                 };
                 self.answer(ended);
+                // Who counts what lasts counts beginnings and ends, of which there must be as many.
+                begun = if self.lasts { self.told(Stage::ResponseStarted) } else { None };
             }
         }
-        if !self.ruling.tells(Stage::ResponseComplete) {
-            return;
-        }
-        self.reach(Stage::ResponseComplete);
-        let (auditor, event) = (self.auditor.clone(), self.event.clone());
+        let ended = self.told(Stage::ResponseComplete);
+        let auditor = self.auditor.clone();
         // A runtime that has gone takes its connections with it, and their events.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { _ = auditor.tell(&event, false).await });
+            runtime.spawn(async move {
+                for event in begun.into_iter().chain(ended) {
+                    _ = auditor.tell(&event, false).await;
+                }
+            });
         }
     }
 }
@@ -480,6 +512,31 @@ mod tests {
             let trail = auditor(&path).begin(ruling(omitted), begun).await.expect("it is told of");
             assert_eq!(lines(&path).len(), 1, "{lasts} {omitted:?}");
             drop(trail);
+        }
+    }
+
+    /// Both ends of what lasts are told, though nobody waited for its answer.
+    #[tokio::test]
+    async fn what_is_cut_off_has_come_to_its_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (lasts, expected) in [
+            (false, &["RequestReceived", "ResponseComplete"][..]),
+            (true, &["RequestReceived", "ResponseStarted", "ResponseComplete"]),
+        ] {
+            let path = folder.path().join(format!("{lasts}.log"));
+            let begun = || Begun { lasts, ..begun() };
+            drop(auditor(&path).begin(ruling(&[]), begun).await.expect("it is told of"));
+            let told = async {
+                while lines(&path).len() < expected.len() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(60), told).await.expect("it is told");
+            let lines = lines(&path);
+            assert_eq!(lines.iter().map(|line| line["stage"].clone()).collect::<Vec<_>>(), expected);
+            let status =
+                json!({"metadata": {}, "status": "Success", "message": "Connection closed early", "code": 200});
+            assert!(lines[1..].iter().all(|line| line["responseStatus"] == status), "{lines:?}");
         }
     }
 

@@ -158,9 +158,14 @@ pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &Asked) {
     if body.content.is_empty() {
         return;
     }
-    if *verb == Verb::Create {
-        let body = body.clone();
-        trail.names_at_last(move || name_in(&body));
+    let sent = body.clone();
+    match verb {
+        Verb::Create => trail.names_at_last(move || metadata_in(&sent).name.unwrap_or_default()),
+        Verb::Update => trail.refers_at_last(move || {
+            let SentMetadata { uid, resource_version, .. } = metadata_in(&sent);
+            (uid.unwrap_or_default(), resource_version.unwrap_or_default())
+        }),
+        _ => {}
     }
     if !trail.wants_request() {
         return;
@@ -182,33 +187,32 @@ pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &Asked) {
         }
         _ => parsed(body),
     };
-    let Some(sent) = sent else { return };
-    if *verb == Verb::Update {
-        let metadata = &sent["metadata"];
-        let text = |field: &str| metadata[field].as_str().unwrap_or_default();
-        trail.refers(text("uid"), text("resourceVersion"));
+    if let Some(sent) = sent {
+        trail.request(sent);
     }
-    trail.request(sent);
 }
 
-/// The name of the object that a client sent.
-fn name_in(body: &Body) -> String {
+/// What an object that a client sent says of which object it is.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct SentMetadata {
+    name: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+fn metadata_in(body: &Body) -> SentMetadata {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Sent {
         metadata: SentMetadata,
     }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct SentMetadata {
-        name: String,
-    }
     if body.format == Format::Json {
-        return serde_json::from_slice(&body.content.bytes())
-            .map(|Sent { metadata }| metadata.name)
-            .unwrap_or_default();
+        return serde_json::from_slice(&body.content.bytes()).map(|Sent { metadata }| metadata).unwrap_or_default();
     }
-    parsed(body).and_then(|sent| Some(sent["metadata"]["name"].as_str()?.to_owned())).unwrap_or_default()
+    let sent = parsed(body).unwrap_or_default();
+    let text = |field: &str| sent["metadata"][field].as_str().map(str::to_owned);
+    SentMetadata { name: text("name"), uid: text("uid"), resource_version: text("resourceVersion") }
 }
 
 /// The name of the object that a reply is about.
@@ -300,5 +304,69 @@ pub(crate) fn describe(record: &mut Record, state: &State, asked: &Asked) {
             record.about(&RequestLabels { group, version, ..unknown });
         }
         Asked::Path { .. } | Asked::Everything { .. } => record.about(&unknown),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Named;
+    use holdfast_audit::backend::Sink;
+    use holdfast_audit::{Backend, Ended, Event, Mode, Policy};
+    use holdfast_core::kinds::registry;
+    use holdfast_value::json;
+    use std::sync::{Mutex, PoisonError};
+
+    /// Keeps the objects that events are about.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<ObjectReference>>>);
+
+    impl Sink for Kept {
+        fn name(&self) -> &'static str {
+            "kept"
+        }
+
+        fn keep<'a>(&'a self, events: &'a [Event]) -> BoxFuture<'a, Result<(), String>> {
+            let objects = events.iter().filter_map(|event| event.object_ref.clone());
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(objects);
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    /// The last that is told of a write with this body at this level.
+    fn told(level: &str, verb: Verb, body: Body) -> ObjectReference {
+        let policy = format!("{{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{{level: {level}}}]}}");
+        let kept = Kept::default();
+        let backend = Backend::new(Box::new(kept.clone()), Mode::Blocking, None);
+        let auditor = Auditor::new(Policy::read(&policy).expect("a policy").0, vec![backend]);
+        let state = State::new(Arc::new(registry().clone()));
+        let path = ResourcePath { version: "v1".into(), resource: "configmaps".into(), ..ResourcePath::default() };
+        let named = Named { verb, path: Arc::new(path), options: Default::default(), body, at: None };
+        let (user, asked) = (Arc::new(User::new("jane", &[])), Asked::Named(Box::new(named)));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            let ruling = judge(&auditor, &state, &user, &asked);
+            let trail = auditor.begin(ruling, || begun(&state, "i", &user, &asked, None)).await.expect("it is told");
+            let mut trail = trail.expect("a trail");
+            tell_request(&mut trail, &state, &asked);
+            trail.end(Ended { code: 200, ..Ended::default() }).await;
+        });
+        let kept = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.last().expect("an event").clone()
+    }
+
+    /// Which version of an object somebody has changed is told at every level.
+    #[test]
+    fn updates_name_the_version_that_they_change() {
+        let document = json!({"metadata": {"name": "c", "uid": "u", "resourceVersion": "7"}, "data": {"a": "b"}});
+        let body = |format| Body { content: document.to_string().into_bytes().into(), format };
+        for level in ["Metadata", "Request"] {
+            for format in [Format::Json, Format::Yaml] {
+                let object = told(level, Verb::Update, body(format));
+                assert_eq!((&*object.uid, &*object.resource_version), ("u", "7"), "{level}");
+                let object = told(level, Verb::Create, body(format));
+                assert_eq!((&*object.name, &*object.resource_version), ("c", ""), "{level}");
+            }
+        }
     }
 }
