@@ -1,6 +1,6 @@
 //! The token in an `Authorization` header.
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderValue, header};
 
 /// What such a header holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,13 +15,21 @@ pub enum Bearer<'a> {
 pub const MISPLACED: &str =
     "the provided Authorization header contains extra space before the bearer token, and is ignored";
 
+/// Stands for a token that is no text. It is nobody's, and yet a credential: who shows one is not nobody in particular.
+const NO_TEXT: &str = "\u{fffd}";
+
 impl<'a> Bearer<'a> {
     pub fn of(headers: &'a HeaderMap) -> Bearer<'a> {
-        let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let value = headers.get(header::AUTHORIZATION).map_or(&[][..], HeaderValue::as_bytes);
+        let (value, is_text) = match std::str::from_utf8(value) {
+            Ok(value) => (value, true),
+            Err(fault) => (std::str::from_utf8(&value[..fault.valid_up_to()]).unwrap_or(""), false),
+        };
         let mut words = value.trim().splitn(3, ' ');
         match (words.next(), words.next(), words.next()) {
             (Some(scheme), ..) if !scheme.eq_ignore_ascii_case("bearer") => Bearer::Nothing,
             (_, Some(""), Some(_)) => Bearer::Misplaced,
+            (_, Some(_), _) if !is_text => Bearer::Token(NO_TEXT),
             (_, Some(token), _) if !token.is_empty() => Bearer::Token(token),
             _ => Bearer::Nothing,
         }
@@ -54,6 +62,16 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert("authorization", value.parse().expect("a header"));
+            assert_eq!(Bearer::of(&headers), expected, "{value:?}");
+        }
+        for (value, expected) in [
+            (&b"Bearer t\xc3\xbcr"[..], Bearer::Token("tür")),
+            (b"Bearer t\xff", Bearer::Token(NO_TEXT)),
+            (b"Basic \xff", Bearer::Nothing),
+            (b"\xff", Bearer::Nothing),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert("authorization", HeaderValue::from_bytes(value).expect("a header"));
             assert_eq!(Bearer::of(&headers), expected, "{value:?}");
         }
         assert_eq!(Bearer::of(&HeaderMap::new()), Bearer::Nothing);

@@ -2,7 +2,7 @@
 
 use crate::peer::authenticated;
 use holdfast_core::authz::User;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use std::borrow::Cow;
 
 /// In which headers a proxy names the user.
@@ -31,7 +31,7 @@ impl RequestHeaders {
     pub fn user(&self, headers: &HeaderMap) -> Option<User> {
         let values = |names: &[String]| {
             let all = names.iter().flat_map(|name| headers.get_all(name.as_str()));
-            all.filter_map(|value| std::str::from_utf8(value.as_bytes()).ok()).map(str::to_owned).collect::<Vec<_>>()
+            all.map(text).collect::<Vec<_>>()
         };
         let first = |names: &[String]| values(names).into_iter().find(|value| !value.is_empty());
         let mut user = User::new(first(&self.usernames)?, &[]);
@@ -41,13 +41,19 @@ impl RequestHeaders {
             let prefix = prefix.to_ascii_lowercase();
             for (name, value) in headers {
                 let key = name.as_str().strip_prefix(&prefix).filter(|key| !key.is_empty());
-                if let (Some(key), Ok(value)) = (key, std::str::from_utf8(value.as_bytes())) {
-                    user.extra.entry(decode_key(key)).or_default().push(value.to_owned());
+                if let Some(key) = key {
+                    user.extra.entry(decode_key(key)).or_default().push(text(value));
                 }
             }
         }
         Some(authenticated(user))
     }
+}
+
+/// What a header says. Whatever is no text in it stays visible: a name that was passed over would have somebody else
+/// be meant.
+pub fn text(value: &HeaderValue) -> String {
+    String::from_utf8_lossy(value.as_bytes()).into_owned()
 }
 
 /// Undoes percent-encoding; a malformed escape stays as it is.
@@ -119,6 +125,8 @@ mod tests {
             (decode("a%2fb%2"), decode_key("a%2fb%2"), decode_key("a%2Fb")),
             ("a/b%2".into(), "a%2fb%2".into(), "a/b".into())
         );
+        headers.insert("x-remote-user", HeaderValue::from_bytes(b"j\xffne").unwrap());
+        assert_eq!(known.user(&headers).unwrap().name, "j\u{fffd}ne");
         headers.insert("accept", "*/*".parse().unwrap());
         known.clear(&mut headers);
         assert_eq!(headers.keys().map(http::HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);

@@ -10,6 +10,7 @@ use holdfast_core::Refusal;
 use holdfast_core::list::Page;
 use holdfast_core::refusal::Timeout;
 use holdfast_service::{Listed, Reply, Source};
+use holdfast_tls::front_proxy::text;
 use holdfast_value::Value;
 use http::HeaderMap;
 use http::header::{HeaderName, USER_AGENT};
@@ -26,17 +27,17 @@ const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 /// Where a request comes from.
 pub fn source(path: &str, query: &str, headers: &HeaderMap, client: Option<SocketAddr>) -> Source {
     let uri = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
-    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let said = |name: HeaderName| headers.get(name).map(text);
     let address = |text: &str| text.trim().parse::<IpAddr>().ok();
     let mut addresses: Vec<IpAddr> =
-        text(FORWARDED_FOR).into_iter().flat_map(|list| list.split(',').filter_map(address)).collect();
+        said(FORWARDED_FOR).map(|list| list.split(',').filter_map(address).collect()).unwrap_or_default();
     let peer = client.map(|client| client.ip().to_canonical());
-    for address in text(REAL_IP).and_then(address).into_iter().chain(peer) {
+    for address in said(REAL_IP).as_deref().and_then(address).into_iter().chain(peer) {
         if addresses.last() != Some(&address) {
             addresses.push(address);
         }
     }
-    let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default().to_owned();
+    let agent = said(USER_AGENT).unwrap_or_default();
     let (authentication, deadline) = (Duration::ZERO, None);
     Source { received: Timestamp::now(), uri, addresses, agent, authentication, deadline }
 }
@@ -131,6 +132,16 @@ async fn read(answer: Response) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_asks_is_named_in_any_letters() {
+        let mut headers = HeaderMap::new();
+        let bytes = |bytes: &[u8]| http::HeaderValue::from_bytes(bytes).expect("a value");
+        headers.insert(USER_AGENT, bytes("bücher/1".as_bytes()));
+        headers.insert(FORWARDED_FOR, bytes(b"\xff, 1.2.3.4"));
+        let source = source("/a", "", &headers, None);
+        assert_eq!((source.agent.as_str(), source.addresses.len()), ("bücher/1", 1));
+    }
 
     #[test]
     fn addresses_are_those_of_the_client_and_of_the_proxies_between() {

@@ -14,6 +14,7 @@ use holdfast_core::kinds::{Subresource, leads_to_node};
 use holdfast_core::refusal::{BadRequest, Cause, Internal, Subject};
 use holdfast_core::request::{Body, Format, Options, Verb};
 use holdfast_service::{Named, RequestId, ResourcePath};
+use holdfast_tls::front_proxy::text;
 use http::HeaderMap;
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use std::sync::Arc;
@@ -32,9 +33,8 @@ pub fn request_id(headers: &HeaderMap) -> Option<RequestId> {
 /// In whose name a client wants to act. What is told of groups and the like without a user depends on the verbs that there
 /// are.
 pub fn acting_as(headers: &HeaderMap, is_constrained: bool) -> Result<Option<ActingAs>, Refusal> {
-    let values = |name: &str| -> Vec<String> {
-        headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
-    };
+    // A name that was passed over, for letters beside those of ASCII, would have the request go on as the caller's own.
+    let values = |name: &str| -> Vec<String> { headers.get_all(name).iter().map(text).collect() };
     let first = |name: &str| values(name).into_iter().next().filter(|value| !value.is_empty());
     let name = first("impersonate-user").unwrap_or_default();
     let mut other = ActingAs { name, groups: values("impersonate-group"), ..ActingAs::default() };
@@ -84,8 +84,8 @@ impl Transport {
         }
         named.body.format = format_of(&head.headers, verb)?;
         if named.options.field_manager.is_none() && named.body.format != Format::ApplyPatch && verb.is_mutating() {
-            let agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or("");
-            named.options.field_manager = Some(default_manager(agent));
+            let agent = head.headers.get(USER_AGENT).map(text).unwrap_or_default();
+            named.options.field_manager = Some(default_manager(&agent));
         }
         if verb == Verb::Watch {
             kept.socket = Socket::asked(&head.headers, head.upgrade.take())?;
@@ -180,8 +180,60 @@ fn format_of(headers: &HeaderMap, verb: Verb) -> Result<Format, Refusal> {
     Err(Refusal::UnsupportedMediaType { accepted })
 }
 
+/// How long the name of a manager may be.
+const MANAGER_BYTES_MAX: usize = 128;
+
 /// The name that fields are written under when the client gives none: its own.
 fn default_manager(agent: &str) -> String {
-    let name: String = agent.split('/').next().unwrap_or("").chars().filter(|c| !c.is_control()).take(128).collect();
+    let letters = agent.split('/').next().unwrap_or("").chars().filter(|letter| !letter.is_control());
+    let mut name = String::new();
+    for letter in letters {
+        if name.len() + letter.len_utf8() > MANAGER_BYTES_MAX {
+            break;
+        }
+        name.push(letter);
+    }
     if name.is_empty() { "unknown".into() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn who_says_nothing_of_managers_is_one_by_its_own_name() {
+        let long = "ü".repeat(100);
+        for (agent, expected) in
+            [("kubectl/v1", "kubectl"), ("bü\tcher/1", "bücher"), ("", "unknown"), (&long, &long[..128])]
+        {
+            assert_eq!(default_manager(agent), expected);
+        }
+    }
+
+    #[test]
+    fn names_of_any_letters_are_names() {
+        let asked = |lines: &[(&'static str, &[u8])]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in lines {
+                headers.append(*name, HeaderValue::from_bytes(value).expect("a value"));
+            }
+            acting_as(&headers, false)
+        };
+        let user = asked(&[
+            ("impersonate-user", "jürgen".as_bytes()),
+            ("impersonate-uid", "ü".as_bytes()),
+            ("impersonate-group", "größe".as_bytes()),
+            ("impersonate-group", b"b"),
+            ("impersonate-extra-scopes", "é".as_bytes()),
+        ]);
+        let user = user.expect("it is understood").expect("somebody");
+        let (uid, extra) = (user.uid.as_deref(), &user.extra["scopes"]);
+        assert_eq!((user.name.as_str(), uid, &*user.groups), ("jürgen", Some("ü"), &["größe".into(), "b".into()][..]));
+        assert_eq!(extra, &["é"]);
+        let other = asked(&[("impersonate-user", b"j\xff")]).expect("it is understood").expect("somebody");
+        assert_eq!(other.name, "j\u{fffd}");
+        assert!(asked(&[("impersonate-group", "ö".as_bytes())]).is_err());
+        assert_eq!(asked(&[("impersonate-user", b"")]).expect("it is understood"), None);
+    }
 }

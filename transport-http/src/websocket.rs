@@ -146,10 +146,9 @@ fn message(piece: Bytes, binary: bool) -> Message {
 
 /// Takes the token out of the offered protocols, as if it had come in its own header.
 pub fn take_token(headers: &mut HeaderMap) -> Result<(), Refusal> {
-    if !protocols(headers).any(|protocol| protocol.starts_with(BEARER)) {
-        return Ok(());
-    }
-    let token = protocols(headers).find_map(|protocol| protocol.strip_prefix(BEARER)).map(str::to_owned);
+    let tokens = protocols(headers).filter_map(|protocol| protocol.strip_prefix(BEARER));
+    let tokens: Vec<String> = tokens.map(str::to_owned).collect();
+    let Some(token) = tokens.first() else { return Ok(()) };
     let others = protocols(headers).filter(|protocol| !protocol.starts_with(BEARER)).collect::<Vec<_>>().join(", ");
     // Nobody else sees it: neither whoever is answered nor another server that the request is sent on to.
     let others = HeaderValue::from_str(&others).ok().filter(|others| !others.is_empty());
@@ -159,12 +158,12 @@ pub fn take_token(headers: &mut HeaderMap) -> Result<(), Refusal> {
     if !is_upgrade(headers) || headers.contains_key(AUTHORIZATION) {
         return Ok(());
     }
-    // An answer must name a protocol.
-    if !is_answerable {
+    // An answer must name a protocol, and of two tokens nobody knows whose request it is.
+    if !is_answerable || tokens.len() > 1 {
         return Err(Refusal::Unauthorized);
     }
-    let token = token.and_then(|token| String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok());
-    let header = token.and_then(|token| HeaderValue::from_str(&format!("Bearer {token}")).ok());
+    let token = URL_SAFE_NO_PAD.decode(token).ok().and_then(|token| String::from_utf8(token).ok());
+    let header = token.and_then(|token| HeaderValue::from_bytes(format!("Bearer {token}").as_bytes()).ok());
     headers.insert(AUTHORIZATION, header.ok_or(Refusal::Unauthorized)?);
     Ok(())
 }
@@ -238,6 +237,7 @@ mod tests {
             (format!("{token}, base64.binary.k8s.io"), Ok(Some("Bearer secret"))),
             (format!("base64.binary.k8s.io,{token}"), Ok(Some("Bearer secret"))),
             ("base64.binary.k8s.io".to_owned(), Ok(None)),
+            (format!("{token}, base64.binary.k8s.io, {token}"), Err(())),
             (token, Err(())),
             (format!("{BEARER}%%%, base64.binary.k8s.io"), Err(())),
         ] {
