@@ -300,7 +300,11 @@ fn policies_read_what_their_authors_may_read() {
                 Err(refusal) => {
                     let field = if expected == every { "spec.paramKind" } else { "spec.paramRef" };
                     let words = format!("{field}: Forbidden: user \"jane\" {expected}");
-                    assert!(refusal.code() == 422 && refusal.message().ends_with(&words), "{}", refusal.message());
+                    let part = if expected == every { "" } else { "Binding" };
+                    let of = if half == "validating" { "Validating" } else { "Mutating" };
+                    let subject = format!("{of}AdmissionPolicy{part}.admissionregistration.k8s.io \"");
+                    let (code, message) = (refusal.code(), refusal.message());
+                    assert!(code == 422 && message.starts_with(&subject) && message.ends_with(&words), "{message}");
                 }
             }
         };

@@ -10,7 +10,7 @@ use super::rbac::joined_errors;
 use super::role::{GROUP, RoleKind};
 use super::rule::{PolicyRule, compacted};
 use super::{Attributes, ResourceTarget, User, quoted, quoted_list};
-use crate::refusal::{Forbidden, Refusal, Subject};
+use crate::refusal::{Cause, Forbidden, Refusal, Subject};
 use crate::state::State;
 use holdfast_value::Value;
 use std::collections::BTreeSet;
@@ -28,6 +28,8 @@ pub struct Grant<'a> {
     pub subresource: &'a str,
     /// The object as refusals name it.
     pub subject: Subject,
+    /// By which those name it that say what is wrong with it.
+    pub kind: &'a str,
     pub new: &'a Value,
     /// `None` for a create.
     pub old: Option<&'a Value>,
@@ -39,6 +41,12 @@ pub type Authorize = fn(&Grant<'_>) -> Result<(), Refusal>;
 impl Grant<'_> {
     pub fn forbidden(&self, message: impl Into<String>) -> Refusal {
         Refusal::Forbidden { subject: self.subject.clone(), why: Forbidden::Author(message.into()) }
+    }
+
+    /// The same for a field of the object, as if it were against the rules of its kind.
+    pub fn invalid(&self, field: &str, message: &str) -> Refusal {
+        let subject = Subject { resource: self.kind.to_owned(), ..self.subject.clone() };
+        Refusal::Invalid { subject, causes: vec![Cause::forbidden(field, message)] }
     }
 
     /// Whether the author may use `verb` on an object of the cluster.
@@ -188,7 +196,8 @@ mod tests {
         let authorizer = Authorizer { chain: &chain, rbac: index, nodes: None, consulted: &consulted };
         let namespace = if new.get("aggregationRule").is_some() { "" } else { "work" };
         let state = &State::new(Arc::new(registry().clone()));
-        let grant = Grant { state, authorizer, user, namespace, name: "", subresource: "", subject, new, old };
+        let grant =
+            Grant { state, authorizer, user, namespace, name: "", subresource: "", subject, kind: "Role", new, old };
         match hook(&grant) {
             Ok(()) => None,
             Err(Refusal::Forbidden { why, .. }) => Some(why.to_string()),

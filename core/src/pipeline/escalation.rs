@@ -19,6 +19,7 @@ pub(super) fn admit(context: &Context, object: &Candidate) -> Result<(), Refusal
         name: request.name(),
         subresource: request.target.subresource.as_deref().unwrap_or(""),
         subject: context.subject(meta::name(object.fields())),
+        kind: &context.kind.kind,
         new: &object.new,
         old: object.old.as_ref().map(|old| &old.document),
     })

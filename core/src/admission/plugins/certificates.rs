@@ -43,6 +43,7 @@ fn grant<'a>(attributes: &'a Attributes) -> Grant<'a> {
         name: attributes.request.name(),
         subresource: attributes.subresource(),
         subject: attributes.subject(),
+        kind: &attributes.kind.kind,
         new: &attributes.object,
         old: (!attributes.old.is_null()).then_some(attributes.old),
     }

@@ -6,7 +6,7 @@
 use crate::admission::registered::Policy;
 use crate::authz::ResourceTarget;
 use crate::authz::escalation::Grant;
-use crate::refusal::{Cause, Refusal, quoted};
+use crate::refusal::{Refusal, quoted};
 use holdfast_value::Value;
 
 const ALL: &str = "*";
@@ -75,7 +75,5 @@ fn check(
         return Ok(());
     }
     let why = judged.error().unwrap_or_else(|| words(quoted(&grant.user.name)));
-    let mut subject = grant.subject.clone();
-    subject.resource = grant.new["kind"].as_str().unwrap_or_default().to_owned();
-    Err(Refusal::Invalid { subject, causes: vec![Cause::forbidden(format!("spec.{field}"), &why)] })
+    Err(grant.invalid(&format!("spec.{field}"), &why))
 }

@@ -3,7 +3,7 @@
 use super::{GROUP, pem};
 use crate::authz::escalation::Grant;
 use crate::authz::{PRIVILEGED_GROUP, quoted};
-use crate::refusal::{Cause, Refusal};
+use crate::refusal::Refusal;
 use holdfast_value::Value;
 
 /// Signs certificates by which clients of the API are known.
@@ -83,9 +83,7 @@ pub fn pod_request(grant: &Grant<'_>) -> Result<(), Refusal> {
     }
     let message =
         format!("User {} is not permitted to \"sign\" for signer {}", quoted(&grant.user.name), quoted(signer));
-    let mut subject = grant.subject.clone();
-    subject.resource = "PodCertificateRequest".into();
-    Err(Refusal::Invalid { subject, causes: vec![Cause::forbidden("spec.signerName", &message)] })
+    Err(grant.invalid("spec.signerName", &message))
 }
 
 fn signer_name(document: &Value) -> &str {
