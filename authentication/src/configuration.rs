@@ -329,6 +329,14 @@ fn check_key(one: &Reader<'_>, key: &str) {
 fn rules(one: &Reader<'_>) -> (Rules, bool) {
     let mut rules = Rules::default();
     let mut checks_email = false;
+    let mut seen = BTreeSet::new();
+    let mut is_new = |rule: &Reader<'_>, field: &'static str, of: &'static str, text: &str| {
+        let is_new = seen.insert((of, field, text.to_owned()));
+        if !is_new {
+            rule.fault(field, format!("Duplicate value: {text:?}"));
+        }
+        is_new
+    };
     for rule in one.list("claimValidationRules").unwrap_or_default() {
         let (claim, text) = (rule.text("claim").unwrap_or(""), rule.text("expression").unwrap_or(""));
         let (wanted, message) = (rule.text("requiredValue"), rule.text("message"));
@@ -342,7 +350,9 @@ fn rules(one: &Reader<'_>) -> (Rules, bool) {
                         "message can't be set when claim is set",
                     );
                 }
-                rules.required.push((name.to_owned(), wanted.unwrap_or("").to_owned()));
+                if is_new(&rule, "claim", "claims", name) {
+                    rules.required.push((name.to_owned(), wanted.unwrap_or("").to_owned()));
+                }
             }
             ("", text) => {
                 if wanted.is_some() {
@@ -350,6 +360,9 @@ fn rules(one: &Reader<'_>) -> (Rules, bool) {
                     rule.invalid("requiredValue", format!("{:?}", wanted.unwrap_or("")), why);
                 }
                 checks_email |= mentions(text, "claims.email_verified");
+                if !is_new(&rule, "expression", "claims", text) {
+                    continue;
+                }
                 match Expression::over_claims(text, &[Type::Bool]) {
                     Ok(expression) => rules.claims.push((expression, message.unwrap_or("").to_owned())),
                     Err(why) => rule.invalid("expression", format!("{text:?}"), &why),
@@ -362,6 +375,9 @@ fn rules(one: &Reader<'_>) -> (Rules, bool) {
         let (text, message) = (rule.text("expression").unwrap_or(""), rule.text("message").unwrap_or(""));
         if text.is_empty() {
             rule.required("expression", "expression is required");
+            continue;
+        }
+        if !is_new(&rule, "expression", "user", text) {
             continue;
         }
         match Expression::over_user(text, &[Type::Bool]) {
@@ -534,6 +550,14 @@ mod tests {
         ] {
             assert!(told.iter().any(|told| told.starts_with(part)), "{part}\nis not among\n{told:#?}");
         }
+        let twice = "- issuer: {url: https://i, audiences: [a]}\n  claimMappings: {username: {claim: sub, prefix: ''}}\n  claimValidationRules: [{claim: a, requiredValue: b}, {claim: a, requiredValue: c}, {expression: 'true'}, {expression: 'true'}]\n  userValidationRules: [{expression: 'true'}, {expression: 'true'}]\n";
+        let told = Configuration::read(&document(twice), &own).expect_err("it is wrong");
+        let expected = [
+            "jwt[0].claimValidationRules[1].claim: Duplicate value: \"a\"",
+            "jwt[0].claimValidationRules[3].expression: Duplicate value: \"true\"",
+            "jwt[0].userValidationRules[1].expression: Duplicate value: \"true\"",
+        ];
+        assert_eq!(told, expected);
         let anonymous = format!(
             "apiVersion: {GROUP}/v1\nkind: AuthenticationConfiguration\nanonymous: {{enabled: false, conditions: [{{path: /x}}]}}"
         );
