@@ -368,7 +368,8 @@ pub fn rbac(bytes: &[u8]) {
         b"RoleBinding" => (RoleKind::RoleBinding, "default"),
         _ => (RoleKind::Role, "default"),
     };
-    let mut index = world::world().state.rbac;
+    let state = &world::world().state;
+    let mut index = state.rbac.clone();
     index.put(kind, namespace, "web", &document);
     index.put(RoleKind::ClusterRole, "", "other", &document);
     index.aggregate("web");
@@ -382,9 +383,18 @@ pub fn rbac(bytes: &[u8]) {
     for hook in hooks {
         let subject = holdfast_core::refusal::Subject::new("", "", "");
         let (user, new) = (&user, &document);
-        let grant =
-            Grant { authorizer, user, namespace: "default", name: "web", subresource: "", subject, new, old: None };
-        let _ = hook(&grant);
+        let _ = hook(&Grant {
+            state,
+            authorizer,
+            user,
+            namespace: "default",
+            name: "web",
+            subresource: "",
+            subject,
+            kind: "Role",
+            new,
+            old: None,
+        });
     }
     index.delete(kind, namespace, "web");
     index.delete(RoleKind::ClusterRole, "", "other");
