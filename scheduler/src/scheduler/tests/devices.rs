@@ -520,6 +520,51 @@ fn nothing_is_given_of_pools_that_are_not_whole() {
     with_claims(&[muddled], &[exactly(json!({}))], &[]).is_told("Unschedulable", met);
 }
 
+/// A device of 40 that may be given as a whole or in parts: beside what others have, and what was chosen before.
+#[test]
+fn parts_of_a_device_share_what_it_has() {
+    let takes = |name: &str, amount: &str| json!({"name": name, "consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": amount}}}]});
+    let counters = json!({"spec": {"driver": "d.example", "nodeName": "n", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 2},
+        "sharedCounters": [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}]}});
+    let devices = json!([takes("a", "40Gi"), takes("b", "20Gi"), takes("c", "20Gi"), takes("d", "10Gi")]);
+    let parts = [counters, part("p", 2, devices)];
+    let of_others = |device: &str| {
+        let claim = claim("other", json!({"deviceClassName": "gpu"}), given_to_others(device));
+        (Kind::ResourceClaim, Key::new("default", "other"), claim)
+    };
+    for (others, count, given) in [
+        (None, 1, Some(vec!["p/a"])),
+        (None, 2, Some(vec!["p/b", "p/c"])),
+        (None, 3, None),
+        (Some("a"), 1, None),
+        (Some("b"), 1, Some(vec!["p/c"])),
+        (Some("b"), 2, None),
+        (Some("d"), 2, None),
+        (Some("d"), 1, Some(vec!["p/b"])),
+    ] {
+        let mut scene = Scene::new();
+        scene.node("n", "4");
+        scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+        for (at, part) in parts.iter().enumerate() {
+            scene.see(Kind::ResourceSlice, Key::cluster(&format!("s{at}")), part.clone());
+        }
+        if let Some((kind, key, claim)) = others.map(of_others) {
+            scene.see(kind, key, claim);
+        }
+        scene.see(
+            Kind::ResourceClaim,
+            Key::new("default", "c0"),
+            claim("c0", json!({"deviceClassName": "gpu", "count": count}), json!({})),
+        );
+        scene.pod("p", uses("c0"));
+        scene.turn();
+        match given {
+            Some(devices) => assert_eq!(scene.devices(), devices, "{others:?} {count}"),
+            None => scene.is_told("Unschedulable", NONE_LEFT),
+        }
+    }
+}
+
 #[test]
 fn devices_are_taken_by_the_names_of_pools_and_those_that_are_ready_first() {
     let (later, sooner) = (part("q", 1, json!([{"name": "a"}])), part("p", 1, json!([{"name": "a"}])));
