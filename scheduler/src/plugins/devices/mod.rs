@@ -6,6 +6,7 @@ mod expression;
 pub(crate) mod pools;
 pub mod searches;
 pub mod special;
+pub(super) mod stock;
 pub(crate) mod taken;
 
 #[cfg(test)]
