@@ -254,3 +254,15 @@ fn nodes_are_scored_by_the_devices_that_are_in_use_now() {
         assert_ne!(plan.node().map(|node| &**node), Some(used));
     }
 }
+
+#[test]
+fn a_claim_that_is_not_there_is_told_by_whoever_looks_it_up() {
+    let disabled = ["VolumeRestrictions", "VolumeBinding", "VolumeZone"].map(|name| json!({"name": name}));
+    let mut world = World::with(json!({"plugins": {"multiPoint": {"disabled": disabled}}}));
+    world.node("n", json!({}));
+    let pod = json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]});
+    let pod = world.pod("p", json!({}), pod);
+    let told = message(&world.plan(&pod));
+    let why = "1 looking up PVC default/c: persistentvolumeclaim \"c\" not found.";
+    assert!(told.starts_with(&format!("Unschedulable: 0/1 nodes are available: {why}")), "{told}");
+}

@@ -217,3 +217,69 @@ pub enum Flaw {
     /// It contradicts itself.
     Invalid,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_value::{Value, json};
+
+    /// What the node `n` has of the only pool.
+    fn seen(pools: &Pools) -> String {
+        let node = json!({"metadata": {"name": "n"}});
+        let node = Node::decode(&mut Default::default(), "n".into(), &node);
+        let near = pools.near(&node);
+        let shown = near.iter().map(|near| match near.flaw {
+            Some(flaw) => format!("{flaw:?}"),
+            None => near.slices().flat_map(|slice| &slice.devices).map(|device| &*device.name).collect(),
+        });
+        shown.collect()
+    }
+
+    fn slice(node: &str, generation: i64, count: i64, devices: &[&str]) -> Arc<Slice> {
+        let devices: Vec<Value> = devices.iter().map(|name| json!({"name": name})).collect();
+        let pool = json!({"name": "p", "generation": generation, "resourceSliceCount": count});
+        let slice = json!({"spec": {"driver": "d", "nodeName": node, "pool": pool, "devices": devices}});
+        Arc::new(Slice::decode(&mut Default::default(), &slice))
+    }
+
+    #[test]
+    fn a_node_has_what_is_whole_and_newest() {
+        for (slices, expected) in [
+            (vec![slice("m", 1, 1, &["a"])], ""),
+            (vec![slice("n", 1, 1, &["a"])], "a"),
+            (vec![slice("n", 1, 1, &["a"]), slice("n", 2, 1, &["b"])], "b"),
+            (vec![slice("n", 1, 1, &["a"]), slice("m", 2, 1, &["b"])], ""),
+            (vec![slice("n", 1, 2, &["a"])], "Incomplete"),
+            // All that there are, or all that are for the node.
+            (vec![slice("n", 1, 2, &["a"]), slice("m", 1, 2, &["b"])], "a"),
+            (vec![slice("n", 1, 1, &["a"]), slice("m", 1, 1, &["b"])], "a"),
+            // What is called alike on nodes that have nothing to do with each other is not taken for one another.
+            (vec![slice("n", 1, 2, &["a"]), slice("m", 1, 2, &["a"])], "a"),
+            (vec![slice("n", 1, 2, &["a"]), slice("n", 1, 2, &["a"])], "Invalid"),
+        ] {
+            let mut pools = Pools::default();
+            for (at, slice) in slices.iter().enumerate() {
+                pools.slice_changed(&Key::cluster(&at.to_string()), None, Some(slice));
+            }
+            assert_eq!(seen(&pools), expected, "{slices:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_pool_comes_to_follows_its_slices() {
+        let mut pools = Pools::default();
+        let (key, first, second) = (Key::cluster("s"), slice("n", 1, 1, &["a"]), slice("n", 1, 1, &["b"]));
+        pools.slice_changed(&key, None, Some(&first));
+        assert_eq!(seen(&pools), "a");
+        pools.slice_changed(&key, Some(&first), Some(&second));
+        assert_eq!((seen(&pools), pools.gathered()), ("b".into(), 2));
+        let other = Key::cluster("t");
+        pools.slice_changed(&other, None, Some(&first));
+        assert_eq!(seen(&pools), "Incomplete", "there is one too many");
+        pools.slice_changed(&other, Some(&first), None);
+        assert_eq!((seen(&pools), pools.gathered()), ("b".into(), 4));
+        pools.slice_changed(&key, Some(&second), None);
+        assert_eq!(seen(&pools), "");
+        assert_eq!(pools, Pools::default());
+    }
+}

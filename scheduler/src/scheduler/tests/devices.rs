@@ -437,6 +437,17 @@ fn a_claim_that_no_node_can_ever_serve_is_an_error() {
 }
 
 #[test]
+fn an_alternative_that_would_be_too_many_devices_for_the_claim_is_passed_over() {
+    let names: Vec<Value> = (0..45).map(|at| json!({"name": format!("d{at}")})).collect();
+    let alternative = |name: &str, count: u32| json!({"name": name, "deviceClassName": "gpu", "count": count});
+    let mut devices = exactly(json!({"count": 20}));
+    let either = json!({"name": "s", "firstAvailable": [alternative("many", 13), alternative("few", 12)]});
+    devices["requests"].as_array_mut().unwrap().push(either);
+    let mut scene = with_claims(&[part("p", 1, names.into())], &[devices], &[]);
+    assert_eq!(scene.devices().len(), 32);
+}
+
+#[test]
 fn an_expression_that_fails_is_told_with_whose_it_is() {
     let fails_at = |class: Value, own: Value| {
         let mut scene = Scene::new();
