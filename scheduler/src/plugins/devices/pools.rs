@@ -6,7 +6,7 @@
 use crate::object::device::{Counters, Device, Place, Slice};
 use crate::object::node::Node;
 use crate::object::{Key, Text};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -15,7 +15,7 @@ type Name = (Text, Text);
 
 #[derive(Debug, Default)]
 pub struct Pools {
-    published: BTreeMap<Name, Published>,
+    published: HashMap<Name, Published>,
     /// The pools that have slices for one node alone, by that node, and, under none, those that have others. Each with
     /// how many such slices it has.
     by_node: HashMap<Option<Text>, BTreeMap<Name, usize>>,
@@ -57,7 +57,9 @@ impl Pools {
     pub fn near(&self, node: &Node) -> Vec<Near<'_>> {
         let places = [Some(node.name.clone()), None];
         let names = places.iter().filter_map(|place| self.by_node.get(place)).flat_map(BTreeMap::keys);
-        let names: BTreeSet<&Name> = names.collect();
+        let mut names: Vec<&Name> = names.collect();
+        names.sort_unstable();
+        names.dedup();
         let pools = names.into_iter().filter_map(|name| self.published.get_key_value(name));
         let mut near: Vec<Near> = pools.filter_map(|(name, published)| self.pool(name, published).near(node)).collect();
         let waits = |near: &Near| {
@@ -87,7 +89,7 @@ impl Pools {
 impl PartialEq for Pools {
     /// What slices come to follows from them.
     fn eq(&self, other: &Pools) -> bool {
-        let slices = |pools: &Pools| -> Vec<_> {
+        let slices = |pools: &Pools| -> HashMap<_, _> {
             pools.published.iter().map(|(name, published)| (name.clone(), published.slices.clone())).collect()
         };
         self.by_node == other.by_node && slices(self) == slices(other)
