@@ -12,8 +12,9 @@ fn main() {
     let nodes = numbers.first().copied().unwrap_or(5000);
     let pods = numbers.get(1).copied().unwrap_or(10_000);
     for (name, shape) in CASES {
-        run(name, nodes, pods, *shape);
+        run(name, nodes, pods, empty_nodes(nodes), *shape);
     }
+    run("a device each", nodes, pods.min(nodes), nodes_with_devices(nodes), |_| json!({"claims": true}));
     preempt(nodes, pods.min(nodes));
 }
 
@@ -114,8 +115,22 @@ fn preempt(nodes: usize, pods: usize) {
     );
 }
 
-fn run(name: &str, nodes: usize, pods: usize, shape: Shape) {
+/// Nodes with two devices each.
+fn nodes_with_devices(nodes: usize) -> Snapshot {
     let mut snapshot = empty_nodes(nodes);
+    let class = json!({"spec": {"selectors": [{"cel": {"expression": "device.driver == 'd.example'"}}]}});
+    snapshot.apply(Kind::DeviceClass, &Key::cluster("gpu"), Some(&class));
+    for at in 0..nodes {
+        let name = format!("node-{at}");
+        let pool = json!({"name": name, "generation": 1, "resourceSliceCount": 1});
+        let devices = json!([{"name": "a"}, {"name": "b"}]);
+        let slice = json!({"spec": {"driver": "d.example", "nodeName": name, "pool": pool, "devices": devices}});
+        snapshot.apply(Kind::ResourceSlice, &Key::cluster(&name), Some(&slice));
+    }
+    snapshot
+}
+
+fn run(name: &str, nodes: usize, pods: usize, mut snapshot: Snapshot, shape: Shape) {
     let configuration = Configuration::default();
     let mut planner = Planner::new();
     let (mut decoding, mut planning, mut placing, mut bound) = (Duration::ZERO, Duration::ZERO, Duration::ZERO, 0);
@@ -132,6 +147,12 @@ fn run(name: &str, nodes: usize, pods: usize, shape: Shape) {
         if pod["spec"]["spreadByDefault"] == true && at == 0 {
             let service = json!({"spec": {"selector": {"app": "a"}}});
             snapshot.apply(Kind::Service, &Key::new("default", "s"), Some(&service));
+        }
+        if pod["spec"]["claims"] == true {
+            let claim = json!({"metadata": {"uid": name},
+                "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}});
+            snapshot.apply(Kind::ResourceClaim, &key, Some(&claim));
+            pod["spec"]["resourceClaims"] = json!([{"name": "c", "resourceClaimName": name}]);
         }
         let start = clock();
         snapshot.apply(Kind::Pod, &key, Some(&pod));

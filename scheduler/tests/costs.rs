@@ -256,6 +256,21 @@ fn an_expression_is_evaluated_once_for_each_version_of_a_device() {
 }
 
 #[test]
+fn the_pools_of_devices_are_looked_through_once_for_each_version() {
+    let (mut snapshot, mut planner) = (with_devices(20, 1), Planner::new());
+    for at in 0..20 {
+        let pod = claims_a_device(&mut snapshot, "default", &format!("p{at}"), "true");
+        let Outcome::Bind { node, promise } = try_to_place(&snapshot, &mut planner, &pod) else { panic!("a place") };
+        snapshot.assume(&pod, &node, &promise);
+        assert_eq!(snapshot.pools_gathered(), 20, "for pod {at}");
+    }
+    slice(&mut snapshot, 7, 2);
+    let pod = claims_a_device(&mut snapshot, "default", "last", "true");
+    let Outcome::Bind { node, .. } = try_to_place(&snapshot, &mut planner, &pod) else { panic!("a place") };
+    assert_eq!((&*node, snapshot.pools_gathered()), ("node-7", 21), "all other devices are in use");
+}
+
+#[test]
 fn searches_without_end_of_one_namespace_cost_those_of_others_nothing() {
     let (mut snapshot, mut planner) = (with_devices(100, 12), Planner::new());
     snapshot.clock = Clock::new(|| Duration::from_secs(1));

@@ -224,3 +224,45 @@ fn what_others_hold_is_not_forgotten_when_a_pod_goes_that_asks_for_more_than_can
     let late = world.pod("late", json!({}), late);
     assert_eq!(message(&world.plan(&late)).split(": ").nth(1), Some("0/1 nodes are available"), "it has room for one");
 }
+
+/// The devices that a resource stands for are in use from one pod to the next, and the planner remembers scores.
+#[test]
+fn nodes_are_scored_by_the_devices_that_are_in_use_now() {
+    let resources = json!([{"name": "example.com/gpu"}]);
+    let strategy = json!({"scoringStrategy": {"type": "LeastAllocated", "resources": resources}});
+    let only = json!({"score": {"disabled": [{"name": "*"}], "enabled": [{"name": "NodeResourcesFit"}]},
+        "multiPoint": {"disabled": [{"name": "DynamicResources"}]}});
+    let config = json!([{"name": "NodeResourcesFit", "args": strategy}]);
+    let mut world = World::with(json!({"plugins": only, "pluginConfig": config}));
+    world.snapshot.extended_resources = true;
+    world.put(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {"extendedResourceName": "example.com/gpu"}}));
+    for node in ["a", "b"] {
+        let pool = json!({"name": node, "generation": 1, "resourceSliceCount": 1});
+        let spec = json!({"driver": "d", "nodeName": node, "pool": pool, "devices": [{"name": "x"}, {"name": "y"}]});
+        world.node(node, json!({})).put(Kind::ResourceSlice, Key::cluster(node), json!({"spec": spec}));
+    }
+    let mut planner = Planner::new();
+    for (at, used, expected) in [(0, "a", [0, 50]), (1, "b", [50, 0]), (2, "a", [0, 50])] {
+        let result = json!({"request": "r", "driver": "d", "pool": used, "device": "x"});
+        let claim = json!({"status": {"allocation": {"devices": {"results": [result]}}}});
+        world.put(Kind::ResourceClaim, Key::new("default", "c"), claim);
+        let asks = json!({"resources": {"requests": {"example.com/gpu": "1"}}});
+        let pod = world.pod(&format!("p{at}"), json!({}), json!({"containers": [asks]}));
+        let scores: Vec<i64> = world.scores(&pod, "NodeResourcesFit").into_iter().map(|(_, score)| score).collect();
+        assert_eq!(scores, expected, "with a device of {used} in use");
+        let plan = planner.plan(&world.snapshot, (0, world.profile()), &pod);
+        assert_ne!(plan.node().map(|node| &**node), Some(used));
+    }
+}
+
+#[test]
+fn a_claim_that_is_not_there_is_told_by_whoever_looks_it_up() {
+    let disabled = ["VolumeRestrictions", "VolumeBinding", "VolumeZone"].map(|name| json!({"name": name}));
+    let mut world = World::with(json!({"plugins": {"multiPoint": {"disabled": disabled}}}));
+    world.node("n", json!({}));
+    let pod = json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]});
+    let pod = world.pod("p", json!({}), pod);
+    let told = message(&world.plan(&pod));
+    let why = "1 looking up PVC default/c: persistentvolumeclaim \"c\" not found.";
+    assert!(told.starts_with(&format!("Unschedulable: 0/1 nodes are available: {why}")), "{told}");
+}

@@ -139,6 +139,11 @@ impl Slice {
             driver,
         }
     }
+
+    /// Where one of its devices can be used.
+    pub fn place_of<'a>(&'a self, device: &'a Device) -> &'a Place {
+        if let Place::PerDevice = self.place { &device.place } else { &self.place }
+    }
 }
 
 fn counters(pool: &mut Pool, set: &Value, name: &str) -> (Text, Counters) {

@@ -58,6 +58,9 @@ fn sum(pool: &mut Pool, pod: &Value, rules: Rules) -> Resources {
     let (spec, status) = (&pod["spec"], &pod["status"]);
     let infeasible = items(&status["conditions"])
         .any(|one| text(&one["type"]) == "PodResizePending" && text(&one["reason"]) == "Infeasible");
+    // Once something is asked for the pod as a whole, what anything of it names is not made up for any container.
+    let names = rules.whole && asks_as_a_whole(spec);
+    let [usual_cpu, usual_memory] = [CPU, MEMORY].map(|name| rules.usual && !(names && is_named(spec, name)));
     let mut of = |container: &Value, got: &Got| {
         let mut own = Resources::decode(pool, &container["resources"][rules.field()]);
         if rules.granted
@@ -65,8 +68,12 @@ fn sum(pool: &mut Pool, pod: &Value, rules: Rules) -> Resources {
         {
             if infeasible { own = granted } else { own.raise_to(&granted) }
         }
-        if rules.usual {
-            add_usual(&mut own, container, &spec["resources"]["requests"], rules.whole);
+        let asked = &container["resources"]["requests"];
+        if usual_cpu && asked[CPU].is_null() && own.milli_cpu == 0 {
+            own.milli_cpu = USUAL_CPU;
+        }
+        if usual_memory && asked[MEMORY].is_null() && own.memory == 0 {
+            own.memory = USUAL_MEMORY;
         }
         own
     };
@@ -157,15 +164,15 @@ fn granted(pool: &mut Pool, container: &Value, got: &Got) -> Option<Resources> {
     Some(granted)
 }
 
-fn add_usual(own: &mut Resources, container: &Value, whole: &Value, whole_counts: bool) {
-    let missing =
-        |name: &str| container["resources"]["requests"][name].is_null() && (!whole_counts || whole[name].is_null());
-    if missing(CPU) {
-        own.milli_cpu = own.milli_cpu.max(USUAL_CPU);
-    }
-    if missing(MEMORY) {
-        own.memory = own.memory.max(USUAL_MEMORY);
-    }
+fn asks_as_a_whole(spec: &Value) -> bool {
+    entries(&spec["resources"]["requests"]).any(|(name, _)| is_of_whole_pods(name))
+}
+
+/// Whether a pod, any of its containers or its overhead says how much it needs of a resource.
+fn is_named(spec: &Value, name: &str) -> bool {
+    let containers = items(&spec["containers"]).chain(items(&spec["initContainers"]));
+    let mut lists = containers.chain([spec]).map(|one| &one["resources"]["requests"]).chain([&spec["overhead"]]);
+    lists.any(|list| !list[name].is_null())
 }
 
 #[cfg(test)]
@@ -183,6 +190,29 @@ mod tests {
             let pod = json!({"spec": {"initContainers": [starting], "containers": [running]},
                 "status": {"initContainerStatuses": [status("i")]}});
             assert_eq!(held(&mut Pool::default(), &pod).0.milli_cpu, cpu, "{policy}");
+        }
+    }
+
+    #[test]
+    fn what_is_usual_counts_for_what_nobody_names_once_a_pod_asks_as_a_whole() {
+        let container = |requests: Value| json!({"name": "c", "resources": {"requests": requests}});
+        let names_memory = container(json!({"memory": "1"}));
+        for (whole, first, overhead, (cpu, memory), cpu_to_be_placed) in [
+            (json!({}), names_memory.clone(), json!({}), (200, 1 + USUAL_MEMORY), 200),
+            (json!({"memory": "9"}), names_memory.clone(), json!({}), (200, 9), 200),
+            (json!({"hugepages-2Mi": "2Mi"}), names_memory.clone(), json!({}), (200, 1), 200),
+            (json!({"memory": "9"}), container(json!({"cpu": "50m"})), json!({}), (50, 9), 150),
+            (json!({"memory": "9"}), container(json!({"cpu": "0"})), json!({}), (0, 9), 100),
+            (json!({"memory": "9"}), container(json!({})), json!({"cpu": "70m"}), (70, 9), 270),
+            (json!({"cpu": "1"}), container(json!({})), json!({}), (1000, 2 * USUAL_MEMORY), 200),
+        ] {
+            let containers = json!([first, container(json!({}))]);
+            let spec = json!({"containers": containers, "resources": {"requests": whole}, "overhead": overhead});
+            let (pool, pod) = (&mut Pool::default(), json!({"spec": spec}));
+            let asked = held_as_asked(pool, &pod);
+            assert_eq!((asked.milli_cpu, asked.memory), (cpu, memory), "{spec}");
+            assert_eq!(held(pool, &pod).1, asked, "{spec}");
+            assert_eq!(scored(pool, &pod).milli_cpu, cpu_to_be_placed, "{spec}");
         }
     }
 

@@ -1,8 +1,9 @@
 //! Scores by how much of a node's resources would be allocated.
 
-use crate::object::Text;
+use super::devices::stock::Stock;
 use crate::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources, is_scalar};
-use crate::plugin::MAX_SCORE;
+use crate::object::{Kind, Text};
+use crate::plugin::{Cycle, MAX_SCORE};
 use crate::snapshot::node_info::NodeInfo;
 
 /// A resource that counts, and how much.
@@ -17,16 +18,56 @@ pub fn usual_resources() -> Vec<Weighted> {
     [CPU, MEMORY].map(|name| Weighted { name: name.into(), weight: 1 }).into()
 }
 
-/// What a resource comes to on a node with the pod on it: what there is, and what would be asked for.
-/// `None` where the resource does not count there.
-pub fn share(name: &str, node: &NodeInfo, sums: &Resources, pod: i64) -> Option<(i64, i64)> {
-    // Whatever else a node has a number of, like places for pods, does not count.
-    let counts = if is_scalar(name) { pod != 0 } else { matches!(name, CPU | MEMORY | EPHEMERAL_STORAGE) };
-    if !counts {
-        return None;
+/// A resource that counts for one pod.
+#[derive(Debug)]
+pub struct Counted {
+    pub name: Text,
+    weight: i64,
+    /// The devices that it stands for on nodes that have none of it themselves.
+    devices: Option<Stock>,
+}
+
+impl Counted {
+    /// Those of a list, for pods that ask for so much.
+    pub fn all(cycle: Cycle<'_>, resources: &[Weighted], asked: &Resources) -> Vec<Counted> {
+        let devices = |name: &str| cycle.snapshot.class_for(name).filter(|_| asked.get(name) != 0);
+        let counted = |Weighted { name, weight }: &Weighted| Counted {
+            name: name.clone(),
+            weight: *weight,
+            devices: devices(name).and_then(|class| Stock::new(cycle.snapshot, &class)),
+        };
+        resources.iter().map(counted).collect()
     }
-    let there = node.node.allocatable.get(name);
-    (there != 0).then(|| (there, sums.get(name).saturating_add(pod)))
+
+    /// What the resource comes to on a node with the pod on it: what there is, and what would be asked for.
+    /// `None` where the resource does not count there.
+    pub fn share(&self, cycle: Cycle<'_>, node: &NodeInfo, sums: &Resources, pod: i64) -> Option<(i64, i64)> {
+        let name = &*self.name;
+        // Whatever else a node has a number of, like places for pods, does not count.
+        let counts = if is_scalar(name) { pod != 0 } else { matches!(name, CPU | MEMORY | EPHEMERAL_STORAGE) };
+        if !counts {
+            return None;
+        }
+        let there = node.node.allocatable.get(name);
+        if there != 0 {
+            return Some((there, sums.get(name).saturating_add(pod)));
+        }
+        let (there, in_use) = self.devices.as_ref()?.count(cycle.snapshot, &node.node)?;
+        (there != 0).then(|| (there, in_use.saturating_add(pod)))
+    }
+}
+
+/// Whether what is scored for a pod rests on an object of this kind: on devices, where a resource that it asks for stands
+/// for some.
+pub fn rests_on(cycle: Cycle<'_>, resources: &[Weighted], kind: Kind) -> bool {
+    let template = &cycle.pod.template;
+    let mut named = template.extended_resources().filter(|own| resources.iter().any(|one| one.name == **own));
+    match kind {
+        // It may have been the class that the resource had.
+        Kind::DeviceClass => named.next().is_some(),
+        Kind::ResourceClaim | Kind::ResourceSlice => named.any(|own| cycle.snapshot.class_for(own).is_some()),
+        _ => false,
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -38,12 +79,13 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    pub fn score(&self, resources: &[Weighted], node: &NodeInfo, pod: &Resources) -> i64 {
+    pub fn score(&self, cycle: Cycle<'_>, resources: &[Counted], node: &NodeInfo, pod: &Resources) -> i64 {
         let (mut sum, mut weights) = (0i64, 0i64);
-        for Weighted { name, weight } in resources {
+        for resource in resources {
+            let Counted { name, weight, .. } = resource;
             // Of processors and memory, pods that say nothing count as if they asked for what is usual.
             let sums = if matches!(&**name, CPU | MEMORY) { &node.held_scored } else { &node.held };
-            let Some((there, asked)) = share(name, node, sums, pod.get(name)) else { continue };
+            let Some((there, asked)) = resource.share(cycle, node, sums, pod.get(name)) else { continue };
             let score = self.of_resource(there, asked);
             if matches!(self, Strategy::RequestedToCapacityRatio(_)) && score <= 0 {
                 continue;
@@ -90,6 +132,10 @@ fn on_line(line: &[(i64, i64)], at: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::pod::Pod;
+    use crate::object::{Key, Pool};
+    use crate::snapshot::Snapshot;
+    use holdfast_value::{Value, json};
 
     #[test]
     fn a_line_is_flat_beyond_its_ends() {
@@ -97,20 +143,67 @@ mod tests {
         assert_eq!([0, 20, 35, 50, 65, 80, 100].map(|at| on_line(&line, at)), [30, 30, 65, 100, 50, 0, 0]);
     }
 
+    /// What resources come to on the only node, for a pod that asks for them.
+    fn shares(snapshot: &Snapshot, resources: &[(&str, i64)]) -> Vec<Option<(i64, i64)>> {
+        let node = snapshot.nodes().next().unwrap();
+        let requests: Value = resources.iter().map(|(name, asked)| (*name, json!(asked.to_string()))).collect();
+        let pod = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]}});
+        let pod = Pod::decode(&mut Pool::default(), Key::new("default", "p"), &pod);
+        let cycle = Cycle { snapshot, pod: &pod };
+        let weighted = |(name, _): &(&str, i64)| Weighted { name: (*name).into(), weight: 1 };
+        let weighted: Vec<Weighted> = resources.iter().map(weighted).collect();
+        let counted = Counted::all(cycle, &weighted, &pod.template.asked);
+        let share = |(one, (_, asked)): (&Counted, &(&str, i64))| one.share(cycle, node, &node.held, *asked);
+        counted.iter().zip(resources).map(share).collect()
+    }
+
+    fn with_node(allocatable: Value) -> Snapshot {
+        let mut snapshot = Snapshot::new();
+        let node = json!({"metadata": {"name": "n"}, "status": {"allocatable": allocatable}});
+        snapshot.apply(Kind::Node, &Key::cluster("n"), Some(&node));
+        snapshot
+    }
+
     #[test]
     fn only_what_pods_ask_of_nodes_counts() {
-        use crate::snapshot::Snapshot;
-        use holdfast_value::json;
-        let mut snapshot = Snapshot::new();
-        let there = json!({"cpu": "4", "pods": "9", "ephemeral-storage": "8", "example.com/a": "2"});
-        let node = json!({"metadata": {"name": "n"}, "status": {"allocatable": there}});
-        snapshot.apply(crate::object::Kind::Node, &crate::object::Key::cluster("n"), Some(&node));
-        let node = snapshot.node_named("n").unwrap();
-        let share = |name: &str, pod: i64| share(name, node, &node.held, pod);
-        assert_eq!(share("ephemeral-storage", 1), Some((8, 1)));
-        assert_eq!(share(CPU, 0), Some((4000, 0)));
-        assert_eq!([share("pods", 0), share("", 0), share("example.com/a", 0)], [None; 3]);
-        assert_eq!(share("example.com/a", 1), Some((2, 1)));
+        let snapshot = with_node(json!({"cpu": "4", "pods": "9", "ephemeral-storage": "8", "example.com/a": "2"}));
+        let asked =
+            [("ephemeral-storage", 1), (CPU, 0), ("pods", 0), ("", 0), ("example.com/a", 0), ("example.com/b", 1)];
+        assert_eq!(shares(&snapshot, &asked), [Some((8, 1)), Some((4000, 0)), None, None, None, None]);
+        assert_eq!(shares(&snapshot, &[("example.com/a", 1)]), [Some((2, 1))]);
+    }
+
+    #[test]
+    fn devices_count_as_the_resource_that_they_stand_for() {
+        let mut snapshot = with_node(json!({"cpu": "4", "example.com/own": "2"}));
+        snapshot.extended_resources = true;
+        for name in ["gpu", "own"] {
+            let good = json!([{"cel": {"expression": "device.attributes['d.example'].good"}}]);
+            let class = json!({"spec": {"extendedResourceName": format!("example.com/{name}"), "selectors": good}});
+            snapshot.apply(Kind::DeviceClass, &Key::cluster(name), Some(&class));
+        }
+        let device = |name: &str, good: bool| json!({"name": name, "attributes": {"good": {"bool": good}}});
+        let devices = json!([device("a", true), device("b", true), device("c", false), device("d", true)]);
+        for (node, devices) in [("n", &devices), ("m", &devices)] {
+            let pool = json!({"name": node, "generation": 1, "resourceSliceCount": 1});
+            let slice = json!({"spec": {"driver": "d.example", "nodeName": node, "pool": pool, "devices": devices}});
+            snapshot.apply(Kind::ResourceSlice, &Key::cluster(node), Some(&slice));
+        }
+        for (claim, device, admin) in [("x", "a", false), ("y", "c", false), ("z", "b", true)] {
+            let result =
+                json!({"request": "r", "driver": "d.example", "pool": "n", "device": device, "adminAccess": admin});
+            let claim =
+                (Key::new("default", claim), json!({"status": {"allocation": {"devices": {"results": [result]}}}}));
+            snapshot.apply(Kind::ResourceClaim, &claim.0, Some(&claim.1));
+        }
+        let implied = "deviceclass.resource.kubernetes.io/gpu";
+        assert_eq!(shares(&snapshot, &[("example.com/gpu", 1), (implied, 2)]), [Some((3, 2)), Some((3, 3))]);
+        let own = [("example.com/own", 1), ("example.com/gpu", 0), ("example.com/none", 1)];
+        assert_eq!(shares(&snapshot, &own), [Some((2, 1)), None, None], "a node has the resource itself");
+        let class = json!({"spec": {"extendedResourceName": "example.com/gpu",
+            "selectors": [{"cel": {"expression": "device.attributes['d.example'].absent"}}]}});
+        snapshot.apply(Kind::DeviceClass, &Key::cluster("gpu"), Some(&class));
+        assert_eq!(shares(&snapshot, &[("example.com/gpu", 1)]), [None], "nothing can be told");
     }
 
     #[test]

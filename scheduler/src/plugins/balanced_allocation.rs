@@ -1,7 +1,8 @@
 //! NodeResourcesBalancedAllocation: nodes are better where the pod makes the shares of resources in use more alike.
 
-use super::allocation::{Weighted, share, usual_resources};
+use super::allocation::{self, Counted, Weighted, usual_resources};
 use crate::object::resources::Resources;
+use crate::object::{Key, Kind};
 use crate::plugin::{Cycle, MAX_SCORE, Plugin, Score};
 use crate::snapshot::node_info::NodeInfo;
 
@@ -26,30 +27,34 @@ impl Plugin for BalancedAllocation {
     fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
         let asked = &cycle.pod.template.asked;
         let nothing = self.resources.iter().all(|one| asked.get(&one.name) == 0);
-        (!nothing).then(|| Box::new(Balance(self.resources.clone())) as Box<dyn Score>)
+        (!nothing).then(|| Box::new(Balance(Counted::all(cycle, &self.resources, asked))) as Box<dyn Score>)
+    }
+
+    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
+        allocation::rests_on(cycle, &self.resources, kind)
     }
 }
 
-struct Balance(Vec<Weighted>);
+struct Balance(Vec<Counted>);
 
 impl Score for Balance {
     fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
         let asked = &cycle.pod.template.asked;
-        let with = self.evenness(node, asked, true);
-        let without = self.evenness(node, asked, false);
+        let with = self.evenness(cycle, node, asked, true);
+        let without = self.evenness(cycle, node, asked, false);
         MAX_SCORE / 2 + (MAX_SCORE / 2 + with - without) / 2
     }
 }
 
 impl Balance {
     /// How alike the shares of resources are, with or without the pod: 100 for equal ones.
-    fn evenness(&self, node: &NodeInfo, pod: &Resources, with: bool) -> i64 {
+    fn evenness(&self, cycle: Cycle<'_>, node: &NodeInfo, pod: &Resources, with: bool) -> i64 {
         let mut shares = [0.0; 8];
         let mut more = Vec::new();
         let mut count = 0;
-        for Weighted { name, .. } in &self.0 {
-            let asked = pod.get(name);
-            let Some((there, total)) = share(name, node, &node.held, asked) else { continue };
+        for resource in &self.0 {
+            let asked = pod.get(&resource.name);
+            let Some((there, total)) = resource.share(cycle, node, &node.held, asked) else { continue };
             let total = if with { total } else { total.saturating_sub(asked) };
             let share = (total as f64 / there as f64).clamp(0.0, 1.0);
             match shares.get_mut(count) {

@@ -58,11 +58,12 @@ impl Plugin for DynamicResources {
     }
 
     fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
-        let devices = Devices::new(cycle, self.filter_timeout).ok().flatten();
-        let prioritized = |devices: &Devices| {
-            devices.unallocated.iter().any(|claim| claim.requests.iter().any(|request| request.prioritized))
-        };
-        Some(Box::new(Liking(devices.filter(prioritized))))
+        let prioritized =
+            |claim: &Arc<Claim>| claim.allocation.is_none() && claim.requests.iter().any(|request| request.prioritized);
+        // Devices are sought once more only where some are liked better than others.
+        let is_asked = claims(cycle).is_ok_and(|claims| claims.iter().any(prioritized));
+        let devices = if is_asked { Devices::new(cycle, self.filter_timeout).ok().flatten() } else { None };
+        Some(Box::new(Liking(devices)))
     }
 
     fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
@@ -205,7 +206,7 @@ impl Devices {
             Unusable::Wrong(why) => Refusal::error(NAME, why),
             Unusable::Spent => unusable(why),
         })?;
-        match variant.allocator.allocate(&node.node) {
+        match variant.allocator.allocate(cycle.snapshot, &node.node) {
             Ok(Some(found)) => Ok((variant, found)),
             Ok(None) => Err(Refusal::hard(NAME, NOT_ENOUGH)),
             Err(Fault::Late) => Err(Refusal::hard(NAME, "timed out trying to allocate devices")),

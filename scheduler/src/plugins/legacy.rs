@@ -1,6 +1,6 @@
 //! Plug-ins that configurations of old may name.
 
-use super::allocation::{Strategy, Weighted};
+use super::allocation::{self, Counted, Strategy, Weighted};
 use super::default_selector::{self, default_selector};
 use crate::object::labels::Labels;
 use crate::object::selector::Selector;
@@ -197,18 +197,23 @@ impl Plugin for Allocation {
         self.name
     }
 
-    fn score(&self, _: Cycle<'_>) -> Option<Box<dyn Score>> {
-        Some(Box::new(ByAllocation { strategy: self.strategy.clone(), resources: self.resources.clone() }))
+    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+        let resources = Counted::all(cycle, &self.resources, &cycle.pod.template.scored);
+        Some(Box::new(ByAllocation { strategy: self.strategy.clone(), resources }))
+    }
+
+    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
+        allocation::rests_on(cycle, &self.resources, kind)
     }
 }
 
 struct ByAllocation {
     strategy: Strategy,
-    resources: Vec<Weighted>,
+    resources: Vec<Counted>,
 }
 
 impl Score for ByAllocation {
     fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
-        self.strategy.score(&self.resources, node, &cycle.pod.template.scored)
+        self.strategy.score(cycle, &self.resources, node, &cycle.pod.template.scored)
     }
 }

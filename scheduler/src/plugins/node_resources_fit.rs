@@ -1,6 +1,6 @@
 //! NodeResourcesFit: a node must have what a pod asks for; how much of it would be allocated makes it better or worse.
 
-use super::allocation::{Strategy, Weighted, usual_resources};
+use super::allocation::{self, Counted, Strategy, Weighted, usual_resources};
 use crate::object::pod::{Pod, Template};
 use crate::object::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, Resources, is_extended};
 use crate::object::{Key, Kind, Text};
@@ -53,12 +53,14 @@ impl Plugin for NodeResourcesFit {
         PreFilter::judge(Fits(self.ignored.clone()))
     }
 
-    fn score(&self, _: Cycle<'_>) -> Option<Box<dyn Score>> {
-        Some(Box::new(Allocated { strategy: self.strategy.clone(), resources: self.resources.clone() }))
+    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+        let resources = Counted::all(cycle, &self.resources, &cycle.pod.template.scored);
+        Some(Box::new(Allocated { strategy: self.strategy.clone(), resources }))
     }
 
     fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, _: &Key) -> bool {
-        kind == Kind::DeviceClass && !cycle.pod.template.extended.is_empty()
+        let judged = kind == Kind::DeviceClass && !cycle.pod.template.extended.is_empty();
+        judged || allocation::rests_on(cycle, &self.resources, kind)
     }
 
     fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
@@ -150,11 +152,11 @@ impl Filter for Fits {
 
 struct Allocated {
     strategy: Strategy,
-    resources: Vec<Weighted>,
+    resources: Vec<Counted>,
 }
 
 impl Score for Allocated {
     fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
-        self.strategy.score(&self.resources, node, &cycle.pod.template.scored)
+        self.strategy.score(cycle, &self.resources, node, &cycle.pod.template.scored)
     }
 }

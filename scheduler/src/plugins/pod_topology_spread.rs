@@ -69,9 +69,11 @@ impl Plugin for PodTopologySpread {
         let constraints = self.constraints(cycle, true);
         Hint::queue_if(match &event.seen {
             Seen::Pod(before, Some(after)) if after.uid == cycle.pod.uid => before.as_ref().is_some_and(|before| {
-                before.template.labels != after.template.labels
-                    || (before.template.tolerations != after.template.tolerations
-                        && constraints.iter().any(|one| one.honor_taints))
+                let (was, is) = (&before.template, &after.template);
+                let counts_otherwise =
+                    |one: &Spread| one.selector.matches(&was.labels) != one.selector.matches(&is.labels);
+                constraints.iter().any(counts_otherwise)
+                    || (was.tolerations != is.tolerations && constraints.iter().any(|one| one.honor_taints))
             }),
             Seen::Pod(before, after) => {
                 let counts = |pod: &Option<Arc<Pod>>, one: &Spread| {

@@ -1,5 +1,7 @@
 use super::*;
-use crate::plugins::{dynamic_resources, node_resources_fit, taint_toleration, volume_binding};
+use crate::plugins::{
+    dynamic_resources, node_resources_fit, node_volume_limits, pod_topology_spread, taint_toleration, volume_binding,
+};
 use holdfast_value::{Value, json};
 
 /// How long a pod waits for an event when nothing else is configured.
@@ -231,6 +233,50 @@ fn gates_keep_a_pod_away_until_they_are_gone() {
     assert_eq!(scene.pop(3), None);
     scene.pod("p", json!({}), 4);
     assert_eq!(scene.pop(5).as_deref(), Some("p"));
+}
+
+#[test]
+fn drivers_that_attach_more_wake_pods_whose_volumes_were_too_many() {
+    let csi = |limits: &[(&str, u32)]| {
+        let driver = |(name, count): &(&str, u32)| json!({"name": name, "allocatable": {"count": count}});
+        json!({"spec": {"drivers": limits.iter().map(driver).collect::<Vec<_>>()}})
+    };
+    for (after, wakes) in [
+        (vec![("d", 2)], false),
+        (vec![("d", 1)], false),
+        (vec![("d", 3)], true),
+        (vec![("d", 2), ("e", 1)], true),
+        (vec![], true),
+    ] {
+        let mut scene = Scene::new();
+        scene.tell(Kind::CsiNode, &Key::cluster("n"), Some(csi(&[("d", 2)])), 0);
+        scene.pod("p", json!({}), 0);
+        assert_eq!(scene.pop(0).as_deref(), Some("p"));
+        scene.failed("p", &[node_volume_limits::NAME], 0);
+        scene.tell(Kind::CsiNode, &Key::cluster("n"), Some(csi(&after)), 20 * SECOND);
+        assert_eq!(scene.pop(20 * SECOND).is_some(), wakes, "{after:?}");
+    }
+}
+
+#[test]
+fn labels_of_its_own_wake_a_pod_that_is_counted_otherwise_by_them() {
+    let selector = json!({"matchLabels": {"app": "x"}});
+    let constraint =
+        json!({"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector});
+    for (labels, wakes) in [(json!({"app": "x", "other": "1"}), false), (json!({"app": "y"}), true), (json!({}), true)]
+    {
+        let mut scene = Scene::new();
+        let told = |scene: &mut Scene, labels: Value, now: Time| {
+            let spec = json!({"topologySpreadConstraints": [constraint]});
+            let pod = json!({"metadata": {"uid": "p", "labels": labels}, "spec": spec});
+            scene.tell(Kind::Pod, &Key::new("default", "p"), Some(pod), now);
+        };
+        told(&mut scene, json!({"app": "x"}), 0);
+        assert_eq!(scene.pop(0).as_deref(), Some("p"));
+        scene.failed("p", &[pod_topology_spread::NAME], 0);
+        told(&mut scene, labels.clone(), 20 * SECOND);
+        assert_eq!(scene.pop(20 * SECOND).is_some(), wakes, "{labels}");
+    }
 }
 
 #[test]

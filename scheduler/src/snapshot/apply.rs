@@ -113,9 +113,14 @@ impl Snapshot {
                     self.device_claims.insert(key.clone(), after.clone());
                 }
                 self.extended.claim_changed(before.as_deref(), after.as_deref());
+                self.devices_taken.claim_changed(devices_of(&before), devices_of(&after));
                 Seen::DeviceClaim(before, after)
             }
-            Kind::ResourceSlice => other(news.put(&mut self.device_slices, device::Slice::decode)),
+            Kind::ResourceSlice => {
+                let (before, after) = news.put(&mut self.device_slices, device::Slice::decode);
+                self.device_pools.slice_changed(key, before.as_ref(), after.as_ref());
+                other((before, after))
+            }
             Kind::DeviceClass => {
                 let (before, after) = news.put(&mut self.device_classes, device::Class::decode);
                 self.extended.class_changed(&key.name, before.as_deref(), after.as_deref());
@@ -128,6 +133,16 @@ impl Snapshot {
             self.changes.push(Change::Object(kind, key.clone()));
         }
         seen
+    }
+
+    /// Puts a claim of devices in the place of what was there under its key.
+    pub(super) fn put_device_claim(&mut self, key: &Key, after: Option<Arc<device::Claim>>) {
+        let before = match &after {
+            Some(after) => self.device_claims.insert(key.clone(), after.clone()),
+            None => self.device_claims.remove(key),
+        };
+        self.extended.claim_changed(before.as_deref(), after.as_deref());
+        self.devices_taken.claim_changed(devices_of(&before), devices_of(&after));
     }
 
     fn apply_pod(&mut self, key: &Key, pod: Option<Pod>) -> Seen {
@@ -417,6 +432,10 @@ impl Pod {
             && self.deleting == other.deleting
             && self.resized == other.resized
     }
+}
+
+fn devices_of(claim: &Option<Arc<device::Claim>>) -> Option<&device::Allocation> {
+    claim.as_ref()?.allocation.as_ref()
 }
 
 /// Devices that were promised stay promised until the claim itself says to whom they went.

@@ -2,7 +2,7 @@
 
 use super::Snapshot;
 use super::changes::Change;
-use crate::object::device::Allocation;
+use crate::object::device::{Allocation, Claim};
 use crate::object::extended::Made;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
@@ -57,16 +57,11 @@ impl Snapshot {
         for (claim, volume) in &promise.volumes {
             self.hold_volume(claim, volume.as_ref(), node);
         }
-        if let Some(made) = &promise.made {
-            self.extended.claim_changed(None, Some(&made.claim));
-            self.device_claims.entry(made.claim.key.clone()).or_insert_with(|| made.claim.clone());
+        if let Some(made) = promise.made.as_ref().filter(|made| !self.device_claims.contains_key(&made.claim.key)) {
+            self.put_device_claim(&made.claim.key, Some(made.claim.clone()));
         }
         for (claim, allocation) in &promise.devices {
-            if let Some(claim) = self.device_claims.get_mut(claim) {
-                let claim = Arc::make_mut(claim);
-                claim.allocation = Some(allocation.clone());
-                claim.promised = true;
-            }
+            self.promise_devices(claim, Some(allocation));
         }
         let devices = promise.devices.iter().map(|(claim, _)| claim);
         self.promises_changed(&promise.volumes, devices);
@@ -89,17 +84,23 @@ impl Snapshot {
             self.release_volume(claim, volume.as_ref());
         }
         for claim in &assumed.devices {
-            if let Some(claim) = self.device_claims.get_mut(claim).filter(|claim| claim.promised) {
-                let claim = Arc::make_mut(claim);
-                claim.allocation = None;
-                claim.promised = false;
-            }
-            if self.device_claims.get(claim).is_some_and(|claim| claim.uid.is_empty()) {
-                let never_made = self.device_claims.remove(claim);
-                self.extended.claim_changed(never_made.as_deref(), None);
+            let is = |which: fn(&Claim) -> bool| self.device_claims.get(claim).is_some_and(|claim| which(claim));
+            if is(|claim| claim.uid.is_empty()) {
+                // It was never made.
+                self.put_device_claim(claim, None);
+            } else if is(|claim| claim.promised) {
+                self.promise_devices(claim, None);
             }
         }
         self.promises_changed(&assumed.volumes, assumed.devices.iter());
+    }
+
+    /// Promises devices to a claim, or takes back what was promised to it.
+    fn promise_devices(&mut self, key: &Key, allocation: Option<&Allocation>) {
+        let Some(claim) = self.device_claims.get(key) else { return };
+        let mut claim = Claim::clone(claim);
+        (claim.promised, claim.allocation) = (allocation.is_some(), allocation.cloned());
+        self.put_device_claim(key, Some(Arc::new(claim)));
     }
 
     fn promises_changed<'k>(&mut self, volumes: &[(Key, Option<Text>)], devices: impl Iterator<Item = &'k Key>) {

@@ -19,7 +19,9 @@ use crate::object::volume;
 use crate::object::workload::{Budget, Selecting, Workload};
 use crate::object::{Key, Kind, Pool, Text};
 use crate::plugin::Point;
+use crate::plugins::devices::pools::Pools;
 use crate::plugins::devices::searches::Searches;
+use crate::plugins::devices::taken::Taken;
 use crate::plugins::legacy;
 use changes::Changes;
 use extended::Extended;
@@ -91,6 +93,9 @@ pub struct Snapshot {
     /// Whether extended resources may be devices.
     pub extended_resources: bool,
     extended: Extended,
+    /// The slices of devices by their pools, and which devices claims have: they follow from the tables.
+    pub(crate) device_pools: Pools,
+    pub(crate) devices_taken: Taken,
     /// For searches that must end in time.
     pub clock: Clock,
     /// What searches for devices leave to the ones after them.
@@ -207,6 +212,11 @@ impl Snapshot {
     /// The members of a gang, waiting and placed.
     pub fn gang(&self, gang: &Gang) -> impl Iterator<Item = &Arc<Pod>> {
         self.gangs.get(gang).into_iter().flatten().filter_map(|key| self.pods.get(key))
+    }
+
+    /// How many times the slices of a pool of devices were looked through.
+    pub fn pools_gathered(&self) -> u64 {
+        self.device_pools.gathered()
     }
 
     pub fn changes(&self) -> &Changes {

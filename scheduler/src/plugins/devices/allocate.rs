@@ -2,8 +2,9 @@
 
 use super::effort::{Effort, Over, Spent};
 use super::expression::Expression;
-use super::pools::{Flaw, Near, Pool, Pools};
+use super::pools::{Flaw, Near, Pool};
 use super::searches::Searches;
+use super::taken::{Id, Taken};
 use crate::object::Text;
 use crate::object::device::{
     Allocated, Allocation, Ask, Attribute, Capacity, Claim, Constraint, Device, MAX_DEVICES, Place, Request, Slice,
@@ -14,13 +15,10 @@ use crate::object::taint_rule::Selected;
 use crate::object::terms::{NodeSelector, NodeTerm, Taint, Toleration, untolerated};
 use crate::snapshot::Snapshot;
 use holdfast_core::schema::quantity;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-/// A driver, a pool and a device.
-type Id = (Text, Text, Text);
 
 /// What an expression may cost to count as one try.
 const COST_OF_A_TRY: u64 = 2;
@@ -35,10 +33,8 @@ pub struct Allocator {
     claims: Vec<Arc<Claim>>,
     /// For each claim, request and alternative, what devices must be like.
     selectors: Vec<Vec<Vec<Vec<Selector>>>>,
-    pools: Pools,
     /// Taints that administrators put on devices.
     rules: HashMap<Selected, Vec<Taint>>,
-    taken: Taken,
     effort: Effort,
     searches: Arc<Searches>,
     known: Mutex<Known>,
@@ -55,8 +51,6 @@ struct Selector {
 /// What is found out once for all nodes.
 #[derive(Debug, Default)]
 struct Known {
-    /// Which devices are selected for which alternative, as far as it was asked.
-    selected: HashMap<(Which, Numbers), bool>,
     /// What came of nodes that were searched for long, as they were then.
     searched: HashMap<Text, (Arc<Node>, Outcome)>,
     spent: Spent,
@@ -99,20 +93,6 @@ pub enum Unusable {
     Spent,
 }
 
-/// What is in use already.
-#[derive(Debug, Default, Clone)]
-struct Taken {
-    whole: HashMap<Id, ()>,
-    shared: HashMap<Id, Shares>,
-}
-
-/// What is taken of a device that several share.
-#[derive(Debug, Default, Clone)]
-struct Shares {
-    count: usize,
-    amounts: BTreeMap<Text, i128>,
-}
-
 impl Allocator {
     /// For claims that have no devices yet. Fails where a class is missing or an expression is none.
     /// `timeout` is how long the search may take; nought: as long as it takes.
@@ -151,19 +131,18 @@ impl Allocator {
             selectors.push(of_claim);
         }
         spent.settle(&effort, &searches.purses);
-        let pools = Pools::new(snapshot);
         let mut rules: HashMap<Selected, Vec<Taint>> = HashMap::new();
         for rule in snapshot.device_taint_rules.values().filter(|rule| rule.taint.repels()) {
             if let Some(selected) = &rule.selected {
                 rules.entry(selected.clone()).or_default().push(rule.taint.clone());
             }
         }
-        let (taken, known) = (Taken::of(snapshot), Known { spent, ..Known::default() });
-        Ok(Allocator { claims, selectors, pools, rules, taken, effort, searches, known: Mutex::new(known) })
+        let known = Mutex::new(Known { spent, ..Known::default() });
+        Ok(Allocator { claims, selectors, rules, effort, searches, known })
     }
 
     /// An allocation for each claim on a node; `None` where there is not enough.
-    pub fn allocate(&self, node: &Arc<Node>) -> Outcome {
+    pub fn allocate(&self, snapshot: &Snapshot, node: &Arc<Node>) -> Outcome {
         if self.claims.is_empty() {
             return Ok(Some(Vec::new()));
         }
@@ -172,7 +151,7 @@ impl Allocator {
             return outcome.clone();
         }
         known.spent.next_node(&self.effort, &self.searches.purses);
-        let outcome = self.search(node, &mut known);
+        let outcome = self.search(snapshot, node, &mut known);
         let tried = known.spent.settle(&self.effort, &self.searches.purses);
         self.searches.tried.fetch_add(tried, Ordering::Relaxed);
         if tried > LONG || outcome.is_err() {
@@ -181,12 +160,14 @@ impl Allocator {
         outcome
     }
 
-    fn search(&self, node: &Node, known: &mut Known) -> Outcome {
-        let pools = self.pools.near(node);
+    fn search(&self, snapshot: &Snapshot, node: &Node, known: &mut Known) -> Outcome {
+        let pools = snapshot.device_pools.near(node);
         let mut search = Search {
             allocator: self,
-            candidates: self.candidates(node, &pools),
-            taken: self.taken.clone(),
+            candidates: candidates(node, &pools),
+            in_use: &snapshot.devices_taken,
+            taken: Taken::default(),
+            consumed: HashMap::new(),
             chosen: vec![Vec::new(); self.claims.len()],
             all: HashMap::new(),
             known,
@@ -198,23 +179,6 @@ impl Allocator {
         }
         let Search { chosen, candidates, .. } = search;
         Ok(Some(chosen.into_iter().map(|picks| allocation(node, &candidates, picks)).collect()))
-    }
-
-    /// The devices that can be used on a node, in the order of their pools and slices.
-    fn candidates(&self, node: &Node, pools: &[Near]) -> Vec<Candidate<'_>> {
-        let mut candidates = Vec::new();
-        for near in pools.iter().filter(|near| near.flaw.is_none()) {
-            for number in &near.slices {
-                let slice = &*self.pools.slices[*number];
-                for (at, device) in slice.devices.iter().enumerate() {
-                    let candidate = Candidate { slice, device, number: (*number, at) };
-                    if candidate.place().includes(&node.name, &node.labels) {
-                        candidates.push(candidate);
-                    }
-                }
-            }
-        }
-        candidates
     }
 
     /// Whether a device has a taint that is not tolerated: one that its driver tells of, or an administrator.
@@ -255,61 +219,40 @@ pub fn no_class(request: &Request, ask: &Ask) -> String {
     format!("request {}: device class {} does not exist", result_name(request, ask), ask.class)
 }
 
-impl Taken {
-    fn of(snapshot: &Snapshot) -> Self {
-        let mut taken = Taken::default();
-        let allocations = snapshot.device_claims.values().filter_map(|claim| claim.allocation.as_ref());
-        for device in allocations.flat_map(|allocation| &allocation.devices).filter(|device| !device.admin) {
-            let id = (device.driver.clone(), device.pool.clone(), device.device.clone());
-            taken.take(id, device);
-        }
-        taken
-    }
-
-    fn take(&mut self, id: Id, device: &Allocated) {
-        if !device.shared {
-            self.whole.insert(id, ());
-            return;
-        }
-        let shares = self.shared.entry(id).or_default();
-        shares.count += 1;
-        for (name, amount) in &device.consumed {
-            let sum = shares.amounts.entry(name.clone()).or_default();
-            *sum = sum.saturating_add(*amount);
+/// The devices that can be used on a node, in the order of their pools and slices.
+fn candidates<'a>(node: &Node, pools: &[Near<'a>]) -> Vec<Candidate<'a>> {
+    let mut candidates = Vec::new();
+    for near in pools.iter().filter(|near| near.flaw.is_none()) {
+        for slice in near.slices() {
+            for (number, device) in slice.devices.iter().enumerate() {
+                let candidate = Candidate { pool: near.pool, slice, device, number };
+                if candidate.place().includes(&node.name, &node.labels) {
+                    candidates.push(candidate);
+                }
+            }
         }
     }
-
-    fn give_back(&mut self, id: &Id, device: &Allocated) {
-        if !device.shared {
-            self.whole.remove(id);
-            return;
-        }
-        let Some(shares) = self.shared.get_mut(id) else { return };
-        shares.count -= 1;
-        for (name, amount) in &device.consumed {
-            let sum = shares.amounts.entry(name.clone()).or_default();
-            *sum = sum.saturating_sub(*amount);
-        }
-        if shares.count == 0 {
-            self.shared.remove(id);
-        }
-    }
+    candidates
 }
 
 #[derive(Clone, Copy)]
 struct Candidate<'a> {
-    slice: &'a Slice,
+    pool: &'a Pool,
+    slice: &'a Arc<Slice>,
     device: &'a Device,
-    number: Numbers,
+    /// Its number in the slice.
+    number: usize,
 }
-
-/// The number of a slice, and of a device in it.
-type Numbers = (usize, usize);
 
 impl<'a> Candidate<'a> {
     /// Where the device can be used.
     fn place(&self) -> &'a Place {
-        if let Place::PerDevice = self.slice.place { &self.device.place } else { &self.slice.place }
+        self.slice.place_of(self.device)
+    }
+
+    /// What tells its pool from others, as long as the snapshot is what it is.
+    fn pool_number(&self) -> usize {
+        std::ptr::from_ref(self.pool).addr()
     }
 
     fn id(&self) -> Id {
@@ -329,7 +272,12 @@ struct Pick {
 struct Search<'a> {
     allocator: &'a Allocator,
     candidates: Vec<Candidate<'a>>,
+    /// What claims have.
+    in_use: &'a Taken,
+    /// What was chosen beside that.
     taken: Taken,
+    /// What both consume of the counters of pools, by the pool's number.
+    consumed: HashMap<usize, Consumed>,
     chosen: Vec<Vec<Pick>>,
     /// The devices that are meant where all are asked for.
     all: HashMap<Which, Vec<usize>>,
@@ -375,7 +323,7 @@ impl Search<'_> {
         let allocator = self.allocator;
         let ask = &allocator.claims[place.claim].requests[place.request].alternatives[place.alternative];
         if let Some((near, flaw)) = pools.iter().find_map(|near| Some((near, near.flaw?))) {
-            let Pool { driver, name, .. } = &allocator.pools.pools[near.pool];
+            let Pool { driver, name, .. } = near.pool;
             let state = if flaw == Flaw::Invalid { "invalid" } else { "being updated" };
             let why = format!("asks for all devices, but resource pool {driver}/{name} is currently {state}");
             return Err(self.fault(place, &why));
@@ -486,20 +434,11 @@ impl Search<'_> {
         Ok(self.known.spent.may_try(&self.allocator.effort)?)
     }
 
+    /// Whether a device is what the request asks for.
     fn selected(&mut self, place: Which, candidate: usize) -> Result<bool, Fault> {
-        let at = (place, self.candidates[candidate].number);
-        if let Some(known) = self.known.selected.get(&at) {
-            return Ok(*known);
-        }
-        let selected = self.select(place, self.candidates[candidate])?;
-        self.known.selected.insert(at, selected);
-        Ok(selected)
-    }
-
-    fn select(&mut self, place: Which, candidate: Candidate<'_>) -> Result<bool, Fault> {
         let allocator = self.allocator;
         let expressions = &allocator.searches.expressions;
-        let (slice, device) = (&allocator.pools.slices[candidate.number.0], candidate.number.1);
+        let Candidate { slice, number: device, .. } = self.candidates[candidate];
         let selectors = &allocator.selectors[place.claim][place.request][place.alternative];
         for (index, Selector { expression, of_class }) in selectors.iter().enumerate() {
             let holds = match expressions.remembered(expression, slice, device) {
@@ -539,15 +478,14 @@ impl Search<'_> {
         match self.ask(place).1.admin {
             true => !candidate.device.shared && among(&self.chosen[place.claim..=place.claim]),
             // What was chosen to be looked at is in use as well.
-            false => {
-                self.taken.whole.contains_key(&candidate.id()) || (!candidate.device.shared && among(&self.chosen))
-            }
+            false => self.is_whole(&candidate.id()) || (!candidate.device.shared && among(&self.chosen)),
         }
     }
 
     /// The device for the request, if it is free and goes with what is chosen already.
-    fn pick(&self, place: Which, index: usize) -> Result<Pick, No> {
+    fn pick(&mut self, place: Which, index: usize) -> Result<Pick, No> {
         let candidate = self.candidates[index];
+        self.learn_consumed(candidate);
         let (request, ask) = self.ask(place);
         let id = candidate.id();
         let consumed = consumption(candidate.device, ask).ok_or(No::Unfit)?;
@@ -575,11 +513,17 @@ impl Search<'_> {
         Ok(Pick { candidate: index, request: place.request, alternative: place.alternative, result })
     }
 
+    /// Whether somebody has a device for himself: another claim, or one of these.
+    fn is_whole(&self, id: &Id) -> bool {
+        self.in_use.is_whole(id) || self.taken.is_whole(id)
+    }
+
+    fn is_shared(&self, id: &Id) -> bool {
+        self.in_use.is_shared(id) || self.taken.is_shared(id)
+    }
+
     fn is_free(&self, candidate: Candidate<'_>, id: &Id, consumed: &[(Text, i128)]) -> bool {
-        if self.taken.whole.contains_key(id) {
-            return false;
-        }
-        if !candidate.device.shared && self.taken.shared.contains_key(id) {
+        if self.is_whole(id) || (!candidate.device.shared && self.is_shared(id)) {
             return false;
         }
         self.has_room(candidate, id, consumed) && self.counters_suffice(candidate)
@@ -587,11 +531,10 @@ impl Search<'_> {
 
     /// Whether a device that is shared has so much left.
     fn has_room(&self, candidate: Candidate<'_>, id: &Id, consumed: &[(Text, i128)]) -> bool {
-        let used = self.taken.shared.get(id);
         let fits = |(name, amount): &(Text, i128)| {
             let named = |one: &&Capacity| one.name == *name;
             let there = candidate.device.capacity.values().find(named).map_or(0, whole);
-            let used = used.and_then(|used| used.amounts.get(name)).copied().unwrap_or(0);
+            let used = self.in_use.amount(id, name).saturating_add(self.taken.amount(id, name));
             used.saturating_add(*amount) <= there
         };
         consumed.iter().all(fits)
@@ -599,24 +542,34 @@ impl Search<'_> {
 
     /// Whether the counters that devices of the pool share have enough left for one more.
     fn counters_suffice(&self, candidate: Candidate<'_>) -> bool {
-        let same_pool = |one: &Slice| one.driver == candidate.slice.driver && one.pool == candidate.slice.pool;
+        let consumed = self.consumed.get(&candidate.pool_number());
         candidate.device.consumes.iter().all(|(set, wanted)| {
-            let slices = || self.allocator.pools.slices.iter().filter(|slice| same_pool(slice));
-            let Some((_, there)) = slices().flat_map(|slice| &slice.counters).find(|(name, _)| name == set) else {
-                return false;
-            };
-            let in_use = |slice: &Slice, device: &Device| {
-                let id = (slice.driver.clone(), slice.pool.clone(), device.name.clone());
-                self.taken.whole.contains_key(&id) || self.taken.shared.contains_key(&id)
-            };
+            let Some(there) = candidate.pool.counters.get(set) else { return false };
             wanted.iter().all(|(counter, amount)| {
-                let devices = slices().flat_map(|slice| slice.devices.iter().map(move |device| (slice, device)));
-                let used = devices.filter(|(slice, device)| in_use(slice, device)).flat_map(|(_, device)| {
-                    device.consumes.iter().filter(|(name, _)| name == set).filter_map(|(_, all)| all.get(counter))
-                });
-                used.sum::<i128>() + amount <= there.get(counter).copied().unwrap_or(0)
+                let used = consumed.and_then(|consumed| consumed.get(&(set.clone(), counter.clone())));
+                let used = used.copied().unwrap_or(0);
+                used.saturating_add(*amount) <= there.get(counter).copied().unwrap_or(0)
             })
         })
+    }
+
+    /// Finds out what the devices of a pool that claims have consume of its counters, once a device is looked at that
+    /// consumes some.
+    fn learn_consumed(&mut self, candidate: Candidate<'_>) {
+        let number = candidate.pool_number();
+        if candidate.device.consumes.is_empty() || self.consumed.contains_key(&number) {
+            return;
+        }
+        let mut consumed = Consumed::new();
+        for slice in &candidate.pool.slices {
+            for device in slice.devices.iter().filter(|device| !device.consumes.is_empty()) {
+                let id = (slice.driver.clone(), slice.pool.clone(), device.name.clone());
+                if self.in_use.is_whole(&id) || self.in_use.is_shared(&id) {
+                    consume(&mut consumed, device, 1);
+                }
+            }
+        }
+        self.consumed.insert(number, consumed);
     }
 
     /// Whether a device's attribute goes with those of the devices that were chosen under a constraint.
@@ -634,20 +587,38 @@ impl Search<'_> {
 
     fn take(&mut self, place: Which, pick: Pick) {
         if !pick.result.admin {
-            let id = self.candidates[pick.candidate].id();
-            self.taken.take(id, &pick.result);
+            self.taken.take(&pick.result);
+            self.consume(pick.candidate, 1);
         }
         self.chosen[place.claim].push(pick);
+    }
+
+    fn consume(&mut self, candidate: usize, times: i128) {
+        let candidate = self.candidates[candidate];
+        if let Some(consumed) = self.consumed.get_mut(&candidate.pool_number()) {
+            consume(consumed, candidate.device, times);
+        }
     }
 
     fn give_back(&mut self, place: Which) {
         self.known.spent.gave_back();
         let Some(pick) = self.chosen[place.claim].pop() else { return };
-        if pick.result.admin {
-            return;
+        if !pick.result.admin {
+            self.taken.give_back(&pick.result);
+            self.consume(pick.candidate, -1);
         }
-        let id = self.candidates[pick.candidate].id();
-        self.taken.give_back(&id, &pick.result);
+    }
+}
+
+/// How much of the counters of a pool is in use, by set and name.
+type Consumed = HashMap<(Text, Text), i128>;
+
+fn consume(consumed: &mut Consumed, device: &Device, times: i128) {
+    for (set, counters) in &device.consumes {
+        for (counter, amount) in counters {
+            let used = consumed.entry((set.clone(), counter.clone())).or_default();
+            *used = used.saturating_add(amount.saturating_mul(times));
+        }
     }
 }
 

@@ -69,6 +69,11 @@ impl Expressions {
         (holds, cost)
     }
 
+    /// Whether an expression holds for a device of a slice, whatever it costs; `None` where it fails.
+    pub fn holds(&self, expression: &Expression, slice: &Arc<Slice>, device: usize) -> Option<bool> {
+        self.remembered(expression, slice, device).or_else(|| self.evaluate(expression, slice, device).0.ok())
+    }
+
     /// How many times any expression was evaluated for a device.
     pub fn evaluated(&self) -> u64 {
         self.evaluated.load(Ordering::Relaxed)

@@ -1,107 +1,136 @@
-//! The pools that drivers publish devices in: which of their slices are there, and what is wrong with them.
+//! The pools that drivers publish devices in: which of their slices are there, where, and what is wrong with them.
+//!
+//! A snapshot keeps them. A slice that comes or goes costs what its own pool does, once somebody looks at that, and who
+//! looks at a node sees the pools of that node and of none other.
 
-use crate::object::Text;
 use crate::object::device::{Counters, Device, Place, Slice};
 use crate::object::node::Node;
-use crate::snapshot::Snapshot;
+use crate::object::{Key, Text};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-/// The slices of the newest generation of each pool.
-#[derive(Debug)]
+/// A driver, and what it calls the pool.
+type Name = (Text, Text);
+
+#[derive(Debug, Default)]
 pub struct Pools {
-    /// Those of one pool after another.
-    pub slices: Vec<Arc<Slice>>,
-    /// The number of each slice's pool.
-    pool_of: Vec<usize>,
-    pub pools: Vec<Pool>,
-    /// The numbers of the slices of each node, and of those that are not for one node alone.
-    by_node: HashMap<Text, Vec<usize>>,
-    elsewhere: Vec<usize>,
+    published: HashMap<Name, Published>,
+    /// The pools that have slices for one node alone, by that node, and, under none, those that have others. Each with
+    /// how many such slices it has.
+    by_node: HashMap<Option<Text>, BTreeMap<Name, usize>>,
+    gathered: AtomicU64,
+}
+
+/// What a driver published of one pool.
+#[derive(Debug, Default)]
+struct Published {
+    slices: BTreeMap<Key, Arc<Slice>>,
+    /// What they come to, once somebody asked.
+    pool: OnceLock<Pool>,
 }
 
 impl Pools {
-    pub fn new(snapshot: &Snapshot) -> Self {
-        let mut newest: BTreeMap<(&Text, &Text), Vec<&Arc<Slice>>> = BTreeMap::new();
-        for slice in snapshot.device_slices.values() {
-            let all = newest.entry((&slice.driver, &slice.pool)).or_default();
-            let generation = all.first().map_or(slice.generation, |first| first.generation);
-            if slice.generation > generation {
-                all.clear();
-            }
-            if slice.generation >= generation {
-                all.push(slice);
-            }
-        }
-        let (mut slices, mut pool_of, mut pools) = (Vec::new(), Vec::new(), Vec::new());
-        for ((driver, name), all) in newest {
-            pools.push(Pool::new(driver, name, &all));
-            pool_of.resize(pool_of.len() + all.len(), pools.len() - 1);
-            slices.extend(all.into_iter().cloned());
-        }
-        let (mut by_node, mut elsewhere): (HashMap<Text, Vec<usize>>, Vec<usize>) = Default::default();
-        for (number, slice) in slices.iter().enumerate() {
-            match &slice.place {
-                Place::Node(name) => by_node.entry(name.clone()).or_default().push(number),
-                _ => elsewhere.push(number),
+    /// Learns what a slice was and what it is now.
+    pub fn slice_changed(&mut self, key: &Key, before: Option<&Arc<Slice>>, after: Option<&Arc<Slice>>) {
+        if let Some(before) = before {
+            let name = name_of(before);
+            count(&mut self.by_node, node_of(before), &name, false);
+            if let Some(published) = self.published.get_mut(&name) {
+                published.slices.remove(key);
+                published.pool.take();
+                if published.slices.is_empty() {
+                    self.published.remove(&name);
+                }
             }
         }
-        Pools { slices, pool_of, pools, by_node, elsewhere }
+        if let Some(after) = after {
+            let name = name_of(after);
+            count(&mut self.by_node, node_of(after), &name, true);
+            let published = self.published.entry(name).or_default();
+            published.slices.insert(key.clone(), after.clone());
+            published.pool.take();
+        }
     }
 
     /// The pools that have something for a node, by name; those last whose devices are not ready at once.
-    pub fn near(&self, node: &Node) -> Vec<Near> {
-        let own = self.by_node.get(&node.name).map(Vec::as_slice).unwrap_or_default();
-        let mut numbers: Vec<usize> = own.iter().chain(&self.elsewhere).copied().collect();
-        numbers.sort_unstable();
-        let reaches = |slice: &Slice| match slice.place {
-            Place::PerDevice => slice.devices.iter().any(|device| device.place.includes(&node.name, &node.labels)),
-            _ => slice.place.includes(&node.name, &node.labels),
-        };
-        let mut pools: Vec<Near> = Vec::new();
-        for number in numbers.into_iter().filter(|number| {
-            // Counters are those of the whole pool.
-            !self.slices[*number].counters.is_empty() || reaches(&self.slices[*number])
-        }) {
-            match pools.last_mut().filter(|last| last.pool == self.pool_of[number]) {
-                Some(last) => last.slices.push(number),
-                None => pools.push(Near { pool: self.pool_of[number], slices: vec![number], flaw: None }),
-            }
-        }
-        for near in &mut pools {
-            near.flaw = self.flaw(near);
-        }
+    pub fn near(&self, node: &Node) -> Vec<Near<'_>> {
+        let places = [Some(node.name.clone()), None];
+        let names = places.iter().filter_map(|place| self.by_node.get(place)).flat_map(BTreeMap::keys);
+        let mut names: Vec<&Name> = names.collect();
+        names.sort_unstable();
+        names.dedup();
+        let pools = names.into_iter().filter_map(|name| self.published.get_key_value(name));
+        let mut near: Vec<Near> = pools.filter_map(|(name, published)| self.pool(name, published).near(node)).collect();
         let waits = |near: &Near| {
-            let mut devices = near.slices.iter().flat_map(|number| &self.slices[*number].devices);
+            let mut devices = near.slices().flat_map(|slice| &slice.devices);
             near.flaw.is_none() && devices.any(|device| !device.binding.conditions.is_empty())
         };
-        pools.sort_by_cached_key(waits);
-        pools
+        near.sort_by_cached_key(waits);
+        near
     }
 
-    /// What keeps the devices of a pool from being given on a node.
-    fn flaw(&self, near: &Near) -> Option<Flaw> {
-        let pool = &self.pools[near.pool];
-        let wanted = self.slices[near.slices[0]].count;
-        let is_all = |count: usize| i64::try_from(count) == Ok(wanted);
-        if !is_all(near.slices.len()) && !is_all(pool.slices) {
-            return Some(Flaw::Incomplete);
-        }
-        let twice = || {
-            let devices = near.slices.iter().flat_map(|number| &self.slices[*number].devices);
-            has_twice(devices.map(|device| &device.name))
-        };
-        (pool.is_muddled || (pool.has_name_twice && twice())).then_some(Flaw::Invalid)
+    fn pool<'a>(&self, (driver, name): &Name, published: &'a Published) -> &'a Pool {
+        published.pool.get_or_init(|| {
+            self.gathered.fetch_add(1, Ordering::Relaxed);
+            let slices = published.slices.values();
+            let generation = slices.clone().map(|slice| slice.generation).max();
+            Pool::new(driver, name, slices.filter(|slice| Some(slice.generation) == generation).cloned().collect())
+        })
+    }
+
+    /// How many times the slices of a pool were looked through: each pool once for each of its versions.
+    pub fn gathered(&self) -> u64 {
+        self.gathered.load(Ordering::Relaxed)
     }
 }
 
-/// The slices of a driver's pool, in its newest generation.
+#[cfg(test)]
+impl PartialEq for Pools {
+    /// What slices come to follows from them.
+    fn eq(&self, other: &Pools) -> bool {
+        let slices = |pools: &Pools| -> HashMap<_, _> {
+            pools.published.iter().map(|(name, published)| (name.clone(), published.slices.clone())).collect()
+        };
+        self.by_node == other.by_node && slices(self) == slices(other)
+    }
+}
+
+fn name_of(slice: &Slice) -> Name {
+    (slice.driver.clone(), slice.pool.clone())
+}
+
+/// The node that alone has the devices of a slice, if there is one.
+fn node_of(slice: &Slice) -> Option<Text> {
+    match &slice.place {
+        Place::Node(name) => Some(name.clone()),
+        _ => None,
+    }
+}
+
+fn count(by_node: &mut HashMap<Option<Text>, BTreeMap<Name, usize>>, node: Option<Text>, pool: &Name, comes: bool) {
+    let pools = by_node.entry(node.clone()).or_default();
+    let slices = pools.entry(pool.clone()).or_default();
+    *slices = if comes { *slices + 1 } else { slices.saturating_sub(1) };
+    if *slices == 0 {
+        pools.remove(pool);
+    }
+    if pools.is_empty() {
+        by_node.remove(&node);
+    }
+}
+
+/// A driver's pool in its newest generation.
 #[derive(Debug)]
 pub struct Pool {
     pub driver: Text,
     pub name: Text,
-    /// How many there are.
-    slices: usize,
+    pub slices: Vec<Arc<Slice>>,
+    /// The numbers of the slices of each node, and of those that are not for one node alone.
+    by_node: HashMap<Text, Vec<usize>>,
+    elsewhere: Vec<usize>,
+    /// What its devices consume something of, by set.
+    pub counters: HashMap<Text, Counters>,
     /// Whether two devices have one name. They may be those of nodes that have nothing to do with each other.
     has_name_twice: bool,
     /// Whether what its devices consume is not what it has.
@@ -109,26 +138,46 @@ pub struct Pool {
 }
 
 impl Pool {
-    fn new(driver: &Text, name: &Text, slices: &[&Arc<Slice>]) -> Self {
+    fn new(driver: &Text, name: &Text, slices: Vec<Arc<Slice>>) -> Self {
         let devices = || slices.iter().flat_map(|slice| &slice.devices);
         // Within one slice no name is there twice.
         let several = slices.iter().filter(|slice| !slice.devices.is_empty()).nth(1).is_some();
         let sets = || slices.iter().flat_map(|slice| &slice.counters);
         // A driver chooses how many slices, sets and devices there are.
-        let by_name: HashMap<&Text, &Counters> = sets().map(|(name, counters)| (name, counters)).collect();
+        let counters: HashMap<Text, Counters> = sets().cloned().collect();
         let known = |device: &Device| {
             let has = |(set, consumed): &(Text, Counters)| {
-                by_name.get(set).is_some_and(|there| consumed.keys().all(|counter| there.contains_key(counter)))
+                counters.get(set).is_some_and(|there| consumed.keys().all(|counter| there.contains_key(counter)))
             };
             device.consumes.iter().all(has)
         };
-        Pool {
-            driver: driver.clone(),
-            name: name.clone(),
-            slices: slices.len(),
-            has_name_twice: several && has_twice(devices().map(|device| &device.name)),
-            is_muddled: has_twice(sets().map(|(name, _)| name)) || !devices().all(known),
+        let has_name_twice = several && has_twice(devices().map(|device| &device.name));
+        let is_muddled = has_twice(sets().map(|(name, _)| name)) || !devices().all(known);
+        let (mut by_node, mut elsewhere): (HashMap<Text, Vec<usize>>, Vec<usize>) = Default::default();
+        for (number, slice) in slices.iter().enumerate() {
+            match node_of(slice) {
+                Some(node) => by_node.entry(node).or_default().push(number),
+                None => elsewhere.push(number),
+            }
         }
+        let (driver, name) = (driver.clone(), name.clone());
+        Pool { driver, name, slices, by_node, elsewhere, counters, has_name_twice, is_muddled }
+    }
+
+    /// What a node has of it; `None`: nothing.
+    fn near(&self, node: &Node) -> Option<Near<'_>> {
+        let own = self.by_node.get(&node.name).map(Vec::as_slice).unwrap_or_default();
+        let reaches = |slice: &Slice| match slice.place {
+            Place::PerDevice => slice.devices.iter().any(|device| device.place.includes(&node.name, &node.labels)),
+            _ => slice.place.includes(&node.name, &node.labels),
+        };
+        // Counters are those of the whole pool.
+        let counts = |number: &usize| !self.slices[*number].counters.is_empty() || reaches(&self.slices[*number]);
+        let mut numbers: Vec<usize> = own.iter().chain(&self.elsewhere).copied().filter(counts).collect();
+        numbers.sort_unstable();
+        let mut near = Near { pool: self, numbers, flaw: None };
+        near.flaw = near.find_flaw();
+        (!near.numbers.is_empty()).then_some(near)
     }
 }
 
@@ -138,11 +187,29 @@ fn has_twice<'a>(mut names: impl Iterator<Item = &'a Text>) -> bool {
 }
 
 /// A pool as a node has it.
-pub struct Near {
-    pub pool: usize,
+pub struct Near<'a> {
+    pub pool: &'a Pool,
     /// The numbers of its slices that have something for the node.
-    pub slices: Vec<usize>,
+    numbers: Vec<usize>,
     pub flaw: Option<Flaw>,
+}
+
+impl<'a> Near<'a> {
+    pub fn slices(&self) -> impl Iterator<Item = &'a Arc<Slice>> {
+        let slices = &self.pool.slices;
+        self.numbers.iter().map(move |number| &slices[*number])
+    }
+
+    /// What keeps the devices of the pool from being given on the node.
+    fn find_flaw(&self) -> Option<Flaw> {
+        let wanted = self.slices().next()?.count;
+        let is_all = |count: usize| i64::try_from(count) == Ok(wanted);
+        if !is_all(self.numbers.len()) && !is_all(self.pool.slices.len()) {
+            return Some(Flaw::Incomplete);
+        }
+        let twice = || has_twice(self.slices().flat_map(|slice| &slice.devices).map(|device| &device.name));
+        (self.pool.is_muddled || (self.pool.has_name_twice && twice())).then_some(Flaw::Invalid)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,4 +218,70 @@ pub enum Flaw {
     Incomplete,
     /// It contradicts itself.
     Invalid,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_value::{Value, json};
+
+    /// What the node `n` has of the only pool.
+    fn seen(pools: &Pools) -> String {
+        let node = json!({"metadata": {"name": "n"}});
+        let node = Node::decode(&mut Default::default(), "n".into(), &node);
+        let near = pools.near(&node);
+        let shown = near.iter().map(|near| match near.flaw {
+            Some(flaw) => format!("{flaw:?}"),
+            None => near.slices().flat_map(|slice| &slice.devices).map(|device| &*device.name).collect(),
+        });
+        shown.collect()
+    }
+
+    fn slice(node: &str, generation: i64, count: i64, devices: &[&str]) -> Arc<Slice> {
+        let devices: Vec<Value> = devices.iter().map(|name| json!({"name": name})).collect();
+        let pool = json!({"name": "p", "generation": generation, "resourceSliceCount": count});
+        let slice = json!({"spec": {"driver": "d", "nodeName": node, "pool": pool, "devices": devices}});
+        Arc::new(Slice::decode(&mut Default::default(), &slice))
+    }
+
+    #[test]
+    fn a_node_has_what_is_whole_and_newest() {
+        for (slices, expected) in [
+            (vec![slice("m", 1, 1, &["a"])], ""),
+            (vec![slice("n", 1, 1, &["a"])], "a"),
+            (vec![slice("n", 1, 1, &["a"]), slice("n", 2, 1, &["b"])], "b"),
+            (vec![slice("n", 1, 1, &["a"]), slice("m", 2, 1, &["b"])], ""),
+            (vec![slice("n", 1, 2, &["a"])], "Incomplete"),
+            // All that there are, or all that are for the node.
+            (vec![slice("n", 1, 2, &["a"]), slice("m", 1, 2, &["b"])], "a"),
+            (vec![slice("n", 1, 1, &["a"]), slice("m", 1, 1, &["b"])], "a"),
+            // What is called alike on nodes that have nothing to do with each other is not taken for one another.
+            (vec![slice("n", 1, 2, &["a"]), slice("m", 1, 2, &["a"])], "a"),
+            (vec![slice("n", 1, 2, &["a"]), slice("n", 1, 2, &["a"])], "Invalid"),
+        ] {
+            let mut pools = Pools::default();
+            for (at, slice) in slices.iter().enumerate() {
+                pools.slice_changed(&Key::cluster(&at.to_string()), None, Some(slice));
+            }
+            assert_eq!(seen(&pools), expected, "{slices:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_pool_comes_to_follows_its_slices() {
+        let mut pools = Pools::default();
+        let (key, first, second) = (Key::cluster("s"), slice("n", 1, 1, &["a"]), slice("n", 1, 1, &["b"]));
+        pools.slice_changed(&key, None, Some(&first));
+        assert_eq!(seen(&pools), "a");
+        pools.slice_changed(&key, Some(&first), Some(&second));
+        assert_eq!((seen(&pools), pools.gathered()), ("b".into(), 2));
+        let other = Key::cluster("t");
+        pools.slice_changed(&other, None, Some(&first));
+        assert_eq!(seen(&pools), "Incomplete", "there is one too many");
+        pools.slice_changed(&other, Some(&first), None);
+        assert_eq!((seen(&pools), pools.gathered()), ("b".into(), 4));
+        pools.slice_changed(&key, Some(&second), None);
+        assert_eq!(seen(&pools), "");
+        assert_eq!(pools, Pools::default());
+    }
 }

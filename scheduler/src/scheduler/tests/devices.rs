@@ -437,6 +437,17 @@ fn a_claim_that_no_node_can_ever_serve_is_an_error() {
 }
 
 #[test]
+fn an_alternative_that_would_be_too_many_devices_for_the_claim_is_passed_over() {
+    let names: Vec<Value> = (0..45).map(|at| json!({"name": format!("d{at}")})).collect();
+    let alternative = |name: &str, count: u32| json!({"name": name, "deviceClassName": "gpu", "count": count});
+    let mut devices = exactly(json!({"count": 20}));
+    let either = json!({"name": "s", "firstAvailable": [alternative("many", 13), alternative("few", 12)]});
+    devices["requests"].as_array_mut().unwrap().push(either);
+    let mut scene = with_claims(&[part("p", 1, names.into())], &[devices], &[]);
+    assert_eq!(scene.devices().len(), 32);
+}
+
+#[test]
 fn an_expression_that_fails_is_told_with_whose_it_is() {
     let fails_at = |class: Value, own: Value| {
         let mut scene = Scene::new();
@@ -518,6 +529,51 @@ fn nothing_is_given_of_pools_that_are_not_whole() {
     let consumes = json!([{"counterSet": "none", "counters": {"x": {"value": "1"}}}]);
     let muddled = part("p", 1, json!([{"name": "a", "consumesCounters": consumes}]));
     with_claims(&[muddled], &[exactly(json!({}))], &[]).is_told("Unschedulable", met);
+}
+
+/// A device of 40 that may be given as a whole or in parts: beside what others have, and what was chosen before.
+#[test]
+fn parts_of_a_device_share_what_it_has() {
+    let takes = |name: &str, amount: &str| json!({"name": name, "consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": amount}}}]});
+    let counters = json!({"spec": {"driver": "d.example", "nodeName": "n", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 2},
+        "sharedCounters": [{"name": "card", "counters": {"memory": {"value": "40Gi"}}}]}});
+    let devices = json!([takes("a", "40Gi"), takes("b", "20Gi"), takes("c", "20Gi"), takes("d", "10Gi")]);
+    let parts = [counters, part("p", 2, devices)];
+    let of_others = |device: &str| {
+        let claim = claim("other", json!({"deviceClassName": "gpu"}), given_to_others(device));
+        (Kind::ResourceClaim, Key::new("default", "other"), claim)
+    };
+    for (others, count, given) in [
+        (None, 1, Some(vec!["p/a"])),
+        (None, 2, Some(vec!["p/b", "p/c"])),
+        (None, 3, None),
+        (Some("a"), 1, None),
+        (Some("b"), 1, Some(vec!["p/c"])),
+        (Some("b"), 2, None),
+        (Some("d"), 2, None),
+        (Some("d"), 1, Some(vec!["p/b"])),
+    ] {
+        let mut scene = Scene::new();
+        scene.node("n", "4");
+        scene.see(Kind::DeviceClass, Key::cluster("gpu"), json!({"spec": {}}));
+        for (at, part) in parts.iter().enumerate() {
+            scene.see(Kind::ResourceSlice, Key::cluster(&format!("s{at}")), part.clone());
+        }
+        if let Some((kind, key, claim)) = others.map(of_others) {
+            scene.see(kind, key, claim);
+        }
+        scene.see(
+            Kind::ResourceClaim,
+            Key::new("default", "c0"),
+            claim("c0", json!({"deviceClassName": "gpu", "count": count}), json!({})),
+        );
+        scene.pod("p", uses("c0"));
+        scene.turn();
+        match given {
+            Some(devices) => assert_eq!(scene.devices(), devices, "{others:?} {count}"),
+            None => scene.is_told("Unschedulable", NONE_LEFT),
+        }
+    }
 }
 
 #[test]

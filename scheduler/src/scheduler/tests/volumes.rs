@@ -61,6 +61,32 @@ fn volumes_are_not_told_the_names_of_nodes() {
 }
 
 #[test]
+fn volumes_that_are_yet_to_be_made_count_with_the_driver_that_will_make_them() {
+    for (provisioner, driver, fits) in [
+        ("d", "d", false),
+        ("d", "e", true),
+        ("kubernetes.io/aws-ebs", "ebs.csi.aws.com", false),
+        ("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com", true),
+    ] {
+        let mut scene = Scene::new();
+        scene.node("n", "4");
+        let driver = json!({"name": driver, "nodeID": "n", "allocatable": {"count": 0}});
+        scene.see(Kind::CsiNode, Key::cluster("n"), json!({"spec": {"drivers": [driver]}}));
+        let class = json!({"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"});
+        scene.see(Kind::StorageClass, Key::cluster("late"), class);
+        scene.see(Kind::PersistentVolumeClaim, Key::new("default", "c"), claim(None, None));
+        scene.pod("p", brings(json!({"persistentVolumeClaim": {"claimName": "c"}})));
+        scene.turn();
+        let has_place = scene.shown().iter().any(|order| order.contains("nominatedNodeName"));
+        assert_eq!(has_place, fits, "{provisioner}");
+        if !fits {
+            let (_, told) = scene.refusal_of("p");
+            assert!(told.starts_with("0/1 nodes are available: 1 node(s) exceed max volume count."), "{told}");
+        }
+    }
+}
+
+#[test]
 fn what_is_attached_and_used_by_none_counts_beside_what_the_pod_brings() {
     for (attached, used, fits) in
         [(None, false, true), (Some("n"), false, false), (Some("m"), false, true), (Some("n"), true, true)]
