@@ -384,7 +384,7 @@ pub fn rbac(bytes: &[u8]) {
         let subject = holdfast_core::refusal::Subject::new("", "", "");
         let (user, new) = (&user, &document);
         let _ = hook(&Grant {
-            state,
+            elsewhere: state,
             authorizer,
             user,
             namespace: "default",

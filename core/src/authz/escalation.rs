@@ -11,13 +11,22 @@ use super::role::{GROUP, RoleKind};
 use super::rule::{PolicyRule, compacted};
 use super::{Attributes, ResourceTarget, User, quoted, quoted_list};
 use crate::refusal::{Cause, Forbidden, Refusal, Subject};
-use crate::state::State;
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
+/// What is said elsewhere, on which it hangs what a write grants.
+pub trait Elsewhere {
+    /// Under which resource the objects of a kind are served.
+    fn resource(&self, group: &str, version: &str, kind: &str) -> Option<&str>;
+    /// Version and kind of the objects that a validating policy reads beside those that it judges.
+    fn validating_parameters(&self, policy: &str) -> Option<(&str, &str)>;
+    /// The same of a mutating policy.
+    fn mutating_parameters(&self, policy: &str) -> Option<(&str, &str)>;
+}
+
 /// A write that may grant something, with what is needed to judge it.
 pub struct Grant<'a> {
-    pub state: &'a State,
+    pub elsewhere: &'a dyn Elsewhere,
     pub authorizer: Authorizer<'a>,
     pub user: &'a User,
     /// Empty for kinds of the cluster.
@@ -171,11 +180,26 @@ mod tests {
     use super::*;
     use crate::authz::chain::{Chain, Way};
     use crate::authz::{Consulted, RbacIndex};
-    use crate::kinds::registry;
     use holdfast_value::json;
     use std::sync::Arc;
 
     /// `jane` holds `rules` in the namespace `work`, and `joe` everything everywhere.
+    struct Nowhere;
+
+    impl Elsewhere for Nowhere {
+        fn resource(&self, _: &str, _: &str, _: &str) -> Option<&str> {
+            None
+        }
+
+        fn validating_parameters(&self, _: &str) -> Option<(&str, &str)> {
+            None
+        }
+
+        fn mutating_parameters(&self, _: &str) -> Option<(&str, &str)> {
+            None
+        }
+    }
+
     fn index(rules: Value) -> RbacIndex {
         let mut index = RbacIndex::default();
         index.put(RoleKind::Role, "work", "own", &json!({"rules": rules}));
@@ -195,9 +219,19 @@ mod tests {
         let (chain, consulted) = (Arc::new(Chain::new(vec![Way::Rbac])), Consulted::default());
         let authorizer = Authorizer { chain: &chain, rbac: index, nodes: None, consulted: &consulted };
         let namespace = if new.get("aggregationRule").is_some() { "" } else { "work" };
-        let state = &State::new(Arc::new(registry().clone()));
-        let grant =
-            Grant { state, authorizer, user, namespace, name: "", subresource: "", subject, kind: "Role", new, old };
+        let elsewhere = &Nowhere;
+        let grant = Grant {
+            elsewhere,
+            authorizer,
+            user,
+            namespace,
+            name: "",
+            subresource: "",
+            subject,
+            kind: "Role",
+            new,
+            old,
+        };
         match hook(&grant) {
             Ok(()) => None,
             Err(Refusal::Forbidden { why, .. }) => Some(why.to_string()),

@@ -36,7 +36,7 @@ pub(super) fn attest(attributes: &mut Attributes) -> Result<(), Stop> {
 
 fn grant<'a>(attributes: &'a Attributes) -> Grant<'a> {
     Grant {
-        state: attributes.state,
+        elsewhere: attributes.state,
         authorizer: attributes.authorizer,
         user: attributes.user(),
         namespace: attributes.namespace(),

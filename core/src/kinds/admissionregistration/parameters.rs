@@ -3,7 +3,6 @@
 //! What expressions make of a parameter comes back to whoever writes something that the policy looks at, and to the
 //! auditor: with a policy of one's own one could read whatever it reads. So its author must be allowed to read that.
 
-use crate::admission::registered::Policy;
 use crate::authz::ResourceTarget;
 use crate::authz::escalation::Grant;
 use crate::refusal::{Refusal, quoted};
@@ -29,24 +28,23 @@ pub fn policy(grant: &Grant<'_>) -> Result<(), Refusal> {
 }
 
 pub fn validating_binding(grant: &Grant<'_>) -> Result<(), Refusal> {
-    binding(grant, |name| grant.state.registered.validating_policies.get(name).map(|policy| &**policy))
+    binding(grant, |policy| grant.elsewhere.validating_parameters(policy))
 }
 
 pub fn mutating_binding(grant: &Grant<'_>) -> Result<(), Refusal> {
-    binding(grant, |name| grant.state.registered.mutating_policies.get(name).map(|policy| &**policy))
+    binding(grant, |policy| grant.elsewhere.mutating_parameters(policy))
 }
 
 /// A binding reads what it refers to, of the kind that its policy says. Of a policy that is not there yet nobody knows
 /// what it will say.
-fn binding<'a>(grant: &Grant<'a>, policy: impl FnOnce(&str) -> Option<&'a Policy>) -> Result<(), Refusal> {
+fn binding<'a>(grant: &Grant<'a>, parameters: impl FnOnce(&str) -> Option<(&'a str, &'a str)>) -> Result<(), Refusal> {
     let wanted = |document: &Value| (document["spec"]["paramRef"].clone(), document["spec"]["policyName"].clone());
     let (reference, of) = wanted(grant.new);
     if !reference.is_object() || grant.old.map(wanted).is_some_and(|old| old == (reference.clone(), of.clone())) {
         return Ok(());
     }
     let text = |field: &str| reference[field].as_str().unwrap_or_default();
-    let parameters = policy(of.as_str().unwrap_or_default()).and_then(|policy| policy.parameters.as_ref());
-    let kind = parameters.map_or((ALL, ALL), |(api_version, kind)| (api_version, kind));
+    let kind = parameters(of.as_str().unwrap_or_default()).unwrap_or((ALL, ALL));
     let (namespace, name) = (text("namespace"), text("name"));
     // Where none is named, a selector finds them.
     let verb = if name.is_empty() { "list" } else { "get" };
@@ -66,9 +64,7 @@ fn check(
         ALL => (ALL, ALL),
         _ => api_version.split_once('/').unwrap_or(("", api_version)),
     };
-    let registry = &grant.state.registry;
-    let found = registry.find_kind(group, version, kind).map(|(id, _)| registry.get(id).resource.as_str());
-    let resource = found.unwrap_or(ALL);
+    let resource = grant.elsewhere.resource(group, version, kind).unwrap_or(ALL);
     let target = ResourceTarget { group, version, resource, namespace, name, ..ResourceTarget::default() };
     let judged = grant.judged(verb, target);
     if judged.is_allowed() {
