@@ -201,8 +201,7 @@ impl<'a> Walk<'a> {
                 Some(_) => Ok(()),
                 None => wrong(value, "int64"),
             },
-            (Type::Quantity, value) if is_resource_list(owner) => check_quantity(value, quantity::FINEST_RESOURCE),
-            (Type::Quantity, value) => check_quantity(value, quantity::FINEST),
+            (Type::Quantity, value) => check_quantity(value),
             (Type::Bytes, Value::String(text)) => rewrite(base64::check(text), text),
             (Type::Time, Value::String(text)) => rewrite(timestamp::seconds(text), text),
             (Type::MicroTime, Value::String(text)) => rewrite(timestamp::micros(text), text),
@@ -272,7 +271,9 @@ impl<'a> Walk<'a> {
         match owner.field.shape {
             Shape::Single => item,
             Shape::List => format!("[]{item}"),
-            Shape::Map if is_resource_list(owner) => "v1.ResourceList".to_string(),
+            Shape::Map if owner.field.ty == Type::Quantity && owner.message.name.starts_with("io.k8s.api.core.") => {
+                "v1.ResourceList".to_string()
+            }
             Shape::Map => {
                 let key = go_names::key(owner.message, &owner.field.json);
                 format!("map[{}]{item}", key.as_deref().unwrap_or("string"))
@@ -348,25 +349,18 @@ impl Path<'_> {
     }
 }
 
-/// Whether its values are amounts of resources, by their names: of containers, volumes, nodes, and what a RuntimeClass adds.
-fn is_resource_list(owner: Owner) -> bool {
-    let Owner { field, message } = owner;
-    let is_of = |package: &str| message.name.starts_with(package);
-    (field.ty, field.shape) == (Type::Quantity, Shape::Map) && (is_of("io.k8s.api.core.") || is_of("io.k8s.api.node."))
-}
-
 /// A quantity, which may be sent as a number, is kept in its one spelling: `0.5` is `500m`.
-fn check_quantity(value: &mut Value, finest: i32) -> Result<(), TypeError> {
+fn check_quantity(value: &mut Value) -> Result<(), TypeError> {
     let problem = |problem: quantity::Problem| TypeError(problem.to_string());
     let sent = match value {
         Value::String(text) => std::mem::take(text),
         Value::Number(number) => number.to_string().into(),
         _ => return Err(problem(quantity::Problem::Format)),
     };
-    let mut shown = quantity::rounded(&sent, finest).map_err(problem)?;
+    let mut shown = quantity::canonical(&sent).map_err(problem)?;
     if shown != sent {
         // A binary number that no suffix divides is read again as a decimal one.
-        shown = quantity::rounded(&shown, finest).map_err(problem)?;
+        shown = quantity::canonical(&shown).map_err(problem)?;
     }
     *value = Value::from(shown);
     Ok(())
@@ -638,21 +632,10 @@ mod tests {
             (json!(2), "2"),
             (json!("2.9296875Ki"), "3k"),
             (json!("500m"), "500m"),
-            (json!("100u"), "1m"),
         ] {
             let (document, _) = run("api.core.v1.ResourceRequirements", json!({"limits": {"cpu": sent}}));
             assert_eq!(document["limits"]["cpu"], kept, "{sent}");
         }
-        // What is no amount by the name of a resource is as fine as it was sent.
-        let kinds = [
-            ("api.core.v1.EmptyDirVolumeSource", json!({"sizeLimit": "100u"})),
-            ("api.resource.v1.CapacityRequirements", json!({"requests": {"memory": "100u"}})),
-        ];
-        for (kind, document) in kinds {
-            assert_eq!(run(kind, document.clone()), (document, Ok(vec![])));
-        }
-        let overhead = run("api.node.v1.Overhead", json!({"podFixed": {"cpu": "100u"}})).0;
-        assert_eq!(overhead, json!({"podFixed": {"cpu": "1m"}}));
     }
 
     #[test]

@@ -27,13 +27,8 @@ pub fn check(text: &str) -> Result<(), Problem> {
 /// The spelling that Kubernetes shows: the largest suffix that leaves a whole number, nothing finer than a nano.
 /// Quantities beyond 38 digits, or with absurd exponents, stay as they are written.
 pub fn canonical(text: &str) -> Result<String, Problem> {
-    rounded(text, FINEST)
-}
-
-/// The same, and nothing finer than this power of ten: what is, is rounded up.
-pub fn rounded(text: &str, finest: i32) -> Result<String, Problem> {
     let parts = parse(text)?;
-    Ok(parts.canonical(finest).unwrap_or_else(|| text.trim().to_string()))
+    Ok(parts.canonical().unwrap_or_else(|| text.trim().to_string()))
 }
 
 /// Compares two quantities by what they amount to; `None` when one of them is none.
@@ -95,9 +90,7 @@ const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 /// Nothing is finer than a nano.
-pub const FINEST: i32 = -9;
-/// Nor amounts of resources than a thousandth.
-pub const FINEST_RESOURCE: i32 = -3;
+const FINEST: i32 = -9;
 /// What is beyond counts as this, a whole number of units: who asks for more than anybody can count asks for very much,
 /// and not for nothing.
 const MOST: i128 = i128::MAX / 1_000_000_000 * 1_000_000_000;
@@ -179,7 +172,7 @@ impl Parts<'_> {
     }
 
     /// `None` when the number is too long to compute with.
-    fn canonical(&self, finest: i32) -> Option<String> {
+    fn canonical(&self) -> Option<String> {
         let digits = format!("{}{}", self.whole, self.fraction);
         let digits = digits.trim_start_matches('0');
         if digits.is_empty() {
@@ -210,9 +203,9 @@ impl Parts<'_> {
             let letters = steps.checked_sub(1).map_or("", |step| BINARY[step].0);
             return Some(format!("{sign}{whole}{letters}"));
         }
-        if power < finest {
-            number = divide_up(number, (finest - power).unsigned_abs());
-            power = finest;
+        if power < FINEST {
+            number = divide_up(number, (FINEST - power).unsigned_abs());
+            power = FINEST;
         }
         while number % 10 == 0 {
             number /= 10;
@@ -274,25 +267,6 @@ mod tests {
         ];
         for (text, expected) in cases {
             assert_eq!(canonical(text).as_deref(), Ok(expected), "{text}");
-        }
-    }
-
-    #[test]
-    fn amounts_of_resources_are_rounded_up_to_thousandths() {
-        let cases = [
-            ("100u", "1m"),
-            ("1230u", "2m"),
-            ("0.9999", "1"),
-            ("1500m", "1500m"),
-            ("100e-9", "1e-3"),
-            ("0.1Ki", "102400m"),
-            ("1n", "1m"),
-            ("-1n", "-1m"),
-            ("0n", "0"),
-            ("1Gi", "1Gi"),
-        ];
-        for (text, expected) in cases {
-            assert_eq!(rounded(text, FINEST_RESOURCE).as_deref(), Ok(expected), "{text}");
         }
     }
 
