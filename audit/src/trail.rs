@@ -377,9 +377,7 @@ impl Trail {
             event.annotations.extend(self.latencies.annotations(total));
         }
     }
-}
 
-impl Trail {
     /// What is told of a stage without waiting for it, if it is told at all.
     fn told(&mut self, stage: Stage) -> Option<Event> {
         if !self.ruling.tells(stage) {
