@@ -142,6 +142,11 @@ fn normalised(value: &Value, uids: &mut HashMap<String, String>) -> Value {
                         "<time>".into()
                     }
                     ("lastTransitionTime", Some(_)) => "<time>".into(),
+                    // An object may have been there for a second or for none.
+                    ("cells", _) => array(value)
+                        .iter()
+                        .map(|cell| if is_age(cell) { "<age>".into() } else { cell.clone() })
+                        .collect(),
                     ("clusterIP", Some(_)) => "<ip>".into(),
                     ("clusterIPs", _) => "<ips>".into(),
                     ("name", Some(name)) if name.starts_with("kube-api-access-") => "kube-api-access-<gen>".into(),
@@ -168,6 +173,10 @@ fn normalised(value: &Value, uids: &mut HashMap<String, String>) -> Value {
         }
         other => other.clone(),
     }
+}
+
+fn is_age(cell: &Value) -> bool {
+    cell.as_str().and_then(|cell| cell.strip_suffix('s')).is_some_and(|seconds| seconds.parse::<u32>().is_ok())
 }
 
 const EVERYTHING: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], rules: [{level: None, \
