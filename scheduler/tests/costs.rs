@@ -359,7 +359,7 @@ fn an_idle_cluster_costs_nothing() {
     }
     assert_eq!(scheduler.snapshot().changes().next(), before, "heartbeats change nothing that is looked at");
     assert!(!scheduler.turn(0) && scheduler.wakes_at().is_none(), "there is nothing to wake up for");
-    assert!(scheduler.orders().is_empty() && scheduler.observed().is_empty());
+    assert!(scheduler.orders(0).is_empty() && scheduler.observed().is_empty());
 }
 
 #[test]

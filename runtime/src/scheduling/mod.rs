@@ -250,7 +250,7 @@ impl<F: Feed> Runner<F> {
         for observed in self.scheduler.observed() {
             self.metrics.observe(&observed);
         }
-        for Order { number, ask } in self.scheduler.orders() {
+        for Order { number, ask } in self.scheduler.orders(now()) {
             let hands = self.hands.clone();
             tokio::spawn(async move {
                 let told = hands.carry_out(ask).await;

@@ -561,6 +561,11 @@ impl Queue {
         self.backoff.next_end().into_iter().chain(flush).min()
     }
 
+    /// Whether there are pods that may be tried at once.
+    pub fn has_active(&self) -> bool {
+        !self.active.is_empty()
+    }
+
     pub fn lengths(&self) -> Lengths {
         let gated = self.waiting.gated();
         Lengths {

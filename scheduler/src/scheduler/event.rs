@@ -1,4 +1,7 @@
 //! Events: what people are told. What is told again within a while becomes a count.
+//!
+//! Pods come before what is told of them: as long as pods are tried, bound or sent away, Events wait, though not for long
+//! and not too many of them. The API server's work for them would be taken from the pods that others wait for.
 
 use super::Scheduler;
 use super::order::{EVENTS, Purpose};
@@ -8,7 +11,8 @@ use crate::queue::{SECOND, Time};
 use holdfast_value::{Value, json};
 use holdfast_world::{Action, Verb};
 use jiff::Timestamp;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 /// The longest note that the API takes, and what stands at the end of one that was longer.
 const NOTE_BYTES_MAX: usize = 1024;
@@ -17,6 +21,15 @@ const CUT: &str = " ...";
 const SERIES: Time = 360 * SECOND;
 /// How many Events are remembered.
 const REMEMBERED: usize = 4096;
+/// How long an Event may wait for pods, and how many may.
+const WAITS_AT_MOST: Time = 5 * SECOND;
+pub(super) const WAITING_MAX: usize = 16_384;
+/// With more orders about pods than these without an answer, Events wait.
+const FEW_ORDERS: usize = 32;
+/// How many Events may be without an answer, so that orders about pods do not come after many of them: of those that
+/// need not wait, and of those that have waited for too long.
+const WRITTEN_AT_ONCE: usize = 64;
+const LATE_AT_ONCE: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Events {
@@ -27,6 +40,10 @@ pub(super) struct Events {
     /// The same by when it was told last.
     by_time: BTreeMap<(Time, u64), (Text, &'static str, String)>,
     number: u64,
+    /// What is to be told, and when it came, the oldest first.
+    pub waiting: VecDeque<(Time, Saying)>,
+    /// How many are being written.
+    pub unanswered: usize,
 }
 
 #[derive(Debug)]
@@ -37,42 +54,66 @@ struct Told {
 }
 
 /// What an Event says.
-pub(super) struct Saying<'a> {
-    pub pod: &'a Pod,
+#[derive(Debug)]
+pub(super) struct Saying {
+    pub pod: Arc<Pod>,
     pub warning: bool,
     pub reason: &'static str,
     pub action: &'static str,
     pub note: String,
-    pub related: Option<&'a Pod>,
+    pub related: Option<Arc<Pod>>,
     pub reporter: Text,
 }
 
 impl Scheduler {
-    pub(super) fn tell_failure(&mut self, pod: &Pod, profile: usize, message: &str, now: Time) {
+    pub(super) fn tell_failure(&mut self, pod: &Arc<Pod>, profile: usize, message: &str, now: Time) {
         let reporter = self.profile(profile).scheduler_name.clone();
         let (reason, action) = ("FailedScheduling", "Scheduling");
-        self.tell(
-            Saying { pod, warning: true, reason, action, note: message.to_owned(), related: None, reporter },
-            now,
-        );
+        let note = message.to_owned();
+        self.tell(Saying { pod: pod.clone(), warning: true, reason, action, note, related: None, reporter }, now);
     }
 
-    pub(super) fn tell(&mut self, mut saying: Saying<'_>, now: Time) {
+    pub(super) fn tell(&mut self, mut saying: Saying, now: Time) {
         cut(&mut saying.note);
-        // A pod is bound once: nothing is to be remembered of that.
-        let action = match saying.reason {
-            "Scheduled" => {
-                self.events.number += 1;
-                self.events.create(&event_key(&saying.pod.key, now, self.events.number), &saying, now)
-            }
-            _ => self.events.note(&saying, now),
-        };
-        self.order(action, Purpose::Nothing);
+        self.events.waiting.push_back((now, saying));
+    }
+
+    /// Orders those Events that need not wait any more.
+    pub(super) fn order_events(&mut self, now: Time) {
+        let pods = self.unanswered() - self.events.unanswered;
+        let is_calm = pods <= FEW_ORDERS && self.line.is_empty() && !self.queue.has_active();
+        while let Some(action) = self.events.next(is_calm, now) {
+            self.events.unanswered += 1;
+            self.order(action, Purpose::Event);
+        }
+    }
+
+    /// When the oldest Event has waited for too long.
+    pub(super) fn event_due(&self) -> Option<Time> {
+        self.events.waiting.front().map(|(at, _)| at.saturating_add(WAITS_AT_MOST))
     }
 }
 
 impl Events {
-    fn note(&mut self, saying: &Saying<'_>, now: Time) -> Action {
+    /// Writes the oldest of those that wait, if it is to wait no more.
+    fn next(&mut self, is_calm: bool, now: Time) -> Option<Action> {
+        let (at, _) = self.waiting.front()?;
+        let is_late = *at <= now.saturating_sub(WAITS_AT_MOST);
+        let goes = self.waiting.len() > WAITING_MAX
+            || is_calm && self.unanswered < WRITTEN_AT_ONCE
+            || is_late && self.unanswered < LATE_AT_ONCE;
+        let (at, saying) = self.waiting.pop_front_if(|_| goes)?;
+        Some(match saying.reason {
+            // A pod is bound once: nothing is to be remembered of that.
+            "Scheduled" => {
+                self.number += 1;
+                self.create(&event_key(&saying.pod.key, at, self.number), &saying, at)
+            }
+            _ => self.note(&saying, at),
+        })
+    }
+
+    fn note(&mut self, saying: &Saying, now: Time) -> Action {
         self.forget(now);
         self.number += 1;
         let what = (saying.pod.uid.clone(), saying.reason, saying.note.clone());
@@ -92,7 +133,7 @@ impl Events {
         self.create(&key, saying, now)
     }
 
-    fn create(&self, key: &Key, saying: &Saying<'_>, now: Time) -> Action {
+    fn create(&self, key: &Key, saying: &Saying, now: Time) -> Action {
         let instance = match self.host.is_empty() {
             true => saying.reporter.to_string(),
             false => format!("{}-{}", saying.reporter, self.host),
@@ -106,11 +147,11 @@ impl Events {
             "reason": saying.reason,
             "action": saying.action,
             "note": saying.note,
-            "regarding": reference(saying.pod),
+            "regarding": reference(&saying.pod),
             "reportingController": &*saying.reporter,
             "reportingInstance": instance,
         });
-        if let Some(related) = saying.related {
+        if let Some(related) = &saying.related {
             event["related"] = reference(related);
         }
         Action::new(&EVENTS, key.clone(), Verb::Create(event))

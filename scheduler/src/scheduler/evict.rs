@@ -182,11 +182,11 @@ impl Scheduler {
         }
     }
 
-    fn tell_preempted(&mut self, victim: &Pod, preemptor: &Pod, profile: usize, node: &str, now: Time) {
+    fn tell_preempted(&mut self, victim: &Arc<Pod>, preemptor: &Arc<Pod>, profile: usize, node: &str, now: Time) {
         let note = format!("Preempted by pod {} on node {node}", preemptor.uid);
         let reporter = self.profile(profile).scheduler_name.clone();
         let (reason, action) = ("Preempted", "Preempting");
-        let related = Some(preemptor);
-        self.tell(Saying { pod: victim, warning: false, reason, action, note, related, reporter }, now);
+        let (pod, related) = (victim.clone(), Some(preemptor.clone()));
+        self.tell(Saying { pod, warning: false, reason, action, note, related, reporter }, now);
     }
 }

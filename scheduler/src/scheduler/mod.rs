@@ -214,7 +214,8 @@ impl Scheduler {
     }
 
     /// What is to be asked of others now.
-    pub fn orders(&mut self) -> Vec<Order> {
+    pub fn orders(&mut self, now: Time) -> Vec<Order> {
+        self.order_events(now);
         std::mem::take(&mut self.orders)
     }
 
@@ -225,10 +226,10 @@ impl Scheduler {
         std::mem::take(&mut self.observed)
     }
 
-    /// When [`Scheduler::turn`] has something to do though nothing happens.
+    /// When [`Scheduler::turn`] or [`Scheduler::orders`] has something to do though nothing happens.
     pub fn wakes_at(&self) -> Option<Time> {
         let deadline = self.deadlines.first().map(|(at, _)| *at);
-        self.queue.wakes_at().into_iter().chain(deadline).min()
+        self.queue.wakes_at().into_iter().chain(deadline).chain(self.event_due()).min()
     }
 
     pub fn snapshot(&self) -> &Snapshot {

@@ -57,6 +57,8 @@ pub(super) enum Purpose {
     Victim(Text),
     /// One of those extenders that are asked now.
     Consultation,
+    /// People are told something; nothing follows from it.
+    Event,
     /// Nothing follows from it.
     Nothing,
 }
@@ -108,6 +110,7 @@ impl Scheduler {
             Some(Purpose::Status(pod)) => self.status_answered(&pod, number, now),
             Some(Purpose::Victim(uid)) => self.victim_answered(&uid, answer.refusal(), now),
             Some(Purpose::Consultation) => self.consulted(number, answer, now),
+            Some(Purpose::Event) => self.events.unanswered -= 1,
             Some(Purpose::Nothing) | None => {}
         }
     }

@@ -1,4 +1,5 @@
 mod devices;
+mod events;
 mod extenders;
 mod gangs;
 mod volumes;
@@ -47,7 +48,7 @@ impl Scene {
     /// Tries pods until there is none left, and keeps what is ordered.
     fn turn(&mut self) -> &mut Self {
         while self.scheduler.turn(self.now) {}
-        self.orders.extend(self.scheduler.orders());
+        self.orders.extend(self.scheduler.orders(self.now));
         self
     }
 

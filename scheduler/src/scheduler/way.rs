@@ -259,7 +259,7 @@ impl Scheduler {
             let note = format!("waiting for binding conditions for device on node {node}");
             let reporter = self.profile(profile).scheduler_name.clone();
             let (reason, action) = ("BindingConditionsPending", "Scheduling");
-            self.tell(Saying { pod: &pod, warning: false, reason, action, note, related: None, reporter }, now);
+            self.tell(Saying { pod, warning: false, reason, action, note, related: None, reporter }, now);
         }
         let volumes = volumes.into_iter().map(|claim| (Kind::PersistentVolumeClaim, claim));
         let devices = devices.iter().map(|claim| (Kind::ResourceClaim, claim.key.clone()));
@@ -409,7 +409,7 @@ impl Scheduler {
         let note = format!("Successfully assigned {key} to {node}");
         let reporter = self.profile(profile).scheduler_name.clone();
         let (reason, action) = ("Scheduled", "Binding");
-        self.tell(Saying { pod: &pod, warning: false, reason, action, note, related: None, reporter }, now);
+        self.tell(Saying { pod, warning: false, reason, action, note, related: None, reporter }, now);
         if seen {
             self.ways.remove(key);
         }

@@ -195,8 +195,9 @@ impl Site {
     }
 
     fn collect(&mut self, hand: usize) {
+        let now = self.now();
         let hand = &mut self.hands[hand];
-        let orders = hand.scheduler.orders();
+        let orders = hand.scheduler.orders(now);
         hand.orders.extend(orders);
         hand.scheduler.observed();
     }

@@ -136,7 +136,7 @@ fn a_member_whose_workload_goes_while_it_is_tried_comes_back() {
     let (key, attempt) = scene.scheduler.queue.pop(scene.now).unwrap();
     scene.see(Kind::Workload, Key::new("default", "w"), Value::Null);
     scene.scheduler.attempt(&key, attempt, scene.now);
-    scene.orders.extend(scene.scheduler.orders());
+    scene.orders.extend(scene.scheduler.orders(scene.now));
     let (reason, message) = scene.refusal_of("one");
     let why = "failed to get workload default/w: workload.scheduling.k8s.io \"w\" not found";
     assert_eq!(message, format!("running Permit plugin \"GangScheduling\": {why}"));

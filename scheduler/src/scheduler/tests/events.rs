@@ -1,0 +1,91 @@
+//! When Events are written, beside what is ordered for pods.
+
+use super::super::event::WAITING_MAX;
+use super::*;
+
+/// A scheduler that has bound pods, one of which was answered for: the others are on their way.
+fn busy(pods: usize) -> Scene {
+    let mut scene = Scene::new();
+    for number in 0..pods.div_ceil(10) {
+        scene.node(&format!("n{number}"), "100");
+    }
+    for number in 0..pods {
+        scene.pod(&format!("p{number}"), asks("1"));
+    }
+    scene.turn();
+    assert_eq!(scene.orders.len(), pods);
+    scene.done("create pods/p0/binding");
+    scene
+}
+
+fn events(scene: &Scene) -> usize {
+    scene.shown().iter().filter(|order| order.contains(" events.")).count()
+}
+
+#[test]
+fn events_wait_until_few_pods_are_under_way() {
+    let mut scene = busy(35);
+    assert_eq!((scene.orders.len(), events(&scene)), (34, 0));
+    scene.done("/binding");
+    assert_eq!(events(&scene), 0);
+    scene.done("/binding");
+    assert_eq!((scene.orders.len(), events(&scene)), (32 + 3, 3));
+}
+
+#[test]
+fn an_event_that_has_waited_for_too_long_is_written_and_says_when_it_came() {
+    let mut scene = busy(60);
+    assert_eq!(scene.scheduler.wakes_at(), Some(scene.now + 5 * SECONDS));
+    let came = scene.now;
+    scene.now += 5 * SECONDS - 1;
+    assert_eq!(events(scene.turn()), 0);
+    scene.now += 1;
+    assert_eq!(events(scene.turn()), 1);
+    let told = scene.take("create events.events.k8s.io/p0");
+    assert_eq!(
+        body(&told)["eventTime"],
+        holdfast_world::Time(jiff::Timestamp::from_nanosecond(came).unwrap()).micros()
+    );
+    assert_eq!(scene.scheduler.wakes_at(), None);
+}
+
+#[test]
+fn pods_that_may_be_tried_come_before_events() {
+    let mut scene = Scene::new();
+    scene.node("n", "4");
+    scene.pod("p", asks("1"));
+    scene.turn();
+    let order = scene.take("/binding");
+    scene.pod("q", asks("1"));
+    scene.scheduler.answer(order.number, Answer::Done(Value::Null), scene.now);
+    assert_eq!(scene.scheduler.orders(scene.now), []);
+    let shown = scene.turn().shown();
+    assert!(shown.iter().any(|order| order.starts_with("create pods/q/binding")), "{shown:#?}");
+    assert_eq!(events(&scene), 1);
+}
+
+#[test]
+fn few_events_are_written_at_once_and_all_in_the_end() {
+    let mut scene = busy(120);
+    while scene.shown().iter().any(|order| order.contains("/binding")) {
+        scene.done("/binding");
+        assert!(events(&scene) <= 64);
+    }
+    assert_eq!(events(&scene), 64);
+    for written in 1..120 {
+        scene.done("create events.");
+        assert_eq!(events(&scene), 64.min(120 - written));
+    }
+}
+
+#[test]
+fn no_more_events_wait_than_may() {
+    let mut scene = busy(40);
+    let pod = scene.scheduler.snapshot().pod(&Key::new("default", "p7")).cloned().expect("the pod");
+    let waiting = scene.scheduler.events.waiting.len();
+    for _ in waiting..WAITING_MAX + 3 {
+        scene.scheduler.tell_failure(&pod, 0, "no", scene.now);
+    }
+    assert_eq!(events(scene.turn()), 3);
+    assert_eq!(scene.scheduler.events.waiting.len(), WAITING_MAX);
+}
