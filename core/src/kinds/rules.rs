@@ -207,11 +207,6 @@ pub(super) fn percent(value: &Value) -> Option<i64> {
     digits.parse().ok()
 }
 
-/// Zero, or zero of a hundred.
-pub(super) fn is_zero(value: &Value) -> bool {
-    value.as_i64() == Some(0) || percent(value) == Some(0)
-}
-
 /// What the rules say of a new object they say of an update once more, where Kubernetes validates it twice.
 pub(super) fn twice_on_update(old: Option<&Value>, causes: &mut Vec<Cause>) {
     if old.is_some() {

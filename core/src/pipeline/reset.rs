@@ -26,11 +26,10 @@ pub(super) fn narrow_to_part(context: &Context, endpoint: &Endpoint, object: &mu
                 put(meta::object_mut(new, "status"), "conditions", conditions);
             }
         }
-        Part::Finalize => narrow(new, old, &[&["spec", "finalizers"]]),
         Part::EphemeralContainers => narrow(new, old, &[&["spec", "ephemeralContainers"]]),
         Part::Resize => narrow(new, old, &[&["spec", "containers"], &["spec", "initContainers"]]),
-        // Defaults may have completed it.
-        Part::Replicas => put(meta::fields_mut(new), "status", old.get("status").cloned()),
+        // Defaults may have completed it; and who finalizes a namespace may write all of it but its status.
+        Part::Replicas | Part::Finalize => put(meta::fields_mut(new), "status", old.get("status").cloned()),
         // The first is all but the status; the candidates of the others change nothing else.
         Part::Main | Part::Assignment | Part::Deletion => {}
     }

@@ -9,13 +9,13 @@ const OF_REPLICAS: &str = "cannot be greater than status.replicas";
 
 pub fn deployment(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let parts = ["updatedReplicas", "readyReplicas", "availableReplicas"];
-    replicas(new, old, &parts, &["unavailableReplicas"], "cannot be greater than readyReplicas")
+    replicas(new, old, &parts, &["unavailableReplicas", "terminatingReplicas"], "cannot be greater than readyReplicas")
 }
 
 /// Also the status of a replication controller.
 pub fn replica_set(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     let parts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
-    replicas(new, None, &parts, &[], "cannot be greater than readyReplicas")
+    replicas(new, None, &parts, &["terminatingReplicas"], "cannot be greater than readyReplicas")
 }
 
 pub fn stateful_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
@@ -121,6 +121,10 @@ mod tests {
                     ("/status/collisionCount", Value::Null, none),
                 ],
             );
+        }
+        for kind in ["Deployment", "ReplicaSet"] {
+            let less = "status.terminatingReplicas: Invalid value: -1: must be greater than or equal to 0";
+            check_part(&workload(kind, &status), "status", &[("/status/terminatingReplicas", json!(-1), less)]);
         }
         check_part(
             &workload("DaemonSet", &json!({})),

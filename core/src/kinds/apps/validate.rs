@@ -2,7 +2,7 @@
 
 use crate::kinds::core::validate::{claim_spec, template};
 use crate::kinds::rules::{
-    At, immutable, is_zero, need, none_negative, not_negative, number_or_percent, percent, same, selector, selects,
+    At, immutable, need, none_negative, not_negative, number_or_percent, percent, same, selector, selects,
 };
 use crate::object::names;
 use crate::refusal::Cause;
@@ -45,7 +45,7 @@ pub fn deployment(new: &Value, old: Option<&Value>) -> Vec<Cause> {
             let (unavailable, surge) = (rolling.get("maxUnavailable"), rolling.get("maxSurge"));
             number_or_percent(unavailable, &mut causes);
             number_or_percent(surge, &mut causes);
-            if is_zero(unavailable.value) && is_zero(surge.value) {
+            if is_none(unavailable.value) && is_none(surge.value) {
                 causes.push(unavailable.invalid("may not be 0 when `maxSurge` is 0"));
             }
             not_all_and_more(unavailable, &mut causes);
@@ -126,7 +126,7 @@ pub fn stateful_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
             let unavailable = rolling.get("maxUnavailable");
             not_negative(rolling.get("partition"), &mut causes);
             number_or_percent(unavailable, &mut causes);
-            if is_zero(unavailable.value) {
+            if unavailable.is_set() && is_none(unavailable.value) {
                 causes.push(unavailable.invalid("cannot be 0"));
             }
             not_all_and_more(unavailable, &mut causes);
@@ -200,6 +200,7 @@ pub fn controller_revision(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     match old {
         Some(old) => immutable(data, &old["data"], &mut causes),
         None if !data.is_set() => causes.push(data.required("data is mandatory")),
+        None if !data.value.is_object() => causes.push(data.required("data must be a valid JSON object")),
         None => {}
     }
     causes
@@ -273,9 +274,10 @@ fn need_choice(at: At, [one, other]: [&str; 2], causes: &mut Vec<Cause>) {
     }
 }
 
-/// Zero, or what cannot be read as a number.
+/// Zero, zero of a hundred, or what cannot be read as a number. A number that is written as a text counts as one.
 fn is_none(bound: &Value) -> bool {
-    is_zero(bound) || (bound.is_string() && percent(bound).is_none())
+    let read = || bound.as_str().and_then(|text| text.parse().ok());
+    bound.as_i64().or_else(|| percent(bound)).or_else(read).unwrap_or(0) == 0
 }
 
 fn not_all_and_more(at: At, causes: &mut Vec<Cause>) {
@@ -389,6 +391,11 @@ mod tests {
                 ),
                 ("/spec/strategy/rollingUpdate/maxSurge", json!("150%"), ""),
                 (
+                    "/spec/strategy",
+                    json!({"rollingUpdate": {"maxSurge": 0, "maxUnavailable": "x"}}),
+                    &format!("{unavailable}: \"x\": may not be 0 when `maxSurge`"),
+                ),
+                (
                     "/spec/strategy/rollingUpdate/maxUnavailable",
                     json!("x"),
                     &format!("{unavailable}: \"x\": a valid perc"),
@@ -427,6 +434,7 @@ mod tests {
                     "spec.updateStrategy.rollingUpdate.maxUnavailable: Required value: cannot be 0 when maxSurge is 0",
                 ),
                 ("/spec/updateStrategy/rollingUpdate", json!({"maxUnavailable": 0, "maxSurge": "30%"}), ""),
+                ("/spec/updateStrategy/rollingUpdate", json!({"maxUnavailable": "2", "maxSurge": 1}), surge),
             ],
         );
     }
@@ -461,6 +469,11 @@ mod tests {
                     "/spec/updateStrategy",
                     json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0}}),
                     "spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value: 0: cannot be 0",
+                ),
+                (
+                    "/spec/updateStrategy",
+                    json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "x"}}),
+                    "spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value: \"x\": cannot be 0",
                 ),
                 (
                     "/spec/updateStrategy/rollingUpdate/partition",
@@ -516,6 +529,7 @@ mod tests {
             &good,
             &[
                 ("/data", Value::Null, "data: Required value: data is mandatory"),
+                ("/data", json!([1]), "data: Required value: data must be a valid JSON object"),
                 ("/revision", json!(-1), "revision: Invalid value: -1: must be greater than or equal to 0"),
             ],
         );

@@ -37,12 +37,12 @@ pub fn job(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let status = root.get("status");
     none_negative(status, &["active", "succeeded", "failed", "ready", "terminating"], &mut causes);
     uncounted(status.get("uncountedTerminatedPods"), &mut causes);
-    conditions(status, &mut causes);
+    conditions(root, &mut causes);
     if is_condition_true(status, "Complete") || is_condition_true(status, "Failed") {
         finished(status, &mut causes);
     }
     times(status, &mut causes);
-    listed(root.get("spec"), status, &mut causes);
+    listed(root.get("spec"), status, old, &mut causes);
     let (ready, active) = (status.get("ready"), status.get("active").number().unwrap_or(0));
     if ready.number().is_some_and(|ready| ready > active) {
         causes.push(ready.invalid("cannot set more ready pods than active"));
@@ -66,12 +66,17 @@ fn uncounted(pods: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn conditions(status: At, causes: &mut Vec<Cause>) {
+fn conditions(job: At, causes: &mut Vec<Cause>) {
+    let status = job.get("status");
     let list = status.get("conditions");
     let is = |ty: &str| is_condition_true(status, ty);
     let apart = EXCLUSIVE.iter().filter(|(one, other, _)| is(one) && is(other));
     let alone = WITH.iter().filter(|(one, other, _)| is(one) && !is(other));
     causes.extend(apart.chain(alone).map(|(_, _, detail)| without_value(list, detail)));
+    if job.get("spec").get("successPolicy").is_set() && is("Complete") && !is("SuccessCriteriaMet") {
+        let detail = "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True";
+        causes.push(without_value(list, detail));
+    }
 }
 
 fn finished(status: At, causes: &mut Vec<Cause>) {
@@ -107,24 +112,32 @@ fn times(status: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn listed(spec: At, status: At, causes: &mut Vec<Cause>) {
+/// Only lists that change are looked at: a job that was made smaller still lists indexes that it no longer has.
+fn listed(spec: At, status: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
     let (completed, failed) = (status.get("completedIndexes"), status.get("failedIndexes"));
+    let [completes, fails] = [("completedIndexes", completed), ("failedIndexes", failed)]
+        .map(|(field, now)| old.is_none_or(|old| &old["status"][field] != now.value));
     let by_index = spec.get("backoffLimitPerIndex").is_set();
     if let Some(completions) = spec.get("completions").number() {
-        if let Err(fault) = indexes::count(completed.text(), completions) {
+        if completes && let Err(fault) = indexes::count(completed.text(), completions) {
             causes.push(completed.invalid(&format!("error parsing completedIndexes: {fault}")));
         }
-        if by_index && let Err(fault) = indexes::count(failed.text(), completions) {
+        if fails
+            && by_index
+            && let Err(fault) = indexes::count(failed.text(), completions)
+        {
             causes.push(failed.invalid(&format!("error parsing failedIndexes: {fault}")));
         }
-        if let Some(index) = indexes::common(completed.text(), failed.text(), completions) {
+        if (completes || fails)
+            && let Some(index) = indexes::common(completed.text(), failed.text(), completions)
+        {
             causes.push(failed.invalid(&format!("failedIndexes and completedIndexes overlap at index: {index}")));
         }
     }
-    if !completed.is_empty() && spec.get("completionMode").text() != "Indexed" {
+    if completes && !completed.is_empty() && spec.get("completionMode").text() != "Indexed" {
         causes.push(completed.invalid("cannot set non-empty completedIndexes when non-indexed completion mode"));
     }
-    if failed.is_set() && !by_index {
+    if fails && failed.is_set() && !by_index {
         causes.push(failed.invalid("cannot set non-null failedIndexes when backoffLimitPerIndex is null"));
     }
 }
@@ -137,7 +150,11 @@ fn changes(job: At, old: At, causes: &mut Vec<Cause>) {
             causes.push(without_value(list, detail));
         }
     }
-    for counter in ["failed", "succeeded"] {
+    let spec = job.get("spec");
+    // A job that has as many pods as completions may be made smaller, and then counts fewer of them.
+    let elastic = spec.get("completionMode").text() == "Indexed"
+        && spec.get("completions").value == spec.get("parallelism").value;
+    for counter in ["failed", "succeeded"].into_iter().filter(|counter| *counter == "failed" || !elastic) {
         let now = status.get(counter);
         let number = now.number().unwrap_or(0);
         if number < old.get(counter).number().unwrap_or(0) {
@@ -150,7 +167,7 @@ fn changes(job: At, old: At, causes: &mut Vec<Cause>) {
         causes.push(end.invalid(IMMUTABLE));
     }
     let start = status.get("startTime");
-    let running = !job.get("spec").get("suspend").is_true();
+    let running = !spec.get("suspend").is_true();
     if running && old.get("startTime").is_set() && start.value != old.get("startTime").value {
         causes.push(start.required("startTime cannot be removed for unsuspended job"));
     }
@@ -194,6 +211,7 @@ mod tests {
                 ("/status/active", json!(-1), "status.active: Invalid value: -1: must be greater than or equal to 0"),
                 ("/status/ready", json!(3), "status.ready: Invalid value: 3: cannot set more ready pods than active"),
                 ("/status/failed", json!(0), "status.failed: Invalid value: 0: cannot decrease the failed counter"),
+                ("/status/succeeded", json!(2), "status.succeeded: Invalid value: 2: cannot decrease the succeeded"),
                 ("/status/startTime", Value::Null, "status.startTime: Required value: startTime cannot be removed for"),
                 (
                     "/status/completionTime",
@@ -255,5 +273,47 @@ mod tests {
         let overlap =
             "status.failedIndexes: Invalid value: \"3-5\": failedIndexes and completedIndexes overlap at index: 3";
         check_part(&listed, "status", &[("/status/failedIndexes", json!("3-5"), overlap)]);
+    }
+
+    #[test]
+    fn a_job_that_was_made_smaller() {
+        let mut smaller = job(&json!({"active": 2, "succeeded": 5, "completedIndexes": "0-4", "failedIndexes": "5-9"}));
+        smaller["spec"]["completions"] = json!(2);
+        let too_large =
+            "status.completedIndexes: Invalid value: \"0-3\": error parsing completedIndexes: too large index: \"3\"";
+        check_part(
+            &smaller,
+            "status",
+            &[
+                ("/status/ready", json!(1), ""),
+                ("/status/succeeded", json!(2), ""),
+                ("/status/completedIndexes", json!("0-1"), ""),
+                ("/status/completedIndexes", json!("0-3"), too_large),
+                ("/status/failedIndexes", json!("6"), "status.failedIndexes: Invalid value: \"6\": error parsing"),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_job_with_a_success_policy() {
+        let mut job = job(&json!({"startTime": "2024-01-01T00:00:00Z"}));
+        job["spec"]["successPolicy"] = json!({"rules": [{"succeededCount": 1}]});
+        let refused = super::job(
+            &{
+                let mut done = job.clone();
+                done["status"]["completionTime"] = json!("2024-01-01T00:00:01Z");
+                done["status"]["conditions"] = json!([{"type": "Complete", "status": "True"}]);
+                done
+            },
+            Some(&job),
+        );
+        let texts: Vec<String> = refused.iter().map(|cause| cause.message.clone()).collect();
+        assert_eq!(
+            texts,
+            [
+                "Invalid value: cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
+                "Invalid value: cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True",
+            ]
+        );
     }
 }

@@ -16,6 +16,7 @@ pub fn kind() -> Kind {
         // A collection of namespaces is too much to delete at once.
         .verbs(["create", "delete", "get", "list", "patch", "update", "watch"])
         .part("finalize", None, &["update"])
+        .part_resets("finalize", &[&["status"]])
         .part("status", None, &VIEW)
         .validate(validate::namespace)
         .validate_part("finalize", validate::namespace_finalize)

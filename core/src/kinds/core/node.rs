@@ -18,7 +18,7 @@ pub fn kind() -> Kind {
         .gated(const { &[Gated::fields("NodeDeclaredFeatures", &["status.declaredFeatures"])] })
         .validate(validate::node)
         .warnings(warnings::node)
-        .validate_part("status", validate::node)
+        .validate_part("status", validate::node_status)
         .select_or("spec.unschedulable", "spec.unschedulable", "false")
         .agree(pair_addresses)
         .note(drop_configuration)

@@ -4,9 +4,8 @@
 //! `[` in a class is just a character to it. Each pattern is rewritten once, and what Go refuses is refused in its words.
 
 use regex::Regex;
+use regex_syntax::ast::{Ast, RepetitionKind, RepetitionRange};
 use regex_syntax::hir::{Class, Hir, HirKind};
-use std::iter::Peekable;
-use std::str::Chars;
 use std::sync::OnceLock;
 
 #[derive(Debug, Clone)]
@@ -39,17 +38,23 @@ pub(crate) fn compile(source: &str) -> Result<Regex, String> {
 /// The pattern as the `regex` crate writes it, or what Go would say to it.
 pub(crate) fn check(source: &str) -> Result<String, String> {
     let fail = |text: String| format!("error parsing regexp: {text}");
-    let rewritten = Rewriter { rest: source.chars().peekable(), out: String::new() }.run().map_err(fail)?;
-    match regex_syntax::Parser::new().parse(&rewritten) {
-        Ok(_) => Ok(rewritten),
-        Err(error) => Err(fail(format!("{}: `{source}`", go_words(&error)))),
-    }
+    let rewritten = rewrite(source).map_err(fail)?;
+    let wrong = |error: &regex_syntax::Error| fail(format!("{}: `{source}`", go_words(error)));
+    let tree = regex_syntax::ast::parse::Parser::new().parse(&rewritten).map_err(|error| wrong(&error.into()))?;
+    repeats(&tree, &rewritten).map_err(|repetition| fail(format!("invalid repeat count: `{repetition}`")))?;
+    let translated = regex_syntax::hir::translate::Translator::new().translate(&rewritten, &tree);
+    translated.map_err(|error| wrong(&error.into()))?;
+    Ok(rewritten)
+}
+
+fn rewrite(source: &str) -> Result<String, String> {
+    Rewriter { rest: source, out: String::with_capacity(source.len()) }.run()
 }
 
 /// How much there is to do to make a pattern ready: about the number of states that its machine has. Nothing for a
 /// pattern that cannot be used.
 pub(crate) fn weight(source: &str) -> u64 {
-    let Ok(rewritten) = Rewriter { rest: source.chars().peekable(), out: String::new() }.run() else { return 0 };
+    let Ok(rewritten) = rewrite(source) else { return 0 };
     regex_syntax::Parser::new().parse(&rewritten).map_or(0, |tree| states(&tree))
 }
 
@@ -78,9 +83,6 @@ fn go_words(error: &regex_syntax::Error) -> String {
             ErrorKind::GroupUnclosed => "missing closing )".into(),
             ErrorKind::GroupUnopened => "unexpected )".into(),
             ErrorKind::RepetitionMissing => "missing argument to repetition operator".into(),
-            ErrorKind::RepetitionCountInvalid => "invalid repeat count".into(),
-            ErrorKind::ClassRangeInvalid | ErrorKind::ClassRangeLiteral => "invalid character class range".into(),
-            ErrorKind::GroupNameDuplicate { .. } => "duplicate capture group name".into(),
             ErrorKind::NestLimitExceeded(_) => "expression nests too deeply".into(),
             kind => kind.to_string(),
         },
@@ -89,229 +91,345 @@ fn go_words(error: &regex_syntax::Error) -> String {
     }
 }
 
-/// Go lets nothing be repeated more often.
-const REPEAT_MAX: u32 = 1000;
+/// Go lets nothing be repeated more often, not even by repetitions of repetitions.
+const REPEAT_MAX: u64 = 1000;
 
-const UNCLOSED: &str = "missing closing ]";
+/// The names that stand in `[:alpha:]`.
+const POSIX_CLASSES: [&str; 14] = [
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "word",
+    "xdigit",
+];
+
+/// How often the tree repeats the smallest of its parts; the text of the first repetition for which that is too often.
+fn repeats(tree: &Ast, source: &str) -> Result<u64, String> {
+    let most = |trees: &[Ast]| trees.iter().try_fold(1, |most, tree| Ok(repeats(tree, source)?.max(most)));
+    match tree {
+        Ast::Repetition(repetition) => {
+            let inner = repeats(&repetition.ast, source)?;
+            let RepetitionKind::Range(range) = &repetition.op.kind else { return Ok(inner) };
+            let (min, max) = match *range {
+                RepetitionRange::Exactly(times) => (times, times),
+                RepetitionRange::AtLeast(min) => (min, min),
+                RepetitionRange::Bounded(min, max) => (min, max),
+            };
+            let times = match (range, max) {
+                (RepetitionRange::Exactly(_) | RepetitionRange::Bounded(..), 0) => return Ok(1),
+                _ => u64::from(max.max(1)).saturating_mul(inner),
+            };
+            if min.max(max) >= 2 && times > REPEAT_MAX {
+                let span = &repetition.op.span;
+                return Err(source.get(span.start.offset..span.end.offset).unwrap_or_default().to_owned());
+            }
+            Ok(times)
+        }
+        Ast::Group(group) => repeats(&group.ast, source),
+        Ast::Concat(concat) => most(&concat.asts),
+        Ast::Alternation(alternation) => most(&alternation.asts),
+        _ => Ok(1),
+    }
+}
 
 struct Rewriter<'a> {
-    rest: Peekable<Chars<'a>>,
+    rest: &'a str,
     out: String,
 }
 
-impl Rewriter<'_> {
+impl<'a> Rewriter<'a> {
     fn run(mut self) -> Result<String, String> {
-        // The operator that was read last, if nothing stands behind it.
-        let mut operator = String::new();
-        while let Some(c) = self.rest.next() {
-            let repetition = match c {
-                '*' | '+' | '?' => Some(c.to_string()),
+        // What was left where the operator began that was read last, if nothing stands behind it.
+        let mut last: Option<&'a str> = None;
+        let mut repeatable = false;
+        while let Some(c) = self.rest.chars().next() {
+            let before = self.rest;
+            let operator = match c {
+                '*' | '+' | '?' => Some(1),
                 '{' => self.repetition()?,
                 _ => None,
             };
-            if let Some(repetition) = repetition {
-                let lazy = repetition == "?" && !operator.is_empty() && !operator.ends_with('?');
-                let lazy = lazy || (repetition == "?" && operator == "?");
-                if !operator.is_empty() && !lazy {
-                    return Err(format!("invalid nested repetition operator: `{operator}{repetition}`"));
+            if let Some(length) = operator {
+                let after = &before[length..];
+                let after = after.strip_prefix('?').unwrap_or(after);
+                if let Some(last) = last {
+                    return Err(format!("invalid nested repetition operator: `{}`", up_to(last, after)));
                 }
-                self.out.push_str(&repetition);
-                operator = if lazy { format!("{operator}{repetition}") } else { repetition };
+                if !repeatable {
+                    return Err(format!("missing argument to repetition operator: `{}`", up_to(before, after)));
+                }
+                self.out.push_str(up_to(before, after));
+                self.rest = after;
+                last = Some(before);
                 continue;
             }
-            operator.clear();
-            match c {
-                '\\' => self.escape()?,
-                '[' => self.class()?,
-                '(' => self.group()?,
-                '{' => self.out.push_str("\\{"),
-                _ => self.out.push(c),
-            }
+            last = None;
+            repeatable = match c {
+                '\\' => self.escape()? || repeatable,
+                '[' => self.class().map(|()| true)?,
+                '(' => self.group().map(|()| false)?,
+                _ => {
+                    self.rest = &self.rest[c.len_utf8()..];
+                    self.out.push_str(if c == '{' { "\\{" } else { up_to(before, self.rest) });
+                    c != '|'
+                }
+            };
         }
         Ok(self.out)
     }
 
-    /// `{2}`, `{2,}` or `{2,3}` behind an opening brace; anything else is text to Go.
-    fn repetition(&mut self) -> Result<Option<String>, String> {
-        let Some((inner, _)) = self.ahead().split_once('}').map(|(inner, rest)| (inner.to_owned(), rest.len())) else {
-            return Ok(None);
-        };
-        let (min, max) = inner.split_once(',').unwrap_or((&inner, &inner));
-        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        if !digits(min) || !(digits(max) || max.is_empty()) {
-            return Ok(None);
-        }
-        let count = |text: &str| if text.is_empty() { Ok(REPEAT_MAX) } else { text.parse::<u32>() };
-        match (count(min), count(max)) {
-            (Ok(min), Ok(max)) if min <= max && max <= REPEAT_MAX => {}
-            _ => return Err(format!("invalid repeat count: `{{{inner}}}`")),
-        }
-        self.rest.by_ref().take(inner.len() + 1).for_each(drop);
-        Ok(Some(format!("{{{inner}}}")))
-    }
-
-    /// What is left, as far as a repetition could be long.
-    fn ahead(&self) -> String {
-        self.rest.clone().take(16).collect()
-    }
-
-    fn escape(&mut self) -> Result<(), String> {
-        let Some(c) = self.rest.next() else { return Err("trailing backslash at end of expression: ``".into()) };
-        match c {
-            'Q' => {
-                while let Some(c) = self.rest.next() {
-                    if c == '\\' && self.rest.next_if_eq(&'E').is_some() {
-                        break;
-                    }
-                    self.literal(c);
-                }
-            }
-            'A' | 'z' => self.out.extend(['\\', c]),
-            'b' | 'B' => self.out.extend(["(?-u:\\", &c.to_string(), ")"]),
-            _ => match perl_class(c) {
-                Some((class, negated)) => self.out.extend([if negated { "[^" } else { "[" }, class, "]"]),
-                None => self.character_escape(c)?,
+    /// How long a `{2}`, `{2,}` or `{2,3}` is; anything else in braces is text to Go.
+    fn repetition(&self) -> Result<Option<usize>, String> {
+        let Some((min, after)) = number(&self.rest[1..]) else { return Ok(None) };
+        let (max, after) = match after.strip_prefix(',') {
+            Some(after) if after.starts_with('}') => (min, after),
+            Some(after) => match number(after) {
+                Some(read) => read,
+                None => return Ok(None),
             },
+            None => (min, after),
+        };
+        let Some(after) = after.strip_prefix('}') else { return Ok(None) };
+        let text = up_to(self.rest, after);
+        if min > REPEAT_MAX || max > REPEAT_MAX || min > max {
+            return Err(format!("invalid repeat count: `{text}`"));
         }
-        Ok(())
+        Ok(Some(text.len()))
     }
 
-    /// An escape that means one character, or a class by its Unicode name.
-    fn character_escape(&mut self, c: char) -> Result<(), String> {
-        match c {
-            'a' | 'f' | 'n' | 'r' | 't' | 'v' => self.out.extend(['\\', c]),
-            'x' | 'p' | 'P' => {
-                self.out.extend(['\\', c]);
-                // What is in braces must not be taken for a repetition.
-                if self.rest.next_if_eq(&'{').is_some() {
-                    self.out.push('{');
-                    for c in self.rest.by_ref() {
-                        self.out.push(c);
-                        if c == '}' {
-                            break;
-                        }
+    fn take(&mut self) -> Option<char> {
+        let c = self.rest.chars().next()?;
+        self.rest = &self.rest[c.len_utf8()..];
+        Some(c)
+    }
+
+    /// What begins with a backslash outside of classes; whether there was anything to it.
+    fn escape(&mut self) -> Result<bool, String> {
+        let after = &self.rest[1..];
+        match after.chars().next() {
+            Some('Q') => {
+                let (text, after) = after[1..].split_once("\\E").unwrap_or((&after[1..], ""));
+                text.chars().for_each(|c| self.literal(c.into()));
+                self.rest = after;
+                return Ok(!text.is_empty());
+            }
+            Some(c @ ('A' | 'z')) => self.out.extend(['\\', c]),
+            Some('b') => self.out.push_str("(?-u:\\b)"),
+            Some('B') => self.out.push_str("(?-u:\\B)"),
+            Some(c) => match perl_class(c) {
+                Some((class, negated)) => self.out.extend([if negated { "[^" } else { "[" }, class, "]"]),
+                None => {
+                    if !self.unicode_class()? {
+                        let c = self.character_escape()?;
+                        self.literal(c);
                     }
+                    return Ok(true);
                 }
-            }
-            '0' | '1'..='7' => {
-                let mut value = c.to_digit(8).unwrap_or_default();
-                let is_octal = |c: &char| ('0'..='7').contains(c);
-                if c != '0' && !self.rest.peek().is_some_and(is_octal) {
-                    return Err(format!("invalid escape sequence: `\\{c}`"));
-                }
-                for _ in 0..2 {
-                    let Some(digit) = self.rest.next_if(is_octal) else { break };
-                    value = value * 8 + digit.to_digit(8).unwrap_or_default();
-                }
-                self.out.push_str(&format!("\\x{{{value:x}}}"));
-            }
-            c if c.is_ascii() && !c.is_ascii_alphanumeric() => self.literal(c),
-            c => return Err(format!("invalid escape sequence: `\\{c}`")),
+            },
+            None => return Err(TRAILING.into()),
         }
-        Ok(())
+        self.rest = &after[1..];
+        Ok(true)
     }
 
-    fn literal(&mut self, c: char) {
-        if regex_syntax::is_meta_character(c) {
-            self.out.push('\\');
+    /// A class by its Unicode name: `\pL`, `\p{Greek}`.
+    fn unicode_class(&mut self) -> Result<bool, String> {
+        let whole = self.rest;
+        let Some(after) = whole.strip_prefix("\\p").or_else(|| whole.strip_prefix("\\P")) else { return Ok(false) };
+        let (name, after) = match after.strip_prefix('{') {
+            Some(inner) => match inner.split_once('}') {
+                Some(split) => split,
+                None => return Err(range_error(whole)),
+            },
+            None => after.split_at(after.chars().next().map_or(0, char::len_utf8)),
+        };
+        let plain = name.strip_prefix('^').unwrap_or(name);
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ' ');
+        let is_known = |of: &str| regex_syntax::parse(&format!("\\p{{{of}={plain}}}")).is_ok();
+        if !plain.chars().all(is_plain) || !(is_known("gc") || is_known("sc")) {
+            return Err(range_error(up_to(whole, after)));
         }
-        self.out.push(c);
+        let negated = whole.starts_with("\\P") != name.starts_with('^');
+        self.out.extend([if negated { "\\P{" } else { "\\p{" }, plain, "}"]);
+        self.rest = after;
+        Ok(true)
+    }
+
+    /// An escape that means one character.
+    fn character_escape(&mut self) -> Result<u32, String> {
+        let whole = self.rest;
+        self.take();
+        let Some(c) = self.take() else { return Err(TRAILING.into()) };
+        let is_octal = |rest: &str| rest.starts_with(|c| matches!(c, '0'..='7'));
+        let read = match c {
+            'a' => Some(7),
+            'f' => Some(12),
+            'n' => Some(10),
+            'r' => Some(13),
+            't' => Some(9),
+            'v' => Some(11),
+            'x' => self.hexadecimal(),
+            // A digit alone would mean what a group has found, which Go does not know.
+            '1'..='7' if !is_octal(self.rest) => None,
+            '0'..='7' => {
+                let mut value = c.to_digit(8).unwrap_or_default();
+                for _ in 0..2 {
+                    let Some(digit) = self.rest.chars().next().and_then(|c| c.to_digit(8)) else { break };
+                    self.take();
+                    value = value * 8 + digit;
+                }
+                Some(value)
+            }
+            c if c.is_ascii() && !c.is_ascii_alphanumeric() => Some(c.into()),
+            _ => None,
+        };
+        read.ok_or_else(|| format!("invalid escape sequence: `{}`", up_to(whole, self.rest)))
+    }
+
+    /// The digits behind `\x`: two, or any number in braces.
+    fn hexadecimal(&mut self) -> Option<u32> {
+        let first = self.take()?;
+        if first != '{' {
+            let second = self.take();
+            return Some(first.to_digit(16)? * 16 + second?.to_digit(16)?);
+        }
+        let mut value = None;
+        loop {
+            let c = self.take()?;
+            if c == '}' {
+                return value;
+            }
+            value = Some(value.unwrap_or(0) * 16 + c.to_digit(16)?).filter(|value| *value <= u32::from(char::MAX));
+            value?;
+        }
+    }
+
+    fn literal(&mut self, c: u32) {
+        match char::from_u32(c) {
+            Some(c) if regex_syntax::is_meta_character(c) => self.out.extend(['\\', c]),
+            Some(c) => self.out.push(c),
+            None => self.out.push_str(&format!("\\x{{{c:x}}}")),
+        }
     }
 
     fn group(&mut self) -> Result<(), String> {
-        self.out.push('(');
-        if self.rest.next_if_eq(&'?').is_none() {
+        let whole = self.rest;
+        let Some(after) = whole.strip_prefix("(?") else {
+            self.take();
+            self.out.push('(');
+            return Ok(());
+        };
+        let named = after.strip_prefix("P<").or_else(|| after.strip_prefix('<'));
+        if let Some(named) = named.filter(|_| whole.len() > 3) {
+            let fail = |shown: &str| Err(format!("invalid named capture: `{shown}`"));
+            let Some((name, after)) = named.split_once('>') else { return fail(whole) };
+            if name.is_empty() || !name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric()) {
+                return fail(up_to(whole, after));
+            }
+            // Nobody asks what a group is called.
+            self.out.push('(');
+            self.rest = after;
             return Ok(());
         }
-        self.out.push('?');
-        let ahead = self.ahead();
-        let named = ahead.strip_prefix("P<").or_else(|| ahead.strip_prefix('<'));
-        let flags = ahead.trim_start_matches(['i', 'm', 's', 'U', '-']);
-        let known = match named {
-            Some(name) => !name.starts_with(['=', '!']),
-            None => flags.starts_with([':', ')']),
-        };
-        if !known {
-            let shown: String = ahead.chars().take(1).collect();
-            return Err(format!("invalid or unsupported Perl syntax: `(?{shown}`"));
+        self.rest = after;
+        let (mut negated, mut flagged) = (false, false);
+        while let Some(c) = self.take() {
+            match c {
+                'i' | 'm' | 's' | 'U' => flagged = true,
+                '-' if !negated => (negated, flagged) = (true, false),
+                ':' | ')' if flagged || !negated => {
+                    let text = up_to(whole, self.rest);
+                    if text != "(?)" {
+                        self.out.push_str(text);
+                    }
+                    return Ok(());
+                }
+                _ => break,
+            }
         }
-        let head = if named.is_some() { 1 } else { ahead.len() - flags.len() + 1 };
-        self.out.extend(self.rest.by_ref().take(head));
-        Ok(())
+        Err(format!("invalid or unsupported Perl syntax: `{}`", up_to(whole, self.rest)))
     }
 
     /// A class in brackets. Whatever Rust would read as an operation on sets is text.
     fn class(&mut self) -> Result<(), String> {
-        let behind = self.rest.clone();
-        self.class_until_closed().map_err(|error| match error.as_str() {
-            UNCLOSED => format!("{UNCLOSED}: `[{}`", behind.collect::<String>()),
-            _ => error,
-        })
-    }
-
-    fn class_until_closed(&mut self) -> Result<(), String> {
-        let unclosed = || UNCLOSED.to_owned();
+        let whole = self.rest;
+        self.take();
         self.out.push('[');
-        if self.rest.next_if_eq(&'^').is_some() {
+        if let Some(after) = self.rest.strip_prefix('^') {
+            self.rest = after;
             self.out.push('^');
         }
         let mut first = true;
-        loop {
-            let c = self.rest.next().ok_or_else(unclosed)?;
-            if c == ']' && !first {
-                break;
-            }
+        while first || !self.rest.starts_with(']') {
             first = false;
-            if c == '[' && self.posix_class() {
+            if self.posix_class()? || self.unicode_class()? {
                 continue;
             }
-            if c == '\\'
-                && let Some((class, negated)) = self.rest.peek().copied().and_then(perl_class)
+            if let Some(letter) = self.rest.strip_prefix('\\').and_then(|after| after.chars().next())
+                && let Some((class, negated)) = perl_class(letter)
             {
-                self.rest.next();
-                if negated {
-                    self.out.extend(["[^", class, "]"]);
-                } else {
-                    self.out.push_str(class);
-                }
+                self.out.extend(if negated { ["[^", class, "]"] } else { ["", class, ""] });
+                self.rest = &self.rest[2..];
                 continue;
             }
-            let is_set = c == '\\' && self.rest.peek().is_some_and(|c| matches!(c, 'p' | 'P'));
-            self.class_character(c)?;
-            let mut ahead = self.rest.clone();
-            if !is_set && ahead.next() == Some('-') && !matches!(ahead.next(), Some(']') | None) {
-                self.rest.next();
-                self.out.push('-');
-                let end = self.rest.next().ok_or_else(unclosed)?;
-                if end == '\\' && self.rest.peek().copied().and_then(perl_class).is_some() {
-                    return Err(format!("invalid character class range: `{c}-\\`"));
+            let range = self.rest;
+            let from = self.class_character(whole)?;
+            self.literal(from);
+            if let Some(after) = self.rest.strip_prefix('-')
+                && !after.is_empty()
+                && !after.starts_with(']')
+            {
+                self.rest = after;
+                let to = self.class_character(whole)?;
+                if to < from {
+                    return Err(range_error(up_to(range, self.rest)));
                 }
-                self.class_character(end)?;
+                self.out.push('-');
+                self.literal(to);
             }
         }
+        self.take();
         self.out.push(']');
         Ok(())
     }
 
-    fn class_character(&mut self, c: char) -> Result<(), String> {
-        if c != '\\' {
-            self.literal(c);
-            return Ok(());
+    fn class_character(&mut self, class: &str) -> Result<u32, String> {
+        if self.rest.starts_with('\\') {
+            return self.character_escape();
         }
-        match self.rest.next() {
-            Some(c) => self.character_escape(c),
-            None => Err(UNCLOSED.into()),
-        }
+        self.take().map(u32::from).ok_or_else(|| format!("missing closing ]: `{class}`"))
     }
 
-    /// `[:alpha:]` behind its first bracket.
-    fn posix_class(&mut self) -> bool {
-        let ahead = self.ahead();
-        let Some(end) = ahead.strip_prefix(':').and_then(|name| name.find(":]")) else { return false };
-        self.out.push('[');
-        self.out.extend(self.rest.by_ref().take(end + 3));
-        true
+    /// `[:alpha:]` in a class.
+    fn posix_class(&mut self) -> Result<bool, String> {
+        let whole = self.rest;
+        let Some((name, after)) = whole.strip_prefix("[:").and_then(|inner| inner.split_once(":]")) else {
+            return Ok(false);
+        };
+        if !POSIX_CLASSES.contains(&name.strip_prefix('^').unwrap_or(name)) {
+            return Err(range_error(up_to(whole, after)));
+        }
+        self.out.push_str(up_to(whole, after));
+        self.rest = after;
+        Ok(true)
     }
+}
+
+const TRAILING: &str = "trailing backslash at end of expression: ``";
+
+fn range_error(shown: &str) -> String {
+    format!("invalid character class range: `{shown}`")
+}
+
+/// What stands before `rest`, which is the end of `text`.
+fn up_to<'a>(text: &'a str, rest: &str) -> &'a str {
+    &text[..text.len() - rest.len()]
+}
+
+/// A number without zeros before it, and what follows. One that is too long is too large.
+fn number(text: &str) -> Option<(u64, &str)> {
+    let (digits, after) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
+    if digits.is_empty() || (digits.len() > 1 && digits.starts_with('0')) {
+        return None;
+    }
+    Some((digits.parse().unwrap_or(u64::MAX), after))
 }
 
 /// What is in a class that Perl has a letter for, and whether the letter means all others.
@@ -376,6 +494,15 @@ mod tests {
             (r"\Boo", "foo", true),
             ("^(?i)AbC$", "aBc", true),
             ("^(?P<n>a)(?:b)$", "ab", true),
+            ("^(?P<n>a)(?<n>b)(?<1>c)$", "abc", true),
+            ("^a{01}$", "a{01}", true),
+            ("^(?)a(?i-s:B)$", "ab", true),
+            ("^(a{10}){0}b$", "b", true),
+            ("^((a{10}){10}){10}$", "a", false),
+            (r"^[\x{61}-\x63]\Q\E+$", "abc", true),
+            (r"^\p{greek}\P{^Lu}$", "α", false),
+            ("^[[:^digit:][:alpha:]]$", "x", true),
+            ("^[[:x]$", "x", true),
             ("^a??b*?$", "abb", true),
             (r"^[^\s]+$", "a b", false),
         ] {
@@ -389,21 +516,39 @@ mod tests {
             ("(", "missing closing ): `(`"),
             (")", "unexpected ): `)`"),
             ("[a", "missing closing ]: `[a`"),
-            ("*a", "missing argument to repetition operator"),
+            ("*a", "missing argument to repetition operator: `*`"),
+            ("b|+?a", "missing argument to repetition operator: `+?`"),
+            ("(?:{2})", "missing argument to repetition operator: `{2}`"),
             ("a**", "invalid nested repetition operator: `**`"),
+            ("ab*+?c", "invalid nested repetition operator: `*+?`"),
             ("a{1001}", "invalid repeat count: `{1001}`"),
             ("a{2,1}", "invalid repeat count: `{2,1}`"),
+            ("a{1,99999999999999999999}", "invalid repeat count: `{1,99999999999999999999}`"),
+            ("(a{100}){11}b", "invalid repeat count: `{11}`"),
+            ("((a{30}){30}|b){2,}?", "invalid repeat count: `{2,}?`"),
             ("(?=a)", "invalid or unsupported Perl syntax: `(?=`"),
-            ("(?<!a)", "invalid or unsupported Perl syntax: `(?<`"),
+            ("(?<!a)", "invalid named capture: `(?<!a)`"),
+            ("b(?P<x y>a)", "invalid named capture: `(?P<x y>`"),
             ("(?x)a", "invalid or unsupported Perl syntax: `(?x`"),
+            ("(?is", "invalid or unsupported Perl syntax: `(?is`"),
+            ("(?i-)a", "invalid or unsupported Perl syntax: `(?i-)`"),
+            ("[a[:foo:]]", "invalid character class range: `[:foo:]`"),
+            (r"\p{Foo}a", r"invalid character class range: `\p{Foo}`"),
+            (r"\p{sc=Greek}", r"invalid character class range: `\p{sc=Greek}`"),
+            (r"[\pYa]", r"invalid character class range: `\pY`"),
+            (r"a\p{L", r"invalid character class range: `\p{L`"),
+            (r"[a-\d]", r"invalid escape sequence: `\d`"),
+            (r"\xfga", r"invalid escape sequence: `\xfg`"),
+            (r"\x{110000}a", r"invalid escape sequence: `\x{110000`"),
+            (r"[\", "trailing backslash at end of expression: ``"),
             (r"\1", r"invalid escape sequence: `\1`"),
             (r"\y", r"invalid escape sequence: `\y`"),
             (r"\Z", r"invalid escape sequence: `\Z`"),
             (r"a\", "trailing backslash at end of expression: ``"),
-            ("[z-a]", "invalid character class range"),
+            (r"[bz-\x61]", r"invalid character class range: `z-\x61`"),
         ] {
             let error = check(pattern).expect_err(pattern);
-            assert!(error.starts_with(&format!("error parsing regexp: {expected}")), "{pattern}: {error}");
+            assert_eq!(error, format!("error parsing regexp: {expected}"), "{pattern}");
         }
     }
 }

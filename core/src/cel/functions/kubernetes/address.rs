@@ -205,7 +205,10 @@ fn parse_cidr(text: &str) -> Result<Cidr, EvalError> {
         return Err(fail(format!("bad bits after slash: {}", quoted(bits))));
     }
     let bits_max = if address.is_ipv4() { 32 } else { 128 };
-    let Some(bits) = bits.parse().ok().filter(|bits| *bits <= bits_max) else {
+    let Ok(length) = bits.parse::<i64>() else {
+        return Err(fail(format!("bad bits after slash: {}", quoted(bits))));
+    };
+    let Some(bits) = u8::try_from(length).ok().filter(|bits| *bits <= bits_max) else {
         return Err(fail("prefix length out of range".into()));
     };
     if is_mapped(&address) {
@@ -224,49 +227,105 @@ fn mapped(text: &str) -> EvalError {
 }
 
 /// An address, and whether it has a zone; or what Go says to it.
-fn parse_address(text: &str) -> Result<(IpAddr, bool), String> {
-    let (plain, zone) = text.split_once('%').map_or((text, None), |(plain, zone)| (plain, Some(zone)));
-    let reason = match (plain.parse::<IpAddr>(), zone) {
-        (Ok(IpAddr::V6(_)), Some("")) => "zone must be a non-empty string".to_owned(),
-        (Ok(address @ IpAddr::V6(_)), zone) => return Ok((address, zone.is_some())),
-        (Ok(address), None) => return Ok((address, false)),
-        _ => go_reason(text),
+pub(super) fn parse_address(text: &str) -> Result<(IpAddr, bool), String> {
+    let read = match text.find(['.', ':', '%']).map(|at| text.as_bytes()[at]) {
+        Some(b'.') => read_v4(text).map(|address| (IpAddr::V4(address.into()), false)),
+        Some(b':') => read_v6(text).map(|(address, zoned)| (IpAddr::V6(address.into()), zoned)),
+        Some(_) => Err("missing IPv6 address".into()),
+        None => Err("unable to parse IP".into()),
     };
-    Err(format!("ParseAddr({}): {reason}", quoted(text)))
+    read.map_err(|reason| format!("ParseAddr({}): {reason}", quoted(text)))
 }
 
-fn go_reason(text: &str) -> String {
-    let digit_expected = |rest: &str| format!("IPv4 field must have at least one digit (at {})", quoted(rest));
-    match text.find(['.', ':', '%']).map(|at| text.as_bytes()[at]) {
-        None => return "unable to parse IP".into(),
-        Some(b'%') => return "missing IPv6 address".into(),
-        Some(b':') => return "unable to parse IP".into(),
-        Some(_) => {}
+fn at(reason: &str, rest: &str) -> String {
+    format!("{reason} (at {})", quoted(rest))
+}
+
+fn read_v4(text: &str) -> Result<[u8; 4], String> {
+    let (mut octets, mut dots, mut value, mut digits) = ([0; 4], 0, 0, 0);
+    for (index, c) in text.char_indices() {
+        let rest = &text[index..];
+        if let Some(digit) = c.to_digit(10) {
+            if digits == 1 && value == 0 {
+                return Err("IPv4 field has octet with leading zero".into());
+            }
+            value = value * 10 + digit;
+            digits += 1;
+            octets[dots] = u8::try_from(value).map_err(|_| "IPv4 field has value >255")?;
+        } else if c != '.' {
+            return Err(at("unexpected character", rest));
+        } else if digits == 0 || rest.len() == 1 {
+            return Err(at("IPv4 field must have at least one digit", rest));
+        } else if dots == 3 {
+            return Err("IPv4 address too long".into());
+        } else {
+            (dots, value, digits) = (dots + 1, 0, 0);
+        }
     }
-    let mut at = 0;
-    for (count, field) in text.split('.').enumerate() {
-        if let Some(bad) = field.find(|c: char| !c.is_ascii_digit()) {
-            return format!("unexpected character (at {})", quoted(&text[at + bad..]));
-        }
-        if field.is_empty() {
-            return digit_expected(if at == 0 || at == text.len() {
-                &text[at.saturating_sub(1)..]
-            } else {
-                &text[at..]
-            });
-        }
-        if field.len() > 1 && field.starts_with('0') {
-            return "IPv4 field has octet with leading zero".into();
-        }
-        if field.parse::<u8>().is_err() {
-            return "IPv4 field has value >255".into();
-        }
-        if count > 3 {
-            return "IPv4 address too long".into();
-        }
-        at += field.len() + 1;
+    if dots < 3 { Err("IPv4 address too short".into()) } else { Ok(octets) }
+}
+
+fn read_v6(text: &str) -> Result<([u8; 16], bool), String> {
+    let (mut rest, zone) = text.split_once('%').map_or((text, None), |(plain, zone)| (plain, Some(zone)));
+    if zone == Some("") {
+        return Err("zone must be a non-empty string".into());
     }
-    "IPv4 address too short".into()
+    let mut bytes = Vec::with_capacity(16);
+    // After how many bytes `::` stands.
+    let mut gap = None;
+    if let Some(after) = rest.strip_prefix("::") {
+        (gap, rest) = (Some(0), after);
+    }
+    while bytes.len() < 16 && !(rest.is_empty() && gap == Some(bytes.len())) {
+        let digits = rest.bytes().take_while(u8::is_ascii_hexdigit).count();
+        if digits > 4 {
+            return Err(at("each group must have 4 or less digits", rest));
+        }
+        let group = u16::from_str_radix(&rest[..digits], 16)
+            .map_err(|_| at("each colon-separated field must have at least one digit", rest))?;
+        let after = &rest[digits..];
+        if after.starts_with('.') {
+            if gap.is_none() && bytes.len() != 12 {
+                return Err(at("embedded IPv4 address must replace the final 2 fields of the address", rest));
+            }
+            if bytes.len() > 12 {
+                return Err(at("too many hex fields to fit an embedded IPv4 at the end of the address", rest));
+            }
+            bytes.extend(read_v4(rest)?);
+            rest = "";
+            break;
+        }
+        bytes.extend(group.to_be_bytes());
+        rest = after;
+        if rest.is_empty() {
+            break;
+        }
+        match rest.strip_prefix(':') {
+            None => return Err(at("unexpected character, want colon", rest)),
+            Some("") => return Err(at("colon must be followed by more characters", rest)),
+            Some(after) => rest = after,
+        }
+        if let Some(after) = rest.strip_prefix(':') {
+            if gap.is_some() {
+                return Err(at("multiple :: in address", rest));
+            }
+            (gap, rest) = (Some(bytes.len()), after);
+        }
+    }
+    if !rest.is_empty() {
+        return Err(at("trailing garbage after address", rest));
+    }
+    match gap {
+        None if bytes.len() < 16 => return Err("address string too short".into()),
+        Some(_) if bytes.len() == 16 => return Err("the :: must expand to at least one field of zeros".into()),
+        Some(gap) => {
+            let zeros = 16 - bytes.len();
+            bytes.splice(gap..gap, std::iter::repeat_n(0, zeros));
+        }
+        None => {}
+    }
+    let bytes = bytes.try_into().map_err(|_| "unable to parse IP")?;
+    Ok((bytes, zone.is_some()))
 }
 
 impl Opaque for Ip {
@@ -316,14 +375,51 @@ mod tests {
         ] {
             assert_eq!(parse_ip(text).err().map(|error| error.to_string()).unwrap_or_default(), expected);
         }
+    }
+
+    #[test]
+    fn what_is_no_address() {
         for (text, expected) in [
             ("1.2.3", "IPv4 address too short"),
             ("1.2.3.4.5", "IPv4 address too long"),
+            ("1.2.3.4.x", "IPv4 address too long"),
             ("1.2.3.04", "IPv4 field has octet with leading zero"),
             ("1.2.3.x", "unexpected character (at \"x\")"),
+            ("1.2.3.256x", "IPv4 field has value >255"),
             ("1.2.3.4%eth0", "unexpected character (at \"%eth0\")"),
+            (".1.2.3", "IPv4 field must have at least one digit (at \".1.2.3\")"),
+            ("1..2", "IPv4 field must have at least one digit (at \".2\")"),
+            ("1.2.3.", "IPv4 field must have at least one digit (at \".\")"),
+            ("%eth0", "missing IPv6 address"),
+            ("fe80::1%", "zone must be a non-empty string"),
+            ("::g", "each colon-separated field must have at least one digit (at \"g\")"),
+            (":1:2", "each colon-separated field must have at least one digit (at \":1:2\")"),
+            ("1:00002::", "each group must have 4 or less digits (at \"00002::\")"),
+            ("1:2-3", "unexpected character, want colon (at \"-3\")"),
+            ("1:2:", "colon must be followed by more characters (at \":\")"),
+            ("1::2::3", "multiple :: in address (at \":3\")"),
+            ("1:2:3:4:5:6:7:8:9", "trailing garbage after address (at \"9\")"),
+            ("1:2:3", "address string too short"),
+            ("1:2:3:4::5:6:7:8", "the :: must expand to at least one field of zeros"),
+            ("1:2:3:1.2.3.4", "embedded IPv4 address must replace the final 2 fields of the address (at \"1.2.3.4\")"),
+            (
+                "::1:2:3:4:5:6:7:1.2.3.4",
+                "too many hex fields to fit an embedded IPv4 at the end of the address (at \"1.2.3.4\")",
+            ),
+            ("::1.2.3", "IPv4 address too short"),
         ] {
-            assert_eq!(go_reason(text), expected, "{text}");
+            let reason = parse_address(text).expect_err(text);
+            assert_eq!(reason, format!("ParseAddr(\"{text}\"): {expected}"));
+        }
+        for (text, expected) in [
+            ("1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7:8"),
+            ("1:2:3:4:5:6:7::", "1:2:3:4:5:6:7:0"),
+            ("::2:3:4:5:6:7:8", "0:2:3:4:5:6:7:8"),
+            ("::", "::"),
+            ("64:FF9B::1.2.3.4", "64:ff9b::102:304"),
+            ("1:2:3:4:5:6:1.2.3.4", "1:2:3:4:5:6:102:304"),
+        ] {
+            assert_eq!(parse_address(text).map(|(address, _)| address.to_string()), Ok(expected.to_owned()));
         }
     }
 
@@ -347,6 +443,7 @@ mod tests {
             ("1.2.3.4", "no '/'"),
             ("1.2.3.4/33", "prefix length out of range"),
             ("1.2.3.4/08", "bad bits after slash: \"08\""),
+            ("1.2.3.4/99999999999999999999", "bad bits after slash: \"99999999999999999999\""),
         ] {
             let error = parse_cidr(text).expect_err("no network").to_string();
             assert!(error.ends_with(&format!("netip.ParsePrefix(\"{text}\"): {expected}")), "{error}");

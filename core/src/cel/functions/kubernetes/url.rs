@@ -1,5 +1,6 @@
 //! URLs, read and taken apart as Go's `net/url` does it.
 
+use super::address::parse_address;
 pub(crate) use super::quoted;
 use super::{Cost, CustomCost, Overload, no_overload, own, text};
 use crate::cel::cost::{CallEstimate, traversal};
@@ -7,6 +8,7 @@ use crate::cel::functions::overload;
 use crate::cel::value::{EvalError, Key, Opaque, Text, Value};
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 pub static TABLE: &[Overload] = &[
@@ -204,29 +206,51 @@ fn scheme(text: &str) -> Result<(&str, &str), String> {
 
 fn read_authority(authority: &str) -> Result<(String, String), String> {
     let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let host = read_host(host)?;
     let is_valid = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte);
     if !user.bytes().all(is_valid) {
         return Err("net/url: invalid userinfo".into());
     }
     unescape_bytes(user, Part::Path)?;
-    let bracketed = host.starts_with('[');
-    let port_at = match (bracketed, host.rfind(']')) {
-        (true, None) => return Err("missing ']' in host".into()),
-        (true, Some(at)) => Some(at + 1),
-        (false, _) => host.rfind(':'),
-    };
-    if let Some(port) = port_at.map(|at| &host[at..]) {
-        let digits = port.strip_prefix(':').unwrap_or(if port.is_empty() { "" } else { "x" });
-        if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(format!("invalid port {} after host", quoted(port)));
+    Ok((user.to_owned(), host))
+}
+
+/// The host, with the port behind it. What is in brackets is an IPv6 address, maybe with a zone.
+fn read_host(host: &str) -> Result<String, String> {
+    let Some(inner) = host.strip_prefix('[') else {
+        if host.contains('[') {
+            return Err("invalid IP-literal".into());
         }
+        check_port(host.rfind(':').map_or("", |at| &host[at..]))?;
+        return unescape(host, Part::Host);
+    };
+    if inner.contains('[') {
+        return Err("invalid IP-literal".into());
     }
-    Ok((user.to_owned(), unescape(host, Part::Host)?))
+    let (address, port) = inner.rsplit_once(']').ok_or("missing ']' in host")?;
+    check_port(port)?;
+    let (plain, zone) = address.split_at(address.find("%25").unwrap_or(address.len()));
+    let address = unescape(plain, Part::Host)? + &unescape(zone, Part::Zone)?;
+    match parse_address(&address) {
+        Ok((IpAddr::V6(_), _)) => Ok(format!("[{address}]{port}")),
+        Ok((IpAddr::V4(_), _)) => Err("invalid IP-literal".into()),
+        Err(error) => Err(format!("invalid host: {error}")),
+    }
+}
+
+/// Whether this is empty or a colon and digits.
+fn check_port(text: &str) -> Result<(), String> {
+    match text.strip_prefix(':').unwrap_or(if text.is_empty() { "" } else { "x" }) {
+        digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => Ok(()),
+        _ => Err(format!("invalid port {} after host", quoted(text))),
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Host,
+    /// Of an address in brackets.
+    Zone,
     Path,
     Query,
 }
@@ -252,14 +276,19 @@ fn unescape_bytes(text: &str, part: Part) -> Result<Vec<u8>, String> {
                     return Err(format!("invalid URL escape {}", quoted(&shown)));
                 };
                 // In a host only what ASCII cannot say is escaped, and the percent sign before a zone.
-                if part == Part::Host && value.is_ascii() && value != b'%' {
+                let forbidden = match part {
+                    Part::Host => value.is_ascii() && value != b'%',
+                    Part::Zone => !matches!(value, b'%' | b' ') && !is_host_byte(value),
+                    Part::Path | Part::Query => false,
+                };
+                if forbidden {
                     return Err(format!("invalid URL escape {}", quoted(&text[at - 1..at + 2])));
                 }
                 plain.push(value);
                 at += 2;
             }
             b'+' if part == Part::Query => plain.push(b' '),
-            _ if part == Part::Host && byte.is_ascii() && !is_host_byte(byte) => {
+            _ if matches!(part, Part::Host | Part::Zone) && byte.is_ascii() && !is_host_byte(byte) => {
                 return Err(format!("invalid character {} in host name", quoted(&char::from(byte).to_string())));
             }
             _ => plain.push(byte),
@@ -283,6 +312,7 @@ mod tests {
             ("/absolute-path", "||||/absolute-path"),
             ("https://[::1]:80/", "https|[::1]:80|::1|80|/"),
             ("HTTPS://[::1]", "https|[::1]|::1||"),
+            ("http://[fe80::1%25en%200]:8/", "http|[fe80::1%en 0]:8|fe80::1%en 0|8|/"),
             ("https://example.com/path with spaces/", "https|example.com|example.com||/path%20with%20spaces/"),
             ("https://example.com/a%20b(c)", "https|example.com|example.com||/a%20b(c)"),
             ("mailto:a@b.c", "mailto||||"),
@@ -317,6 +347,12 @@ mod tests {
             (":x", "missing protocol scheme"),
             ("https://h/%zz", "invalid URL escape \"%zz\""),
             ("https://[::1", "missing ']' in host"),
+            ("https://a[::1]/", "invalid IP-literal"),
+            ("https://[1.2.3.4]/", "invalid IP-literal"),
+            ("https://[v1.x]/", "invalid host: ParseAddr(\"v1.x\"): unexpected character (at \"v1.x\")"),
+            ("https://[fe80::1%25]/", "invalid host: ParseAddr(\"fe80::1%\"): zone must be a non-empty string"),
+            ("https://[::1]x/", "invalid port \"x\" after host"),
+            ("https://a^@b c/", "invalid character \" \" in host name"),
             ("https://a b/", "invalid character \" \" in host name"),
             ("https://a^@b/", "net/url: invalid userinfo"),
             ("/a\nb", "net/url: invalid control character in URL"),

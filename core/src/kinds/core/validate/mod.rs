@@ -25,7 +25,7 @@ mod volume;
 
 pub use config::{config_map, secret};
 pub use endpoints::endpoints;
-pub use node::node;
+pub use node::{node, node_status};
 pub use object::{namespace, namespace_finalize, namespace_status};
 pub use persistent::{claim, claim_status, free_affinity, volume as persistent_volume};
 pub(in crate::kinds) use persistent::{claim_spec, inline_volume};

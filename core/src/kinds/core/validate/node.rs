@@ -5,23 +5,22 @@ use super::resources::amount;
 use crate::kinds::rules::{At, Seen, cidr, is_dual_stack};
 use crate::refusal::Cause;
 use holdfast_value::Value;
+use std::cmp::Ordering;
 
+/// As long as names of objects.
+const FEATURE_BYTES_MAX: usize = 253;
 const RANGES_FIXED: &str = "node updates may not change podCIDR except from \"\" to valid";
 const FEATURE_RULE: &str = "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., \
                             MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes";
 const PROVIDER_FIXED: &str = "node updates may not change providerID except from \"\" to valid";
 
-/// Also the rules for a write to the status.
+/// A node itself, and then once more as an update: Kubernetes tells of most faults of an update twice.
 pub fn node(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let root = At::root(new);
     let (metadata, spec, status) = (root.get("metadata"), root.get("spec"), root.get("status"));
-    // Kubernetes tells of taints as if they were metadata, and of resources as if they were fields.
-    taints(metadata.get("taints").holding(&spec.value["taints"]), &mut causes);
-    for list in ["capacity", "allocatable"] {
-        let list = status.get(list);
-        list.entries().for_each(|(name, _)| amount(name, list.get(name), &mut causes));
-    }
+    taints(taints_of(&metadata.get("taints"), spec), &mut causes);
+    amounts(status, &mut causes);
     let info = status.get("nodeInfo");
     let swap = info.get("swap");
     let size = metadata.get("nodeSwapStatus");
@@ -29,15 +28,59 @@ pub fn node(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     if swap.get("capacity").number().is_some_and(|number| number <= 0) {
         causes.push(size.holding(swap.get("capacity").value).invalid("must be greater than zero"));
     }
-    for feature in status.get("declaredFeatures").items().filter(|feature| !is_feature(feature.text())) {
-        let name = Value::from(feature.text());
-        causes.push(feature.invalid(&format!("invalid feature name {name}: {FEATURE_RULE}")));
-    }
-    match old {
-        None => ranges(spec.get("podCIDRs"), &mut causes),
-        Some(old) => update(spec, status, &old["spec"], &mut causes),
-    }
+    features(status.get("declaredFeatures"), &mut causes);
+    ranges(spec.get("podCIDRs"), &mut causes);
+    causes.extend(node_status(new, old));
     causes
+}
+
+/// The rules for a write to the status, and for updates besides.
+pub fn node_status(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let Some(old) = old else { return Vec::new() };
+    let mut causes = Vec::new();
+    let root = At::root(new);
+    let (metadata, spec, status) = (root.get("metadata"), root.get("spec"), root.get("status"));
+    amounts(status, &mut causes);
+    features(status.get("declaredFeatures"), &mut causes);
+    let mut seen = Seen::default();
+    causes.extend(
+        status.get("addresses").items().filter(|address| seen.again(address.value)).map(|address| address.duplicate()),
+    );
+    fixed(spec, &old["spec"], &mut causes);
+    taints(taints_of(&metadata.get("taints"), spec), &mut causes);
+    causes
+}
+
+/// Kubernetes tells of taints as if they were metadata.
+fn taints_of<'a>(place: &At<'a>, spec: At<'a>) -> At<'a> {
+    place.holding(&spec.value["taints"])
+}
+
+/// Kubernetes tells of resources as if they were fields.
+fn amounts(status: At, causes: &mut Vec<Cause>) {
+    for list in ["capacity", "allocatable"] {
+        let list = status.get(list);
+        list.entries().for_each(|(name, _)| amount(name, list.get(name), causes));
+    }
+}
+
+fn features(list: At, causes: &mut Vec<Cause>) {
+    let mut last: Option<&str> = None;
+    for feature in list.items() {
+        let (text, name) = (feature.text(), Value::from(feature.text()));
+        match last.map(|last| last.cmp(text)) {
+            Some(Ordering::Equal) => causes.push(feature.duplicate()),
+            Some(Ordering::Greater) => causes.push(feature.invalid("list must be sorted alphabetically")),
+            _ => {}
+        }
+        last = Some(text);
+        if text.len() > FEATURE_BYTES_MAX {
+            let detail = format!("invalid feature name {name}: must be no more than {FEATURE_BYTES_MAX} characters");
+            causes.push(feature.invalid(&detail));
+        } else if !is_feature(text) {
+            causes.push(feature.invalid(&format!("invalid feature name {name}: {FEATURE_RULE}")));
+        }
+    }
 }
 
 /// `Feature` or `Feature/part`.
@@ -55,17 +98,10 @@ fn ranges(list: At, causes: &mut Vec<Cause>) {
     if list.len() > 2 || !is_dual_stack(list.items().map(|range| range.text())) {
         causes.push(list.invalid("may specify no more than one CIDR for each IP family"));
     }
-    let mut seen = Seen::default();
-    causes.extend(list.items().filter(|range| seen.again(range.value)).map(|range| range.duplicate()));
 }
 
-fn update(spec: At, status: At, old: &Value, causes: &mut Vec<Cause>) {
-    let mut seen = Seen::default();
-    for address in status.get("addresses").items() {
-        if seen.again(address.value) {
-            causes.push(address.duplicate());
-        }
-    }
+/// What is set once.
+fn fixed(spec: At, old: &Value, causes: &mut Vec<Cause>) {
     let (ranges, provider) = (spec.get("podCIDRs"), spec.get("providerID"));
     if old["podCIDRs"].as_array().is_some_and(|old| !old.is_empty()) && *ranges.value != old["podCIDRs"] {
         causes.push(ranges.forbidden(RANGES_FIXED));
@@ -96,6 +132,12 @@ mod tests {
             &good,
             &[
                 ("/status/declaredFeatures", json!(["Feature/part"]), ""),
+                ("/status/declaredFeatures", json!(["A", "A"]), "status.declaredFeatures[1]: Duplicate value: \"A\""),
+                (
+                    "/status/declaredFeatures",
+                    json!(["B", "A"]),
+                    "status.declaredFeatures[1]: Invalid value: \"A\": list must be sorted alphabetically",
+                ),
                 ("/status/declaredFeatures", json!(["a"]), "status.declaredFeatures[0]: Invalid value: \"a\": invalid"),
                 (
                     "/status/nodeInfo/swap/capacity",
@@ -143,14 +185,39 @@ mod tests {
             ),
         ];
         check_updates(&good, &changes);
+        let mut bare = good.clone();
+        bare["spec"]["podCIDRs"] = json!([]);
+        let unread = "spec.podCIDRs[0]: Invalid value: \"x\": must be a valid CIDR value";
+        check_updates(&bare, &[("/spec/podCIDRs", json!(["x"]), unread)]);
         check_part(
             &good,
             "status",
-            &[(
-                "/status/addresses",
-                json!([{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "InternalIP", "address": "10.0.0.1"}]),
-                "status.addresses[1]: Duplicate value: {\"address\":\"10.0.0.1\",\"type\":\"InternalIP\"}",
-            )],
+            &[
+                (
+                    "/status/addresses",
+                    json!([
+                        {"type": "InternalIP", "address": "10.0.0.1"},
+                        {"type": "InternalIP", "address": "10.0.0.1"},
+                    ]),
+                    "status.addresses[1]: Duplicate value: {\"address\":\"10.0.0.1\",\"type\":\"InternalIP\"}",
+                ),
+                // Only a node as a whole is judged by this.
+                ("/status/nodeInfo/swap/capacity", json!(-1), ""),
+            ],
         );
+    }
+
+    #[test]
+    fn faults_of_an_update_are_told_twice() {
+        let good = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"},
+            "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]},
+        });
+        let mut bad = good.clone();
+        bad["spec"]["taints"][0]["effect"] = json!("Other");
+        let fields =
+            |causes: Vec<crate::refusal::Cause>| causes.into_iter().map(|cause| cause.field).collect::<Vec<_>>();
+        assert_eq!(fields(super::node(&bad, None)), ["metadata.taints[0].effect"]);
+        assert_eq!(fields(super::node(&bad, Some(&good))), ["metadata.taints[0].effect"; 2]);
     }
 }

@@ -3,7 +3,7 @@
 use super::annotations::{self, MIRROR};
 use super::pod::pod_itself;
 use crate::kinds::core::pod::qos_class;
-use crate::kinds::rules::{At, Seen, ip, is_dual_stack, named_if_any, need_name, same};
+use crate::kinds::rules::{At, Seen, between, ip, is_dual_stack, named_if_any, need_name, same};
 use crate::object::names;
 use crate::refusal::Cause;
 use holdfast_value::{Map, Value};
@@ -149,6 +149,10 @@ pub fn status(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         let ty = condition.value["type"].as_str().unwrap_or_default();
         let messages = names::qualified_name(ty);
         causes.extend(messages.iter().map(|message| condition.get("Type").invalid_as(ty, message)));
+        let generation = condition.get("observedGeneration");
+        if generation.number_or_zero() < 0 {
+            causes.push(generation.invalid("must be a non-negative integer"));
+        }
     }
     let old_status = &old["status"];
     let nominated = status.get("nominatedNodeName");
@@ -159,11 +163,8 @@ pub fn status(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     if !class.is_empty() && *class.value != old_status["qosClass"] && !old_status["qosClass"].is_null() {
         causes.push(class.invalid("field is immutable"));
     }
-    let policy = old["spec"]["restartPolicy"].as_str().unwrap_or_default();
-    for (list, policy) in
-        [("containerStatuses", policy), ("initContainerStatuses", policy), ("ephemeralContainerStatuses", "Never")]
-    {
-        ended_for_good(status.get(list), &old_status[list], &old["spec"], policy, &mut causes);
+    for (list, containers) in CONTAINERS {
+        ended_for_good(status.get(list), &old_status[list], &old["spec"], containers, &mut causes);
     }
     claim_statuses(status.get("resourceClaimStatuses"), &new["spec"]["resourceClaims"], &mut causes);
     extended_claim_status(status.get("extendedResourceClaimStatus"), &new["spec"], &mut causes);
@@ -176,22 +177,23 @@ pub fn status(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         causes.push(first.get("ip").invalid_as(first.get("ip").text(), "must be equal to `hostIP`"));
     }
     addresses(hosts, &mut causes);
+    container_statuses(status, &new["spec"], &mut causes);
     causes
 }
 
+/// The lists of a status, each with that of the spec that it tells of.
+const CONTAINERS: [(&str, &str); 3] = [
+    ("containerStatuses", "containers"),
+    ("initContainerStatuses", "initContainers"),
+    ("ephemeralContainerStatuses", "ephemeralContainers"),
+];
+
 /// A container that has ended and is not to be started again stays as it is.
-fn ended_for_good(list: At, old: &Value, spec: &Value, policy: &str, causes: &mut Vec<Cause>) {
-    if policy == "Always" {
+fn ended_for_good(list: At, old: &Value, spec: &Value, containers: &str, causes: &mut Vec<Cause>) {
+    let is_debugging = containers == "ephemeralContainers";
+    if !is_debugging && restarts_all(spec) {
         return;
     }
-    // Containers with restart rules of their own may come back whatever the pod's policy is.
-    let restarts: BTreeSet<&str> = ["containers", "initContainers"]
-        .iter()
-        .filter_map(|list| spec[*list].as_array())
-        .flatten()
-        .filter(|container| !container["restartPolicy"].is_null())
-        .filter_map(|container| container["name"].as_str())
-        .collect();
     let going: BTreeSet<&str> = list
         .items()
         .filter(|status| status.value["state"]["terminated"].is_null())
@@ -199,14 +201,118 @@ fn ended_for_good(list: At, old: &Value, spec: &Value, policy: &str, causes: &mu
         .collect();
     for (at, status) in old.as_array().into_iter().flatten().enumerate() {
         let ended = &status["state"]["terminated"];
-        let failed = ended["exitCode"].as_i64().unwrap_or(0) != 0;
-        let name = status["name"].as_str().unwrap_or_default();
-        if ended.is_null() || (failed && policy == "OnFailure") || restarts.contains(name) {
+        if ended.is_null() || !going.contains(status["name"].as_str().unwrap_or_default()) {
             continue;
         }
-        if going.contains(name) {
+        let mut known = spec[containers].as_array().into_iter().flatten();
+        let container = known.find(|container| container["name"] == status["name"]);
+        let code = ended["exitCode"].as_i64().unwrap_or(0);
+        if is_debugging || !container.is_some_and(|container| restarts(container, spec, code)) {
             let path = format!("{}[{at}].state", list.path());
             causes.push(Cause::forbidden(path, "may not be transitioned to non-terminated state"));
+        }
+    }
+}
+
+/// Whether some container may have all of the pod's containers started again.
+fn restarts_all(spec: &Value) -> bool {
+    let containers = ["containers", "initContainers"].iter().filter_map(|list| spec[*list].as_array()).flatten();
+    let mut rules = containers.filter_map(|container| container["restartPolicyRules"].as_array()).flatten();
+    rules.any(|rule| rule["action"] == "RestartAllContainers")
+}
+
+/// Whether a container that ended so is started again: its own rules say so, else its own policy, else the pod's.
+fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
+    let own = &container["restartPolicy"];
+    let matching = container["restartPolicyRules"].as_array().into_iter().flatten().find(|rule| {
+        let codes = &rule["exitCodes"];
+        let listed = codes["values"].as_array().into_iter().flatten().any(|listed| listed.as_i64() == Some(code));
+        match codes["operator"].as_str() {
+            Some("In") => listed,
+            Some("NotIn") => !listed,
+            _ => false,
+        }
+    });
+    if !own.is_null() && matching.is_some_and(|rule| rule["action"] == "Restart") {
+        return true;
+    }
+    match own.as_str().or(spec["restartPolicy"].as_str()) {
+        Some("OnFailure") => code != 0,
+        Some("Never") => false,
+        _ => true,
+    }
+}
+
+/// Whom a container runs as, and how its devices are.
+fn container_statuses(status: At, spec: &Value, causes: &mut Vec<Cause>) {
+    for (list, _) in CONTAINERS {
+        for container in status.get(list).items() {
+            let user = container.get("user");
+            run_as(user.get("linux"), spec["os"]["name"].as_str().unwrap_or("linux"), causes);
+        }
+    }
+    for (list, containers) in CONTAINERS {
+        for container in status.get(list).items() {
+            let allocated = container.get("allocatedResourcesStatus");
+            if containers != "ephemeralContainers" {
+                let mut known = spec[containers].as_array().into_iter().flatten();
+                let asked = known.find(|known| known["name"] == container.value["name"]);
+                health(allocated, asked.map(|container| &container["resources"]), causes);
+            } else if !allocated.is_empty() {
+                causes.push(allocated.forbidden("must not be specified in container status"));
+            }
+        }
+    }
+}
+
+fn run_as(user: At, os: &str, causes: &mut Vec<Cause>) {
+    if !user.is_set() {
+        return;
+    }
+    if os == "windows" {
+        causes.push(user.forbidden("cannot be set for a windows pod"));
+    }
+    if os != "linux" {
+        return;
+    }
+    let groups = user.get("supplementalGroups");
+    for at in [user.get("uid"), user.get("gid")].into_iter().chain(groups.items()) {
+        between(at, 0, i64::from(i32::MAX), causes);
+    }
+}
+
+/// How devices are that a container has by its requests or claims.
+fn health(allocated: At, asked: Option<&Value>, causes: &mut Vec<Cause>) {
+    for entry in allocated.items() {
+        let name = entry.get("name");
+        if let Some(asked) = asked {
+            let (found, detail) = match name.text().strip_prefix("claim:") {
+                Some(claim) => (
+                    asked["claims"].as_array().into_iter().flatten().any(|asked| {
+                        let of = |field: &str| asked[field].as_str().filter(|text| !text.is_empty());
+                        let full = [of("name").unwrap_or_default()].into_iter().chain(of("request"));
+                        full.collect::<Vec<_>>().join("/") == claim
+                    }),
+                    "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or \
+                     'claim:<claimName>' if request is empty",
+                ),
+                None => {
+                    (!asked["requests"][name.text()].is_null(), "must match one of the container's resource requests")
+                }
+            };
+            if !found {
+                causes.push(name.invalid(detail));
+            }
+        }
+        let mut seen = Seen::default();
+        for device in entry.get("resources").items() {
+            let (health, id) = (device.get("health"), device.get("resourceID"));
+            if !matches!(health.text(), "Healthy" | "Unhealthy" | "Unknown") {
+                causes.push(health.not_supported(&["Healthy", "Unhealthy", "Unknown"]));
+            }
+            if seen.again(id.value) {
+                causes.push(id.duplicate());
+            }
         }
     }
 }
@@ -253,7 +359,10 @@ fn extended_claim_status(status: At, spec: &Value, causes: &mut Vec<Cause>) {
             )),
             Some(_) => {}
         }
-        causes.extend(names::label(request.text()).iter().map(|message| request.invalid(message)));
+        // Kubernetes does not tell which of the mappings.
+        let place = status.get("requestName");
+        let shown = request.text();
+        causes.extend(names::label(shown).iter().map(|message| place.invalid_as(shown, message)));
         let whole = Value::from(format!("{} {} {}", container.text(), resource.text(), request.text()));
         if seen.again(&whole) {
             causes.extend([container, resource, request].map(|field| field.duplicate()));
@@ -264,14 +373,10 @@ fn extended_claim_status(status: At, spec: &Value, causes: &mut Vec<Cause>) {
 
 /// Addresses of a pod or host: one of each family.
 fn addresses(list: At, causes: &mut Vec<Cause>) {
-    let mut seen = Seen::default();
     for entry in list.items() {
         // Kubernetes tells of the entry, not of its field.
         let text = Value::from(entry.value["ip"].as_str().unwrap_or_default());
         ip(entry.holding(&text), causes);
-        if seen.again(&text) {
-            causes.push(entry.duplicate());
-        }
     }
     let texts = || list.items().map(|entry| entry.value["ip"].as_str().unwrap_or_default());
     let texts: Vec<&str> = texts().collect();
@@ -399,6 +504,57 @@ pub(super) mod tests {
                     "status.conditions[0].Type: Invalid value: \"a b\": name part must consist of",
                 ),
                 (
+                    "/status/conditions",
+                    json!([{"type": "a", "status": "True", "observedGeneration": -1}]),
+                    "status.conditions[0].observedGeneration: Invalid value: -1: must be a non-negative integer",
+                ),
+                (
+                    "/status/containerStatuses/0/user",
+                    json!({"linux": {"uid": 1, "gid": 2, "supplementalGroups": [3]}}),
+                    "",
+                ),
+                (
+                    "/status/containerStatuses/0/user",
+                    json!({"linux": {"uid": -1, "gid": 2}}),
+                    "status.containerStatuses[0].user.linux.uid: Invalid value: -1: must be between 0 and 2147483647",
+                ),
+                (
+                    "/status/ephemeralContainerStatuses",
+                    json!([{"name": "e", "user": {"linux": {"uid": 1, "gid": 2, "supplementalGroups": [-3]}}}]),
+                    "status.ephemeralContainerStatuses[0].user.linux.supplementalGroups[0]: Invalid value: -3: must be",
+                ),
+                (
+                    "/status/containerStatuses/0/allocatedResourcesStatus",
+                    json!([{"name": "memory", "resources": [{"resourceID": "a", "health": "Healthy"}]}]),
+                    "",
+                ),
+                (
+                    "/status/containerStatuses/0/allocatedResourcesStatus",
+                    json!([{"name": "gpu"}]),
+                    "status.containerStatuses[0].allocatedResourcesStatus[0].name: Invalid value: \"gpu\": must match one",
+                ),
+                (
+                    "/status/containerStatuses/0/allocatedResourcesStatus",
+                    json!([{"name": "claim:a"}]),
+                    "status.containerStatuses[0].allocatedResourcesStatus[0].name: Invalid value: \"claim:a\": must matc",
+                ),
+                (
+                    "/status/containerStatuses/0/allocatedResourcesStatus",
+                    json!([{"name": "cpu", "resources": [{"resourceID": "a", "health": "Ill"}]}]),
+                    "status.containerStatuses[0].allocatedResourcesStatus[0].resources[0].health: Unsupported value: \"Il",
+                ),
+                (
+                    "/status/containerStatuses/0/allocatedResourcesStatus",
+                    json!([{"name": "cpu", "resources": [
+                        {"resourceID": "a", "health": "Healthy"}, {"resourceID": "a", "health": "Unknown"}]}]),
+                    "status.containerStatuses[0].allocatedResourcesStatus[0].resources[1].resourceID: Duplicate value: \"a",
+                ),
+                (
+                    "/status/ephemeralContainerStatuses",
+                    json!([{"name": "e", "allocatedResourcesStatus": [{"name": "cpu"}]}]),
+                    "status.ephemeralContainerStatuses[0].allocatedResourcesStatus: Forbidden: must not be specified in",
+                ),
+                (
                     "/status/containerStatuses/0/state",
                     json!({"running": {}}),
                     "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state",
@@ -428,11 +584,51 @@ pub(super) mod tests {
                     "",
                 ),
                 (
+                    "/status/extendedResourceClaimStatus",
+                    json!({"resourceClaimName": "c", "requestMappings": [
+                        {"containerName": "a", "resourceName": "cpu", "requestName": "R"}]}),
+                    "status.extendedResourceClaimStatus.requestName: Invalid value: \"R\": a lowercase RFC 1123 label",
+                ),
+                (
                     "/status/resourceClaimStatuses",
                     json!([{"name": "x"}]),
                     "status.resourceClaimStatuses[0].name: Invalid value: \"x\": must match the name of an entry in",
                 ),
             ],
         );
+    }
+
+    #[test]
+    fn containers_that_have_ended_come_back_by_their_own_rules() {
+        let pod = |policy: &str, container: Value| {
+            let mut pod = good();
+            pod["spec"]["restartPolicy"] = json!(policy);
+            for (field, value) in container.as_object().into_iter().flatten() {
+                pod["spec"]["containers"][0][field] = value.clone();
+            }
+            pod["status"] = json!({"containerStatuses": [
+                {"name": "a", "state": {"terminated": {"exitCode": 3}}},
+            ]});
+            pod
+        };
+        let refused = "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state";
+        let rule = |operator: &str, code: i64| {
+            json!({"restartPolicy": "Never", "restartPolicyRules": [
+                {"action": "Restart", "exitCodes": {"operator": operator, "values": [code]}}]})
+        };
+        for (policy, container, expected) in [
+            ("Always", json!({}), ""),
+            ("OnFailure", json!({}), ""),
+            ("Never", json!({}), refused),
+            ("Always", json!({"restartPolicy": "Never"}), refused),
+            ("Never", json!({"restartPolicy": "OnFailure"}), ""),
+            ("Always", rule("In", 3), ""),
+            ("Always", rule("In", 4), refused),
+            ("Always", rule("NotIn", 4), ""),
+            ("Always", json!({"name": "b"}), refused),
+        ] {
+            let row = ("/status/containerStatuses/0/state", json!({"running": {}}), expected);
+            check_part(&pod(policy, container), "status", &[row]);
+        }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::annotations;
 use super::container::bare_image;
-use crate::kinds::rules::{At, between, same};
+use super::placement;
+use crate::kinds::rules::{At, between, need, same};
 use crate::refusal::Cause;
 use holdfast_value::{CompactString, Value, json};
 use std::collections::BTreeSet;
@@ -25,7 +26,10 @@ pub(super) fn update(root: At, old: &Value, causes: &mut Vec<Cause>) {
             causes.push(containers.forbidden("pod updates may not add or remove containers"));
             return;
         }
-        containers.items().for_each(|container| bare_image(container.get("image"), causes));
+        for container in containers.items() {
+            need(container.get("image"), causes);
+            bare_image(container.get("image"), causes);
+        }
     }
     if !deadline(spec.get("activeDeadlineSeconds"), &old["activeDeadlineSeconds"], causes) {
         return;
@@ -33,6 +37,9 @@ pub(super) fn update(root: At, old: &Value, causes: &mut Vec<Cause>) {
     let tolerations = spec.get("tolerations");
     if !keeps_tolerations(tolerations.value, &old["tolerations"]) {
         causes.push(tolerations.forbidden("existing toleration can not be modified except its tolerationSeconds"));
+    } else {
+        // They have been judged as those of any pod, and Kubernetes tells of them once more.
+        placement::tolerations(tolerations, causes);
     }
     only_fewer_gates(spec.get("schedulingGates"), &old["schedulingGates"], causes);
     let kept = with_changeable_restored(spec, old, causes);
@@ -203,6 +210,24 @@ mod tests {
                 ),
             ],
         );
+    }
+
+    #[test]
+    fn some_faults_of_an_update_are_told_twice() {
+        let old = good();
+        for (pointer, value, field) in [
+            ("/spec/containers/0/image", json!(""), "spec.containers[0].image"),
+            ("/spec/tolerations/1", json!({"key": "b", "operator": "Is"}), "spec.tolerations[1].operator"),
+        ] {
+            let mut new = old.clone();
+            match new.pointer_mut(pointer) {
+                Some(at) => *at = value,
+                None => new["spec"]["tolerations"].as_array_mut().expect("a list").push(value),
+            }
+            let causes = super::super::pod::pod(&new, Some(&old));
+            let count = causes.iter().filter(|cause| cause.field == field).count();
+            assert_eq!(count, 2, "{causes:?}");
+        }
     }
 
     #[test]

@@ -34,13 +34,15 @@ pub fn resource_quota(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let spec = root.get("spec");
     let (hard, scopes) = (spec.get("hard"), spec.get("scopes"));
     amounts(hard, &mut causes);
-    // Each of these shows the whole list, so that one of a sort is enough.
     let named: BTreeSet<&str> = scopes.items().map(|scope| scope.text()).collect();
-    if named.iter().any(|scope| fitting(scope).is_none()) {
-        causes.push(scopes.invalid("unsupported scope"));
-    }
-    for _ in 0..named.iter().map(|scope| unsuited(scope, hard)).sum() {
-        causes.push(scopes.invalid(UNSUITED));
+    // Each scope is told of with the whole list.
+    for scope in scopes.items() {
+        if fitting(scope.text()).is_none() {
+            causes.push(scopes.invalid("unsupported scope"));
+        }
+        for _ in 0..unsuited(scope.text(), hard) {
+            causes.push(scopes.invalid(UNSUITED));
+        }
     }
     no_opposites(&named, scopes, scopes.value, &mut causes);
     selector(spec, &mut causes);
@@ -93,14 +95,14 @@ fn selector(spec: At, causes: &mut Vec<Cause>) {
     let list = selector.get("matchExpressions");
     let named: BTreeSet<&str> =
         list.items().map(|expression| expression.value["scopeName"].as_str().unwrap_or_default()).collect();
-    for _ in 0..named.iter().map(|scope| unsuited(scope, spec.get("hard"))).sum() {
-        causes.push(Cause::invalid(list.path(), selector.value, UNSUITED));
-    }
     for expression in list.items() {
         let (scope, operator, values) =
             (expression.get("scopeName"), expression.get("operator"), expression.get("values"));
         if fitting(scope.text()).is_none() {
             causes.push(Cause::invalid(list.get("scopeName").path(), scope.value, "unsupported scope"));
+        }
+        for _ in 0..unsuited(scope.text(), spec.get("hard")) {
+            causes.push(Cause::invalid(list.path(), selector.value, UNSUITED));
         }
         let told = list.get("operator");
         let told = told.holding(operator.value);
@@ -243,6 +245,24 @@ fn relations(limit: At, ty: &str, resource: &str, causes: &mut Vec<Cause>) {
 mod tests {
     use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
     use holdfast_value::json;
+
+    #[test]
+    fn each_scope_is_told_of() {
+        let quota = json!({"spec": {
+            "hard": {"cpu": "1", "services": "1"},
+            "scopes": ["X", "Y", "BestEffort", "BestEffort"],
+            "scopeSelector": {"matchExpressions": [
+                {"scopeName": "BestEffort", "operator": "Exists"}, {"scopeName": "BestEffort", "operator": "Exists"},
+            ]},
+        }});
+        let causes = super::resource_quota(&quota, None);
+        let count = |field: &str, detail: &str| {
+            causes.iter().filter(|cause| cause.field == field && cause.message.ends_with(detail)).count()
+        };
+        assert_eq!(count("spec.scopes", "unsupported scope"), 2);
+        assert_eq!(count("spec.scopes", "unsupported scope applied to resource"), 4);
+        assert_eq!(count("spec.scopeSelector.matchExpressions", "unsupported scope applied to resource"), 4);
+    }
 
     #[test]
     fn each_rule_of_a_quota() {
