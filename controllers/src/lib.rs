@@ -102,7 +102,7 @@ fn keepers(settings: &Settings) -> Vec<Box<dyn Controller>> {
         Box::new(pod_gc::PodCollector::new(settings)),
         Box::new(policy_status::PolicyStatus),
         Box::new(quota::ResourceQuotas::default()),
-        Box::new(resource_claim::ResourceClaims),
+        Box::new(resource_claim::ResourceClaims::default()),
         Box::new(root_ca::RootCa::new(settings)),
         Box::new(service_account::DefaultAccounts),
         Box::new(service_cidr::ServiceRanges),

@@ -1,11 +1,15 @@
 //! Makes claims of devices from the templates that pods name, and lets go of claims that no pod uses any more.
 
+use crate::answers::{Answers, Ask, Read};
 use crate::subject::{Subject, part};
 use holdfast_value::{Value, json};
 use holdfast_world::views::device::Consumer;
 use holdfast_world::views::pod::PodClaim;
 use holdfast_world::views::{Pod, ResourceClaim, ResourceClaimTemplate};
-use holdfast_world::{Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Stamp, Verb, View, World};
+use holdfast_world::{
+    Action, Change, Controller, Key, Keys, Plan, Refusal, Refused, Resource, Seen, Stamp, Verb, View, World,
+};
+use std::collections::BTreeMap;
 
 const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
@@ -17,7 +21,10 @@ const CLAIM: &str = "claim:";
 const BASE_MAX: usize = 57;
 
 /// Plans a pod or a claim at a time.
-pub struct ResourceClaims;
+#[derive(Default)]
+pub struct ResourceClaims {
+    answers: Answers,
+}
 
 impl Controller for ResourceClaims {
     fn name(&self) -> &'static str {
@@ -69,12 +76,19 @@ impl Controller for ResourceClaims {
                 }
             }
             None => {
-                if let Some(pod) = world.get::<Pod>(key).filter(|pod| !is_done(pod) && !pod.meta().is_deleting()) {
-                    plan_pod(world, pod, &mut plan);
+                let pod = world.get::<Pod>(key).filter(|pod| !is_done(pod) && !pod.meta().is_deleting());
+                let read = self.answers.of(world, key);
+                if let Some(Err(Ask(path))) = pod.map(|pod| plan_pod(world, pod, read, &mut plan)) {
+                    return Plan { asks: vec![path], ..Plan::default() };
                 }
+                self.answers.forget(key);
             }
         }
         plan
+    }
+
+    fn answered(&mut self, key: &Key, path: &str, answer: Result<Value, Refusal>) {
+        self.answers.take_in(key, path, answer);
     }
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
@@ -99,19 +113,24 @@ fn is_done(pod: &Seen<'_, Pod>) -> bool {
     pod.is_finished() || pod.meta().is_deleting() && pod.spec.node_name.is_empty()
 }
 
-fn plan_pod(world: &World, pod: Seen<'_, Pod>, plan: &mut Plan) {
-    let mut statuses = Vec::new();
+/// Goes through what a pod claims in order, up to the first claim that cannot be made.
+fn plan_pod(world: &World, pod: Seen<'_, Pod>, read: Read<'_>, plan: &mut Plan) -> Result<(), Ask> {
+    let told = pod.view.status.resource_claim_statuses.iter();
+    let mut names: BTreeMap<&str, &str> =
+        told.filter_map(|status| Some((&*status.name, status.resource_claim_name.as_deref()?))).collect();
     let mut is_news = false;
-    for claim in &pod.spec.resource_claims {
+    for claim in &pod.view.spec.resource_claims {
         let Some(template) = &claim.resource_claim_template_name else { continue };
-        if let Some(known) = pod.status.resource_claim_statuses.iter().find(|status| status.name == claim.name) {
-            let mut status = json!({"name": known.name});
-            if let Some(name) = &known.resource_claim_name {
-                status["resourceClaimName"] = name.as_str().into();
-            }
-            statuses.push(status);
-        } else if let Some(found) = made_for(world, pod, claim) {
-            statuses.push(json!({"name": claim.name, "resourceClaimName": found.meta().name}));
+        let known = pod.view.status.resource_claim_statuses.iter().find(|status| status.name == claim.name);
+        match known.map(|known| &known.resource_claim_name) {
+            // None is needed.
+            Some(None) => continue,
+            Some(Some(name)) if is_there(world, pod, name, read)? => continue,
+            // It was deleted, though the pod needs one.
+            _ => {}
+        }
+        if let Some(found) = made_for(world, pod, claim) {
+            names.insert(&claim.name, &found.object.meta.name);
             is_news = true;
         } else {
             match from_template(world, pod, claim, template) {
@@ -120,11 +139,14 @@ fn plan_pod(world: &World, pod: Seen<'_, Pod>, plan: &mut Plan) {
                     let message = format!("PodResourceClaim {}: {why}", claim.name);
                     plan.notes.push(Subject::from(pod).warning("FailedResourceClaimCreation", message));
                     plan.unready = true;
+                    return Ok(());
                 }
             }
         }
     }
     if is_news {
+        let statuses: Vec<Value> =
+            names.iter().map(|(name, claim)| json!({"name": name, "resourceClaimName": claim})).collect();
         let body = json!({
             "apiVersion": "v1",
             "kind": "Pod",
@@ -139,6 +161,21 @@ fn plan_pod(world: &World, pod: Seen<'_, Pod>, plan: &mut Plan) {
         let claims = named.filter_map(|name| world.get::<ResourceClaim>(&Key::new(&pod.meta().namespace, name)));
         plan.together(claims.filter_map(|claim| reserve(claim, pod)).collect());
     }
+    Ok(())
+}
+
+/// Whether the claim is there that a pod says was made for it, which must not be taken from a world whose claims have not
+/// come as far as the pod: then the server is asked. A pod with two claims for one would hold devices twice.
+fn is_there(world: &World, pod: Seen<'_, Pod>, name: &str, read: Read<'_>) -> Result<bool, Ask> {
+    let (resource, namespace) = (ResourceClaim::resource(), &pod.meta().namespace);
+    if world.get::<ResourceClaim>(&Key::new(namespace, name)).is_some() {
+        return Ok(true);
+    }
+    if world.version(resource) >= pod.meta().resource_version.parse().unwrap_or(u64::MAX) {
+        return Ok(false);
+    }
+    let path = format!("/apis/{}/namespaces/{namespace}/{}/{name}", resource.api_version(), resource.plural());
+    Ok(!matches!(read.get(&path)?, Err(refusal) if refusal.is_not_found()))
 }
 
 /// The claim that was made for a pod, though the pod does not say so yet.
@@ -173,14 +210,14 @@ fn from_template(world: &World, pod: Seen<'_, Pod>, claim: &PodClaim, template: 
     Ok(Action::new(resource, Key::new(namespace, ""), Verb::Create(body)))
 }
 
-/// Both names shortened alike, so that something of each is left.
+/// Both names shortened alike, so that something of each is left; no hyphen then stands before what the server adds.
 fn base_of(pod: &str, claim: &str) -> String {
     let whole = format!("{pod}-{claim}-");
     if whole.len() <= BASE_MAX {
         return whole;
     }
     let share = |name: &str| name[..name.len() * BASE_MAX / whole.len()].to_owned();
-    format!("{}-{}-", share(pod), share(claim))
+    format!("{}-{}", share(pod), share(claim))
 }
 
 /// A pod that was given its node by hand uses its claims all the same.
@@ -252,10 +289,10 @@ fn released(claim: Seen<'_, ResourceClaim>, kept: &[&str], is_free: bool) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdfast_world::Trial;
+    use holdfast_world::{Time, Trial};
 
     fn trial() -> Trial {
-        Trial::new().with(ResourceClaims)
+        Trial::new().with(ResourceClaims::default())
     }
 
     fn template() -> Value {
@@ -375,6 +412,72 @@ mod tests {
     #[test]
     fn generated_names_stay_short() {
         assert_eq!(base_of("p", "r"), "p-r-");
-        assert!(base_of(&"p".repeat(100), &"r".repeat(60)).len() <= BASE_MAX + 2);
+        assert_eq!(base_of(&"p".repeat(48), &"r".repeat(10)), format!("{}-{}", "p".repeat(45), "r".repeat(9)));
+    }
+
+    #[test]
+    fn a_claim_that_was_deleted_is_made_again() {
+        let mut trial = trial();
+        trial.create(template());
+        trial.create(pod("", from_t()));
+        trial.run();
+        let name = trial.names("resourceclaims").remove(0);
+        trial.delete("resourceclaims", &name);
+        trial.run();
+        let names = trial.names("resourceclaims");
+        assert!(names.len() == 1 && names[0] != name, "{names:?}");
+        let told = trial.get("pods", "p")["status"]["resourceClaimStatuses"].clone();
+        assert_eq!(told, json!([{"name": "r", "resourceClaimName": names[0]}]));
+    }
+
+    /// A world may show a pod before the claim that it names.
+    #[test]
+    fn a_claim_that_is_not_seen_yet_is_asked_for() {
+        let (mut world, mut claims) = (World::default(), ResourceClaims::default());
+        claims.indexes(&mut world);
+        let show = |world: &mut World, resource: &Resource, name: &str, mut object: Value, version: u64| {
+            object["metadata"]["namespace"] = json!("default");
+            object["metadata"]["resourceVersion"] = json!(version.to_string());
+            let now = Time::from_second(1_795_255_200);
+            world.apply(resource, Key::new("default", name), Some(object.to_string().into()), version, now);
+        };
+        world.show::<Pod>();
+        world.show::<ResourceClaim>();
+        world.show::<ResourceClaimTemplate>();
+        show(&mut world, ResourceClaimTemplate::resource(), "t", template(), 1);
+        let mut told = pod("", from_t());
+        told["status"] = json!({"resourceClaimStatuses": [{"name": "r", "resourceClaimName": "p-r-x"}]});
+        show(&mut world, Pod::resource(), "p", told, 3);
+        let (key, stamp) = (Key::new("default", "p"), Stamp { time: Time::from_second(1_795_255_200), seed: 1 });
+        let path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/p-r-x";
+        let gone = Refusal { code: 404, reason: "NotFound".into(), message: "gone".into(), causes: Vec::new() };
+        for (answer, made) in [(Ok(json!({})), 0), (Err(gone), 1)] {
+            assert_eq!(claims.plan(&world, &key, stamp).asks, [path]);
+            claims.answered(&key, path, answer);
+            let plan = claims.plan(&world, &key, stamp);
+            assert_eq!((plan.asks.len(), plan.steps.len()), (0, made));
+        }
+    }
+
+    #[test]
+    fn the_first_claim_that_cannot_be_made_keeps_those_after_it_and_what_is_told() {
+        let mut trial = trial();
+        trial.create(template());
+        let mut pod = pod("", from_t());
+        let absent = json!({"name": "absent", "resourceClaimTemplateName": "none"});
+        let last = json!({"name": "z", "resourceClaimTemplateName": "t"});
+        pod["spec"]["resourceClaims"].as_array_mut().expect("claims").extend([absent, last]);
+        trial.create(pod);
+        trial.run_for(1);
+        assert_eq!(trial.list("resourceclaims").len(), 1);
+        assert!(trial.get("pods", "p")["status"]["resourceClaimStatuses"].is_null());
+        let mut other = template();
+        other["metadata"]["name"] = json!("none");
+        trial.create(other);
+        trial.run_for(60);
+        assert_eq!(trial.list("resourceclaims").len(), 3);
+        let told = trial.get("pods", "p")["status"]["resourceClaimStatuses"].clone();
+        let names: Vec<&str> = told.as_array().expect("claims").iter().filter_map(|one| one["name"].as_str()).collect();
+        assert_eq!(names, ["absent", "r", "z"]);
     }
 }

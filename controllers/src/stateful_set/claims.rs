@@ -4,7 +4,8 @@ use super::{Sync, identity};
 use crate::subject::{self, Subject};
 use holdfast_value::{Map, Value, json};
 use holdfast_world::views::{PersistentVolumeClaim, Pod, StatefulSet};
-use holdfast_world::{Action, Change, Key, Keys, Owner, Seen, Verb, View, World};
+use holdfast_world::{Action, Change, Key, Keys, Note, Owner, Refused, Seen, Verb, View, World};
+use std::collections::BTreeMap;
 
 /// The templates of a set's claims.
 pub fn templates(set: Seen<'_, StatefulSet>) -> Vec<Value> {
@@ -45,6 +46,33 @@ fn sets_of(claim: &str) -> impl Iterator<Item = &str> {
     sets.filter(|set| pod_of(claim, set).is_some())
 }
 
+/// Tells which pods are not made because claims of theirs were refused: of each pod once. One that is there already waits
+/// for its claims.
+pub fn tell_of_pods(world: &World, set: Seen<'_, StatefulSet>, refused: &[Refused]) -> Vec<Note> {
+    let mut faults: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for Refused { action, refusal } in refused {
+        let is_claim = action.resource == *PersistentVolumeClaim::resource();
+        let is_made = matches!(action.verb, Verb::Create(_)) && !refusal.is("AlreadyExists");
+        let pod = pod_of(&action.key.name, &set.meta().name).filter(|_| is_claim && is_made);
+        let absent = pod.filter(|pod| world.get::<Pod>(&Key::new(&action.key.namespace, pod)).is_none());
+        if let Some(pod) = absent {
+            let fault = format!("failed to create PVC {}: {}", action.key.name, refusal.message);
+            faults.entry(pod).or_default().push(fault);
+        }
+    }
+    faults.into_iter().map(|(pod, faults)| cannot_create(set, &pod, faults)).collect()
+}
+
+/// That a pod is not made, because of its claims.
+pub fn cannot_create(set: Seen<'_, StatefulSet>, pod: &str, mut faults: Vec<String>) -> Note {
+    let why = match faults.len() {
+        1 => faults.remove(0),
+        _ => format!("[{}]", faults.join(", ")),
+    };
+    let message = format!("Create Pod {pod} in StatefulSet {} failed error: {why}", set.meta().name);
+    Subject::from(set).warning("FailedCreate", message)
+}
+
 /// Who is to own a claim.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holder {
@@ -66,12 +94,12 @@ impl<'w> Sync<'w> {
         self.world.get(key)
     }
 
-    /// Creates the claims of a pod that are not there, and names one that is on its way out.
-    pub fn missing_claims(&self, ordinal: i64) -> (Vec<Action>, Option<String>) {
-        let (mut missing, mut leaving) = (Vec::new(), None);
+    /// Creates the claims of a pod that are not there, and names those that are on their way out.
+    pub fn missing_claims(&self, ordinal: i64) -> (Vec<Action>, Vec<String>) {
+        let (mut missing, mut leaving) = (Vec::new(), Vec::new());
         for (template, key) in self.claim_keys(ordinal) {
             match self.claim(&key) {
-                Some(claim) if claim.meta().is_deleting() => leaving = Some(claim.meta().name.clone()),
+                Some(claim) if claim.meta().is_deleting() => leaving.push(claim.meta().name.clone()),
                 Some(_) => {}
                 None => missing.push(self.create_claim(template, key, ordinal)),
             }
@@ -107,9 +135,10 @@ impl<'w> Sync<'w> {
     }
 
     /// Makes the claims of a pod belong to who they are to go with: to the set, to a pod that is not wanted any more, or
-    /// to nobody.
-    pub fn settle_claims(&mut self, ordinal: i64, pod: Seen<'w, Pod>) {
+    /// to nobody. What is to be said of it is said once.
+    pub fn settle_claims(&mut self, ordinal: i64, pod: Seen<'w, Pod>, told: Option<Note>) {
         let holder = self.holder(ordinal);
+        let mut updates: Vec<Action> = Vec::new();
         let keys: Vec<Key> = self.claim_keys(ordinal).map(|(_, key)| key).collect();
         for claim in keys.iter().filter_map(|key| self.world.get::<PersistentVolumeClaim>(key)) {
             let (ours, others): (Vec<&Owner>, Vec<&Owner>) =
@@ -139,10 +168,13 @@ impl<'w> Sync<'w> {
                 self.plan.notes.push(self.subject().warning("ConflictingController", message));
             }
             if !is_settled {
-                let update = self.with_owner(claim, pod, wanted);
-                self.plan.then(update);
+                updates.push(self.with_owner(claim, pod, wanted));
             }
         }
+        if let Some(last) = updates.last_mut() {
+            last.told = told;
+        }
+        updates.into_iter().for_each(|update| self.plan.then(update));
     }
 
     fn with_owner(

@@ -58,17 +58,23 @@ impl<'w> Sync<'w> {
         pod
     }
 
-    /// Gives a pod back what makes it that of its ordinal.
+    /// Gives a pod back what makes it that of its ordinal, and its claims to who they are to go with. That is told as a
+    /// change of the pod, too.
     pub fn correct(&mut self, ordinal: i64, pod: Seen<'w, Pod>) {
-        if self.is_itself(ordinal, pod) {
+        let message = format!("Update Pod {} in StatefulSet {} successful", pod.meta().name, self.set.meta().name);
+        let note = self.subject().normal("SuccessfulUpdate", message);
+        let is_itself = self.is_itself(ordinal, pod);
+        if pod.status.phase != "Pending" {
+            self.settle_claims(ordinal, pod, is_itself.then(|| note.clone()));
+        }
+        if is_itself {
             return;
         }
         let mut document = pod.object.document();
         mark(&mut document, &pod.meta().name, ordinal);
         mount_claims(&mut document, &self.set.meta().name, &self.claim_templates, ordinal);
-        let message = format!("Update Pod {} in StatefulSet {} successful", pod.meta().name, self.set.meta().name);
         let update = Subject::from(pod).update(document);
-        self.plan.then(update.told(self.subject().normal("SuccessfulUpdate", message)));
+        self.plan.then(update.told(note));
     }
 
     fn is_itself(&self, ordinal: i64, pod: Seen<'w, Pod>) -> bool {

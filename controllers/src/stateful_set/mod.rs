@@ -17,7 +17,7 @@ use crate::{pods, subject};
 use holdfast_value::Value;
 use holdfast_world::views::{ControllerRevision, PersistentVolumeClaim, Pod, StatefulSet};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Selector, Stamp, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Note, Plan, Refused, Resource, Seen, Selector, Stamp, Verb, View, World,
 };
 use std::collections::BTreeMap;
 
@@ -96,8 +96,9 @@ impl Controller for StatefulSets {
 
     fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], stamp: Stamp) -> Plan {
         let Some(set) = world.get::<StatefulSet>(key) else { return Plan::default() };
-        let mut plan =
-            Plan { notes: refused.iter().flat_map(|refused| tell(set, refused)).collect(), ..Plan::default() };
+        let mut notes: Vec<Note> = refused.iter().flat_map(|refused| tell(set, refused)).collect();
+        notes.extend(claims::tell_of_pods(world, set, refused));
+        let mut plan = Plan { notes, ..Plan::default() };
         let is_made = |refused: &Refused| {
             let resource = &refused.action.resource;
             resource == Pod::resource() || resource == PersistentVolumeClaim::resource()
@@ -119,33 +120,32 @@ fn leave(world: &World, set: Seen<'_, StatefulSet>, stamp: Stamp) -> Plan {
 }
 
 /// Tells what was refused.
-fn tell(set: Seen<'_, StatefulSet>, Refused { action, refusal }: &Refused) -> Vec<holdfast_world::Note> {
+fn tell(set: Seen<'_, StatefulSet>, Refused { action, refusal }: &Refused) -> Option<Note> {
     let (subject, message) = (Subject::from(set), &refusal.message);
     let name = &*action.key.name;
     let (reason, doing) = match action.verb {
-        Verb::Create(_) if refusal.is("AlreadyExists") => return Vec::new(),
+        Verb::Create(_) if refusal.is("AlreadyExists") => return None,
         Verb::Create(_) => ("FailedCreate", "Create"),
-        Verb::Delete { .. } if refusal.is_not_found() => return Vec::new(),
+        Verb::Delete { .. } if refusal.is_not_found() => return None,
         Verb::Delete { .. } => ("FailedDelete", "Delete"),
         _ => ("FailedUpdate", "Update"),
     };
     let of_pod =
-        |pod: &str, why: String| format!("{doing} Pod {pod} in StatefulSet {} failed error: {why}", set.meta().name);
+        |pod: &str, why: &str| format!("{doing} Pod {pod} in StatefulSet {} failed error: {why}", set.meta().name);
     if action.resource == *Pod::resource() {
-        return vec![subject.warning(reason, of_pod(name, message.clone()))];
+        return Some(subject.warning(reason, of_pod(name, message)));
     }
     let pod = claims::pod_of(name, &set.meta().name).unwrap_or_default();
     if action.resource != *PersistentVolumeClaim::resource() {
-        return Vec::new();
+        return None;
     }
     if doing == "Update" {
         let why = format!("could not update claim {name} for delete policy ownerRefs: {message}");
-        return vec![subject.warning(reason, of_pod(&pod, why))];
+        return Some(subject.warning(reason, of_pod(&pod, &why)));
     }
     let of_claim =
         format!("Create Claim {name} for Pod {pod} in StatefulSet {} failed error: {message}", set.meta().name);
-    let why = format!("failed to create PVC {name}: {message}");
-    vec![subject.warning(reason, of_claim), subject.warning(reason, of_pod(&pod, why))]
+    Some(subject.warning(reason, of_claim))
 }
 
 /// The pods of a set by their ordinals.
@@ -263,7 +263,7 @@ impl<'w> Sync<'w> {
     }
 
     /// Deletes a pod that has ended, so that it is made again when it is gone, though not too soon after the last; else
-    /// sees to its claims.
+    /// sees to the claims that it waits for.
     fn keep(&mut self, ordinal: i64, pod: Seen<'w, Pod>, kept: &mut StatefulSets) -> Flow {
         if pod.is_finished() {
             if !pod.meta().is_deleting() {
@@ -278,8 +278,8 @@ impl<'w> Sync<'w> {
         if pod.status.phase == "Pending" {
             let (missing, _) = self.missing_claims(ordinal);
             self.plan.together(missing);
+            self.settle_claims(ordinal, pod, None);
         }
-        self.settle_claims(ordinal, pod);
         GO_ON
     }
 
@@ -304,10 +304,10 @@ impl<'w> Sync<'w> {
             return None;
         }
         let (claims, leaving) = self.missing_claims(ordinal);
-        if let Some(claim) = leaving {
-            let (pod, set) = (self.pod_name(ordinal), &self.set.meta().name);
-            let message = format!("Create Pod {pod} in StatefulSet {set} failed error: pvc {claim} is being deleted");
-            self.plan.notes.push(self.subject().warning("FailedCreate", message));
+        if !leaving.is_empty() {
+            let faults = leaving.iter().map(|claim| format!("pvc {claim} is being deleted")).collect();
+            self.plan.notes.push(claims::cannot_create(self.set, &self.pod_name(ordinal), faults));
+            self.plan.together(claims);
             return None;
         }
         let (revision, template) = self.revision_of(ordinal);
@@ -347,7 +347,7 @@ impl<'w> Sync<'w> {
     fn end_condemned(&mut self) -> Flow {
         let condemned: Vec<_> = self.pods.condemned.iter().rev().map(|(ordinal, pod)| (*ordinal, *pod)).collect();
         for (ordinal, pod) in &condemned {
-            self.settle_claims(*ordinal, *pod);
+            self.settle_claims(*ordinal, *pod, None);
         }
         let first_unhealthy = condemned.iter().rev().find(|(_, pod)| !self.is_healthy(*pod));
         let first_unhealthy = first_unhealthy.map(|(ordinal, _)| *ordinal);

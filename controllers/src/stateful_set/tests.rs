@@ -477,3 +477,87 @@ fn pods_that_are_always_gone_again_are_made_ever_more_slowly() {
     trial.run_for(1);
     assert_eq!(trial.names("pods").len(), 1);
 }
+
+fn claim_template(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}})
+}
+
+#[test]
+fn claims_of_a_running_pod_that_come_to_others_are_told_of() {
+    for policy in ["OrderedReady", "Parallel"] {
+        let mut trial = trial();
+        let templates = [claim_template("v"), claim_template("w")];
+        trial.create(set(1, json!({"podManagementPolicy": policy, "volumeClaimTemplates": templates})));
+        settle(&mut trial);
+        trial.take_notes();
+        trial.patch(KIND, "s", json!({"spec": {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}}}));
+        trial.run();
+        assert_eq!(holders(&trial), ["s", "s"]);
+        assert_eq!(trial.take_notes(), ["Normal SuccessfulUpdate Update Pod s-0 in StatefulSet s successful"]);
+    }
+}
+
+#[test]
+fn claims_of_a_pod_that_is_waited_for_stay_whose_they_are() {
+    let mut trial = trial();
+    trial.create(set(1, json!({"volumeClaimTemplates": [claim_template("v")]})));
+    trial.run();
+    trial.patch_status("pods", "s-0", json!({"phase": "Running"}));
+    trial.take_notes();
+    trial.patch(KIND, "s", json!({"spec": {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}}}));
+    trial.run();
+    assert_eq!((holders(&trial), trial.take_notes()), (vec![Value::Null], Vec::<String>::new()));
+    make_ready(&mut trial, "s-0");
+    trial.run();
+    assert_eq!(holders(&trial), ["s"]);
+}
+
+#[test]
+fn a_pod_is_told_of_once_whichever_of_its_claims_are_refused() {
+    let mut trial = trial();
+    allow(&mut trial, CLAIMS, 0);
+    trial.create(set(1, json!({"volumeClaimTemplates": [claim_template("v"), claim_template("w")]})));
+    trial.run_for(1);
+    let notes = trial.take_notes();
+    let of = |what: &str| notes.iter().filter(|note| note.contains(what)).cloned().collect::<Vec<_>>();
+    assert!(!of("Create Claim v-s-0 for Pod s-0 in StatefulSet s failed error: ").is_empty(), "{notes:?}");
+    let pod = of("FailedCreate Create Pod s-0 in StatefulSet s failed error: ");
+    let both = |note: &String| {
+        note.contains(" error: [failed to create PVC v-s-0: ") && note.contains(", failed to create PVC w-s-0: ")
+    };
+    assert!(!pod.is_empty() && pod.iter().all(both), "{notes:?}");
+    // A pod that is there waits for its claims, and nothing is said of it.
+    let mut trial = self::trial();
+    trial.create(set(1, json!({"volumeClaimTemplates": [claim_template("v")]})));
+    trial.run();
+    allow(&mut trial, CLAIMS, 0);
+    trial.take_notes();
+    trial.delete(CLAIMS, "v-s-0");
+    trial.run_for(1);
+    let notes = trial.take_notes();
+    let is_of_claim = |note: &String| note.starts_with("Warning FailedCreate Create Claim v-s-0 for Pod s-0 ");
+    assert!(!notes.is_empty() && notes.iter().all(is_of_claim), "{notes:?}");
+}
+
+#[test]
+fn a_claim_that_goes_keeps_its_pod_from_being_made_and_no_other_claim() {
+    let mut trial = trial();
+    for name in ["v-s-0", "w-s-0"] {
+        let mut claim = claim_template(name);
+        (claim["apiVersion"], claim["kind"]) = (json!("v1"), json!("PersistentVolumeClaim"));
+        claim["metadata"]["finalizers"] = json!(["example.com/hold"]);
+        trial.create(claim);
+        trial.delete(CLAIMS, name);
+    }
+    let templates = ["v", "w", "x"].map(claim_template);
+    trial.create(set(1, json!({"volumeClaimTemplates": templates})));
+    trial.run_for(1);
+    assert_eq!(
+        (trial.names(CLAIMS), trial.names("pods").len()),
+        (vec!["v-s-0", "w-s-0", "x-s-0"].into_iter().map(str::to_owned).collect(), 0)
+    );
+    let why = "Warning FailedCreate Create Pod s-0 in StatefulSet s failed error: [pvc v-s-0 is being deleted, pvc w-s-0 is \
+               being deleted]";
+    assert!(trial.take_notes().iter().any(|note| note == why));
+}

@@ -50,7 +50,7 @@ impl Admission {
     pub fn variable(&mut self, name: &str, expression: At, causes: &mut Vec<Cause>) {
         let ty = self
             .compile(expression, &self.environment(true, false), causes)
-            .map_or(Type::Dyn, |program| program.result().clone());
+            .map_or(Type::Dyn, |program| kept(program.result()));
         let Some(escaped) = names::escape(name) else { return };
         let variables = self.variables.get_or_insert_default();
         variables.push(Field { name: escaped, json: name.to_owned(), ty });
@@ -107,6 +107,24 @@ impl Admission {
         let Some(variables) = &self.variables else { return environment };
         let variables = ObjectType::new("kubernetes.variables", variables.clone());
         environment.variable("variables", Type::Object(Arc::new(variables)))
+    }
+}
+
+/// What stays known of a variable where it is used: of objects, and of what only functions know, nothing does.
+fn kept(ty: &Type) -> Type {
+    match ty.plain() {
+        Type::List(item) => Type::list(kept(item)),
+        Type::Map(entry) => Type::map(kept(&entry.0), kept(&entry.1)),
+        Type::Null
+        | Type::Bool
+        | Type::Int
+        | Type::Uint
+        | Type::Double
+        | Type::String
+        | Type::Bytes
+        | Type::Duration
+        | Type::Timestamp => ty.plain().clone(),
+        _ => Type::Dyn,
     }
 }
 

@@ -9,10 +9,10 @@ use crate::kinds::rules::At;
 use crate::kinds::{KindId, Registry, Version};
 use crate::schema::{self, MessageId, Shape, schema};
 use holdfast_value::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// As many kinds as one policy is checked against.
+/// As many kinds as a policy is checked against for one of its rules.
 const KINDS_MAX: usize = 10;
 
 const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
@@ -60,13 +60,13 @@ pub fn check(policy: &Value, registry: &Registry) -> Vec<Warning> {
     warnings
 }
 
-/// What the parameters of a policy are.
+/// What the parameters of a policy are. Of a kind that is not there expressions see none.
 fn parameters(kind: &Value, registry: &Registry) -> Option<Type> {
     let text = |field: &str| kind[field].as_str().unwrap_or("");
     kind.as_object()?;
     let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
-    let found = registry.find_kind(group, version, text("kind"));
-    Some(found.map_or(Type::Dyn, |(id, index)| type_of(&registry.get(id).versions[index])))
+    let (id, index) = registry.find_kind(group, version, text("kind"))?;
+    Some(type_of(&registry.get(id).versions[index]))
 }
 
 fn seen(spec: At, object: Type, parameters: Option<Type>) -> Admission {
@@ -80,29 +80,54 @@ fn seen(spec: At, object: Type, parameters: Option<Type>) -> Admission {
 
 /// The kinds that rules name without placeholders, as people write them, and their types.
 fn kinds(constraints: &Value, registry: &Registry) -> Vec<(String, Type)> {
-    let texts = |rule: &Value, list: &str| -> Vec<String> {
-        rule[list].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-    };
-    let mut named = BTreeSet::new();
+    let mut named = BTreeMap::new();
     for rule in constraints["resourceRules"].as_array().into_iter().flatten() {
-        let [groups, versions, resources] = ["apiGroups", "apiVersions", "resources"].map(|list| texts(rule, list));
-        let is_open = |list: &[String]| list.iter().any(|text| text.contains('*'));
-        if is_open(&groups) || is_open(&versions) || is_open(&resources) {
-            continue;
-        }
-        for group in &groups {
-            for version in &versions {
-                named.extend(resources.iter().filter_map(|resource| {
-                    let (id, index) = registry.find(group, version, resource)?;
-                    Some(((group.clone(), version.clone(), registry.get(id).kind.clone()), (id, index)))
-                }));
-            }
+        let kinds = kinds_of(rule, registry);
+        let is_enough = kinds.len() >= KINDS_MAX;
+        named.extend(kinds.into_iter().take(KINDS_MAX));
+        // The rules after it are not looked at.
+        if is_enough {
+            break;
         }
     }
     let known = |((group, version, kind), (id, index)): ((String, String, _), (KindId, usize))| {
         (format!("{group}/{version}, Kind={kind}"), type_of(&registry.get(id).versions[index]))
     };
-    named.into_iter().take(KINDS_MAX).map(known).collect()
+    named.into_iter().map(known).collect()
+}
+
+/// By group, version and name.
+type NamedKind = ((String, String, String), (KindId, usize));
+
+/// The kinds that one rule names, in the order of groups, versions and resources. One with a placeholder for a group or
+/// a version names none; of the resources only those that are placeholders, or parts of others, are passed over.
+fn kinds_of(rule: &Value, registry: &Registry) -> Vec<NamedKind> {
+    let texts = |list: &str| -> Vec<&str> {
+        let mut texts: Vec<&str> = rule[list].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        texts.sort_unstable();
+        texts
+    };
+    let [groups, versions, resources] = ["apiGroups", "apiVersions", "resources"].map(texts);
+    if groups.iter().chain(&versions).any(|text| text.contains('*')) {
+        return Vec::new();
+    }
+    let mut kinds = Vec::new();
+    for group in groups {
+        // Whoever looks up kinds takes the empty name of a group for any group.
+        let within = match group {
+            "" => registry.groups().into_iter().map(|served| served.group).collect(),
+            _ => vec![group.to_owned()],
+        };
+        for version in &versions {
+            for resource in resources.iter().filter(|resource| !resource.contains(['*', '/'])) {
+                kinds.extend(within.iter().filter_map(|group| {
+                    let (id, index) = registry.find(group, version, resource)?;
+                    Some(((group.clone(), (*version).to_owned(), registry.get(id).kind.clone()), (id, index)))
+                }));
+            }
+        }
+    }
+    kinds
 }
 
 /// What is known of the objects of a version; anything where nothing is.
@@ -209,6 +234,56 @@ mod tests {
         }
         let open = json!([{"apiGroups": ["*"], "apiVersions": ["v1"], "resources": ["deployments"]}]);
         assert_eq!(check(&policy(open, "object.nothing"), registry()), []);
+    }
+
+    /// The kinds that a policy with such rules is checked against.
+    fn checked(rules: Value) -> Vec<String> {
+        let rules = json!({"resourceRules": rules});
+        kinds(&rules, registry()).into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn a_placeholder_among_resources_hides_only_itself() {
+        let rule = |group: &str, resources: Value| json!([{"apiGroups": [group], "apiVersions": ["v1"], "resources": resources}]);
+        let open = json!(["deployments", "deployments/scale", "*/status", "*"]);
+        assert_eq!(checked(rule("apps", open)), ["apps/v1, Kind=Deployment"]);
+        assert_eq!(checked(rule("*", json!(["deployments"]))), [""; 0]);
+        assert_eq!(checked(rule("", json!(["events"]))), ["/v1, Kind=Event", "events.k8s.io/v1, Kind=Event"]);
+    }
+
+    #[test]
+    fn one_rule_that_names_many_kinds_is_the_last_that_is_looked_at() {
+        let many = json!({"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps", "endpoints",
+            "limitranges", "namespaces", "nodes", "persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates",
+            "secrets", "services"]});
+        let few = deployments()[0].clone();
+        let names = checked(json!([few, many, {"apiGroups": ["batch"], "apiVersions": ["v1"], "resources": ["jobs"]}]));
+        assert_eq!((names.len(), &*names[9], &*names[10]), (11, "/v1, Kind=Secret", "apps/v1, Kind=Deployment"));
+    }
+
+    #[test]
+    fn parameters_of_a_kind_that_is_not_there_are_not_declared() {
+        let mut policy = policy(deployments(), "params.spec.most > 1");
+        policy["spec"]["paramKind"] = json!({"apiVersion": "x.example.com/v1", "kind": "Nothing"});
+        let [found] = &check(&policy, registry())[..] else { panic!("a warning") };
+        let fault = "ERROR: <input>:1:1: undeclared reference to 'params' (in container '')";
+        assert!(found.text.contains(fault), "{found:?}");
+    }
+
+    /// Whatever a variable holds is known by its type only as far as the type has a name of its own.
+    #[test]
+    fn nothing_is_known_of_an_object_in_a_variable() {
+        let mut policy =
+            policy(deployments(), "variables.s.nothing > 1 && variables.l[0].nothing && variables.a.nothing");
+        policy["spec"]["variables"] = json!([
+            {"name": "s", "expression": "object.spec"},
+            {"name": "l", "expression": "object.spec.template.spec.containers"},
+            {"name": "a", "expression": "authorizer.path('/x')"},
+            {"name": "n", "expression": "object.spec.replicas"},
+        ]);
+        assert_eq!(check(&policy, registry()), []);
+        policy["spec"]["validations"][1]["expression"] = json!("variables.n == ''");
+        assert_eq!(check(&policy, registry()).len(), 1);
     }
 
     /// Schemas have parts that are schemas.
