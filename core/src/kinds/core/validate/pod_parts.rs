@@ -199,19 +199,25 @@ fn ended_for_good(list: At, old: &Value, spec: &Value, containers: &str, causes:
         .filter(|status| status.value["state"]["terminated"].is_null())
         .map(|status| status.value["name"].as_str().unwrap_or_default())
         .collect();
+    let known = by_name(&spec[containers]);
     for (at, status) in old.as_array().into_iter().flatten().enumerate() {
         let ended = &status["state"]["terminated"];
         if ended.is_null() || !going.contains(status["name"].as_str().unwrap_or_default()) {
             continue;
         }
-        let mut known = spec[containers].as_array().into_iter().flatten();
-        let container = known.find(|container| container["name"] == status["name"]);
+        let container = known.get(status["name"].as_str().unwrap_or_default());
         let code = ended["exitCode"].as_i64().unwrap_or(0);
         if is_debugging || !container.is_some_and(|container| restarts(container, spec, code)) {
             let path = format!("{}[{at}].state", list.path());
             causes.push(Cause::forbidden(path, "may not be transitioned to non-terminated state"));
         }
     }
+}
+
+/// Containers by their names: there may be as many as fit into a request.
+fn by_name(containers: &Value) -> BTreeMap<&str, &Value> {
+    let list = containers.as_array().into_iter().flatten();
+    list.filter_map(|container| Some((container["name"].as_str()?, container))).collect()
 }
 
 /// Whether some container may have all of the pod's containers started again.
@@ -252,11 +258,11 @@ fn container_statuses(status: At, spec: &Value, causes: &mut Vec<Cause>) {
         }
     }
     for (list, containers) in CONTAINERS {
+        let known = by_name(&spec[containers]);
         for container in status.get(list).items() {
             let allocated = container.get("allocatedResourcesStatus");
             if containers != "ephemeralContainers" {
-                let mut known = spec[containers].as_array().into_iter().flatten();
-                let asked = known.find(|known| known["name"] == container.value["name"]);
+                let asked = known.get(container.get("name").text());
                 health(allocated, asked.map(|container| &container["resources"]), causes);
             } else if !allocated.is_empty() {
                 causes.push(allocated.forbidden("must not be specified in container status"));
@@ -283,16 +289,16 @@ fn run_as(user: At, os: &str, causes: &mut Vec<Cause>) {
 
 /// How devices are that a container has by its requests or claims.
 fn health(allocated: At, asked: Option<&Value>, causes: &mut Vec<Cause>) {
+    if allocated.is_empty() {
+        return;
+    }
+    let claims: BTreeSet<String> = asked.map(claimed).unwrap_or_default();
     for entry in allocated.items() {
         let name = entry.get("name");
         if let Some(asked) = asked {
             let (found, detail) = match name.text().strip_prefix("claim:") {
                 Some(claim) => (
-                    asked["claims"].as_array().into_iter().flatten().any(|asked| {
-                        let of = |field: &str| asked[field].as_str().filter(|text| !text.is_empty());
-                        let full = [of("name").unwrap_or_default()].into_iter().chain(of("request"));
-                        full.collect::<Vec<_>>().join("/") == claim
-                    }),
+                    claims.contains(claim),
                     "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or \
                      'claim:<claimName>' if request is empty",
                 ),
@@ -315,6 +321,15 @@ fn health(allocated: At, asked: Option<&Value>, causes: &mut Vec<Cause>) {
             }
         }
     }
+}
+
+/// What a container's resources claim, as `CLAIM` or `CLAIM/REQUEST`.
+fn claimed(resources: &Value) -> BTreeSet<String> {
+    let full = |claim: &Value| {
+        let of = |field: &str| claim[field].as_str().filter(|text| !text.is_empty());
+        [of("name").unwrap_or_default()].into_iter().chain(of("request")).collect::<Vec<_>>().join("/")
+    };
+    resources["claims"].as_array().into_iter().flatten().map(full).collect()
 }
 
 fn claim_statuses(list: At, claims: &Value, causes: &mut Vec<Cause>) {

@@ -35,12 +35,12 @@ pub fn resource_quota(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let (hard, scopes) = (spec.get("hard"), spec.get("scopes"));
     amounts(hard, &mut causes);
     let named: BTreeSet<&str> = scopes.items().map(|scope| scope.text()).collect();
-    // Each scope is told of with the whole list.
-    for scope in scopes.items() {
-        if fitting(scope.text()).is_none() {
+    let mut told = Told::of(scopes);
+    for scope in scopes.items().map(|scope| scope.text()).filter(|scope| !told.again(scope)) {
+        if fitting(scope).is_none() {
             causes.push(scopes.invalid("unsupported scope"));
         }
-        for _ in 0..unsuited(scope.text(), hard) {
+        for _ in 0..unsuited(scope, hard) {
             causes.push(scopes.invalid(UNSUITED));
         }
     }
@@ -78,6 +78,26 @@ fn fitting(scope: &str) -> Option<&'static [&'static str]> {
     SCOPES.iter().find(|(known, _)| *known == scope).map(|(_, resources)| *resources)
 }
 
+/// Which scopes of a list were told of. Each is, however often it stands there, but what is said shows the whole list: of
+/// a long one, each that exists is told of once, and one of those that do not.
+struct Told {
+    is_short: bool,
+    /// By their places among all scopes.
+    scopes: BTreeSet<Option<usize>>,
+}
+
+impl Told {
+    const SHORT: usize = 32;
+
+    fn of(list: At) -> Told {
+        Told { is_short: list.items().count() <= Self::SHORT, scopes: BTreeSet::new() }
+    }
+
+    fn again(&mut self, scope: &str) -> bool {
+        !self.is_short && !self.scopes.insert(SCOPES.iter().position(|(name, _)| *name == scope))
+    }
+}
+
 /// How many resources are counted that the scope, if it exists, cannot narrow.
 fn unsuited(scope: &str, hard: At) -> usize {
     let Some(resources) = fitting(scope) else { return 0 };
@@ -95,13 +115,15 @@ fn selector(spec: At, causes: &mut Vec<Cause>) {
     let list = selector.get("matchExpressions");
     let named: BTreeSet<&str> =
         list.items().map(|expression| expression.value["scopeName"].as_str().unwrap_or_default()).collect();
+    let mut told = Told::of(list);
     for expression in list.items() {
         let (scope, operator, values) =
             (expression.get("scopeName"), expression.get("operator"), expression.get("values"));
         if fitting(scope.text()).is_none() {
             causes.push(Cause::invalid(list.get("scopeName").path(), scope.value, "unsupported scope"));
         }
-        for _ in 0..unsuited(scope.text(), spec.get("hard")) {
+        let unsuited = if told.again(scope.text()) { 0 } else { unsuited(scope.text(), spec.get("hard")) };
+        for _ in 0..unsuited {
             causes.push(Cause::invalid(list.path(), selector.value, UNSUITED));
         }
         let told = list.get("operator");
@@ -244,7 +266,7 @@ fn relations(limit: At, ty: &str, resource: &str, causes: &mut Vec<Cause>) {
 #[cfg(test)]
 mod tests {
     use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
-    use holdfast_value::json;
+    use holdfast_value::{Value, json};
 
     #[test]
     fn each_scope_is_told_of() {
@@ -262,6 +284,16 @@ mod tests {
         assert_eq!(count("spec.scopes", "unsupported scope"), 2);
         assert_eq!(count("spec.scopes", "unsupported scope applied to resource"), 4);
         assert_eq!(count("spec.scopeSelector.matchExpressions", "unsupported scope applied to resource"), 4);
+        // What is said of one shows all of them.
+        let mut long = quota;
+        let name =
+            |number: usize| Value::from(if number % 2 == 0 { "BestEffort".into() } else { format!("X{number}") });
+        long["spec"]["scopes"] = (0..30_000).map(name).collect();
+        long["spec"]["scopeSelector"]["matchExpressions"] =
+            (0..30_000).map(|number| json!({"scopeName": name(number), "operator": "Exists"})).collect();
+        let causes = super::resource_quota(&long, None);
+        let count = |field: &str| causes.iter().filter(|cause| cause.field == field).count();
+        assert_eq!((count("spec.scopes"), count("spec.scopeSelector.matchExpressions")), (3, 2));
     }
 
     #[test]
