@@ -118,9 +118,13 @@ fn wake_selected(world: &World, rule: &DeviceTaintRule, keys: &mut Keys) {
     }
 }
 
-/// When a pod must go because of the devices that it uses; never, where it can live with all their taints.
+/// When a pod must go because of the devices that it uses; never, where it can live with all their taints, or has no node
+/// yet.
 fn end(world: &World, pod: Seen<'_, Pod>, now: Time) -> Option<Time> {
     let meta = pod.meta();
+    if pod.spec.node_name.is_empty() {
+        return None;
+    }
     let names = pod.view.claim_names();
     let claims = names.filter_map(|name| world.get::<ResourceClaim>(&Key::new(&meta.namespace, name)));
     let used = claims.filter(|claim| claim.status.reserved_for.iter().any(|consumer| consumer.uid == meta.uid));
@@ -130,10 +134,14 @@ fn end(world: &World, pod: Seen<'_, Pod>, now: Time) -> Option<Time> {
     let ends = devices.flat_map(|device| {
         let taints = taints(world, &device.driver, &device.pool, &device.device);
         taints.into_iter().filter_map(|taint| {
-            let Some(toleration) = device.tolerations.iter().find(|toleration| toleration.tolerates(taint)) else {
+            let tolerations = device.tolerations.iter().filter(|toleration| toleration.tolerates(taint));
+            let seconds: Vec<Option<i64>> = tolerations.map(|toleration| toleration.toleration_seconds).collect();
+            if seconds.is_empty() {
                 return Some(now);
-            };
-            Some(taint.time_added.unwrap_or(now).plus_seconds(toleration.toleration_seconds?))
+            }
+            // One that has no end is enough; of several that have one the first to end counts.
+            let least = seconds.into_iter().collect::<Option<Vec<i64>>>()?.into_iter().min()?;
+            Some(taint.time_added.unwrap_or(now).plus_seconds(least))
         })
     });
     ends.min()
@@ -193,6 +201,45 @@ mod tests {
         trial.run_for(1);
         assert!(trial.get("pods", "p")["metadata"]["deletionTimestamp"].is_string());
         assert_eq!(trial.take_notes(), ["Normal DeviceTaintManagerEviction Marking for deletion"]);
+    }
+
+    #[test]
+    fn of_several_tolerations_one_without_an_end_is_enough_or_else_the_first_to_end_counts() {
+        let tolerating =
+            |seconds: Value| json!({"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds});
+        for (node, tolerations, stays) in [
+            ("n", [60.into(), 30.into()], 30),
+            ("n", [30.into(), 60.into()], 30),
+            ("n", [30.into(), Value::Null], 1000),
+            ("", [0.into(), 0.into()], 1000),
+        ] {
+            let mut trial = Trial::new().with(DeviceTaintEviction::default());
+            let now = trial.now();
+            let devices = json!([{"name": "d", "taints": [{"key": "k", "effect": "NoExecute", "timeAdded": now}]}]);
+            trial.create(
+                json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "s"},
+                "spec": {"driver": "d.example.com", "nodeName": "n", "devices": devices,
+                "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}}}),
+            );
+            let exactly = json!({"deviceClassName": "none.example.com"});
+            trial
+                .create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"},
+                "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}));
+            let pod = trial.create(json!({"apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": "p", "finalizers": ["example.com/hold"]}, "spec": {"nodeName": node,
+                "containers": [{"name": "c", "image": "i"}],
+                "resourceClaims": [{"name": "r", "resourceClaimName": "c"}]}}));
+            let device = json!({"request": "r", "driver": "d.example.com", "pool": "p", "device": "d",
+                "tolerations": tolerations.clone().map(tolerating)});
+            let consumer = json!({"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]});
+            let status = json!({"allocation": {"devices": {"results": [device]}}, "reservedFor": [consumer]});
+            trial.patch_status("resourceclaims", "c", status);
+            trial.run_for(stays - 1);
+            assert_eq!(trial.get("pods", "p")["metadata"]["deletionTimestamp"], Value::Null, "{tolerations:?}");
+            trial.run_for(1);
+            let is_gone = trial.get("pods", "p")["metadata"]["deletionTimestamp"].is_string();
+            assert_eq!(is_gone, stays == 30, "{tolerations:?}");
+        }
     }
 
     #[test]
