@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 /// As many kinds as a policy is checked against for one of its rules.
 const KINDS_MAX: usize = 10;
+/// How many kinds are looked for in the rules of a policy, which may name a product of three long lists.
+const LOOKUPS_MAX: usize = 10_000;
 
 const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
@@ -80,9 +82,9 @@ fn seen(spec: At, object: Type, parameters: Option<Type>) -> Admission {
 
 /// The kinds that rules name without placeholders, as people write them, and their types.
 fn kinds(constraints: &Value, registry: &Registry) -> Vec<(String, Type)> {
-    let mut named = BTreeMap::new();
+    let (mut named, mut lookups) = (BTreeMap::new(), LOOKUPS_MAX);
     for rule in constraints["resourceRules"].as_array().into_iter().flatten() {
-        let kinds = kinds_of(rule, registry);
+        let kinds = kinds_of(rule, registry, &mut lookups);
         let is_enough = kinds.len() >= KINDS_MAX;
         named.extend(kinds.into_iter().take(KINDS_MAX));
         // The rules after it are not looked at.
@@ -101,7 +103,7 @@ type NamedKind = ((String, String, String), (KindId, usize));
 
 /// The kinds that one rule names, in the order of groups, versions and resources. One with a placeholder for a group or
 /// a version names none; of the resources only those that are placeholders, or parts of others, are passed over.
-fn kinds_of(rule: &Value, registry: &Registry) -> Vec<NamedKind> {
+fn kinds_of(rule: &Value, registry: &Registry, lookups: &mut usize) -> Vec<NamedKind> {
     let texts = |list: &str| -> Vec<&str> {
         let mut texts: Vec<&str> = rule[list].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         texts.sort_unstable();
@@ -120,6 +122,10 @@ fn kinds_of(rule: &Value, registry: &Registry) -> Vec<NamedKind> {
         };
         for version in &versions {
             for resource in resources.iter().filter(|resource| !resource.contains(['*', '/'])) {
+                if kinds.len() >= KINDS_MAX || *lookups < within.len() {
+                    return kinds;
+                }
+                *lookups -= within.len();
                 kinds.extend(within.iter().filter_map(|group| {
                     let (id, index) = registry.find(group, version, resource)?;
                     Some(((group.clone(), (*version).to_owned(), registry.get(id).kind.clone()), (id, index)))
@@ -259,6 +265,13 @@ mod tests {
         let few = deployments()[0].clone();
         let names = checked(json!([few, many, {"apiGroups": ["batch"], "apiVersions": ["v1"], "resources": ["jobs"]}]));
         assert_eq!((names.len(), &*names[9], &*names[10]), (11, "/v1, Kind=Secret", "apps/v1, Kind=Deployment"));
+    }
+
+    #[test]
+    fn long_lists_of_what_is_not_there_end() {
+        let names = |what: &str| (0..3_000).map(|number| format!("{what}{number}")).collect::<Vec<_>>();
+        let rule = json!({"apiGroups": names("g"), "apiVersions": names("v"), "resources": names("r")});
+        assert_eq!(checked(json!([rule.clone(), rule])), [""; 0]);
     }
 
     #[test]
