@@ -33,6 +33,7 @@ const WORKERS: usize = 64;
 
 /// Which components run.
 #[derive(clap::Args, Debug, Clone, Default)]
+#[group(skip)]
 pub struct Args {
     /// Which controllers run: * for all that run by default, NAME for one, -NAME for all but that one. With -* the API
     /// server is alone [default: *].

@@ -28,6 +28,7 @@ use std::time::Duration;
 
 /// Options of `holdfast apiserver`; `holdfast up` takes them too.
 #[derive(clap::Args, Debug, Clone)]
+#[group(skip)]
 pub struct Args {
     /// Print the version and end: of what it is compatible with, or, with =raw, all that is known of it. With
     /// =v1.35.0-NAME the server says that it is this version.

@@ -17,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 const WORKERS: usize = 128;
 
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Args {
     /// How to reach the API server, and as whom.
     #[arg(long, value_name = "FILE")]

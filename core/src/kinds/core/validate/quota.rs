@@ -286,8 +286,9 @@ mod tests {
         assert_eq!(count("spec.scopeSelector.matchExpressions", "unsupported scope applied to resource"), 4);
         // What is said of one shows all of them.
         let mut long = quota;
-        let name =
-            |number: usize| Value::from(if number % 2 == 0 { "BestEffort".into() } else { format!("X{number}") });
+        let name = |number: usize| {
+            Value::from(if number.is_multiple_of(2) { "BestEffort".into() } else { format!("X{number}") })
+        };
         long["spec"]["scopes"] = (0..30_000).map(name).collect();
         long["spec"]["scopeSelector"]["matchExpressions"] =
             (0..30_000).map(|number| json!({"scopeName": name(number), "operator": "Exists"})).collect();
