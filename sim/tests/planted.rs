@@ -7,7 +7,7 @@ use holdfast_sim::{Args, Plan, Scene, account, run, simulate};
 /// How many simulations a bug may hide in.
 const SEEDS: u64 = 300;
 
-const SCHEDULING_SEEDS: u64 = 60;
+const SCHEDULING_SEEDS: u64 = 300;
 
 const ADMISSION_SEEDS: u64 = 60;
 
