@@ -3,7 +3,7 @@
 
 usage: scripts/bench-backlog.py [--apart] [--SHAPE] [HOLDFAST [NODES [PODS]]]    (target/release/holdfast, 5000, 10000)
 
-Nobody creates pods meanwhile, so the rate is that of scheduling, binding and Events in the log alone, with all
+Nobody creates pods meanwhile, so the rate is that of scheduling and binding in the log alone (Events come after), with all
 controllers beside it but the one that looks after nodes, which have no life of their own here. With --apart the scheduler
 is a process of its own, which talks to the API server over HTTPS, and there are no controllers. Times are the log's own: from the first binding to the last.
 

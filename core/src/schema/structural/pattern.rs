@@ -48,7 +48,8 @@ pub(crate) fn check(source: &str) -> Result<String, String> {
 }
 
 fn rewrite(source: &str) -> Result<String, String> {
-    Rewriter { rest: source, out: String::with_capacity(source.len()) }.run()
+    let posix_ends = source.rfind(":]").map_or(0, |at| source.len() - at);
+    Rewriter { rest: source, out: String::with_capacity(source.len()), posix_ends }.run()
 }
 
 /// How much there is to do to make a pattern ready: about the number of states that its machine has. Nothing for a
@@ -132,6 +133,9 @@ fn repeats(tree: &Ast, source: &str) -> Result<u64, String> {
 struct Rewriter<'a> {
     rest: &'a str,
     out: String,
+    /// How much is left where the last `:]` begins. With less no end is looked for: each `[:` would look through all that
+    /// is left.
+    posix_ends: usize,
 }
 
 impl<'a> Rewriter<'a> {
@@ -400,6 +404,9 @@ impl<'a> Rewriter<'a> {
     /// `[:alpha:]` in a class.
     fn posix_class(&mut self) -> Result<bool, String> {
         let whole = self.rest;
+        if whole.len() < self.posix_ends || self.posix_ends == 0 {
+            return Ok(false);
+        }
         let Some((name, after)) = whole.strip_prefix("[:").and_then(|inner| inner.split_once(":]")) else {
             return Ok(false);
         };
@@ -446,6 +453,14 @@ fn perl_class(letter: char) -> Option<(&'static str, bool)> {
 #[cfg(test)]
 mod tests {
     use super::{Pattern, check, weight};
+
+    #[test]
+    fn many_classes_that_never_end_are_read_once() {
+        let pattern = format!("[{}]", "[:x".repeat(700_000));
+        assert!(super::rewrite(&pattern).is_ok());
+        let late = format!("[[:alpha:]{}]", "[:x".repeat(700_000));
+        assert!(super::rewrite(&late).is_ok());
+    }
 
     #[test]
     fn patterns_weigh_as_much_as_their_repetitions() {
