@@ -52,6 +52,13 @@ impl FieldSet {
         Some((Self::from_unsorted(nodes), is_canonical))
     }
 
+    /// Whether stored fields have a member for certain, which need not be read for that: most have one at their first
+    /// leaf.
+    pub(super) fn names_any(written: &Value) -> bool {
+        let Some(written) = written.as_object() else { return false };
+        written.iter().any(|(key, inner)| is_element(key) && (is_member(inner) || Self::names_any(inner)))
+    }
+
     /// Whether a member is one of written fields as well, which need not be read for that.
     pub(super) fn meets(&self, written: &Value) -> bool {
         let Some(written) = written.as_object() else { return false };
@@ -353,6 +360,11 @@ impl FieldSet {
     }
 }
 
+/// Whether a key names an element, of those that are kept.
+fn is_element(key: &str) -> bool {
+    ["f:", "k:", "v:", "i:"].iter().any(|kind| key.starts_with(kind))
+}
+
 /// Whether the path that leads to written fields belongs to them itself.
 fn is_member(written: &Value) -> bool {
     written.as_object().is_some_and(|inner| inner.is_empty() || inner.contains_key("."))
@@ -458,6 +470,21 @@ mod tests {
             assert_eq!(FieldSet::parse_noting(&fields).unwrap().1, is_canonical, "{fields}");
         }
         assert!(FieldSet::parse_noting(&json!({"f:a": {"f:b": 1}})).is_none());
+    }
+
+    #[test]
+    fn members_are_known_without_reading_them() {
+        for (fields, has_any) in [
+            (json!({"f:a": {}}), true),
+            (json!({"f:a": {"k:{\"name\":\"x\"}": {"f:b": {"v:\"x\"": {}}}}}), true),
+            (json!({"f:a": {"f:b": {".": {}, "f:c": {}}}}), true),
+            (json!({}), false),
+            (json!({".": {}}), false),
+            (json!({"x:later": {}}), false),
+        ] {
+            assert_eq!(FieldSet::names_any(&fields), has_any, "{fields}");
+            assert_eq!(FieldSet::parse(&fields).unwrap().is_empty(), !has_any, "{fields}");
+        }
     }
 
     #[test]

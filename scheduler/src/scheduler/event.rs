@@ -24,8 +24,6 @@ const REMEMBERED: usize = 4096;
 /// How long an Event may wait for pods, and how many may.
 const WAITS_AT_MOST: Time = 5 * SECOND;
 pub(super) const WAITING_MAX: usize = 16_384;
-/// With more orders about pods than these without an answer, Events wait.
-const FEW_ORDERS: usize = 32;
 /// How many Events may be without an answer, so that orders about pods do not come after many of them: of those that
 /// need not wait, and of those that have waited for too long.
 const WRITTEN_AT_ONCE: usize = 64;
@@ -79,9 +77,7 @@ impl Scheduler {
     }
 
     /// Orders those Events that need not wait any more.
-    pub(super) fn order_events(&mut self, now: Time) {
-        let pods = self.unanswered() - self.events.unanswered;
-        let is_calm = pods <= FEW_ORDERS && self.line.is_empty() && !self.queue.has_active();
+    pub(super) fn order_events(&mut self, is_calm: bool, now: Time) {
         while let Some(action) = self.events.next(is_calm, now) {
             self.events.unanswered += 1;
             self.order(action, Purpose::Event);

@@ -38,11 +38,14 @@ use gang::Patience;
 use holdfast_value::Value;
 use order::Purpose;
 pub use order::{Answer, Ask, Order};
-use status::Writing;
+use status::Statuses;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use way::Way;
+
+/// With more orders about pods than these without an answer, what pods and people are told waits.
+const FEW_ORDERS: usize = 32;
 
 pub struct Scheduler {
     configuration: Arc<Configuration>,
@@ -56,7 +59,7 @@ pub struct Scheduler {
     /// When what ways wait for takes too long.
     deadlines: BTreeSet<(Time, Key)>,
     patience: Patience,
-    writing: HashMap<Key, Writing>,
+    statuses: Statuses,
     evictions: HashMap<Key, Eviction>,
     /// Pods that go for others, by UID, until they say so themselves.
     leaving: HashMap<Text, Leaving>,
@@ -135,7 +138,7 @@ impl Scheduler {
             awaited: HashMap::new(),
             deadlines: BTreeSet::new(),
             patience: Patience::default(),
-            writing: HashMap::new(),
+            statuses: Statuses::default(),
             evictions: HashMap::new(),
             leaving: HashMap::new(),
             consultation: None,
@@ -215,7 +218,9 @@ impl Scheduler {
 
     /// What is to be asked of others now.
     pub fn orders(&mut self, now: Time) -> Vec<Order> {
-        self.order_events(now);
+        let is_calm = self.is_calm();
+        self.order_statuses(is_calm, now);
+        self.order_events(is_calm, now);
         std::mem::take(&mut self.orders)
     }
 
@@ -229,7 +234,8 @@ impl Scheduler {
     /// When [`Scheduler::turn`] or [`Scheduler::orders`] has something to do though nothing happens.
     pub fn wakes_at(&self) -> Option<Time> {
         let deadline = self.deadlines.first().map(|(at, _)| *at);
-        self.queue.wakes_at().into_iter().chain(deadline).chain(self.event_due()).min()
+        let told = self.statuses.due().into_iter().chain(self.event_due());
+        self.queue.wakes_at().into_iter().chain(deadline).chain(told).min()
     }
 
     pub fn snapshot(&self) -> &Snapshot {
@@ -272,6 +278,12 @@ impl Scheduler {
     /// How many orders have no answer yet.
     pub fn unanswered(&self) -> usize {
         self.purposes.len()
+    }
+
+    /// Whether so few pods are under way that nobody waits for what is told of others.
+    fn is_calm(&self) -> bool {
+        let pods = self.unanswered() - self.events.unanswered;
+        pods <= FEW_ORDERS && self.line.is_empty() && !self.queue.has_active()
     }
 
     fn profile(&self, number: usize) -> &Profile {
@@ -318,7 +330,11 @@ impl Scheduler {
         );
         self.observed.extend(why.preemption_tried.then_some(Observed::PreemptionTried));
         self.tell_failure(&pod, profile, &why.message, now);
-        self.write_status(&pod, Some((why.reason, why.message)), why.nomination, now);
+        let condition = Some((why.reason, why.message));
+        match why.victims {
+            Some(_) => self.write_status_in_time(&pod, condition, why.nomination, now),
+            None => self.write_status(&pod, condition, why.nomination, now),
+        }
         if let Some(claim) = &why.deallocate {
             self.deallocate(claim);
         }
@@ -340,7 +356,7 @@ impl Scheduler {
 
     /// What the pod's status says of its nomination may be older than what is being written.
     fn keep_nomination(&mut self, key: &Key) {
-        if let Some(nomination) = self.writing.get(key).and_then(Writing::nomination) {
+        if let Some(nomination) = self.statuses.nomination(key) {
             self.snapshot.nominate(key, nomination);
         }
     }

@@ -2,6 +2,7 @@ mod devices;
 mod events;
 mod extenders;
 mod gangs;
+mod statuses;
 mod volumes;
 
 use super::*;

@@ -174,7 +174,7 @@ impl Scheduler {
     /// Takes the next steps on a way that can be taken now.
     pub(super) fn go_on(&mut self, key: &Key, now: Time) {
         loop {
-            let quiet = self.is_quiet(key) || planted(Bug::BoundBeforeTold);
+            let quiet = self.statuses.is_quiet(key) || planted(Bug::BoundBeforeTold);
             let Some(way) = self.ways.get_mut(key) else { return };
             match &way.stage {
                 Stage::Tells if quiet => {
@@ -325,6 +325,7 @@ impl Scheduler {
 
     fn bind(&mut self, key: &Key, now: Time) {
         let Some(way) = self.ways.get(key) else { return };
+        self.statuses.bound(key);
         let (pod, node) = (way.trying.pod.clone(), way.node.clone());
         let binder = self.binder(&pod, way.binder);
         let ask = match binder {

@@ -221,15 +221,7 @@ impl<'v> Entry<'v> {
     }
 
     pub(in crate::merge) fn is_empty(&self) -> bool {
-        let names_a_field = |fields: &Value| {
-            fields.as_object().is_some_and(|fields| {
-                fields.iter().any(|(key, below)| {
-                    key.starts_with("f:")
-                        && below.as_object().is_some_and(|below| below.is_empty() || below.contains_key("."))
-                })
-            })
-        };
-        !self.unread().is_some_and(names_a_field) && self.set().is_empty()
+        !self.unread().is_some_and(FieldSet::names_any) && self.set().is_empty()
     }
 
     fn fault(value: &Value, at: usize) -> Option<String> {

@@ -1,0 +1,118 @@
+//! When the status of a pod is written for which others go.
+
+use super::*;
+
+/// A scheduler with many orders that nobody has answered, and a pod that matters more than the one that has its node.
+fn busy() -> Scene {
+    let mut scene = Scene::new();
+    for number in 0..4 {
+        scene.node(&format!("n{number}"), "10");
+        for pod in 0..10 {
+            scene.pod(&format!("p{number}{pod}"), asks("1"));
+        }
+    }
+    scene.turn();
+    assert_eq!(scene.orders.len(), 40);
+    scene.node("full", "20");
+    scene.see(Kind::Pod, Key::new("default", "victim"), bound("victim", "20", "full"));
+    urgent(&mut scene, json!({}));
+    scene.turn();
+    scene
+}
+
+/// The pod that matters more, with this status.
+fn urgent(scene: &mut Scene, status: Value) {
+    let mut spec = asks("20");
+    spec["priority"] = 10.into();
+    let mut pod = pod("urgent", spec);
+    pod["status"] = status;
+    scene.see(Kind::Pod, Key::new("default", "urgent"), pod);
+}
+
+/// What is written to the status of the pod that matters more.
+fn written(scene: &Scene) -> Vec<String> {
+    scene.shown().into_iter().filter(|order| order.starts_with("patch pods/urgent/status")).collect()
+}
+
+fn nominated(scene: &Scene) -> Option<Text> {
+    scene.scheduler.snapshot.pod(&Key::new("default", "urgent")).and_then(|pod| pod.nominated.clone())
+}
+
+fn victim_goes(scene: &mut Scene) {
+    scene.done("patch pods/victim/status");
+    scene.done("delete pods/victim");
+    scene.see(Kind::Pod, Key::new("default", "victim"), Value::Null);
+}
+
+#[test]
+fn a_pod_that_is_bound_before_its_status_was_written_is_not_told_what_is_past() {
+    let mut scene = busy();
+    assert_eq!(nominated(&scene).as_deref(), Some("full"));
+    victim_goes(&mut scene);
+    scene.now += SECONDS;
+    scene.turn();
+    assert_eq!(written(&scene), [""; 0]);
+    scene.done("create pods/urgent/binding");
+    let mut spec = asks("20");
+    spec["nodeName"] = "full".into();
+    scene.pod("urgent", spec);
+    scene.now += 2 * SECONDS;
+    scene.turn();
+    assert_eq!(written(&scene), [""; 0]);
+    assert!(scene.scheduler.statuses.nomination(&Key::new("default", "urgent")).is_none());
+}
+
+#[test]
+fn a_place_that_nobody_was_told_of_is_promised_all_the_same() {
+    let mut scene = busy();
+    // An event of the pod that does not know of it either changes nothing.
+    urgent(&mut scene, json!({"phase": "Pending"}));
+    assert_eq!(nominated(&scene).as_deref(), Some("full"));
+    victim_goes(&mut scene);
+    scene.pod("other", asks("20"));
+    scene.turn();
+    assert!(scene.shown().iter().all(|order| !order.contains("pods/other/binding")), "{:#?}", scene.shown());
+}
+
+#[test]
+fn a_status_waits_for_two_seconds_at_most() {
+    let mut scene = busy();
+    scene.now += 2 * SECONDS - 1;
+    assert_eq!(written(scene.turn()), [""; 0]);
+    assert!(scene.scheduler.wakes_at().is_some_and(|at| at <= scene.now + 1));
+    scene.now += 1;
+    assert_eq!(written(scene.turn()).len(), 1);
+    let order = scene.take("patch pods/urgent/status");
+    assert_eq!(body(&order)["status"]["nominatedNodeName"], "full");
+    assert_eq!(body(&order)["status"]["conditions"][0]["reason"], "Unschedulable");
+    // Only now is the pod not to be bound before that is answered.
+    victim_goes(&mut scene);
+    scene.now += SECONDS;
+    scene.turn();
+    assert!(scene.shown().iter().all(|order| !order.contains("pods/urgent/binding")), "{:#?}", scene.shown());
+    scene.scheduler.answer(order.number, Answer::Done(Value::Null), scene.now);
+    scene.turn().done("create pods/urgent/binding");
+}
+
+#[test]
+fn a_status_is_written_when_few_pods_are_under_way() {
+    let mut scene = busy();
+    for _ in 0..7 {
+        scene.done("/binding");
+    }
+    assert_eq!(written(&scene), [""; 0]);
+    for _ in 0..2 {
+        scene.done("/binding");
+    }
+    assert_eq!(written(&scene).len(), 1);
+}
+
+#[test]
+fn a_pod_that_is_refused_again_is_told_at_once() {
+    let mut scene = busy();
+    scene.see(Kind::Node, Key::cluster("full"), Value::Null);
+    scene.refused("patch pods/victim/status", 500, "InternalError");
+    let written = written(&scene);
+    assert_eq!(written.len(), 1, "{:#?}", scene.shown());
+    assert!(written[0].contains("Insufficient cpu"), "{written:?}");
+}
