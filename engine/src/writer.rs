@@ -423,8 +423,7 @@ fn bodies(changes: &[(Change, Option<Arc<Entry>>)]) -> Vec<Body> {
 
 /// Folds a change in; with it goes what was there before.
 fn fold(state: &mut State, change: Change) -> (Change, Option<Arc<Entry>>) {
-    let previous = state.get(change.kind, &change.key).cloned();
-    apply(state, &change);
+    let previous = apply(state, &change);
     (change, previous)
 }
 

@@ -21,9 +21,9 @@ const CUT: &str = " ...";
 const SERIES: Time = 360 * SECOND;
 /// How many Events are remembered.
 const REMEMBERED: usize = 4096;
-/// How long an Event may wait for pods, and how many may.
+/// How long an Event may wait for pods, and how much memory those that wait may take.
 const WAITS_AT_MOST: Time = 5 * SECOND;
-pub(super) const WAITING_MAX: usize = 16_384;
+pub(super) const WAITING_BYTES_MAX: usize = 32 << 20;
 /// How many Events may be without an answer, so that orders about pods do not come after many of them: of those that
 /// need not wait, and of those that have waited for too long.
 const WRITTEN_AT_ONCE: usize = 64;
@@ -40,6 +40,8 @@ pub(super) struct Events {
     number: u64,
     /// What is to be told, and when it came, the oldest first.
     pub waiting: VecDeque<(Time, Saying)>,
+    /// How much memory that takes.
+    pub waiting_bytes: usize,
     /// How many are being written.
     pub unanswered: usize,
 }
@@ -63,6 +65,13 @@ pub(super) struct Saying {
     pub reporter: Text,
 }
 
+impl Saying {
+    /// How much memory it takes, with a pod that may be gone by now.
+    fn bytes(&self) -> usize {
+        size_of::<(Time, Self)>() + size_of::<Pod>() + self.note.len()
+    }
+}
+
 impl Scheduler {
     pub(super) fn tell_failure(&mut self, pod: &Arc<Pod>, profile: usize, message: &str, now: Time) {
         let reporter = self.profile(profile).scheduler_name.clone();
@@ -73,6 +82,7 @@ impl Scheduler {
 
     pub(super) fn tell(&mut self, mut saying: Saying, now: Time) {
         cut(&mut saying.note);
+        self.events.waiting_bytes += saying.bytes();
         self.events.waiting.push_back((now, saying));
     }
 
@@ -95,10 +105,11 @@ impl Events {
     fn next(&mut self, is_calm: bool, now: Time) -> Option<Action> {
         let (at, _) = self.waiting.front()?;
         let is_late = *at <= now.saturating_sub(WAITS_AT_MOST);
-        let goes = self.waiting.len() > WAITING_MAX
+        let goes = self.waiting_bytes > WAITING_BYTES_MAX
             || is_calm && self.unanswered < WRITTEN_AT_ONCE
             || is_late && self.unanswered < LATE_AT_ONCE;
         let (at, saying) = self.waiting.pop_front_if(|_| goes)?;
+        self.waiting_bytes -= saying.bytes();
         Some(match saying.reason {
             // A pod is bound once: nothing is to be remembered of that.
             "Scheduled" => {

@@ -1,6 +1,6 @@
 //! When Events are written, beside what is ordered for pods.
 
-use super::super::event::WAITING_MAX;
+use super::super::event::WAITING_BYTES_MAX;
 use super::*;
 
 /// A scheduler that has bound pods, one of which was answered for: the others are on their way.
@@ -79,13 +79,26 @@ fn few_events_are_written_at_once_and_all_in_the_end() {
 }
 
 #[test]
-fn no_more_events_wait_than_may() {
+fn no_more_events_wait_than_there_is_room_for() {
     let mut scene = busy(40);
     let pod = scene.scheduler.snapshot().pod(&Key::new("default", "p7")).cloned().expect("the pod");
-    let waiting = scene.scheduler.events.waiting.len();
-    for _ in waiting..WAITING_MAX + 3 {
-        scene.scheduler.tell_failure(&pod, 0, "no", scene.now);
+    let note = "n".repeat(1024);
+    while scene.scheduler.events.waiting_bytes <= WAITING_BYTES_MAX {
+        scene.scheduler.tell_failure(&pod, 0, &note, scene.now);
     }
-    assert_eq!(events(scene.turn()), 3);
-    assert_eq!(scene.scheduler.events.waiting.len(), WAITING_MAX);
+    for _ in 0..2 {
+        scene.scheduler.tell_failure(&pod, 0, &note, scene.now);
+    }
+    let waiting = scene.scheduler.events.waiting.len();
+    assert!((10_000..40_000).contains(&waiting), "{waiting}");
+    // The short ones that came first make less room.
+    assert!((3..12).contains(&events(scene.turn())), "{}", events(&scene));
+    assert!(scene.scheduler.events.waiting_bytes <= WAITING_BYTES_MAX);
+    scene.scheduler.tell_failure(&pod, 0, "no", scene.now);
+    while scene.shown().iter().any(|order| order.contains("/binding") || order.contains(" events.")) {
+        let order = scene.orders.remove(0);
+        scene.scheduler.answer(order.number, Answer::Done(Value::Null), scene.now);
+        scene.turn();
+    }
+    assert_eq!((scene.scheduler.events.waiting.len(), scene.scheduler.events.waiting_bytes), (0, 0));
 }
