@@ -98,6 +98,33 @@ fn a_label_that_is_compared_with_no_number_is_an_error_where_nodes_are_scored() 
     assert_eq!(message(&world.plan(&none)), "");
 }
 
+/// What is merely preferred may name values that no label can have: the API lets it pass.
+#[test]
+fn a_preference_for_a_label_that_there_cannot_be_is_an_error_where_nodes_are_scored() {
+    let mut world = World::new();
+    world.node("a", json!({})).node("b", json!({}));
+    let told = |world: &mut World, operator: &str, values: Vec<&str>| {
+        let expressions = json!([{"key": "disk", "operator": operator, "values": values}]);
+        let terms = json!([{"weight": 3, "preference": {"matchExpressions": expressions}}]);
+        let affinity = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}});
+        let pod = world.pod("p", json!({}), json!({"affinity": affinity}));
+        message(&world.plan(&pod))
+    };
+    let running = "SchedulerError: running PreScore plugin \"NodeAffinity\": ";
+    let wrong = "Invalid value: \"a b\": a valid label must be an empty string or consist of alphanumeric characters";
+    for (operator, values, expected) in [
+        ("In", vec!["ssd", ""], None),
+        ("In", vec!["ssd", "a b"], Some(format!("{running}[0].matchExpressions[0].values[1][disk]: {wrong}"))),
+        ("NotIn", vec!["a b"], Some(format!("{running}[0].matchExpressions[0].values[0][disk]: {wrong}"))),
+        ("Gt", vec!["a b"], Some(format!("{running}[[0].matchExpressions[0].values[0]: Invalid value: \"a b\": for"))),
+    ] {
+        let told = told(&mut world, operator, values);
+        assert!(expected.as_ref().map_or(told.is_empty(), |expected| told.starts_with(expected)), "{operator}: {told}");
+    }
+    let many = told(&mut world, "In", vec!["a b"; 100_000]);
+    assert_eq!(many.matches("Invalid value").count(), 32, "nobody fills the log with what is wrong");
+}
+
 #[test]
 fn zones_of_a_volume_are_a_list_or_none() {
     let zone = "topology.kubernetes.io/zone";
