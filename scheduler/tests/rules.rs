@@ -186,6 +186,23 @@ fn each_host_is_asked_for_its_own_pods_whatever_it_calls_itself() {
     assert_eq!((scores[1].1, scores[2].1), (0, 0), "{scores:?}");
 }
 
+/// A node may list a name twice, for images of different sizes: it has the image all the same, once and as listed first.
+#[test]
+fn an_image_that_a_node_lists_twice_is_there_once() {
+    let mut world = World::new();
+    let images = |sizes: &[i64]| -> Value {
+        sizes.iter().map(|mebibytes| json!({"names": ["app:1", "app:1"], "sizeBytes": mebibytes << 20})).collect()
+    };
+    for (name, sizes) in [("a", &[500, 900][..]), ("b", &[])] {
+        let status = json!({"allocatable": {"cpu": "4", "pods": "10"}, "images": images(sizes)});
+        world.put(Kind::Node, Key::cluster(name), json!({"metadata": {"name": name}, "status": status}));
+    }
+    let pod = world.pod("p", json!({}), json!({"containers": [{"name": "c", "image": "app:1"}]}));
+    // Of 500 MiB on one of two nodes, half counts.
+    let expected = 100 * (250 - 23) / (1000 - 23);
+    assert_eq!(world.scores(&pod, "ImageLocality"), [("a".into(), expected), ("b".into(), 0)]);
+}
+
 /// Which other pods a pod without constraints is spread among, as its owner says.
 #[test]
 fn owners_are_known_by_their_version_too() {
