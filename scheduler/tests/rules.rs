@@ -310,3 +310,26 @@ fn a_claim_that_is_not_there_is_told_by_whoever_looks_it_up() {
     let why = "1 looking up PVC default/c: persistentvolumeclaim \"c\" not found.";
     assert!(told.starts_with(&format!("Unschedulable: 0/1 nodes are available: {why}")), "{told}");
 }
+
+#[test]
+fn a_pod_that_needs_none_of_its_claims_is_told_what_pods_without_claims_are() {
+    for (status, skipped, told) in [
+        (json!([{"name": "a"}]), true, "no new claims to deallocate"),
+        (json!([{"name": "a", "resourceClaimName": "c"}]), false, "still not schedulable"),
+    ] {
+        let mut world = World::new();
+        world.node("n", json!({}));
+        let owner = json!([{"kind": "Pod", "name": "p", "uid": "p", "controller": true}]);
+        world.put(Kind::ResourceClaim, Key::new("default", "c"), json!({"metadata": {"ownerReferences": owner}}));
+        let mut object = json!({"metadata": {"uid": "p"}, "status": {"resourceClaimStatuses": status}});
+        let claims = json!([{"name": "a", "resourceClaimTemplateName": "t"}]);
+        let asks = json!({"requests": {"cpu": "9"}});
+        object["spec"] = json!({"resourceClaims": claims, "containers": [{"resources": asks}]});
+        let key = Key::new("default", "p");
+        world.put(Kind::Pod, key.clone(), object);
+        let pod = world.snapshot.pod(&key).unwrap().clone();
+        let plan = world.plan(&pod);
+        assert!(message(&plan).contains(&format!(" {told}, preemption: ")), "{}", message(&plan));
+        assert_eq!(plan.explanation.skipped.contains(&"DynamicResources"), skipped, "{status}");
+    }
+}

@@ -96,10 +96,14 @@ impl Plugin for DynamicResources {
     }
 }
 
-/// Whether a pod claims devices, or asks for extended resources that devices stand for.
+/// Whether a pod claims devices, or asks for extended resources that devices stand for. Claims of which its status says
+/// that none was needed are no claims.
 pub fn is_concerned(cycle: Cycle<'_>) -> bool {
     let template = &cycle.pod.template;
-    !template.claims.is_empty() || template.extended_resources().any(|one| cycle.snapshot.class_for(one).is_some())
+    // Of more than may be, none is looked up.
+    template.claims.len() > MAX_CLAIMS
+        || named_claims(cycle).next().is_some()
+        || template.extended_resources().any(|one| cycle.snapshot.class_for(one).is_some())
 }
 
 /// All claims that a pod uses: those that it names, and the one that was made for its extended resources.
