@@ -1,6 +1,7 @@
 use super::*;
 use crate::plugins::{
-    dynamic_resources, node_resources_fit, node_volume_limits, pod_topology_spread, taint_toleration, volume_binding,
+    dynamic_resources, inter_pod_affinity, node_resources_fit, node_volume_limits, pod_topology_spread,
+    taint_toleration, volume_binding,
 };
 use holdfast_value::{Value, json};
 
@@ -276,6 +277,28 @@ fn labels_of_its_own_wake_a_pod_that_is_counted_otherwise_by_them() {
         scene.failed("p", &[pod_topology_spread::NAME], 0);
         told(&mut scene, labels.clone(), 20 * SECOND);
         assert_eq!(scene.pop(20 * SECOND).is_some(), wakes, "{labels}");
+    }
+}
+
+#[test]
+fn new_nodes_wake_pods_that_may_find_others_there() {
+    let term = json!([{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}]);
+    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": term});
+    let (with, without) = (json!({"podAffinity": required}), json!({"podAntiAffinity": required}));
+    let (here, nowhere) = (json!({"zone": "a"}), json!({"rack": "r"}));
+    for (affinity, labels, wakes) in [
+        (&with, &here, true),
+        (&with, &nowhere, false),
+        (&without, &nowhere, true),
+        (&json!({"podAffinity": required, "podAntiAffinity": required}), &nowhere, true),
+        (&json!({}), &nowhere, true),
+    ] {
+        let mut scene = Scene::new();
+        scene.pod("p", json!({"affinity": affinity}), 0);
+        assert_eq!(scene.pop(0).as_deref(), Some("p"));
+        scene.failed("p", &[inter_pod_affinity::NAME], 0);
+        scene.tell(Kind::Node, &Key::cluster("n"), Some(json!({"metadata": {"labels": labels}})), 20 * SECOND);
+        assert_eq!(scene.pop(20 * SECOND).is_some(), wakes, "{affinity} {labels}");
     }
 }
 
