@@ -1,7 +1,7 @@
 //! The arguments of plug-ins: read, filled with their defaults, checked, and made into the plug-ins.
 
-use super::int_that;
 use super::reader::{Faults, Reader};
+use super::{int_that, quoted};
 use crate::object::terms::{NodeSelector, PreferredNodeTerm, Spread};
 use crate::object::{Pool, Text};
 use crate::plugin::Plugin;
@@ -74,12 +74,12 @@ fn read(name: &str, args: Option<&Reader<'_>>) -> Configured {
         volume_binding::NAME => plugin(volume_binding(args)),
         dynamic_resources::NAME => {
             let filter = args.seconds("filterTimeout");
-            if filter.is_some_and(|seconds| seconds < 0.0) {
-                args.fault("filterTimeout", "Invalid value: must be zero or positive");
+            if let Some(seconds) = filter.filter(|seconds| *seconds < 0.0) {
+                args.invalid("filterTimeout", quoted(seconds), "must be zero or positive");
             }
             let binding = args.seconds("bindingTimeout");
-            if binding.is_some_and(|seconds| seconds < 1.0) {
-                args.fault("bindingTimeout", "Invalid value: must be at least 1 second");
+            if let Some(seconds) = binding.filter(|seconds| *seconds < 1.0) {
+                args.invalid("bindingTimeout", quoted(seconds), "must be at least 1 second");
             }
             let usual = dynamic_resources::DynamicResources::default();
             let binding_timeout_seconds = binding.map_or(usual.binding_timeout_seconds, |seconds| seconds as i64);

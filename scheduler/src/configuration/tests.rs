@@ -152,7 +152,7 @@ fn all_faults_come_at_once() {
     let wanted = [
         "parallelism: Invalid value: 0: should be an integer value greater than zero",
         "percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]",
-        "leaderElection.leaseDuration: Invalid value: LeaseDuration must be greater than RenewDeadline",
+        "leaderElection.leaseDuration: Invalid value: \"5s\": LeaseDuration must be greater than RenewDeadline",
         "leaderElection.resourceLock: Unsupported value: \"nodes\": supported values: \"leases\", \"endpoints\", \"configmaps\", \"endpointsleases\", \"configmapsleases\"",
         "podMaxBackoffSeconds: Invalid value: 0: must be greater than or equal to PodInitialBackoffSeconds",
         "profiles[0].plugins.score.enabled[0].name: ScorePlugin \"Nobody\" does not exist",
@@ -179,7 +179,7 @@ fn nothing_and_nought_are_what_is_usual() {
     assert_eq!(read.client_connection, ClientConnection::default());
     assert_eq!(read.leader_election, LeaderElection::default());
     let negative = faults("v1", "leaderElection: {retryPeriod: -1s}");
-    assert_eq!(negative, ["leaderElection.retryPeriod: Invalid value: must be greater than zero"]);
+    assert_eq!(negative, ["leaderElection.retryPeriod: Invalid value: \"-1s\": must be greater than zero"]);
 }
 
 #[test]
