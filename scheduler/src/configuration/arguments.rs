@@ -14,6 +14,7 @@ use crate::plugins::node_resources_fit::{self, Ignored, NodeResourcesFit};
 use crate::plugins::pod_topology_spread::{self, PodTopologySpread, default_constraint};
 use crate::plugins::volume_binding::{self, VolumeBinding};
 use crate::plugins::{dynamic_resources, legacy};
+use holdfast_core::object::names;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -147,15 +148,15 @@ fn fit(args: &Reader<'_>) -> NodeResourcesFit {
     let texts =
         |field: &str| -> Vec<Text> { args.texts(field).unwrap_or_default().into_iter().map(Into::into).collect() };
     let ignored = Ignored { resources: texts("ignoredResources"), groups: texts("ignoredResourceGroups") };
-    for (at, group) in ignored.groups.iter().enumerate().filter(|(_, group)| group.contains('/')) {
-        args.invalid(
-            &format!("ignoredResourceGroups[{at}]"),
-            format!("\"{group}\""),
-            "resource group name can't contain '/'",
-        );
+    for (at, name) in ignored.resources.iter().enumerate() {
+        check_name(args, &format!("ignoredResources[{at}]"), name);
     }
-    for (at, name) in ignored.resources.iter().enumerate().filter(|(_, name)| !is_qualified(name)) {
-        args.invalid(&format!("ignoredResources[{at}]"), format!("\"{name}\""), "must be a qualified name");
+    for (at, group) in ignored.groups.iter().enumerate() {
+        let field = format!("ignoredResourceGroups[{at}]");
+        if group.contains('/') {
+            args.invalid(&field, format!("\"{group}\""), "resource group name can't contain '/'");
+        }
+        check_name(args, &field, group);
     }
     let mut fit = NodeResourcesFit { ignored: Arc::new(ignored), ..NodeResourcesFit::default() };
     if let Some(strategy) = args.child("scoringStrategy") {
@@ -187,20 +188,11 @@ fn fit(args: &Reader<'_>) -> NodeResourcesFit {
     fit
 }
 
-/// Whether a text is a name as resources and labels have them: an optional domain, and a name of up to 63 characters.
-fn is_qualified(text: &str) -> bool {
-    let good = |part: &str, most: usize| {
-        let edge = |c: char| c.is_ascii_alphanumeric();
-        !part.is_empty()
-            && part.len() <= most
-            && part.starts_with(edge)
-            && part.ends_with(edge)
-            && part.chars().all(|c| edge(c) || "-_.".contains(c))
-    };
-    match text.split_once('/') {
-        Some((domain, name)) => good(domain, 253) && good(name, 63),
-        None => good(text, 63),
-    }
+/// Notes what keeps a text from being a name as resources and labels have them.
+pub fn check_name(reader: &Reader<'_>, field: &str, name: &str) -> bool {
+    let faults = names::qualified_name(name);
+    faults.iter().for_each(|why| reader.invalid(field, Value::from(name), why));
+    faults.is_empty()
 }
 
 fn balanced(args: &Reader<'_>) -> BalancedAllocation {
@@ -241,9 +233,7 @@ fn check_node_term(term: &Reader<'_>) {
     for one in term.list("matchExpressions").unwrap_or_default() {
         let (key, operator) = (one.text("key").unwrap_or(""), one.text("operator").unwrap_or(""));
         let values = one.texts("values").unwrap_or_default();
-        if !is_qualified(key) {
-            one.invalid("key", format!("\"{key}\""), "must be a qualified name");
-        }
+        check_name(&one, "key", key);
         match operator {
             "In" | "NotIn" if values.is_empty() => {
                 one.required("values", "must be specified when `operator` is 'In' or 'NotIn'");
@@ -328,6 +318,8 @@ fn constraint(one: &Reader<'_>) -> Spread {
     let key = one.text("topologyKey").unwrap_or("");
     if key.is_empty() {
         one.required("topologyKey", "can not be empty");
+    } else {
+        check_name(one, "topologyKey", key);
     }
     let action = one.text("whenUnsatisfiable").unwrap_or("");
     if action.is_empty() {

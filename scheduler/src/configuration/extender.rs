@@ -1,5 +1,6 @@
 //! Extenders: servers that are asked about nodes over HTTP.
 
+use super::arguments::check_name;
 use super::reader::Reader;
 use crate::object::Text;
 use crate::object::pod::Pod;
@@ -127,7 +128,7 @@ fn tls(one: &Reader<'_>) -> Tls {
 fn managed(one: &Reader<'_>) -> Vec<Managed> {
     let read = |one: &Reader<'_>| {
         let name = one.text("name").unwrap_or("");
-        if !is_extended(name) {
+        if check_name(one, "name", name) && !is_extended(name) {
             one.invalid("name", format!("\"{name}\""), "is an invalid extended resource name");
         }
         Managed { name: name.into(), ignored_by_scheduler: one.bool("ignoredByScheduler").unwrap_or(false) }

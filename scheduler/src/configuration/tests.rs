@@ -223,7 +223,8 @@ fn what_is_added_to_pods_is_judged_like_theirs() {
     );
     let term = "profiles[0].pluginConfig[0].args.addedAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]";
     let wanted = [
-        format!("{term}.matchExpressions[0].key: Invalid value: \"\": must be a qualified name"),
+        format!("{term}.matchExpressions[0].key: Invalid value: \"\": name part must be non-empty"),
+        format!("{term}.matchExpressions[0].key: Invalid value: \"\": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"),
         format!("{term}.matchExpressions[0].operator: Invalid value: \"Is\": not a valid selector operator"),
         format!("{term}.matchExpressions[1].values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must be an integer"),
         format!("{term}.matchExpressions[2].values: Required value: must be specified when `operator` is 'In' or 'NotIn'"),
@@ -240,6 +241,49 @@ fn what_is_added_to_pods_is_judged_like_theirs() {
         assert!(told.contains(wanted), "{wanted}\nis not among\n{told:#?}");
     }
     assert_eq!(told.len(), wanted.len(), "{told:#?}");
+}
+
+#[test]
+fn what_must_be_a_name_is_one() {
+    let fit = |args: &str| format!("profiles: [{{pluginConfig: [{{name: NodeResourcesFit, args: {{{args}}}}}]}}]");
+    let spread = |key: &str| {
+        let constraint = format!("{{maxSkew: 1, whenUnsatisfiable: DoNotSchedule, topologyKey: {key}}}");
+        let args = format!("{{defaultingType: List, defaultConstraints: [{constraint}]}}");
+        format!("profiles: [{{pluginConfig: [{{name: PodTopologySpread, args: {args}}}]}}]")
+    };
+    let managed = |name: &str| format!("extenders: [{{urlPrefix: 'http://e', managedResources: [{{name: {name}}}]}}]");
+    let part = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with";
+    for (document, expected) in [
+        (spread("zone.io/a_b"), vec![]),
+        (spread("'a b'"), vec![format!("defaultConstraints[0].topologyKey: Invalid value: \"a b\": {part}")]),
+        (
+            spread("/a"),
+            vec!["defaultConstraints[0].topologyKey: Invalid value: \"/a\": prefix part must be non-empty".into()],
+        ),
+        (fit("ignoredResources: [a.io/b], ignoredResourceGroups: [a.io]"), vec![]),
+        (fit("ignoredResources: ['b b']"), vec![format!("ignoredResources[0]: Invalid value: \"b b\": {part}")]),
+        (
+            fit("ignoredResourceGroups: [a/b, '-']"),
+            vec![
+                "ignoredResourceGroups[0]: Invalid value: \"a/b\": resource group name can't contain '/'".into(),
+                format!("ignoredResourceGroups[1]: Invalid value: \"-\": {part}"),
+            ],
+        ),
+        (
+            managed("cpu"),
+            vec!["managedResources[0].name: Invalid value: \"cpu\": is an invalid extended resource name".into()],
+        ),
+        (managed("'a.io/b b'"), vec![format!("managedResources[0].name: Invalid value: \"a.io/b b\": {part}")]),
+    ] {
+        let told = match expected.is_empty() {
+            true => read("v1", &document).passed_over,
+            false => faults("v1", &document),
+        };
+        assert_eq!(told.len(), expected.len(), "{document}: {told:#?}");
+        for (told, expected) in told.iter().zip(&expected) {
+            assert!(told.contains(expected), "{told}\nis not\n{expected}");
+        }
+    }
 }
 
 #[test]
