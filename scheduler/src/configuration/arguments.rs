@@ -2,6 +2,7 @@
 
 use super::reader::{Faults, Reader};
 use super::{int_that, quoted};
+use crate::object::selector::{Operator, Requirement};
 use crate::object::terms::{NodeSelector, PreferredNodeTerm, Spread};
 use crate::object::{Pool, Text};
 use crate::plugin::Plugin;
@@ -179,8 +180,8 @@ fn fit(args: &Reader<'_>) -> NodeResourcesFit {
                 Strategy::LeastAllocated
             }
             _ => {
-                let known = "\"LeastAllocated\", \"MostAllocated\", \"RequestedToCapacityRatio\"";
-                strategy.fault("type", format!("Unsupported value: \"{kind}\": supported values: {known}"));
+                let known = ["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"];
+                unsupported(&strategy, "type", kind, &known);
                 Strategy::LeastAllocated
             }
         };
@@ -228,48 +229,62 @@ fn node_affinity(args: &Reader<'_>) -> NodeAffinity {
     affinity
 }
 
-/// Notes what is wrong with requirements of nodes, as it would be with those of a pod.
+/// Notes what is wrong with requirements of nodes.
 fn check_node_term(term: &Reader<'_>) {
-    for one in term.list("matchExpressions").unwrap_or_default() {
-        let (key, operator) = (one.text("key").unwrap_or(""), one.text("operator").unwrap_or(""));
-        let values = one.texts("values").unwrap_or_default();
-        check_name(&one, "key", key);
-        match operator {
-            "In" | "NotIn" if values.is_empty() => {
-                one.required("values", "must be specified when `operator` is 'In' or 'NotIn'");
-            }
-            "Exists" | "DoesNotExist" if !values.is_empty() => {
-                let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-                one.fault("values", format!("Forbidden: {why}"));
-            }
-            "Gt" | "Lt" => match values[..] {
-                [value] if value.parse::<i64>().is_err() => {
-                    one.invalid(
-                        "values[0]",
-                        format!("\"{value}\""),
-                        "for 'Gt', 'Lt' operators, the value must be an integer",
-                    );
-                }
-                [_] => {}
-                _ => one.required("values", "must be specified single value when `operator` is 'Lt' or 'Gt'"),
-            },
-            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            other => one.invalid("operator", format!("\"{other}\""), "not a valid selector operator"),
-        }
-    }
+    term.list("matchExpressions").unwrap_or_default().iter().for_each(check_label);
     for one in term.list("matchFields").unwrap_or_default() {
         let (key, operator) = (one.text("key").unwrap_or(""), one.text("operator").unwrap_or(""));
+        let values = one.texts("values").unwrap_or_default();
         if key != "metadata.name" {
-            one.invalid("key", format!("\"{key}\""), "not a valid field selector key");
+            one.invalid("key", Value::from(key), "not a valid field selector key");
         }
-        if !matches!(operator, "In" | "NotIn") {
-            one.invalid("operator", format!("\"{operator}\""), "not a valid selector operator");
-        }
-        if one.texts("values").is_none_or(|values| values.len() != 1) {
-            let why = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
-            one.required("values", why);
+        match operator {
+            "In" | "NotIn" if values.len() == 1 => {}
+            "In" | "NotIn" => one.invalid("values", written(&one, "values"), "must have one element"),
+            other => unsupported(&one, "operator", other, &["In", "NotIn"]),
         }
     }
+}
+
+/// Notes what is wrong with a requirement of labels, as it would be with any selector.
+fn check_label(one: &Reader<'_>) {
+    let (key, name) = (one.text("key").unwrap_or(""), one.text("operator").unwrap_or(""));
+    let values: Vec<Text> = one.texts("values").unwrap_or_default().into_iter().map(Into::into).collect();
+    let operator = Operator::named(name);
+    let miscounted = match operator {
+        Operator::Unknown => {
+            return unsupported(one, "operator", name, &["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]);
+        }
+        Operator::In | Operator::NotIn => {
+            values.is_empty().then_some("for 'in', 'notin' operators, values set can't be empty")
+        }
+        Operator::Exists | Operator::DoesNotExist => {
+            (!values.is_empty()).then_some("values set must be empty for exists and does not exist")
+        }
+        Operator::Gt | Operator::Lt => {
+            (values.len() != 1).then_some("for 'Gt', 'Lt' operators, exactly one value is required")
+        }
+    };
+    let why = names::qualified_name(key);
+    if !why.is_empty() {
+        one.invalid("key", Value::from(key), &why.join("; "));
+    }
+    if let Some(why) = miscounted {
+        one.invalid("values", written(one, "values"), why);
+    }
+    for (place, why) in (Requirement { key: key.into(), operator, values }).faults() {
+        one.fault(&place, why);
+    }
+}
+
+/// A field as it is written.
+fn written(reader: &Reader<'_>, field: &str) -> String {
+    reader.get(field).map_or_else(|| "null".to_owned(), ToString::to_string)
+}
+
+fn unsupported(reader: &Reader<'_>, field: &str, value: &str, known: &[&str]) {
+    let known: Vec<String> = known.iter().map(|one| format!("\"{one}\"")).collect();
+    reader.fault(field, format!("Unsupported value: \"{value}\": supported values: {}", known.join(", ")));
 }
 
 fn inter_pod_affinity(args: &Reader<'_>) -> InterPodAffinity {
@@ -284,8 +299,7 @@ fn spread(args: &Reader<'_>) -> PodTopologySpread {
         None | Some("System") => true,
         Some("List") => false,
         Some(other) => {
-            let known = "\"System\", \"List\"";
-            args.fault("defaultingType", format!("Unsupported value: \"{other}\": supported values: {known}"));
+            unsupported(args, "defaultingType", other, &["System", "List"]);
             true
         }
     };
@@ -325,8 +339,7 @@ fn constraint(one: &Reader<'_>) -> Spread {
     if action.is_empty() {
         one.required("whenUnsatisfiable", "can not be empty");
     } else if !matches!(action, "DoNotSchedule" | "ScheduleAnyway") {
-        let known = "\"DoNotSchedule\", \"ScheduleAnyway\"";
-        one.fault("whenUnsatisfiable", format!("Unsupported value: \"{action}\": supported values: {known}"));
+        unsupported(one, "whenUnsatisfiable", action, &["DoNotSchedule", "ScheduleAnyway"]);
     }
     if one.get("labelSelector").is_some() {
         let why = "constraint must not define a selector, as they deduced for each pod";
@@ -339,8 +352,7 @@ fn constraint(one: &Reader<'_>) -> Spread {
         Some("Honor") => true,
         Some("Ignore") => false,
         Some(other) => {
-            let known = "\"Honor\", \"Ignore\"";
-            one.fault(field, format!("Unsupported value: \"{other}\": supported values: {known}"));
+            unsupported(one, field, other, &["Honor", "Ignore"]);
             usual
         }
     };
