@@ -315,6 +315,7 @@ fn a_claim_that_is_not_there_is_told_by_whoever_looks_it_up() {
 fn a_pod_that_needs_none_of_its_claims_is_told_what_pods_without_claims_are() {
     for (status, skipped, told) in [
         (json!([{"name": "a"}]), true, "no new claims to deallocate"),
+        (json!([]), false, "pod \"default/p\": ResourceClaim not created yet. no new claims to deallocate"),
         (json!([{"name": "a", "resourceClaimName": "c"}]), false, "still not schedulable"),
     ] {
         let mut world = World::new();

@@ -130,7 +130,7 @@ fn claims(cycle: Cycle<'_>) -> Result<Vec<Arc<Claim>>, String> {
     for (own, key) in named_claims(cycle) {
         let pod = &cycle.pod.key;
         let Some(key) = key else {
-            return Err(format!("pod \"{pod}\": waiting for the resource claim of \"{}\" to be created", own.name));
+            return Err(format!("pod \"{pod}\": ResourceClaim not created yet"));
         };
         let claim = cycle.snapshot.device_claims.get(&key);
         let claim = claim.ok_or_else(|| format!("resourceclaim \"{}\" not found", key.name))?;
