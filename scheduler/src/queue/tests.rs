@@ -237,6 +237,37 @@ fn gates_keep_a_pod_away_until_they_are_gone() {
 }
 
 #[test]
+fn whatever_brings_pods_to_a_queue_is_counted() {
+    let mut scene = Scene::new();
+    let gated = |gates: &[&str]| {
+        let gates: Value = gates.iter().map(|name| json!({"name": name})).collect();
+        json!({"schedulingGates": gates, "containers": asks("2")["containers"]})
+    };
+    scene.pod("p", gated(&["a", "b"]), 0);
+    // One of two gates goes, which brings it nowhere.
+    scene.pod("p", gated(&["b"]), 1);
+    scene.pod("p", gated(&[]), 2);
+    scene.pop(3);
+    scene.failed("p", &[taint_toleration::NAME], 4);
+    let mut tolerant = asks("2");
+    tolerant["tolerations"] = json!([{"operator": "Exists"}]);
+    // By its own update it comes to back-off, from which it is taken early.
+    scene.pod("p", tolerant, 5);
+    assert_eq!(scene.pop(6).as_deref(), Some("p"));
+    let counted: Vec<_> = scene.queue.incoming().collect();
+    assert_eq!(
+        counted,
+        [
+            ("active", "PopFromBackoffQ", 1),
+            ("active", "UnschedulablePodUpdatePodSchedulingGatesEliminated", 1),
+            ("backoff", "UnschedulablePodUpdatePodToleration", 1),
+            ("gated", "UnschedulablePodAdd", 1),
+            ("unschedulable", "ScheduleAttemptFailure", 1),
+        ]
+    );
+}
+
+#[test]
 fn drivers_that_attach_more_wake_pods_whose_volumes_were_too_many() {
     let csi = |limits: &[(&str, u32)]| {
         let driver = |(name, count): &(&str, u32)| json!({"name": name, "allocatable": {"count": count}});
