@@ -5,6 +5,8 @@ use super::reader::Reader;
 use crate::object::Text;
 use crate::object::pod::Pod;
 use crate::object::resources::is_extended;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -113,16 +115,29 @@ fn timeout(one: &Reader<'_>) -> f64 {
 fn tls(one: &Reader<'_>) -> Tls {
     let Some(tls) = one.child("tlsConfig") else { return Tls::default() };
     let text = |field: &str| tls.text(field).unwrap_or("").to_owned();
-    Tls {
+    let data = |field: &str| {
+        // Lines may be broken.
+        let data = text(field).replace(['\r', '\n'], "");
+        if STANDARD.decode(&data).is_err() {
+            // It may be a key: it is not shown.
+            tls.fault(field, "Invalid value: illegal base64 data");
+        }
+        data
+    };
+    let read = Tls {
         insecure: tls.bool("insecure").unwrap_or(false),
         server_name: text("serverName"),
         cert_file: text("certFile"),
         key_file: text("keyFile"),
         ca_file: text("caFile"),
-        cert_data: text("certData"),
-        key_data: text("keyData"),
-        ca_data: text("caData"),
+        cert_data: data("certData"),
+        key_data: data("keyData"),
+        ca_data: data("caData"),
+    };
+    if read.insecure && !(read.ca_file.is_empty() && read.ca_data.is_empty()) {
+        tls.fault("", "specifying a root certificates file with the insecure flag is not allowed");
     }
+    read
 }
 
 fn managed(one: &Reader<'_>) -> Vec<Managed> {

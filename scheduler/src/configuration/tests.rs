@@ -143,6 +143,30 @@ fn an_extender_that_is_given_no_time_gets_the_usual_one() {
     }
 }
 
+/// Whoever says whom to trust does not trust everybody.
+#[test]
+fn what_an_extender_is_trusted_by_is_read_at_once() {
+    let told = |tls: &str| {
+        let rest = format!("extenders: [{{urlPrefix: 'https://e', enableHTTPS: true, tlsConfig: {{{tls}}}}}]");
+        let read = Configuration::read(&document("v1", &rest));
+        read.err().map(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    };
+    let both = "extenders[0].tlsConfig: specifying a root certificates file with the insecure flag is not allowed";
+    for (tls, expected) in [
+        ("", None),
+        ("insecure: true", None),
+        ("caFile: /ca", None),
+        ("caData: YQ==", None),
+        ("caData: \"YQ\\n==\"", None),
+        ("insecure: true, caFile: /ca", Some(both)),
+        ("insecure: true, caData: YQ==", Some(both)),
+        ("caData: '-----BEGIN'", Some("extenders[0].tlsConfig.caData: Invalid value: illegal base64 data")),
+        ("keyData: '%'", Some("extenders[0].tlsConfig.keyData: Invalid value: illegal base64 data")),
+    ] {
+        assert_eq!(told(tls).as_deref(), expected, "{tls}");
+    }
+}
+
 #[test]
 fn all_faults_come_at_once() {
     let told = faults(
