@@ -7,6 +7,7 @@ use crate::object::pod::Pod;
 use crate::object::resources::is_extended;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use holdfast_value::{CompactString, Value};
 use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -53,6 +54,29 @@ pub struct Managed {
 }
 
 const USUAL_TIMEOUT_SECONDS: f64 = 5.0;
+
+/// The names of all fields.
+#[rustfmt::skip]
+const FIELDS: [&str; 22] = [
+    "urlPrefix", "filterVerb", "preemptVerb", "prioritizeVerb", "bindVerb", "weight", "enableHTTPS", "tlsConfig",
+    "httpTimeout", "nodeCacheCapable", "ignorable", "managedResources", "name", "ignoredByScheduler", "insecure",
+    "serverName", "certFile", "keyFile", "caFile", "certData", "keyData", "caData",
+];
+
+/// Gives the fields of extenders the names that they have today: once they were known whatever the case of their letters.
+pub fn name_fields(extenders: &mut Value) {
+    if let Some(list) = extenders.as_array_mut() {
+        return list.iter_mut().for_each(name_fields);
+    }
+    let Some(fields) = extenders.as_object() else { return };
+    let named = |(name, value): (&CompactString, &Value)| {
+        let mut value = value.clone();
+        name_fields(&mut value);
+        let today = FIELDS.iter().find(|field| field.eq_ignore_ascii_case(name));
+        (today.map_or_else(|| name.clone(), |today| (*today).into()), value)
+    };
+    *extenders = Value::Object(fields.iter().map(named).collect());
+}
 
 /// Reads the list `extenders`. Those whose failures do no harm are asked last.
 pub fn read_all(reader: &Reader<'_>) -> Vec<Extender> {

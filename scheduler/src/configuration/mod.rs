@@ -165,7 +165,14 @@ impl Configuration {
 
     fn read_document(document: &Value, strictly: bool) -> Result<Self, Vec<Fault>> {
         let faults = Faults::default();
-        let reader = Reader::new(document, "", &faults);
+        let mut document = document.clone();
+        let version = document["apiVersion"].as_str().and_then(Version::named);
+        if let Some(extenders) = document.as_object_mut().and_then(|fields| fields.get_mut("extenders"))
+            && version.is_some_and(Version::has_extenders_of_policies)
+        {
+            extender::name_fields(extenders);
+        }
+        let reader = Reader::new(&document, "", &faults);
         let configuration = reader.and_then(|reader| read(&if strictly { reader } else { reader.lenient() }));
         match (configuration, faults.into_inner()) {
             (Some(configuration), faults) if faults.is_empty() => Ok(configuration),

@@ -79,7 +79,10 @@ struct Conversion {
 /// Reads a Policy in JSON or YAML: the profile that it comes to where it does not overrule switches, and its extenders.
 pub fn read(text: &str, switches: &Switches) -> Result<(Profile, Vec<Extender>), Vec<Fault>> {
     let fault = |message: String| vec![Fault { path: String::new(), message }];
-    let document: Value = serde_yaml_ng::from_str(text).map_err(|error| fault(error.to_string()))?;
+    let mut document: Value = serde_yaml_ng::from_str(text).map_err(|error| fault(error.to_string()))?;
+    if let Some(extenders) = document.as_object_mut().and_then(|fields| fields.get_mut("extenders")) {
+        extender::name_fields(extenders);
+    }
     let faults = Faults::default();
     let read = Reader::new(&document, "", &faults).map(|reader| {
         let reader = reader.lenient();

@@ -135,6 +135,32 @@ fn the_first_version_may_say_what_nobody_knows() {
     assert_eq!(faults("v1alpha2", "paralelism: 3").len(), 1);
 }
 
+/// Once the fields of extenders were known whatever the case of their letters.
+#[test]
+fn extenders_of_old_are_read_whatever_the_case_of_their_fields() {
+    for (url, tls) in [
+        ("urlPrefix", "tlsConfig: {insecure: true, serverName: s}"),
+        ("URLPrefix", "TLSConfig: {Insecure: true, ServerName: s}"),
+    ] {
+        for https in ["enableHttps", "enableHTTPS", "EnableHTTPS"] {
+            let managed = "managedResources: [{Name: e.io/r, ignoredbyscheduler: true}]";
+            let extender = format!("{{{url}: 'https://e', BindVerb: b, {https}: true, {tls}, {managed}}}");
+            let mut policy = Configuration::default();
+            policy.take_policy(&format!("kind: Policy\nextenders: [{extender}]")).expect("it is right");
+            let file = read("v1alpha2", &format!("extenders: [{extender}]"));
+            for read in [&policy.extenders[0], &file.extenders[0]] {
+                assert!(read.enable_https && read.tls.insecure, "{extender}");
+                let texts =
+                    [&*read.url_prefix, &read.bind_verb, &read.tls.server_name, &read.managed_resources[0].name];
+                assert_eq!(texts, ["https://e", "b", "s", "e.io/r"], "{extender}");
+                assert!(read.managed_resources[0].ignored_by_scheduler);
+            }
+        }
+    }
+    let today = faults("v1beta1", "extenders: [{urlPrefix: 'https://e', enableHttps: true}]");
+    assert_eq!(today, ["strict decoding error: unknown field \"extenders[0].enableHttps\""]);
+}
+
 #[test]
 fn an_extender_that_is_given_no_time_gets_the_usual_one() {
     for (timeout, expected) in [("0s", 5.0), ("0", 5.0), ("100000000", 0.1), ("2s", 2.0)] {

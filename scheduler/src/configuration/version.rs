@@ -128,6 +128,11 @@ impl Version {
         (election.text("lockObjectName"), election.text("lockObjectNamespace"))
     }
 
+    /// Whether extenders are written as in a Policy.
+    pub fn has_extenders_of_policies(self) -> bool {
+        self <= Version::V1Alpha2
+    }
+
     /// Where to serve without a certificate. v1beta2 knows the field only to forbid what it was for.
     pub fn read_address(self, reader: &Reader<'_>, field: &str) -> Option<String> {
         if self > Version::V1Beta2 {
