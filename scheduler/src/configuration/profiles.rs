@@ -170,7 +170,7 @@ fn read_arguments(reader: &Reader<'_>, version: Version) -> Arguments {
 fn points_of(sets: Option<&Reader<'_>>, version: Version, usual: &dyn Fn(Point) -> List) -> Points {
     let mut written = BTreeMap::new();
     let everywhere = version.has_multi_point().then(|| {
-        let (enabled, disabled) = read_set(sets, MULTI_POINT, version);
+        let (enabled, disabled) = read_set(sets, MULTI_POINT, EVERYWHERE, version);
         let merged = merge(usual_plugins(), &enabled, &disabled);
         written.insert(MULTI_POINT, Set { enabled: merged.clone(), disabled: disabled.into_iter().collect() });
         merged
@@ -181,18 +181,18 @@ fn points_of(sets: Option<&Reader<'_>>, version: Version, usual: &dyn Fn(Point) 
     }
     if let (Version::V1Alpha1 | Version::V1Alpha2, Some(sets)) = (version, sets) {
         // What is undone is today reserved and undone by one plug-in.
-        read_set(Some(sets), "unreserve", version);
+        read_set(Some(sets), "unreserve", "UnreservePlugin", version);
     }
     let mut points = BTreeMap::new();
-    for (point, field, _) in POINTS {
-        let (enabled, disabled) = read_set(sets, field, version);
+    for (point, field, kind) in POINTS {
+        let own = version.set_name(point, field);
+        let (enabled, disabled) = own.map_or_else(Default::default, |own| read_set(sets, own, kind, version));
         for (name, _) in &enabled {
             if let Some(row) = plugins::find(name)
                 && !row.points.contains(&point)
                 && let Some(sets) = sets
             {
-                let kind = kind_of(field);
-                sets.fault(field, format!("plugin \"{name}\" does not extend {kind} plugin"));
+                sets.fault(own.unwrap_or(field), format!("plugin \"{name}\" does not extend {kind} plugin"));
             }
         }
         let list = match &everywhere {
@@ -218,14 +218,11 @@ fn score(point: Point, weight: i64) -> i64 {
     if point == Point::Score { weight.max(1) } else { weight }
 }
 
-/// What the plug-ins of a set are, in messages. Those of the set for all points are looked for at one after the other.
-fn kind_of(field: &str) -> &'static str {
-    let at = |field: &str| POINTS.iter().find(|row| row.1 == field).map(|row| row.2);
-    at(field).or_else(|| at("preFilter")).unwrap_or_default()
-}
+/// What the plug-ins of the set for all points are, in messages: they are looked for at one point after the other.
+const EVERYWHERE: &str = "PreFilterPlugin";
 
 /// The plug-ins that a set enables, and the names of those that it disables.
-fn read_set(sets: Option<&Reader<'_>>, field: &str, version: Version) -> (List, BTreeSet<String>) {
+fn read_set(sets: Option<&Reader<'_>>, field: &str, kind: &str, version: Version) -> (List, BTreeSet<String>) {
     let Some(set) = sets.and_then(|sets| sets.child(field)) else { return Default::default() };
     let (mut enabled, mut named): (List, BTreeSet<&str>) = (Vec::new(), BTreeSet::new());
     for one in set.list("enabled").unwrap_or_default() {
@@ -235,9 +232,9 @@ fn read_set(sets: Option<&Reader<'_>>, field: &str, version: Version) -> (List, 
         if version.is_removed(written) && field != MULTI_POINT {
             is_removed(&one, written);
         } else if plugins::find(name).is_none() {
-            one.fault("name", format!("{} \"{written}\" does not exist", kind_of(field)));
+            one.fault("name", format!("{kind} \"{written}\" does not exist"));
         } else if !named.insert(written) {
-            one.fault("name", format!("plugin \"{written}\" already registered as \"{}\"", kind_of(field)));
+            one.fault("name", format!("plugin \"{written}\" already registered as \"{kind}\""));
         } else if !enabled.iter().any(|(own, _)| own == name) {
             // Several that there were once are one today.
             enabled.push((name.to_owned(), weight));

@@ -161,6 +161,19 @@ fn extenders_of_old_are_read_whatever_the_case_of_their_fields() {
     assert_eq!(today, ["strict decoding error: unknown field \"extenders[0].enableHttps\""]);
 }
 
+/// What the first version enables after filters are today's plug-ins before scores.
+#[test]
+fn plug_ins_of_the_first_version_are_enabled_where_they_are_today() {
+    let plugins = "postFilter: {disabled: [{name: '*'}], enabled: [{name: TaintToleration}]}";
+    let profile = read("v1alpha1", &format!("plugins: {{{plugins}}}")).profiles.remove(0);
+    assert_eq!(names(&profile, Point::PreScore), ["TaintToleration"]);
+    assert!(names(&profile, Point::PostFilter).contains(&"DefaultPreemption") && profile.preemption.is_some());
+    let profile = read("v1alpha2", "profiles: [{plugins: {postFilter: {disabled: [{name: '*'}]}}}]").profiles.remove(0);
+    assert!(profile.preemption.is_none() && names(&profile, Point::PreScore).contains(&"TaintToleration"));
+    let wrong = faults("v1alpha1", "plugins: {postFilter: {enabled: [{name: NodePorts}]}}");
+    assert_eq!(wrong, ["plugins.postFilter: plugin \"NodePorts\" does not extend PreScorePlugin plugin"]);
+}
+
 #[test]
 fn an_extender_that_is_given_no_time_gets_the_usual_one() {
     for (timeout, expected) in [("0s", 5.0), ("0", 5.0), ("100000000", 0.1), ("2s", 2.0)] {

@@ -128,6 +128,16 @@ impl Version {
         (election.text("lockObjectName"), election.text("lockObjectNamespace"))
     }
 
+    /// The name of the set of plug-ins for a point, which has this one today; `None` where there was no such set.
+    pub fn set_name(self, point: Point, today: &'static str) -> Option<&'static str> {
+        match point {
+            // What comes before scores today came after filters once, whether nodes were found or not.
+            Point::PreScore if self == Version::V1Alpha1 => Some("postFilter"),
+            Point::PostFilter if self == Version::V1Alpha1 => None,
+            _ => Some(today),
+        }
+    }
+
     /// Whether extenders are written as in a Policy.
     pub fn has_extenders_of_policies(self) -> bool {
         self <= Version::V1Alpha2
