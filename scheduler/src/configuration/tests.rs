@@ -175,6 +175,25 @@ fn plug_ins_of_the_first_version_are_enabled_where_they_are_today() {
 }
 
 #[test]
+fn names_of_old_and_of_today_are_the_same() {
+    let lock = |rest: &str| Configuration::read(&document("v1alpha1", &format!("leaderElection: {{{rest}}}")));
+    for (rest, expected) in [
+        ("lockObjectName: a", "a"),
+        ("lockObjectName: a, resourceName: a", "a"),
+        ("resourceName: a, lockObjectName: ''", "a"),
+        ("", "kube-scheduler"),
+    ] {
+        assert_eq!(lock(rest).expect("it is right").leader_election.resource_name, expected, "{rest}");
+    }
+    for (first, second) in [("ResourceName", "LockObjectName"), ("ResourceNamespace", "LockObjectNamespace")] {
+        let field = |name: &str| format!("{}{}", name[..1].to_lowercase(), &name[1..]);
+        let wrong = lock(&format!("{}: a, {}: b", field(first), field(second))).expect_err("they differ");
+        let why = format!("{first} and {second} are both set and do not match, {first}: a, {second}: b");
+        assert_eq!(wrong[0].to_string(), format!("leaderElection: {why}"));
+    }
+}
+
+#[test]
 fn an_extender_that_is_given_no_time_gets_the_usual_one() {
     for (timeout, expected) in [("0s", 5.0), ("0", 5.0), ("100000000", 0.1), ("2s", 2.0)] {
         let read = read("v1", &format!("extenders: [{{urlPrefix: 'http://e', httpTimeout: {timeout}}}]"));

@@ -120,12 +120,28 @@ impl Version {
         if self < Version::V1Beta1 { "endpointsleases" } else { "leases" }
     }
 
-    /// The name and namespace of the lock by their names of old.
+    /// The name and namespace of the lock by their names of old, which must be those that they have by their names of
+    /// today, where they have both.
     pub fn read_lock_object<'a>(self, election: &Reader<'a>) -> (Option<&'a str>, Option<&'a str>) {
         if self > Version::V1Alpha1 {
             return (None, None);
         }
-        (election.text("lockObjectName"), election.text("lockObjectNamespace"))
+        let read = |old: &str, today: &str, names: [&str; 2]| {
+            let set = |field: &str| election.text(field).filter(|text| !text.is_empty());
+            let (old, today) = (set(old), set(today));
+            if let (Some(old), Some(today)) = (old, today)
+                && old != today
+            {
+                let [first, second] = names;
+                let values = format!("{first}: {today}, {second}: {old}");
+                election.fault("", format!("{first} and {second} are both set and do not match, {values}"));
+            }
+            old
+        };
+        (
+            read("lockObjectName", "resourceName", ["ResourceName", "LockObjectName"]),
+            read("lockObjectNamespace", "resourceNamespace", ["ResourceNamespace", "LockObjectNamespace"]),
+        )
     }
 
     /// The name of the set of plug-ins for a point, which has this one today; `None` where there was no such set.
