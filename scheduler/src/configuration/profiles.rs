@@ -82,7 +82,7 @@ impl Switches {
         let weight = || reader.int_within("hardPodAffinitySymmetricWeight", 0, 100);
         Switches {
             no_preemption: reader.bool("disablePreemption").unwrap_or(false),
-            bind_timeout_seconds: reader.int_within("bindTimeoutSeconds", 1, i64::MAX),
+            bind_timeout_seconds: reader.int_within("bindTimeoutSeconds", 0, i64::MAX),
             hard_pod_affinity_weight: (version == Version::V1Alpha1).then(weight).flatten(),
         }
     }

@@ -399,6 +399,8 @@ fn switches_of_old_reach_their_plug_ins() {
     let configuration = read("v1alpha1", "disablePreemption: true\nschedulerName: mine\nbindTimeoutSeconds: 5");
     let profile = configuration.profile("mine").expect("the profile");
     assert!(profile.preemption.is_none() && !names(profile, Point::PostFilter).contains(&"DefaultPreemption"));
+    let waits_for_nothing = read("v1alpha1", "bindTimeoutSeconds: 0").profiles.remove(0);
+    assert_eq!(arguments(&waits_for_nothing)[0], "VolumeBinding {\"bindTimeoutSeconds\":0}");
     let source = read("v1alpha1", "algorithmSource: {policy: {file: {path: /p}}}").policy;
     assert_eq!(source, Some(PolicySource::File("/p".into())));
     let provided = read("v1alpha1", "algorithmSource: {provider: ClusterAutoscalerProvider}");
