@@ -16,6 +16,9 @@ use std::collections::BTreeMap;
 
 const FIT: &str = node_resources_fit::NAME;
 
+/// All predicates about labels that nodes must have or lack, whatever each is called.
+const LABELS: &str = "CheckNodeLabelPresence";
+
 /// Predicates with the filters that they became, in the order in which they were evaluated, and whether they were used
 /// when nothing was said.
 const PREDICATES: &[(&str, &[&str], bool)] = &[
@@ -28,6 +31,7 @@ const PREDICATES: &[(&str, &[&str], bool)] = &[
     ("PodFitsResources", &[FIT], false),
     ("NoDiskConflict", &[volume_restrictions::NAME], true),
     ("PodToleratesNodeTaints", &[taint_toleration::NAME], true),
+    (LABELS, &[legacy::NODE_LABEL], false),
     ("MaxEBSVolumeCount", &[node_volume_limits::NAME], true),
     ("MaxGCEPDVolumeCount", &[node_volume_limits::NAME], true),
     ("MaxAzureDiskVolumeCount", &[node_volume_limits::NAME], true),
@@ -193,7 +197,7 @@ impl Conversion {
         for one in list {
             let name = one.text("name").unwrap_or("");
             match one.child("argument") {
-                Some(argument) => self.custom_predicate(name, &argument),
+                Some(argument) => named.extend(self.custom_predicate(name, &argument)),
                 None if PREDICATES.iter().any(|row| row.0 == name) => named.push(name),
                 None => one.fault("name", format!("predicate type not found for \"{name}\"")),
             }
@@ -204,20 +208,23 @@ impl Conversion {
         }
     }
 
-    fn custom_predicate(&mut self, name: &str, argument: &Reader<'_>) {
+    /// The predicate that one with an argument is.
+    fn custom_predicate(&mut self, name: &str, argument: &Reader<'_>) -> Option<&'static str> {
         if argument.get("serviceAffinity").is_some() {
-            return argument.fault("serviceAffinity", "service affinity is not built");
+            argument.fault("serviceAffinity", "service affinity is not built");
+            return None;
         }
         let Some(labels) = argument.child("labelsPresence") else {
-            return argument
-                .fault("", format!("exactly 1 predicate argument is required, numArgs: 0, predicate: {name}"));
+            let why = format!("exactly 1 predicate argument is required, numArgs: 0, predicate: {name}");
+            argument.fault("", why);
+            return None;
         };
         let names = labels.texts("labels").unwrap_or_default().into_iter().map(str::to_owned);
         match labels.bool("presence").unwrap_or(false) {
             true => self.labels.present.extend(names),
             false => self.labels.absent.extend(names),
         }
-        self.filter(legacy::NODE_LABEL);
+        Some(LABELS)
     }
 
     fn priority(&mut self, one: &Reader<'_>) {

@@ -505,7 +505,7 @@ fn a_policy_becomes_a_profile() {
     };
     let profile = taken(policy).expect("a profile");
     // The mandatory ones come too, in the order of evaluation.
-    let filters = ["NodeLabel", "NodeUnschedulable", "NodePorts", "NodeResourcesFit", "TaintToleration"];
+    let filters = ["NodeUnschedulable", "NodePorts", "NodeResourcesFit", "TaintToleration", "NodeLabel"];
     assert_eq!(names(&profile, Point::Filter), filters);
     assert_eq!(weights(&profile), [("NodeResourcesMostAllocated", 3), ("NodeResourceLimits", 4), ("NodeLabel", 7)]);
     let usual = taken("kind: Policy").expect("a profile");
