@@ -3,7 +3,7 @@
 use super::PolicySource;
 use super::arguments::Arguments;
 use super::extender::{self, Extender};
-use super::profiles::{List, Switches, build, hard_affinity};
+use super::profiles::{List, Switches, build, hard_affinity, hard_affinity_weight};
 use super::reader::{Fault, Faults, Reader};
 use super::version::Version;
 use crate::object::Text;
@@ -78,6 +78,8 @@ struct Conversion {
     scores: Vec<(&'static str, i64)>,
     labels: Labels,
     arguments: Arguments,
+    /// The first priority with an argument of each kind, and its weight.
+    declared: BTreeMap<&'static str, (String, i64)>,
 }
 
 /// Reads a Policy in JSON or YAML: the profile that it comes to where it does not overrule switches, and its extenders.
@@ -156,8 +158,7 @@ fn convert(reader: &Reader<'_>, switches: &Switches) -> Profile {
         None => conversion.usual_priorities(),
         Some(list) => list.iter().for_each(|one| conversion.priority(one)),
     }
-    if let Some(hard_weight) = reader.int_within("hardPodAffinitySymmetricWeight", 0, 100).filter(|weight| *weight > 0)
-    {
+    if let Some(hard_weight) = hard_affinity_weight(reader).filter(|weight| *weight > 0) {
         conversion.arguments.usual(inter_pod_affinity::NAME, hard_affinity(hard_weight));
     }
     switches.complete(&mut conversion.arguments);
@@ -246,6 +247,11 @@ impl Conversion {
 
     fn custom_priority(&mut self, name: &str, weight: i64, argument: &Reader<'_>) {
         if let Some(preference) = argument.child("labelPreference") {
+            // They are one plug-in, which sums them up.
+            if let Some((first, _)) = self.declared("LabelPreference", name, weight).filter(|(_, own)| *own != weight) {
+                let why = format!("LabelPreference  priority \"{name}\" has a different weight with \"{first}\"");
+                argument.fault("", why);
+            }
             let label = preference.text("label").unwrap_or("").to_owned();
             match preference.bool("presence").unwrap_or(false) {
                 true => self.labels.present_preferred.push(label),
@@ -254,14 +260,25 @@ impl Conversion {
             return self.score(legacy::NODE_LABEL, weight);
         }
         if let Some(ratio) = argument.child("requestedToCapacityRatioArguments") {
-            let name = legacy::REQUESTED_TO_CAPACITY_RATIO;
-            self.arguments.add(name, Some(&ratio), argument.get("requestedToCapacityRatioArguments"));
-            return self.score(legacy::REQUESTED_TO_CAPACITY_RATIO, weight);
+            let plugin = legacy::REQUESTED_TO_CAPACITY_RATIO;
+            if let Some((first, _)) = self.declared(plugin, name, weight) {
+                let why = format!("priority \"{name}\" redeclares custom priority \"{plugin}\", from: \"{first}\"");
+                argument.fault("", why);
+            }
+            self.arguments.add(plugin, Some(&ratio), argument.get("requestedToCapacityRatioArguments"));
+            return self.score(plugin, weight);
         }
         if argument.get("serviceAntiAffinity").is_some() {
             return argument.fault("serviceAntiAffinity", "service anti-affinity is not built");
         }
         argument.fault("", format!("exactly 1 priority argument is required, numArgs: 0, priority: {name}"));
+    }
+
+    /// The first priority of this kind, unless it is this one.
+    fn declared(&mut self, kind: &'static str, name: &str, weight: i64) -> Option<(String, i64)> {
+        let first = self.declared.get(kind).cloned();
+        self.declared.entry(kind).or_insert_with(|| (name.to_owned(), weight));
+        first
     }
 
     /// What is enabled at each point.

@@ -74,16 +74,21 @@ pub fn hard_affinity(weight: i64) -> Value {
     json!({"hardPodAffinityWeight": weight})
 }
 
+/// What required affinity is worth by the name that this once had, and the words in which it was judged.
+pub fn hard_affinity_weight(reader: &Reader<'_>) -> Option<i64> {
+    let is_right = |weight: i64| (0..=100).contains(&weight);
+    super::int_that(reader, "hardPodAffinitySymmetricWeight", "not in valid range [0-100]", is_right)
+}
+
 impl Switches {
     pub(super) fn read(reader: &Reader<'_>, version: Version) -> Self {
         if !version.has_global_switches() {
             return Switches::default();
         }
-        let weight = || reader.int_within("hardPodAffinitySymmetricWeight", 0, 100);
         Switches {
             no_preemption: reader.bool("disablePreemption").unwrap_or(false),
             bind_timeout_seconds: reader.int_within("bindTimeoutSeconds", 0, i64::MAX),
-            hard_pod_affinity_weight: (version == Version::V1Alpha1).then(weight).flatten(),
+            hard_pod_affinity_weight: (version == Version::V1Alpha1).then(|| hard_affinity_weight(reader)).flatten(),
         }
     }
 

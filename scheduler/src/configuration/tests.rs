@@ -498,7 +498,7 @@ fn a_policy_becomes_a_profile() {
             {"name": "zoned", "argument": {"labelsPresence": {"labels": ["zone"], "presence": true}}}],
         "priorities": [{"name": "MostRequestedPriority", "weight": 3}, {"name": "ResourceLimitsPriority", "weight": 4},
             {"name": "a", "weight": 2, "argument": {"labelPreference": {"label": "ssd", "presence": true}}},
-            {"name": "b", "weight": 5, "argument": {"labelPreference": {"label": "old", "presence": false}}}]}"#;
+            {"name": "b", "weight": 2, "argument": {"labelPreference": {"label": "old", "presence": false}}}]}"#;
     let taken = |policy: &str| {
         let mut configuration = Configuration::default();
         configuration.take_policy(policy).map(|()| configuration.profiles.remove(0))
@@ -507,7 +507,7 @@ fn a_policy_becomes_a_profile() {
     // The mandatory ones come too, in the order of evaluation.
     let filters = ["NodeUnschedulable", "NodePorts", "NodeResourcesFit", "TaintToleration", "NodeLabel"];
     assert_eq!(names(&profile, Point::Filter), filters);
-    assert_eq!(weights(&profile), [("NodeResourcesMostAllocated", 3), ("NodeResourceLimits", 4), ("NodeLabel", 7)]);
+    assert_eq!(weights(&profile), [("NodeResourcesMostAllocated", 3), ("NodeResourceLimits", 4), ("NodeLabel", 4)]);
     let usual = taken("kind: Policy").expect("a profile");
     assert!(names(&usual, Point::Filter).contains(&"InterPodAffinity"));
     assert!(weights(&usual).contains(&("NodePreferAvoidPods", 10000)));
@@ -520,6 +520,37 @@ fn a_policy_becomes_a_profile() {
             "priorities[0]: priority EqualPriority should have a positive weight applied to it or it has overflown",
         ]
     );
+}
+
+#[test]
+fn priorities_with_arguments_of_one_kind_are_one_plug_in() {
+    let prefers = |name: &str, weight: i64| {
+        let argument = "{labelPreference: {label: l, presence: true}}";
+        format!("{{name: {name}, weight: {weight}, argument: {argument}}}")
+    };
+    let ratio = |name: &str| {
+        let argument = "{requestedToCapacityRatioArguments: {shape: [{utilization: 0, score: 0}]}}";
+        format!("{{name: {name}, weight: 1, argument: {argument}}}")
+    };
+    let told = |priorities: &[String], more: &str| {
+        let policy = format!("kind: Policy\npriorities: [{}]\n{more}", priorities.join(", "));
+        let taken = Configuration::default().take_policy(&policy);
+        taken.err().into_iter().flatten().map(|fault| fault.to_string()).collect::<Vec<_>>()
+    };
+    let none: &[&str] = &[];
+    assert_eq!(told(&[prefers("a", 2), ratio("r"), prefers("b", 2)], ""), none);
+    assert_eq!(
+        told(&[prefers("a", 2), prefers("b", 3)], ""),
+        ["priorities[1].argument: LabelPreference  priority \"b\" has a different weight with \"a\""]
+    );
+    assert_eq!(
+        told(&[ratio("r"), ratio("s")], ""),
+        ["priorities[1].argument: priority \"s\" redeclares custom priority \"RequestedToCapacityRatio\", from: \"r\""]
+    );
+    let weight = "hardPodAffinitySymmetricWeight: 101";
+    let why = "hardPodAffinitySymmetricWeight: Invalid value: 101: not in valid range [0-100]";
+    assert_eq!(told(&[], weight), [why]);
+    assert_eq!(faults("v1alpha1", weight), [why]);
 }
 
 /// Every version and every Policy, written as a document of today and read again, is the same configuration.
