@@ -34,6 +34,8 @@ pub enum Configured {
 pub struct Arguments {
     pub configured: BTreeMap<String, Configured>,
     pub written: Vec<(String, Value)>,
+    /// Whether pods are spread by no other defaults than those that are listed, where nothing else is said.
+    pub spreads_by_list: bool,
 }
 
 impl Arguments {
@@ -43,8 +45,16 @@ impl Arguments {
 
     /// Takes arguments that a document has.
     pub fn add(&mut self, name: &str, args: Option<&Reader<'_>>, document: Option<&Value>) {
-        self.configured.insert(name.to_owned(), read(name, args));
-        self.written.extend(document.map(|document| (name.to_owned(), document.clone())));
+        self.configured.insert(name.to_owned(), read(name, args, self.spreads_by_list));
+        let Some(mut document) = document.cloned() else { return };
+        if let Some(fields) = document.as_object_mut()
+            && self.spreads_by_list
+            && name == pod_topology_spread::NAME
+            && fields.get("defaultingType").is_none_or(Value::is_null)
+        {
+            fields.insert("defaultingType", "List".into());
+        }
+        self.written.push((name.to_owned(), document));
     }
 
     /// Takes arguments that are known to be right, where there are none yet.
@@ -59,7 +69,7 @@ impl Arguments {
 }
 
 /// Reads the arguments of a plug-in.
-fn read(name: &str, args: Option<&Reader<'_>>) -> Configured {
+fn read(name: &str, args: Option<&Reader<'_>>, spreads_by_list: bool) -> Configured {
     fn plugin(plugin: impl Plugin + 'static) -> Configured {
         Configured::Plugin(Arc::new(plugin))
     }
@@ -72,7 +82,7 @@ fn read(name: &str, args: Option<&Reader<'_>>) -> Configured {
         balanced_allocation::NAME => plugin(balanced(args)),
         node_affinity::NAME => plugin(node_affinity(args)),
         inter_pod_affinity::NAME => plugin(inter_pod_affinity(args)),
-        pod_topology_spread::NAME => plugin(spread(args)),
+        pod_topology_spread::NAME => plugin(spread(args, spreads_by_list)),
         volume_binding::NAME => plugin(volume_binding(args)),
         dynamic_resources::NAME => {
             let filter = args.seconds("filterTimeout");
@@ -294,9 +304,10 @@ fn inter_pod_affinity(args: &Reader<'_>) -> InterPodAffinity {
     }
 }
 
-fn spread(args: &Reader<'_>) -> PodTopologySpread {
+fn spread(args: &Reader<'_>, by_list: bool) -> PodTopologySpread {
     let system = match args.text("defaultingType") {
-        None | Some("System") => true,
+        None => !by_list,
+        Some("System") => true,
         Some("List") => false,
         Some(other) => {
             unsupported(args, "defaultingType", other, &["System", "List"]);

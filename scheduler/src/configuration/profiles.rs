@@ -148,7 +148,7 @@ fn is_removed(one: &Reader<'_>, name: &str) {
 }
 
 fn read_arguments(reader: &Reader<'_>, version: Version) -> Arguments {
-    let mut arguments = Arguments::default();
+    let mut arguments = Arguments { spreads_by_list: !version.has_spread_defaults(), ..Arguments::default() };
     for one in &reader.list("pluginConfig").unwrap_or_default() {
         let name = one.text("name").unwrap_or("").to_owned();
         let known = plugins::find(&name).is_some();
@@ -287,7 +287,7 @@ pub fn build((points, sets): Points, mut arguments: Arguments, version: Version)
     if !version.has_spread_defaults() {
         arguments.usual(pod_topology_spread::NAME, json!({"defaultingType": "List"}));
     }
-    let Arguments { mut configured, written } = arguments;
+    let Arguments { mut configured, written, .. } = arguments;
     let mut made: BTreeMap<String, Arc<dyn Plugin>> = BTreeMap::new();
     let mut preemption = DefaultPreemption::default();
     if let Some(Configured::Preemption(own)) = configured.get(default_preemption::NAME) {

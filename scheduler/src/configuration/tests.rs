@@ -394,6 +394,30 @@ fn versions_differ_in_their_defaults() {
     assert_eq!(faults("v2", ""), ["apiVersion: no kind \"KubeSchedulerConfiguration\" is registered for version \"kubescheduler.config.k8s.io/v2\""][..1].to_vec());
 }
 
+/// Before there were defaults of the system, those that are listed counted.
+#[test]
+fn constraints_that_are_listed_count() {
+    let constraint = "{maxSkew: 2, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}";
+    let args = format!("pluginConfig: [{{name: PodTopologySpread, args: {{defaultConstraints: [{constraint}]}}}}]");
+    for (version, document) in [("v1alpha1", args.clone()), ("v1alpha2", format!("profiles: [{{{args}}}]"))] {
+        let configuration = read(version, &document);
+        let shown = |configuration: &Configuration| {
+            let plugin = configuration.profiles[0].plugin("PodTopologySpread").cloned();
+            format!("{:?}", plugin.expect("the plug-in"))
+        };
+        let spread = shown(&configuration);
+        assert!(spread.contains("max_skew: 2") && spread.contains("system: false"), "{version}: {spread}");
+        assert_eq!(shown(&Configuration::of(&configuration.document()).unwrap()), spread);
+    }
+    let told = faults("v1alpha2", "profiles: [{pluginConfig: [{name: PodTopologySpread, args: none}]}]");
+    assert_eq!(told, ["profiles[0].pluginConfig[0].args: Invalid value: \"none\": must be an object"]);
+    let told = faults("v1beta1", &format!("profiles: [{{{args}}}]"));
+    assert!(
+        told[0].ends_with("defaultingType: Invalid value: \"System\": when .defaultConstraints are not empty"),
+        "{told:?}"
+    );
+}
+
 #[test]
 fn switches_of_old_reach_their_plug_ins() {
     let configuration = read("v1alpha1", "disablePreemption: true\nschedulerName: mine\nbindTimeoutSeconds: 5");
