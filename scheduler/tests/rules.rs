@@ -98,6 +98,33 @@ fn a_label_that_is_compared_with_no_number_is_an_error_where_nodes_are_scored() 
     assert_eq!(message(&world.plan(&none)), "");
 }
 
+/// What is merely preferred may name values that no label can have: the API lets it pass.
+#[test]
+fn a_preference_for_a_label_that_there_cannot_be_is_an_error_where_nodes_are_scored() {
+    let mut world = World::new();
+    world.node("a", json!({})).node("b", json!({}));
+    let told = |world: &mut World, operator: &str, values: Vec<&str>| {
+        let expressions = json!([{"key": "disk", "operator": operator, "values": values}]);
+        let terms = json!([{"weight": 3, "preference": {"matchExpressions": expressions}}]);
+        let affinity = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}});
+        let pod = world.pod("p", json!({}), json!({"affinity": affinity}));
+        message(&world.plan(&pod))
+    };
+    let running = "SchedulerError: running PreScore plugin \"NodeAffinity\": ";
+    let wrong = "Invalid value: \"a b\": a valid label must be an empty string or consist of alphanumeric characters";
+    for (operator, values, expected) in [
+        ("In", vec!["ssd", ""], None),
+        ("In", vec!["ssd", "a b"], Some(format!("{running}[0].matchExpressions[0].values[1][disk]: {wrong}"))),
+        ("NotIn", vec!["a b"], Some(format!("{running}[0].matchExpressions[0].values[0][disk]: {wrong}"))),
+        ("Gt", vec!["a b"], Some(format!("{running}[[0].matchExpressions[0].values[0]: Invalid value: \"a b\": for"))),
+    ] {
+        let told = told(&mut world, operator, values);
+        assert!(expected.as_ref().map_or(told.is_empty(), |expected| told.starts_with(expected)), "{operator}: {told}");
+    }
+    let many = told(&mut world, "In", vec!["a b"; 100_000]);
+    assert_eq!(many.matches("Invalid value").count(), 32, "nobody fills the log with what is wrong");
+}
+
 #[test]
 fn zones_of_a_volume_are_a_list_or_none() {
     let zone = "topology.kubernetes.io/zone";
@@ -157,6 +184,23 @@ fn each_host_is_asked_for_its_own_pods_whatever_it_calls_itself() {
     let scores = world.scores(&pod, "PodTopologySpread");
     assert!(scores[0].1 > 0, "{scores:?}");
     assert_eq!((scores[1].1, scores[2].1), (0, 0), "{scores:?}");
+}
+
+/// A node may list a name twice, for images of different sizes: it has the image all the same, once and as listed first.
+#[test]
+fn an_image_that_a_node_lists_twice_is_there_once() {
+    let mut world = World::new();
+    let images = |sizes: &[i64]| -> Value {
+        sizes.iter().map(|mebibytes| json!({"names": ["app:1", "app:1"], "sizeBytes": mebibytes << 20})).collect()
+    };
+    for (name, sizes) in [("a", &[500, 900][..]), ("b", &[])] {
+        let status = json!({"allocatable": {"cpu": "4", "pods": "10"}, "images": images(sizes)});
+        world.put(Kind::Node, Key::cluster(name), json!({"metadata": {"name": name}, "status": status}));
+    }
+    let pod = world.pod("p", json!({}), json!({"containers": [{"name": "c", "image": "app:1"}]}));
+    // Of 500 MiB on one of two nodes, half counts.
+    let expected = 100 * (250 - 23) / (1000 - 23);
+    assert_eq!(world.scores(&pod, "ImageLocality"), [("a".into(), expected), ("b".into(), 0)]);
 }
 
 /// Which other pods a pod without constraints is spread among, as its owner says.
@@ -265,4 +309,28 @@ fn a_claim_that_is_not_there_is_told_by_whoever_looks_it_up() {
     let told = message(&world.plan(&pod));
     let why = "1 looking up PVC default/c: persistentvolumeclaim \"c\" not found.";
     assert!(told.starts_with(&format!("Unschedulable: 0/1 nodes are available: {why}")), "{told}");
+}
+
+#[test]
+fn a_pod_that_needs_none_of_its_claims_is_told_what_pods_without_claims_are() {
+    for (status, skipped, told) in [
+        (json!([{"name": "a"}]), true, "no new claims to deallocate"),
+        (json!([]), false, "pod \"default/p\": ResourceClaim not created yet. no new claims to deallocate"),
+        (json!([{"name": "a", "resourceClaimName": "c"}]), false, "still not schedulable"),
+    ] {
+        let mut world = World::new();
+        world.node("n", json!({}));
+        let owner = json!([{"kind": "Pod", "name": "p", "uid": "p", "controller": true}]);
+        world.put(Kind::ResourceClaim, Key::new("default", "c"), json!({"metadata": {"ownerReferences": owner}}));
+        let mut object = json!({"metadata": {"uid": "p"}, "status": {"resourceClaimStatuses": status}});
+        let claims = json!([{"name": "a", "resourceClaimTemplateName": "t"}]);
+        let asks = json!({"requests": {"cpu": "9"}});
+        object["spec"] = json!({"resourceClaims": claims, "containers": [{"resources": asks}]});
+        let key = Key::new("default", "p");
+        world.put(Kind::Pod, key.clone(), object);
+        let pod = world.snapshot.pod(&key).unwrap().clone();
+        let plan = world.plan(&pod);
+        assert!(message(&plan).contains(&format!(" {told}, preemption: ")), "{}", message(&plan));
+        assert_eq!(plan.explanation.skipped.contains(&"DynamicResources"), skipped, "{status}");
+    }
 }

@@ -1,7 +1,8 @@
 //! The arguments of plug-ins: read, filled with their defaults, checked, and made into the plug-ins.
 
-use super::int_that;
 use super::reader::{Faults, Reader};
+use super::{int_that, quoted};
+use crate::object::selector::{Operator, Requirement};
 use crate::object::terms::{NodeSelector, PreferredNodeTerm, Spread};
 use crate::object::{Pool, Text};
 use crate::plugin::Plugin;
@@ -14,6 +15,7 @@ use crate::plugins::node_resources_fit::{self, Ignored, NodeResourcesFit};
 use crate::plugins::pod_topology_spread::{self, PodTopologySpread, default_constraint};
 use crate::plugins::volume_binding::{self, VolumeBinding};
 use crate::plugins::{dynamic_resources, legacy};
+use holdfast_core::object::names;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,6 +34,8 @@ pub enum Configured {
 pub struct Arguments {
     pub configured: BTreeMap<String, Configured>,
     pub written: Vec<(String, Value)>,
+    /// Whether pods are spread by no other defaults than those that are listed, where nothing else is said.
+    pub spreads_by_list: bool,
 }
 
 impl Arguments {
@@ -41,8 +45,16 @@ impl Arguments {
 
     /// Takes arguments that a document has.
     pub fn add(&mut self, name: &str, args: Option<&Reader<'_>>, document: Option<&Value>) {
-        self.configured.insert(name.to_owned(), read(name, args));
-        self.written.extend(document.map(|document| (name.to_owned(), document.clone())));
+        self.configured.insert(name.to_owned(), read(name, args, self.spreads_by_list));
+        let Some(mut document) = document.cloned() else { return };
+        if let Some(fields) = document.as_object_mut()
+            && self.spreads_by_list
+            && name == pod_topology_spread::NAME
+            && fields.get("defaultingType").is_none_or(Value::is_null)
+        {
+            fields.insert("defaultingType", "List".into());
+        }
+        self.written.push((name.to_owned(), document));
     }
 
     /// Takes arguments that are known to be right, where there are none yet.
@@ -57,7 +69,7 @@ impl Arguments {
 }
 
 /// Reads the arguments of a plug-in.
-fn read(name: &str, args: Option<&Reader<'_>>) -> Configured {
+fn read(name: &str, args: Option<&Reader<'_>>, spreads_by_list: bool) -> Configured {
     fn plugin(plugin: impl Plugin + 'static) -> Configured {
         Configured::Plugin(Arc::new(plugin))
     }
@@ -70,16 +82,16 @@ fn read(name: &str, args: Option<&Reader<'_>>) -> Configured {
         balanced_allocation::NAME => plugin(balanced(args)),
         node_affinity::NAME => plugin(node_affinity(args)),
         inter_pod_affinity::NAME => plugin(inter_pod_affinity(args)),
-        pod_topology_spread::NAME => plugin(spread(args)),
+        pod_topology_spread::NAME => plugin(spread(args, spreads_by_list)),
         volume_binding::NAME => plugin(volume_binding(args)),
         dynamic_resources::NAME => {
             let filter = args.seconds("filterTimeout");
-            if filter.is_some_and(|seconds| seconds < 0.0) {
-                args.fault("filterTimeout", "Invalid value: must be zero or positive");
+            if let Some(seconds) = filter.filter(|seconds| *seconds < 0.0) {
+                args.invalid("filterTimeout", quoted(seconds), "must be zero or positive");
             }
             let binding = args.seconds("bindingTimeout");
-            if binding.is_some_and(|seconds| seconds < 1.0) {
-                args.fault("bindingTimeout", "Invalid value: must be at least 1 second");
+            if let Some(seconds) = binding.filter(|seconds| *seconds < 1.0) {
+                args.invalid("bindingTimeout", quoted(seconds), "must be at least 1 second");
             }
             let usual = dynamic_resources::DynamicResources::default();
             let binding_timeout_seconds = binding.map_or(usual.binding_timeout_seconds, |seconds| seconds as i64);
@@ -147,15 +159,15 @@ fn fit(args: &Reader<'_>) -> NodeResourcesFit {
     let texts =
         |field: &str| -> Vec<Text> { args.texts(field).unwrap_or_default().into_iter().map(Into::into).collect() };
     let ignored = Ignored { resources: texts("ignoredResources"), groups: texts("ignoredResourceGroups") };
-    for (at, group) in ignored.groups.iter().enumerate().filter(|(_, group)| group.contains('/')) {
-        args.invalid(
-            &format!("ignoredResourceGroups[{at}]"),
-            format!("\"{group}\""),
-            "resource group name can't contain '/'",
-        );
+    for (at, name) in ignored.resources.iter().enumerate() {
+        check_name(args, &format!("ignoredResources[{at}]"), name);
     }
-    for (at, name) in ignored.resources.iter().enumerate().filter(|(_, name)| !is_qualified(name)) {
-        args.invalid(&format!("ignoredResources[{at}]"), format!("\"{name}\""), "must be a qualified name");
+    for (at, group) in ignored.groups.iter().enumerate() {
+        let field = format!("ignoredResourceGroups[{at}]");
+        if group.contains('/') {
+            args.invalid(&field, format!("\"{group}\""), "resource group name can't contain '/'");
+        }
+        check_name(args, &field, group);
     }
     let mut fit = NodeResourcesFit { ignored: Arc::new(ignored), ..NodeResourcesFit::default() };
     if let Some(strategy) = args.child("scoringStrategy") {
@@ -178,8 +190,8 @@ fn fit(args: &Reader<'_>) -> NodeResourcesFit {
                 Strategy::LeastAllocated
             }
             _ => {
-                let known = "\"LeastAllocated\", \"MostAllocated\", \"RequestedToCapacityRatio\"";
-                strategy.fault("type", format!("Unsupported value: \"{kind}\": supported values: {known}"));
+                let known = ["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"];
+                unsupported(&strategy, "type", kind, &known);
                 Strategy::LeastAllocated
             }
         };
@@ -187,20 +199,11 @@ fn fit(args: &Reader<'_>) -> NodeResourcesFit {
     fit
 }
 
-/// Whether a text is a name as resources and labels have them: an optional domain, and a name of up to 63 characters.
-fn is_qualified(text: &str) -> bool {
-    let good = |part: &str, most: usize| {
-        let edge = |c: char| c.is_ascii_alphanumeric();
-        !part.is_empty()
-            && part.len() <= most
-            && part.starts_with(edge)
-            && part.ends_with(edge)
-            && part.chars().all(|c| edge(c) || "-_.".contains(c))
-    };
-    match text.split_once('/') {
-        Some((domain, name)) => good(domain, 253) && good(name, 63),
-        None => good(text, 63),
-    }
+/// Notes what keeps a text from being a name as resources and labels have them.
+pub fn check_name(reader: &Reader<'_>, field: &str, name: &str) -> bool {
+    let faults = names::qualified_name(name);
+    faults.iter().for_each(|why| reader.invalid(field, Value::from(name), why));
+    faults.is_empty()
 }
 
 fn balanced(args: &Reader<'_>) -> BalancedAllocation {
@@ -236,50 +239,62 @@ fn node_affinity(args: &Reader<'_>) -> NodeAffinity {
     affinity
 }
 
-/// Notes what is wrong with requirements of nodes, as it would be with those of a pod.
+/// Notes what is wrong with requirements of nodes.
 fn check_node_term(term: &Reader<'_>) {
-    for one in term.list("matchExpressions").unwrap_or_default() {
-        let (key, operator) = (one.text("key").unwrap_or(""), one.text("operator").unwrap_or(""));
-        let values = one.texts("values").unwrap_or_default();
-        if !is_qualified(key) {
-            one.invalid("key", format!("\"{key}\""), "must be a qualified name");
-        }
-        match operator {
-            "In" | "NotIn" if values.is_empty() => {
-                one.required("values", "must be specified when `operator` is 'In' or 'NotIn'");
-            }
-            "Exists" | "DoesNotExist" if !values.is_empty() => {
-                let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-                one.fault("values", format!("Forbidden: {why}"));
-            }
-            "Gt" | "Lt" => match values[..] {
-                [value] if value.parse::<i64>().is_err() => {
-                    one.invalid(
-                        "values[0]",
-                        format!("\"{value}\""),
-                        "for 'Gt', 'Lt' operators, the value must be an integer",
-                    );
-                }
-                [_] => {}
-                _ => one.required("values", "must be specified single value when `operator` is 'Lt' or 'Gt'"),
-            },
-            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            other => one.invalid("operator", format!("\"{other}\""), "not a valid selector operator"),
-        }
-    }
+    term.list("matchExpressions").unwrap_or_default().iter().for_each(check_label);
     for one in term.list("matchFields").unwrap_or_default() {
         let (key, operator) = (one.text("key").unwrap_or(""), one.text("operator").unwrap_or(""));
+        let values = one.texts("values").unwrap_or_default();
         if key != "metadata.name" {
-            one.invalid("key", format!("\"{key}\""), "not a valid field selector key");
+            one.invalid("key", Value::from(key), "not a valid field selector key");
         }
-        if !matches!(operator, "In" | "NotIn") {
-            one.invalid("operator", format!("\"{operator}\""), "not a valid selector operator");
-        }
-        if one.texts("values").is_none_or(|values| values.len() != 1) {
-            let why = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
-            one.required("values", why);
+        match operator {
+            "In" | "NotIn" if values.len() == 1 => {}
+            "In" | "NotIn" => one.invalid("values", written(&one, "values"), "must have one element"),
+            other => unsupported(&one, "operator", other, &["In", "NotIn"]),
         }
     }
+}
+
+/// Notes what is wrong with a requirement of labels, as it would be with any selector.
+fn check_label(one: &Reader<'_>) {
+    let (key, name) = (one.text("key").unwrap_or(""), one.text("operator").unwrap_or(""));
+    let values: Vec<Text> = one.texts("values").unwrap_or_default().into_iter().map(Into::into).collect();
+    let operator = Operator::named(name);
+    let miscounted = match operator {
+        Operator::Unknown => {
+            return unsupported(one, "operator", name, &["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]);
+        }
+        Operator::In | Operator::NotIn => {
+            values.is_empty().then_some("for 'in', 'notin' operators, values set can't be empty")
+        }
+        Operator::Exists | Operator::DoesNotExist => {
+            (!values.is_empty()).then_some("values set must be empty for exists and does not exist")
+        }
+        Operator::Gt | Operator::Lt => {
+            (values.len() != 1).then_some("for 'Gt', 'Lt' operators, exactly one value is required")
+        }
+    };
+    let why = names::qualified_name(key);
+    if !why.is_empty() {
+        one.invalid("key", Value::from(key), &why.join("; "));
+    }
+    if let Some(why) = miscounted {
+        one.invalid("values", written(one, "values"), why);
+    }
+    for (place, why) in (Requirement { key: key.into(), operator, values }).faults() {
+        one.fault(&place, why);
+    }
+}
+
+/// A field as it is written.
+fn written(reader: &Reader<'_>, field: &str) -> String {
+    reader.get(field).map_or_else(|| "null".to_owned(), ToString::to_string)
+}
+
+fn unsupported(reader: &Reader<'_>, field: &str, value: &str, known: &[&str]) {
+    let known: Vec<String> = known.iter().map(|one| format!("\"{one}\"")).collect();
+    reader.fault(field, format!("Unsupported value: \"{value}\": supported values: {}", known.join(", ")));
 }
 
 fn inter_pod_affinity(args: &Reader<'_>) -> InterPodAffinity {
@@ -289,13 +304,13 @@ fn inter_pod_affinity(args: &Reader<'_>) -> InterPodAffinity {
     }
 }
 
-fn spread(args: &Reader<'_>) -> PodTopologySpread {
+fn spread(args: &Reader<'_>, by_list: bool) -> PodTopologySpread {
     let system = match args.text("defaultingType") {
-        None | Some("System") => true,
+        None => !by_list,
+        Some("System") => true,
         Some("List") => false,
         Some(other) => {
-            let known = "\"System\", \"List\"";
-            args.fault("defaultingType", format!("Unsupported value: \"{other}\": supported values: {known}"));
+            unsupported(args, "defaultingType", other, &["System", "List"]);
             true
         }
     };
@@ -328,13 +343,14 @@ fn constraint(one: &Reader<'_>) -> Spread {
     let key = one.text("topologyKey").unwrap_or("");
     if key.is_empty() {
         one.required("topologyKey", "can not be empty");
+    } else {
+        check_name(one, "topologyKey", key);
     }
     let action = one.text("whenUnsatisfiable").unwrap_or("");
     if action.is_empty() {
         one.required("whenUnsatisfiable", "can not be empty");
     } else if !matches!(action, "DoNotSchedule" | "ScheduleAnyway") {
-        let known = "\"DoNotSchedule\", \"ScheduleAnyway\"";
-        one.fault("whenUnsatisfiable", format!("Unsupported value: \"{action}\": supported values: {known}"));
+        unsupported(one, "whenUnsatisfiable", action, &["DoNotSchedule", "ScheduleAnyway"]);
     }
     if one.get("labelSelector").is_some() {
         let why = "constraint must not define a selector, as they deduced for each pod";
@@ -347,8 +363,7 @@ fn constraint(one: &Reader<'_>) -> Spread {
         Some("Honor") => true,
         Some("Ignore") => false,
         Some(other) => {
-            let known = "\"Honor\", \"Ignore\"";
-            one.fault(field, format!("Unsupported value: \"{other}\": supported values: {known}"));
+            unsupported(one, field, other, &["Honor", "Ignore"]);
             usual
         }
     };

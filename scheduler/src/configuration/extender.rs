@@ -1,9 +1,13 @@
 //! Extenders: servers that are asked about nodes over HTTP.
 
+use super::arguments::check_name;
 use super::reader::Reader;
 use crate::object::Text;
 use crate::object::pod::Pod;
 use crate::object::resources::is_extended;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use holdfast_value::{CompactString, Value};
 use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -50,6 +54,29 @@ pub struct Managed {
 }
 
 const USUAL_TIMEOUT_SECONDS: f64 = 5.0;
+
+/// The names of all fields.
+#[rustfmt::skip]
+const FIELDS: [&str; 22] = [
+    "urlPrefix", "filterVerb", "preemptVerb", "prioritizeVerb", "bindVerb", "weight", "enableHTTPS", "tlsConfig",
+    "httpTimeout", "nodeCacheCapable", "ignorable", "managedResources", "name", "ignoredByScheduler", "insecure",
+    "serverName", "certFile", "keyFile", "caFile", "certData", "keyData", "caData",
+];
+
+/// Gives the fields of extenders the names that they have today: once they were known whatever the case of their letters.
+pub fn name_fields(extenders: &mut Value) {
+    if let Some(list) = extenders.as_array_mut() {
+        return list.iter_mut().for_each(name_fields);
+    }
+    let Some(fields) = extenders.as_object() else { return };
+    let named = |(name, value): (&CompactString, &Value)| {
+        let mut value = value.clone();
+        name_fields(&mut value);
+        let today = FIELDS.iter().find(|field| field.eq_ignore_ascii_case(name));
+        (today.map_or_else(|| name.clone(), |today| (*today).into()), value)
+    };
+    *extenders = Value::Object(fields.iter().map(named).collect());
+}
 
 /// Reads the list `extenders`. Those whose failures do no harm are asked last.
 pub fn read_all(reader: &Reader<'_>) -> Vec<Extender> {
@@ -112,22 +139,35 @@ fn timeout(one: &Reader<'_>) -> f64 {
 fn tls(one: &Reader<'_>) -> Tls {
     let Some(tls) = one.child("tlsConfig") else { return Tls::default() };
     let text = |field: &str| tls.text(field).unwrap_or("").to_owned();
-    Tls {
+    let data = |field: &str| {
+        // Lines may be broken.
+        let data = text(field).replace(['\r', '\n'], "");
+        if STANDARD.decode(&data).is_err() {
+            // It may be a key: it is not shown.
+            tls.fault(field, "Invalid value: illegal base64 data");
+        }
+        data
+    };
+    let read = Tls {
         insecure: tls.bool("insecure").unwrap_or(false),
         server_name: text("serverName"),
         cert_file: text("certFile"),
         key_file: text("keyFile"),
         ca_file: text("caFile"),
-        cert_data: text("certData"),
-        key_data: text("keyData"),
-        ca_data: text("caData"),
+        cert_data: data("certData"),
+        key_data: data("keyData"),
+        ca_data: data("caData"),
+    };
+    if read.insecure && !(read.ca_file.is_empty() && read.ca_data.is_empty()) {
+        tls.fault("", "specifying a root certificates file with the insecure flag is not allowed");
     }
+    read
 }
 
 fn managed(one: &Reader<'_>) -> Vec<Managed> {
     let read = |one: &Reader<'_>| {
         let name = one.text("name").unwrap_or("");
-        if !is_extended(name) {
+        if check_name(one, "name", name) && !is_extended(name) {
             one.invalid("name", format!("\"{name}\""), "is an invalid extended resource name");
         }
         Managed { name: name.into(), ignored_by_scheduler: one.bool("ignoredByScheduler").unwrap_or(false) }

@@ -165,7 +165,14 @@ impl Configuration {
 
     fn read_document(document: &Value, strictly: bool) -> Result<Self, Vec<Fault>> {
         let faults = Faults::default();
-        let reader = Reader::new(document, "", &faults);
+        let mut document = document.clone();
+        let version = document["apiVersion"].as_str().and_then(Version::named);
+        if let Some(extenders) = document.as_object_mut().and_then(|fields| fields.get_mut("extenders"))
+            && version.is_some_and(Version::has_extenders_of_policies)
+        {
+            extender::name_fields(extenders);
+        }
+        let reader = Reader::new(&document, "", &faults);
         let configuration = reader.and_then(|reader| read(&if strictly { reader } else { reader.lenient() }));
         match (configuration, faults.into_inner()) {
             (Some(configuration), faults) if faults.is_empty() => Ok(configuration),
@@ -231,6 +238,11 @@ fn percentage_of_nodes(reader: &Reader<'_>) -> Option<i64> {
     int_that(reader, "percentageOfNodesToScore", "not in valid range [0-100]", |one| (0..=100).contains(&one))
 }
 
+/// A duration as faults show it.
+fn quoted(seconds: f64) -> String {
+    format!("\"{}\"", write::duration(seconds))
+}
+
 fn leader_election(reader: &Reader<'_>, version: Version) -> LeaderElection {
     let usual = LeaderElection { resource_lock: version.usual_lock().into(), ..LeaderElection::default() };
     let Some(own) = reader.child("leaderElection") else { return usual };
@@ -259,14 +271,15 @@ fn check_election(own: &Reader<'_>, election: &LeaderElection) {
         ("renewDeadline", election.renew_deadline_seconds),
         ("retryPeriod", election.retry_period_seconds),
     ];
-    for (field, _) in durations.iter().filter(|(_, seconds)| *seconds < 0.0) {
-        own.fault(field, "Invalid value: must be greater than zero");
+    for (field, seconds) in durations.iter().filter(|(_, seconds)| *seconds < 0.0) {
+        own.invalid(field, quoted(*seconds), "must be greater than zero");
     }
-    if election.lease_duration_seconds <= election.renew_deadline_seconds {
-        own.fault("leaseDuration", "Invalid value: LeaseDuration must be greater than RenewDeadline");
+    let (lease, deadline) = (election.lease_duration_seconds, election.renew_deadline_seconds);
+    if lease <= deadline {
+        own.invalid("leaseDuration", quoted(lease), "LeaseDuration must be greater than RenewDeadline");
     }
-    if election.renew_deadline_seconds <= 1.2 * election.retry_period_seconds {
-        own.fault("renewDeadline", "Invalid value: RenewDeadline must be greater than RetryPeriod*JitterFactor");
+    if deadline <= 1.2 * election.retry_period_seconds {
+        own.invalid("renewDeadline", quoted(deadline), "RenewDeadline must be greater than RetryPeriod*JitterFactor");
     }
     if !LOCKS.contains(&election.resource_lock.as_str()) {
         let known: Vec<String> = LOCKS.iter().map(|lock| format!("\"{lock}\"")).collect();

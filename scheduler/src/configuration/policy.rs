@@ -3,7 +3,7 @@
 use super::PolicySource;
 use super::arguments::Arguments;
 use super::extender::{self, Extender};
-use super::profiles::{List, Switches, build, hard_affinity};
+use super::profiles::{List, Switches, build, hard_affinity, hard_affinity_weight};
 use super::reader::{Fault, Faults, Reader};
 use super::version::Version;
 use crate::object::Text;
@@ -15,6 +15,9 @@ use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 
 const FIT: &str = node_resources_fit::NAME;
+
+/// All predicates about labels that nodes must have or lack, whatever each is called.
+const LABELS: &str = "CheckNodeLabelPresence";
 
 /// Predicates with the filters that they became, in the order in which they were evaluated, and whether they were used
 /// when nothing was said.
@@ -28,6 +31,7 @@ const PREDICATES: &[(&str, &[&str], bool)] = &[
     ("PodFitsResources", &[FIT], false),
     ("NoDiskConflict", &[volume_restrictions::NAME], true),
     ("PodToleratesNodeTaints", &[taint_toleration::NAME], true),
+    (LABELS, &[legacy::NODE_LABEL], false),
     ("MaxEBSVolumeCount", &[node_volume_limits::NAME], true),
     ("MaxGCEPDVolumeCount", &[node_volume_limits::NAME], true),
     ("MaxAzureDiskVolumeCount", &[node_volume_limits::NAME], true),
@@ -74,12 +78,17 @@ struct Conversion {
     scores: Vec<(&'static str, i64)>,
     labels: Labels,
     arguments: Arguments,
+    /// The first priority with an argument of each kind, and its weight.
+    declared: BTreeMap<&'static str, (String, i64)>,
 }
 
 /// Reads a Policy in JSON or YAML: the profile that it comes to where it does not overrule switches, and its extenders.
 pub fn read(text: &str, switches: &Switches) -> Result<(Profile, Vec<Extender>), Vec<Fault>> {
     let fault = |message: String| vec![Fault { path: String::new(), message }];
-    let document: Value = serde_yaml_ng::from_str(text).map_err(|error| fault(error.to_string()))?;
+    let mut document: Value = serde_yaml_ng::from_str(text).map_err(|error| fault(error.to_string()))?;
+    if let Some(extenders) = document.as_object_mut().and_then(|fields| fields.get_mut("extenders")) {
+        extender::name_fields(extenders);
+    }
     let faults = Faults::default();
     let read = Reader::new(&document, "", &faults).map(|reader| {
         let reader = reader.lenient();
@@ -149,8 +158,7 @@ fn convert(reader: &Reader<'_>, switches: &Switches) -> Profile {
         None => conversion.usual_priorities(),
         Some(list) => list.iter().for_each(|one| conversion.priority(one)),
     }
-    if let Some(hard_weight) = reader.int_within("hardPodAffinitySymmetricWeight", 0, 100).filter(|weight| *weight > 0)
-    {
+    if let Some(hard_weight) = hard_affinity_weight(reader).filter(|weight| *weight > 0) {
         conversion.arguments.usual(inter_pod_affinity::NAME, hard_affinity(hard_weight));
     }
     switches.complete(&mut conversion.arguments);
@@ -190,7 +198,7 @@ impl Conversion {
         for one in list {
             let name = one.text("name").unwrap_or("");
             match one.child("argument") {
-                Some(argument) => self.custom_predicate(name, &argument),
+                Some(argument) => named.extend(self.custom_predicate(name, &argument)),
                 None if PREDICATES.iter().any(|row| row.0 == name) => named.push(name),
                 None => one.fault("name", format!("predicate type not found for \"{name}\"")),
             }
@@ -201,20 +209,23 @@ impl Conversion {
         }
     }
 
-    fn custom_predicate(&mut self, name: &str, argument: &Reader<'_>) {
+    /// The predicate that one with an argument is.
+    fn custom_predicate(&mut self, name: &str, argument: &Reader<'_>) -> Option<&'static str> {
         if argument.get("serviceAffinity").is_some() {
-            return argument.fault("serviceAffinity", "service affinity is not built");
+            argument.fault("serviceAffinity", "service affinity is not built");
+            return None;
         }
         let Some(labels) = argument.child("labelsPresence") else {
-            return argument
-                .fault("", format!("exactly 1 predicate argument is required, numArgs: 0, predicate: {name}"));
+            let why = format!("exactly 1 predicate argument is required, numArgs: 0, predicate: {name}");
+            argument.fault("", why);
+            return None;
         };
         let names = labels.texts("labels").unwrap_or_default().into_iter().map(str::to_owned);
         match labels.bool("presence").unwrap_or(false) {
             true => self.labels.present.extend(names),
             false => self.labels.absent.extend(names),
         }
-        self.filter(legacy::NODE_LABEL);
+        Some(LABELS)
     }
 
     fn priority(&mut self, one: &Reader<'_>) {
@@ -236,6 +247,11 @@ impl Conversion {
 
     fn custom_priority(&mut self, name: &str, weight: i64, argument: &Reader<'_>) {
         if let Some(preference) = argument.child("labelPreference") {
+            // They are one plug-in, which sums them up.
+            if let Some((first, _)) = self.declared("LabelPreference", name, weight).filter(|(_, own)| *own != weight) {
+                let why = format!("LabelPreference  priority \"{name}\" has a different weight with \"{first}\"");
+                argument.fault("", why);
+            }
             let label = preference.text("label").unwrap_or("").to_owned();
             match preference.bool("presence").unwrap_or(false) {
                 true => self.labels.present_preferred.push(label),
@@ -244,14 +260,25 @@ impl Conversion {
             return self.score(legacy::NODE_LABEL, weight);
         }
         if let Some(ratio) = argument.child("requestedToCapacityRatioArguments") {
-            let name = legacy::REQUESTED_TO_CAPACITY_RATIO;
-            self.arguments.add(name, Some(&ratio), argument.get("requestedToCapacityRatioArguments"));
-            return self.score(legacy::REQUESTED_TO_CAPACITY_RATIO, weight);
+            let plugin = legacy::REQUESTED_TO_CAPACITY_RATIO;
+            if let Some((first, _)) = self.declared(plugin, name, weight) {
+                let why = format!("priority \"{name}\" redeclares custom priority \"{plugin}\", from: \"{first}\"");
+                argument.fault("", why);
+            }
+            self.arguments.add(plugin, Some(&ratio), argument.get("requestedToCapacityRatioArguments"));
+            return self.score(plugin, weight);
         }
         if argument.get("serviceAntiAffinity").is_some() {
             return argument.fault("serviceAntiAffinity", "service anti-affinity is not built");
         }
         argument.fault("", format!("exactly 1 priority argument is required, numArgs: 0, priority: {name}"));
+    }
+
+    /// The first priority of this kind, unless it is this one.
+    fn declared(&mut self, kind: &'static str, name: &str, weight: i64) -> Option<(String, i64)> {
+        let first = self.declared.get(kind).cloned();
+        self.declared.entry(kind).or_insert_with(|| (name.to_owned(), weight));
+        first
     }
 
     /// What is enabled at each point.

@@ -74,16 +74,21 @@ pub fn hard_affinity(weight: i64) -> Value {
     json!({"hardPodAffinityWeight": weight})
 }
 
+/// What required affinity is worth by the name that this once had, and the words in which it was judged.
+pub fn hard_affinity_weight(reader: &Reader<'_>) -> Option<i64> {
+    let is_right = |weight: i64| (0..=100).contains(&weight);
+    super::int_that(reader, "hardPodAffinitySymmetricWeight", "not in valid range [0-100]", is_right)
+}
+
 impl Switches {
     pub(super) fn read(reader: &Reader<'_>, version: Version) -> Self {
         if !version.has_global_switches() {
             return Switches::default();
         }
-        let weight = || reader.int_within("hardPodAffinitySymmetricWeight", 0, 100);
         Switches {
             no_preemption: reader.bool("disablePreemption").unwrap_or(false),
-            bind_timeout_seconds: reader.int_within("bindTimeoutSeconds", 1, i64::MAX),
-            hard_pod_affinity_weight: (version == Version::V1Alpha1).then(weight).flatten(),
+            bind_timeout_seconds: reader.int_within("bindTimeoutSeconds", 0, i64::MAX),
+            hard_pod_affinity_weight: (version == Version::V1Alpha1).then(|| hard_affinity_weight(reader)).flatten(),
         }
     }
 
@@ -143,7 +148,7 @@ fn is_removed(one: &Reader<'_>, name: &str) {
 }
 
 fn read_arguments(reader: &Reader<'_>, version: Version) -> Arguments {
-    let mut arguments = Arguments::default();
+    let mut arguments = Arguments { spreads_by_list: !version.has_spread_defaults(), ..Arguments::default() };
     for one in &reader.list("pluginConfig").unwrap_or_default() {
         let name = one.text("name").unwrap_or("").to_owned();
         let known = plugins::find(&name).is_some();
@@ -170,7 +175,7 @@ fn read_arguments(reader: &Reader<'_>, version: Version) -> Arguments {
 fn points_of(sets: Option<&Reader<'_>>, version: Version, usual: &dyn Fn(Point) -> List) -> Points {
     let mut written = BTreeMap::new();
     let everywhere = version.has_multi_point().then(|| {
-        let (enabled, disabled) = read_set(sets, MULTI_POINT, version);
+        let (enabled, disabled) = read_set(sets, MULTI_POINT, EVERYWHERE, version);
         let merged = merge(usual_plugins(), &enabled, &disabled);
         written.insert(MULTI_POINT, Set { enabled: merged.clone(), disabled: disabled.into_iter().collect() });
         merged
@@ -181,18 +186,18 @@ fn points_of(sets: Option<&Reader<'_>>, version: Version, usual: &dyn Fn(Point) 
     }
     if let (Version::V1Alpha1 | Version::V1Alpha2, Some(sets)) = (version, sets) {
         // What is undone is today reserved and undone by one plug-in.
-        read_set(Some(sets), "unreserve", version);
+        read_set(Some(sets), "unreserve", "UnreservePlugin", version);
     }
     let mut points = BTreeMap::new();
-    for (point, field, _) in POINTS {
-        let (enabled, disabled) = read_set(sets, field, version);
+    for (point, field, kind) in POINTS {
+        let own = version.set_name(point, field);
+        let (enabled, disabled) = own.map_or_else(Default::default, |own| read_set(sets, own, kind, version));
         for (name, _) in &enabled {
             if let Some(row) = plugins::find(name)
                 && !row.points.contains(&point)
                 && let Some(sets) = sets
             {
-                let kind = kind_of(field);
-                sets.fault(field, format!("plugin \"{name}\" does not extend {kind} plugin"));
+                sets.fault(own.unwrap_or(field), format!("plugin \"{name}\" does not extend {kind} plugin"));
             }
         }
         let list = match &everywhere {
@@ -218,14 +223,11 @@ fn score(point: Point, weight: i64) -> i64 {
     if point == Point::Score { weight.max(1) } else { weight }
 }
 
-/// What the plug-ins of a set are, in messages. Those of the set for all points are looked for at one after the other.
-fn kind_of(field: &str) -> &'static str {
-    let at = |field: &str| POINTS.iter().find(|row| row.1 == field).map(|row| row.2);
-    at(field).or_else(|| at("preFilter")).unwrap_or_default()
-}
+/// What the plug-ins of the set for all points are, in messages: they are looked for at one point after the other.
+const EVERYWHERE: &str = "PreFilterPlugin";
 
 /// The plug-ins that a set enables, and the names of those that it disables.
-fn read_set(sets: Option<&Reader<'_>>, field: &str, version: Version) -> (List, BTreeSet<String>) {
+fn read_set(sets: Option<&Reader<'_>>, field: &str, kind: &str, version: Version) -> (List, BTreeSet<String>) {
     let Some(set) = sets.and_then(|sets| sets.child(field)) else { return Default::default() };
     let (mut enabled, mut named): (List, BTreeSet<&str>) = (Vec::new(), BTreeSet::new());
     for one in set.list("enabled").unwrap_or_default() {
@@ -235,9 +237,9 @@ fn read_set(sets: Option<&Reader<'_>>, field: &str, version: Version) -> (List, 
         if version.is_removed(written) && field != MULTI_POINT {
             is_removed(&one, written);
         } else if plugins::find(name).is_none() {
-            one.fault("name", format!("{} \"{written}\" does not exist", kind_of(field)));
+            one.fault("name", format!("{kind} \"{written}\" does not exist"));
         } else if !named.insert(written) {
-            one.fault("name", format!("plugin \"{written}\" already registered as \"{}\"", kind_of(field)));
+            one.fault("name", format!("plugin \"{written}\" already registered as \"{kind}\""));
         } else if !enabled.iter().any(|(own, _)| own == name) {
             // Several that there were once are one today.
             enabled.push((name.to_owned(), weight));
@@ -285,7 +287,7 @@ pub fn build((points, sets): Points, mut arguments: Arguments, version: Version)
     if !version.has_spread_defaults() {
         arguments.usual(pod_topology_spread::NAME, json!({"defaultingType": "List"}));
     }
-    let Arguments { mut configured, written } = arguments;
+    let Arguments { mut configured, written, .. } = arguments;
     let mut made: BTreeMap<String, Arc<dyn Plugin>> = BTreeMap::new();
     let mut preemption = DefaultPreemption::default();
     if let Some(Configured::Preemption(own)) = configured.get(default_preemption::NAME) {

@@ -120,12 +120,43 @@ impl Version {
         if self < Version::V1Beta1 { "endpointsleases" } else { "leases" }
     }
 
-    /// The name and namespace of the lock by their names of old.
+    /// The name and namespace of the lock by their names of old, which must be those that they have by their names of
+    /// today, where they have both.
     pub fn read_lock_object<'a>(self, election: &Reader<'a>) -> (Option<&'a str>, Option<&'a str>) {
         if self > Version::V1Alpha1 {
             return (None, None);
         }
-        (election.text("lockObjectName"), election.text("lockObjectNamespace"))
+        let read = |old: &str, today: &str, names: [&str; 2]| {
+            let set = |field: &str| election.text(field).filter(|text| !text.is_empty());
+            let (old, today) = (set(old), set(today));
+            if let (Some(old), Some(today)) = (old, today)
+                && old != today
+            {
+                let [first, second] = names;
+                let values = format!("{first}: {today}, {second}: {old}");
+                election.fault("", format!("{first} and {second} are both set and do not match, {values}"));
+            }
+            old
+        };
+        (
+            read("lockObjectName", "resourceName", ["ResourceName", "LockObjectName"]),
+            read("lockObjectNamespace", "resourceNamespace", ["ResourceNamespace", "LockObjectNamespace"]),
+        )
+    }
+
+    /// The name of the set of plug-ins for a point, which has this one today; `None` where there was no such set.
+    pub fn set_name(self, point: Point, today: &'static str) -> Option<&'static str> {
+        match point {
+            // What comes before scores today came after filters once, whether nodes were found or not.
+            Point::PreScore if self == Version::V1Alpha1 => Some("postFilter"),
+            Point::PostFilter if self == Version::V1Alpha1 => None,
+            _ => Some(today),
+        }
+    }
+
+    /// Whether extenders are written as in a Policy.
+    pub fn has_extenders_of_policies(self) -> bool {
+        self <= Version::V1Alpha2
     }
 
     /// Where to serve without a certificate. v1beta2 knows the field only to forbid what it was for.

@@ -5,6 +5,7 @@ use super::resources::Resources;
 use super::terms::Taint;
 use super::{Pool, Text, items, text};
 use holdfast_value::Value;
+use std::collections::HashSet;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
@@ -13,7 +14,7 @@ pub struct Node {
     pub taints: Vec<Taint>,
     pub unschedulable: bool,
     pub allocatable: Resources,
-    /// Every name of every image that is there, with its size.
+    /// Every name of every image that is there, once, with its size.
     pub images: Vec<(Text, i64)>,
     /// The type of each condition, and its status.
     pub conditions: Vec<(Text, Text)>,
@@ -26,10 +27,11 @@ const AVOIDED: &str = "scheduler.alpha.kubernetes.io/preferAvoidPods";
 impl Node {
     pub fn decode(pool: &mut Pool, name: Text, node: &Value) -> Self {
         let status = &node["status"];
-        let mut images = Vec::new();
+        let (mut images, mut known) = (Vec::new(), HashSet::new());
         for image in items(&status["images"]) {
             let size = image["sizeBytes"].as_i64().unwrap_or(0);
-            images.extend(pool.list(&image["names"]).into_iter().map(|name| (name, size)));
+            let names = items(&image["names"]).filter_map(Value::as_str).filter(|name| known.insert(*name));
+            images.extend(names.map(|name| (pool.text(name), size)));
         }
         Node {
             name,

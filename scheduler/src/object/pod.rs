@@ -49,6 +49,8 @@ pub struct Template {
     pub node_selector: Labels,
     pub node_affinity: Option<NodeSelector>,
     pub preferred_nodes: Vec<PreferredNodeTerm>,
+    /// What is wrong with them.
+    pub preference_faults: Vec<String>,
     pub pod_affinity: PodAffinity,
     pub tolerations: Vec<Toleration>,
     pub spread: Vec<Spread>,
@@ -246,6 +248,8 @@ impl Template {
             .collect();
         let called_after_the_pod = volumes.iter().any(|volume| matches!(volume, Volume::Ephemeral(_)))
             || claims.iter().any(|claim| claim.claim.is_none());
+        let preferred = &affinity["preferredDuringSchedulingIgnoredDuringExecution"];
+        let preferred_nodes = PreferredNodeTerm::decode_all(pool, preferred);
         let scheduler_name = spec["schedulerName"].as_str().filter(|name| !name.is_empty());
         Template {
             namespace: key.namespace.clone(),
@@ -258,10 +262,8 @@ impl Template {
             limits: if pool.reads_limits { requests::limits(pool, pod) } else { Resources::default() },
             node_selector: Labels::decode(pool, &spec["nodeSelector"]),
             node_affinity: NodeSelector::decode(pool, &affinity["requiredDuringSchedulingIgnoredDuringExecution"]),
-            preferred_nodes: PreferredNodeTerm::decode_all(
-                pool,
-                &affinity["preferredDuringSchedulingIgnoredDuringExecution"],
-            ),
+            preference_faults: PreferredNodeTerm::faults(&preferred_nodes),
+            preferred_nodes,
             pod_affinity: PodAffinity::decode(pool, &spec["affinity"], &key.namespace),
             tolerations: Toleration::decode_all(pool, &spec["tolerations"]),
             ports: host_ports(pool, spec),

@@ -2,6 +2,7 @@
 
 use super::labels::Labels;
 use super::{Pool, Text, items};
+use holdfast_core::object::names;
 use holdfast_value::{Value, json};
 
 /// A selector of labels: all of its requirements hold.
@@ -38,6 +39,14 @@ const OPERATORS: [(Operator, &str); 6] = [
     (Operator::Gt, "Gt"),
     (Operator::Lt, "Lt"),
 ];
+
+impl Operator {
+    pub fn named(name: &str) -> Self {
+        OPERATORS.iter().find(|(_, own)| *own == name).map_or(Operator::Unknown, |(one, _)| *one)
+    }
+}
+
+const NO_NUMBER: &str = "for 'Gt', 'Lt' operators, the value must be an integer";
 
 impl Selector {
     pub fn nothing() -> Self {
@@ -103,8 +112,7 @@ fn equalities(labels: &Labels) -> Vec<Requirement> {
 
 impl Requirement {
     pub fn decode(pool: &mut Pool, value: &Value) -> Self {
-        let name = super::text(&value["operator"]);
-        let operator = OPERATORS.iter().find(|(_, own)| *own == name).map_or(Operator::Unknown, |(one, _)| *one);
+        let operator = Operator::named(super::text(&value["operator"]));
         Requirement { key: pool.field(&value["key"]), operator, values: pool.list(&value["values"]) }
     }
 
@@ -130,11 +138,19 @@ impl Requirement {
         }
     }
 
-    /// Values that must be numbers and are none, each with its place.
-    pub fn numbers_that_are_none(&self) -> impl Iterator<Item = (usize, &Text)> {
+    /// What is wrong with values, each fault with its place: labels are compared with numbers alone, and there must be
+    /// labels of such values.
+    pub fn faults(&self) -> impl Iterator<Item = (String, String)> + '_ {
+        let told = |path: String, value: &Text, why: &str| (path, format!("Invalid value: \"{value}\": {why}"));
         let compares = matches!(self.operator, Operator::Gt | Operator::Lt);
-        let values = self.values.iter().enumerate().filter(move |_| compares);
-        values.filter(|(_, value)| value.parse::<i64>().is_err())
+        let values = || self.values.iter().enumerate();
+        let no_numbers = values().filter(move |(_, value)| compares && value.parse::<i64>().is_err());
+        let no_numbers = no_numbers.map(move |(at, value)| told(format!("values[{at}]"), value, NO_NUMBER));
+        let no_labels = values().map(|(at, value)| (at, value, names::label_value(value)));
+        let no_labels = no_labels.filter(|(.., why)| !why.is_empty());
+        let no_labels =
+            no_labels.map(move |(at, value, why)| told(format!("values[{at}][{}]", self.key), value, &why.join("; ")));
+        no_numbers.chain(no_labels)
     }
 
     fn compares(&self, value: Option<&Text>, holds: impl Fn(i64, i64) -> bool) -> bool {

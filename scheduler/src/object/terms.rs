@@ -92,21 +92,22 @@ impl PreferredNodeTerm {
         self.weight != 0 && !self.term.is_empty()
     }
 
-    /// What is wrong with terms, each fault with its path: labels are compared with numbers alone.
+    /// What is wrong with terms, each fault with its path.
     pub fn faults(all: &[PreferredNodeTerm]) -> Vec<String> {
-        let mut faults = Vec::new();
-        for (at, one) in all.iter().enumerate().filter(|(_, one)| one.counts()) {
-            for (place, requirement) in one.term.labels.iter().enumerate() {
-                for (number, value) in requirement.numbers_that_are_none() {
-                    let path = format!("[{at}].matchExpressions[{place}].values[{number}]");
-                    let why = "for 'Gt', 'Lt' operators, the value must be an integer";
-                    faults.push(format!("{path}: Invalid value: \"{value}\": {why}"));
-                }
-            }
-        }
-        faults
+        let counting = all.iter().enumerate().filter(|(_, one)| one.counts());
+        let requirements = counting.flat_map(|(at, one)| {
+            let places = one.term.labels.iter().enumerate();
+            places.map(move |(place, requirement)| (format!("[{at}].matchExpressions[{place}]"), requirement))
+        });
+        let faults = requirements.flat_map(|(path, requirement)| {
+            requirement.faults().map(move |(value, message)| format!("{path}.{value}: {message}"))
+        });
+        faults.take(FAULTS_MAX).collect()
     }
 }
+
+/// So many faults are told of a pod.
+const FAULTS_MAX: usize = 32;
 
 /// A term over other pods: those in some namespaces with some labels, in the same place as far as a key tells.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

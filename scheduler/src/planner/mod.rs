@@ -11,7 +11,6 @@ mod memory;
 mod no_place;
 
 use crate::object::pod::Pod;
-use crate::object::terms::PreferredNodeTerm;
 use crate::object::{Key, Kind};
 use crate::plan::{Explanation, Outcome, Plan, Unschedulable, plan};
 use crate::plugin::{Cycle, Plugin, Point};
@@ -76,7 +75,7 @@ impl Planner {
         // devices, since each claim that gets some changes what is left for others, or it asks for nonsense: nothing is
         // worth remembering.
         let is_alone = !pod.template.claims.is_empty() || snapshot.extended_claim(&pod.uid).is_some();
-        let is_wrong = !PreferredNodeTerm::faults(&pod.template.preferred_nodes).is_empty();
+        let is_wrong = !pod.template.preference_faults.is_empty();
         if by_name || is_alone || is_wrong || pod.node_name.is_some() || profile.check_all {
             return self.plain(snapshot, (number, profile), pod);
         }

@@ -96,10 +96,14 @@ impl Plugin for DynamicResources {
     }
 }
 
-/// Whether a pod claims devices, or asks for extended resources that devices stand for.
+/// Whether a pod claims devices, or asks for extended resources that devices stand for. Claims of which its status says
+/// that none was needed are no claims.
 pub fn is_concerned(cycle: Cycle<'_>) -> bool {
     let template = &cycle.pod.template;
-    !template.claims.is_empty() || template.extended_resources().any(|one| cycle.snapshot.class_for(one).is_some())
+    // Of more than may be, none is looked up.
+    template.claims.len() > MAX_CLAIMS
+        || named_claims(cycle).next().is_some()
+        || template.extended_resources().any(|one| cycle.snapshot.class_for(one).is_some())
 }
 
 /// All claims that a pod uses: those that it names, and the one that was made for its extended resources.
@@ -126,7 +130,7 @@ fn claims(cycle: Cycle<'_>) -> Result<Vec<Arc<Claim>>, String> {
     for (own, key) in named_claims(cycle) {
         let pod = &cycle.pod.key;
         let Some(key) = key else {
-            return Err(format!("pod \"{pod}\": waiting for the resource claim of \"{}\" to be created", own.name));
+            return Err(format!("pod \"{pod}\": ResourceClaim not created yet"));
         };
         let claim = cycle.snapshot.device_claims.get(&key);
         let claim = claim.ok_or_else(|| format!("resourceclaim \"{}\" not found", key.name))?;

@@ -84,8 +84,10 @@ impl Plugin for InterPodAffinity {
             }
             Seen::Node(before, Some(after)) => {
                 let keys = own.required.iter().chain(&own.required_anti).map(|term| &term.topology_key);
+                let lies = |term: &PodTerm| after.labels.get(&term.topology_key).is_some();
                 match before {
-                    None => true,
+                    // Where a new node does not say where it is, nobody lies near others.
+                    None => own.required.is_empty() || !own.required_anti.is_empty() || own.required.iter().any(lies),
                     Some(before) => {
                         let mut keys = keys.peekable();
                         keys.peek().is_none() || keys.any(|key| before.labels.get(key) != after.labels.get(key))

@@ -39,8 +39,7 @@ impl Plugin for NodeAffinity {
     }
 
     fn pre_score(&self, cycle: Cycle<'_>) -> Option<Refusal> {
-        let faults = PreferredNodeTerm::faults(&cycle.pod.template.preferred_nodes);
-        match &faults[..] {
+        match &cycle.pod.template.preference_faults[..] {
             [] => None,
             [one] => Some(Refusal::error(NAME, one.clone())),
             more => Some(Refusal::error(NAME, format!("[{}]", more.join(", ")))),

@@ -275,7 +275,14 @@ impl Queue {
                 entry.template = pod.template_id;
                 let hopes = place == Place::Gated || world.hopes(pod, &rejectors, event, &mut self.hinted);
                 self.take_out(&event.key);
-                if hopes { self.revive(world, &event.key, now) } else { self.put_back(&event.key) }
+                if !hopes {
+                    return self.put_back(&event.key);
+                }
+                self.revive(world, &event.key, now);
+                let is_woken = |entry: &Entry| matches!(entry.place, Place::Active | Place::Backoff);
+                if let (Some(label), true) = (event.label(), self.entries.get(&event.key).is_some_and(is_woken)) {
+                    self.count(&event.key, label);
+                }
             }
         }
     }
@@ -424,8 +431,12 @@ impl Queue {
     /// failed by an error.
     pub fn pop(&mut self, now: Time) -> Option<(Key, Attempt)> {
         self.tick_backoff(now);
-        let rank = self.active.first().cloned().or_else(|| self.backoff.first_refused())?;
-        let key = rank.4;
+        let active = self.active.first().cloned();
+        let is_early = active.is_none();
+        let key = active.or_else(|| self.backoff.first_refused())?.4;
+        if is_early {
+            *self.incoming.entry(("active", "PopFromBackoffQ")).or_default() += 1;
+        }
         self.take_out(&key);
         let next_event = self.next_event;
         let entry = self.entries.get_mut(&key)?;

@@ -1,6 +1,7 @@
 use super::*;
 use crate::plugins::{
-    dynamic_resources, node_resources_fit, node_volume_limits, pod_topology_spread, taint_toleration, volume_binding,
+    dynamic_resources, inter_pod_affinity, node_resources_fit, node_volume_limits, pod_topology_spread,
+    taint_toleration, volume_binding,
 };
 use holdfast_value::{Value, json};
 
@@ -236,6 +237,37 @@ fn gates_keep_a_pod_away_until_they_are_gone() {
 }
 
 #[test]
+fn whatever_brings_pods_to_a_queue_is_counted() {
+    let mut scene = Scene::new();
+    let gated = |gates: &[&str]| {
+        let gates: Value = gates.iter().map(|name| json!({"name": name})).collect();
+        json!({"schedulingGates": gates, "containers": asks("2")["containers"]})
+    };
+    scene.pod("p", gated(&["a", "b"]), 0);
+    // One of two gates goes, which brings it nowhere.
+    scene.pod("p", gated(&["b"]), 1);
+    scene.pod("p", gated(&[]), 2);
+    scene.pop(3);
+    scene.failed("p", &[taint_toleration::NAME], 4);
+    let mut tolerant = asks("2");
+    tolerant["tolerations"] = json!([{"operator": "Exists"}]);
+    // By its own update it comes to back-off, from which it is taken early.
+    scene.pod("p", tolerant, 5);
+    assert_eq!(scene.pop(6).as_deref(), Some("p"));
+    let counted: Vec<_> = scene.queue.incoming().collect();
+    assert_eq!(
+        counted,
+        [
+            ("active", "PopFromBackoffQ", 1),
+            ("active", "UnschedulablePodUpdatePodSchedulingGatesEliminated", 1),
+            ("backoff", "UnschedulablePodUpdatePodToleration", 1),
+            ("gated", "UnschedulablePodAdd", 1),
+            ("unschedulable", "ScheduleAttemptFailure", 1),
+        ]
+    );
+}
+
+#[test]
 fn drivers_that_attach_more_wake_pods_whose_volumes_were_too_many() {
     let csi = |limits: &[(&str, u32)]| {
         let driver = |(name, count): &(&str, u32)| json!({"name": name, "allocatable": {"count": count}});
@@ -276,6 +308,28 @@ fn labels_of_its_own_wake_a_pod_that_is_counted_otherwise_by_them() {
         scene.failed("p", &[pod_topology_spread::NAME], 0);
         told(&mut scene, labels.clone(), 20 * SECOND);
         assert_eq!(scene.pop(20 * SECOND).is_some(), wakes, "{labels}");
+    }
+}
+
+#[test]
+fn new_nodes_wake_pods_that_may_find_others_there() {
+    let term = json!([{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}]);
+    let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": term});
+    let (with, without) = (json!({"podAffinity": required}), json!({"podAntiAffinity": required}));
+    let (here, nowhere) = (json!({"zone": "a"}), json!({"rack": "r"}));
+    for (affinity, labels, wakes) in [
+        (&with, &here, true),
+        (&with, &nowhere, false),
+        (&without, &nowhere, true),
+        (&json!({"podAffinity": required, "podAntiAffinity": required}), &nowhere, true),
+        (&json!({}), &nowhere, true),
+    ] {
+        let mut scene = Scene::new();
+        scene.pod("p", json!({"affinity": affinity}), 0);
+        assert_eq!(scene.pop(0).as_deref(), Some("p"));
+        scene.failed("p", &[inter_pod_affinity::NAME], 0);
+        scene.tell(Kind::Node, &Key::cluster("n"), Some(json!({"metadata": {"labels": labels}})), 20 * SECOND);
+        assert_eq!(scene.pop(20 * SECOND).is_some(), wakes, "{affinity} {labels}");
     }
 }
 
