@@ -18,11 +18,14 @@ use std::time::Duration;
 /// How many bytes an extender may answer beside twice what it was sent: names and reasons, or the nodes themselves.
 const ANSWER_MAX: usize = 16 << 20;
 
-/// The clients of extenders, made when they are first called.
+/// The clients of extenders, made when they are first called. Two that are at one place may be trusted in different ways.
 #[derive(Default)]
 pub struct Extenders {
-    clients: Mutex<HashMap<String, Client>>,
+    clients: Mutex<HashMap<Address, Client>>,
 }
+
+/// What makes a client: the prefix of paths, whether TLS is asked for, and how.
+type Address = (String, bool, Tls);
 
 impl Extenders {
     pub async fn call(&self, extender: &Extender, verb: &str, body: &Value) -> Result<Value, String> {
@@ -55,11 +58,12 @@ impl Extenders {
 
     fn client(&self, extender: &Extender) -> Result<Client, String> {
         let mut clients = self.clients.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(client) = clients.get(&extender.url_prefix) {
+        let address = (extender.url_prefix.clone(), extender.enable_https, extender.tls.clone());
+        if let Some(client) = clients.get(&address) {
             return Ok(client.clone());
         }
         let client = Client::try_from(config(extender)?).map_err(|error| error.to_string())?;
-        clients.insert(extender.url_prefix.clone(), client.clone());
+        clients.insert(address, client.clone());
         Ok(client)
     }
 }
@@ -126,6 +130,17 @@ mod tests {
         while !more.is_empty() && stream.write_all(&more).await.is_ok() {}
         // It keeps the connection, and says nothing any more.
         std::future::pending::<()>().await;
+    }
+
+    #[tokio::test]
+    async fn an_extender_is_trusted_as_it_says_itself_whoever_else_is_at_its_place() {
+        let url_prefix = "https://127.0.0.1:1/".to_owned();
+        let own = Extender { url_prefix, tls: Tls { insecure: true, ..Tls::default() }, ..Extender::default() };
+        let ca_data = STANDARD.encode("no certificate");
+        let other = Extender { tls: Tls { ca_data, ..Tls::default() }, ..own.clone() };
+        let extenders = Extenders::default();
+        assert!(extenders.client(&own).is_ok());
+        assert!(extenders.client(&other).is_err());
     }
 
     fn chunk(text: &str) -> Vec<u8> {

@@ -35,7 +35,7 @@ impl Extender {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Tls {
     pub insecure: bool,
     pub server_name: String,
