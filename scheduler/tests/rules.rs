@@ -334,3 +334,158 @@ fn a_pod_that_needs_none_of_its_claims_is_told_what_pods_without_claims_are() {
         assert_eq!(plan.explanation.skipped.contains(&"DynamicResources"), skipped, "{status}");
     }
 }
+
+/// A world in which pods of a Service lie where these labels are the same, and had better lie where those differ.
+fn world_with_service_affinity(same: Value, different: Value) -> World {
+    // Nobody else obeys the selector of nodes.
+    let disabled = json!([{"name": "NodeAffinity"}]);
+    let plugins = json!({"multiPoint": {"enabled": [{"name": "ServiceAffinity"}], "disabled": disabled}});
+    let args = json!({"affinityLabels": same, "antiAffinityLabelsPreference": different});
+    World::with(json!({"plugins": plugins, "pluginConfig": [{"name": "ServiceAffinity", "args": args}]}))
+}
+
+impl World {
+    fn pod_in(&mut self, namespace: &str, name: &str, labels: Value, spec: Value) -> &mut World {
+        let object = json!({"metadata": {"uid": name, "labels": labels}, "spec": spec});
+        self.put(Kind::Pod, Key::new(namespace, name), object)
+    }
+
+    fn service(&mut self, namespace: &str, name: &str, selector: Value) -> &mut World {
+        self.put(Kind::Service, Key::new(namespace, name), json!({"spec": {"selector": selector}}))
+    }
+}
+
+/// Which nodes will do for a pod of the application `x` that selects nodes in this way.
+#[test]
+fn pods_of_a_service_lie_where_the_first_of_them_lies() {
+    let (x, more) = (json!({"app": "x"}), json!({"app": "x", "more": "1"}));
+    let at = |node: &str| json!({"nodeName": node});
+    let all = ["a1", "a2", "b1", "bare"];
+    let served = |world: &mut World| _ = world.service("default", "s", json!({"app": "x"}));
+    type Prepare<'a> = &'a dyn Fn(&mut World);
+    let cases: [(&str, Value, Prepare, &[&str]); 14] = [
+        ("nobody is there", json!({}), &|_| {}, &all),
+        ("its own word", json!({"zone": "a"}), &|_| {}, &["a1", "a2"]),
+        ("its own word about both", json!({"zone": "a", "row": "2"}), &|_| {}, &["a2"]),
+        ("a label that nobody asked about", json!({"disk": "d"}), &|_| {}, &all),
+        ("no Service", json!({}), &|world| _ = world.pod_in("default", "q", x.clone(), at("a1")), &all),
+        (
+            "a Service and a pod",
+            json!({}),
+            &|world| served(world.pod_in("default", "q", more.clone(), at("a1"))),
+            &["a1"],
+        ),
+        (
+            "its own word before that of others",
+            json!({"row": "2"}),
+            &|world| served(world.pod_in("default", "q", x.clone(), at("a1"))),
+            &["a2"],
+        ),
+        (
+            "the first by name",
+            json!({}),
+            &|world| {
+                served(world.pod_in("default", "r", x.clone(), at("a1")).pod_in("default", "q", x.clone(), at("b1")))
+            },
+            &["b1"],
+        ),
+        (
+            "a node without labels",
+            json!({}),
+            &|world| served(world.pod_in("default", "q", x.clone(), at("bare"))),
+            &all,
+        ),
+        ("another namespace", json!({}), &|world| served(world.pod_in("other", "q", x.clone(), at("a1"))), &all),
+        ("fewer labels", json!({}), &|world| served(world.pod_in("default", "q", json!({}), at("a1"))), &all),
+        ("an unknown node", json!({}), &|world| served(world.pod_in("default", "q", x.clone(), at("c"))), &all),
+        (
+            "a Service of others",
+            json!({}),
+            &|world| {
+                world.pod_in("default", "q", x.clone(), at("a1")).service("other", "s", json!({"app": "x"}));
+                world.service("default", "s", json!({"app": "y"})).service("default", "t", json!({}));
+            },
+            &all,
+        ),
+        (
+            "a pod that is nominated",
+            json!({}),
+            &|world| {
+                let status = json!({"nominatedNodeName": "a1"});
+                let object = json!({"metadata": {"uid": "q", "labels": x}, "spec": {"priority": 9}, "status": status});
+                served(world.put(Kind::Pod, Key::new("default", "q"), object));
+            },
+            &all,
+        ),
+    ];
+    for (what, selector, prepare, expected) in cases {
+        let mut world = world_with_service_affinity(json!(["zone", "row"]), json!([]));
+        world.node("a1", json!({"zone": "a", "row": "1"})).node("a2", json!({"zone": "a", "row": "2"}));
+        world.node("b1", json!({"zone": "b", "row": "1", "disk": "d"})).node("bare", json!({}));
+        prepare(&mut world);
+        let pod = world.pod("p", json!({"labels": x}), json!({"nodeSelector": selector}));
+        let found: Vec<_> = world.plan(&pod).explanation.feasible.iter().map(|name| name.to_string()).collect();
+        assert_eq!(found, expected, "{what}");
+    }
+}
+
+#[test]
+fn a_node_where_others_of_a_service_do_not_lie_is_refused_with_a_reason() {
+    let mut world = world_with_service_affinity(json!(["zone"]), json!([]));
+    world.node("a", json!({"zone": "a"})).node("b", json!({"zone": "b"})).service("default", "s", json!({"app": "x"}));
+    let spec = |node: &str, priority: i64| {
+        let asks = json!({"requests": {"cpu": "4"}});
+        json!({"nodeName": node, "priority": priority, "containers": [{"resources": asks}]})
+    };
+    world.pod_in("default", "first", json!({"app": "x"}), spec("a", 1));
+    let mut own = spec("", 5);
+    own["nodeName"] = Value::Null;
+    let pod = world.pod("p", json!({"labels": {"app": "x"}}), own);
+    let plan = world.plan(&pod);
+    let why = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match service affinity.";
+    assert!(message(&plan).contains(why), "{}", message(&plan));
+    let Outcome::Unschedulable(told) = &plan.outcome else { panic!("it lies nowhere") };
+    let goes: Vec<_> = told.victims.iter().flat_map(|victims| &victims.pods).map(|pod| &*pod.key.name).collect();
+    assert_eq!((goes, &told.rejectors[..]), (vec!["first"], &["NodeResourcesFit", "ServiceAffinity"][..]));
+    // Were the first to go, the pod would follow the second, who stays.
+    world.pod_in("default", "second", json!({"app": "x"}), spec("b", 9));
+    let plan = world.plan(&pod);
+    let why = "1 No preemption victims found for incoming pod, 1 node(s) didn't match service affinity.";
+    assert!(message(&plan).contains(&format!("preemption: 0/2 nodes are available: {why}")), "{}", message(&plan));
+}
+
+#[test]
+fn pods_of_a_service_are_spread_by_labels_of_nodes() {
+    let x = || json!({"app": "x"});
+    for (labels, selector, raw, normalized) in [
+        (json!(["zone"]), Some(x()), [2, 1, 1, 0, 0], [25, 25, 75, 100, 0]),
+        (json!(["zone", "rack"]), Some(x()), [2, 1, 1, 0, 0], [37, 37, 62, 50, 50]),
+        // One that is named twice counts twice.
+        (json!(["zone", "zone", "rack"]), Some(x()), [2, 1, 1, 0, 0], [33, 33, 66, 66, 33]),
+        (json!(["zone"]), None, [0; 5], [100, 100, 100, 100, 0]),
+        (json!(["zone"]), Some(json!({"app": "y"})), [0; 5], [100, 100, 100, 100, 0]),
+        (json!(["nothing"]), Some(x()), [2, 1, 1, 0, 0], [0; 5]),
+    ] {
+        let mut world = world_with_service_affinity(json!([]), labels.clone());
+        world.node("a1", json!({"zone": "a", "rack": "1"})).node("a2", json!({"zone": "a", "rack": "2"}));
+        world.node("b", json!({"zone": "b", "rack": "2"})).node("c", json!({"zone": "c"}));
+        world.node("bare", json!({"rack": "3"}));
+        for (at, node) in ["a1", "a1", "a2", "b"].iter().enumerate() {
+            world.pod_in("default", &format!("q{at}"), x(), json!({"nodeName": node}));
+        }
+        // None of these counts.
+        let there = || json!({"nodeName": "c"});
+        world.pod_in("other", "q", x(), there()).pod_in("default", "r", json!({}), there());
+        let mut leaves = json!({"metadata": {"uid": "l", "labels": x()}, "spec": there()});
+        leaves["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        world.put(Kind::Pod, Key::new("default", "l"), leaves);
+        if let Some(selector) = selector {
+            // The first Service by name counts among those that select the pod.
+            world.service("default", "s", selector).service("default", "t", json!({"more": "1"}));
+        }
+        let pod = world.pod("p", json!({"labels": {"app": "x", "more": "1"}}), json!({}));
+        let explanation = world.plan(&pod).explanation;
+        let scores = explanation.scores.iter().find(|scores| scores.plugin == "ServiceAffinity").expect("scores");
+        assert_eq!((&scores.raw[..], &scores.normalized[..]), (&raw[..], &normalized[..]), "{labels}");
+    }
+}

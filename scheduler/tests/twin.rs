@@ -343,8 +343,21 @@ impl World {
     }
 }
 
+/// The usual configuration, or one that has pods follow others of their Services as well.
+fn configuration(has_service_affinity: bool) -> Configuration {
+    let mut document = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"});
+    if has_service_affinity {
+        let (zone, disk) = ("topology.kubernetes.io/zone", "disk");
+        let args = json!({"affinityLabels": [zone, disk], "antiAffinityLabelsPreference": [disk, zone]});
+        let plugins = json!({"multiPoint": {"enabled": [{"name": "ServiceAffinity", "weight": 3}]}});
+        let config = json!([{"name": "ServiceAffinity", "args": args}]);
+        document["profiles"] = json!([{"plugins": plugins, "pluginConfig": config}]);
+    }
+    Configuration::of(&document).expect("it is right")
+}
+
 /// Plug-ins that count pods over many nodes: what they say is not remembered by node.
-const COUNTING: [&str; 2] = ["PodTopologySpread", "InterPodAffinity"];
+const COUNTING: [&str; 3] = ["PodTopologySpread", "InterPodAffinity", "ServiceAffinity"];
 
 impl World {
     /// What is remembered of each node must be what the plain search finds there, where every pod is counted for each
@@ -397,8 +410,9 @@ proptest! {
         kinds in prop::collection::vec(pod_shape(), KINDS),
         steps in prop::collection::vec(step(), 10..80),
         enough in prop::option::of(1..4i64),
+        has_service_affinity in prop::bool::weighted(0.4),
     ) {
-        let mut configuration = Configuration::default();
+        let mut configuration = configuration(has_service_affinity);
         if let Some(min_candidate_nodes_absolute) = enough {
             let preemption = DefaultPreemption { min_candidate_nodes_percentage: 10, min_candidate_nodes_absolute };
             configuration.profiles[0].preemption = Some(preemption);

@@ -27,6 +27,7 @@ fn arguments() -> Vec<Value> {
         json!({"name": "VolumeBinding", "args": {"bindTimeoutSeconds": 5}}),
         json!({"name": "DynamicResources", "args": {"filterTimeout": "3s", "bindingTimeout": "1m0s"}}),
         json!({"name": "DefaultPreemption", "args": {"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": 3}}),
+        json!({"name": "ServiceAffinity", "args": {"affinityLabels": ["zone"], "antiAffinityLabelsPreference": ["rack", "zone"]}}),
         json!({"name": "foreign", "args": {"x": [1, {"y": null}]}}),
     ]
 }

@@ -13,6 +13,7 @@ use crate::plugins::inter_pod_affinity::{self, InterPodAffinity};
 use crate::plugins::node_affinity::{self, NodeAffinity};
 use crate::plugins::node_resources_fit::{self, Ignored, NodeResourcesFit};
 use crate::plugins::pod_topology_spread::{self, PodTopologySpread, default_constraint};
+use crate::plugins::service_affinity::{self, ServiceAffinity};
 use crate::plugins::volume_binding::{self, VolumeBinding};
 use crate::plugins::{dynamic_resources, legacy};
 use holdfast_core::object::names;
@@ -101,6 +102,10 @@ fn read(name: &str, args: Option<&Reader<'_>>, spreads_by_list: bool) -> Configu
         }
         default_preemption::NAME => Configured::Preemption(preemption(args)),
         legacy::NODE_LABEL => plugin(node_label(args)),
+        service_affinity::NAME => plugin(ServiceAffinity {
+            same: texts(args, "affinityLabels").into(),
+            different: texts(args, "antiAffinityLabelsPreference").into(),
+        }),
         legacy::LEAST_ALLOCATED | legacy::MOST_ALLOCATED => {
             let resources = resources(args, Some(100)).unwrap_or_else(usual_resources);
             let least = name == legacy::LEAST_ALLOCATED;
@@ -398,12 +403,14 @@ fn preemption(args: &Reader<'_>) -> DefaultPreemption {
 }
 
 fn node_label(args: &Reader<'_>) -> legacy::NodeLabel {
-    let texts =
-        |field: &str| -> Vec<Text> { args.texts(field).unwrap_or_default().into_iter().map(Into::into).collect() };
     legacy::NodeLabel {
-        present: texts("presentLabels"),
-        absent: texts("absentLabels"),
-        present_preferred: texts("presentLabelsPreference"),
-        absent_preferred: texts("absentLabelsPreference"),
+        present: texts(args, "presentLabels"),
+        absent: texts(args, "absentLabels"),
+        present_preferred: texts(args, "presentLabelsPreference"),
+        absent_preferred: texts(args, "absentLabelsPreference"),
     }
+}
+
+fn texts(args: &Reader<'_>, field: &str) -> Vec<Text> {
+    args.texts(field).unwrap_or_default().into_iter().map(Into::into).collect()
 }

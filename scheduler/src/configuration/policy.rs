@@ -19,6 +19,9 @@ const FIT: &str = node_resources_fit::NAME;
 /// All predicates about labels that nodes must have or lack, whatever each is called.
 const LABELS: &str = "CheckNodeLabelPresence";
 
+/// The same of predicates about labels by which pods of a Service lie together.
+const SERVICES: &str = "CheckServiceAffinity";
+
 /// Predicates with the filters that they became, in the order in which they were evaluated, and whether they were used
 /// when nothing was said.
 const PREDICATES: &[(&str, &[&str], bool)] = &[
@@ -32,6 +35,7 @@ const PREDICATES: &[(&str, &[&str], bool)] = &[
     ("NoDiskConflict", &[volume_restrictions::NAME], true),
     ("PodToleratesNodeTaints", &[taint_toleration::NAME], true),
     (LABELS, &[legacy::NODE_LABEL], false),
+    (SERVICES, &[service_affinity::NAME], false),
     ("MaxEBSVolumeCount", &[node_volume_limits::NAME], true),
     ("MaxGCEPDVolumeCount", &[node_volume_limits::NAME], true),
     ("MaxAzureDiskVolumeCount", &[node_volume_limits::NAME], true),
@@ -62,13 +66,16 @@ const PRIORITIES: &[(&str, &str, i64)] = &[
     ("ResourceLimitsPriority", legacy::RESOURCE_LIMITS, 0),
 ];
 
-/// Labels that nodes must have or lack, and those that they should.
+/// Labels that nodes must have or lack, and those that they should; and those that must be the same, or should differ,
+/// for pods of a Service.
 #[derive(Default)]
 struct Labels {
     present: Vec<String>,
     absent: Vec<String>,
     present_preferred: Vec<String>,
     absent_preferred: Vec<String>,
+    same: Vec<String>,
+    different: Vec<String>,
 }
 
 /// What a Policy comes to.
@@ -78,7 +85,7 @@ struct Conversion {
     scores: Vec<(&'static str, i64)>,
     labels: Labels,
     arguments: Arguments,
-    /// The first priority with an argument of each kind, and its weight.
+    /// The priority with an argument of each kind that others of it are compared with, and its weight.
     declared: BTreeMap<&'static str, (String, i64)>,
 }
 
@@ -167,6 +174,24 @@ fn convert(reader: &Reader<'_>, switches: &Switches) -> Profile {
     profile
 }
 
+const RATIO: &str = "requestedToCapacityRatioArguments";
+
+/// The arguments of these kinds that a predicate or a priority has: one must be there, and no other.
+fn children<'a, const N: usize>(
+    argument: &Reader<'a>,
+    what: &str,
+    name: &str,
+    kinds: [&str; N],
+) -> Option<[Option<Reader<'a>>; N]> {
+    let found = kinds.map(|kind| argument.child(kind));
+    let count = found.iter().flatten().count();
+    if count != 1 {
+        argument.fault("", format!("exactly 1 {what} argument is required, numArgs: {count}, {what}: {name}"));
+        return None;
+    }
+    Some(found)
+}
+
 impl Conversion {
     fn filter(&mut self, plugin: &'static str) {
         if !self.filters.contains(&plugin) {
@@ -211,17 +236,14 @@ impl Conversion {
 
     /// The predicate that one with an argument is.
     fn custom_predicate(&mut self, name: &str, argument: &Reader<'_>) -> Option<&'static str> {
-        if argument.get("serviceAffinity").is_some() {
-            argument.fault("serviceAffinity", "service affinity is not built");
-            return None;
+        let [labels, services] = children(argument, "predicate", name, ["labelsPresence", "serviceAffinity"])?;
+        let reader = services.as_ref().or(labels.as_ref())?;
+        let names = reader.texts("labels").unwrap_or_default().into_iter().map(str::to_owned);
+        if services.is_some() {
+            self.labels.same.extend(names);
+            return Some(SERVICES);
         }
-        let Some(labels) = argument.child("labelsPresence") else {
-            let why = format!("exactly 1 predicate argument is required, numArgs: 0, predicate: {name}");
-            argument.fault("", why);
-            return None;
-        };
-        let names = labels.texts("labels").unwrap_or_default().into_iter().map(str::to_owned);
-        match labels.bool("presence").unwrap_or(false) {
+        match reader.bool("presence").unwrap_or(false) {
             true => self.labels.present.extend(names),
             false => self.labels.absent.extend(names),
         }
@@ -246,39 +268,42 @@ impl Conversion {
     }
 
     fn custom_priority(&mut self, name: &str, weight: i64, argument: &Reader<'_>) {
-        if let Some(preference) = argument.child("labelPreference") {
-            // They are one plug-in, which sums them up.
-            if let Some((first, _)) = self.declared("LabelPreference", name, weight).filter(|(_, own)| *own != weight) {
-                let why = format!("LabelPreference  priority \"{name}\" has a different weight with \"{first}\"");
-                argument.fault("", why);
-            }
+        let kinds = ["labelPreference", "serviceAntiAffinity", RATIO];
+        let Some([labels, services, ratio]) = children(argument, "priority", name, kinds) else { return };
+        if let Some(preference) = labels {
+            self.weighs_alike("LabelPreference", name, weight, argument);
             let label = preference.text("label").unwrap_or("").to_owned();
             match preference.bool("presence").unwrap_or(false) {
                 true => self.labels.present_preferred.push(label),
                 false => self.labels.absent_preferred.push(label),
             }
-            return self.score(legacy::NODE_LABEL, weight);
+            self.score(legacy::NODE_LABEL, weight);
         }
-        if let Some(ratio) = argument.child("requestedToCapacityRatioArguments") {
+        if let Some(services) = services {
+            self.weighs_alike("ServiceAntiAffinity", name, weight, argument);
+            self.labels.different.push(services.text("label").unwrap_or("").to_owned());
+            self.score(service_affinity::NAME, weight);
+        }
+        if let Some(ratio) = ratio {
             let plugin = legacy::REQUESTED_TO_CAPACITY_RATIO;
-            if let Some((first, _)) = self.declared(plugin, name, weight) {
+            if let Some((first, _)) = self.declared.get(plugin) {
                 let why = format!("priority \"{name}\" redeclares custom priority \"{plugin}\", from: \"{first}\"");
                 argument.fault("", why);
             }
-            self.arguments.add(plugin, Some(&ratio), argument.get("requestedToCapacityRatioArguments"));
-            return self.score(plugin, weight);
+            self.declared.entry(plugin).or_insert_with(|| (name.to_owned(), weight));
+            self.arguments.add(plugin, Some(&ratio), argument.get(RATIO));
+            self.score(plugin, weight);
         }
-        if argument.get("serviceAntiAffinity").is_some() {
-            return argument.fault("serviceAntiAffinity", "service anti-affinity is not built");
-        }
-        argument.fault("", format!("exactly 1 priority argument is required, numArgs: 0, priority: {name}"));
     }
 
-    /// The first priority of this kind, unless it is this one.
-    fn declared(&mut self, kind: &'static str, name: &str, weight: i64) -> Option<(String, i64)> {
-        let first = self.declared.get(kind).cloned();
-        self.declared.entry(kind).or_insert_with(|| (name.to_owned(), weight));
-        first
+    /// Sees that all priorities of a kind weigh the same: they are one plug-in, which sums them up.
+    fn weighs_alike(&mut self, kind: &'static str, name: &str, weight: i64, argument: &Reader<'_>) {
+        match self.declared.get(kind) {
+            Some((last, own)) if *own != weight => {
+                argument.fault("", format!("{kind}  priority \"{name}\" has a different weight with \"{last}\""));
+            }
+            _ => _ = self.declared.insert(kind, (name.to_owned(), weight)),
+        }
     }
 
     /// What is enabled at each point.
@@ -307,9 +332,10 @@ impl Conversion {
 
     fn profile(mut self) -> Profile {
         let points = self.lists();
-        let Labels { present, absent, present_preferred, absent_preferred } = self.labels;
-        if self.filters.contains(&legacy::NODE_LABEL) || self.scores.iter().any(|(name, _)| *name == legacy::NODE_LABEL)
-        {
+        let Labels { present, absent, present_preferred, absent_preferred, same, different } = self.labels;
+        let scored = self.scores.iter().map(|(plugin, _)| plugin);
+        let named: Vec<_> = self.filters.iter().chain(scored).copied().collect();
+        if named.contains(&legacy::NODE_LABEL) {
             let labels = json!({
                 "presentLabels": present,
                 "absentLabels": absent,
@@ -317,6 +343,10 @@ impl Conversion {
                 "absentLabelsPreference": absent_preferred,
             });
             self.arguments.usual(legacy::NODE_LABEL, labels);
+        }
+        if named.contains(&service_affinity::NAME) {
+            let labels = json!({"affinityLabels": same, "antiAffinityLabelsPreference": different});
+            self.arguments.usual(service_affinity::NAME, labels);
         }
         let mut sets: BTreeMap<&'static str, Set> = BTreeMap::new();
         sets.insert(MULTI_POINT, Set { enabled: Vec::new(), disabled: vec!["*".into()] });

@@ -1,6 +1,7 @@
 use super::*;
 use crate::plugin::Point;
 use crate::profile::Enabled;
+use holdfast_value::json;
 
 fn document(version: &str, rest: &str) -> String {
     format!("apiVersion: kubescheduler.config.k8s.io/{version}\nkind: KubeSchedulerConfiguration\n{rest}")
@@ -577,6 +578,61 @@ fn priorities_with_arguments_of_one_kind_are_one_plug_in() {
     assert_eq!(faults("v1alpha1", weight), [why]);
 }
 
+#[test]
+fn what_a_policy_says_of_services_is_one_plug_in() {
+    let same =
+        |name: &str, labels: &str| format!("{{name: {name}, argument: {{serviceAffinity: {{labels: [{labels}]}}}}}}");
+    let differs = |name: &str, weight: i64, label: &str| {
+        format!("{{name: {name}, weight: {weight}, argument: {{serviceAntiAffinity: {{label: {label}}}}}}}")
+    };
+    let labelled = "{name: l, argument: {labelsPresence: {labels: [l], presence: true}}}";
+    let policy = |predicates: &[&str], priorities: &[&str]| {
+        let text = format!("predicates: [{}]\npriorities: [{}]", predicates.join(", "), priorities.join(", "));
+        let mut configuration = Configuration::default();
+        let taken = configuration
+            .take_policy(&text)
+            .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>());
+        taken.map(|()| configuration)
+    };
+    let predicates = [&same("s", "region, zone"), "{name: NoVolumeZoneConflict}", labelled, &same("t", "rack")];
+    let priorities = [&*differs("a", 2, "zone"), &differs("b", 2, "rack")];
+    let configuration = policy(&predicates, &priorities).expect("it is right");
+    let profile = &configuration.profiles[0];
+    let filters = ["NodeUnschedulable", "TaintToleration", "NodeLabel", "ServiceAffinity", "VolumeZone"];
+    assert_eq!(names(profile, Point::Filter), filters);
+    assert!(names(profile, Point::PreFilter).contains(&"ServiceAffinity"));
+    assert_eq!(weights(profile), [("ServiceAffinity", 4)]);
+    let args = r#"{"affinityLabels":["region","zone","rack"],"antiAffinityLabelsPreference":["zone","rack"]"#;
+    let is_written = |one: &String| one.starts_with(&format!("ServiceAffinity {args}"));
+    assert!(arguments(profile).iter().any(is_written), "{:?}", arguments(profile));
+    let document = configuration.document();
+    let written = document["profiles"][0]["pluginConfig"].as_array().expect("a list");
+    let written = written.iter().find(|one| one["name"] == "ServiceAffinity").expect("its arguments");
+    assert_eq!(written["args"]["affinityLabels"], json!(["region", "zone", "rack"]));
+    assert_eq!(written["args"]["antiAffinityLabelsPreference"], json!(["zone", "rack"]));
+    let again = Configuration::of(&document).expect("it is right");
+    let shown = |profile: &Profile| format!("{:?}", profile.plugin("ServiceAffinity").expect("it is there"));
+    assert_eq!(shown(&again.profiles[0]), shown(profile));
+
+    let alone = policy(&["{name: CheckServiceAffinity}"], &[]).expect("it is right");
+    assert!(names(&alone.profiles[0], Point::Filter).contains(&"ServiceAffinity"));
+    let told = |predicates: &[&str], priorities: &[&str]| policy(predicates, priorities).expect_err("faults");
+    assert_eq!(
+        told(&[], &[&differs("a", 2, "zone"), &differs("b", 3, "rack")]),
+        ["priorities[1].argument: ServiceAntiAffinity  priority \"b\" has a different weight with \"a\""]
+    );
+    let both = "{serviceAffinity: {labels: []}, labelsPresence: {labels: []}}";
+    assert_eq!(
+        told(&[&format!("{{name: s, argument: {both}}}")], &[]),
+        ["predicates[0].argument: exactly 1 predicate argument is required, numArgs: 2, predicate: s"]
+    );
+    let both = "{serviceAntiAffinity: {label: a}, labelPreference: {label: b}}";
+    assert_eq!(
+        told(&[], &[&format!("{{name: a, weight: 1, argument: {both}}}")]),
+        ["priorities[0].argument: exactly 1 priority argument is required, numArgs: 2, priority: a"]
+    );
+}
+
 /// Every version and every Policy, written as a document of today and read again, is the same configuration.
 #[test]
 fn what_is_written_is_what_was_read() {
@@ -590,6 +646,7 @@ fn what_is_written_is_what_was_read() {
     for policy in [
         "kind: Policy",
         "kind: Policy\nhardPodAffinitySymmetricWeight: 9\npredicates: [{name: zoned, argument: {labelsPresence: {labels: [zone], presence: true}}}]\npriorities: [{name: r, weight: 3, argument: {requestedToCapacityRatioArguments: {shape: [{utilization: 0, score: 0}, {utilization: 100, score: 10}], resources: [{name: cpu, weight: 2}]}}}]\nextenders: [{urlPrefix: 'http://e', httpTimeout: 100000000, bindVerb: b}]",
+        "predicates: [{name: s, argument: {serviceAffinity: {labels: [zone]}}}]\npriorities: [{name: a, weight: 3, argument: {serviceAntiAffinity: {label: rack}}}]",
     ] {
         let mut configuration = Configuration::default();
         configuration.take_policy(policy).expect("it is right");

@@ -20,6 +20,7 @@ pub mod node_volume_limits;
 mod places;
 pub mod pod_topology_spread;
 pub mod scheduling_gates;
+pub mod service_affinity;
 pub mod taint_toleration;
 pub mod volume_binding;
 pub mod volume_restrictions;
@@ -101,6 +102,9 @@ pub static PLUGINS: &[Row] = &[
     }),
     on_demand(legacy::RESOURCE_LIMITS, &[PreScore, Score], || Arc::new(legacy::ResourceLimits)),
     on_demand(legacy::NODE_LABEL, &[Filter, Score], || Arc::new(legacy::NodeLabel::default())),
+    on_demand(service_affinity::NAME, &[PreFilter, Filter, Score], || {
+        Arc::new(service_affinity::ServiceAffinity::default())
+    }),
 ];
 
 fn allocation(name: &'static str, strategy: Strategy) -> Arc<dyn Plugin> {

@@ -12,6 +12,7 @@ use crate::configuration::Configuration;
 use crate::object::pod::Pod;
 use crate::object::{Key, Kind, Text};
 use crate::plugin::{Cycle, Hint, Point};
+use crate::plugins::service_affinity;
 use crate::profile::Profile;
 use crate::snapshot::{Event, Seen, Snapshot};
 use backoff::Backoff;
@@ -42,6 +43,12 @@ impl<'a> World<'a> {
         let cycle = Cycle { snapshot: self.snapshot, pod };
         let plugins = self.profile(pod)?.at(Point::PreEnqueue).iter();
         plugins.filter_map(|enabled| enabled.plugin.pre_enqueue(cycle)).map(|refusal| refusal.plugin).next()
+    }
+
+    /// The name of an event, if anybody may wait for it: for those of Services, one plug-in of old does.
+    pub fn label(&self, event: &Event) -> Option<&'static str> {
+        let waits = |profile: &Profile| profile.has(Point::Filter, service_affinity::NAME);
+        event.label().filter(|_| event.kind != Kind::Service || self.configuration.profiles.iter().any(waits))
     }
 
     /// Whether one of these plug-ins hopes for something from an event; how long each was asked is noted.
@@ -219,7 +226,7 @@ impl Queue {
 
     /// Takes in what happened as far as it gives hope to pods that wait.
     pub fn hear(&mut self, world: World<'_>, event: Event, now: Time) {
-        let Some(label) = event.label() else { return };
+        let Some(label) = world.label(&event) else { return };
         self.hope(world, &event, label, now);
         // Of the pods in flight, those that take long hear of nothing.
         let awaited = self.in_flight.first().is_some_and(|(from, _)| *from != u64::MAX);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::plugins::{
     dynamic_resources, inter_pod_affinity, node_resources_fit, node_volume_limits, pod_topology_spread,
-    taint_toleration, volume_binding,
+    service_affinity, taint_toleration, volume_binding,
 };
 use holdfast_value::{Value, json};
 
@@ -219,7 +219,7 @@ fn events_have_names() {
         (Kind::DeviceClass, none(), Some("resource.k8s.io/DeviceClassUpdate")),
         (Kind::DeviceClass, Value::Null, Some("resource.k8s.io/DeviceClassDelete")),
         (Kind::Namespace, none(), None),
-        (Kind::Service, none(), None),
+        (Kind::Service, none(), Some("ServiceAdd")),
     ] {
         assert_eq!(label(kind, object.clone()), expected, "{kind:?} {object}");
     }
@@ -331,6 +331,60 @@ fn new_nodes_wake_pods_that_may_find_others_there() {
         scene.tell(Kind::Node, &Key::cluster("n"), Some(json!({"metadata": {"labels": labels}})), 20 * SECOND);
         assert_eq!(scene.pop(20 * SECOND).is_some(), wakes, "{affinity} {labels}");
     }
+}
+
+/// Events of Services are told where a plug-in of old waits for them, and nowhere else.
+#[test]
+fn pods_that_follow_others_of_their_service_are_woken_by_what_changes_whom_they_follow() {
+    let plugins = json!({"multiPoint": {"enabled": [{"name": service_affinity::NAME}]}});
+    let config = json!([{"name": service_affinity::NAME, "args": {"affinityLabels": ["zone"]}}]);
+    let document = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"plugins": plugins, "pluginConfig": config}]});
+    let (ours, theirs, none) = (json!({"app": "x"}), json!({"app": "y"}), json!({}));
+    let pod = |name: &str, labels: &Value| {
+        let spec = json!({"nodeName": "n", "containers": []});
+        (Kind::Pod, Key::new("default", name), json!({"metadata": {"uid": name, "labels": labels}, "spec": spec}))
+    };
+    let node = |name: &str, labels: Value| (Kind::Node, Key::cluster(name), json!({"metadata": {"labels": labels}}));
+    let gone = |(kind, key, _)| (kind, key, Value::Null);
+    let service = |namespace: &str, name: &str, labels: &Value| {
+        (Kind::Service, Key::new(namespace, name), json!({"spec": {"selector": labels}}))
+    };
+    let (zoned, shelved) = (json!({"zone": "a"}), json!({"zone": "b", "shelf": "1"}));
+    for ((kind, key, object), wakes) in [
+        (pod("new", &ours), true),
+        (pod("new", &theirs), false),
+        (pod("there", &ours), false),
+        (pod("there", &theirs), true),
+        (gone(pod("there", &none)), true),
+        (node("new", none.clone()), true),
+        (node("n", shelved), false),
+        (node("n", zoned), true),
+        (gone(node("n", none.clone())), true),
+        (service("default", "new", &ours), false),
+        (service("default", "s", &theirs), true),
+        (gone(service("default", "s", &none)), true),
+        (gone(service("other", "s", &none)), false),
+    ] {
+        let mut scene = Scene { configuration: Configuration::of(&document).expect("it is right"), ..Scene::new() };
+        let first = [node("n", json!({"zone": "b"})), pod("there", &ours), service("default", "s", &ours)];
+        for (kind, key, object) in first.into_iter().chain([service("other", "s", &ours)]) {
+            scene.tell(kind, &key, Some(object), 0);
+        }
+        let own = json!({"metadata": {"uid": "p", "labels": ours}});
+        scene.tell(Kind::Pod, &Key::new("default", "p"), Some(own), 0);
+        assert_eq!(scene.pop(0).as_deref(), Some("p"));
+        scene.failed("p", &[service_affinity::NAME], 0);
+        scene.tell(kind, &key, Some(object.clone()).filter(|object| !object.is_null()), 20 * SECOND);
+        assert_eq!(scene.pop(20 * SECOND).is_some(), wakes, "{kind:?} {key:?} {object}");
+    }
+    let mut usual = Scene::new();
+    usual.pod("p", json!({}), 0);
+    usual.pop(0);
+    usual.failed("p", &["Extender"], 0);
+    let (kind, key, object) = service("default", "s", &ours);
+    usual.tell(kind, &key, Some(object), 20 * SECOND);
+    assert_eq!(usual.pop(20 * SECOND), None);
 }
 
 #[test]

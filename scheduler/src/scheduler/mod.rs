@@ -183,7 +183,7 @@ impl Scheduler {
     }
 
     fn happened(&mut self, event: Event, now: Time) -> Option<&'static str> {
-        let (label, kind, key) = (event.label(), event.kind, event.key.clone());
+        let (kind, key) = (event.kind, event.key.clone());
         if kind == Kind::Pod {
             self.keep_nomination(&key);
             self.own_way(&key, now);
@@ -192,6 +192,7 @@ impl Scheduler {
             self.left(before);
         }
         let world = World { snapshot: &self.snapshot, configuration: &self.configuration };
+        let label = world.label(&event);
         self.queue.event(world, event, now);
         self.awaited_changed(kind, &key, now);
         label

@@ -78,6 +78,7 @@ impl Event {
 fn labels(kind: Kind) -> Option<Labels> {
     Some(match kind {
         Kind::Node => ["NodeAdd", "NodeUpdate", "NodeDelete"],
+        Kind::Service => ["ServiceAdd", "ServiceUpdate", "ServiceDelete"],
         Kind::PersistentVolume => ["PersistentVolumeAdd", "PersistentVolumeUpdate", "PersistentVolumeDelete"],
         Kind::PersistentVolumeClaim =>
             ["PersistentVolumeClaimAdd", "PersistentVolumeClaimUpdate", "PersistentVolumeClaimDelete"],

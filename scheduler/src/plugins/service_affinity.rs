@@ -1,0 +1,185 @@
+//! ServiceAffinity, which configurations of old may name: pods of a Service lie on nodes whose labels have the same
+//! values, or had better lie on nodes whose labels have different ones.
+
+use crate::object::labels::Labels;
+use crate::object::pod::{Pod, Template};
+use crate::object::{Key, Kind, Text};
+use crate::plugin::{Alike, Cycle, Filter, Hint, MAX_SCORE, Plugin, PreFilter, Score};
+use crate::snapshot::node_info::{NodeId, NodeInfo};
+use crate::snapshot::{Event, Seen, in_namespace};
+use crate::status::Refusal;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+pub const NAME: &str = "ServiceAffinity";
+
+#[derive(Debug, Default)]
+pub struct ServiceAffinity {
+    /// Labels of nodes whose values are the same for all pods of a Service.
+    pub same: Arc<[Text]>,
+    /// Labels of nodes by whose values the pods of a Service are spread.
+    pub different: Arc<[Text]>,
+}
+
+impl Plugin for ServiceAffinity {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn pre_filter(&self, cycle: Cycle<'_>) -> PreFilter {
+        match self.same.is_empty() {
+            true => PreFilter::Skip,
+            false => PreFilter::judge(Same::new(cycle, self.same.clone())),
+        }
+    }
+
+    fn score(&self, cycle: Cycle<'_>) -> Option<Box<dyn Score>> {
+        let different = Different { labels: self.different.clone(), selector: service_of(cycle).cloned() };
+        (!self.different.is_empty()).then(|| Box::new(different) as Box<dyn Score>)
+    }
+
+    fn rests_on(&self, cycle: Cycle<'_>, kind: Kind, key: &Key) -> bool {
+        kind == Kind::Service && key.namespace == *cycle.pod.namespace()
+    }
+
+    fn hint(&self, cycle: Cycle<'_>, event: &Event) -> Hint {
+        let own = cycle.pod;
+        Hint::queue_if(match &event.seen {
+            Seen::Pod(Some(before), Some(after)) if after.uid == own.uid => {
+                before.template.labels != after.template.labels
+            }
+            Seen::Pod(before, after) => {
+                let is_peer = |pod: &Arc<Pod>| lies_beside(&own.template, pod);
+                before.as_ref().is_some_and(is_peer) != after.as_ref().is_some_and(is_peer)
+            }
+            Seen::Node(Some(before), Some(after)) => {
+                self.same.iter().any(|label| before.labels.get(label) != after.labels.get(label))
+            }
+            // With a node that goes, those go whom the pod would follow.
+            Seen::Node(..) => true,
+            // One more Service makes nothing easier.
+            Seen::Other { before, .. } => *before && self.rests_on(cycle, event.kind, &event.key),
+            _ => false,
+        })
+    }
+}
+
+/// What the first Service selects that selects a pod. Kubernetes takes them in any order; here the first by name counts.
+fn service_of(cycle: Cycle<'_>) -> Option<&Labels> {
+    let Template { namespace, labels, .. } = &*cycle.pod.template;
+    let mut selectors =
+        in_namespace(&cycle.snapshot.services, namespace).filter_map(|(_, service)| service.labels.as_ref());
+    // On their way to a scheduler, empty ones become none, which select nothing.
+    selectors.find(|selector| !selector.is_empty() && selector.within(labels))
+}
+
+/// Whether a pod lies on a node and has all labels that pods of a template have.
+fn lies_beside(template: &Template, pod: &Pod) -> bool {
+    pod.node_name.is_some() && *pod.namespace() == template.namespace && template.labels.within(&pod.template.labels)
+}
+
+/// The labels of a node are those that the pod's own selector of nodes names, and, as for the others, those of the node
+/// on which a pod like it lies.
+#[derive(Clone)]
+struct Same {
+    labels: Arc<[Text]>,
+    /// Whether the pod says something of any of them itself.
+    says_some: bool,
+    /// Whether it matters where pods like it lie: it has a Service, and says nothing of some labels.
+    follows: bool,
+    /// Where they lie. Kubernetes takes them in any order; here the first by name is followed.
+    peers: BTreeMap<Key, NodeId>,
+}
+
+impl Same {
+    fn new(cycle: Cycle<'_>, labels: Arc<[Text]>) -> Self {
+        let is_said = |label: &Text| cycle.pod.template.node_selector.get(label).is_some();
+        let follows = !labels.iter().all(is_said) && service_of(cycle).is_some();
+        let says_some = labels.iter().any(is_said);
+        let mut same = Same { labels, says_some, follows, peers: BTreeMap::new() };
+        for node in cycle.snapshot.nodes().filter(|_| follows) {
+            node.pods.iter().for_each(|pod| same.placed(cycle, pod, node.id));
+        }
+        same
+    }
+}
+
+impl Filter for Same {
+    fn check(&self, cycle: Cycle<'_>, node: &NodeInfo) -> Result<(), Refusal> {
+        let own = &cycle.pod.template.node_selector;
+        let followed = self.peers.first_key_value().and_then(|(_, node)| cycle.snapshot.node(*node));
+        let wanted = |label: &Text| own.get(label).or_else(|| followed?.node.labels.get(label));
+        let is_right = |label: &Text| wanted(label).is_none_or(|value| node.node.labels.get(label) == Some(value));
+        match self.labels.iter().all(is_right) {
+            true => Ok(()),
+            false => Err(Refusal::soft(NAME, "node(s) didn't match service affinity")),
+        }
+    }
+
+    fn is_local(&self) -> bool {
+        false
+    }
+
+    fn is_idle(&self) -> bool {
+        self.peers.is_empty() && !self.says_some
+    }
+
+    /// Pods that are nominated to a node do not lie there yet: nobody follows them.
+    fn placed(&mut self, cycle: Cycle<'_>, pod: &Pod, node: NodeId) {
+        if self.follows && lies_beside(&cycle.pod.template, pod) {
+            self.peers.insert(pod.key.clone(), node);
+        }
+    }
+
+    fn left(&mut self, _: Cycle<'_>, pod: &Pod, _: NodeId) {
+        if pod.node_name.is_some() {
+            self.peers.remove(&pod.key);
+        }
+    }
+
+    fn mark_nominated(&self, _: Cycle<'_>, _: &NodeInfo, _: &[&Arc<Pod>], _: &mut Vec<i64>) {}
+
+    fn copy(&self) -> Box<dyn Filter> {
+        Box::new(self.clone())
+    }
+}
+
+/// The fewer pods of its Service lie on nodes with the same value of a label, the better. All labels count alike.
+struct Different {
+    labels: Arc<[Text]>,
+    selector: Option<Labels>,
+}
+
+impl Score for Different {
+    fn score(&self, cycle: Cycle<'_>, node: &NodeInfo) -> i64 {
+        let Some(selector) = &self.selector else { return 0 };
+        let counts = node.pods.iter().filter(|pod| {
+            pod.namespace() == cycle.pod.namespace() && !pod.deleting && selector.within(&pod.template.labels)
+        });
+        i64::try_from(counts.count()).unwrap_or(i64::MAX)
+    }
+
+    fn normalize(&self, cycle: Cycle<'_>, nodes: &[Alike], scores: &mut [i64]) {
+        let all: i64 = scores.iter().sum();
+        let part = |own: i64| if all > 0 { (all - own) as f64 / all as f64 } else { 1.0 };
+        let mut sums = vec![0.0; scores.len()];
+        for label in self.labels.iter() {
+            let value = |one: &Alike| cycle.snapshot.node(one.node).and_then(|node| node.node.labels.get(label));
+            let mut counts: HashMap<&Text, i64> = HashMap::new();
+            for (node, score) in nodes.iter().zip(scores.iter()) {
+                value(node).into_iter().for_each(|value| *counts.entry(value).or_default() += score);
+            }
+            for (sum, node) in sums.iter_mut().zip(nodes) {
+                let best = MAX_SCORE as f64;
+                *sum += value(node).map_or(0.0, |value| best * part(counts[value]) / self.labels.len() as f64);
+            }
+        }
+        for (score, sum) in scores.iter_mut().zip(sums) {
+            *score = sum as i64;
+        }
+    }
+
+    fn is_local(&self) -> bool {
+        false
+    }
+}
