@@ -1,15 +1,17 @@
 //! All that is committed, in order, for a component in the same process.
 //!
-//! A tap begins with a snapshot; from there on it has every change. What waits for one is bounded: a component that
-//! falls behind is told so, and begins again with a newer snapshot. It costs nothing while nothing is committed.
+//! A tap begins with a snapshot; from there on it has every change but one: that an object is going, where it is gone in
+//! the same write. What waits for a tap is bounded: a component that falls behind is told so, and begins again with a
+//! newer snapshot. It costs nothing while nothing is committed.
 
 use crate::engine::Engine;
 use crate::hub::Hub;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Registry;
+use holdfast_core::object::glance::Glance;
 use holdfast_core::state::{Change, State};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// How many changes may wait for a tap.
@@ -98,7 +100,13 @@ impl Basin {
         if waiting.behind {
             return;
         }
+        let older = waiting.changes.len();
         for change in changes {
+            if waiting.changes.len() > older
+                && let Some(mark) = waiting.changes.pop_back_if(|last| is_mark(last, change))
+            {
+                waiting.bytes = waiting.bytes.saturating_sub(mark.entry.size());
+            }
             waiting.bytes += change.entry.size();
             waiting.changes.push_back(change.clone());
         }
@@ -109,6 +117,18 @@ impl Basin {
         drop(waiting);
         self.filled.notify_one();
     }
+}
+
+/// Whether an object was but marked as going by the write that took it away: as far as can be seen from two changes
+/// that follow each other and became durable together.
+fn is_mark(last: &Change, change: &Change) -> bool {
+    static GOING: LazyLock<Glance> = LazyLock::new(|| Glance::only_at(&["metadata.deletionTimestamp"]));
+    change.deleted
+        && !last.deleted
+        && last.kind == change.kind
+        && last.key == change.key
+        && last.entry.time_ms == change.entry.time_ms
+        && GOING.look(&last.entry.json()).document["metadata"]["deletionTimestamp"].is_string()
 }
 
 impl Hub {

@@ -1,6 +1,6 @@
 //! Taps: all that is committed after a snapshot, once and in order, or that it was too much.
 
-use super::stage::{Stage, at_once, create, patch};
+use super::stage::{Stage, at_once, create, delete, patch, set};
 use holdfast_engine::memory::MemoryLog;
 use holdfast_engine::{Drawn, Tap};
 use holdfast_value::json;
@@ -33,6 +33,30 @@ fn what_is_committed_after_the_snapshot_is_told_once() {
     assert_eq!(told(&mut tap), expected);
     map(&mut stage, "c");
     assert_eq!(told(&mut tap), format!("default/c@{} through {}", began + 3, began + 3));
+}
+
+#[test]
+fn that_an_object_goes_is_not_told_where_it_is_gone_at_once() {
+    let mut stage = Stage::new(Arc::new(MemoryLog::default()));
+    let container = json!({"name": "c", "image": "i"});
+    let pod = |name: &str, seconds: u32| {
+        let spec =
+            json!({"nodeName": "n", "terminationGracePeriodSeconds": seconds, "containers": [container.clone()]});
+        create("pods", "default", json!({"metadata": {"name": name}, "spec": spec}))
+    };
+    map(&mut stage, "map");
+    stage.must(&pod("slow", 30));
+    stage.must(&pod("quick", 0));
+    let mut tap = Tap::new(&stage.engine);
+    let began = tap.begin().offset.0;
+    stage.must(&delete("pods", "default", "slow"));
+    assert_eq!(told(&mut tap), format!("default/slow@{} through {}", began + 1, began + 1));
+    // It is marked in the event before.
+    stage.must(&delete("pods", "default", "quick"));
+    assert_eq!(told(&mut tap), format!("default/quick@{} through {}", began + 3, began + 3));
+    stage.must(&set("map", "changed"));
+    stage.must(&delete("configmaps", "default", "map"));
+    assert_eq!(told(&mut tap), format!("default/map@{} default/map@{} through {}", began + 4, began + 5, began + 5));
 }
 
 #[test]
