@@ -100,7 +100,11 @@ fn authorities(tls: &Tls) -> Result<Option<Vec<Vec<u8>>>, String> {
         (true, true) => return Ok(None),
     };
     let certificates = CertificateDer::pem_slice_iter(&pem).map(|one| one.map(|one| one.to_vec()));
-    certificates.collect::<Result<_, _>>().map(Some).map_err(|error| error.to_string())
+    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+    match certificates.is_empty() {
+        true => Err("unable to load root certificates: unable to parse bytes as PEM block".to_owned()),
+        false => Ok(Some(certificates)),
+    }
 }
 
 #[cfg(test)]
