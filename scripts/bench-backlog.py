@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Measures how fast `holdfast up` binds a backlog: pods that wait when its scheduler starts.
 
-usage: scripts/bench-backlog.py [--apart] [--SHAPE] [HOLDFAST [NODES [PODS]]]    (target/release/holdfast, 5000, 10000)
+usage: scripts/bench-backlog.py [--apart | --alone] [--SHAPE] [HOLDFAST [NODES [PODS]]]    (target/release/holdfast, 5000, 10000)
 
 Nobody creates pods meanwhile, so the rate is that of scheduling and binding in the log alone (Events come after), with all
 controllers beside it but the one that looks after nodes, which have no life of their own here. With --apart the scheduler
-is a process of its own, which talks to the API server over HTTPS, and there are no controllers. Times are the log's own: from the first binding to the last.
+is a process of its own, which talks to the API server over HTTPS, and there are no controllers; with --alone none that
+looks at pods. Times are the log's own: from the first binding to the last.
 
 The pods ask for processors and memory, and with a shape for more: --affinity for a region where others of them are,
 --anti-affinity for a node without one (no more pods than nodes then), --preferred rather for a node with one, --spread to
@@ -29,6 +30,8 @@ import time
 from datetime import datetime
 
 APART = "--apart" in sys.argv
+# There is no scheduler where no controller runs at all.
+CONTROLLERS = "clusterrole-aggregation-controller" if "--alone" in sys.argv else "*,-node-lifecycle-controller"
 OTHERS = {"labelSelector": {"matchLabels": {"app": "bench"}}}
 
 
@@ -144,7 +147,7 @@ def schedule(folder, bare):
     """Has the pods scheduled; the seconds of CPU of the server, and of the scheduler where it is apart."""
     patience = max(8, PODS / 1000)
     if not APART:
-        with Server(folder, "--controllers=*,-node-lifecycle-controller") as server:
+        with Server(folder, f"--controllers={CONTROLLERS}") as server:
             time.sleep(patience)
             status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
             kibibytes = int(re.search(r"VmHWM:\s+(\d+)", status).group(1))
