@@ -184,6 +184,11 @@ impl Scheduler {
 
     fn happened(&mut self, event: Event, now: Time) -> Option<&'static str> {
         let (kind, key) = (event.kind, event.key.clone());
+        if let Seen::Pod(_, after) = &event.seen
+            && after.as_ref().is_none_or(|pod| pod.node_name.is_some())
+        {
+            self.statuses.forget(&key);
+        }
         if kind == Kind::Pod {
             self.keep_nomination(&key);
             self.own_way(&key, now);

@@ -49,8 +49,8 @@ impl Statuses {
         self.writing.get(key).is_none_or(|writing| writing.order.is_none())
     }
 
-    /// The pod is bound: what waits to be told is past.
-    pub fn bound(&mut self, key: &Key) {
+    /// The pod is being bound, lies somewhere or is gone: what waits to be told is past.
+    pub fn forget(&mut self, key: &Key) {
         if self.is_quiet(key) {
             self.writing.remove(key);
         }

@@ -325,7 +325,7 @@ impl Scheduler {
 
     fn bind(&mut self, key: &Key, now: Time) {
         let Some(way) = self.ways.get(key) else { return };
-        self.statuses.bound(key);
+        self.statuses.forget(key);
         let (pod, node) = (way.trying.pod.clone(), way.node.clone());
         let binder = self.binder(&pod, way.binder);
         let ask = match binder {

@@ -63,6 +63,20 @@ fn a_pod_that_is_bound_before_its_status_was_written_is_not_told_what_is_past() 
 }
 
 #[test]
+fn a_pod_that_somebody_else_bound_or_deleted_is_not_told_what_is_past() {
+    let mut elsewhere = asks("20");
+    elsewhere["nodeName"] = "n0".into();
+    for object in [pod("urgent", elsewhere), Value::Null] {
+        let mut scene = busy();
+        scene.see(Kind::Pod, Key::new("default", "urgent"), object);
+        assert_eq!(nominated(&scene), None);
+        scene.now += 3 * SECONDS;
+        assert_eq!(written(scene.turn()), [""; 0]);
+        assert!(scene.scheduler.statuses.nomination(&Key::new("default", "urgent")).is_none());
+    }
+}
+
+#[test]
 fn a_place_that_nobody_was_told_of_is_promised_all_the_same() {
     let mut scene = busy();
     // An event of the pod that does not know of it either changes nothing.
