@@ -2,6 +2,9 @@
 //!
 //! Start at [`RocksLog`]. This crate knows keys, records and bytes; it does not know what a Pod is.
 
+// Has no names, but the library that `rocksdb` is linked with.
+use holdfast_rocksdb_library as _;
+
 mod fault;
 pub mod folder;
 mod forget;

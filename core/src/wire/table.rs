@@ -3,7 +3,7 @@
 //! Objects become rows of cells, one for each column of their kind. Start at [`table`]; [`Rows`] makes them one by one.
 
 use super::jsonpath::{JsonPath, spend};
-use super::openapi::descriptions::Descriptions;
+use super::openapi::descriptions;
 use crate::kinds::cells::{self, epoch_seconds};
 use crate::kinds::{Cell, Column, Description, Shown};
 use crate::object::glance::{Glance, Seen};
@@ -212,12 +212,11 @@ struct Definition<'a> {
 /// What the columns tell of themselves; `message` is the schema's name of what they read.
 fn definitions(columns: &[Column], message: &str) -> Vec<u8> {
     const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-    let descriptions = Descriptions::of([METADATA, message].into_iter().filter(|message| !message.is_empty()));
     let described = |description: &'_ Description| match description {
         Description::Words(words) => words.clone(),
         Description::Field(path) => match path.strip_prefix("metadata.") {
-            Some(field) => descriptions.of_field(METADATA, field).to_owned(),
-            None => descriptions.at(message, path).to_owned(),
+            Some(field) => descriptions::of_field(METADATA, field).into_owned(),
+            None => descriptions::at(message, path).into_owned(),
         },
     };
     let named = columns.iter().filter(|column| !column.name.is_empty());

@@ -1,10 +1,11 @@
-//! `xtask schema`: writes the schema table from the sources of two pinned crates.
+//! `xtask schema`: writes the schema table, and the descriptions, from the sources of two pinned crates.
 //!
 //! `protobuf` reads k8s-pb (field numbers, markers), `openapi` reads k8s-openapi (exact JSON names, `required`),
 //! `names` restores what prost's snake_case lost, `table` joins them with the facts about zero values, `text` writes
 //! the result, and `agree` proves that the two crates tell the same story of Kubernetes 1.35.
 
 mod agree;
+mod descriptions;
 mod names;
 mod openapi;
 mod protobuf;
@@ -14,6 +15,7 @@ mod text;
 mod zero;
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, bail};
 
@@ -36,19 +38,24 @@ pub fn run(check: bool) -> anyhow::Result<()> {
     let table = table::build(&messages, &definitions, &zero)?;
     agree::check(&table, definitions.current())?;
 
-    let text = text::write(&table);
-    let path = root.join("core/schema/table.txt");
-    if check {
-        let written = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        if written != text {
-            let line = written.lines().zip(text.lines()).take_while(|(a, b)| a == b).count() + 1;
-            bail!("core/schema/table.txt differs from its sources from line {line}: run `cargo xtask schema`");
-        }
-        println!("core/schema/table.txt agrees with its sources");
-    } else {
-        fs::create_dir_all(path.parent().context("the table has a folder")?)?;
-        fs::write(&path, &text)?;
-        println!("core/schema/table.txt: {} messages, {} lines", table.len(), text.lines().count());
+    let current = definitions.current();
+    put(&root.join("core/schema/table.txt"), &text::write(&table), check)?;
+    put(&root.join("core/schema/descriptions.txt"), &descriptions::write(current), check)
+}
+
+/// Writes a file, or compares what is there.
+fn put(path: &Path, text: &str, check: bool) -> anyhow::Result<()> {
+    let shown = path.display();
+    if !check {
+        fs::write(path, text).with_context(|| format!("write {shown}"))?;
+        println!("{shown}: {} lines", text.lines().count());
+        return Ok(());
     }
+    let written = fs::read_to_string(path).with_context(|| format!("read {shown}"))?;
+    if written != text {
+        let line = written.lines().zip(text.lines()).take_while(|(a, b)| a == b).count() + 1;
+        bail!("{shown} differs from its sources from line {line}: run `cargo xtask schema`");
+    }
+    println!("{shown} agrees with its sources");
     Ok(())
 }

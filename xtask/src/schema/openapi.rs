@@ -12,8 +12,11 @@ use super::sources::rust_files;
 /// One OpenAPI definition.
 #[derive(Debug, Default)]
 pub struct Definition {
+    pub description: String,
     /// By JSON name.
     pub properties: BTreeMap<String, Property>,
+    /// By JSON name, where a property has one.
+    pub descriptions: BTreeMap<String, String>,
     pub required: Vec<String>,
 }
 
@@ -55,8 +58,8 @@ enum Literal {
     Object(Vec<(String, Literal)>),
     List(Vec<Literal>),
     Text(String),
-    /// `subschema_for::<path>()`, with dots for colons.
-    Schema(String),
+    /// `subschema_for::<path>()`, with dots for colons, and the description that is given to it.
+    Schema(String, Option<String>),
     Other,
 }
 
@@ -74,13 +77,24 @@ impl Literal {
             _ => None,
         }
     }
+
+    fn description(&self) -> Option<&str> {
+        match self {
+            Literal::Schema(_, description) => description.as_deref(),
+            _ => self.get("description")?.text(),
+        }
+    }
 }
 
 fn definition(schema: &Literal, names: &BTreeMap<String, String>) -> anyhow::Result<Definition> {
-    let mut definition = Definition::default();
+    let mut definition =
+        Definition { description: schema.description().unwrap_or_default().to_owned(), ..Definition::default() };
     if let Some(Literal::Object(properties)) = schema.get("properties") {
         for (name, value) in properties {
             definition.properties.insert(name.clone(), property(value, names).with_context(|| name.clone())?);
+            if let Some(description) = value.description() {
+                definition.descriptions.insert(name.clone(), description.to_owned());
+            }
         }
     }
     if let Some(Literal::List(required)) = schema.get("required") {
@@ -90,7 +104,7 @@ fn definition(schema: &Literal, names: &BTreeMap<String, String>) -> anyhow::Res
 }
 
 fn property(schema: &Literal, names: &BTreeMap<String, String>) -> anyhow::Result<Property> {
-    if let Literal::Schema(path) = schema {
+    if let Literal::Schema(path, _) = schema {
         let name = names.get(path).with_context(|| format!("no definition for {path}"))?;
         return Ok(Property::Reference(name.clone()));
     }
@@ -143,7 +157,26 @@ fn subschema(tokens: &[TokenTree]) -> anyhow::Result<Literal> {
         tokens.iter().map(|token| token.to_string()).collect::<String>().replace(char::is_whitespace, "");
     let (_, rest) = text.split_once("subschema_for::<").context("neither a literal nor a subschema")?;
     let (path, _) = rest.split_once(">()").context("an unfinished subschema")?;
-    Ok(Literal::Schema(path.trim_start_matches("crate::").replace("::", ".")))
+    let path = path.trim_start_matches("crate::").replace("::", ".");
+    let mut texts = Vec::new();
+    collect_texts(tokens.iter().cloned(), &mut texts);
+    let description = match &texts[..] {
+        [key, text] if key == "description" => Some(text.clone()),
+        [] => None,
+        _ => bail!("a subschema with texts that are no description"),
+    };
+    Ok(Literal::Schema(path, description))
+}
+
+/// All string literals, those in brackets too, in their order.
+fn collect_texts(tokens: impl Iterator<Item = TokenTree>, texts: &mut Vec<String>) {
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) => collect_texts(group.stream().into_iter(), texts),
+            TokenTree::Literal(literal) => texts.extend(unquote(&literal)),
+            _ => {}
+        }
+    }
 }
 
 /// The parts between commas.

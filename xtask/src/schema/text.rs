@@ -32,7 +32,7 @@ const HEADER: &str = "\
 #   default=JSON        the rest of the line
 ";
 
-const PREFIX: &str = "io.k8s.";
+pub const PREFIX: &str = "io.k8s.";
 
 pub fn write(table: &Table) -> String {
     let mut text = HEADER.to_string();

@@ -1,7 +1,7 @@
 //! Definitions: what each type looks like, written from the schema table and from custom resources' own schemas.
 
 use super::custom;
-use super::descriptions::Descriptions;
+use super::descriptions;
 use super::enums;
 use super::operation::{Form, GroupVersionKind};
 use crate::kinds::body_message;
@@ -38,7 +38,6 @@ pub(super) struct Definitions<'a> {
     schema: &'a Schema,
     /// The schemas of the custom resources that were asked for; `None` for those that have none.
     custom: BTreeMap<String, Option<Value>>,
-    descriptions: Descriptions,
     /// The kinds of each definition that is one. Two versions may share a definition.
     kinds: BTreeMap<String, Vec<GroupVersionKind>>,
     lists: BTreeMap<String, ListOf>,
@@ -96,10 +95,7 @@ impl<'a> Definitions<'a> {
         for kind in ["Status", "APIResourceList", "APIGroup", "APIGroupList", "APIVersions"] {
             kinds.insert(format!("{META}.{kind}"), vec![GroupVersionKind::new("", "v1", kind)]);
         }
-        let described = roots.iter().map(String::as_str).filter(|root| !root.ends_with("List"));
-        // Status carries ListMeta and the words for apiVersion and kind, which every document needs.
-        let always = [concat_meta!("Status"), concat_meta!("APIResourceList")];
-        Self { form, schema, custom, descriptions: Descriptions::of(described.chain(always)), kinds, lists }
+        Self { form, schema, custom, kinds, lists }
     }
 
     /// The names of `roots` and of all definitions that they lead to.
@@ -135,7 +131,7 @@ impl<'a> Definitions<'a> {
             self.custom_resource(self.custom.get(name).and_then(Option::as_ref))
         };
         if definition.get("description").is_none() {
-            match (self.descriptions.of_type(name), self.lists.get(name)) {
+            match (&*descriptions::of_type(name), self.lists.get(name)) {
                 ("", Some(list)) => definition["description"] = json!(list_description(&list.item)),
                 ("", None) => {}
                 (text, _) => definition["description"] = json!(text),
@@ -151,7 +147,7 @@ impl<'a> Definitions<'a> {
     fn message(&self, message: &Message) -> Value {
         let mut properties = Map::new();
         if message.typed {
-            self.insert_type_meta(&mut properties);
+            insert_type_meta(&mut properties);
         }
         for field in &message.fields {
             properties.insert(field.json.clone(), self.property(message, field));
@@ -173,13 +169,6 @@ impl<'a> Definitions<'a> {
         definition
     }
 
-    fn insert_type_meta(&self, properties: &mut Map) {
-        for name in ["apiVersion", "kind"] {
-            let text = self.descriptions.of_field(concat_meta!("Status"), name);
-            properties.insert(name, json!({"type": "string", "description": text}));
-        }
-    }
-
     fn property(&self, message: &Message, field: &Field) -> Value {
         let bare = message.name.rsplit('.').next().unwrap_or_default();
         let values = enums::values(bare, &field.json);
@@ -194,7 +183,7 @@ impl<'a> Definitions<'a> {
                 json!({"type": "object", "additionalProperties": self.element(&message.name, &field.ty, values)})
             }
         };
-        let text = self.descriptions.of_field(&message.name, &field.json);
+        let text = descriptions::of_field(&message.name, &field.json);
         if !text.is_empty() {
             beside.insert("description", json!(text));
         }
@@ -299,10 +288,10 @@ impl<'a> Definitions<'a> {
             "description": format!("List of {}. More info: {CONVENTIONS}", list.plural),
         });
         let mut properties = Map::new();
-        self.insert_type_meta(&mut properties);
+        insert_type_meta(&mut properties);
         properties.insert("items", items);
-        let text = self.descriptions.of_field(concat_meta!("Status"), "metadata");
-        properties.insert("metadata", self.described_reference(concat_meta!("ListMeta"), text));
+        let text = descriptions::of_field(concat_meta!("Status"), "metadata");
+        properties.insert("metadata", self.described_reference(concat_meta!("ListMeta"), &text));
         json!({
             "type": "object",
             "description": format!("{kind}List is a list of {kind}"),
@@ -322,7 +311,7 @@ impl<'a> Definitions<'a> {
         if let Some(root) = definition.as_object_mut()
             && let Some(properties) = root.entry("properties").or_insert_with(|| json!({})).as_object_mut()
         {
-            self.insert_type_meta(properties);
+            insert_type_meta(properties);
             properties.insert("metadata", self.standard_metadata());
         }
         self.complete_embedded(&mut definition);
@@ -372,6 +361,13 @@ impl<'a> Definitions<'a> {
 
 fn required(message: &Message) -> impl Iterator<Item = &Field> {
     message.fields.iter().filter(|field| field.required || REQUIRED.contains(&(&message.name, &field.json)))
+}
+
+fn insert_type_meta(properties: &mut Map) {
+    for name in ["apiVersion", "kind"] {
+        let text = descriptions::of_field(concat_meta!("Status"), name);
+        properties.insert(name, json!({"type": "string", "description": text}));
+    }
 }
 
 /// k8s-openapi has one generic list, and no words for it.

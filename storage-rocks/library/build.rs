@@ -1,0 +1,130 @@
+//! Compiles RocksDB from the sources in `librocksdb-sys`, configured for Linux, in a few large units.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs, process};
+
+/// What `.cargo/config.toml` sets `ROCKSDB_LIB_DIR` to. With any other value, or none, somebody else brings the library.
+const MARK: &str = "made-by-holdfast-rocksdb-library";
+
+/// What RocksDB's own build finds out about a Linux machine.
+const DEFINES: [&str; 9] = [
+    "HAVE_ALIGNED_NEW",
+    "HAVE_UINT128_EXTENSION",
+    "OS_LINUX",
+    "ROCKSDB_PLATFORM_POSIX",
+    "ROCKSDB_LIB_IO_POSIX",
+    "ROCKSDB_SCHED_GETCPU_PRESENT",
+    "ROCKSDB_AUXV_GETAUXVAL_PRESENT",
+    "ROCKSDB_FALLOCATE_PRESENT",
+    "ROCKSDB_RANGESYNC_PRESENT",
+];
+
+struct Unit {
+    name: &'static str,
+    /// The unit has all files whose path begins with one of these, if no unit before it has them.
+    prefixes: &'static [&'static str],
+    optimization: &'static str,
+}
+
+/// Through these every read and write runs. The first takes longest, so it starts first.
+const FAST: &str = "2";
+/// These run at a start, for a fork, or never.
+const SMALL: &str = "s";
+
+/// Nothing that Holdfast calls, nor RocksDB's own database, needs what lies here.
+const LEFT_OUT: [&str; 22] = [
+    "tools/",
+    "utilities/agg_merge/",
+    "utilities/blob_db/",
+    "utilities/cache_dump_load",
+    "utilities/cassandra/",
+    "utilities/compaction_filters",
+    "utilities/convenience/",
+    "utilities/counted_fs",
+    "utilities/debug",
+    "utilities/env_mirror",
+    "utilities/fault_injection",
+    "utilities/leveldb_options/",
+    "utilities/merge_operators/bytesxor",
+    "utilities/merge_operators/sortlist",
+    "utilities/option_change_migration/",
+    "utilities/persistent_cache/",
+    "utilities/secondary_index/",
+    "utilities/simulator_cache/",
+    "utilities/sorted_run_builder/",
+    "utilities/trie_index/",
+    "utilities/types_util",
+    "util/build_version.cc", // `librocksdb-sys` brings this one ready, beside RocksDB's own folder.
+];
+
+/// The files of one unit share one namespace, so no two of them may define the same name for themselves.
+const UNITS: [Unit; 6] = [
+    Unit { name: "db", prefixes: &["db/"], optimization: FAST },
+    Unit { name: "table", prefixes: &["table/"], optimization: FAST },
+    Unit { name: "memory", prefixes: &["cache/", "memory/", "memtable/", "monitoring/", "util/"], optimization: FAST },
+    Unit { name: "utilities", prefixes: &["utilities/", "trace_replay/"], optimization: SMALL },
+    Unit { name: "options", prefixes: &["options/"], optimization: SMALL },
+    Unit { name: "files", prefixes: &[""], optimization: FAST },
+];
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed=ROCKSDB_LIB_DIR");
+    if env::var("ROCKSDB_LIB_DIR").as_deref() != Ok(MARK) {
+        return;
+    }
+    if let Err(error) = compile() {
+        println!("cargo::error=RocksDB does not compile ({error}). Is there a C++ compiler? scripts/setup.sh installs it.");
+        process::exit(1);
+    }
+}
+
+fn compile() -> Result<(), Box<dyn std::error::Error>> {
+    if env::var("CARGO_CFG_TARGET_OS")? != "linux" {
+        return Err("unset ROCKSDB_LIB_DIR in .cargo/config.toml: this crate knows Linux alone".into());
+    }
+    let sources = PathBuf::from(env::var("DEP_ROCKSDB_CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let listed = fs::read_to_string(sources.join("rocksdb_lib_sources.txt"))?;
+    let left_out = |file: &&str| LEFT_OUT.iter().any(|prefix| file.starts_with(prefix));
+    let mut left: Vec<&str> = listed.split_whitespace().filter(|file| !left_out(file)).collect();
+    let [mut fast, mut small] = [FAST, SMALL].map(|optimization| compiler(&sources, optimization));
+    for unit in UNITS {
+        let belongs = |file: &&str| unit.prefixes.iter().any(|prefix| file.starts_with(prefix));
+        let own: Vec<&str>;
+        (own, left) = left.into_iter().partition(belongs);
+        let includes: String = own.iter().map(|file| format!("#include \"{file}\"\n")).collect();
+        let path = out.join(format!("{}.cc", unit.name));
+        fs::write(&path, includes)?;
+        if unit.optimization == FAST { fast.file(path) } else { small.file(path) };
+    }
+    fast.file(sources.join("build_version.cc"));
+    for object in small.try_compile_intermediates()? {
+        fast.object(object);
+    }
+    // Linked where `librocksdb-sys` asks for `rocksdb`.
+    fast.try_compile("rocksdb")?;
+    Ok(())
+}
+
+fn compiler(sources: &Path, optimization: &str) -> cc::Build {
+    let mut compiler = cc::Build::new();
+    compiler.cpp(true).std("c++20").opt_level_str(optimization).debug(false).warnings(false).define("NDEBUG", "1");
+    // Clang takes half the time of GCC, and is there: the bindings to RocksDB are made with it.
+    if env::var_os("CXX").is_none() && process::Command::new("clang++").arg("--version").output().is_ok() {
+        compiler.compiler("clang++");
+    }
+    for define in DEFINES {
+        compiler.define(define, None);
+    }
+    for include in ["rocksdb/include", "rocksdb", ""] {
+        compiler.include(sources.join(include));
+    }
+    // The checksums of the log are computed by the processor. Processors have had both since 2010.
+    if env::var("CARGO_CFG_TARGET_ARCH").as_deref() == Ok("x86_64") {
+        compiler.flag("-msse4.2").flag("-mpclmul");
+    }
+    // RocksDB's headers count on it.
+    compiler.flag("-include").flag("cstdint");
+    compiler
+}
