@@ -14,21 +14,30 @@ holdfast := $(CARGO_TARGET_DIR)/release/holdfast
 lightly := cargo --config scripts/test-profile.toml
 test_log := $(CARGO_TARGET_DIR)/test.log
 
-.PHONY: help run build test bench setup clients
+.PHONY: help run build watch dist test bench setup clients
 
 help:
 	@echo 'make run      set up what is missing, build, and start a cluster (ARGS="..." goes to holdfast up)'
 	@echo 'make build    set up what is missing and build $(holdfast)'
+	@echo 'make watch    keep a cluster of the newest source running: build and restart at each change (ARGS as above)'
+	@echo 'make dist     build for a release, laid out by counted branches: $(CARGO_TARGET_DIR)/dist/release/holdfast'
 	@echo 'make test     set up, fetch real clients, and run every check and test'
 	@echo 'make bench    measure a running server: KUBECONFIG=..., PID=..., MODES="create get ..."'
 
 run: build
 	$(holdfast) up $(ARGS)
 
-# The compiler is told how often each branch is taken, as scripts/pgo.sh has counted: requests take a quarter less CPU.
-# The whole workspace, because the counts are for the features that it asks for.
 build: setup
-	RUSTFLAGS="$${RUSTFLAGS:-} $$(scripts/pgo-flags.sh)" cargo build --release --locked --workspace
+	scripts/build.sh
+
+watch: setup
+	scripts/watch.sh $(ARGS)
+
+# The counts are made once, in an hour; `scripts/pgo.sh` makes them anew.
+dist: setup clients
+	[ -e "$(CARGO_TARGET_DIR)/pgo/counts.profdata" ] || scripts/pgo.sh
+	flags="$$(scripts/pgo-flags.sh)"; \
+	CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/dist" RUSTFLAGS="$${RUSTFLAGS:-} $$flags" scripts/build.sh
 
 setup:
 	scripts/setup.sh build
@@ -38,7 +47,7 @@ clients:
 	scripts/fetch-clients.sh "$(HOLDFAST_CLIENTS)"
 
 # The client scripts in tests/clients are run by the package holdfast-tests.
-# What is tested is optimised less than what `make build` builds, and is compiled in half the time.
+# Holdfast's own crates are optimised less than by `make build`; their dependencies are compiled once for both.
 test: setup clients
 	$(lightly) build --release --locked --workspace
 	$(CARGO_TARGET_DIR)/release/xtask ci

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Makes pgo/holdfast.profdata anew: how often each branch of the server is taken when it does what it mostly does. With
-# it the compiler lays out what `make build` builds. It is for the toolchain that makes it, and what has changed since
-# is compiled as if there were none; so it is made anew now and then, before a release at the latest. Beside it comes
-# pgo/holdfast.order, by which the linker lays functions out: those of a cluster at rest, then the others that ran.
+# Makes $CARGO_TARGET_DIR/pgo/counts.profdata: how often each branch of the server is taken when it does what it mostly
+# does. With it the compiler lays out what `make dist` builds. It is for the toolchain that makes it, and what has
+# changed since is compiled as if there were none; so it is made anew before each release. Beside it comes
+# functions.order, by which the linker lays functions out: those of a cluster at rest, then the others that ran.
 #
 # usage: scripts/pgo.sh    (an hour on two cores; needs valgrind, and clients: `make clients`)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target="${CARGO_TARGET_DIR:-$PWD/target}"
+pgo="$target/pgo"
 clients="${HOLDFAST_CLIENTS:-$target/clients}"
 work="$(mktemp -d)"
 server=
@@ -23,11 +24,10 @@ command -v valgrind >/dev/null || { echo "pgo: no valgrind: apt-get install valg
 kubectl="$(find "$clients" -type f -name 'kubectl*' | sort | tail -n 1)"
 [ -n "$kubectl" ] || { echo "pgo: no kubectl in $clients: make clients" >&2; exit 1; }
 
-# The flags have to differ in nothing else from those of `make build`.
-CARGO_TARGET_DIR="$target/pgo" RUSTFLAGS="-Cprofile-generate=$work/counts" \
-    cargo build --release --locked --workspace --bin holdfast
+# The flags have to differ in nothing else from those of `make dist`.
+CARGO_TARGET_DIR="$pgo/counting" RUSTFLAGS="-Cprofile-generate=$work/counts" cargo build --release --locked -p holdfast
 rm -rf "$work/counts" # of programs that ran while this one was compiled
-holdfast="$target/pgo/release/holdfast"
+holdfast="$pgo/counting/release/holdfast"
 
 # Starts a cluster over what is in a folder already.
 under=()
@@ -87,11 +87,10 @@ start lived --nodes 50
 "$kubectl" rollout status deployment/web --timeout=300s
 stop
 
-mkdir -p pgo
-"$profdata" merge --sparse --output pgo/holdfast.profdata "$work"/counts/*.profraw
+"$profdata" merge --sparse --output "$pgo/counts.profdata" "$work"/counts/*.profraw
 
 # A function has a line with its name, after that of its file where it is not known outside, and one with its counts.
-"$profdata" show --all-functions --counts pgo/holdfast.profdata | awk '
+"$profdata" show --all-functions --counts "$pgo/counts.profdata" | awk '
     /^  [^ ].*:$/ { name = substr($0, 3, length($0) - 3); sub(/^.*;/, "", name) }
     /^    Block counts: / {
         sum = 0
@@ -100,12 +99,13 @@ mkdir -p pgo
         # The benchmark made the load.
         if (sum > 0 && name !~ /holdfast_bench/) printf "%.0f %s\n", sum, name
     }' | sort --key=1,1nr --key=2 | awk '!seen[$2]++ { print $2 }' >"$work/ran"
-cp "$work/ran" pgo/holdfast.order
+cp "$work/ran" "$pgo/functions.order"
 
 # What a cluster at rest has run is seen on the binary itself, whose functions are others than those with counters; and
 # those of libraries in C and C++, which have none, are seen as well.
-RUSTFLAGS="$(scripts/pgo-flags.sh)" CARGO_TARGET_DIR="$target" cargo build --release --locked --workspace
-holdfast="$target/release/holdfast"
+flags="$(scripts/pgo-flags.sh)"
+RUSTFLAGS="$flags" CARGO_TARGET_DIR="$target/dist" cargo build --release --locked -p holdfast
+holdfast="$target/dist/release/holdfast"
 under=(valgrind --quiet --tool=callgrind --demangle=no --fair-sched=yes --callgrind-out-file="$work/rest")
 start resting
 sleep 30
@@ -118,4 +118,4 @@ awk '
         if (!(name in rests)) { rests[name] = 1; print (name in place ? place[name] : 9999999), name }
     }
     END { for (at = 1; at <= all; at++) if (!(ran[at] in rests)) print 99999999 + at, ran[at] }
-' "$work/ran" "$work/rest" | sort --key=1,1n --key=2 | awk '{ print $2 }' >pgo/holdfast.order
+' "$work/ran" "$work/rest" | sort --key=1,1n --key=2 | awk '{ print $2 }' >"$pgo/functions.order"

@@ -54,7 +54,10 @@ install_packages() {
 
 install_rust() {
     command -v cargo >/dev/null || export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
-    command -v cargo >/dev/null && return 0
+    if command -v cargo >/dev/null; then
+        new_enough
+        return
+    fi
     command -v rustup >/dev/null || install_packages rustup || true
     if ! command -v rustup >/dev/null; then
         echo "setup: no Rust toolchain, and no rustup package here: please install rustup, then run this again" >&2
@@ -63,6 +66,16 @@ install_rust() {
     echo "setup: installing the stable Rust toolchain"
     rustup toolchain install stable --profile minimal --component clippy,rustfmt
     rustup default stable
+}
+
+# The manifest names the oldest toolchain that compiles Holdfast.
+new_enough() {
+    local wanted found
+    wanted="$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$(dirname "$0")/../Cargo.toml")"
+    found="$(rustc --version | cut -d ' ' -f 2)"
+    printf '%s\n' "$wanted" "${found%%-*}" | sort --version-sort --check=quiet && return 0
+    echo "setup: Rust $found is too old, Holdfast needs $wanted: run \`rustup update stable\`, or install Rust from rustup.rs" >&2
+    exit 1
 }
 
 as_root() {

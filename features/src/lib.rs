@@ -1,0 +1,1 @@
+//! Holds no code: its manifest says which features dependencies have in every build.
