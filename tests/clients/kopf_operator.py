@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""An operator written with kopf, with admission webhooks, against the cluster in KUBECONFIG.
+
+The operator owns the kind EphemeralVolumeClaim: a claim for each object, whose size follows the object's. A webhook
+fills in the size, another refuses sizes that are none."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import kopf
+from kopf.testing import KopfRunner
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+
+GROUP, VERSION, PLURAL, SPACE = "kopf.example.com", "v1", "ephemeralvolumeclaims", "kopf"
+
+DEFINITION = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": f"{PLURAL}.{GROUP}", "namespace": "default"},
+    "spec": {
+        "group": GROUP,
+        "scope": "Namespaced",
+        "names": {"kind": "EphemeralVolumeClaim", "plural": PLURAL, "singular": "ephemeralvolumeclaim", "shortNames": ["evc"]},
+        "versions": [{
+            "name": VERSION,
+            "served": True,
+            "storage": True,
+            "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                "spec": {"type": "object", "properties": {"size": {"type": "string"}, "keep": {"type": "boolean"}}},
+                "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+            }}},
+        }],
+    },
+}
+
+
+@kopf.on.startup()
+def settings(settings, **_):
+    settings.posting.level = 100
+    settings.persistence.finalizer = f"{GROUP}/finalizer"
+    settings.admission.server = kopf.WebhookServer(addr="127.0.0.1", host="127.0.0.1", **certificate())
+    settings.admission.managed = f"webhooks.{GROUP}"
+
+
+# kopf's own way to make one needs an older OpenSSL than today's systems have.
+def certificate():
+    folder = tempfile.mkdtemp()
+    key, pem = os.path.join(folder, "key.pem"), os.path.join(folder, "certificate.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-days", "2",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", pem],
+        check=True, stderr=subprocess.DEVNULL)
+    return {"certfile": pem, "pkeyfile": key, "cafile": pem}
+
+
+@kopf.on.mutate(PLURAL, operation="CREATE")
+def fill_in(patch, spec, **_):
+    if "size" not in spec:
+        patch.spec["size"] = "1Gi"
+
+
+@kopf.on.validate(PLURAL)
+def judge(spec, warnings, **_):
+    size = spec.get("size", "")
+    if not size[:1].isdigit():
+        raise kopf.AdmissionError(f"{size!r} is no size", code=422)
+    if spec.get("keep"):
+        warnings.append("keep is not built yet")
+
+
+@kopf.on.create(PLURAL)
+def created(spec, name, namespace, **_):
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": spec["size"]}}}}
+    kopf.adopt(claim)
+    made = client.CoreV1Api().create_namespaced_persistent_volume_claim(namespace, claim)
+    return {"claim": made.metadata.name}
+
+
+@kopf.on.update(PLURAL, field="spec.size")
+def resized(new, status, namespace, **_):
+    client.CoreV1Api().patch_namespaced_persistent_volume_claim(
+        status["created"]["claim"], namespace, {"metadata": {"annotations": {"size": new}}})
+    return {"size": new}
+
+
+@kopf.on.delete(PLURAL)
+def deleted(name, namespace, **_):
+    client.CoreV1Api().create_namespaced_config_map(namespace, {"metadata": {"name": f"{name}-is-gone"}})
+
+
+def main():
+    if not os.environ.get("KUBECONFIG"):
+        sys.exit("set KUBECONFIG to the cluster that is to be tested")
+    config.load_kube_config()
+    core, custom, hooks = client.CoreV1Api(), client.CustomObjectsApi(), client.AdmissionregistrationV1Api()
+    definitions = client.ApiextensionsV1Api()
+    core.create_namespace({"metadata": {"name": SPACE}})
+    made = definitions.create_custom_resource_definition(DEFINITION)
+    expect(made.metadata.namespace, None)
+    with KopfRunner(["run", "--namespace", SPACE], timeout=60) as operator:
+        # kopf writes the configurations when its webhooks listen.
+        wait_for("the webhooks", lambda: hooks.read_validating_webhook_configuration(f"webhooks.{GROUP}").webhooks
+                 and hooks.read_mutating_webhook_configuration(f"webhooks.{GROUP}").webhooks)
+        expect(create(custom, "filled", {})["spec"], {"size": "1Gi"})
+        refused(422, "is no size", lambda: create(custom, "refused", {"size": "much"}))
+        create(custom, "first", {"size": "2Gi", "keep": True})
+        claim = wait_for("the claim", lambda: core.read_namespaced_persistent_volume_claim("first", SPACE))
+        expect([owner.kind for owner in claim.metadata.owner_references], ["EphemeralVolumeClaim"])
+        wait_for("the status", lambda: read(custom, "first").get("status", {}).get("created"))
+        expect(read(custom, "first")["metadata"]["finalizers"], [f"{GROUP}/finalizer"])
+        custom.patch_namespaced_custom_object(GROUP, VERSION, SPACE, PLURAL, "first", {"spec": {"size": "3Gi"}})
+        wait_for("the new size", lambda: (core.read_namespaced_persistent_volume_claim("first", SPACE)
+                                          .metadata.annotations or {}).get("size") == "3Gi")
+        refused(422, "is no size", lambda: custom.patch_namespaced_custom_object(
+            GROUP, VERSION, SPACE, PLURAL, "first", {"spec": {"size": "none"}}))
+        custom.delete_namespaced_custom_object(GROUP, VERSION, SPACE, PLURAL, "first")
+        wait_for("the last handler", lambda: core.read_namespaced_config_map("first-is-gone", SPACE))
+        wait_for("the end of the object", lambda: gone(lambda: read(custom, "first")))
+        items = custom.list_namespaced_custom_object(GROUP, VERSION, SPACE, PLURAL)["items"]
+        expect([(item["kind"], item["metadata"]["name"]) for item in items], [("EphemeralVolumeClaim", "filled")])
+    if operator.exception is not None or operator.exit_code != 0:
+        sys.exit(f"the operator failed: {operator.exception}\n{operator.output}")
+    print("ok")
+
+
+def create(custom, name, spec):
+    return custom.create_namespaced_custom_object(GROUP, VERSION, SPACE, PLURAL, {
+        "apiVersion": f"{GROUP}/{VERSION}", "kind": "EphemeralVolumeClaim", "metadata": {"name": name}, "spec": spec})
+
+
+def read(custom, name):
+    return custom.get_namespaced_custom_object(GROUP, VERSION, SPACE, PLURAL, name)
+
+
+def wait_for(what, ask):
+    for _ in range(600):
+        try:
+            answer = ask()
+            if answer:
+                return answer
+        except ApiException as error:
+            if error.status != 404:
+                raise
+        time.sleep(0.1)
+    sys.exit(f"{what} did not come")
+
+
+def gone(ask):
+    try:
+        ask()
+        return False
+    except ApiException as error:
+        return error.status == 404
+
+
+def refused(code, text, ask):
+    try:
+        ask()
+    except ApiException as error:
+        if error.status != code or text not in error.body:
+            sys.exit(f"wanted {code} with {text!r}, got {error.status}: {error.body}")
+        return
+    sys.exit(f"wanted {code} with {text!r}, got no error")
+
+
+def expect(got, wanted):
+    if got != wanted:
+        sys.exit(f"wanted {wanted!r}, got {got!r}")
+
+
+if __name__ == "__main__":
+    main()
