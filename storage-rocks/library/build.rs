@@ -32,27 +32,22 @@ const FAST: &str = "2";
 const SMALL: &str = "s";
 
 /// Nothing that Holdfast calls, nor RocksDB's own database, needs what lies here.
-const LEFT_OUT: [&str; 22] = [
+const LEFT_OUT: [&str; 17] = [
     "tools/",
     "utilities/agg_merge/",
     "utilities/blob_db/",
     "utilities/cache_dump_load",
     "utilities/cassandra/",
-    "utilities/compaction_filters",
     "utilities/convenience/",
-    "utilities/counted_fs",
     "utilities/debug",
     "utilities/env_mirror",
     "utilities/fault_injection",
     "utilities/leveldb_options/",
-    "utilities/merge_operators/bytesxor",
-    "utilities/merge_operators/sortlist",
     "utilities/option_change_migration/",
     "utilities/persistent_cache/",
     "utilities/secondary_index/",
     "utilities/simulator_cache/",
     "utilities/sorted_run_builder/",
-    "utilities/trie_index/",
     "utilities/types_util",
     "util/build_version.cc", // `librocksdb-sys` brings this one ready, beside RocksDB's own folder.
 ];
