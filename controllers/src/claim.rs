@@ -99,8 +99,7 @@ fn release<V: View>(owner: Subject<'_>, seen: Seen<'_, V>) -> Action {
 
 /// Whether a reference is to an object of this kind, in whatever version.
 pub fn names_kind<V: View>(owner: &Owner) -> bool {
-    let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
-    owner.kind == V::resource().kind() && group == V::resource().group()
+    V::resource().is_named(&owner.api_version, &owner.kind)
 }
 
 /// The managers of kind `V` that a change of what they manage concerns: whose it was, whose it is, and, where it is

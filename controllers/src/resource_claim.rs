@@ -1,6 +1,7 @@
 //! Makes claims of devices from the templates that pods name, and lets go of claims that no pod uses any more.
 
 use crate::answers::{Answers, Ask, Read};
+use crate::claim::names_kind;
 use crate::subject::{Subject, part};
 use holdfast_value::{Value, json};
 use holdfast_world::views::device::Consumer;
@@ -62,7 +63,8 @@ impl Controller for ResourceClaims {
             }
         } else if change.is_of::<ResourceClaim>() {
             keys.add(claim_key(namespace, &change.key.name));
-            let owner = change.newest().and_then(|claim| claim.meta.controller()).filter(|owner| owner.kind == "Pod");
+            let owner =
+                change.newest().and_then(|claim| claim.meta.controller()).filter(|owner| names_kind::<Pod>(owner));
             owner.into_iter().for_each(|owner| keys.add(Key::new(namespace, &owner.name)));
         }
     }
@@ -257,7 +259,7 @@ fn plan_claim(world: &World, claim: Seen<'_, ResourceClaim>, plan: &mut Plan) {
         }
         return plan.then(Subject::from(claim).update(document));
     }
-    let owner = meta.controller().filter(|owner| owner.kind == "Pod" && owner.api_version == "v1");
+    let owner = meta.controller().filter(|owner| names_kind::<Pod>(owner));
     let pod = owner.and_then(|owner| world.get::<Pod>(&Key::new(&meta.namespace, &owner.name)));
     let is_pods = |pod: &Seen<'_, Pod>| owner.is_some_and(|owner| owner.uid == pod.meta().uid);
     if pod.is_some_and(|pod| is_pods(&pod) && is_done(&pod)) && !meta.is_deleting() {

@@ -287,7 +287,11 @@ fn settled_pods_are_told_from_others_without_being_read() {
         ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
         ("/metadata/generation", json!(7)),
         ("/metadata/annotations", json!({"simulate.holdfast.dev/run-for": "30s"})),
-        ("/metadata/ownerReferences", json!([{"kind": "Job", "uid": "u", "controller": true}])),
+        (
+            "/metadata/ownerReferences",
+            json!([{"apiVersion": "batch/v1", "kind": "Job", "uid": "u", "controller": true}]),
+        ),
+        ("/spec/containers/0/command", json!(["sleep", "30"])),
         ("/spec/activeDeadlineSeconds", json!(30)),
         ("/spec/readinessGates", json!([{"conditionType": "x"}])),
         ("/status/phase", json!("Pending")),

@@ -107,6 +107,7 @@ impl Components {
     /// Starts them beside a server; they end with the tasks.
     pub fn start(&self, transport: &Arc<Transport>, tasks: &mut JoinSet<()>) {
         if !self.controllers.is_nobody() {
+            transport.service().note_components(&["controller-manager", "scheduler"]);
             tasks.spawn(scheduling::in_process(self.scheduling.clone(), transport.clone()));
         }
         let controllers = holdfast_controllers::all(&self.settings);

@@ -20,7 +20,7 @@ use holdfast_engine::Engine;
 use holdfast_engine::planted::{Bug, planted};
 use prometheus_client::registry::Registry;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -38,6 +38,7 @@ pub struct Service {
     constrained_impersonation: bool,
     /// The version up to which roles have been gathered.
     gathered: AtomicU64,
+    components: OnceLock<&'static [&'static str]>,
 }
 
 /// What the operator says about the door.
@@ -135,6 +136,7 @@ impl Service {
             watch_min,
             constrained_impersonation,
             gathered,
+            components: OnceLock::new(),
         })
     }
 
@@ -195,6 +197,17 @@ impl Service {
 
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
+    }
+
+    /// Has ComponentStatuses tell of components of the control plane that run in this process.
+    pub fn note_components(&self, names: &'static [&'static str]) {
+        // Whoever came first has told it.
+        let _ = self.components.set(names);
+    }
+
+    /// The components of the control plane that run in this process.
+    pub fn components(&self) -> &'static [&'static str] {
+        self.components.get().copied().unwrap_or_default()
     }
 
     pub fn tokens(&self) -> &Arc<dyn Tokens> {

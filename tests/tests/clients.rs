@@ -77,6 +77,16 @@ fn helm_3_waits_for_life() {
 }
 
 #[test]
+fn helm_4_with_a_chart_in_other_words() {
+    living_script("helm_respelled.sh", Some("helm-4"));
+}
+
+#[test]
+fn helm_3_with_a_chart_in_other_words() {
+    living_script("helm_respelled.sh", Some("helm-3"));
+}
+
+#[test]
 fn python() {
     script("python_client.py", None);
 }

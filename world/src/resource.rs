@@ -68,6 +68,12 @@ impl Resource {
         &self.0.kind
     }
 
+    /// Whether a reference names an object of this kind, in whatever version. Groups may have kinds of one name.
+    pub fn is_named(&self, api_version: &str, kind: &str) -> bool {
+        let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        kind == self.kind() && group == self.group()
+    }
+
     pub fn namespaced(&self) -> bool {
         self.0.namespaced
     }

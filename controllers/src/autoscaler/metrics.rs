@@ -255,7 +255,7 @@ impl Scene<'_> {
         let place = format!("{} on {} {}", object.kind, self.namespace, object.name);
         let within = |why: String| format!("unable to get metric {}: {place}/{why}", of.metric.name);
         let version = known!(self.custom_version()?.map_err(within));
-        let objects = if object.kind == "Namespace" {
+        let objects = if object.kind == "Namespace" && !object.api_version.contains('/') {
             "metrics".to_owned()
         } else {
             let group = object.api_version.split_once('/').map_or("", |(group, _)| group);

@@ -17,7 +17,7 @@ pub fn check(text: &str) -> Result<(), String> {
     nanos(text).map(|_| ())
 }
 
-/// The nanoseconds of a duration; those beyond 2^63 are as many.
+/// The nanoseconds of a duration, of which 64 bits hold as many as there may be.
 pub fn nanos(text: &str) -> Result<i64, String> {
     let invalid = || format!("time: invalid duration {}", quoted(text));
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -29,12 +29,15 @@ pub fn nanos(text: &str) -> Result<i64, String> {
         return Err(invalid());
     }
     while !rest.is_empty() {
-        let is_number = |c: char| c.is_ascii_digit() || c == '.';
-        let (number, after) = rest.split_at(rest.find(|c| !is_number(c)).unwrap_or(rest.len()));
-        if !number.contains(|c: char| c.is_ascii_digit()) || number.matches('.').count() > 1 {
+        let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+        let whole = digits(rest);
+        let fraction = rest[whole..].strip_prefix('.').map_or(0, |fraction| 1 + digits(fraction));
+        let (number, after) = rest.split_at(whole + fraction);
+        if !number.contains(|c: char| c.is_ascii_digit()) {
             return Err(invalid());
         }
-        let (unit, after) = after.split_at(after.find(is_number).unwrap_or(after.len()));
+        let begins_number = |c: char| c.is_ascii_digit() || c == '.';
+        let (unit, after) = after.split_at(after.find(begins_number).unwrap_or(after.len()));
         if unit.is_empty() {
             return Err(format!("time: missing unit in duration {}", quoted(text)));
         }
@@ -44,8 +47,8 @@ pub fn nanos(text: &str) -> Result<i64, String> {
         total = total.saturating_add(amount(number, *scale));
         rest = after;
     }
-    let bounded = i64::try_from(total).unwrap_or(i64::MAX);
-    Ok(if text.starts_with('-') { -bounded } else { bounded })
+    let total = if text.starts_with('-') { -total } else { total };
+    i64::try_from(total).map_err(|_| invalid())
 }
 
 /// So many units, as a decimal number tells them.
@@ -95,7 +98,15 @@ mod tests {
             ("", r#"time: invalid duration """#),
             ("-", r#"time: invalid duration "-""#),
             ("x", r#"time: invalid duration "x""#),
-            ("1.2.3s", r#"time: invalid duration "1.2.3s""#),
+            ("1.2.3s", r#"time: missing unit in duration "1.2.3s""#),
+            ("..5s", r#"time: invalid duration "..5s""#),
+            ("1h-5m", r#"time: unknown unit "h-" in duration "1h-5m""#),
+            ("9223372036854775808ns", r#"time: invalid duration "9223372036854775808ns""#),
+            ("3000000h", r#"time: invalid duration "3000000h""#),
+            (
+                "99999999999999999999999999999999999999999999h",
+                r#"time: invalid duration "99999999999999999999999999999999999999999999h""#,
+            ),
             ("5", r#"time: missing unit in duration "5""#),
             ("1d", r#"time: unknown unit "d" in duration "1d""#),
             ("1é", r#"time: unknown unit "\xc3\xa9" in duration "1\xc3\xa9""#),
@@ -109,7 +120,8 @@ mod tests {
             (".5s", 500_000_000),
             ("0", 0),
             ("1µs2ns", 1_002),
-            ("99999999999999999999999999999999999999999999h", i64::MAX),
+            ("9223372036854775807ns", i64::MAX),
+            ("-9223372036854775808ns", i64::MIN),
         ];
         for (text, expected) in amounts {
             assert_eq!(nanos(text), Ok(expected), "{text}");

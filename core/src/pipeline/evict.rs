@@ -6,7 +6,7 @@ use super::{Context, Endpoint, Stop, admit, body, decode, delete};
 use crate::kinds::known::EVICTION;
 use crate::kinds::{KindId, known};
 use crate::object::meta::{self, Document};
-use crate::refusal::{BadRequest, Forbidden, Internal, Refusal, Subject, Withheld};
+use crate::refusal::{BadRequest, Forbidden, Refusal, Subject, Unreasoned, Withheld};
 use crate::select::LabelSelector;
 use crate::state::{Entry, prefix};
 use holdfast_value::{Value, json};
@@ -150,7 +150,7 @@ fn covering(context: &Context, kind: KindId, pod: &Old) -> Result<Option<Budget>
     let mut budgets = budgets.map(read).filter(|budget| covers(&budget.document));
     let budget = budgets.next();
     if budgets.next().is_some() {
-        return Err(Refusal::Internal(Internal::SeveralBudgets));
+        return Err(Refusal::Unreasoned(Unreasoned::SeveralBudgets));
     }
     Ok(budget)
 }

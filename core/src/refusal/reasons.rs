@@ -453,7 +453,6 @@ pub enum Internal {
     },
     BodyIsNoObject,
     StoredIsNoDocument,
-    SeveralBudgets,
     NoReplicas {
         path: String,
     },
@@ -510,6 +509,8 @@ pub enum Unreasoned {
         why: WebhookFault,
     },
     Merge(Merging),
+    /// A pod that is to be evicted has more than one budget.
+    SeveralBudgets,
     /// What is wrong with a document whose rules nobody made a refusal of.
     Causes(Vec<Cause>),
 }

@@ -366,9 +366,6 @@ impl Display for Internal {
             Self::NobodyToAsk { what } => write!(f, "nobody is there to {what}"),
             Self::BodyIsNoObject => f.write_str("a checked body is no object"),
             Self::StoredIsNoDocument => f.write_str("a stored object is no document"),
-            Self::SeveralBudgets => f.write_str(
-                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
-            ),
             Self::NoReplicas { path } => write!(f, "the spec replicas field \".{path}\" does not exist"),
             Self::NoSigningKey => f.write_str("the server has no key to sign tokens with"),
             Self::NothingConverted => f.write_str("the webhook converted nothing"),
@@ -388,6 +385,9 @@ impl Display for Internal {
 impl Display for Unreasoned {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
+            Self::SeveralBudgets => f.write_str(
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            ),
             Self::Admission(why) => write!(f, "{why}"),
             Self::NotAVersion(text) => {
                 write!(f, "strconv.ParseUint: parsing {}: {}", quoted(text), no_number(text))

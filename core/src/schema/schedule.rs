@@ -1,9 +1,12 @@
 //! Schedules in cron form, as Kubernetes reads them: `*/5 0-6,8 * jan mon-fri`, `@hourly`, `@every 90m`.
 
 use crate::object::duration;
+use holdfast_value::Value;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 const DESCRIPTORS: [(&str, &str); 7] = [
     ("@yearly", "0 0 1 1 *"),
@@ -63,8 +66,19 @@ impl Values {
     }
 }
 
+/// The names of time zones, which differ from others by upper and lower case, too.
+static ZONES: LazyLock<BTreeSet<&str>> =
+    LazyLock::new(|| include_str!("../../data/time-zones.txt").lines().filter(|line| !line.starts_with('#')).collect());
+
+/// Whether Go knows a time zone by that name; if not, what it says.
+pub fn check_zone(name: &str) -> Result<(), String> {
+    let is_known = matches!(name, "" | "UTC" | "Local") || ZONES.contains(name);
+    if is_known { Ok(()) } else { Err(format!("unknown time zone {name}")) }
+}
+
 /// A time zone of the database that is compiled in: when a schedule fires does not depend on the machine.
 pub fn zone(name: &str) -> Option<TimeZone> {
+    check_zone(name).ok()?;
     if matches!(name, "" | "UTC" | "Local") {
         return Some(TimeZone::UTC);
     }
@@ -78,7 +92,10 @@ impl Schedule {
         // Older clients put the time zone here. The rest is still a schedule.
         let (zone, text) = match text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) {
             Some(zoned) => {
-                let (zone, rest) = zoned.split_once(' ').unwrap_or((zoned, ""));
+                // In Go this is a slip of the parser, of which clients are told so.
+                let nothing_else = "invalid schedule format: runtime error: slice bounds out of range [:-1]";
+                let (zone, rest) = zoned.split_once(' ').ok_or(nothing_else)?;
+                check_zone(zone).map_err(|why| format!("provided bad location {zone}: {why}"))?;
                 (Some(zone.to_owned()), rest.trim())
             }
             None => (None, text),
@@ -167,54 +184,61 @@ fn descriptor(text: &str) -> Result<Times, String> {
 
 impl Field {
     fn range(&self, range: &str) -> Result<Values, String> {
-        let (span, step) = match range.split('/').collect::<Vec<_>>()[..] {
-            [span] => (span, None),
-            [span, step] => (span, Some(step)),
-            _ => return Err(format!("too many slashes: {range}")),
-        };
+        // Of several faults the first in this order is told.
+        let (span, steps) = range.split_once('/').map_or((range, None), |(span, steps)| (span, Some(steps)));
         let (first, mut last, mut any) = match span.split('-').collect::<Vec<_>>()[..] {
-            ["*" | "?", ..] => (self.first, self.last, true),
+            ["*" | "?", ..] => (self.first.into(), self.last.into(), true),
             [one] => (self.value(one)?, self.value(one)?, false),
             [first, last] => (self.value(first)?, self.value(last)?, false),
-            _ => return Err(format!("too many hyphens: {range}")),
+            [first, ..] => {
+                self.value(first)?;
+                return Err(format!("too many hyphens: {range}"));
+            }
+            [] => return Err(format!("too many hyphens: {range}")),
         };
         let mut every = 1;
-        if let Some(step) = step {
+        if let Some(step) = steps {
+            if step.contains('/') {
+                return Err(format!("too many slashes: {range}"));
+            }
             every = number(step)?;
             if !span.contains('-') {
-                last = self.last;
+                last = self.last.into();
             }
-            if every == 0 {
-                return Err(format!("step of range should be a positive number: {range}"));
-            }
-            any &= every == 1;
+            any &= every <= 1;
         }
-        if first < self.first {
+        if first < self.first.into() {
             return Err(format!("beginning of range ({first}) below minimum ({}): {range}", self.first));
         }
-        if last > self.last {
+        if last > self.last.into() {
             return Err(format!("end of range ({last}) above maximum ({}): {range}", self.last));
         }
         if first > last {
             return Err(format!("beginning of range ({first}) beyond end of range ({last}): {range}"));
         }
+        if every == 0 {
+            return Err(format!("step of range should be a positive number: {range}"));
+        }
         let step = usize::try_from(every).unwrap_or(usize::MAX);
         Ok(Values { bits: (first..=last).step_by(step).fold(0, |bits, value| bits | 1 << value), any })
     }
 
-    fn value(&self, text: &str) -> Result<u32, String> {
+    fn value(&self, text: &str) -> Result<u64, String> {
         match self.names.iter().zip(self.first..).find(|(name, _)| name.eq_ignore_ascii_case(text)) {
-            Some((_, value)) => Ok(value),
+            Some((_, value)) => Ok(value.into()),
             None => number(text),
         }
     }
 }
 
-fn number(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| {
-        let shown = holdfast_value::Value::from(text);
-        format!("failed to parse int from {text}: strconv.Atoi: parsing {shown}: invalid syntax")
-    })
+fn number(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number: i64 = text.parse().map_err(|_| {
+        let why = if is_number { "value out of range" } else { "invalid syntax" };
+        format!("failed to parse int from {text}: strconv.Atoi: parsing {}: {why}", Value::from(text))
+    })?;
+    u64::try_from(number).map_err(|_| format!("negative number ({number}) not allowed: {text}"))
 }
 
 #[cfg(test)]
@@ -277,7 +301,43 @@ mod tests {
     fn zones_within_schedules() {
         let found = Schedule::parse("CRON_TZ=Europe/Oslo 0 * * * *").expect("a schedule");
         assert_eq!(found.zone(), Some("Europe/Oslo"));
-        assert!(Schedule::parse("TZ=Europe/Oslo").is_err());
         assert!(zone("Europe/Nowhere").is_none());
+        assert!(zone("europe/oslo").is_none());
+    }
+
+    #[test]
+    fn faults() {
+        let slip = "invalid schedule format: runtime error: slice bounds out of range [:-1]";
+        for (schedule, fault) in [
+            ("TZ=Europe/Oslo", slip),
+            ("CRON_TZ=", slip),
+            ("TZ= * * * * *", ""),
+            ("TZ=Mars * * * * *", "provided bad location Mars: unknown time zone Mars"),
+            ("TZ=utc * * * * *", "provided bad location utc: unknown time zone utc"),
+            ("TZ=UTC ", "expected exactly 5 fields, found 0: []"),
+            ("* * * *", "expected exactly 5 fields, found 4: [* * * *]"),
+            ("+1 * * * *", ""),
+            ("-1 * * * *", "failed to parse int from : strconv.Atoi: parsing \"\": invalid syntax"),
+            ("1/-1 * * * *", "negative number (-1) not allowed: -1"),
+            ("*/-0 * * * *", "step of range should be a positive number: */-0"),
+            ("60/0 * * * *", "beginning of range (60) beyond end of range (59): 60/0"),
+            ("1/ * * * *", "failed to parse int from : strconv.Atoi: parsing \"\": invalid syntax"),
+            ("1/2/3 * * * *", "too many slashes: 1/2/3"),
+            ("x/2/3 * * * *", "failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax"),
+            ("1-2-3/4/5 * * * *", "too many hyphens: 1-2-3/4/5"),
+            ("*-2-3 * * * *", ""),
+            ("4294967296 * * * *", "end of range (4294967296) above maximum (59): 4294967296"),
+            (
+                "9223372036854775808 * * * *",
+                "failed to parse int from 9223372036854775808: strconv.Atoi: parsing \"9223372036854775808\": value out of range",
+            ),
+            ("* * * * mon-sun", "beginning of range (1) beyond end of range (0): mon-sun"),
+            (", * * * *", ""),
+            ("@every 3000000h", "failed to parse duration @every 3000000h: time: invalid duration \"3000000h\""),
+            ("@every1h", "unrecognized descriptor: @every1h"),
+            (" @daily", "expected exactly 5 fields, found 1: [@daily]"),
+        ] {
+            assert_eq!(Schedule::parse(schedule).err().unwrap_or_default(), fault, "{schedule}");
+        }
     }
 }

@@ -12,11 +12,13 @@ mod settled;
 mod tests;
 
 use crate::behaviour::{Behaviour, Span, Told};
+use crate::command::sleeps;
 pub use settled::is_settled;
 
 use container::{Clock, Container, Sort, State};
 use holdfast_value::{Map, Value, json};
-use holdfast_world::Time;
+use holdfast_world::views::Job;
+use holdfast_world::{Time, View};
 use std::collections::HashMap;
 
 /// What a pod gets from its node.
@@ -103,7 +105,9 @@ impl<'a> Kubelet<'a> {
             for spec in pod["spec"][specs].as_array().into_iter().flatten() {
                 let status = spec["name"].as_str().and_then(|name| statuses.get(name)).copied().unwrap_or(&Value::Null);
                 let sort = if sort == Sort::Init && spec["restartPolicy"] == "Always" { Sort::Sidecar } else { sort };
-                let behaviour = Behaviour::of(spec["name"].as_str().unwrap_or_default(), place.told, told);
+                let mut behaviour = Behaviour::of(spec["name"].as_str().unwrap_or_default(), place.told, told);
+                let words = ["command", "args"].into_iter().filter_map(|field| spec[field].as_array()).flatten();
+                behaviour.run_for = behaviour.run_for.or_else(|| sleeps(words.filter_map(Value::as_str)));
                 containers.push(Container::new(sort, spec, status, behaviour, pod));
             }
         }
@@ -179,7 +183,11 @@ impl<'a> Kubelet<'a> {
     /// Whether the pod is one of a Job: its containers end at once, unless told otherwise.
     fn ends_by_itself(&self) -> bool {
         let owners = self.pod["metadata"]["ownerReferences"].as_array();
-        owners.into_iter().flatten().any(|owner| owner["kind"] == "Job" && owner["controller"] == true)
+        let is_job = |owner: &Value| {
+            let [version, kind] = ["apiVersion", "kind"].map(|field| owner[field].as_str().unwrap_or_default());
+            Job::resource().is_named(version, kind)
+        };
+        owners.into_iter().flatten().any(|owner| owner["controller"] == true && is_job(owner))
     }
 
     fn main(&self) -> impl Iterator<Item = &Container<'a>> {

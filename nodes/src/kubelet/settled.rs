@@ -1,9 +1,10 @@
 //! Pods of which nothing is to be done, told without reading them whole: most pods of most clusters, most of the time.
 
-use crate::behaviour::{PREFIX, Told};
-use holdfast_world::views::Pod;
-use holdfast_world::views::pod::{Condition, ContainerStatus};
-use holdfast_world::{Meta, Seen};
+use crate::behaviour::{PREFIX, Span, Told};
+use crate::command::sleeps;
+use holdfast_world::views::pod::{Condition, Container, ContainerStatus};
+use holdfast_world::views::{Job, Pod};
+use holdfast_world::{Meta, Seen, View};
 
 /// What a kubelet keeps true of a pod whose containers all run.
 const CONDITIONS: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
@@ -19,6 +20,7 @@ pub fn is_settled(pod: Seen<Pod>, told: &Told) -> bool {
         && !status.pod_ip.is_empty()
         && status.start_time.is_some()
         && lives_for_ever(meta, told)
+        && !spec.containers.iter().any(wakes)
         && spec.active_deadline_seconds.is_none()
         && spec.readiness_gates.is_empty()
         && spec.init_containers.is_empty()
@@ -31,7 +33,13 @@ pub fn is_settled(pod: Seen<Pod>, told: &Told) -> bool {
 /// Whether its containers neither end nor change by themselves: nobody has told how they behave, and they are no Job's.
 fn lives_for_ever(meta: &Meta, told: &Told) -> bool {
     let is_told = !told.is_empty() || meta.annotations.keys().any(|name| name.starts_with(PREFIX));
-    !is_told && meta.controller().is_none_or(|owner| owner.kind != "Job")
+    !is_told && meta.controller().is_none_or(|owner| !Job::resource().is_named(&owner.api_version, &owner.kind))
+}
+
+/// Whether its command does nothing but sleep for some time.
+fn wakes(container: &Container) -> bool {
+    let words = container.command.iter().chain(&container.args).map(String::as_str);
+    matches!(sleeps(words), Some(Span::Millis(_)))
 }
 
 fn runs(container: &ContainerStatus) -> bool {

@@ -295,19 +295,40 @@ fn a_deadline_ends_the_pod() {
 
 #[test]
 fn pods_of_jobs_end_at_once_unless_they_pause() {
-    let of_job = |image: &str, words: &[(&str, &str)]| {
+    let of = |version: &str, image: &str, words: &[(&str, &str)]| {
         let mut pod =
             Pod::new(told(words), json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": image}]}));
-        pod.document["metadata"]["ownerReferences"] = json!([{"kind": "Job", "controller": true}]);
+        pod.document["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": version, "kind": "Job", "controller": true}]);
         pod.at(0);
         pod.phase().to_owned()
     };
+    let of_job = |image: &str, words: &[(&str, &str)]| of("batch/v1", image, words);
+    assert_eq!(of("batch.volcano.sh/v1alpha1", "busybox", &[]), "Running", "a Job of another group");
+    assert_eq!(of("v1", "busybox", &[]), "Running");
     assert_eq!(of_job("busybox", &[]), "Succeeded");
     assert_eq!(of_job("busybox", &[("exit-code", "1")]), "Failed");
     assert_eq!(of_job("busybox", &[("run-for", "forever")]), "Running");
     assert_eq!(of_job("registry.k8s.io/pause:3.9", &[]), "Running");
     assert_eq!(of_job("registry.k8s.io/pause@sha256:0", &[]), "Running");
     assert_eq!(of_job("example.com/pause/run:1", &[]), "Succeeded");
+}
+
+#[test]
+fn commands_that_sleep_run_so_long() {
+    let containers = json!({"restartPolicy": "Never",
+        "initContainers": [{"name": "i", "image": "busybox", "command": ["sleep", "5"]}],
+        "containers": [{"name": "c", "image": "busybox", "command": ["sh", "-c"], "args": ["sleep 30"]}]});
+    let mut pod = Pod::new(told(&[]), containers.clone());
+    assert_eq!(pod.at(0).again(), Some(5));
+    assert_eq!(pod.phase(), "Pending");
+    assert_eq!(pod.at(5).again(), Some(35));
+    assert_eq!(pod.phase(), "Running");
+    pod.at(35);
+    assert_eq!(pod.phase(), "Succeeded");
+    let mut pod = Pod::new(told(&[("run-for.c", "forever")]), containers);
+    pod.at(5);
+    assert_eq!((pod.at(40).again(), pod.phase()), (None, "Running"), "annotations count more");
 }
 
 #[test]

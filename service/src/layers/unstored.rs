@@ -104,24 +104,29 @@ async fn review_access(service: &Service, state: &State, posted: Document, reque
     created(kind, request, service.judged(state, judge).await?)
 }
 
-/// The health of the parts that a cluster used to have: here it is the log's.
+/// The health of the parts of a cluster: of the log, and of the components that run in this process.
 async fn component_status(service: &Service, found: &Found) -> Outcome {
-    let health = match service.engine().health(PATIENCE).await {
+    let of_log = match service.engine().health(PATIENCE).await {
         Health::Well => json!({"type": "Healthy", "status": "True", "message": "ok"}),
         Health::ReadOnly(why) | Health::Dead(why) => {
             json!({"type": "Healthy", "status": "False", "message": why})
         }
     };
-    let item = json!({"metadata": {"name": "etcd-0"}, "conditions": [health]});
+    let well = json!({"type": "Healthy", "status": "True", "message": "ok"});
+    let mut parts: Vec<(&str, Value)> = service.components().iter().map(|name| (*name, well.clone())).collect();
+    parts.push(("etcd-0", of_log));
+    parts.sort_by_key(|(name, _)| *name);
     let name = found.request.name();
     let kind = &found.kind;
-    if !name.is_empty() && name != "etcd-0" {
-        return Err(Refusal::NotFound(Subject::new(&kind.hub().group, &kind.resource, name)));
-    }
     let answer = if name.is_empty() {
-        json!({"kind": format!("{}List", kind.kind), "apiVersion": "v1", "metadata": {}, "items": [item]})
+        let items = parts.into_iter().map(|(name, health)| json!({"metadata": {"name": name}, "conditions": [health]}));
+        let items: Vec<Value> = items.collect();
+        json!({"kind": format!("{}List", kind.kind), "apiVersion": "v1", "metadata": {}, "items": items})
     } else {
-        json!({"kind": kind.kind, "apiVersion": "v1", "metadata": item["metadata"], "conditions": item["conditions"]})
+        let Some((_, health)) = parts.into_iter().find(|(part, _)| *part == name) else {
+            return Err(Refusal::NotFound(Subject::new(&kind.hub().group, &kind.resource, name)));
+        };
+        json!({"kind": kind.kind, "apiVersion": "v1", "metadata": {"name": name}, "conditions": [health]})
     };
     Ok(Reply::Document { document: document(answer), created: false })
 }

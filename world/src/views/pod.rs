@@ -155,6 +155,10 @@ fn node_of_affinity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String
 pub struct Container {
     pub name: String,
     #[serde(deserialize_with = "or_default")]
+    pub command: List<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub args: List<String>,
+    #[serde(deserialize_with = "or_default")]
     pub ports: List<ContainerPort>,
     /// `Always` for an init container that goes on beside the others.
     pub restart_policy: String,

@@ -34,6 +34,8 @@ const BETA_DEFAULT_CLASS: &str = "storageclass.beta.kubernetes.io/is-default-cla
 
 /// Claims without a volume by their class; `*` stands for those that name none.
 const UNBOUND: &str = "unbound";
+/// Claims by the volume that they name.
+const NAMING: &str = "naming";
 /// Volumes by the claim that they are for.
 const OF_CLAIM: &str = "of-claim";
 /// Volumes that any claim may take, by their class.
@@ -97,6 +99,11 @@ impl Controller for Binder {
             let volume = object.view::<PersistentVolume>().filter(|volume| matching::is_free(volume));
             volume.map(|volume| volume.class(&object.meta).into()).into_iter().collect()
         });
+        world.index::<PersistentVolumeClaim>(NAMING, |object| {
+            let claim = object.view::<PersistentVolumeClaim>();
+            let named = claim.map(|claim| &claim.spec.volume_name).filter(|name| !name.is_empty());
+            named.map(|name| Text::from(name.as_str())).into_iter().collect()
+        });
         world.index::<PersistentVolumeClaim>(UNBOUND, |object| {
             let Some(claim) = object.view::<PersistentVolumeClaim>() else { return Vec::new() };
             let is_bound = object.meta.annotation(BIND_COMPLETED).is_some();
@@ -122,6 +129,9 @@ impl Controller for Binder {
             keys.add(change.key.clone());
             let sides = [change.before::<PersistentVolume>(), change.after()];
             sides.iter().flatten().filter_map(|volume| claim_key(volume)).for_each(|key| keys.add(key));
+            // A claim may have named the volume before it was there.
+            let naming = world.indexed::<PersistentVolumeClaim>(NAMING, &change.key.name);
+            naming.for_each(|claim| keys.add(claim.object.key()));
             change.after::<PersistentVolume>().into_iter().for_each(|volume| self.offer(world, volume, keys));
         } else if change.is_of::<StorageClass>() {
             wake(world, &change.key.name, keys);

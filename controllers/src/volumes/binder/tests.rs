@@ -63,6 +63,48 @@ fn a_claim_and_a_volume_meet_in_either_order() {
 }
 
 #[test]
+fn a_claim_may_name_its_volume_before_it_is_there() {
+    for class in [json!(""), json!("slow"), Value::Null] {
+        for volume_names_claim in [false, true] {
+            let mut trial = trial();
+            trial.create(claim("c", "1Gi", json!({"volumeName": "v", "storageClassName": class})));
+            trial.create(claim("other", "1Gi", json!({"volumeName": "none", "storageClassName": class})));
+            trial.run();
+            assert_eq!(phase(&trial, "persistentvolumeclaims", "c"), "Pending");
+            let named = json!({"namespace": "default", "name": "c"});
+            let named = if volume_names_claim { named } else { Value::Null };
+            let class = class.as_str().unwrap_or_default();
+            trial.create(volume("v", "1Gi", json!({"storageClassName": class, "claimRef": named})));
+            trial.run();
+            assert_eq!(phase(&trial, "persistentvolumeclaims", "c"), "Bound", "{class} {volume_names_claim}");
+            assert_eq!(phase(&trial, "persistentvolumes", "v"), "Bound");
+            assert_eq!(phase(&trial, "persistentvolumeclaims", "other"), "Pending");
+        }
+    }
+}
+
+#[test]
+fn a_volume_of_a_driver_waits_for_the_driver_to_delete_it() {
+    for (source, left) in [
+        (json!({"csi": {"driver": "example.com", "volumeHandle": "h"}}), "Released"),
+        (json!({"nfs": {"server": "a", "path": "/b"}}), "Failed"),
+    ] {
+        let mut trial = trial();
+        let mut more = source.clone();
+        more["hostPath"] = Value::Null;
+        more["persistentVolumeReclaimPolicy"] = "Delete".into();
+        trial.create(volume("v", "1Gi", more));
+        trial.create(claim("c", "1Gi", json!({"volumeName": "v"})));
+        trial.run();
+        trial.patch("persistentvolumeclaims", "c", json!({"metadata": {"finalizers": null}}));
+        trial.delete("persistentvolumeclaims", "c");
+        trial.run();
+        let status = &trial.get("persistentvolumes", "v")["status"];
+        assert_eq!((&status["phase"], status["message"].is_null()), (&json!(left), left == "Released"), "{source}");
+    }
+}
+
+#[test]
 fn which_volume_fits() {
     let cases = [
         (json!({}), "3Gi", "mid"),

@@ -104,18 +104,19 @@ fn release(volume: Volume<'_>, plan: &mut Plan) {
 fn delete(volume: Volume<'_>, plan: &mut Plan) {
     let meta = volume.meta();
     let provisioner = meta.annotation(PROVISIONED_BY).unwrap_or_default();
-    let is_theirs =
-        volume.spec.csi.is_some() || migration::driver(provisioner).is_some() || !provisioner.starts_with(OWN);
-    if !provisioner.is_empty() && is_theirs {
+    let is_anothers = migration::driver(provisioner).is_some() || !provisioner.starts_with(OWN);
+    // A driver deletes its volumes itself, those too that nobody provisioned.
+    if volume.spec.csi.is_some() || !provisioner.is_empty() && is_anothers {
         return;
     }
     if !provisioner.is_empty() && provisioner != HOST_PATH {
         return fail(volume, "VolumeFailedDelete", &format!("no volume plugin matched name: {provisioner}"), plan);
     }
     let Some(folder) = &volume.spec.host_path else {
-        let why =
-            if volume.spec.csi.is_some() { "no volume plugin matched" } else { "no deletable volume plugin matched" };
-        let message = format!("error getting deleter volume plugin for volume {:?}: {why}", meta.name);
+        let message = format!(
+            "error getting deleter volume plugin for volume {:?}: no deletable volume plugin matched",
+            meta.name
+        );
         return fail(volume, "VolumeFailedDelete", &message, plan);
     };
     if folder.path.split_once(FOLDERS).is_none_or(|(_, rest)| rest.is_empty()) {

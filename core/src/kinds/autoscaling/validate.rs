@@ -19,6 +19,9 @@ const METRIC_TYPES: &[&str] = &["ContainerResource", "External", "Object", "Pods
 const PERIOD_SECONDS_MAX: i64 = 1800;
 const WINDOW_SECONDS_MAX: i64 = 3600;
 
+/// The one kind without a group that has replicas.
+const SCALED_WITHOUT_GROUP: &str = "ReplicationController";
+
 pub fn autoscaler(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     let root = At::root(new);
@@ -39,12 +42,12 @@ pub fn autoscaler(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     }
     let target = spec.get("scaleTargetRef");
     reference(target, &mut causes);
-    // What was let through once stays, so that the rest can still be changed.
-    let api_version = target.get("apiVersion");
-    if old.is_none_or(|old| target.value["apiVersion"] != old["spec"]["scaleTargetRef"]["apiVersion"]) {
-        scaled_api_version(api_version, &mut causes);
+    // A version that was let through once stays, so that the rest can still be changed.
+    let is_old = |field: &str| old.is_some_and(|old| target.value[field] == old["spec"]["scaleTargetRef"][field]);
+    if !(is_old("apiVersion") && is_old("kind")) {
+        api_version(target, target.get("kind").text() == SCALED_WITHOUT_GROUP, &mut causes);
     }
-    metrics(spec, &mut causes);
+    metrics(spec, old.is_some_and(has_odd_version), &mut causes);
     let behavior = spec.get("behavior");
     for direction in ["scaleUp", "scaleDown"] {
         let rules = behavior.get(direction);
@@ -77,21 +80,32 @@ fn reference(target: At, causes: &mut Vec<Cause>) {
     need_segment(target.get("name"), causes);
 }
 
-/// What can be scaled belongs to a group.
-fn scaled_api_version(at: At, causes: &mut Vec<Cause>) {
-    match at.text().split('/').count() {
-        1 => causes.push(at.invalid("apiVersion must specify API group")),
-        2 => {}
-        _ => causes.push(at.invalid(&format!("unexpected GroupVersion string: {}", at.text()))),
+/// The version of the object that a reference names; only some objects may be of the group without a name.
+fn api_version(reference: At, may_lack_group: bool, causes: &mut Vec<Cause>) {
+    let at = reference.get("apiVersion");
+    match at.text().split_once('/') {
+        Some((_, version)) if version.contains('/') => {
+            causes.push(at.invalid(&format!("unexpected GroupVersion string: {}", at.text())));
+        }
+        Some((group, _)) if !group.is_empty() => {}
+        _ if may_lack_group => {}
+        _ => causes.push(at.invalid("apiVersion must specify API group")),
     }
 }
 
-fn metrics(spec: At, causes: &mut Vec<Cause>) {
+/// Whether a metric of an autoscaler is of an object whose version cannot be read.
+fn has_odd_version(autoscaler: &Value) -> bool {
+    let metrics = autoscaler["spec"]["metrics"].as_array().into_iter().flatten();
+    let versions = metrics.filter_map(|metric| metric["object"]["describedObject"]["apiVersion"].as_str());
+    versions.into_iter().any(|version| version.matches('/').count() > 1)
+}
+
+fn metrics(spec: At, has_odd_versions: bool, causes: &mut Vec<Cause>) {
     let list = spec.get("metrics");
     let mut from_outside = false;
     for metric in list.items() {
         from_outside |= matches!(metric.get("type").text(), "Object" | "External");
-        source(metric, causes);
+        source(metric, has_odd_versions, causes);
     }
     if spec.get("minReplicas").number() == Some(0) && !from_outside {
         let detail = "must specify at least one Object or External metric to support scaling to zero replicas";
@@ -99,7 +113,7 @@ fn metrics(spec: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn source(metric: At, causes: &mut Vec<Cause>) {
+fn source(metric: At, has_odd_versions: bool, causes: &mut Vec<Cause>) {
     let ty = metric.get("type");
     if ty.is_empty() {
         causes.push(ty.required("must specify a metric source type"));
@@ -110,7 +124,7 @@ fn source(metric: At, causes: &mut Vec<Cause>) {
     let present: Vec<&str> =
         SOURCES.iter().map(|(_, field)| *field).filter(|field| metric.get(field).is_set()).collect();
     if let Some(first) = present.first() {
-        described(metric.get(first), first, causes);
+        described(metric.get(first), first, has_odd_versions, causes);
     }
     let expected = SOURCES.iter().find(|(name, _)| *name == ty.text()).map(|(_, field)| *field);
     if let Some(field) = expected.filter(|field| !metric.get(field).is_set()) {
@@ -123,7 +137,7 @@ fn source(metric: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn described(source: At, what: &str, causes: &mut Vec<Cause>) {
+fn described(source: At, what: &str, has_odd_versions: bool, causes: &mut Vec<Cause>) {
     let goal = source.get("target");
     let (value, average, percent) = (goal.get("value"), goal.get("averageValue"), goal.get("averageUtilization"));
     let metric = source.get("metric");
@@ -133,7 +147,11 @@ fn described(source: At, what: &str, causes: &mut Vec<Cause>) {
         _ => "must specify a metric name",
     };
     if what == "object" {
-        reference(source.get("describedObject"), causes);
+        let object = source.get("describedObject");
+        reference(object, causes);
+        if !has_odd_versions {
+            api_version(object, true, causes);
+        }
     }
     if name.is_empty() {
         causes.push(name.required(missing));
@@ -349,6 +367,50 @@ mod tests {
                     json!({"selectPolicy": "Some"}),
                     "spec.behavior.scaleDown.selectPolicy: Unsupported value: \"Some\": supported values: \"Disabled\"",
                 ),
+            ],
+        );
+    }
+
+    #[test]
+    fn whose_group_may_be_missing() {
+        let lacks = |version: &str| {
+            format!("spec.scaleTargetRef.apiVersion: Invalid value: \"{version}\": apiVersion must specify API group")
+        };
+        let odd = "apiVersion: Invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c";
+        let target = |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind, "name": "a"});
+        let of_object = |version: &str| {
+            let object = json!({"apiVersion": version, "kind": "Service", "name": "s"});
+            json!([{"type": "Object", "object": {"describedObject": object, "metric": {"name": "q"},
+                "target": {"type": "Value", "value": "1"}}}])
+        };
+        check_rows(
+            &good(),
+            &[
+                ("/spec/scaleTargetRef", target("v1", "ReplicationController"), ""),
+                ("/spec/scaleTargetRef", target("", "ReplicationController"), ""),
+                (
+                    "/spec/scaleTargetRef",
+                    target("a/b/c", "ReplicationController"),
+                    &format!("spec.scaleTargetRef.{odd}"),
+                ),
+                ("/spec/scaleTargetRef", target("v1", "Deployment"), &lacks("v1")),
+                ("/spec/scaleTargetRef", target("", "Deployment"), &lacks("")),
+                ("/spec/scaleTargetRef", target("/v1", "Deployment"), &lacks("/v1")),
+                ("/spec/metrics", of_object("v1"), ""),
+                ("/spec/metrics", of_object("a/b/c"), &format!("spec.metrics[0].object.describedObject.{odd}")),
+            ],
+        );
+        let mut old = good();
+        old["spec"]["scaleTargetRef"] = target("v1", "Widget");
+        old["spec"]["metrics"] = of_object("a/b/c");
+        check_updates(
+            &old,
+            &[
+                ("/spec/maxReplicas", json!(5), ""),
+                ("/spec/scaleTargetRef/name", json!("b"), ""),
+                ("/spec/scaleTargetRef/kind", json!("ReplicationController"), ""),
+                ("/spec/scaleTargetRef/kind", json!("Deployment"), &lacks("v1")),
+                ("/spec/scaleTargetRef/apiVersion", json!("v2"), &lacks("v2")),
             ],
         );
     }

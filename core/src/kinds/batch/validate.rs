@@ -9,11 +9,9 @@ use crate::kinds::rules::{
 use crate::kinds::shapes::{domain_prefixed_path, no_more_than, not_longer};
 use crate::object::names;
 use crate::refusal::Cause;
-use crate::schema::schedule::Schedule;
+use crate::schema::schedule::{Schedule, check_zone};
 use crate::select::LabelSelector;
 use holdfast_value::{Map, Value};
-use std::collections::BTreeSet;
-use std::sync::LazyLock;
 
 /// What a job's name adds to its cron job's must still fit a label.
 const CRON_JOB_NAME_BYTES_MAX: usize = 52;
@@ -220,20 +218,20 @@ pub fn cron_job(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 }
 
 fn time_zone(zone: At, causes: &mut Vec<Cause>) {
-    static KNOWN: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
-        include_str!("../../../data/time-zones.txt").lines().filter(|line| !line.starts_with('#')).collect()
-    });
     let text = zone.text();
     if !zone.is_set() {
         return;
     }
     if text.is_empty() {
         causes.push(zone.invalid("timeZone must be nil or non-empty string"));
-    } else if text.eq_ignore_ascii_case("local") {
+        return;
+    }
+    if text.eq_ignore_ascii_case("local") {
         let detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
         causes.push(zone.invalid(detail));
-    } else if !KNOWN.contains(text) {
-        causes.push(zone.invalid(&format!("unknown time zone {text}")));
+    }
+    if let Err(why) = check_zone(text) {
+        causes.push(zone.invalid(&why));
     }
 }
 

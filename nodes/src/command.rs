@@ -1,0 +1,121 @@
+//! How long a container's command sleeps. Nothing else of a command is known: what it does besides takes no time.
+
+use crate::behaviour::Span;
+
+/// Shells that are given a script with `-c`.
+const SHELLS: [&str; 5] = ["sh", "ash", "bash", "dash", "zsh"];
+/// What may stand before a command in a script.
+const PREFIXES: [&str; 7] = ["exec", "do", "then", "else", "{", "(", "!"];
+/// How many words of a command are looked at.
+const WORDS_MAX: usize = 1000;
+
+/// How long a command sleeps; `None` where it does not, as far as can be told.
+pub fn sleeps<'a>(words: impl Iterator<Item = &'a str>) -> Option<Span> {
+    let mut words = words.take(WORDS_MAX);
+    let program = words.next()?;
+    if !SHELLS.contains(&name(program)) {
+        return one(program, words);
+    }
+    let mut options = words.skip_while(|word| word.starts_with('-') && !word.contains('c'));
+    options.next().filter(|word| word.starts_with('-'))?;
+    script(options.next()?)
+}
+
+/// The name of a program, without the folder that it is in.
+fn name(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or_default()
+}
+
+/// One program with its arguments.
+fn one<'a>(program: &str, mut arguments: impl Iterator<Item = &'a str>) -> Option<Span> {
+    match name(program) {
+        "sleep" => {
+            let spans: Option<Vec<Span>> = arguments.map(amount).collect();
+            spans?.into_iter().reduce(longer)
+        }
+        // It waits for more of the file.
+        "tail" => arguments.any(|word| matches!(word, "-f" | "-F")).then_some(Span::Forever),
+        _ => None,
+    }
+}
+
+/// The commands of a script, one after the other; a loop without an end lasts for ever.
+fn script(text: &str) -> Option<Span> {
+    let commands = text.split([';', '\n', '&', '|']).map(|command| command.trim_end_matches(['}', ')', ' ']));
+    let spans = commands.filter_map(|command| {
+        let mut words = command.split_whitespace().take(WORDS_MAX).skip_while(|word| PREFIXES.contains(word));
+        match (words.next()?, words) {
+            ("while", mut rest) => {
+                let is_endless = matches!(rest.next(), Some("true" | ":" | "sleep" | "1"));
+                is_endless.then_some(Span::Forever)
+            }
+            (program, arguments) => one(program, arguments),
+        }
+    });
+    spans.reduce(longer)
+}
+
+fn longer(one: Span, then: Span) -> Span {
+    match (one, then) {
+        (Span::Millis(one), Span::Millis(then)) => Span::Millis(one.saturating_add(then)),
+        _ => Span::Forever,
+    }
+}
+
+/// `30`, `1.5m`, `infinity`, as `sleep` takes it.
+fn amount(text: &str) -> Option<Span> {
+    if matches!(text, "infinity" | "inf") {
+        return Some(Span::Forever);
+    }
+    let (number, unit_ms) = match text.char_indices().next_back()? {
+        (at, 's') => (&text[..at], 1_000.0),
+        (at, 'm') => (&text[..at], 60_000.0),
+        (at, 'h') => (&text[..at], 3_600_000.0),
+        (at, 'd') => (&text[..at], 86_400_000.0),
+        _ => (text, 1_000.0),
+    };
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let millis = number.parse::<f64>().ok().filter(|_| is_number)? * unit_ms;
+    // Nobody lives to see the end of what is longer.
+    Some(if millis < LONGEST_MS { Span::Millis(millis.ceil() as i64) } else { Span::Forever })
+}
+
+/// A hundred years.
+const LONGEST_MS: f64 = 100.0 * 366.0 * 86_400_000.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_long_commands_sleep() {
+        let seconds = |seconds: i64| Some(Span::Millis(seconds * 1000));
+        for (words, expected) in [
+            (vec![], None),
+            (vec!["sleep"], None),
+            (vec!["sleep", "5"], seconds(5)),
+            (vec!["/bin/sleep", "1.5m"], seconds(90)),
+            (vec!["sleep", "1h", "30"], seconds(3630)),
+            (vec!["sleep", "1d"], seconds(86_400)),
+            (vec!["sleep", "infinity"], Some(Span::Forever)),
+            (vec!["sleep", "99999999999999999999"], Some(Span::Forever)),
+            (vec!["sleep", "$TIME"], None),
+            (vec!["sleep", "-1"], None),
+            (vec!["sleep", "é"], None),
+            (vec!["sleepy", "5"], None),
+            (vec!["tail", "-f", "/dev/null"], Some(Span::Forever)),
+            (vec!["sh", "-c", "sleep 5"], seconds(5)),
+            (vec!["/bin/sh", "-ec", "echo begun\nsleep 5; sleep 2 && echo done"], seconds(7)),
+            (vec!["bash", "-e", "-c", "trap 'exit 0' TERM; exec sleep 3600 & wait"], seconds(3600)),
+            (vec!["sh", "-c", "while true; do date; sleep 1; done"], Some(Span::Forever)),
+            (vec!["sh", "-c", "while sleep 1; do date; done"], Some(Span::Forever)),
+            (vec!["sh", "-c", "(sleep 3)"], None),
+            (vec!["sh", "-c", "if true; then sleep 3; fi"], seconds(3)),
+            (vec!["sh", "-c", "echo hello"], None),
+            (vec!["sh", "-c"], None),
+            (vec!["sh", "script", "sleep 5"], None),
+        ] {
+            assert_eq!(sleeps(words.iter().copied()), expected, "{words:?}");
+        }
+    }
+}
