@@ -5,7 +5,7 @@ use crate::scene::Scene;
 use crate::{Named, RequestId, ResourcePath};
 use holdfast_core::Refusal;
 use holdfast_core::kinds::Kind;
-use holdfast_core::refusal::MethodNotAllowed;
+use holdfast_core::refusal::{BadRequest, Cause, MethodNotAllowed, Subject};
 use holdfast_core::request::{Request, Target, Verb};
 use holdfast_core::state::State;
 use holdfast_engine::planted::{Bug, planted};
@@ -27,7 +27,7 @@ impl Found {
         let offered = found.filter(|(id, version)| state.registry.offers(*id, *version));
         let (id, version) = offered.ok_or(Refusal::NoSuchPath)?;
         let kind = state.registry.share(id);
-        check(path, &kind, verb)?;
+        check(path, &kind, version, verb)?;
         let optional = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let namespace = if kind.is_namespaced() { optional(&path.namespace) } else { None };
         let subresource = match path.rest.is_empty() {
@@ -46,13 +46,28 @@ impl Found {
 }
 
 /// Whether path and kind allow the verb.
-fn check(path: &ResourcePath, kind: &Kind, verb: Verb) -> Result<(), Refusal> {
+fn check(path: &ResourcePath, kind: &Kind, version: usize, verb: Verb) -> Result<(), Refusal> {
     let not_allowed = || Refusal::MethodNotAllowed(MethodNotAllowed::OnResource);
     // The cluster's objects are in no namespace, whatever the path says.
     if path.within && !kind.is_namespaced() && !planted(Bug::AuthorizedElsewhere) {
         return Err(Refusal::NoSuchPath);
     }
+    if path.name.is_empty() && !path.subresource.is_empty() {
+        return Err(match kind.subresource(version, &path.subresource) {
+            Some(_) => Refusal::BadRequest(BadRequest::NoNameInPath),
+            None => Refusal::NoSuchPath,
+        });
+    }
     let anywhere = matches!(verb, Verb::List | Verb::Watch);
+    if path.within && path.namespace.is_empty() && !anywhere {
+        return Err(match verb {
+            Verb::Create => {
+                let subject = Subject::new(&kind.versions[version].group, &kind.kind, &path.name);
+                Refusal::Invalid { subject, causes: vec![Cause::required("metadata.namespace", "")] }
+            }
+            _ => Refusal::BadRequest(BadRequest::NoNamespaceParameter),
+        });
+    }
     if kind.is_namespaced() && !path.within && !path.name.is_empty() && anywhere {
         return Err(Refusal::NoSuchPath);
     }

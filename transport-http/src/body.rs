@@ -203,6 +203,9 @@ fn options_body(body: &Body) -> Result<Option<Value>, Refusal> {
     };
     let unrecognized = |why: Unrecognized| Refusal::BadRequest(BadRequest::Unrecognized { wanted: wanted.into(), why });
     let body = decoded.map_err(|error| unrecognized(Unrecognized::Options(error.to_string())))?.value;
+    if body.is_null() {
+        return Ok(None);
+    }
     if !body.is_object() {
         return Err(unrecognized(Unrecognized::OptionsAreNoObject));
     }
