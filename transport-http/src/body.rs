@@ -257,3 +257,18 @@ fn parse(body: &Value, query: &DeleteOptions) -> Result<(DeleteOptions, bool), R
     };
     Ok((options, dry_run))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deletion_may_say_nothing_of_how() {
+        for (content, says) in
+            [("", Some(false)), ("null", Some(false)), (" null\n", Some(false)), ("{}", Some(true)), ("[]", None)]
+        {
+            let body = Body { content: Bytes::from_static(content.as_bytes()).into(), ..Body::default() };
+            assert_eq!(options_body(&body).ok().map(|options| options.is_some()), says, "{content}");
+        }
+    }
+}

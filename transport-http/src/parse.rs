@@ -220,6 +220,27 @@ mod tests {
     use http::HeaderValue;
 
     #[test]
+    fn a_body_of_any_type_is_of_none() {
+        let format = |verb: Verb, media: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+            format_of(&headers, verb)
+                .map_err(|refusal| (refusal.code(), refusal.message().contains("media types include")))
+        };
+        for (verb, media, expected) in [
+            (Verb::Create, "application/json; charset=utf-8", Ok(Format::Json)),
+            (Verb::Create, "", Ok(Format::Json)),
+            (Verb::Create, "*/*", Err((415, true))),
+            (Verb::Update, "text/plain", Err((415, true))),
+            (Verb::Patch, "*/*", Err((415, true))),
+            (Verb::Patch, "application/json", Err((415, false))),
+            (Verb::List, "text/plain", Ok(Format::Json)),
+        ] {
+            assert_eq!(format(verb, media), expected, "{verb:?} {media}");
+        }
+    }
+
+    #[test]
     fn who_says_nothing_of_managers_is_one_by_its_own_name() {
         let long = "ü".repeat(100);
         for (agent, expected) in

@@ -504,6 +504,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_version_is_json_for_whoever_takes_it_at_all() {
+        for (accept, takes) in [
+            ("", true),
+            ("*/*", true),
+            ("application/vnd.kubernetes.protobuf, */*", true),
+            ("application/vnd.kubernetes.protobuf,application/json", true),
+            ("application/yaml;q=0.9, application/json;q=0.1", true),
+            ("application/vnd.kubernetes.protobuf", false),
+            ("application/yaml", false),
+        ] {
+            assert_eq!(takes_json(accept), takes, "{accept}");
+        }
+    }
+
+    #[test]
     fn documents_of_the_past_are_made_once_and_counted() {
         let library = Library::new("a".into());
         let registries: Vec<_> = (0..=PAST_MAX).map(|_| Arc::new(built_in().clone())).collect();

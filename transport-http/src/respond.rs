@@ -95,8 +95,7 @@ impl Shape {
             // Another word matters once there is something to show, see `unknown_include`.
             _ => IncludeObject::Metadata,
         };
-        let wild =
-            accept.contains(WILD) && !accept.split(',').any(|clause| media(clause) != WILD && is_known(clause));
+        let wild = accept.contains(WILD) && !accept.split(',').any(|clause| media(clause) != WILD && is_known(clause));
         let (form, encoding) = choose(accept, include)
             .ok_or(Refusal::NotAcceptable { offered: OBJECTS, is_offered: accept.split(',').any(is_known) })?;
         let agent = headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
@@ -523,6 +522,24 @@ pub fn refusal(refusal: &Refusal, shape: Shape) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_names_no_form_at_all_is_told_so_where_kinds_are_built_in() {
+        for (accept, wild) in [
+            ("application/*", true),
+            ("text/html, application/*;q=0.5", true),
+            ("application/*, application/json", false),
+            ("application/*, */*", false),
+            ("*/*", false),
+            ("", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT, HeaderValue::from_static(accept));
+            let shape = Shape::negotiate(&headers, None, None).expect("a form");
+            assert_eq!((shape.encoding, shape.wild), (Encoding::Json, wild), "{accept}");
+            assert_eq!(shape.refuse_wild().err().map(|refusal| refusal.code()), wild.then_some(406), "{accept}");
+        }
+    }
 
     #[test]
     fn the_best_acceptable_form_is_chosen() {
