@@ -52,11 +52,15 @@ fn check(path: &ResourcePath, kind: &Kind, version: usize, verb: Verb) -> Result
     if path.within && !kind.is_namespaced() && !planted(Bug::AuthorizedElsewhere) {
         return Err(Refusal::NoSuchPath);
     }
-    if path.name.is_empty() && !path.subresource.is_empty() {
-        return Err(match kind.subresource(version, &path.subresource) {
-            Some(_) => Refusal::BadRequest(BadRequest::NoNameInPath),
-            None => Refusal::NoSuchPath,
-        });
+    if !path.subresource.is_empty() {
+        let is_known = kind.subresource(version, &path.subresource).is_some();
+        if !is_known && kind.custom.is_some() {
+            // Kubernetes has paths for every object of a custom kind, and looks at what follows afterwards.
+            return Err(Refusal::NotFound(Subject::new(&kind.versions[version].group, &kind.resource, &path.name)));
+        }
+        if path.name.is_empty() {
+            return Err(if is_known { Refusal::BadRequest(BadRequest::NoNameInPath) } else { Refusal::NoSuchPath });
+        }
     }
     let anywhere = matches!(verb, Verb::List | Verb::Watch);
     if path.within && path.namespace.is_empty() && !anywhere {
@@ -68,7 +72,8 @@ fn check(path: &ResourcePath, kind: &Kind, version: usize, verb: Verb) -> Result
             _ => Refusal::BadRequest(BadRequest::NoNamespaceParameter),
         });
     }
-    if kind.is_namespaced() && !path.within && !path.name.is_empty() && anywhere {
+    let in_none = !path.within || path.namespace.is_empty();
+    if kind.is_namespaced() && in_none && !path.name.is_empty() && anywhere {
         return Err(Refusal::NoSuchPath);
     }
     if path.subresource.is_empty() {
@@ -84,4 +89,51 @@ fn check(path: &ResourcePath, kind: &Kind, version: usize, verb: Verb) -> Result
         return Err(if path.name.is_empty() { not_allowed() } else { Refusal::NoSuchPath });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::kinds::registry;
+
+    #[test]
+    fn a_path_without_a_namespace_or_a_name_leads_to_lists_alone() {
+        let state = State::new(Arc::new(registry().clone()));
+        let told = |verb: Verb, within: bool, [resource, name, subresource]: [&str; 3]| {
+            let path = ResourcePath {
+                version: "v1".into(),
+                within,
+                resource: resource.into(),
+                name: name.into(),
+                subresource: subresource.into(),
+                ..ResourcePath::default()
+            };
+            Found::kind(&state, &path, verb).err().map(|refusal| (refusal.code(), refusal.message()))
+        };
+        let missing = (404, "the server could not find the requested resource");
+        let unnamed = (400, "name must be provided");
+        let nowhere = (400, "Namespace parameter required.");
+        for (verb, within, path, expected) in [
+            (Verb::List, true, ["pods", "", ""], None),
+            (Verb::Watch, true, ["pods", "", ""], None),
+            (Verb::Watch, true, ["pods", "a", ""], Some(missing)),
+            (Verb::Watch, false, ["pods", "a", ""], Some(missing)),
+            (Verb::Get, true, ["pods", "a", ""], Some(nowhere)),
+            (Verb::Delete, true, ["pods", "a", ""], Some(nowhere)),
+            (Verb::DeleteCollection, true, ["pods", "", ""], Some(nowhere)),
+            (
+                Verb::Create,
+                true,
+                ["pods", "", ""],
+                Some((422, "Pod \"\" is invalid: metadata.namespace: Required value")),
+            ),
+            (Verb::List, true, ["pods", "", "log"], Some(unnamed)),
+            (Verb::List, true, ["pods", "", "bogus"], Some(missing)),
+            (Verb::List, true, ["nodes", "", ""], Some(missing)),
+            (Verb::List, false, ["namespaces", "", "status"], Some(unnamed)),
+        ] {
+            let expected = expected.map(|(code, message): (u16, &str)| (code, message.to_owned()));
+            assert_eq!(told(verb, within, path), expected, "{verb:?} {within} {path:?}");
+        }
+    }
 }
