@@ -25,7 +25,7 @@ pub fn prepare_create(set: &mut Value) {
 pub fn prepare_update(new: &mut Value, old: &Value) {
     keep_old(new, old, "status");
     let kept = template_generation(old).unwrap_or(0);
-    let [before, after] = [&*old, &*new].map(|set| set.pointer("/spec/template").unwrap_or(&Value::Null));
+    let [before, after] = [old, &*new].map(|set| set.pointer("/spec/template").unwrap_or(&Value::Null));
     let changed = !spelling::is_same(spelling::pod_template(), after, before);
     write_template_generation(new, if changed { kept.saturating_add(1) } else { kept });
 }

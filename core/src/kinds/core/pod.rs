@@ -451,7 +451,8 @@ mod tests {
     fn keys_of_spread_become_requirements() {
         let spread = json!([{ "labelSelector": { "matchLabels": { "b": "2" } }, "matchLabelKeys": ["a", "none"] },
             { "matchLabelKeys": ["a"] }]);
-        let mut pod = json!({ "metadata": { "labels": { "a": "1" } }, "spec": { "topologySpreadConstraints": spread } });
+        let mut pod =
+            json!({ "metadata": { "labels": { "a": "1" } }, "spec": { "topologySpreadConstraints": spread } });
         prepare_create(&mut pod);
         let spread = &pod["spec"]["topologySpreadConstraints"];
         let expected = json!([{ "key": "a", "operator": "In", "values": ["1"] }]);

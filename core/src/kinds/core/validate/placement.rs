@@ -358,10 +358,14 @@ mod tests {
                     json!("X"),
                     "spec.topologySpreadConstraints[0].nodeTaintsPolicy: Unsupported value: \"X\": supported values: ",
                 ),
+                // What a template may have, a pod may not: its selector holds the key by then.
+                (&spread("0/matchLabelKeys"), json!(["a"]), ""),
                 (
-                    &spread("0/matchLabelKeys"),
-                    json!(["a"]),
-                    "spec.topologySpreadConstraints[0].matchLabelKeys[0]: Invalid value: \"a\": exists in both matchL",
+                    &spread("0"),
+                    json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+                        "matchLabelKeys": ["a"], "labelSelector": {"matchLabels": {"a": "1"},
+                            "matchExpressions": [{"key": "a", "operator": "In", "values": ["1"]}]}}),
+                    "spec.topologySpreadConstraints[0][0]: Invalid value: \"a\": exists in both matchLabelKeys and",
                 ),
             ],
         );
