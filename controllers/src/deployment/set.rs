@@ -1,6 +1,7 @@
 //! A ReplicaSet as a Deployment looks at it.
 
 use crate::subject;
+use holdfast_core::schema::spelling;
 use holdfast_value::Value;
 use holdfast_world::views::ReplicaSet;
 use holdfast_world::{Seen, Time};
@@ -36,7 +37,7 @@ impl<'w> Set<'w> {
     }
 
     pub fn has_template(&self, template: &Value) -> bool {
-        self.template == without_hash(template.clone())
+        spelling::is_same(spelling::pod_template(), &without_hash(template.clone()), &self.template)
     }
 
     /// The template as a Deployment has it.

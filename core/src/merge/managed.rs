@@ -44,12 +44,15 @@ pub type Convert<'a> = dyn Fn(&Value, &str) -> Option<(Value, Layout<'a>)> + 'a;
 /// Brings `metadata.managedFields` of `new` up to date after a write that replaces `old`, or creates.
 ///
 /// The client's own list of managers counts if it sent a readable one on the object itself, else the old one;
-/// an empty list, or one empty entry, turns tracking off for an object that is there. So does a list by keys with an
+/// an empty list, or one empty entry, turns tracking off for an object that is there; of a custom object, only the entry. So does a list by keys with an
 /// element that has none.
 pub fn track_update(old: Option<&Value>, new: &mut Value, writer: &Writer) {
     let sent = take_managed_fields(new);
     let live = old.and_then(managed_fields);
-    let is_reset = writer.subresource.is_empty() && sent.as_ref().is_some_and(is_reset);
+    // Kubernetes does not tell the empty list of a custom object from none.
+    let says_nothing = |sent: &Value| writer.layout.message().is_none() && sent.as_array().is_some_and(Vec::is_empty);
+    let is_reset =
+        writer.subresource.is_empty() && sent.as_ref().is_some_and(|sent| is_reset(sent) && !says_nothing(sent));
     if is_reset && old.is_some() {
         return;
     }

@@ -1,14 +1,15 @@
 //! Candidates that are sent whole: create, and update, where a document takes an object's place.
 
 use super::candidate::{Candidate, Made, Old};
-use super::{Context, Endpoint, Stop};
+use super::{Context, Endpoint, Stop, owners};
 use crate::object::meta::{self, Document, metadata_mut, text};
 use crate::refusal::{BadRequest, Cause, Conflict, MethodNotAllowed, Mismatch, Refusal, Unreasoned};
 use crate::request::{Format, Request};
 use holdfast_value::Value;
 
 pub(super) fn create(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
-    let document = context.decode()?;
+    let mut document = context.decode()?;
+    owners::merge(context, metadata_mut(meta::fields_mut(&mut document)), "");
     Ok(creating(context, document)?.into())
 }
 
@@ -17,6 +18,7 @@ pub(super) fn update(context: &Context, endpoint: &Endpoint) -> Result<Made, Sto
     let meta = metadata_mut(meta::fields_mut(&mut document));
     match_namespace(context, meta)?;
     match_name(context, meta)?;
+    owners::merge(context, meta, "");
     let Some(old) = context.find()? else {
         if !endpoint.may_create() || !context.kind.create_on_update {
             return Err(Refusal::NotFound(context.subject(context.request.name())).into());
@@ -68,7 +70,7 @@ pub fn named_version(request: &Request) -> Option<String> {
     document["metadata"]["resourceVersion"].as_str().filter(|version| !version.is_empty()).map(str::to_owned)
 }
 
-/// The body's namespace is the path's, or empty and then becomes it.
+/// The body's namespace is the path's, or empty and then becomes it. What has no namespace loses the one that it names.
 pub(super) fn match_namespace(context: &Context, meta: &mut Document) -> Result<(), Refusal> {
     match context.request.namespace() {
         Some(namespace) => {
@@ -78,12 +80,7 @@ pub(super) fn match_namespace(context: &Context, meta: &mut Document) -> Result<
             }
             meta.insert("namespace", namespace.into());
         }
-        // A cluster-scoped object keeps what it sent: the metadata rules refuse it by name.
-        None => {
-            if text(meta, "namespace").is_empty() {
-                meta.remove("namespace");
-            }
-        }
+        None => _ = meta.remove("namespace"),
     }
     Ok(())
 }

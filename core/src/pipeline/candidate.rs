@@ -4,6 +4,7 @@ use super::decision::{Decision, Write};
 use super::{Context, Stop};
 use crate::object::meta::{self, Document};
 use crate::refusal::Refusal;
+use crate::schema::spelling;
 use crate::state::Entry;
 use holdfast_value::Value;
 use std::sync::Arc;
@@ -120,6 +121,13 @@ impl Context<'_> {
             None => self.state.recent.document(entry),
         };
         Ok(Some(Old { entry: entry.clone(), document }))
+    }
+
+    /// The new document with the amounts that it only writes otherwise as the old one writes them; `None` where there
+    /// are no such amounts. For comparisons: what is stored is what the client wrote.
+    pub fn respelled(&self, new: &Value, old: &Value) -> Option<Value> {
+        let message = self.kind.custom.is_none().then(|| self.kind.message(0).ok())??;
+        spelling::respelled(message, new, old)
     }
 
     /// The object as the path's version shows it, with its resource version: what a patch changes.

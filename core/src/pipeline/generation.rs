@@ -22,7 +22,7 @@ pub(super) fn count(context: &Context, endpoint: &Endpoint, object: &mut Candida
                 // What a kind does at that instead of others is all that it does.
                 number > 0 && context.kind.hooks.begin_delete.is_none()
             } else {
-                !is_told && is_changed(context, endpoint, new, old)
+                !is_told && is_changed(context, endpoint, new, old) && !is_respelled(context, endpoint, new, old)
             };
             if is_counted { Some(number.saturating_add(1).into()) } else { before.cloned() }
         }
@@ -44,6 +44,12 @@ fn first(generation: Generation, new: &Document) -> Option<Value> {
             metadata(new).get("generation").filter(|given| given.as_i64() != Some(0)).cloned()
         }
     }
+}
+
+/// Whether all that changed is how amounts are written.
+fn is_respelled(context: &Context, endpoint: &Endpoint, new: &Document, old: &Old) -> bool {
+    let respelled = context.respelled(&Value::Object(new.clone()), &old.document);
+    respelled.is_some_and(|new| !is_changed(context, endpoint, meta::fields(&new), old))
 }
 
 fn is_changed(context: &Context, endpoint: &Endpoint, new: &Document, old: &Old) -> bool {

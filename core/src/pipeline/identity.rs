@@ -2,7 +2,7 @@
 
 use super::candidate::Candidate;
 use super::endpoint::Part;
-use super::{Context, Endpoint};
+use super::{Context, Endpoint, owners};
 use crate::object::meta::{self, Document, metadata_mut, text};
 
 /// How many generated names are tried before giving up.
@@ -20,6 +20,9 @@ pub(super) fn wipe(object: &mut Candidate) {
 
 /// Gives a new object its identity; lets an object that is there keep its own.
 pub(super) fn identify(context: &Context, endpoint: &Endpoint, object: &mut Candidate) {
+    if endpoint.part != Part::Deletion {
+        owners::merge(context, metadata_mut(object.fields_mut()), " after mutating admission happens");
+    }
     match &object.old {
         // A deletion sets the very times that others must keep.
         _ if endpoint.part == Part::Deletion => {}
@@ -66,13 +69,19 @@ fn generate(context: &Context, base: &str) -> String {
     (0..GENERATED_NAME_TRIES).map(candidate).find(|name| !taken(name)).unwrap_or_else(|| candidate(0))
 }
 
-/// Server-set metadata that the body left out is the old object's.
+/// Server-set metadata is the old object's, whatever the body says: an exported object may be written over one that was
+/// made anew. What a body sets that the old object has not is for the rules of metadata to judge.
 fn keep(new: &mut Document, old_meta: &Document) {
     let meta = metadata_mut(new);
     meta.remove("resourceVersion");
     meta.remove("selfLink");
-    super::reset::put(meta, "generation", old_meta.get("generation").cloned());
-    for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+    for field in ["generation", "creationTimestamp"] {
+        super::reset::put(meta, field, old_meta.get(field).cloned());
+    }
+    if let Some(deleted) = old_meta.get("deletionTimestamp") {
+        meta.insert("deletionTimestamp", deleted.clone());
+    }
+    for field in ["uid", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         if meta.get(field).is_none_or(|value| value.is_null() || value.as_str() == Some("")) {
             super::reset::put(meta, field, old_meta.get(field).cloned());
         }

@@ -27,6 +27,7 @@ mod generation;
 mod identity;
 mod lifecycle;
 mod manage;
+mod owners;
 mod patch;
 mod patched;
 mod reset;

@@ -98,7 +98,11 @@ fn by_kind(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Judged
         return rule(&object.new, old).into();
     }
     match endpoint.rules {
-        Rules::Kind => rules_of_kind(context, &object.new, old),
+        // The same amount in other words is no change to what may not change.
+        Rules::Kind => {
+            let respelled = old.and_then(|old| context.respelled(&object.new, old));
+            rules_of_kind(context, respelled.as_ref().unwrap_or(&object.new), old)
+        }
         Rules::New => rules_of_kind(context, &object.new, None),
         Rules::Metadata | Rules::Nothing => Judged::default(),
     }

@@ -86,6 +86,15 @@ struct Owner<'a> {
     field: &'a Field,
 }
 
+impl Owner<'_> {
+    /// Amounts by the name of a resource.
+    fn is_resource_list(&self) -> bool {
+        self.field.shape == Shape::Map
+            && self.field.ty == Type::Quantity
+            && self.message.name.starts_with("io.k8s.api.core.")
+    }
+}
+
 impl<'a> Walk<'a> {
     fn message(
         &mut self,
@@ -201,7 +210,13 @@ impl<'a> Walk<'a> {
                 Some(_) => Ok(()),
                 None => wrong(value, "int64"),
             },
-            (Type::Quantity, value) => check_quantity(value),
+            (Type::Quantity, value) => {
+                check_quantity(value)?;
+                if owner.is_resource_list() {
+                    raise_to_thousandths(value);
+                }
+                Ok(())
+            }
             (Type::Bytes, Value::String(text)) => rewrite(base64::check(text), text),
             (Type::Time, Value::String(text)) => rewrite(timestamp::seconds(text), text),
             (Type::MicroTime, Value::String(text)) => rewrite(timestamp::micros(text), text),
@@ -271,9 +286,7 @@ impl<'a> Walk<'a> {
         match owner.field.shape {
             Shape::Single => item,
             Shape::List => format!("[]{item}"),
-            Shape::Map if owner.field.ty == Type::Quantity && owner.message.name.starts_with("io.k8s.api.core.") => {
-                "v1.ResourceList".to_string()
-            }
+            Shape::Map if owner.is_resource_list() => "v1.ResourceList".to_string(),
             Shape::Map => {
                 let key = go_names::key(owner.message, &owner.field.json);
                 format!("map[{}]{item}", key.as_deref().unwrap_or("string"))
@@ -364,6 +377,19 @@ fn check_quantity(value: &mut Value) -> Result<(), TypeError> {
     }
     *value = Value::from(shown);
     Ok(())
+}
+
+/// Resources are counted in thousandths: what is finer is raised to the next one.
+fn raise_to_thousandths(value: &mut Value) {
+    const THOUSANDTH: i128 = 1_000_000;
+    let Some(text) = value.as_str() else { return };
+    let is_exponent = text.contains('e');
+    if !is_exponent && !text.ends_with(['n', 'u']) {
+        return;
+    }
+    let Some(nanos) = quantity::nanos(text).filter(|nanos| nanos % THOUSANDTH != 0) else { return };
+    let raised = format!("{}{}", nanos.div_euclid(THOUSANDTH) + 1, if is_exponent { "e-3" } else { "m" });
+    *value = Value::from(quantity::canonical(&raised).unwrap_or(raised));
 }
 
 /// Puts a check's better spelling in the text's place, if it has one.

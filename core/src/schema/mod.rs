@@ -12,6 +12,7 @@ pub mod layout;
 mod parse;
 pub mod quantity;
 pub mod schedule;
+pub mod spelling;
 pub mod structural;
 pub mod timestamp;
 

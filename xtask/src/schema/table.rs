@@ -332,7 +332,10 @@ impl<'a> Builder<'a> {
             self.used.insert(fact);
             return Some(*zero);
         }
-        // The rule for structs that no fact is about.
+        // The rules for structs that no fact is about; an amount that may be left out is one.
+        if message == "api.core.v1.ResourceFieldSelector" && json == "divisor" {
+            return Some(Zero::Always);
+        }
         match ty {
             Type::Message(target) if field.shape == Shape::Single => {
                 ["Spec", "Status", "Meta"].iter().any(|end| target.ends_with(end)).then_some(Zero::Always)

@@ -2,6 +2,7 @@
 
 use crate::kinds::Asking;
 use crate::kinds::build::keep_old;
+use crate::schema::spelling;
 use holdfast_value::{Value, json};
 
 /// Where the newer versions keep what `extensions` called `spec.templateGeneration`.
@@ -24,7 +25,8 @@ pub fn prepare_create(set: &mut Value) {
 pub fn prepare_update(new: &mut Value, old: &Value) {
     keep_old(new, old, "status");
     let kept = template_generation(old).unwrap_or(0);
-    let changed = new.pointer("/spec/template") != old.pointer("/spec/template");
+    let [before, after] = [old, &*new].map(|set| set.pointer("/spec/template").unwrap_or(&Value::Null));
+    let changed = !spelling::is_same(spelling::pod_template(), after, before);
     write_template_generation(new, if changed { kept.saturating_add(1) } else { kept });
 }
 

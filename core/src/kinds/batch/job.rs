@@ -18,11 +18,12 @@ pub fn prepare_create(job: &mut Value) {
     if job["spec"]["manualSelector"] == true {
         return;
     }
-    // A job that is labelled by default is labelled like its pods.
-    let own = job.pointer("/metadata/labels").filter(|labels| labels.is_object());
+    // A job that is labelled by default is labelled like its pods, and one without labels gets theirs.
+    let own = job.pointer("/metadata/labels").and_then(Value::as_object).filter(|labels| !labels.is_empty());
     // A name that is made up is made for a copy of the job, whose labels are its own.
     let is_named = !name.starts_with(job["metadata"]["generateName"].as_str().unwrap_or("-"));
-    let is_defaulted = is_named && own.is_some() && own == job.pointer("/spec/template/metadata/labels");
+    let pods = job.pointer("/spec/template/metadata/labels").and_then(Value::as_object);
+    let is_defaulted = own.is_none() || is_named && own == pods;
     let labels = within(job, &["spec", "template", "metadata", "labels"]);
     for (label, value) in [(OLD_NAME, &name), (NAME, &name), (OLD_UID, &uid), (UID, &uid)] {
         labels.entry(label).or_insert_with(|| value.as_str().into());
@@ -61,6 +62,7 @@ mod tests {
             job["spec"],
             json!({"selector": {"matchLabels": {UID: "u"}}, "template": {"metadata": {"labels": labels}}})
         );
+        assert_eq!(job["metadata"]["labels"], labels);
         assert_eq!(job.get("status"), None);
 
         let spec = json!({"manualSelector": true, "selector": {"matchLabels": {"a": "b"}}, "template": {}});

@@ -186,7 +186,7 @@ fn prepare_create(pod: &mut Value) {
         }]);
     }
     fields.insert("status", status);
-    narrow_affinity(fields);
+    narrow_terms(fields);
     profiles_of_annotations(fields);
     // Less than no time counts as a second.
     let grace = fields.get_mut("spec").and_then(|spec| spec.get_mut("terminationGracePeriodSeconds"));
@@ -227,9 +227,12 @@ fn profiles_of_annotations(pod: &mut Document) {
 }
 
 /// Terms over other pods may name keys whose values are to be the pod's own, or not: their selectors say so from now on.
-fn narrow_affinity(pod: &mut Document) {
+fn narrow_terms(pod: &mut Document) {
     let labels = pod.get("metadata").map(|metadata| metadata["labels"].clone()).unwrap_or_default();
-    let Some(affinity) = pod.get_mut("spec").and_then(|spec| spec.get_mut("affinity")) else { return };
+    let Some(spec) = pod.get_mut("spec") else { return };
+    let spread = spec.get_mut("topologySpreadConstraints").and_then(Value::as_array_mut).into_iter().flatten();
+    spread.for_each(|constraint| narrow(constraint, &labels));
+    let Some(affinity) = spec.get_mut("affinity") else { return };
     for side in ["podAffinity", "podAntiAffinity"] {
         let Some(side) = affinity.get_mut(side).and_then(Value::as_object_mut) else { continue };
         for (list, within) in [
@@ -442,6 +445,19 @@ mod tests {
         ] {
             assert_eq!(qos_class(&spec), expected, "{spec}");
         }
+    }
+
+    #[test]
+    fn keys_of_spread_become_requirements() {
+        let spread = json!([{ "labelSelector": { "matchLabels": { "b": "2" } }, "matchLabelKeys": ["a", "none"] },
+            { "matchLabelKeys": ["a"] }]);
+        let mut pod =
+            json!({ "metadata": { "labels": { "a": "1" } }, "spec": { "topologySpreadConstraints": spread } });
+        prepare_create(&mut pod);
+        let spread = &pod["spec"]["topologySpreadConstraints"];
+        let expected = json!([{ "key": "a", "operator": "In", "values": ["1"] }]);
+        assert_eq!(spread[0]["labelSelector"]["matchExpressions"], expected);
+        assert_eq!(spread[1], json!({ "matchLabelKeys": ["a"] }), "nothing is selected where there is no selector");
     }
 
     #[test]

@@ -265,6 +265,13 @@ impl Allocation<'_> {
         let had: Vec<&str> = old["clusterIPs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let asked: Vec<String> = texts(spec, "clusterIPs").into_iter().map(str::to_owned).collect();
         let families: Vec<String> = texts(spec, "ipFamilies").into_iter().map(str::to_owned).collect();
+        if let (Some(before), Some(first)) = (old["clusterIP"].as_str(), asked.first())
+            && ![before, first.as_str()].contains(&"")
+            && before != first
+        {
+            causes.push(Cause::invalid("spec.clusterIPs[0]", &json!(asked), "may not change once set"));
+            return;
+        }
         let mut taken = asked.clone();
         let ranges = LazyCell::new(|| self.ranges());
         let of = |family: &str| -> Vec<ServiceRange> {

@@ -243,26 +243,9 @@ pub(super) fn spread(list: At, causes: &mut Vec<Cause>) {
         for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
             known(constraint.get(policy), &["Honor", "Ignore"], causes);
         }
-        let (keys, labels) = (constraint.get("matchLabelKeys"), constraint.get("labelSelector"));
-        if !keys.is_empty() && !labels.is_set() {
-            causes.push(keys.forbidden("must not be specified when labelSelector is not set"));
-        }
-        let selected = selected_keys(labels.value);
-        for key in keys.items() {
-            named(key, names::qualified_name, causes);
-            if selected.contains(key.text()) {
-                causes.push(key.invalid(NOT_A_KEY_TWICE));
-            }
-        }
-        selector(labels, causes);
+        label_keys(constraint, causes);
+        selector(constraint.get("labelSelector"), causes);
     }
-}
-
-/// The labels that a selector asks for.
-fn selected_keys(selector: &Value) -> BTreeSet<&str> {
-    let plain = selector["matchLabels"].as_object().into_iter().flatten().map(|(key, _)| key.as_str());
-    let expressions = selector["matchExpressions"].as_array().into_iter().flatten();
-    plain.chain(expressions.filter_map(|expression| expression["key"].as_str())).collect()
 }
 
 #[cfg(test)]
@@ -375,10 +358,14 @@ mod tests {
                     json!("X"),
                     "spec.topologySpreadConstraints[0].nodeTaintsPolicy: Unsupported value: \"X\": supported values: ",
                 ),
+                // What a template may have, a pod may not: its selector holds the key by then.
+                (&spread("0/matchLabelKeys"), json!(["a"]), ""),
                 (
-                    &spread("0/matchLabelKeys"),
-                    json!(["a"]),
-                    "spec.topologySpreadConstraints[0].matchLabelKeys[0]: Invalid value: \"a\": exists in both matchL",
+                    &spread("0"),
+                    json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+                        "matchLabelKeys": ["a"], "labelSelector": {"matchLabels": {"a": "1"},
+                            "matchExpressions": [{"key": "a", "operator": "In", "values": ["1"]}]}}),
+                    "spec.topologySpreadConstraints[0][0]: Invalid value: \"a\": exists in both matchLabelKeys and",
                 ),
             ],
         );
