@@ -178,7 +178,9 @@ fn options_kind(verb: Verb) -> &'static str {
 /// How the body is written, by its content type.
 fn format_of(headers: &HeaderMap, verb: Verb) -> Result<Format, Refusal> {
     let media = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let media = media.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    let media = media.split(';').next().unwrap_or("").trim();
+    // Kubernetes knows the types of patches letter by letter, and the others in any case.
+    let media = if verb == Verb::Patch { media.to_owned() } else { media.to_ascii_lowercase() };
     let accepted: &str = match (verb, media.as_str()) {
         (Verb::Patch, "application/json-patch+json") => return Ok(Format::JsonPatch),
         (Verb::Patch, "application/merge-patch+json") => return Ok(Format::MergePatch),
@@ -190,7 +192,7 @@ fn format_of(headers: &HeaderMap, verb: Verb) -> Result<Format, Refusal> {
         }
         (Verb::Patch, _) => "",
         (_, "" | "application/json") => return Ok(Format::Json),
-        (_, "application/yaml" | "application/x-yaml") => return Ok(Format::Yaml),
+        (_, "application/yaml") => return Ok(Format::Yaml),
         (_, respond::PROTOBUF) => return Ok(Format::Protobuf),
         (Verb::Get | Verb::List | Verb::Watch, _) => return Ok(Format::Json),
         _ => "application/json, application/yaml, application/vnd.kubernetes.protobuf",

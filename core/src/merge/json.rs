@@ -38,6 +38,10 @@ pub fn merge_patch(original: Value, patch: Value) -> Result<Value, Refusal> {
 /// `original` with the operations of a JSON patch applied one after the other, or not at all.
 pub fn json_patch(original: Value, patch: &Value) -> Result<Value, Refusal> {
     let Value::Array(items) = patch else {
+        // Go reads null as a list of none.
+        if patch.is_null() {
+            return Ok(original);
+        }
         let fault = Unmarshal::whole(type_name(patch), "[]handlers.jsonPatchOp");
         return Err(bad_patch(PatchFault::Unmarshal(fault)));
     };
@@ -303,8 +307,12 @@ fn step(key: &str) -> Cow<'_, str> {
     }
 }
 
-fn merge(target: &mut Value, patch: Value) {
+fn merge(target: &mut Value, mut patch: Value) {
     let Value::Object(patch) = patch else {
+        // Kubernetes' library takes a list for an object's place as it is.
+        if !target.is_object() {
+            drop_null_members(&mut patch);
+        }
         *target = patch;
         return;
     };
@@ -318,6 +326,18 @@ fn merge(target: &mut Value, patch: Value) {
         } else {
             merge(target.entry(key).or_insert(Value::Null), change);
         }
+    }
+}
+
+/// Takes the nulls out of the objects of a list. Those that are its items stay.
+fn drop_null_members(value: &mut Value) {
+    match value {
+        Value::Object(members) => members.retain(|_, member| {
+            drop_null_members(member);
+            !member.is_null()
+        }),
+        Value::Array(items) => items.iter_mut().for_each(drop_null_members),
+        _ => {}
     }
 }
 

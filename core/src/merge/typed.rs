@@ -31,12 +31,16 @@ pub(crate) struct Typed<'s> {
 
 #[derive(Clone, Copy)]
 pub(crate) enum Node<'s> {
-    Leaf,
+    Scalar(Type),
+    /// A list, map or struct that is compared and owned as a whole.
+    Atomic(&'s Field),
+    /// The same of a struct whose type says so.
+    AtomicStruct(&'s Message),
     Struct(&'s Message),
     /// A map by free keys.
     Map(&'s Field),
     /// A list of scalars, each itself its key.
-    Set,
+    Set(&'s Field),
     /// A list of structs with key fields.
     Keyed(&'s Field),
     Unknown,
@@ -74,22 +78,25 @@ struct Part {
 impl<'s> Node<'s> {
     /// Compared and owned as a whole.
     fn is_leaf(self) -> bool {
-        matches!(self, Node::Leaf | Node::Whole(_))
+        matches!(self, Node::Scalar(_) | Node::Atomic(_) | Node::AtomicStruct(_) | Node::Whole(_))
     }
 
-    /// Whether a null is a value, rather than a way to say that there is none.
+    /// Whether a null is a value, rather than a way to say that there is none: of a custom resource its rules judge.
     fn may_be_null(self) -> bool {
         match self {
-            Node::Object { schema, .. } | Node::KeyedItems(schema) | Node::SetOf(schema) | Node::Whole(schema) => {
-                schema.nullable
-            }
-            Node::Unknown => true,
-            Node::Leaf | Node::Struct(_) | Node::Map(_) | Node::Set | Node::Keyed(_) => false,
+            Node::Object { .. } | Node::KeyedItems(_) | Node::SetOf(_) | Node::Whole(_) | Node::Unknown => true,
+            Node::Scalar(_)
+            | Node::Atomic(_)
+            | Node::AtomicStruct(_)
+            | Node::Struct(_)
+            | Node::Map(_)
+            | Node::Set(_)
+            | Node::Keyed(_) => false,
         }
     }
 
     pub(crate) fn is_list(self) -> bool {
-        matches!(self, Node::Set | Node::SetOf(_) | Node::Keyed(_) | Node::KeyedItems(_))
+        matches!(self, Node::Set(_) | Node::SetOf(_) | Node::Keyed(_) | Node::KeyedItems(_))
     }
 
     /// Whether a key is a field that the schema names, rather than a free one.
@@ -122,14 +129,14 @@ impl<'s> Typed<'s> {
         match node {
             Node::Struct(message) => match message.field(key) {
                 Some(field) => self.of_field(field),
-                None if is_envelope(message, key) => Node::Leaf,
+                None if is_envelope(message, key) => Node::Scalar(Type::String),
                 None => Node::Unknown,
             },
             Node::Map(field) => self.of_type(field.ty),
             Node::Object { resource: true, .. } if key == "metadata" => {
                 Node::Struct(self.schema.message(object_meta()))
             }
-            Node::Object { resource: true, .. } if is_meta(key) => Node::Leaf,
+            Node::Object { resource: true, .. } if is_meta(key) => Node::Scalar(Type::String),
             Node::Object { schema, .. } => schema.field(key).map_or(Node::Unknown, of_structural),
             _ => Node::Unknown,
         }
@@ -137,15 +144,15 @@ impl<'s> Typed<'s> {
 
     fn of_field(self, field: &'s Field) -> Node<'s> {
         match (field.shape, field.list_type) {
-            _ if field.atomic => Node::Leaf,
+            _ if field.atomic => Node::Atomic(field),
             (Shape::Single, _) => match field.ty {
                 Type::Message(id) if field.granular => Node::Struct(self.schema.message(id)),
                 ty => self.of_type(ty),
             },
             (Shape::Map, _) => Node::Map(field),
-            (Shape::List, ListType::Set) => Node::Set,
+            (Shape::List, ListType::Set) => Node::Set(field),
             (Shape::List, ListType::Map) if matches!(field.ty, Type::Message(_)) => Node::Keyed(field),
-            (Shape::List, _) => Node::Leaf,
+            (Shape::List, _) => Node::Atomic(field),
         }
     }
 
@@ -153,9 +160,9 @@ impl<'s> Typed<'s> {
         match ty {
             Type::Message(id) => {
                 let message = self.schema.message(id);
-                if message.atomic { Node::Leaf } else { Node::Struct(message) }
+                if message.atomic { Node::AtomicStruct(message) } else { Node::Struct(message) }
             }
-            _ => Node::Leaf,
+            scalar => Node::Scalar(scalar),
         }
     }
 
@@ -179,15 +186,18 @@ impl<'s> Typed<'s> {
         };
         let defaults: Vec<Option<Value>> =
             keys.iter().map(|key| if map.contains_key(key) { None } else { self.default_of(node, key) }).collect();
+        // Some keys may be missing, but not all of them.
         let mut found = Vec::with_capacity(defaults.len());
         for (key, default) in keys.iter().zip(&defaults) {
-            let value = map.get(key).or(default.as_ref()).ok_or_else(|| {
-                format!(
-                    "associative list with keys has an element that omits key field \"{key}\" \
-                     (and doesn't have default value)"
-                )
-            })?;
-            found.push((key.as_str(), value));
+            found.extend(map.get(key).or(default.as_ref()).map(|value| (key.as_str(), value)));
+        }
+        if found.is_empty() {
+            let keys: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+            return Err(format!(
+                "associative list with keys has an element that omits all key fields [{}] (and doesn't have default \
+                 values for any key fields)",
+                keys.join(" ")
+            ));
         }
         Ok(key_element(found.into_iter()))
     }
@@ -231,7 +241,8 @@ impl<'s> Typed<'s> {
                 });
                 set = FieldSet::from_unsorted(elements.collect());
             }
-            (Node::Leaf | Node::Whole(_) | Node::Unknown, _) => return (true, set),
+            (Node::Unknown, _) => return (true, set),
+            _ if node.is_leaf() => return (true, set),
             _ => {}
         }
         (false, set)
@@ -239,9 +250,9 @@ impl<'s> Typed<'s> {
 
     pub(crate) fn element_node(self, list: Node<'s>) -> Node<'s> {
         match list {
-            Node::Keyed(field) => self.of_type(field.ty),
-            Node::KeyedItems(list) | Node::SetOf(list) => list.items.as_deref().map_or(Node::Leaf, of_structural),
-            _ => Node::Leaf,
+            Node::Keyed(field) | Node::Set(field) => self.of_type(field.ty),
+            Node::KeyedItems(list) | Node::SetOf(list) => list.items.as_deref().map_or(Node::Unknown, of_structural),
+            _ => Node::Unknown,
         }
     }
 

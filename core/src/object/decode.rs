@@ -39,6 +39,17 @@ impl Decoded {
     }
 }
 
+/// What strict decoding holds against a document, as warnings: of YAML a line for each key that is repeated.
+pub fn warnings(strict_errors: Vec<String>) -> Vec<String> {
+    let lines = |error: String| -> Vec<String> {
+        match error.strip_prefix(yaml::UNMARSHAL_ERRORS) {
+            Some(lines) => lines.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect(),
+            None => vec![error],
+        }
+    };
+    strict_errors.into_iter().flat_map(lines).collect()
+}
+
 /// The bytes are not JSON or YAML.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodeError(pub String);

@@ -109,7 +109,8 @@ impl Context<'_> {
             let (kind, version) = (kind.to_owned(), version.to_owned());
             Refusal::BadRequest(BadRequest::Unfit { wanted: kind.clone(), kind, version, why })
         };
-        if !value.is_object() {
+        // Go reads null, and YAML without content, as an object that says nothing.
+        if !value.is_object() && layout.message().is_none() {
             return Err(unfit(Unfit::NotAnObject));
         }
         let unknown = layout.check(&mut value).map_err(|error| unfit(Unfit::Layout(error.to_string())))?;
@@ -121,7 +122,7 @@ impl Context<'_> {
         };
         match self.request.options.field_validation {
             FieldValidation::Strict if !complaints.is_empty() => return Err(unfit(Unfit::Strict(complaints))),
-            FieldValidation::Warn => self.warn(complaints),
+            FieldValidation::Warn => self.warn(decode::warnings(complaints)),
             FieldValidation::Strict | FieldValidation::Ignore => {}
         }
         Ok(value)

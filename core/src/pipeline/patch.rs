@@ -3,6 +3,7 @@
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, body, decode as documents, manage, patched, scale};
 use crate::merge::{apply as server_side, json, managed, strategic};
+use crate::object::decode::warnings;
 use crate::object::meta::{self, metadata_mut, text};
 use crate::refusal::{ApplyFault, BadRequest, Cause, Conflict, PatchFault, Refusal, Subject, Unmarshal, Unreasoned};
 use crate::request::{Body, FieldValidation, Format};
@@ -98,6 +99,7 @@ impl<'a> Patched<'a> {
         match (self.context.request.body.format, self.layout.message()) {
             (Format::JsonPatch, _) => json::json_patch(self.live.clone(), &patch),
             (Format::MergePatch, _) => json::merge_patch(self.live.clone(), patch),
+            (_, Some(_)) if patch.is_null() => Ok(self.live.clone()),
             (_, Some(message)) if patch.is_object() => strategic::strategic_merge(self.live, &patch, schema(), message),
             _ => {
                 let found = meta::type_name(&patch);
@@ -193,6 +195,9 @@ fn checked(context: &Context, patched: Patched) -> Result<Value, Stop> {
     if !patched.is_strategic()
         && let Some(document) = patched.document.as_object()
     {
+        if context.kind.custom.is_some() && patched.layout.message().is_none() {
+            check_custom_type(context, &patched, document)?;
+        }
         let found =
             |field: &str, own: String| Some(text(document, field).to_owned()).filter(|f| !f.is_empty()).unwrap_or(own);
         let api_version = found("apiVersion", context.version().api_version());
@@ -209,6 +214,28 @@ fn checked(context: &Context, patched: Patched) -> Result<Value, Stop> {
         return Err(patched.fault("the patched object is no object").into());
     }
     context.converted(patched.document, version, own)
+}
+
+/// A custom object is decoded whatever it calls itself, as long as it does, and its rules complain of another type.
+fn check_custom_type(context: &Context, patched: &Patched, document: &meta::Document) -> Result<(), Refusal> {
+    let (found_version, found_kind) = (text(document, "apiVersion"), text(document, "kind"));
+    if found_kind.is_empty() {
+        return Err(patched.fault(&format!("Object 'Kind' is missing in '{}'", patched.shown())));
+    }
+    let (own_version, own_kind) = (context.version().api_version(), &context.kind.kind);
+    let is_served = context.kind.versions.iter().any(|version| version.api_version() == found_version);
+    let mut causes = Vec::new();
+    if found_kind != own_kind {
+        causes.push(Cause::invalid("kind", &found_kind.into(), &format!("must be {own_kind}")));
+    }
+    if !is_served {
+        causes.push(Cause::invalid("apiVersion", &found_version.into(), &format!("must be {own_version}")));
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    let group = found_version.split_once('/').map_or("", |(group, _)| group);
+    Err(Refusal::Invalid { subject: Subject::new(group, found_kind, context.request.name()), causes })
 }
 
 /// The Scale that a patch makes of the live one. Both hold the managed fields of their replicas.
@@ -327,7 +354,7 @@ fn apply_body(context: &Context, api_version: &str, kind: &str) -> Result<Value,
     if !strict_errors.is_empty() {
         match context.request.options.field_validation {
             FieldValidation::Strict => return Err(bad(ApplyFault::Strict(strict_errors))),
-            FieldValidation::Warn => context.warn(strict_errors),
+            FieldValidation::Warn => context.warn(warnings(strict_errors)),
             FieldValidation::Ignore => {}
         }
     }

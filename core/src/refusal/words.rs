@@ -294,7 +294,10 @@ impl Display for TooLarge {
                 write!(f, "the object would be too large: it may have {bytes_max} bytes, and would have {bytes}")
             }
             Self::PatchOperations { found, count_max } => {
-                write!(f, "The allowed maximum operations in a JSON patch is {count_max}, got {found}")
+                write!(
+                    f,
+                    "Request entity too large: The allowed maximum operations in a JSON patch is {count_max}, got {found}"
+                )
             }
         }
     }

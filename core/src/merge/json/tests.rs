@@ -5,6 +5,24 @@ use super::*;
 
 /// The examples of RFC 7386, appendix A, that patch an object with an object.
 #[test]
+fn nulls_within_lists_of_a_merge_patch() {
+    let rows = [
+        (
+            json!({}),
+            json!({"a": [null, {"b": null, "c": [{"d": null}, null]}]}),
+            json!({"a": [null, {"c": [{}, null]}]}),
+        ),
+        (json!({"a": [1]}), json!({"a": [{"b": null}]}), json!({"a": [{}]})),
+        (json!({"a": {"b": 1}}), json!({"a": [{"b": null}]}), json!({"a": [{"b": null}]})),
+        (json!({"a": 1}), json!({"a": {"b": {"c": null}}}), json!({"a": {"b": {}}})),
+    ];
+    for (original, patch, expected) in rows {
+        assert_eq!(merge_patch(original, patch.clone()).unwrap(), expected, "{patch}");
+    }
+    assert_eq!(json_patch(json!({"a": 1}), &json!(null)).unwrap(), json!({"a": 1}));
+}
+
+#[test]
 fn merge_patch_follows_the_standard() {
     let rows = [
         (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),

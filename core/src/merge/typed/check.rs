@@ -4,61 +4,77 @@ use std::collections::BTreeSet;
 
 use holdfast_value::Value;
 
-use super::{Node, Typed, field_element, shown};
+use super::{Node, Typed, field_element, of_structural, shown};
 use crate::merge::strategic::go_value;
 use crate::schema::structural::{self, Additional, Structural};
-use crate::schema::{Field, Shape, Type};
+use crate::schema::{Shape, Type};
 
 /// Every fault, each with the path that it is about.
 pub(crate) fn check(typed: Typed, config: &Value) -> Vec<String> {
     let mut faults = Vec::new();
-    typed.check(typed.root(), None, config, &mut String::new(), &mut faults);
+    typed.check(typed.root(), config, &mut String::new(), &mut faults);
     faults
 }
 
 impl<'s> Typed<'s> {
-    /// `field` is the one that `value` stands in, if the schema knows it.
-    fn check(
-        self,
-        node: Node<'s>,
-        field: Option<&'s Field>,
-        value: &Value,
-        path: &mut String,
-        faults: &mut Vec<String>,
-    ) {
+    fn check(self, node: Node<'s>, value: &Value, path: &mut String, faults: &mut Vec<String>) {
         if value.is_null() {
             return;
         }
+        // What is owned as a whole has parts nevertheless, each of a type.
+        let node = self.entered(node);
         let fault = match (node, value) {
             (Node::Struct(_) | Node::Map(_) | Node::Object { .. }, Value::Object(map)) => {
                 for (key, value) in map {
                     let length = path.len();
                     path.push_str(&shown(&field_element(key)));
-                    let (inner, field) = match node {
-                        Node::Struct(message) => (self.inside(node, key), message.field(key)),
-                        Node::Object { .. } => (self.inside(node, key), None),
-                        _ => (self.inside(node, key), field),
-                    };
+                    let inner = self.inside(node, key);
                     if matches!(inner, Node::Unknown) && !self.may_hold(node, key) {
                         faults.push(format!("{path}: field not declared in schema"));
                     } else {
-                        self.check(inner, field, value, path, faults);
+                        self.check(inner, value, path, faults);
                     }
                     path.truncate(length);
                 }
                 None
             }
-            (list, Value::Array(items)) if list.is_list() => {
-                self.check_items(node, field, items, path, faults);
+            (Node::Atomic(field), Value::Array(items)) => {
+                self.check_positions(self.of_type(field.ty), items, path, faults);
                 None
             }
-            (Node::Leaf, _) => field.and_then(|field| whole_fault(field, value)),
+            (Node::Whole(list), Value::Array(items)) if list.ty == Some(structural::Type::Array) => {
+                self.check_positions(list.items.as_deref().map_or(Node::Unknown, of_structural), items, path, faults);
+                None
+            }
+            (list, Value::Array(items)) if list.is_list() => {
+                self.check_items(node, items, path, faults);
+                None
+            }
+            (Node::Scalar(ty), _) => scalar_fault(ty, value),
             (Node::Whole(schema), _) => custom_fault(schema, value),
             (Node::Unknown, _) => None,
+            (Node::Atomic(_), _) => Some(format!("expected list, got &{{{}}}", go_value(value))),
             (list, _) if list.is_list() => Some(format!("expected list, got &{{{}}}", go_value(value))),
             _ => Some(format!("expected map, got &{{{}}}", go_value(value))),
         };
         faults.extend(fault.map(|fault| format!("{path}: {fault}")));
+    }
+
+    /// The node as it would be if its parts were owned apart. A list stays what it is: its items have no keys.
+    fn entered(self, node: Node<'s>) -> Node<'s> {
+        match node {
+            Node::AtomicStruct(message) => Node::Struct(message),
+            Node::Atomic(field) => match (field.shape, field.ty) {
+                (Shape::List, _) => node,
+                (Shape::Map, _) => Node::Map(field),
+                (Shape::Single, Type::Message(id)) => Node::Struct(self.schema.message(id)),
+                (Shape::Single, scalar) => Node::Scalar(scalar),
+            },
+            Node::Whole(schema) if schema.ty == Some(structural::Type::Object) && !schema.int_or_string => {
+                Node::Object { schema, resource: false }
+            }
+            node => node,
+        }
     }
 
     /// Whether the schema of a custom resource lets a key be there that it does not describe.
@@ -69,14 +85,18 @@ impl<'s> Typed<'s> {
         self.open || schema.preserve_unknown_fields || anything || shapeless || schema.field(key).is_some()
     }
 
-    fn check_items(
-        self,
-        node: Node<'s>,
-        field: Option<&'s Field>,
-        items: &[Value],
-        path: &mut String,
-        faults: &mut Vec<String>,
-    ) {
+    /// The items of a list that is owned as a whole.
+    fn check_positions(self, item: Node<'s>, items: &[Value], path: &mut String, faults: &mut Vec<String>) {
+        for (position, value) in items.iter().enumerate() {
+            let length = path.len();
+            path.push_str(&format!("[{position}]"));
+            self.check(item, value, path, faults);
+            path.truncate(length);
+        }
+    }
+
+    /// The items of a list that have keys.
+    fn check_items(self, node: Node<'s>, items: &[Value], path: &mut String, faults: &mut Vec<String>) {
         let inner = self.element_node(node);
         let mut seen = BTreeSet::new();
         for (position, item) in items.iter().enumerate() {
@@ -94,18 +114,13 @@ impl<'s> Typed<'s> {
             }
             let length = path.len();
             path.push_str(&key);
-            match (node, field) {
-                (Node::Set, Some(field)) => {
-                    faults.extend(scalar_fault(field.ty, item).map(|fault| format!("{path}: {fault}")));
-                }
-                _ => self.check(inner, None, item, path, faults),
-            }
+            self.check(inner, item, path, faults);
             path.truncate(length);
         }
     }
 }
 
-/// A value of a custom resource that is owned as a whole still has a type.
+/// A scalar of a custom resource, or a list that is none.
 fn custom_fault(schema: &Structural, value: &Value) -> Option<String> {
     let ty = match schema.ty {
         _ if schema.int_or_string => Type::IntOrString,
@@ -113,23 +128,9 @@ fn custom_fault(schema: &Structural, value: &Value) -> Option<String> {
         Some(structural::Type::Boolean) => Type::Bool,
         Some(structural::Type::Integer | structural::Type::Number) => Type::Double,
         Some(structural::Type::Array) => Type::StringList,
-        Some(structural::Type::Object) if !value.is_object() => {
-            return Some(format!("expected map, got &{{{}}}", go_value(value)));
-        }
         Some(structural::Type::Object) | None => return None,
     };
     scalar_fault(ty, value)
-}
-
-/// What is owned as a whole still has an outer shape.
-fn whole_fault(field: &Field, value: &Value) -> Option<String> {
-    match (field.shape, value) {
-        (Shape::List, Value::Array(_)) => None,
-        (Shape::List, _) => Some(format!("expected list, got &{{{}}}", go_value(value))),
-        (Shape::Map, Value::Object(_)) if field.atomic => None,
-        (Shape::Map, _) if field.atomic => Some(format!("expected map, got &{{{}}}", go_value(value))),
-        _ => scalar_fault(field.ty, value),
-    }
 }
 
 fn scalar_fault(ty: Type, value: &Value) -> Option<String> {

@@ -146,6 +146,94 @@ fn faults_name_their_paths() {
     );
 }
 
+/// Whether lists, maps and structs are owned in parts or as a whole, their fields are known or refused.
+#[test]
+fn an_unknown_field_is_refused_wherever_it_stands() {
+    struct Walk {
+        layout: Layout<'static>,
+        seen: std::collections::BTreeSet<(u32, String)>,
+        checked: usize,
+    }
+    fn visit(walk: &mut Walk, message: crate::schema::MessageId, around: &dyn Fn(Value) -> Value) {
+        let schema = crate::schema::schema();
+        for field in &schema.message(message).fields {
+            let Type::Message(inner) = field.ty else { continue };
+            if field.json == "metadata" || field.json == "status" || !walk.seen.insert((message.0, field.json.clone()))
+            {
+                continue;
+            }
+            let keys: Vec<(String, Value)> = (field.list_map_keys.iter())
+                .map(|key| {
+                    let is_number = schema.message(inner).field(key).is_some_and(|key| key.ty == Type::Int32);
+                    (key.clone(), if is_number { json!(1) } else { json!("k") })
+                })
+                .collect();
+            let put = |within: Value| {
+                let mut value = within;
+                keys.iter()
+                    .for_each(|(key, known)| _ = value.as_object_mut().unwrap().insert(key.clone(), known.clone()));
+                let value = match field.shape {
+                    Shape::Single => value,
+                    Shape::List => json!([value]),
+                    Shape::Map => json!({"k": value}),
+                };
+                around(Value::Object([(field.json.clone(), value)].into_iter().collect()))
+            };
+            let document = put(json!({"noSuchField": 1}));
+            let faults = check(Typed::new(walk.layout), &document);
+            assert!(
+                matches!(&faults[..], [fault] if fault.ends_with(".noSuchField: field not declared in schema")),
+                "{document}: {faults:?}"
+            );
+            walk.checked += 1;
+            visit(walk, inner, &put);
+        }
+    }
+    let schema = crate::schema::schema();
+    let mut walk = Walk { layout: Layout::of(schema.resources[0].message), seen: Default::default(), checked: 0 };
+    for resource in &schema.resources {
+        walk.layout = Layout::of(resource.message);
+        visit(&mut walk, resource.message, &|document| document);
+    }
+    assert!(walk.checked > 300, "{}", walk.checked);
+}
+
+#[test]
+fn parts_of_what_is_owned_as_a_whole_have_types() {
+    let schema = json!({"type": "object", "properties": {
+        "list": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}},
+        "map": {"type": "object", "x-kubernetes-map-type": "atomic",
+            "additionalProperties": {"type": "object", "properties": {"a": {"type": "integer"}}}},
+        "nested": {"type": "array", "items": {"type": "array", "items": {"type": "boolean"}}},
+        "free": {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+        "keyed": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a", "b"],
+            "items": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}},
+    }});
+    let schema = structural::Structural::parse(&schema).unwrap();
+    let typed = Typed::new(Layout::Custom(crate::schema::layout::Custom { schema: &schema, prunes: true }));
+    let config = json!({
+        "list": [{"a": "x"}, {"a": 1, "b": 1}, "x", null],
+        "map": {"k": {"a": "x", "b": 1}},
+        "nested": [[true, 1], {}],
+        "free": [{"a": 1}],
+        "keyed": [{"a": "x"}, {"c": 1}],
+    });
+    assert_eq!(
+        check(typed, &config),
+        [
+            ".keyed: element 1: associative list with keys has an element that omits all key fields [\"a\" \"b\"] (and \
+             doesn't have default values for any key fields)",
+            ".list[1].a: expected string, got &value.valueUnstructured{Value:1}",
+            ".list[1].b: field not declared in schema",
+            ".list[2]: expected map, got &{x}",
+            ".map.k.a: expected numeric (int or float), got string",
+            ".map.k.b: field not declared in schema",
+            ".nested[0][1]: expected boolean, got &{1}",
+            ".nested[1]: expected list, got &{map[]}",
+        ]
+    );
+}
+
 proptest! {
     #[test]
     fn a_difference_is_empty_exactly_between_equals(old in testing::any_document(), new in testing::any_document()) {

@@ -10,10 +10,12 @@ use holdfast_value::{Map, Number, Value, map::Entry};
 use serde::de::{DeserializeSeed, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor};
 
 use super::{DecodeError, Decoded, Path, Room, Segment, TOO_LARGE, has_room};
+use crate::schema::base64;
 
 /// Decodes the first document in `bytes`.
 pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     let text = std::str::from_utf8(bytes).map_err(|_| DecodeError("yaml: invalid leading UTF-8 octet".to_string()))?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if may_nest_without_end(text) {
         return Err(DecodeError(TOO_DEEP.to_string()));
     }
@@ -27,16 +29,84 @@ pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
         // The parser of JSON needs no memory besides that of the values.
         as_json(text).map_err(|_| DecodeError(format!("yaml: {TOO_LARGE}")))?
     } else {
-        let Some(document) = serde_yaml_ng::Deserializer::from_str(text).next() else {
-            return Ok(Decoded { value: Value::Null, duplicates: Vec::new(), yaml_complaint: None });
-        };
-        let mut state = State::new(text);
-        let value = Node { state: &mut state, path: None }.deserialize(document).map_err(|error| complaint(&error))?;
-        (value, state)
+        refuse_other_versions(text)?;
+        refuse_escaped_slash(text)?;
+        match parsed(text) {
+            Err(error) if names_integer(&error) => return without_integer_tags(text, error),
+            parsed => parsed.map_err(|error| complaint(&error))?,
+        }
     };
-    let yaml_complaint =
-        (!state.complaints.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", state.complaints.join("\n  ")));
-    Ok(Decoded { value, duplicates: state.duplicates, yaml_complaint })
+    Ok(decoded(value, state))
+}
+
+pub(super) const UNMARSHAL_ERRORS: &str = "yaml: unmarshal errors:\n";
+
+fn decoded(value: Value, state: State) -> Decoded {
+    let complaints = state.complaints.join("\n  ");
+    let yaml_complaint = (!complaints.is_empty()).then(|| format!("{UNMARSHAL_ERRORS}  {complaints}"));
+    Decoded { value, duplicates: state.duplicates, yaml_complaint }
+}
+
+fn parsed(text: &str) -> Result<(Value, State<'_>), serde_yaml_ng::Error> {
+    let mut state = State::new(text);
+    let Some(document) = serde_yaml_ng::Deserializer::from_str(text).next() else { return Ok((Value::Null, state)) };
+    let value = Node { state: &mut state, path: None }.deserialize(document)?;
+    Ok((value, state))
+}
+
+/// A directive that asks for another version of YAML than 1.1.
+fn refuse_other_versions(text: &str) -> Result<(), DecodeError> {
+    let directives = text.lines().take_while(|line| line.is_empty() || line.starts_with(['%', '#']));
+    for version in directives.filter_map(|line| line.strip_prefix("%YAML")) {
+        if version.split_whitespace().next() != Some("1.1") {
+            return Err(DecodeError("yaml: found incompatible YAML document".to_string()));
+        }
+    }
+    Ok(())
+}
+
+/// JSON may escape a slash, and so may YAML 1.2; YAML 1.1 may not. With a sign in its place that no version may escape,
+/// the parser itself tells whether the slash stands in quotes.
+fn refuse_escaped_slash(text: &str) -> Result<(), DecodeError> {
+    if !text.contains("\\/") {
+        return Ok(());
+    }
+    match parsed(&text.replace("\\/", "\\q")) {
+        Err(error) if error.to_string().contains("unknown escape character") => Err(complaint(&error)),
+        _ => Ok(()),
+    }
+}
+
+/// The parser took a scalar with the tag of integers for none.
+fn names_integer(error: &serde_yaml_ng::Error) -> bool {
+    error.to_string().contains(", expected an integer")
+}
+
+/// Reads YAML whose integers are tagged, and octal or with underscores, which the parser takes for texts: without the
+/// tag in the line that it complains of they are what they are. Lines have that in few documents, and few of them.
+fn without_integer_tags(text: &str, error: serde_yaml_ng::Error) -> Result<Decoded, DecodeError> {
+    const LINES_MAX: usize = 16;
+    const TAG: &str = "!!int ";
+    let (mut text, mut error) = (text.to_owned(), error);
+    for _ in 0..LINES_MAX {
+        let Some(line) = error.location().map(|place| place.line().saturating_sub(1)) else { break };
+        let start: usize = text.split_inclusive('\n').take(line).map(str::len).sum();
+        let tagged = text[start..].find('\n').map_or(text.len(), |length| start + length);
+        let integer = |at: usize| {
+            let scalar = text[at + TAG.len()..tagged].split([' ', ',', '}', ']']).next().unwrap_or_default();
+            resolve(scalar).is_some_and(|value| value.is_i64())
+        };
+        let Some(at) = text[start..tagged].match_indices(TAG).map(|(at, _)| start + at).find(|at| integer(*at)) else {
+            break;
+        };
+        text.replace_range(at..at + TAG.len(), &" ".repeat(TAG.len()));
+        match parsed(&text) {
+            Ok((value, state)) => return Ok(decoded(value, state)),
+            Err(next) if names_integer(&next) => error = next,
+            Err(other) => return Err(complaint(&other)),
+        }
+    }
+    Err(complaint(&error))
 }
 
 /// Whether the text looks like JSON that says the same as YAML: programs send it where YAML is taken, and it is read in
@@ -44,6 +114,7 @@ pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
 fn is_plain_json(text: &str) -> bool {
     text.starts_with('{')
         && text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n'))
+        && !text.contains("\\/")
         && !text.contains("\\ud")
         && !text.contains("\\uD")
 }
@@ -127,6 +198,8 @@ struct State<'de> {
     room: Room,
     /// Where the last scalar that has a place stands.
     offset: usize,
+    /// Where the value begins that was read last, if it or what it begins with has a place.
+    start: Option<usize>,
     duplicates: Vec<String>,
     complaints: Vec<String>,
 }
@@ -138,6 +211,7 @@ impl<'de> State<'de> {
             budget: text.len().saturating_mul(2).saturating_add(EXPANSION_MAX),
             room: Room::whole(),
             offset: 0,
+            start: None,
             duplicates: Vec::new(),
             complaints: Vec::new(),
         }
@@ -148,18 +222,62 @@ impl<'de> State<'de> {
         self.room.take(bytes)
     }
 
-    /// Remembers where `text` stands, and says whether it stands there without quotes.
-    fn is_plain(&mut self, text: &'de str) -> bool {
-        let Some(offset) = (text.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize) else { return false };
-        let Some(before) = self.text.get(..offset) else { return false };
+    /// Remembers where `text` stands, and says how it is written there.
+    fn written(&mut self, text: &'de str) -> Written<'de> {
+        let Some(offset) = (text.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize) else {
+            return Written::Text;
+        };
+        let Some(before) = self.text.get(..offset) else { return Written::Text };
         self.offset = offset;
-        !before.ends_with(['"', '\'']) && !before.trim_end_matches([' ', '\t']).ends_with("!!str")
+        self.start = Some(offset);
+        let bare = before.strip_suffix(['"', '\'']);
+        match tag(bare.unwrap_or(before)) {
+            Some(tag) => Written::Tagged(tag),
+            None if bare.is_some() => Written::Text,
+            None => Written::Plain,
+        }
     }
 
     fn line(&self, offset: usize) -> usize {
         1 + self.text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count()
     }
 }
+
+/// How a scalar stands in the text.
+enum Written<'de> {
+    /// Without quotes: what it is shows in what it says.
+    Plain,
+    Text,
+    /// Behind a tag of YAML's own.
+    Tagged(&'de str),
+}
+
+/// The tag of YAML's own (`!!str`) that the text before a scalar ends with, maybe before an anchor.
+fn tag(before: &str) -> Option<&str> {
+    let last = |text: &'_ str| text.rfind([' ', '\t', '\n', ',', '[', '{']).map_or(0, |at| at + 1);
+    let mut before = before;
+    while before.ends_with([' ', '\t']) {
+        before = before.trim_end_matches([' ', '\t']);
+        let word = &before[last(before)..];
+        match word.as_bytes().first() {
+            Some(b'!') => return word.strip_prefix("!!"),
+            Some(b'&') => before = &before[..before.len() - word.len()],
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// What a tag makes of a scalar.
+fn tagged<E: Error>(tag: &str, text: &str) -> Result<Value, E> {
+    if tag != "binary" {
+        return Ok(Value::from(text.to_string()));
+    }
+    let bytes = base64::decode(text).map_err(|_| E::custom(BAD_BINARY))?;
+    Ok(Value::from(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+const BAD_BINARY: &str = "!!binary value contains invalid base64 data";
 
 /// The value at `path`.
 struct Node<'a, 'de> {
@@ -225,7 +343,11 @@ impl<'de> Visitor<'de> for Node<'_, 'de> {
 
     fn visit_borrowed_str<E: Error>(self, value: &'de str) -> Result<Value, E> {
         self.state.spend(value.len())?;
-        let resolved = if self.state.is_plain(value) { resolve(value) } else { None };
+        let resolved = match self.state.written(value) {
+            Written::Plain => resolve(value),
+            Written::Tagged(tag) => return tagged(tag, value),
+            Written::Text => None,
+        };
         Ok(resolved.unwrap_or_else(|| Value::from(value.to_string())))
     }
 
@@ -237,51 +359,43 @@ impl<'de> Visitor<'de> for Node<'_, 'de> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         self.state.spend(0)?;
         let mut list = Vec::new();
+        let mut start = None;
         loop {
             let path = Path { parent: self.path, segment: Segment::Index(list.len()) };
+            self.state.start = None;
             match items.next_element_seed(Node { state: self.state, path: Some(&path) })? {
                 Some(item) => {
                     self.state.room.item()?;
+                    if list.is_empty() {
+                        start = self.state.start;
+                    }
                     list.push(item);
                 }
-                None => return Ok(Value::Array(list)),
+                None => {
+                    self.state.start = start;
+                    return Ok(Value::Array(list));
+                }
             }
         }
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut pairs: A) -> Result<Value, A::Error> {
-        self.state.spend(0)?;
+    fn visit_map<A: MapAccess<'de>>(self, pairs: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
-        let mut merged = Vec::new();
-        while let Some(key) = pairs.next_key_seed(Key(self.state))? {
-            let (key, offset) = match key {
-                Name::Merge => {
-                    merged.push(pairs.next_value_seed(Node { state: self.state, path: self.path })?);
-                    continue;
-                }
-                Name::Text(key) => (key, self.state.offset),
-            };
-            self.state.room.entry(object.len(), &key)?;
-            let path = Path { parent: self.path, segment: Segment::Key(&key) };
-            let value = pairs.next_value_seed(Node { state: self.state, path: Some(&path) })?;
-            match object.entry(key) {
-                Entry::Vacant(entry) => {
-                    entry.insert(value);
-                }
-                Entry::Occupied(mut entry) => {
-                    let key = entry.key();
-                    if has_room(&self.state.complaints) {
-                        let line = self.state.line(offset);
-                        self.state.complaints.push(format!("line {line}: key {key:?} already set in map"));
-                    }
-                    Path { parent: self.path, segment: Segment::Key(key) }.note(&mut self.state.duplicates);
-                    entry.insert(value);
-                }
+        let path = self.path;
+        read_map(self.state, path, pairs, &mut |state, key, value, offset| match object.entry(key) {
+            Entry::Vacant(entry) => {
+                entry.insert(value);
             }
-        }
-        for value in merged {
-            merge(value, &mut object).map_err(A::Error::custom)?;
-        }
+            Entry::Occupied(mut entry) => {
+                let key = entry.key();
+                if has_room(&state.complaints) {
+                    let line = state.line(offset);
+                    state.complaints.push(format!("line {line}: key {key:?} already set in map"));
+                }
+                Path { parent: path, segment: Segment::Key(key) }.note(&mut state.duplicates);
+                entry.insert(value);
+            }
+        })?;
         Ok(Value::Object(object))
     }
 
@@ -289,6 +403,80 @@ impl<'de> Visitor<'de> for Node<'_, 'de> {
     fn visit_enum<A: EnumAccess<'de>>(self, tagged: A) -> Result<Value, A::Error> {
         let (serde::de::IgnoredAny, content) = tagged.variant()?;
         content.newtype_variant_seed(self)
+    }
+}
+
+/// Hands on what a mapping sets, one after the other, with where each value begins. A mapping that is merged in is read
+/// in its place, so that a key behind it is set again, and its own keys are where they were set before.
+fn read_map<'de, A: MapAccess<'de>>(
+    state: &mut State<'de>,
+    path: Option<&Path>,
+    pairs: A,
+    set: &mut dyn FnMut(&mut State<'de>, String, Value, usize),
+) -> Result<(), A::Error> {
+    let mut pairs = pairs;
+    state.spend(0)?;
+    let (mut count, mut start) = (0, None);
+    while let Some(key) = pairs.next_key_seed(Key(state))? {
+        let offset = state.offset;
+        start = start.or(Some(offset));
+        state.start = None;
+        match key {
+            Name::Merge => {
+                for (key, value, offset) in pairs.next_value_seed(Merged { state, path })? {
+                    set(state, key, value, offset);
+                }
+            }
+            Name::Text(key) => {
+                state.room.entry(count, &key)?;
+                let path = Path { parent: path, segment: Segment::Key(&key) };
+                let value = pairs.next_value_seed(Node { state, path: Some(&path) })?;
+                // The value of an alias stands further up.
+                let at = state.start.filter(|start| *start > offset).unwrap_or(offset);
+                set(state, key, value, at);
+            }
+        }
+        count += 1;
+    }
+    state.start = start;
+    Ok(())
+}
+
+/// Reads what `<<` merges in: a mapping, or a list of mappings, the first of which has the last word.
+struct Merged<'a, 'de> {
+    state: &'a mut State<'de>,
+    path: Option<&'a Path<'a>>,
+}
+
+const NOT_MERGED: &str = "map merge requires map or sequence of maps as the value";
+
+impl<'de> DeserializeSeed<'de> for Merged<'_, 'de> {
+    type Value = Vec<(String, Value, usize)>;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Merged<'_, 'de> {
+    type Value = Vec<(String, Value, usize)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(NOT_MERGED)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut lists = Vec::new();
+        while let Some(list) = items.next_element_seed(Merged { state: self.state, path: self.path })? {
+            lists.push(list);
+        }
+        Ok(lists.into_iter().rev().flatten().collect())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, pairs: A) -> Result<Self::Value, A::Error> {
+        let mut all = Vec::new();
+        read_map(self.state, self.path, pairs, &mut |_, key, value, offset| all.push((key, value, offset)))?;
+        Ok(all)
     }
 }
 
@@ -338,7 +526,7 @@ impl<'de> Visitor<'de> for Key<'_, 'de> {
 
     fn visit_borrowed_str<E: Error>(self, value: &'de str) -> Result<Name, E> {
         self.0.spend(value.len())?;
-        if !self.0.is_plain(value) {
+        if !matches!(self.0.written(value), Written::Plain) {
             return Ok(Name::Text(value.to_string()));
         }
         Ok(match resolve(value) {
@@ -398,22 +586,6 @@ fn float(value: f64) -> Option<Value> {
     if whole { Some(Value::from(value as i64)) } else { Number::from_f64(value).map(Value::Number) }
 }
 
-/// Adds what `object` does not have itself.
-fn merge(value: Value, object: &mut Map) -> Result<(), &'static str> {
-    match value {
-        Value::Object(other) => {
-            for (key, value) in other {
-                object.entry(key).or_insert(value);
-            }
-            Ok(())
-        }
-        Value::Array(items) if items.iter().all(Value::is_object) => {
-            items.into_iter().try_for_each(|item| merge(item, object))
-        }
-        _ => Err("map merge requires map or sequence of maps as the value"),
-    }
-}
-
 /// As Go's library words it: `yaml: line 3: mapping values are not allowed in this context`.
 fn complaint(error: &serde_yaml_ng::Error) -> DecodeError {
     let text = error.to_string();
@@ -425,6 +597,12 @@ fn complaint(error: &serde_yaml_ng::Error) -> DecodeError {
     }
     if text.contains("recursion limit") {
         return DecodeError(TOO_DEEP.to_string());
+    }
+    if text.contains(NOT_MERGED) {
+        return DecodeError(format!("yaml: {NOT_MERGED}"));
+    }
+    if text.contains(BAD_BINARY) {
+        return DecodeError(format!("yaml: {BAD_BINARY}"));
     }
     if let Some(at) = text.find("json: unsupported value") {
         return DecodeError(text[at..].split(" at line ").next().unwrap_or_default().to_string());
@@ -475,6 +653,26 @@ mod tests {
             ("{\"a\": [1, \"no\"]}", json!({"a": [1, "no"]})),
             ("{\"a\": 1.0, \"<<\": {\"b\": \"\\u003c\"}}", json!({"a": 1, "<<": {"b": "<"}})),
             ("a: !custom 5", json!({"a": 5})),
+            ("\u{feff}a: 1", json!({"a": 1})),
+            ("\u{feff}{\"a\": \"b\"}", json!({"a": "b"})),
+            (
+                "a: !!binary aGVsbG8=\nb: !!binary \"aGk=\"\nc: &c !!binary aGk=",
+                json!({"a": "hello", "b": "hi", "c": "hi"}),
+            ),
+            (
+                "a: !!int 0644\nb: {c: !!int 1_0, d: !!int 0b11}\ne: !!int 7",
+                json!({"a": 420, "b": {"c": 10, "d": 3}, "e": 7}),
+            ),
+            ("a: !!str yes\nb: !!str &x no\nc: &y !!str 1", json!({"a": "yes", "b": "no", "c": "1"})),
+            ("a: '\\/'\nb: \\/\nc: \"\\\\/\"", json!({"a": "\\/", "b": "\\/", "c": "\\/"})),
+            (
+                "{a: 001:db8::, b: [::1, 2001:db8::1], c: a:b}",
+                json!({"a": "001:db8::", "b": ["::1", "2001:db8::1"], "c": "a:b"}),
+            ),
+            ("a:b: 1\n'c: d': 2\ne::f: 3\nhttp://x/y: 4", json!({"a:b": 1, "c: d": 2, "e::f": 3, "http://x/y": 4})),
+            ("x: &x {a: 1, b: 2}\nz:\n  b: 3\n  <<: *x", json!({"x": {"a": 1, "b": 2}, "z": {"a": 1, "b": 2}})),
+            ("z:\n  <<: [{a: 1}, {a: 2, b: 2}]", json!({"z": {"a": 1, "b": 2}})),
+            ("%YAML 1.1\n---\na: 1", json!({"a": 1})),
         ];
         for (text, expected) in cases {
             assert_eq!(yaml(text.as_bytes()).map(|d| d.value), Ok(expected), "{text}");
@@ -493,15 +691,33 @@ mod tests {
             decoded.strict_errors(),
             ["yaml: unmarshal errors:\n  line 4: key \"c\" already set in map\n  line 5: key \"a\" already set in map"]
         );
+        // The line is that of the value, and what is merged in is set where it stands.
+        let rows = [
+            ("a: 1\na:\n  b: 2", "line 3: key \"a\" already set in map"),
+            ("a: 1\na:\n- b", "line 3: key \"a\" already set in map"),
+            ("x: &x {a: 1}\nz:\n  <<: *x\n  a: 3", "line 4: key \"a\" already set in map"),
+            ("x: &x {a: 1}\nz:\n  a: 3\n  <<: *x", "line 1: key \"a\" already set in map"),
+            ("x: &x {a: 1}\nz:\n  <<: [*x, {a: 3}]", "line 1: key \"a\" already set in map"),
+            ("x: &x {a: 1}\nz: 1\nz: *x", "line 3: key \"z\" already set in map"),
+        ];
+        for (text, warning) in rows {
+            let decoded = yaml(text.as_bytes()).unwrap();
+            assert_eq!(super::super::warnings(decoded.strict_errors()), [warning], "{text}");
+        }
     }
 
     #[test]
     fn complaints() {
-        let cases: [(&[u8], &str); 5] = [
+        let cases: [(&[u8], &str); 10] = [
             (b"a: b: c", "yaml: mapping values are not allowed in this context"),
             (b"a: [1\nb: 2", "yaml: line 1: did not find expected ',' or ']'"),
             (b"a: .inf", "json: unsupported value: +Inf"),
             (b"\xff", "yaml: invalid leading UTF-8 octet"),
+            (b"a: \"\\/\"", "yaml: found unknown escape character"),
+            (b"a: 1\nb: 2\nc: \"\\/\"", "yaml: line 3: found unknown escape character"),
+            (b"{\"a\": \"\\/\"}", "yaml: found unknown escape character"),
+            (b"%YAML 1.2\n---\na: 1", "yaml: found incompatible YAML document"),
+            (b"a: !!binary _", "yaml: !!binary value contains invalid base64 data"),
             (b"a: 1\n<<: 5", "yaml: map merge requires map or sequence of maps as the value"),
         ];
         for (bytes, expected) in cases {
