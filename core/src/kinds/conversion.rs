@@ -53,7 +53,7 @@ fn check_review(review: &Value, answer: &Value) -> Result<(), String> {
         if let (true, Some(other), Some(own)) = (kind == found_kind, spoken(&found_version), spoken(&version)) {
             return Err(format!("converting ({other}.{kind}) to ({own}.{kind}): unknown conversion"));
         }
-        let found_version = if found_version.is_empty() { "/" } else { &found_version };
+        let found_version = if found_version.is_empty() { "/" } else { found_version.as_str() };
         return Err(format!(
             "expected webhook response of {version}, Kind={kind}, got {found_version}, Kind={found_kind}"
         ));
@@ -122,7 +122,7 @@ fn one(found: &Value, object: &Value, to: &str) -> Result<Document, Unfit> {
     let changed = metadata(found).clone();
     let meta = metadata_mut(&mut converted);
     *meta = metadata(object).clone();
-    for (field, rule) in [("labels", validate::labels as Rule), ("annotations", validate::annotations)] {
+    for (field, rule) in [("labels", validate::labels as Rule), ("annotations", validate::annotations as Rule)] {
         let texts = match changed.get(field) {
             None | Some(Value::Null) => {
                 meta.remove(field);

@@ -300,3 +300,31 @@ fn subresources(declared: &Value) -> Vec<Subresource> {
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_value::json;
+
+    #[test]
+    fn deprecated_versions_name_the_best_one_to_use() {
+        let version = |name: &str, served: bool, deprecated: bool| json!({"name": name, "served": served, "deprecated": deprecated, "storage": name == "v1"});
+        for (others, expected) in [
+            (vec![version("v1", true, false)], "; use g/v1 K"),
+            (
+                vec![version("v1beta1", true, false), version("v2", true, false), version("v1", true, false)],
+                "; use g/v2 K",
+            ),
+            // Neither what is not served, nor what is deprecated itself, nor what is older.
+            (vec![version("v1", false, false), version("v2", true, true), version("v1alpha0", true, false)], ""),
+            (Vec::new(), ""),
+        ] {
+            let old = version("v1alpha1", true, true);
+            let found = warning("g", "K", &old, &others);
+            assert_eq!(found, Some(format!("g/v1alpha1 K is deprecated{expected}")), "{others:?}");
+        }
+        let own = json!({"name": "v1", "deprecated": true, "deprecationWarning": "leave"});
+        assert_eq!(warning("g", "K", &own, &[]).as_deref(), Some("leave"));
+        assert_eq!(warning("g", "K", &version("v1", true, false), &[]), None);
+    }
+}

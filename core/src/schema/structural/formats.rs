@@ -90,7 +90,7 @@ fn address(text: &str) -> Option<IpAddr> {
         "" => "0".to_owned(),
         rest => rest.to_owned(),
     };
-    if parts.len() != 4 || parts.iter().any(|part| !is_digits(part)) {
+    if parts.len() != 4 || parts.iter().any(|part| part.is_empty() || !is_digits(part)) {
         return None;
     }
     format!("{before}{}", parts.iter().map(significant).collect::<Vec<_>>().join(".")).parse().ok()

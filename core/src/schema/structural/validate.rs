@@ -323,10 +323,10 @@ impl Walk<'_> {
         let float = number.as_f64().unwrap_or_default();
         let whole = number.as_i64();
         if let Some(factor) = checks.multiple_of.filter(|factor| *factor <= 0.0) {
-            let factor = shown_limit(factor);
             self.fail(path, tally, |field, name| {
-                let why = format!("factor MultipleOf declared for {name} must be positive: {factor}");
-                Cause::invalid(field, &0.into(), &why)
+                let why = format!("factor MultipleOf declared for {name} must be positive: {}", shown_limit(factor));
+                let factor = if is_whole(factor) { Value::from(factor as i64) } else { Value::from(factor) };
+                Cause::invalid(field, &factor, &why)
             });
         } else if let Some(factor) = checks.multiple_of {
             let fits = match (whole, factor as i64) {
