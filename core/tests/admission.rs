@@ -123,6 +123,94 @@ fn judged_by(
     }
 }
 
+/// A webhook's configuration for all writes of secrets.
+fn watched(state: &mut State, resource: &str, kind: &str) {
+    let mut rules = rules();
+    rules[0]["operations"] = json!(["*"]);
+    let webhook = json!({
+        "name": "w.example.com", "rules": rules, "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "clientConfig": {"url": "https://localhost/a"},
+    });
+    let body = json!({"kind": kind, "metadata": {"name": "w"}, "webhooks": [webhook]});
+    create(state, GROUP, resource, None, &body);
+}
+
+/// The reviews that a request is judged by, each answered with a patch, and what comes of it.
+fn reviews(state: &State, request: &Request, patch: &Value) -> (Vec<Value>, Result<Decision, Refusal>) {
+    let (mut answers, mut seen) = (Answers::default(), Vec::new());
+    loop {
+        match judge(state, &settings(), request, stamp(state), &answers) {
+            Judgement::Done(done, _) => return (seen, done),
+            Judgement::Need(Effect::Review(calls)) => {
+                for call in calls {
+                    let sent: Value = serde_json::from_slice(&call.review().concat()).expect("JSON");
+                    let mut response = json!({"allowed": true, "uid": call.request["uid"]});
+                    if !call.is_validating {
+                        response["patchType"] = json!("JSONPatch");
+                        response["patch"] = STANDARD.encode(patch.to_string()).into();
+                    }
+                    let review =
+                        json!({"apiVersion": call.api_version, "kind": "AdmissionReview", "response": response});
+                    answers.reviewed(call, Reviewed { answer: Ok(review.to_string().into_bytes()), nanos: 0 });
+                    seen.push(sent["request"].clone());
+                }
+            }
+            Judgement::Need(effect) => panic!("{effect:?}"),
+        }
+    }
+}
+
+#[test]
+fn webhooks_see_which_version_a_write_is_on_top_of() {
+    let mut state = cluster();
+    let secret = json!({"metadata": {"name": "s"}, "data": {"a": "Yg=="}});
+    create(&mut state, "", "secrets", Some("shop"), &secret);
+    let version = json!(state.offset.to_string());
+    watched(&mut state, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration");
+    watched(&mut state, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration");
+    let at = "/metadata/resourceVersion";
+    let seen = |verb: Verb, format: Format, body: &Value| {
+        let mut request = request(&state, "", "secrets", Some("shop"), body);
+        (request.verb, request.body.format) = (verb, format);
+        request.target.name = (verb != Verb::Create).then(|| "s".to_owned());
+        let (reviews, done) = reviews(&state, &request, &json!([]));
+        let versions = |field: &str| -> Vec<Value> {
+            reviews.iter().map(|review| review[field].pointer(at).cloned().unwrap_or_default()).collect()
+        };
+        (versions("object"), versions("oldObject"), done.map(|_| ()))
+    };
+    let none = Value::Null;
+    let named = json!({"metadata": {"name": "s", "resourceVersion": version}, "data": {"a": "Yw=="}});
+    let (mutating, both) = (vec![none.clone(), version.clone()], vec![version.clone(), version.clone()]);
+    // Who sends the object whole may leave it open on top of which version, until it is about to be stored.
+    for (verb, format, body, object, old) in [
+        (Verb::Update, Format::Json, &secret, &mutating, &both),
+        (Verb::Update, Format::Json, &named, &both, &both),
+        (Verb::Patch, Format::MergePatch, &json!({"data": {"a": "Yw=="}}), &both, &both),
+        (Verb::Delete, Format::Json, &json!({}), &vec![none.clone(), none.clone()], &both),
+    ] {
+        let (objects, olds, done) = seen(verb, format, body);
+        assert_eq!((&objects, &olds, done), (object, old, Ok(())), "{verb:?} {body}");
+    }
+    // A name that is taken is found to be when all have seen the object.
+    let (objects, olds, done) = seen(Verb::Create, Format::Json, &secret);
+    assert_eq!((objects, olds), (vec![none.clone(), none.clone()], vec![none.clone(), none]));
+    assert!(matches!(done, Err(Refusal::AlreadyExists(_))), "{done:?}");
+}
+
+#[test]
+fn what_replaces_an_object_whole_may_leave_its_namespace_to_the_request() {
+    let mut state = cluster();
+    watched(&mut state, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration");
+    let request = request(&state, "", "secrets", Some("shop"), &json!({"metadata": {"name": "s"}}));
+    for (namespace, fits) in [(Value::Null, true), (json!(""), true), (json!("shop"), true), (json!("other"), false)] {
+        let whole = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": namespace}});
+        let (_, done) = reviews(&state, &request, &json!([{"op": "replace", "path": "", "value": whole}]));
+        let key = done.map(|decision| decision.writes[0].key.to_string());
+        assert_eq!(key.ok().as_deref(), fits.then_some("shop/s"), "{namespace}");
+    }
+}
+
 /// Of a hundred webhooks each is asked once, or twice where it wants to see what others have done since, and the
 /// conditions of each are looked at about as often: not for every answer that comes after.
 #[test]

@@ -255,8 +255,8 @@ impl Engine {
                 }
                 Judgement::Need(Effect::Convert(conversion)) => {
                     let kind = state.kind(request.target.kind);
-                    let converted = self.convert(kind, &conversion.to, vec![conversion.object.clone()]).await?;
-                    answers.converted(*conversion, first(converted)?);
+                    let converted = self.convert(kind, &conversion.to, vec![conversion.object.clone()]).await;
+                    answers.converted(*conversion, converted.and_then(first));
                 }
                 Judgement::Need(Effect::Images(review)) => {
                     let answer = match self.outside() {
@@ -350,7 +350,11 @@ impl Engine {
     async fn convert(&self, kind: &Kind, to: &str, objects: Vec<Value>) -> Result<Vec<Document>, Refusal> {
         let webhook = kind.custom.as_ref().and_then(|custom| custom.webhook.as_ref());
         match webhook.zip(self.outside()) {
-            Some((webhook, outside)) => outside.convert(kind, webhook, to, objects).await,
+            Some((webhook, outside)) => {
+                let mut converted = outside.convert(kind, webhook, to, objects).await?;
+                converted.iter_mut().for_each(|document| kind.fit(to, document));
+                Ok(converted)
+            }
             None => {
                 let (api_version, kind) = (to.to_owned(), kind.kind.clone());
                 Err(Refusal::Unreasoned(Unreasoned::Webhook { api_version, kind, why: WebhookFault::NobodyToCall }))

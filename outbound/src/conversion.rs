@@ -1,6 +1,6 @@
 //! Webhooks: the calls that bring objects of custom resources into another version, and those that ask for admission.
 
-use crate::{Credentials, Endpoint, Outbound, Place, TlsTrust, Users, deadline};
+use crate::{Credentials, Endpoint, Outbound, Place, TlsTrust, Users, cleaned, cleaned_url, deadline};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_core::Refusal;
@@ -38,16 +38,16 @@ impl Webhooks {
         Webhooks { engine: Arc::downgrade(engine), outbound: Arc::downgrade(outbound), speakers }
     }
 
-    async fn call(&self, webhook: &Value, to: &str, objects: &[Value]) -> Result<Vec<Document>, String> {
+    async fn call(&self, webhook: &Value, to: &str, objects: &[Value]) -> Result<Vec<Document>, WebhookFault> {
         let (Some(engine), Some(outbound)) = (self.engine.upgrade(), self.outbound.upgrade()) else {
-            return Err("the server is stopping".into());
+            return Err(WebhookFault::Call("the server is stopping".into()));
         };
-        let asked = review(webhook, &engine.stamp().uid(0), to, objects)?;
-        let target = endpoint(&webhook["clientConfig"])?;
+        let asked = review(webhook, &engine.stamp().uid(0), to, objects).map_err(WebhookFault::Call)?;
+        let target = endpoint(&webhook["clientConfig"]).map_err(WebhookFault::Call)?;
         let answer = outbound.post_json(&target, None, vec![asked.to_string().into()], PATIENCE).await;
-        let answer = answer.map_err(|error| error.to_string())?;
-        let answer: Value =
-            serde_json::from_slice(&answer).map_err(|error| format!("the answer is no JSON: {error}"))?;
+        let answer = answer.map_err(|error| WebhookFault::Call(error.to_string()))?;
+        let answer: Value = serde_json::from_slice(&answer)
+            .map_err(|error| WebhookFault::Call(format!("the answer is no JSON: {error}")))?;
         converted(&asked, &answer, to, objects)
     }
 }
@@ -58,14 +58,12 @@ fn endpoint(config: &Value) -> Result<Endpoint, String> {
     let authorities = STANDARD.decode(bundle).map_err(|error| format!("the caBundle is not base64: {error}"))?;
     let trust = TlsTrust { authorities, insecure: false, identified: false };
     if let Some(url) = config["url"].as_str() {
-        let url = url.parse().map_err(|error| format!("the URL {url:?} cannot be read: {error}"))?;
-        return Ok(Endpoint { place: Place::Url(url), trust });
+        return Ok(Endpoint { place: Place::Url(cleaned_url(url)?), trust });
     }
     let service = &config["service"];
     let text = |field: &str| service[field].as_str().unwrap_or_default();
     let port = service["port"].as_u64().and_then(|port| u16::try_from(port).ok()).unwrap_or(PORT);
-    let path = format!("/{}", text("path").trim_start_matches('/'));
-    Ok(Endpoint::service(text("namespace"), text("name"), port, &path, trust))
+    Ok(Endpoint::service(text("namespace"), text("name"), port, &cleaned(text("path")), trust))
 }
 
 /// As webhooks are told how long they have: what is begun counts.
@@ -112,11 +110,7 @@ impl Webhooks {
         let converted = self.call(webhook, to, objects).await;
         converted.map_err(|why| {
             let from = objects.first().and_then(|object| object["apiVersion"].as_str()).unwrap_or_default();
-            Refusal::Unreasoned(Unreasoned::Webhook {
-                api_version: from.to_owned(),
-                kind: kind.kind.clone(),
-                why: WebhookFault::Call(why.to_string()),
-            })
+            Refusal::Unreasoned(Unreasoned::Webhook { api_version: from.to_owned(), kind: kind.kind.clone(), why })
         })
     }
 }
@@ -131,6 +125,8 @@ mod tests {
         let service = json!({"service": {"namespace": "a", "name": "b", "path": "c/d", "port": 8443}});
         for (config, expected) in [
             (json!({"url": "https://example.com/convert"}), Ok("https://example.com/convert")),
+            (json!({"url": "https://127.0.0.1:9443//mutate"}), Ok("https://127.0.0.1:9443/mutate")),
+            (json!({"service": {"namespace": "a", "name": "b", "path": "//c//d/"}}), Ok("https://b.a.svc:443/c/d")),
             (service, Ok("https://b.a.svc:8443/c/d")),
             (json!({"service": {"namespace": "a", "name": "b"}}), Ok("https://b.a.svc:443/")),
             (json!({"url": "a b"}), Err("the URL \"a b\" cannot be read: invalid uri character")),

@@ -4,7 +4,7 @@ use crate::connect::Connector;
 use crate::credentials::{Credentials, named, pem};
 use crate::egress::Dialer;
 use crate::trace::Calling;
-use crate::{ANSWER_BYTES_MAX, BoxError, OutBody, OutboundError, TlsTrust, collect, words};
+use crate::{ANSWER_BYTES_MAX, BoxError, OutBody, OutboundError, TlsTrust, cleaned_url, collect, words};
 use bytes::Bytes;
 use holdfast_value::Value;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
@@ -76,7 +76,7 @@ impl Posting {
         };
         let server = text(&cluster["server"]);
         let server = if path.is_empty() { server } else { format!("{}{path}", server.trim_end_matches('/')) };
-        let url: Uri = server.parse().map_err(|error| format!("the server {server:?} cannot be read: {error}"))?;
+        let url = cleaned_url(&server)?;
         if !matches!(url.scheme_str(), Some("http" | "https")) {
             return Err(format!("the server {server:?} must be reached by https or http"));
         }
@@ -100,11 +100,7 @@ impl Posting {
     /// The server's URL with a query.
     pub fn url(&self, query: &str) -> String {
         let url = self.url.to_string();
-        match (query, self.url.query()) {
-            ("", _) => url,
-            (_, Some(_)) => format!("{url}&{query}"),
-            (_, None) => format!("{url}?{query}"),
-        }
+        if query.is_empty() { url } else { format!("{url}?{query}") }
     }
 
     /// Posts a JSON document and gives back the body of a successful answer. Redirects are failures like others.
@@ -196,10 +192,11 @@ mod tests {
         let token = json!({"token": "t"});
         for (server, user, expected) in [
             ("https://a:1/first", &token, Ok("https://a:1/first?timeout=2s")),
-            ("https://a/x?y=z", &json!({"username": "a", "password": "b"}), Ok("https://a/x?y=z&timeout=2s")),
+            ("https://a/x?y=z", &json!({"username": "a", "password": "b"}), Ok("https://a/x?timeout=2s")),
+            ("https://a//x//y/", &token, Ok("https://a/x/y?timeout=2s")),
             ("http://a/x", &token, Ok("http://a/x?timeout=2s")),
             ("ftp://a/x", &token, Err("the server \"ftp://a/x\" must be reached by https or http")),
-            ("https://a b", &token, Err("the server \"https://a b\" cannot be read: invalid uri character")),
+            ("https://a b", &token, Err("the URL \"https://a b\" cannot be read: invalid uri character")),
             ("https://a", &json!({"token": "a\nb"}), Err("the token has characters that no header has")),
             (
                 "https://a",

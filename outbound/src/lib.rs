@@ -89,6 +89,29 @@ pub enum OutboundError {
     TimedOut,
 }
 
+/// A path as client-go asks for it: rooted, with one slash between names, no dots and none at the end. Go's servers
+/// answer any other with a redirect, which nobody follows.
+pub(crate) fn cleaned(path: &str) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for name in path.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => _ = names.pop(),
+            name => names.push(name),
+        }
+    }
+    format!("/{}", names.join("/"))
+}
+
+/// A URL with its path [`cleaned`]. It keeps no query, as in client-go.
+pub(crate) fn cleaned_url(url: &str) -> Result<Uri, String> {
+    let unreadable = |error: String| format!("the URL {url:?} cannot be read: {error}");
+    let mut parts = url.parse::<Uri>().map_err(|error| unreadable(error.to_string()))?.into_parts();
+    let path = cleaned(parts.path_and_query.as_ref().map_or("/", |path| path.path()));
+    parts.path_and_query = Some(path.parse().map_err(|error| unreadable(format!("{error}")))?);
+    Uri::from_parts(parts).map_err(|error| unreadable(error.to_string()))
+}
+
 impl Endpoint {
     pub fn service(namespace: &str, name: &str, port: u16, path: &str, trust: TlsTrust) -> Endpoint {
         let (namespace, name, path) = (namespace.to_owned(), name.to_owned(), path.to_owned());
@@ -410,4 +433,36 @@ async fn collect(body: Incoming, bytes_max: usize) -> Result<Bytes, OutboundErro
     collected.map(|body| body.to_bytes()).map_err(|error| {
         OutboundError::Unanswered(error.downcast_ref().map_or_else(|| error.to_string(), words::of_hyper))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_cleaned_as_client_go_does() {
+        for (path, expected) in [
+            ("", "/"),
+            ("/", "/"),
+            ("//", "/"),
+            ("//mutate", "/mutate"),
+            ("mutate", "/mutate"),
+            ("/a//b///c/", "/a/b/c"),
+            ("/a/./b/../c", "/a/c"),
+            ("/../../a", "/a"),
+            ("/a%20b", "/a%20b"),
+        ] {
+            assert_eq!(cleaned(path), expected, "{path}");
+        }
+        for (url, expected) in [
+            ("https://127.0.0.1:9443//mutate", "https://127.0.0.1:9443/mutate"),
+            ("https://[::1]:9443//a//", "https://[::1]:9443/a"),
+            ("https://a", "https://a/"),
+            ("https://a?x=y", "https://a/"),
+        ] {
+            assert_eq!(cleaned_url(url).map(|url| url.to_string()), Ok(expected.to_owned()), "{url}");
+        }
+        assert!(cleaned_url("a b").is_err());
+        assert!(cleaned_url("/no/host").is_ok());
+    }
 }

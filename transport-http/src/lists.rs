@@ -9,6 +9,7 @@ use holdfast_core::state::Entry;
 use holdfast_core::wire::protobuf;
 use holdfast_core::wire::table::{self, ListMeta};
 use holdfast_value::json;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How much the cells of one piece of a table may take, so that its connection gets on with others meanwhile.
@@ -60,7 +61,7 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
     }
     let (list_kind, api_version) = match shape.form {
         Form::Metadata(meta) => ("PartialObjectMetadataList".to_owned(), meta.api_version().to_owned()),
-        _ => (format!("{}List", kind.kind), kind.versions[version].api_version()),
+        _ => (kind.list_kind(), kind.versions[version].api_version()),
     };
     let mut start = format!("{{\"kind\":\"{list_kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{");
     if !head.self_link.is_empty() {
@@ -73,8 +74,8 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
     if let Some(remaining) = page.remaining {
         start.push_str(&format!(",\"remainingItemCount\":{remaining}"));
     }
-    let whole = matches!(shape.form, Form::Metadata(_));
-    if whole && page.entries.is_empty() {
+    let is_partial = matches!(shape.form, Form::Metadata(_));
+    if is_partial && page.entries.is_empty() {
         // Kubernetes makes such a list of the objects, and of none it makes none.
         start.push_str("},\"items\":null}\n");
         return respond::bytes(200, start.into(), shape);
@@ -90,6 +91,8 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
         Form::Object if !shape.links => each(&|entry| entry.body_in(kind, version)),
         _ => each(&|entry| form(kind, version, entry, shape, now, false).into()),
     };
+    // Go's lists of objects that no type stands for hold them whole.
+    let whole = is_partial || kind.custom.is_some();
     let items = Items { head: start.into(), entries: page.entries, converted, whole };
     let size = items.size();
     if !shape.is_raw() {
@@ -97,7 +100,7 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
     }
     // Items that were made for this list alone wait with it.
     let own = match &items.converted {
-        Some(_) if whole => size,
+        Some(_) if is_partial => size,
         Some(_) => past + piece,
         None => past,
     };
@@ -216,11 +219,18 @@ impl Items {
                 out.extend_from_slice(Entry::item(&converted[index].bytes()));
             }
             None => {
-                out.push(b'{');
                 let entry = &self.entries[index];
-                entry.body().append(entry.hub_item(), out);
+                if !self.whole {
+                    out.push(b'{');
+                }
+                entry.body().append(self.stored(entry), out);
             }
         }
+    }
+
+    /// Where an item stands in its stored bytes, behind its opening brace unless it is whole.
+    fn stored(&self, entry: &Entry) -> Range<usize> {
+        if self.whole { 0..entry.size() } else { entry.hub_item() }
     }
 
     fn size(&self) -> usize {
@@ -259,7 +269,10 @@ impl Items {
             while next < self.entries.len() && piece.len() < PIECE_BYTES && large.is_none() {
                 large = self.large(next);
                 match &large {
-                    Some(_) => piece.extend_from_slice(if next > 0 { b",{" } else { b"{" }),
+                    Some(_) => {
+                        piece.extend_from_slice(if next > 0 { b"," } else { b"" });
+                        piece.extend_from_slice(if self.whole { b"" } else { b"{" });
+                    }
                     None => self.push(next, &mut piece),
                 }
                 next += 1;
@@ -272,10 +285,10 @@ impl Items {
         })
     }
 
-    /// The stored bytes of an item that is large, behind its opening brace.
+    /// The stored bytes of an item that is large.
     fn large(&self, index: usize) -> Option<Bytes> {
         let entry = self.entries.get(index).filter(|_| self.converted.is_none())?;
-        let item = entry.hub_item();
+        let item = self.stored(entry);
         (item.len() > PIECE_BYTES).then(|| entry.json().slice(item))
     }
 }

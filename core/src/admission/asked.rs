@@ -12,6 +12,7 @@ use crate::merge::managed;
 use crate::object::meta;
 use crate::pipeline::effect::{Effect, Stop};
 use crate::refusal::{BadRequest, Refusal};
+use crate::request::Verb;
 use bytes::Bytes;
 use holdfast_value::{Map, Value, json};
 use std::cell::OnceCell;
@@ -135,6 +136,26 @@ impl<'a> Attributes<'a> {
         }
     }
 
+    /// The object as it shall be, with the resource version that it has in Kubernetes by then: a patch and whatever is
+    /// about to be stored are on top of one, and who sends an object whole may leave it open.
+    pub(super) fn shown_object(&self, version: Seen) -> Result<Value, Stop> {
+        let shown = self.shown(&self.object, version)?;
+        let is_versioned = self.is_validating || self.request.verb == Verb::Patch;
+        Ok(if is_versioned { self.versioned(shown) } else { shown })
+    }
+
+    /// The object as it is.
+    fn shown_old(&self, version: Seen) -> Result<Value, Stop> {
+        Ok(self.versioned(self.shown(self.old, version)?))
+    }
+
+    fn versioned(&self, mut shown: Value) -> Value {
+        if let (Some(version), Value::Object(document)) = (self.old_version, &mut shown) {
+            meta::metadata_mut(document).insert("resourceVersion", version.to_string().into());
+        }
+        shown
+    }
+
     /// Back from the version that somebody was shown.
     pub(super) fn brought_back(&self, document: Value, version: Seen) -> Result<Value, Stop> {
         let Body::Object { version: own } = self.body else { return Ok(document) };
@@ -174,8 +195,13 @@ impl<'a> Attributes<'a> {
                  mutating admission controller; please fix your requests: {why}"
             ));
         }
-        if changed["metadata"]["namespace"] != shown["metadata"]["namespace"] {
-            return Err(Refusal::BadRequest(BadRequest::OtherNamespace).into());
+        let namespace = shown["metadata"]["namespace"].as_str().unwrap_or_default();
+        match changed["metadata"]["namespace"].as_str().unwrap_or_default() {
+            same if same == namespace => {}
+            // What replaces the object whole may leave it to the request.
+            "" => changed["metadata"]["namespace"] = namespace.into(),
+            _ if namespace.is_empty() => _ = meta::metadata_mut(meta::fields_mut(&mut changed)).remove("namespace"),
+            _ => return Err(Refusal::BadRequest(BadRequest::OtherNamespace).into()),
         }
         self.object = self.brought_back(changed, version)?;
         Ok(())
@@ -184,7 +210,7 @@ impl<'a> Attributes<'a> {
     fn by_webhook(&self, object: Value, to: String) -> Result<Value, Stop> {
         let conversion = Conversion { to, object };
         match self.answers.conversion(&conversion) {
-            Some(converted) => Ok(Value::Object(converted.clone())),
+            Some(converted) => Ok(Value::Object(converted.map_err(Refusal::clone)?.clone())),
             None => Err(Stop::Needs(Effect::Convert(Box::new(conversion)))),
         }
     }
@@ -308,8 +334,8 @@ impl<'a> Attributes<'a> {
     /// The documents that expressions look at, in a version of the kind.
     pub(super) fn documents(&self, version: Seen) -> Result<Documents, Stop> {
         Ok(Documents {
-            object: Document::new(self.shown(&self.object, version)?),
-            old: Document::new(self.shown(self.old, version)?),
+            object: Document::new(self.shown_object(version)?),
+            old: Document::new(self.shown_old(version)?),
             request: self.request_document(version),
             namespace: self.namespace_document(),
         })

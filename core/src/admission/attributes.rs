@@ -3,6 +3,7 @@
 use super::Admission;
 use super::outcome::{Admitted, Operation, Reinvocation, Ticks};
 use crate::authz::{self, Authorizer, Judged, ResourceTarget, User};
+use crate::event::Offset;
 use crate::kinds::{Kind, KindId, Known, known};
 use crate::object::meta::{self, Document};
 use crate::object::{Draft, names};
@@ -43,6 +44,8 @@ pub struct Attributes<'a> {
     pub object: Value,
     /// The object as it is; null for one that is not there.
     pub old: &'a Value,
+    /// The version that it has, which its document leaves out.
+    pub old_version: Option<Offset>,
     pub admitted: Admitted,
     pub reinvocation: Reinvocation,
     /// The second half.

@@ -269,7 +269,7 @@ fn apply(attributes: &mut Attributes, webhook: &Webhook, patch: &Value, version:
         return Err(Refusal::Internal(Internal::Fault(why)).into());
     }
     let internal = |why: String| Stop::from(Refusal::Internal(Internal::Fault(why)));
-    let shown = attributes.shown(&attributes.object, version)?;
+    let shown = attributes.shown_object(version)?;
     let mut patched = json::patched(shown.clone(), patch).map_err(|fault| internal(fault.to_string()))?;
     let version = identity(attributes, &mut patched, &shown, version)?;
     attributes.check(&mut patched, version).map_err(internal)?;

@@ -1,6 +1,8 @@
 //! The ConversionReview that a webhook gets and gives: pure, so that only the call itself is left to the shell.
 
-use crate::object::meta::{Document, metadata, metadata_mut, text};
+use crate::object::meta::{Document, metadata, metadata_mut, text, type_name};
+use crate::object::validate;
+use crate::refusal::{Cause, WebhookFault};
 use holdfast_value::{Value, json};
 
 /// Versions of the review that can be spoken, the preferred one first.
@@ -13,7 +15,7 @@ pub fn review(webhook: &Value, uid: &str, to: &str, objects: &[Value]) -> Result
     let version = version.ok_or("no supported conversion review versions")?;
     Ok(json!({
         "kind": "ConversionReview",
-        "apiVersion": format!("apiextensions.k8s.io/{version}"),
+        "apiVersion": api_version(version),
         "request": {"uid": uid, "desiredAPIVersion": to, "objects": objects},
     }))
 }
@@ -21,69 +23,142 @@ pub fn review(webhook: &Value, uid: &str, to: &str, objects: &[Value]) -> Result
 /// The objects of a webhook's answer, in the order of those that it was given.
 ///
 /// Of their metadata only labels and annotations are the webhook's to change.
-pub fn converted(review: &Value, answer: &Value, to: &str, objects: &[Value]) -> Result<Vec<Document>, String> {
-    for field in ["kind", "apiVersion"] {
-        if answer[field] != review[field] {
-            return Err(format!("expected webhook response of {}, got {}", review[field], answer[field]));
-        }
-    }
-    let response = &answer["response"];
-    if !response.is_object() {
-        return Err("expected webhook response to contain a response".into());
-    }
-    if response["uid"] != review["request"]["uid"] {
-        return Err(format!("expected response.uid={}, got {}", review["request"]["uid"], response["uid"]));
-    }
-    let result = &response["result"];
-    if result["status"] != "Success" {
-        let message = result["message"].as_str().filter(|message| !message.is_empty());
-        return Err(message.map_or_else(|| format!("unexpected result: {result}"), str::to_owned));
-    }
-    let found = response["convertedObjects"].as_array().map(Vec::as_slice).unwrap_or_default();
+pub fn converted(review: &Value, answer: &Value, to: &str, objects: &[Value]) -> Result<Vec<Document>, WebhookFault> {
+    check_review(review, answer).map_err(WebhookFault::Call)?;
+    let found = answer["response"]["convertedObjects"].as_array().map(Vec::as_slice).unwrap_or_default();
     if found.len() != objects.len() {
-        return Err(format!("returned {} objects, expected {}", found.len(), objects.len()));
+        return Err(WebhookFault::Returned(format!("{} objects, expected {}", found.len(), objects.len())));
     }
     let pairs = found.iter().zip(objects).enumerate();
+    let place = |index: usize| match objects.len() {
+        1 => None,
+        _ => Some(index),
+    };
     pairs
         .map(|(index, (found, object))| {
-            one(found, object, to).map_err(|why| format!("returned invalid converted object at index {index}: {why}"))
+            one(found, object, to).map_err(|unfit| WebhookFault::Returned(unfit.at(place(index))))
         })
         .collect()
 }
 
-fn one(found: &Value, object: &Value, to: &str) -> Result<Document, String> {
-    let (Value::Object(found), Value::Object(object)) = (found, object) else {
-        return Err("it is no object".into());
+/// Whether it is the answer to this review, and says that all went well.
+fn check_review(review: &Value, answer: &Value) -> Result<(), String> {
+    let name = |review: &Value| {
+        let text = |field: &str| review[field].as_str().unwrap_or_default().to_owned();
+        (text("apiVersion"), text("kind"))
     };
-    if text(found, "apiVersion") != to {
-        return Err(format!("invalid groupVersion (requested: {to}, received: {})", text(found, "apiVersion")));
+    let ((version, kind), (found_version, found_kind)) = (name(review), name(answer));
+    if (&version, &kind) != (&found_version, &found_kind) {
+        let spoken = |version: &str| VERSIONS.into_iter().find(|spoken| version == api_version(spoken));
+        if let (true, Some(other), Some(own)) = (kind == found_kind, spoken(&found_version), spoken(&version)) {
+            return Err(format!("converting ({other}.{kind}) to ({own}.{kind}): unknown conversion"));
+        }
+        let found_version = if found_version.is_empty() { "/" } else { found_version.as_str() };
+        return Err(format!(
+            "expected webhook response of {version}, Kind={kind}, got {found_version}, Kind={found_kind}"
+        ));
     }
-    if text(found, "kind") != text(object, "kind") {
-        return Err(format!("invalid kind (requested: {}, received: {})", text(object, "kind"), text(found, "kind")));
+    let response = &answer["response"];
+    if !response.is_object() {
+        return Err("no response provided".into());
     }
-    for field in ["name", "namespace", "uid"] {
+    if response["uid"] != review["request"]["uid"] {
+        let found = response["uid"].as_str().unwrap_or_default();
+        return Err(format!("expected response.uid={}, got {found:?}", review["request"]["uid"]));
+    }
+    let result = &response["result"];
+    if result["status"] != "Success" {
+        let message = result["message"].as_str().filter(|message| !message.is_empty());
+        let status = result["status"].as_str().unwrap_or_default();
+        let why = || format!("response.result.status was '{status}', not 'Success'");
+        return Err(message.map_or_else(why, str::to_owned));
+    }
+    Ok(())
+}
+
+/// Why an object of an answer cannot be taken.
+enum Unfit {
+    /// It is of another version or kind.
+    Type(String),
+    /// It is another object.
+    Object(String),
+    Metadata(String),
+}
+
+impl Unfit {
+    /// As it is told of one object, or of one of several.
+    fn at(self, index: Option<usize>) -> String {
+        match (self, index) {
+            (Self::Type(why), None) => format!("invalid object at index 0: {why}"),
+            (Self::Object(why), None) => format!("invalid object: {why}"),
+            (Self::Metadata(why), None) => format!("invalid metadata: {why}"),
+            (Self::Type(why) | Self::Object(why), Some(index)) => {
+                format!("invalid converted object at index {index}: {why}")
+            }
+            (Self::Metadata(why), Some(index)) => format!("invalid metadata in object at index {index}: {why}"),
+        }
+    }
+}
+
+fn one(found: &Value, object: &Value, to: &str) -> Result<Document, Unfit> {
+    let (Value::Object(found), Value::Object(object)) = (found, object) else {
+        return Err(Unfit::Type("it is no object".into()));
+    };
+    let version = text(found, "apiVersion");
+    if version != to {
+        return Err(Unfit::Type(format!("invalid groupVersion (expected {to}, received {version})")));
+    }
+    let (kind, found_kind) = (text(object, "kind"), text(found, "kind"));
+    if found_kind != kind {
+        return Err(Unfit::Type(format!("invalid kind (expected {kind}, received {found_kind})")));
+    }
+    for (field, shown) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
         let (before, after) = (text(metadata(object), field), text(metadata(found), field));
         if before != after {
-            return Err(format!("must have the same {field}: {before} != {after}"));
+            return Err(Unfit::Object(format!("must have the same {shown}: {before} != {after}")));
         }
     }
     let mut converted = found.clone();
     let changed = metadata(found).clone();
     let meta = metadata_mut(&mut converted);
     *meta = metadata(object).clone();
-    for field in ["labels", "annotations"] {
-        match changed.get(field).filter(|value| value.is_object()) {
-            Some(value) => {
-                let texts = value.as_object().into_iter().flat_map(|texts| texts.iter());
-                if let Some((key, _)) = texts.into_iter().find(|(_, value)| !value.is_string()) {
-                    return Err(format!("invalid metadata of {field}: {key} is no text"));
-                }
-                meta.insert(field, value.clone())
+    for (field, rule) in [("labels", validate::labels as Rule), ("annotations", validate::annotations as Rule)] {
+        let texts = match changed.get(field) {
+            None | Some(Value::Null) => {
+                meta.remove(field);
+                continue;
             }
-            None => meta.remove(field),
+            Some(Value::Object(texts)) => texts,
+            Some(other) => {
+                let found = type_name(other);
+                return Err(Unfit::Metadata(format!("invalid metadata.{field} of type {found} in converted object")));
+            }
         };
+        if let Some((key, other)) = texts.iter().find(|(_, value)| !value.is_string()) {
+            let found = type_name(other);
+            let why = format!("metadata.{field}[{key}] must be a string, but is {found} in converted object");
+            return Err(Unfit::Metadata(why));
+        }
+        // What has been there may stay as it is.
+        if meta.get(field).and_then(Value::as_object) != Some(texts) {
+            let mut causes = Vec::new();
+            rule(texts, &format!("metadata.{field}"), &mut causes);
+            let told: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+            match told.as_slice() {
+                [] => {}
+                [one] => return Err(Unfit::Metadata(one.clone())),
+                all => return Err(Unfit::Metadata(format!("[{}]", all.join(", ")))),
+            }
+        }
+        meta.insert(field, Value::Object(texts.clone()));
     }
     Ok(converted)
+}
+
+type Rule = fn(&Document, &str, &mut Vec<Cause>);
+
+fn api_version(version: &str) -> String {
+    format!("apiextensions.k8s.io/{version}")
 }
 
 #[cfg(test)]
@@ -128,27 +203,64 @@ mod tests {
         let success = json!({"status": "Success"});
         let rows = [
             (answer("r", success.clone(), json!([good])), Ok(json!({"b": 1}))),
-            (answer("x", success.clone(), json!([good])), Err("expected response.uid=\"r\", got \"x\"")),
-            (answer("r", json!({"status": "Failed", "message": "no way"}), json!([])), Err("no way")),
+            (answer("x", success.clone(), json!([good])), Err("failed: expected response.uid=\"r\", got \"x\"")),
+            (answer("r", json!({"status": "Failed", "message": "no way"}), json!([])), Err("failed: no way")),
+            (
+                answer("r", json!({"status": "Failed"}), json!([])),
+                Err("failed: response.result.status was 'Failed', not 'Success'"),
+            ),
+            (answer("r", json!(null), json!([])), Err("failed: response.result.status was '', not 'Success'")),
             (answer("r", success.clone(), json!([])), Err("returned 0 objects, expected 1")),
+            (answer("r", success.clone(), json!(null)), Err("returned 0 objects, expected 1")),
             (
                 answer("r", success.clone(), json!([object("v3", json!({}))])),
-                Err("returned invalid converted object at index 0: invalid groupVersion (requested: example.com/v2, \
-                     received: example.com/v3)"),
+                Err("returned invalid object at index 0: invalid groupVersion (expected example.com/v2, received \
+                     example.com/v3)"),
+            ),
+            (
+                answer("r", success.clone(), json!([with("/kind", json!("Bar"))])),
+                Err("returned invalid object at index 0: invalid kind (expected Tab, received Bar)"),
             ),
             (
                 answer("r", success.clone(), json!([with("/metadata/name", json!("z"))])),
-                Err("returned invalid converted object at index 0: must have the same name: a != z"),
+                Err("returned invalid object: must have the same name: a != z"),
             ),
             (
-                answer("r", success, json!([with("/metadata/labels", json!({"x": 1}))])),
-                Err("returned invalid converted object at index 0: invalid metadata of labels: x is no text"),
+                answer("r", success.clone(), json!([with("/metadata/uid", json!(null))])),
+                Err("returned invalid object: must have the same UID: u != "),
             ),
-            (json!({"kind": "Other"}), Err("expected webhook response of \"ConversionReview\", got \"Other\"")),
+            (
+                answer("r", success.clone(), json!([with("/metadata/labels", json!({"x": 1}))])),
+                Err(
+                    "returned invalid metadata: metadata.labels[x] must be a string, but is number in converted object",
+                ),
+            ),
+            (
+                answer("r", success.clone(), json!([with("/metadata/labels", json!({"x": "a b"}))])),
+                Err(
+                    "returned invalid metadata: metadata.labels: Invalid value: \"a b\": a valid label must be an empty \
+                     string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+                     alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation \
+                     is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
+                ),
+            ),
+            (
+                json!({"kind": "Other"}),
+                Err("failed: expected webhook response of apiextensions.k8s.io/v1, Kind=ConversionReview, got /, \
+                     Kind=Other"),
+            ),
+            (
+                json!({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1beta1"}),
+                Err("failed: converting (v1beta1.ConversionReview) to (v1.ConversionReview): unknown conversion"),
+            ),
+            (
+                json!({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1"}),
+                Err("failed: no response provided"),
+            ),
         ];
         for (answer, expected) in rows {
             let found = converted(&asked, &answer, "example.com/v2", &objects);
-            let found = found.map(|objects| objects[0]["spec"].clone());
+            let found = found.map(|objects| objects[0]["spec"].clone()).map_err(|fault| fault.to_string());
             assert_eq!(found, expected.map_err(str::to_owned), "{answer}");
         }
         // The rest of the metadata is the server's.

@@ -5,6 +5,7 @@
 
 use super::apiextensions::columns;
 use super::build::{PART_RESETS, STATUS_RESETS_METADATA};
+use super::registry::compare_versions;
 use super::{Generation, Hooks, Kind, Read, ScalePaths, Scope, Selectable, Shown, Subresource, Version};
 use crate::event::Offset;
 use crate::object::glance::Glance;
@@ -207,7 +208,8 @@ pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind
         webhook: webhook.map(|conversion| conversion["webhook"].clone()),
     });
     let prunes = spec["preserveUnknownFields"] != true;
-    let mut versions: Vec<(usize, &Value)> = spec["versions"].as_array().into_iter().flatten().enumerate().collect();
+    let declared = spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut versions: Vec<(usize, &Value)> = declared.iter().enumerate().collect();
     // The first is the one that objects are stored in.
     versions.sort_by_key(|(_, version)| version["storage"] != true);
     for (index, version) in versions {
@@ -232,7 +234,7 @@ pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind
             deprecation: None,
             custom: Some(Box::new(CustomVersion {
                 served: version["served"] == true,
-                warning: warning(group, kind, version),
+                warning: warning(group, kind, version, declared),
                 subresources: subresources(&version["subresources"]),
                 shown: Shown { columns: columns::of_version(version), ..Shown::default() },
                 selectable: paths.into_iter().map(|path| path.trim_start_matches('.').to_owned()).collect(),
@@ -256,12 +258,20 @@ fn message(group: &str, version: &str, kind: &str) -> String {
     format!("{}.{version}.{kind}", labels.join("."))
 }
 
-fn warning(group: &str, kind: &str, version: &Value) -> Option<String> {
+/// What users of a deprecated version are told: in words of the definition's own, or which better version to use.
+fn warning(group: &str, kind: &str, version: &Value, versions: &[Value]) -> Option<String> {
     if version["deprecated"] != true {
         return None;
     }
-    let own = version["deprecationWarning"].as_str().map(str::to_owned);
-    Some(own.unwrap_or_else(|| format!("{group}/{} {kind} is deprecated", text(version, "name"))))
+    if let Some(own) = version["deprecationWarning"].as_str() {
+        return Some(own.to_owned());
+    }
+    let name = text(version, "name");
+    let better = versions.iter().filter(|other| other["served"] == true && other["deprecated"] != true);
+    let better = better.map(|other| text(other, "name")).filter(|other| compare_versions(other, name).is_lt());
+    let instead = better.min_by(|a, b| compare_versions(a, b));
+    let instead = instead.map_or_else(String::new, |better| format!("; use {group}/{better} {kind}"));
+    Some(format!("{group}/{name} {kind} is deprecated{instead}"))
 }
 
 fn subresources(declared: &Value) -> Vec<Subresource> {
@@ -289,4 +299,32 @@ fn subresources(declared: &Value) -> Vec<Subresource> {
 
 fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_value::json;
+
+    #[test]
+    fn deprecated_versions_name_the_best_one_to_use() {
+        let version = |name: &str, served: bool, deprecated: bool| json!({"name": name, "served": served, "deprecated": deprecated, "storage": name == "v1"});
+        for (others, expected) in [
+            (vec![version("v1", true, false)], "; use g/v1 K"),
+            (
+                vec![version("v1beta1", true, false), version("v2", true, false), version("v1", true, false)],
+                "; use g/v2 K",
+            ),
+            // Neither what is not served, nor what is deprecated itself, nor what is older.
+            (vec![version("v1", false, false), version("v2", true, true), version("v1alpha0", true, false)], ""),
+            (Vec::new(), ""),
+        ] {
+            let old = version("v1alpha1", true, true);
+            let found = warning("g", "K", &old, &others);
+            assert_eq!(found, Some(format!("g/v1alpha1 K is deprecated{expected}")), "{others:?}");
+        }
+        let own = json!({"name": "v1", "deprecated": true, "deprecationWarning": "leave"});
+        assert_eq!(warning("g", "K", &own, &[]).as_deref(), Some("leave"));
+        assert_eq!(warning("g", "K", &version("v1", true, false), &[]), None);
+    }
 }

@@ -3,6 +3,7 @@
 use super::{Kind, Read, Scope, Selectable, Shown, Subresource, Version, api_version};
 use crate::event::Offset;
 use crate::object::Body;
+use crate::object::meta::Document;
 use crate::quota::Counted;
 use crate::schema::layout::Layout;
 use crate::schema::schema;
@@ -98,6 +99,27 @@ impl Kind {
     /// Whether an object of this version of the log may be stored otherwise than it is to be shown.
     pub fn is_stale(&self, offset: Offset) -> bool {
         self.custom.as_ref().is_some_and(|custom| custom.is_stale(offset))
+    }
+
+    /// What lists of this kind are called: a definition may choose.
+    pub fn list_kind(&self) -> String {
+        let chosen = self.custom.as_ref().and_then(|custom| custom.names["listKind"].as_str());
+        chosen.filter(|chosen| !chosen.is_empty()).map_or_else(|| format!("{}List", self.kind), str::to_owned)
+    }
+
+    /// Fits what a webhook made of an object to the version of its kind: what its schema does not know goes, and what it
+    /// has a default for comes.
+    pub fn fit(&self, api_version: &str, document: &mut Document) {
+        let Some(Layout::Custom(custom)) = self.version_named(api_version).and_then(|version| self.layout(version))
+        else {
+            return;
+        };
+        let mut value = Value::Object(std::mem::take(document));
+        custom.prune(&mut value);
+        custom.schema.apply_defaults(&mut value);
+        if let Value::Object(fitted) = value {
+            *document = fitted;
+        }
     }
 
     /// Whether a webhook is asked for objects in other versions than the one that they are stored in.

@@ -48,17 +48,29 @@ pub(super) fn part(
     document: Value,
     old: &Value,
 ) -> Result<Value, Stop> {
-    both(context, of(context, operation, Body::Part(body), document, old), |_| Ok(()))
+    completed_update(context, body, operation, document, old, |_| Ok(()))
 }
 
-/// The same for a document that the server checks and completes between the halves.
+/// The same for a new document that the server checks and completes between the halves.
 pub(super) fn completed_part(
     context: &Context,
     body: Known,
     document: Value,
     complete: impl FnOnce(&mut Value) -> Result<(), Stop>,
 ) -> Result<Value, Stop> {
-    both(context, of(context, Operation::Create, Body::Part(body), document, &Value::Null), complete)
+    completed_update(context, body, Operation::Create, document, &Value::Null, complete)
+}
+
+/// The same in place of another document.
+pub(super) fn completed_update(
+    context: &Context,
+    body: Known,
+    operation: Operation,
+    document: Value,
+    old: &Value,
+    complete: impl FnOnce(&mut Value) -> Result<(), Stop>,
+) -> Result<Value, Stop> {
+    both(context, of(context, operation, Body::Part(body), document, old), complete)
 }
 
 /// Both halves, for a document of the path's kind that is posted and never stored.
@@ -94,7 +106,9 @@ fn attributes<'a>(
         (_, Some(_)) => Operation::Update,
     };
     let old = candidate.old.as_ref().map_or(&Value::Null, |old: &Old| &old.document);
-    of(context, operation, Body::Object { version: context.working_version() }, document, old)
+    let body = Body::Object { version: context.working_version() };
+    let old_version = candidate.old.as_ref().map(|old| old.entry.offset);
+    Attributes { old_version, ..of(context, operation, body, document, old) }
 }
 
 fn of<'a>(context: &'a Context, operation: Operation, body: Body, object: Value, old: &'a Value) -> Attributes<'a> {
@@ -111,6 +125,7 @@ fn of<'a>(context: &'a Context, operation: Operation, body: Body, object: Value,
         body,
         object,
         old,
+        old_version: None,
         admitted: Default::default(),
         reinvocation: Default::default(),
         is_validating: false,

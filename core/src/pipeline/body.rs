@@ -3,7 +3,7 @@
 use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, owners};
 use crate::object::meta::{self, Document, metadata_mut, text};
-use crate::refusal::{BadRequest, Cause, Conflict, MethodNotAllowed, Mismatch, Refusal, Unreasoned};
+use crate::refusal::{BadRequest, Cause, Conflict, Forbidden, Mismatch, Refusal, Unreasoned};
 use crate::request::{Format, Request};
 use holdfast_value::Value;
 
@@ -41,7 +41,8 @@ pub(super) fn update(context: &Context, endpoint: &Endpoint) -> Result<Made, Sto
 /// The candidate for an object that is not there yet, of a document that was checked against its schema.
 pub(super) fn creating(context: &Context, document: Value) -> Result<Candidate, Refusal> {
     if context.kind.custom.as_ref().is_some_and(|custom| custom.terminating) {
-        return Err(Refusal::MethodNotAllowed(MethodNotAllowed::DefinitionTerminating));
+        let subject = context.subject(meta::name(meta::fields(&document)));
+        return Err(Refusal::Forbidden { subject, why: Forbidden::DefinitionTerminating });
     }
     let mut document = document;
     let meta = metadata_mut(meta::fields_mut(&mut document));

@@ -5,6 +5,7 @@
 use super::{Context, Effect, Stop, decode};
 use crate::kinds::custom::{Conversion, relabelled};
 use crate::object::meta::{self, Document};
+use crate::refusal::Refusal;
 use crate::schema::layout::Layout;
 use crate::state::Entry;
 use holdfast_value::Value;
@@ -30,7 +31,7 @@ impl Context<'_> {
 
     fn by_webhook(&self, conversion: Conversion) -> Result<Document, Stop> {
         match self.answers.conversion(&conversion) {
-            Some(converted) => Ok(converted.clone()),
+            Some(converted) => Ok(converted.map_err(Refusal::clone)?.clone()),
             None => Err(Stop::Needs(Effect::Convert(Box::new(conversion)))),
         }
     }
@@ -48,7 +49,7 @@ impl Context<'_> {
     }
 
     /// How documents of the path's version look.
-    pub(super) fn layout(&self) -> Result<Layout<'_>, crate::Refusal> {
+    pub(super) fn layout(&self) -> Result<Layout<'_>, Refusal> {
         decode::layout(self.kind, self.request.target.version)
     }
 }

@@ -6,7 +6,7 @@ use super::{Answers, Context, Settings, manage};
 use crate::kinds::{self, Kind};
 use crate::object::decode;
 use crate::object::meta::{self, Document, text, type_name};
-use crate::refusal::{BadRequest, Internal, KindFault, Refusal, Unfit, Unmarshal, Unrecognized};
+use crate::refusal::{BadRequest, Cause, Internal, KindFault, Refusal, Subject, Unfit, Unmarshal, Unrecognized};
 use crate::request::{Body, FieldValidation, Format, Request};
 use crate::schema::layout::Layout;
 use crate::stamp::Stamp;
@@ -103,6 +103,9 @@ impl Context<'_> {
         let api_version = crate::kinds::api_version(group, version);
         let found = identify(&value, &api_version, kind)?;
         if (found.0.as_str(), found.1.as_str()) != (api_version.as_str(), kind) {
+            if matches!(layout, Layout::Custom(_)) {
+                return Err(wrong_custom(&value, &found, &api_version, kind));
+            }
             return Err(self.wrong_kind(&found.0, &found.1, group, version, kind));
         }
         let unfit = |why: Unfit| {
@@ -115,7 +118,8 @@ impl Context<'_> {
         }
         let unknown = layout.check(&mut value).map_err(|error| unfit(Unfit::Layout(error.to_string())))?;
         let complaints = match body.format {
-            Format::Json if unknown.len() + repeated.len() > 1 => {
+            // Of a custom resource they are told by the alphabet.
+            Format::Json if unknown.len() + repeated.len() > 1 && matches!(layout, Layout::Table(..)) => {
                 decode::order::complaints(&body.content.bytes(), &unknown, &repeated)
             }
             _ => complaints(strict_errors, &unknown),
@@ -166,6 +170,17 @@ impl Context<'_> {
 /// Unknown and duplicate fields as strict decoding words them.
 pub(super) fn complaints(duplicates: Vec<String>, unknown: &[String]) -> Vec<String> {
     unknown.iter().map(|path| format!("unknown field \"{path}\"")).chain(duplicates).collect()
+}
+
+/// The same where the path's kind is a custom one: any object can be read as one of its resources.
+fn wrong_custom(value: &Value, (version, kind): &(String, String), expected: &str, wanted: &str) -> Refusal {
+    if version != expected {
+        let (found, expected) = (version.clone(), expected.to_owned());
+        return Refusal::BadRequest(BadRequest::OtherVersion { found, expected });
+    }
+    let name = value["metadata"]["name"].as_str().unwrap_or_default();
+    let cause = Cause::invalid("kind", &kind.as_str().into(), &format!("must be {wanted}"));
+    Refusal::Invalid { subject: Subject::new(split_version(version).0, kind, name), causes: vec![cause] }
 }
 
 fn split_version(api_version: &str) -> (&str, &str) {

@@ -65,7 +65,7 @@ pub struct Reviewed {
 /// What the outside has done, for one request.
 #[derive(Debug, Clone, Default)]
 pub struct Answers {
-    conversions: Vec<(Conversion, Document)>,
+    conversions: Vec<(Conversion, Result<Document, Refusal>)>,
     tokens: Vec<(TokenClaims, SignedToken)>,
     reviews: Vec<(Call, Reviewed)>,
     limits: Vec<(Vec<Bucket>, Vec<usize>)>,
@@ -78,8 +78,9 @@ pub struct Answers {
 }
 
 impl Answers {
-    pub fn converted(&mut self, conversion: Conversion, document: Document) {
-        self.conversions.push((conversion, document));
+    /// What a webhook made of an object, or why there is nothing: only who cannot do without it minds.
+    pub fn converted(&mut self, conversion: Conversion, converted: Result<Document, Refusal>) {
+        self.conversions.push((conversion, converted));
     }
 
     pub fn signed(&mut self, claims: TokenClaims, token: SignedToken) {
@@ -121,8 +122,8 @@ impl Answers {
         self.reviews.iter().find(|(known, _)| known == wanted).map(|(_, answer)| answer)
     }
 
-    pub(crate) fn conversion(&self, wanted: &Conversion) -> Option<&Document> {
-        self.conversions.iter().find(|(known, _)| known == wanted).map(|(_, converted)| converted)
+    pub(crate) fn conversion(&self, wanted: &Conversion) -> Option<Result<&Document, &Refusal>> {
+        self.conversions.iter().find(|(known, _)| known == wanted).map(|(_, converted)| converted.as_ref())
     }
 
     /// Whether webhooks were asked that may take their time.

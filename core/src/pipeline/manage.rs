@@ -90,7 +90,17 @@ fn update(context: &Context, old: Option<&Value>, new: &mut Value) -> Result<(),
             convert: Some(&convert),
         },
     );
-    missing.take().map_or(Ok(()), Err)
+    match missing.take() {
+        None => Ok(()),
+        // Managers of other versions are known by what a webhook makes of the object. While it cannot be asked they stay
+        // as they were, and the write needs it for nothing else.
+        Some(Stop::Refused(_)) => {
+            let owners = old.and_then(|old| old["metadata"].get("managedFields")).cloned();
+            super::reset::put(metadata_mut(meta::fields_mut(new)), "managedFields", owners);
+            Ok(())
+        }
+        Some(needs) => Err(needs),
+    }
 }
 
 /// A document of any served version in another version of the same kind; `None`: there is none of that name, or a

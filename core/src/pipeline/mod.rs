@@ -129,6 +129,7 @@ fn stages(context: &Context) -> Result<Decision, Stop> {
     encode::warn(context, &endpoint, &object);
     // The second half of admission sees what would be stored.
     admit::validate(context, &endpoint, &mut object)?;
+    validate::is_free(context, &object)?;
     encode::decide(context, &endpoint, object)
 }
 

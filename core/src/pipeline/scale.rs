@@ -166,7 +166,20 @@ pub(super) fn scale(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let live = live_scale(&paths, &old, &replicas_path);
     let mut wanted = wanted_scale(context, &live)?;
     let fixed = check_scale(context, &old, &wanted)?;
-    wanted = admit::part(context, SCALE, Operation::Update, wanted, &live)?;
+    let mut mutated = Value::Null;
+    admit::completed_update(context, SCALE, Operation::Update, wanted, &live, |scale| {
+        // The second half sees the Scale of the object that it makes.
+        let replicas = scale["spec"]["replicas"].clone();
+        mutated = std::mem::replace(scale, live.clone());
+        let spec = meta::object_mut(meta::fields_mut(scale), "spec");
+        super::reset::put(
+            spec,
+            "replicas",
+            Some(replicas).filter(|replicas| !matches!(replicas.as_i64(), None | Some(0))),
+        );
+        Ok(())
+    })?;
+    wanted = mutated;
     let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
     track(context, &live, &mut wanted)?;
 
@@ -225,7 +238,8 @@ fn check_scale(context: &Context, old: &Old, wanted: &Value) -> Result<bool, Ref
         return Err(body::modified(context));
     }
     let replicas = wanted["spec"]["replicas"].as_i64().unwrap_or(0);
-    if replicas < 0 {
+    // Those of a custom resource are judged with the rest of it.
+    if replicas < 0 && context.kind.custom.is_none() {
         let cause = Cause::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
         return Err(Refusal::Invalid { subject: Subject::new("autoscaling", "Scale", name), causes: vec![cause] });
     }

@@ -38,10 +38,7 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Cand
     context.warn(judged.warnings);
     match object.old {
         Some(_) => Ok(()),
-        None => {
-            may_create(context)?;
-            is_free(context, object)
-        }
+        None => may_create(context),
     }
 }
 
@@ -144,7 +141,11 @@ fn may_create(context: &Context) -> Result<(), Refusal> {
     Err(Refusal::Forbidden { subject: context.subject(request.name()), why })
 }
 
-fn is_free(context: &Context, object: &Candidate) -> Result<(), Refusal> {
+/// Only its store knows in Kubernetes whether a name is taken, so that all who look at a new object have seen it before.
+pub(super) fn is_free(context: &Context, object: &Candidate) -> Result<(), Refusal> {
+    if object.old.is_some() {
+        return Ok(());
+    }
     match context.state.get(context.request.target.kind, &object.key) {
         None => Ok(()),
         Some(_) => Err(Refusal::AlreadyExists(context.subject(meta::name(object.fields())))),

@@ -254,6 +254,8 @@ pub enum Forbidden {
     NamespaceTerminating {
         namespace: String,
     },
+    /// The definition of a custom kind that is on its way out.
+    DefinitionTerminating,
     /// One of the objects without which the cluster cannot be.
     Undeletable {
         kind: String,
@@ -303,8 +305,6 @@ pub enum MethodNotAllowed {
         verb: &'static str,
         subresource: String,
     },
-    /// A new object of a definition that is being deleted.
-    DefinitionTerminating,
 }
 
 /// What the object is by now. The subject of the refusal names it (409).
@@ -531,6 +531,8 @@ pub enum Unreasoned {
 pub enum WebhookFault {
     NobodyToCall,
     Call(String),
+    /// What it returned cannot be taken.
+    Returned(String),
 }
 
 /// A strategic merge patch that meets something it cannot be merged with. Maps and lists are shown as Go prints them.

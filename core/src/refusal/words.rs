@@ -175,6 +175,9 @@ impl Display for Forbidden {
             Self::NamespaceTerminating { namespace } => {
                 write!(f, "unable to create new content in namespace {namespace} because it is being terminated")
             }
+            Self::DefinitionTerminating => {
+                f.write_str("create not allowed while custom resource definition is terminating")
+            }
             Self::OfSystem { what } => write!(f, "this is a {what} and cannot be deleted"),
             Self::Undeletable { kind } => write!(f, "this {kind} may not be deleted"),
             Self::NegativeBudget => f.write_str("pdb disruptions allowed is negative"),
@@ -217,9 +220,6 @@ impl Display for MethodNotAllowed {
             Self::OnResource => f.write_str("the server does not allow this method on the requested resource"),
             Self::OnSubresource { verb, subresource } => {
                 write!(f, "{verb} is not supported on resources of kind \"{subresource}\"")
-            }
-            Self::DefinitionTerminating => {
-                f.write_str("create not allowed while custom resource definition is terminating")
             }
         }
     }
@@ -413,7 +413,7 @@ impl Display for Unreasoned {
                 kind.trim_start_matches('/')
             ),
             Self::Webhook { api_version, kind, why } => {
-                write!(f, "conversion webhook for {api_version}, Kind={kind} failed: {why}")
+                write!(f, "conversion webhook for {api_version}, Kind={kind} {why}")
             }
             Self::Merge(fault) => write!(f, "{fault}"),
             Self::Causes(causes) => f.write_str(&aggregate(causes)),
@@ -424,8 +424,9 @@ impl Display for Unreasoned {
 impl Display for WebhookFault {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NobodyToCall => f.write_str("no webhook can be called from here"),
-            Self::Call(fault) => write!(f, "{fault}"),
+            Self::NobodyToCall => f.write_str("failed: no webhook can be called from here"),
+            Self::Call(fault) => write!(f, "failed: {fault}"),
+            Self::Returned(what) => write!(f, "returned {what}"),
         }
     }
 }

@@ -207,7 +207,7 @@ fn a_definition_goes_after_its_objects_and_can_come_again() {
     assert_eq!(going["metadata"]["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
     assert_eq!(condition(&going, "Terminating").expect("a condition").1, "InstanceDeletionPending");
     let refusal = world.create(&path, &thing("v1", "Widget", "late", &json!({}))).expect_err("a late create");
-    assert!(matches!(refusal, Refusal::MethodNotAllowed { .. }), "{refusal:?}");
+    assert!(matches!(refusal, Refusal::Forbidden { .. }), "{refusal:?}");
     world.settle();
     assert_eq!(world.list(&path, "").expect("a list"), ["held"]);
     let waiting = world.get(&of("widgets")).good();

@@ -164,7 +164,7 @@ impl World {
             match judge(&self.state, &self.settings, request, self.stamp(), &answers) {
                 Judgement::Need(Effect::Convert(conversion)) => {
                     let converted = (self.webhook)(&conversion);
-                    answers.converted(*conversion, converted.as_object().expect("a converted object").clone());
+                    answers.converted(*conversion, Ok(converted.as_object().expect("a converted object").clone()));
                 }
                 Judgement::Need(effect) => panic!("nobody is there to {}", effect.what()),
                 Judgement::Done(decided, _) => break decided?,

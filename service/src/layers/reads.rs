@@ -81,7 +81,11 @@ impl Read<'_> {
         }
         let request = self.found.request.retarget(&view.state().registry, &self.found.kind)?;
         let (kind, version) = (view.state().registry.share(request.target.kind), request.target.version);
-        let entry = view.find(&request).await?;
+        let mut entry = view.find(&request).await?;
+        if kind.converts_elsewhere() {
+            // The webhook is asked each time: what it said before is kept for lists and watches alone.
+            entry = Arc::new(entry.at_version(entry.offset));
+        }
         self.service.prepare(&kind, version, &entry).await?;
         if is_scale {
             return Ok(Reply::Document { document: scale(&kind, version, &entry)?, created: false });

@@ -20,7 +20,8 @@ pub fn definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     let metadata = root.get("metadata");
     let name = metadata.get("name");
     let wanted = format!("{}.{}", plural.text(), group.text());
-    if !name.is_empty() && name.text() != wanted {
+    // What its name is made of cannot change, which is told in its own place.
+    if old.is_none() && !name.is_empty() && name.text() != wanted {
         causes.push(name.invalid(MISNAMED));
     }
     // A prefix for names is judged as if it were one.
@@ -63,6 +64,10 @@ pub fn newer_definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     });
     if has_defaults {
         causes.push(keeps.invalid("must be false in order to use defaults in the schema"));
+    }
+    let strategy = spec.get("conversion").get("strategy");
+    if strategy.text() == "Webhook" {
+        causes.push(strategy.invalid("must be None if spec.preserveUnknownFields is true"));
     }
     causes.push(keeps.invalid(
         "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",

@@ -46,8 +46,8 @@ const FORMATS: &[(&str, Check)] = &[
     ("email", is_email),
     ("hexcolor", is_hex_color),
     ("hostname", is_hostname),
-    ("ipv4", |text| text.contains('.') && text.parse::<IpAddr>().is_ok()),
-    ("ipv6", |text| text.contains(':') && text.parse::<IpAddr>().is_ok()),
+    ("ipv4", |text| text.contains('.') && address(text).is_some()),
+    ("ipv6", |text| text.contains(':') && address(text).is_some()),
     ("isbn", |text| is_isbn(text, 10) || is_isbn(text, 13)),
     ("isbn10", |text| is_isbn(text, 10)),
     ("isbn13", |text| is_isbn(text, 13)),
@@ -79,12 +79,29 @@ fn is_base64(text: &str) -> bool {
     !letters.is_empty() && text.len().is_multiple_of(4) && text.len() - letters.len() <= 2 && all(letters, is_letter)
 }
 
+/// An address whose decimal parts may begin with zeros, as Go once read them and Kubernetes still does.
+fn address(text: &str) -> Option<IpAddr> {
+    if let Ok(address) = text.parse() {
+        return Some(address);
+    }
+    let (before, decimal) = text.split_at(text.rfind(':').map_or(0, |colon| colon + 1));
+    let parts: Vec<&str> = decimal.split('.').collect();
+    let significant = |part: &&str| match part.trim_start_matches('0') {
+        "" => "0".to_owned(),
+        rest => rest.to_owned(),
+    };
+    if parts.len() != 4 || parts.iter().any(|part| part.is_empty() || !is_digits(part)) {
+        return None;
+    }
+    format!("{before}{}", parts.iter().map(significant).collect::<Vec<_>>().join(".")).parse().ok()
+}
+
 fn is_cidr(text: &str) -> bool {
-    let Some((address, bits)) = text.split_once('/') else { return false };
-    let bits_max = match address.parse::<IpAddr>() {
-        Ok(IpAddr::V4(_)) => 32,
-        Ok(IpAddr::V6(_)) => 128,
-        Err(_) => return false,
+    let Some((base, bits)) = text.split_once('/') else { return false };
+    let bits_max = match address(base) {
+        Some(IpAddr::V4(_)) => 32,
+        Some(IpAddr::V6(_)) => 128,
+        None => return false,
     };
     is_digits(bits) && bits.parse::<u32>().is_ok_and(|bits| bits <= bits_max)
 }
@@ -160,23 +177,28 @@ const UNITS: &[(&[&str], &str, i64)] = &[
     (&["w", "wk"], "week", 7 * 24 * HOUR),
 ];
 
-/// A duration in words, `2 days 3hours`, in nanoseconds; where there is some known unit, others say nothing.
+/// A duration in words, `2 days 3hours`, in nanoseconds. Numbers with units count wherever they stand, as in `PT1H`; where
+/// there is some known unit, others say nothing.
 pub(crate) fn worded_duration(text: &str) -> Option<i64> {
     let mut nanos: Option<i64> = None;
-    let mut rest = text.trim_matches(|c: char| c.is_ascii_whitespace());
-    while !rest.is_empty() {
+    let mut rest = text;
+    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+        rest = &rest[start..];
         let after = rest.trim_start_matches(|c: char| c.is_ascii_digit());
         let number = &rest[..rest.len() - after.len()];
         let after = after.trim_start_matches(|c: char| c.is_ascii_whitespace());
         let behind = after.trim_start_matches(|c: char| c.is_ascii_alphabetic() || c == 'µ');
         let unit = after[..after.len() - behind.len()].to_lowercase();
-        let number: i64 = number.parse().ok().filter(|_| !unit.is_empty())?;
+        rest = behind;
+        if unit.is_empty() {
+            continue;
+        }
+        let number: i64 = number.parse().ok()?;
         let known = UNITS.iter().find(|(short, word, _)| short.contains(&unit.as_str()) || unit.starts_with(word));
         if let Some((_, _, size)) = known {
             // What is too long is what Go's arithmetic leaves of it.
             nanos = Some(nanos.unwrap_or(0).wrapping_add(number.wrapping_mul(*size)));
         }
-        rest = behind.trim_start_matches(|c: char| c.is_ascii_whitespace());
     }
     nanos
 }
@@ -380,7 +402,7 @@ mod tests {
         let cases: &[(&str, &[&str], &[&str])] = &[
             ("bsonobjectid", &["507f1f77bcf86cd799439011"], &["507f", ""]),
             ("byte", &["YQ==", "YWI=", "YWJj"], &["", "YQ", "Y===", "Y Q="]),
-            ("cidr", &["10.0.0.0/8", "::/0"], &["10.0.0.0", "10.0.0.0/33", "a/8", "10.0.0.0/+8"]),
+            ("cidr", &["10.0.0.0/8", "010.0.0.0/8", "::/0"], &["10.0.0.0", "10.0.0.0/33", "a/8", "10.0.0.0/+8"]),
             ("creditcard", &["4111-1111-1111-1111"], &["4111-1111-1111-1112", ""]),
             ("date", &["2024-02-29"], &["2023-02-29", "2024-2-29", "2024-02-29T", "é024-02-2"]),
             (
@@ -388,7 +410,11 @@ mod tests {
                 &["2014-12-15T19:30:20.000Z", "2014-12-15t19:30:20+01:00"],
                 &["2014-12-15", "2014-12-15T25:00:00Z", "2014-12-15T19:30:20", ""],
             ),
-            ("duration", &["1h30m", "22 ns", "3 weeks", "1 day 2 hours"], &["", "x", "5", "1 fortnight", "a 1s"]),
+            (
+                "duration",
+                &["1h30m", "22 ns", "3 weeks", "1 day 2 hours", "PT1H", "a 1s", "P1D, 5"],
+                &["", "x", "5", "1 fortnight", "PT"],
+            ),
             (
                 "email",
                 &["a@b", "a.b@example.com", "Jo Doe <a@b>", "\"a b\"@c"],
@@ -396,7 +422,7 @@ mod tests {
             ),
             ("hexcolor", &["#FFF", "abcdef"], &["#FFFF", ""]),
             ("hostname", &["localhost", "example.com", "1.example.org"], &["", "-a", "a..b", "a.c", "a_b"]),
-            ("ipv4", &["1.2.3.4"], &["::1", "1.2.3", "01.2.3.4"]),
+            ("ipv4", &["1.2.3.4", "01.2.3.4", "::ffff:01.2.3.4"], &["::1", "1.2.3", "1.2.3.256", "1.2.3.x", "1.2..4"]),
             ("ipv6", &["::1"], &["1.2.3.4", "::g"]),
             ("isbn", &["0321751043", "978-0321751041"], &["0321751044", "", "é"]),
             ("isbn10", &["0321751043"], &["978-0321751041"]),
