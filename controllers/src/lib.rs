@@ -51,6 +51,7 @@ pub mod stateful_set;
 pub mod storage_versions;
 pub mod subject;
 pub mod taint_eviction;
+pub mod templates;
 #[cfg(test)]
 mod testing;
 pub mod ttl_after_finished;

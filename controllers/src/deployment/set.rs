@@ -1,6 +1,6 @@
 //! A ReplicaSet as a Deployment looks at it.
 
-use crate::subject;
+use crate::{subject, templates};
 use holdfast_value::Value;
 use holdfast_world::views::ReplicaSet;
 use holdfast_world::{Seen, Time};
@@ -36,7 +36,7 @@ impl<'w> Set<'w> {
     }
 
     pub fn has_template(&self, template: &Value) -> bool {
-        self.template == without_hash(template.clone())
+        templates::are_same(&self.template, &without_hash(template.clone()))
     }
 
     /// The template as a Deployment has it.
