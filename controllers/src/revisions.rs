@@ -6,6 +6,7 @@
 use crate::claim;
 use crate::hash;
 use crate::subject::{self, Subject};
+use holdfast_core::schema::spelling;
 use holdfast_value::{Value, json};
 use holdfast_world::views::ControllerRevision;
 use holdfast_world::{Action, Key, Plan, Seen, Selector, Text, Verb, View, World};
@@ -66,7 +67,7 @@ pub fn settle<'w>(
     let template = subject::part(owner.object, &["spec", "template"]);
     let data = data_of(&template);
     let next = known.last().map_or(1, |newest| newest.revision.saturating_add(1));
-    let equal = known.iter().rposition(|seen| seen.data == data);
+    let equal = known.iter().rposition(|seen| has_data(seen, &data));
     if let Some(index) = equal {
         let seen = known[index];
         if index + 1 < known.len() {
@@ -121,6 +122,12 @@ fn document(
         "data": data,
         "revision": revision,
     })
+}
+
+/// Whether a revision has this data, however it writes the template's amounts.
+fn has_data(seen: &ControllerRevision, data: &Value) -> bool {
+    let template = |data: &Value| data["spec"]["template"].clone();
+    seen.data == *data || spelling::is_same(spelling::pod_template(), &template(&seen.data), &template(data))
 }
 
 fn data_of(template: &Value) -> Value {

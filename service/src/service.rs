@@ -20,8 +20,8 @@ use holdfast_engine::Engine;
 use holdfast_engine::planted::{Bug, planted};
 use prometheus_client::registry::Registry;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// One a server, shared by every transport and everybody in the process.
