@@ -308,7 +308,8 @@ mod tests {
 
     #[test]
     fn deprecated_versions_name_the_best_one_to_use() {
-        let version = |name: &str, served: bool, deprecated: bool| json!({"name": name, "served": served, "deprecated": deprecated, "storage": name == "v1"});
+        let version =
+            |name: &str, served: bool, deprecated: bool| json!({"name": name, "served": served, "deprecated": deprecated});
         for (others, expected) in [
             (vec![version("v1", true, false)], "; use g/v1 K"),
             (
