@@ -17,14 +17,14 @@ pub fn are_same(one: &Value, other: &Value) -> bool {
 fn are_same_below(field: &str, one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {
-            let same = |(name, value): (&String, &Value)| {
-                let is_amount = MAPS.contains(&field) || SINGLE.contains(&(field, name.as_str()));
+            let same = |name: &str, value: &Value| {
+                let is_amount = MAPS.contains(&field) || SINGLE.contains(&(field, name));
                 other.get(name).is_some_and(|other| match is_amount {
                     true => are_same_amounts(value, other),
                     false => are_same_below(name, value, other),
                 })
             };
-            one.len() == other.len() && one.iter().all(|(name, value)| same((name, value)))
+            one.len() == other.len() && one.iter().all(|(name, value)| same(name, value))
         }
         (Value::Array(one), Value::Array(other)) => {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| are_same_below("", one, other))
