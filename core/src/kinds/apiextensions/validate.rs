@@ -65,7 +65,8 @@ pub fn newer_definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     if has_defaults {
         causes.push(keeps.invalid("must be false in order to use defaults in the schema"));
     }
-    let strategy = spec.get("conversion").get("strategy");
+    let conversion = spec.get("conversion");
+    let strategy = conversion.get("strategy");
     if strategy.text() == "Webhook" {
         causes.push(strategy.invalid("must be None if spec.preserveUnknownFields is true"));
     }

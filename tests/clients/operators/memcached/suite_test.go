@@ -65,6 +65,7 @@ func suite(t *testing.T) {
 	cache := New()
 	cache.SetNamespace("memcached")
 	cache.SetName("a")
+	must(t, unstructured.SetNestedMap(cache.Object, map[string]interface{}{}, "spec"))
 	if err := k8s.Create(ctx, cache.DeepCopy()); !apierrors.IsInvalid(err) {
 		t.Fatalf("a Memcached without a size: %v", err)
 	}
