@@ -308,8 +308,11 @@ mod tests {
 
     #[test]
     fn deprecated_versions_name_the_best_one_to_use() {
-        let version =
-            |name: &str, served: bool, deprecated: bool| json!({"name": name, "served": served, "deprecated": deprecated});
+        let version = |name: &str, served: bool, deprecated: bool| {
+            let mut version = json!({"name": name, "served": served});
+            version["deprecated"] = deprecated.into();
+            version
+        };
         for (others, expected) in [
             (vec![version("v1", true, false)], "; use g/v1 K"),
             (
