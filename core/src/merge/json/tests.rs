@@ -348,7 +348,7 @@ fn malformed_bodies_are_bad_requests() {
 #[test]
 fn limits_hold() {
     let many = Value::Array(vec![json!({"op": "test", "path": "/a", "value": 1}); OPERATIONS_MAX + 1]);
-    let expected = "The allowed maximum operations in a JSON patch is 10000, got 10001";
+    let expected = "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001";
     assert_eq!(json_patch(json!({"a": 1}), &many).unwrap_err().message(), expected);
 
     // Each copy doubles the document: without a bound forty of them would be a terabyte.

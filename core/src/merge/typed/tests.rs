@@ -164,7 +164,8 @@ fn an_unknown_field_is_refused_wherever_it_stands() {
             }
             let keys: Vec<(String, Value)> = (field.list_map_keys.iter())
                 .map(|key| {
-                    let is_number = schema.message(inner).field(key).is_some_and(|key| key.ty == Type::Int32);
+                    let is_number =
+                        schema.message(inner).field(key).is_some_and(|key| matches!(key.ty, Type::Int32 | Type::Int64));
                     (key.clone(), if is_number { json!(1) } else { json!("k") })
                 })
                 .collect();
