@@ -12,6 +12,7 @@ use base64::alphabet::URL_SAFE;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, URL_SAFE_NO_PAD};
 use hmac::{Hmac, Mac};
+use holdfast_value::Value;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use std::sync::Arc;
@@ -193,6 +194,24 @@ impl TokenKey {
     }
 }
 
+/// What is wrong with a token in Kubernetes' form, which no server has given out.
+fn foreign_fault(token: &Value) -> Option<ContinueFault> {
+    let api = token["v"].as_str().unwrap_or_default();
+    if api != CONTINUE_API {
+        return Some(ContinueFault::UnknownApi(api.to_owned()));
+    }
+    if token["rv"].as_i64().unwrap_or(0) == 0 {
+        return Some(ContinueFault::NoVersion);
+    }
+    let start = token["start"].as_str().unwrap_or_default();
+    if start.is_empty() {
+        return Some(ContinueFault::NoStart);
+    }
+    // A key that leads out of what is listed.
+    let mut parts = start.strip_prefix('/').unwrap_or(start).split('/');
+    parts.any(|part| matches!(part, "" | "." | "..")).then(|| ContinueFault::OddStart(start.to_owned()))
+}
+
 impl Continue {
     /// Reads a token that this cluster gave out.
     pub fn open(token: &str, key: &TokenKey) -> Result<Continue, Refusal> {
@@ -204,7 +223,7 @@ impl Continue {
             // No token of any server like this one: as much as Kubernetes would say of it.
             return Err(match decode::json(&bytes) {
                 Err(fault) => bad(ContinueFault::NotJson(fault.to_string())),
-                Ok(_) => Refusal::Expired(Expired::ForeignContinue),
+                Ok(foreign) => foreign_fault(&foreign.value).map_or(Refusal::Expired(Expired::ForeignContinue), bad),
             });
         };
         if key.seal(content).is_none_or(|expected| expected.verify_truncated_left(seal).is_err()) {
@@ -300,34 +319,87 @@ fn parse_list_version(version: &str) -> Result<Offset, Refusal> {
     parse_version(version).map_err(|_| Refusal::BadRequest(BadRequest::NotAVersion(version.into())))
 }
 
-/// Reads `resourceVersion`, `resourceVersionMatch`, `limit` and `continue` together.
-pub fn freshness(options: &Options) -> Result<Freshness, Refusal> {
-    let invalid = |cause: Cause| Refusal::Invalid {
-        subject: Subject::new("meta.k8s.io", "ListOptions", ""),
-        causes: vec![cause],
-    };
+/// Whether the options of a list or of a watch fit together, and all that does not.
+pub fn check_options(options: &Options, watches: bool) -> Result<(), Refusal> {
+    let causes = if watches { causes_against_watch(options) } else { causes_against_list(options) };
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", "ListOptions", ""), causes })
+}
+
+fn causes_against_list(options: &Options) -> Vec<Cause> {
+    const FIELD: &str = "resourceVersionMatch";
     let version = options.resource_version.as_deref().unwrap_or("");
     let matching = options.resource_version_match.as_deref().unwrap_or("");
-    if options.send_initial_events.is_some() && !options.watch {
-        return Err(invalid(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")));
-    }
-    if !matches!(matching, "" | "Exact" | "NotOlderThan") {
-        let supported = ["Exact", "NotOlderThan", ""];
-        return Err(invalid(Cause::not_supported("resourceVersionMatch", &matching.into(), &supported)));
-    }
-    if !matching.is_empty() && options.continue_token.as_deref().is_some_and(|token| !token.is_empty()) {
-        let why = "resourceVersionMatch is forbidden when continue is provided";
-        return Err(invalid(Cause::forbidden("resourceVersionMatch", why)));
-    }
-    if !matching.is_empty() && version.is_empty() && !options.watch {
-        let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-        return Err(invalid(Cause::forbidden("resourceVersionMatch", why)));
-    }
-    if version.is_empty() || version == "0" {
+    let mut causes = Vec::new();
+    if !matching.is_empty() {
+        if version.is_empty() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            causes.push(Cause::forbidden(FIELD, why));
+        }
+        if continues(options) {
+            causes.push(Cause::forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
+        }
+        if !matches!(matching, "Exact" | "NotOlderThan") {
+            causes.push(Cause::not_supported(FIELD, &matching.into(), &["Exact", "NotOlderThan", ""]));
+        }
         if matching == "Exact" && version == "0" {
             let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-            return Err(invalid(Cause::forbidden("resourceVersionMatch", why)));
+            causes.push(Cause::forbidden(FIELD, why));
         }
+    }
+    if options.send_initial_events.is_some() {
+        causes.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+    }
+    causes
+}
+
+fn causes_against_watch(options: &Options) -> Vec<Cause> {
+    const FIELD: &str = "resourceVersionMatch";
+    let initial = initial_events(options);
+    let matching = match options.resource_version_match.as_deref().unwrap_or("") {
+        // Who begins with what there is and says nothing more means that.
+        "" if options.send_initial_events.is_none() && initial == Some(true) => "NotOlderThan",
+        given => given,
+    };
+    let mut causes = Vec::new();
+    if initial.is_some() && matching != "NotOlderThan" {
+        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        causes.push(Cause::forbidden(FIELD, why));
+    }
+    if !matching.is_empty() {
+        if initial.is_none() {
+            let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            causes.push(Cause::forbidden(FIELD, why));
+        }
+        if matching != "NotOlderThan" {
+            causes.push(Cause::not_supported(FIELD, &matching.into(), &["NotOlderThan"]));
+        }
+        if continues(options) {
+            causes.push(Cause::forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
+        }
+    }
+    causes
+}
+
+fn continues(options: &Options) -> bool {
+    options.continue_token.as_deref().is_some_and(|token| !token.is_empty())
+}
+
+/// Whether a watch tells what there is before it tells what happens. `None` where it goes on from a version.
+pub fn initial_events(options: &Options) -> Option<bool> {
+    let is_old_form = options.resource_version_match.as_deref().unwrap_or("").is_empty()
+        && matches!(options.resource_version.as_deref().unwrap_or(""), "" | "0");
+    options.send_initial_events.or(is_old_form.then_some(true))
+}
+
+/// Reads `resourceVersion`, `resourceVersionMatch`, `limit` and `continue` together.
+pub fn freshness(options: &Options) -> Result<Freshness, Refusal> {
+    check_options(options, options.watch)?;
+    let version = options.resource_version.as_deref().unwrap_or("");
+    let matching = options.resource_version_match.as_deref().unwrap_or("");
+    if version.is_empty() || version == "0" {
         return Ok(Freshness::Newest);
     }
     let offset = parse_list_version(version)?;
@@ -343,4 +415,79 @@ pub fn freshness(options: &Options) -> Result<Freshness, Refusal> {
 /// A resource version as a client sends it. Kubernetes hands the fault on as it is where one object is read or watched.
 pub fn parse_version(version: &str) -> Result<Offset, Refusal> {
     version.parse().map(Offset).map_err(|_| Refusal::Unreasoned(Unreasoned::NotAVersionToRead(version.into())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_value::json;
+
+    #[test]
+    fn options_of_lists_and_watches_fit_together() {
+        let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let (needed, unless) = (
+            "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+        );
+        let continued = "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden when continue is provided";
+        let alone =
+            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided";
+        let newer = "resourceVersionMatch: Unsupported value: \"Exact\": supported values: \"NotOlderThan\"";
+        let for_list = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list";
+        // Whether it is a watch, sendInitialEvents, resourceVersionMatch, resourceVersion, continue; what is wrong, and
+        // whether a watch begins with what there is.
+        for (watches, initial, matching, version, token, faults, begins) in [
+            (true, None, "", "", "", &[][..], Some(true)),
+            (true, None, "", "0", "", &[], Some(true)),
+            (true, None, "", "5", "", &[], None),
+            (true, None, "", "", "abc", &[continued], Some(true)),
+            (true, None, "", "5", "abc", &[], None),
+            (true, Some(true), "", "", "", &[needed], Some(true)),
+            (true, Some(false), "", "", "", &[needed], Some(false)),
+            (true, Some(true), "NotOlderThan", "", "", &[], Some(true)),
+            (true, Some(false), "NotOlderThan", "5", "", &[], Some(false)),
+            (true, Some(true), "Exact", "1", "", &[needed, newer], Some(true)),
+            (true, None, "NotOlderThan", "", "", &[unless], None),
+            (true, None, "Exact", "1", "abc", &[unless, newer, continued], None),
+            (false, None, "Exact", "", "abc", &[alone, continued], None),
+            (false, Some(false), "Exact", "", "", &[alone, for_list], Some(false)),
+            (false, None, "NotOlderThan", "5", "", &[], None),
+        ] {
+            let options = Options {
+                send_initial_events: initial,
+                resource_version_match: text(matching),
+                resource_version: text(version),
+                continue_token: text(token),
+                ..Options::default()
+            };
+            let told = check_options(&options, watches).err().map(|refusal| refusal.message()).unwrap_or_default();
+            let expected = match faults {
+                [] => String::new(),
+                [only] => format!("ListOptions.meta.k8s.io \"\" is invalid: {only}"),
+                many => format!("ListOptions.meta.k8s.io \"\" is invalid: [{}]", many.join(", ")),
+            };
+            assert_eq!(told, expected, "{options:?}");
+            assert_eq!(initial_events(&options), begins, "{options:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_that_no_server_gave_out_are_refused_in_its_words() {
+        let key = TokenKey::default();
+        for (token, code, words) in [
+            (json!({"v": "meta.k8s.io/v9", "rv": 5, "start": "x"}), 400, "encoded version \"meta.k8s.io/v9\""),
+            (json!({"v": "meta.k8s.io/v1", "rv": 0, "start": "x"}), 400, "incorrect encoded start resourceVersion"),
+            (json!({"v": "meta.k8s.io/v1", "rv": 5, "start": ""}), 400, "encoded start key empty"),
+            (json!({"v": "meta.k8s.io/v1", "rv": 5, "start": "../a"}), 400, "continue key is not valid: ../a"),
+            (json!({"v": "meta.k8s.io/v1", "rv": 5, "start": "a//b"}), 400, "continue key is not valid: a//b"),
+            (json!({"v": "meta.k8s.io/v1", "rv": 5, "start": "a/b"}), 410, "expired"),
+            (json!([]), 400, "encoded version \"\""),
+        ] {
+            let sealed = URL_SAFE_NO_PAD.encode(token.to_string());
+            let refusal = Continue::open(&sealed, &key).err().expect("it is refused");
+            assert_eq!(refusal.code(), code, "{token}");
+            assert!(refusal.message().contains(words), "{token}: {}", refusal.message());
+        }
+        assert_eq!(Continue::open("abc", &key).err().map(|refusal| refusal.code()), Some(400));
+    }
 }

@@ -140,3 +140,27 @@ fn a_token_has_bounds() {
         }
     }
 }
+
+#[test]
+fn what_a_token_is_bound_to_is_named_whole() {
+    let state = cluster();
+    let told = |reference: Value| {
+        let refusal = claims(&state, &json!({"boundObjectRef": reference})).err();
+        refusal.map(|refusal| (refusal.code(), refusal.message()))
+    };
+    for (reference, code, message) in [
+        (json!({}), 400, "cannot bind token to object of type /, Kind="),
+        (json!({"uid": "u"}), 400, "cannot bind token to object of type /, Kind="),
+        (json!({"apiVersion": "v1", "name": "mine"}), 400, "cannot bind token to object of type /v1, Kind="),
+        (json!({"apiVersion": "apps/v1", "name": "mine"}), 400, "cannot bind token to object of type apps/v1, Kind="),
+        (json!({"apiVersion": "v1", "kind": "Pod"}), 400, "Name parameter required."),
+        (json!({"kind": "Node", "name": ""}), 400, "Name parameter required."),
+        (json!({"kind": "Secret"}), 400, "Name parameter required."),
+        (json!({"apiVersion": "v1", "kind": "Pod", "name": "nobody"}), 404, "pods \"nobody\" not found"),
+    ] {
+        assert_eq!(told(reference.clone()), Some((code, message.to_owned())), "{reference}");
+    }
+    for reference in [Value::Null, json!({"apiVersion": "a/b/c", "kind": "Pod", "name": "mine"})] {
+        assert_eq!(told(reference.clone()), None, "{reference}");
+    }
+}

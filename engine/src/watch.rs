@@ -279,6 +279,10 @@ impl Watch {
             Source::Still(state) => state.offset,
             Source::Redefined => return Err(Fault::Redefined),
         };
+        // A watcher that waits for a version that is yet to come has seen nothing up to it.
+        if self.position > delivered && self.position > self.engine.snapshot().offset {
+            return Ok(None);
+        }
         if planted(Bug::BookmarkTooEarly) && self.pending.is_empty() {
             return Ok(Some(self.position.max(delivered)));
         }

@@ -5,7 +5,7 @@ use crate::scene::Scene;
 use crate::{Named, RequestId, ResourcePath};
 use holdfast_core::Refusal;
 use holdfast_core::kinds::Kind;
-use holdfast_core::refusal::MethodNotAllowed;
+use holdfast_core::refusal::{BadRequest, Cause, MethodNotAllowed, Subject};
 use holdfast_core::request::{Request, Target, Verb};
 use holdfast_core::state::State;
 use holdfast_engine::planted::{Bug, planted};
@@ -27,7 +27,7 @@ impl Found {
         let offered = found.filter(|(id, version)| state.registry.offers(*id, *version));
         let (id, version) = offered.ok_or(Refusal::NoSuchPath)?;
         let kind = state.registry.share(id);
-        check(path, &kind, verb)?;
+        check(path, &kind, version, verb)?;
         let optional = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let namespace = if kind.is_namespaced() { optional(&path.namespace) } else { None };
         let subresource = match path.rest.is_empty() {
@@ -46,14 +46,34 @@ impl Found {
 }
 
 /// Whether path and kind allow the verb.
-fn check(path: &ResourcePath, kind: &Kind, verb: Verb) -> Result<(), Refusal> {
+fn check(path: &ResourcePath, kind: &Kind, version: usize, verb: Verb) -> Result<(), Refusal> {
     let not_allowed = || Refusal::MethodNotAllowed(MethodNotAllowed::OnResource);
     // The cluster's objects are in no namespace, whatever the path says.
     if path.within && !kind.is_namespaced() && !planted(Bug::AuthorizedElsewhere) {
         return Err(Refusal::NoSuchPath);
     }
+    if !path.subresource.is_empty() {
+        let is_known = kind.subresource(version, &path.subresource).is_some();
+        if !is_known && kind.custom.is_some() {
+            // Kubernetes has paths for every object of a custom kind, and looks at what follows afterwards.
+            return Err(Refusal::NotFound(Subject::new(&kind.versions[version].group, &kind.resource, &path.name)));
+        }
+        if path.name.is_empty() {
+            return Err(if is_known { Refusal::BadRequest(BadRequest::NoNameInPath) } else { Refusal::NoSuchPath });
+        }
+    }
     let anywhere = matches!(verb, Verb::List | Verb::Watch);
-    if kind.is_namespaced() && !path.within && !path.name.is_empty() && anywhere {
+    if path.within && path.namespace.is_empty() && !anywhere {
+        return Err(match verb {
+            Verb::Create => {
+                let subject = Subject::new(&kind.versions[version].group, &kind.kind, &path.name);
+                Refusal::Invalid { subject, causes: vec![Cause::required("metadata.namespace", "")] }
+            }
+            _ => Refusal::BadRequest(BadRequest::NoNamespaceParameter),
+        });
+    }
+    let in_none = !path.within || path.namespace.is_empty();
+    if kind.is_namespaced() && in_none && !path.name.is_empty() && anywhere {
         return Err(Refusal::NoSuchPath);
     }
     if path.subresource.is_empty() {
@@ -69,4 +89,51 @@ fn check(path: &ResourcePath, kind: &Kind, verb: Verb) -> Result<(), Refusal> {
         return Err(if path.name.is_empty() { not_allowed() } else { Refusal::NoSuchPath });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::kinds::registry;
+
+    #[test]
+    fn a_path_without_a_namespace_or_a_name_leads_to_lists_alone() {
+        let state = State::new(Arc::new(registry().clone()));
+        let told = |verb: Verb, within: bool, [resource, name, subresource]: [&str; 3]| {
+            let path = ResourcePath {
+                version: "v1".into(),
+                within,
+                resource: resource.into(),
+                name: name.into(),
+                subresource: subresource.into(),
+                ..ResourcePath::default()
+            };
+            Found::kind(&state, &path, verb).err().map(|refusal| (refusal.code(), refusal.message()))
+        };
+        let missing = (404, "the server could not find the requested resource");
+        let unnamed = (400, "name must be provided");
+        let nowhere = (400, "Namespace parameter required.");
+        for (verb, within, path, expected) in [
+            (Verb::List, true, ["pods", "", ""], None),
+            (Verb::Watch, true, ["pods", "", ""], None),
+            (Verb::Watch, true, ["pods", "a", ""], Some(missing)),
+            (Verb::Watch, false, ["pods", "a", ""], Some(missing)),
+            (Verb::Get, true, ["pods", "a", ""], Some(nowhere)),
+            (Verb::Delete, true, ["pods", "a", ""], Some(nowhere)),
+            (Verb::DeleteCollection, true, ["pods", "", ""], Some(nowhere)),
+            (
+                Verb::Create,
+                true,
+                ["pods", "", ""],
+                Some((422, "Pod \"\" is invalid: metadata.namespace: Required value")),
+            ),
+            (Verb::List, true, ["pods", "", "log"], Some(unnamed)),
+            (Verb::List, true, ["pods", "", "bogus"], Some(missing)),
+            (Verb::List, true, ["nodes", "", ""], Some(missing)),
+            (Verb::List, false, ["namespaces", "", "status"], Some(unnamed)),
+        ] {
+            let expected = expected.map(|(code, message): (u16, &str)| (code, message.to_owned()));
+            assert_eq!(told(verb, within, path), expected, "{verb:?} {within} {path:?}");
+        }
+    }
 }

@@ -91,6 +91,8 @@ pub struct Watched {
     pub timeout: Duration,
     pub bookmarks: bool,
     pub mark_initial_end: bool,
+    /// What the watch says before it ends, where it cannot begin.
+    pub flaw: Option<Refusal>,
     /// Ends with the watch.
     pub trail: Option<Box<Trail>>,
 }

@@ -69,7 +69,9 @@ fn main() {
         return;
     }
     if let Err(error) = compile() {
-        println!("cargo::error=RocksDB does not compile ({error}). Is there a C++ compiler? scripts/setup.sh installs it.");
+        println!(
+            "cargo::error=RocksDB does not compile ({error}). Is there a C++ compiler? scripts/setup.sh installs it."
+        );
         process::exit(1);
     }
 }
@@ -91,7 +93,11 @@ fn compile() -> Result<(), Box<dyn std::error::Error>> {
         let includes: String = own.iter().map(|file| format!("#include \"{file}\"\n")).collect();
         let path = out.join(format!("{}.cc", unit.name));
         fs::write(&path, includes)?;
-        if unit.optimization == FAST { fast.file(path) } else { small.file(path) };
+        if unit.optimization == FAST {
+            fast.file(path)
+        } else {
+            small.file(path)
+        };
     }
     fast.file(sources.join("build_version.cc"));
     for object in small.try_compile_intermediates()? {

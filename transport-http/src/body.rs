@@ -203,6 +203,9 @@ fn options_body(body: &Body) -> Result<Option<Value>, Refusal> {
     };
     let unrecognized = |why: Unrecognized| Refusal::BadRequest(BadRequest::Unrecognized { wanted: wanted.into(), why });
     let body = decoded.map_err(|error| unrecognized(Unrecognized::Options(error.to_string())))?.value;
+    if body.is_null() {
+        return Ok(None);
+    }
     if !body.is_object() {
         return Err(unrecognized(Unrecognized::OptionsAreNoObject));
     }
@@ -253,4 +256,19 @@ fn parse(body: &Value, query: &DeleteOptions) -> Result<(DeleteOptions, bool), R
         is_collective: false,
     };
     Ok((options, dry_run))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deletion_may_say_nothing_of_how() {
+        for (content, says) in
+            [("", Some(false)), ("null", Some(false)), (" null\n", Some(false)), ("{}", Some(true)), ("[]", None)]
+        {
+            let body = Body { content: Bytes::from_static(content.as_bytes()).into(), ..Body::default() };
+            assert_eq!(options_body(&body).ok().map(|options| options.is_some()), says, "{content}");
+        }
+    }
 }

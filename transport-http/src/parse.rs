@@ -82,7 +82,13 @@ impl Transport {
         if leads_to_node(&named.path.subresource) {
             named.options.connect.parameters = understood.query.pairs().to_vec();
         }
-        named.body.format = format_of(&head.headers, verb)?;
+        let deletes = matches!(verb, Verb::Delete | Verb::DeleteCollection);
+        // How the body of a deletion is written matters once there is one.
+        let (format, unreadable) = match format_of(&head.headers, verb) {
+            Err(refusal) if deletes => (Format::Json, Some(refusal)),
+            format => (format?, None),
+        };
+        named.body.format = format;
         if named.options.field_manager.is_none() && named.body.format != Format::ApplyPatch && verb.is_mutating() {
             let agent = head.headers.get(USER_AGENT).map(text).unwrap_or_default();
             named.options.field_manager = Some(default_manager(&agent));
@@ -95,7 +101,12 @@ impl Transport {
             kept.body = Box::pin(self.bodies.read(user, body)).await?;
             named.body.content = kept.body.bytes.clone().into();
         }
-        if matches!(verb, Verb::Delete | Verb::DeleteCollection) {
+        if let Some(refusal) = unreadable
+            && !kept.body.bytes.is_empty()
+        {
+            return Err(refusal);
+        }
+        if deletes {
             body::delete_options(named)?;
         }
         if verb == Verb::Create && named.path.subresource == "eviction" {
@@ -110,6 +121,9 @@ impl Transport {
         let ResourcePath { group, version, resource, .. } = &*named.path;
         let Some((id, served)) = state.registry.find(group, version, resource) else { return Ok(()) };
         let kind = state.kind(id);
+        if kind.custom.is_none() {
+            understood.shape.refuse_wild()?;
+        }
         if kind.custom.is_some() && understood.shape.form == Form::Object {
             // Nobody knows the numbers of a custom resource's fields.
             understood.shape = understood.shape.without_protobuf(&head.headers)?;
@@ -170,8 +184,12 @@ fn format_of(headers: &HeaderMap, verb: Verb) -> Result<Format, Refusal> {
         (Verb::Patch, "application/merge-patch+json") => return Ok(Format::MergePatch),
         (Verb::Patch, "application/strategic-merge-patch+json") => return Ok(Format::StrategicMergePatch),
         (Verb::Patch, "application/apply-patch+yaml" | "application/apply-patch") => return Ok(Format::ApplyPatch),
+        (Verb::Patch, "*/*") => {
+            "application/json-patch+json, application/merge-patch+json, \
+             application/strategic-merge-patch+json, application/apply-patch+yaml"
+        }
         (Verb::Patch, _) => "",
-        (_, "" | "application/json" | "*/*") => return Ok(Format::Json),
+        (_, "" | "application/json") => return Ok(Format::Json),
         (_, "application/yaml" | "application/x-yaml") => return Ok(Format::Yaml),
         (_, respond::PROTOBUF) => return Ok(Format::Protobuf),
         (Verb::Get | Verb::List | Verb::Watch, _) => return Ok(Format::Json),
@@ -200,6 +218,27 @@ fn default_manager(agent: &str) -> String {
 mod tests {
     use super::*;
     use http::HeaderValue;
+
+    #[test]
+    fn a_body_of_any_type_is_of_none() {
+        let format = |verb: Verb, media: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+            format_of(&headers, verb)
+                .map_err(|refusal| (refusal.code(), refusal.message().contains("media types include")))
+        };
+        for (verb, media, expected) in [
+            (Verb::Create, "application/json; charset=utf-8", Ok(Format::Json)),
+            (Verb::Create, "", Ok(Format::Json)),
+            (Verb::Create, "*/*", Err((415, true))),
+            (Verb::Update, "text/plain", Err((415, true))),
+            (Verb::Patch, "*/*", Err((415, true))),
+            (Verb::Patch, "application/json", Err((415, false))),
+            (Verb::List, "text/plain", Ok(Format::Json)),
+        ] {
+            assert_eq!(format(verb, media), expected, "{verb:?} {media}");
+        }
+    }
 
     #[test]
     fn who_says_nothing_of_managers_is_one_by_its_own_name() {

@@ -230,10 +230,13 @@ pub async fn answer(
     let found = match route {
         Route::Root => Some(json_answer(root(transport, &state.registry).into(), shape)),
         Route::Issuer(document) => crate::issuer::answer(transport.issuer.as_deref(), *document, headers, shape),
-        Route::Version => Some(match shape.encoding {
-            Encoding::Json => json_answer(version(transport.releases, &transport.git_version), shape),
-            _ => respond::refusal(&Refusal::NotAcceptable { offered: respond::JSON, is_offered: false }, shape),
-        }),
+        Route::Version if !takes_json(accepts(headers)) => {
+            Some(respond::refusal(&Refusal::NotAcceptable { offered: respond::JSON, is_offered: false }, shape))
+        }
+        Route::Version => {
+            let shape = Shape { encoding: Encoding::Json, ..shape };
+            Some(json_answer(version(transport.releases, &transport.git_version), shape))
+        }
         Route::Health { kind, check } => Some(respond::unsniffed(health::answer(transport, kind, check, query).await)),
         Route::Metrics => Some(metrics(transport).await),
         Route::HealthMetrics => Some(open_metrics(health::metrics(transport).await)),
@@ -255,6 +258,12 @@ pub async fn answer(
         Route::Resource { .. } | Route::Log(_) | Route::Forks(_) | Route::Page(_) | Route::Unknown => None,
     };
     found.unwrap_or_else(|| match route {
+        // The groups that are always there answer for all of their versions.
+        Route::Discovery(Discovery::Resources { group, .. })
+            if group.is_empty() || built_in().group(group).is_some() =>
+        {
+            respond::refusal(&Refusal::NoSuchPath, shape)
+        }
         Route::Unknown | Route::Discovery(_) | Route::Issuer(_) | Route::Page(_) | Route::FlowControl(_) => {
             respond::plain_error(404, "404 page not found")
         }
@@ -278,6 +287,12 @@ fn protobuf_of(body: &[u8]) -> Option<Vec<u8>> {
     let kind = document["kind"].as_str()?;
     let message = schema().id(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}"))?;
     Some(protobuf::wrap("v1", kind, &protobuf::codec().encode(message, &document).ok()?))
+}
+
+/// Whether a client takes JSON among other forms. What has that form alone is not a matter of weights.
+fn takes_json(accept: &str) -> bool {
+    let media = |clause: &str| clause.split(';').next().unwrap_or("").trim().to_owned();
+    accept.is_empty() || accept.split(',').any(|clause| matches!(media(clause).as_str(), "*/*" | respond::JSON))
 }
 
 fn accepts(headers: &HeaderMap) -> &str {
@@ -306,11 +321,16 @@ pub(crate) fn aggregated_form(accept: &str) -> Option<Aggregated> {
 }
 
 /// What is wrong with a request for a description: it takes none of the forms that there are.
-pub(crate) fn flaw(route: &Route, headers: &HeaderMap, negotiated: &Result<(), Refusal>) -> Option<Refusal> {
+pub(crate) fn flaw(
+    route: &Route,
+    headers: &HeaderMap,
+    shape: Shape,
+    negotiated: &Result<(), Refusal>,
+) -> Option<Refusal> {
     let aggregated = matches!(route, Route::Discovery(Discovery::Core | Discovery::Groups))
         && aggregated_form(accepts(headers)).is_some();
     match route {
-        Route::Discovery(_) if !aggregated => negotiated.clone().err(),
+        Route::Discovery(_) if !aggregated => negotiated.clone().and_then(|()| shape.refuse_wild()).err(),
         _ => None,
     }
 }
@@ -482,6 +502,21 @@ fn open_metrics(text: String) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_version_is_json_for_whoever_takes_it_at_all() {
+        for (accept, takes) in [
+            ("", true),
+            ("*/*", true),
+            ("application/vnd.kubernetes.protobuf, */*", true),
+            ("application/vnd.kubernetes.protobuf,application/json", true),
+            ("application/yaml;q=0.9, application/json;q=0.1", true),
+            ("application/vnd.kubernetes.protobuf", false),
+            ("application/yaml", false),
+        ] {
+            assert_eq!(takes_json(accept), takes, "{accept}");
+        }
+    }
 
     #[test]
     fn documents_of_the_past_are_made_once_and_counted() {

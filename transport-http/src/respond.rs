@@ -20,7 +20,7 @@ use holdfast_core::object::meta::{self, Document};
 use holdfast_core::refusal::{BadRequest, Forbidden, Plenty};
 use holdfast_core::state::Entry;
 use holdfast_core::wire::table::{self, IncludeObject, ListMeta, MetaVersion};
-use holdfast_core::wire::{pretty, protobuf, yaml};
+use holdfast_core::wire::{ordered::ordered, pretty, protobuf, yaml};
 use holdfast_service::Draft;
 use holdfast_value::Value;
 use http::header::{
@@ -61,6 +61,8 @@ pub struct Shape {
     pub gzip: bool,
     /// Objects and lists say in `selfLink` where they are.
     pub links: bool,
+    /// The client takes anything below `application/`, and names nothing.
+    pub wild: bool,
 }
 
 /// How a document is written.
@@ -82,7 +84,7 @@ pub enum Form {
 
 impl Shape {
     pub const PLAIN: Shape =
-        Shape { form: Form::Object, encoding: Encoding::Json, pretty: false, gzip: false, links: false };
+        Shape { form: Form::Object, encoding: Encoding::Json, pretty: false, gzip: false, links: false, wild: false };
 
     /// Reads the request's headers, with `pretty` and `includeObject` of its query.
     pub fn negotiate(headers: &HeaderMap, pretty: Option<&str>, include: Option<&str>) -> Result<Shape, Refusal> {
@@ -93,6 +95,7 @@ impl Shape {
             // Another word matters once there is something to show, see `unknown_include`.
             _ => IncludeObject::Metadata,
         };
+        let wild = accept.contains(WILD) && !accept.split(',').any(|clause| media(clause) != WILD && is_known(clause));
         let (form, encoding) = choose(accept, include)
             .ok_or(Refusal::NotAcceptable { offered: OBJECTS, is_offered: accept.split(',').any(is_known) })?;
         let agent = headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
@@ -106,7 +109,7 @@ impl Shape {
             let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
             name.trim() == "gzip" && weight.trim().replace(' ', "") != "q=0"
         });
-        Ok(Shape { form, encoding, pretty, gzip, links: false })
+        Ok(Shape { form, encoding, pretty, gzip, links: false, wild })
     }
 
     /// The refusal of what a table's rows are to include, where nobody knows what that is. Kubernetes looks at it when the
@@ -142,6 +145,11 @@ impl Shape {
         Ok(Shape { form, encoding, ..self })
     }
 
+    /// The refusal of a client that takes anything below `application/` where something is built in.
+    pub fn refuse_wild(self) -> Result<(), Refusal> {
+        if self.wild { Err(Refusal::NotAcceptable { offered: OBJECTS, is_offered: false }) } else { Ok(()) }
+    }
+
     /// The same for what has no columns: the next of the forms that the client takes.
     pub fn without_table(self, headers: &HeaderMap) -> Result<Shape, Refusal> {
         if !matches!(self.form, Form::Table(..)) {
@@ -160,10 +168,16 @@ impl Shape {
     }
 }
 
+/// What custom resources are shown to, as JSON, and built-in ones are not.
+const WILD: &str = "application/*";
+
+fn media(clause: &str) -> &str {
+    clause.split(';').next().unwrap_or("").trim()
+}
+
 /// Whether a clause of `Accept` names a media type that objects are written in.
 fn is_known(clause: &str) -> bool {
-    let media = clause.split(';').next().unwrap_or("").trim();
-    matches!(media, JSON | YAML | PROTOBUF | "application/x-yaml" | "application/*" | "*/*")
+    matches!(media(clause), JSON | YAML | PROTOBUF | "application/x-yaml" | WILD | "*/*")
 }
 
 /// The acceptable form with the highest weight, the first of equals.
@@ -187,7 +201,7 @@ fn choose(accept: &str, include: IncludeObject) -> Option<(Form, Encoding)> {
         let [form, group, version, weight] = parameter;
         let weight: f32 = weight.and_then(|weight| weight.parse().ok()).unwrap_or(1.0);
         let encoding = match media {
-            "application/json" | "application/*" | "*/*" => Encoding::Json,
+            "application/json" | WILD | "*/*" => Encoding::Json,
             "application/yaml" | "application/x-yaml" => Encoding::Yaml,
             PROTOBUF => Encoding::Protobuf,
             _ => continue,
@@ -229,20 +243,20 @@ pub fn object(kind: &Kind, version: usize, entry: &Arc<Entry>, code: u16, shape:
 
 /// The answer with a document that is not stored as such. Tables show scales alone of these.
 pub fn document(code: u16, document: &Document, shape: Shape, now: i64) -> Response {
-    let json = encode::document(document);
     match shape.form {
         Form::Metadata(meta) if document.get("items").is_none() => {
+            let json = encode::document(document);
             bytes(code, table::partial_object_metadata(&json, None, meta).into(), shape)
         }
         Form::Table(meta, include) if is_scale(document) => {
             let resource_version = meta::text(meta::metadata(document), "resourceVersion").to_owned();
             let list = ListMeta { resource_version: &resource_version, ..ListMeta::default() };
             let form = table::Form { version: meta, include, headers: true };
-            let (hub, served) = (Bytes::from(json.clone()), Bytes::from(json));
-            let json = table::table(&scale::SHOWN, [table::Source { hub, served }], now, form, &list);
-            bytes(code, json.into(), shape)
+            let served = Bytes::from(encode::document(document));
+            let source = table::Source { hub: served.clone(), served };
+            bytes(code, table::table(&scale::SHOWN, [source], now, form, &list).into(), shape)
         }
-        _ => bytes(code, json.into(), shape),
+        _ => bytes(code, ordered(document).into(), shape),
     }
 }
 
@@ -492,7 +506,7 @@ pub fn refusal(refusal: &Refusal, shape: Shape) -> Response {
     let shape = Shape { form: Form::Object, ..shape };
     let mut body = Vec::new();
     if let Value::Object(document) = &status.document {
-        body = encode::document(document);
+        body = ordered(document);
     }
     let mut response = bytes(status.code, body.into(), shape);
     if let Some(seconds) = status.retry_after_seconds {
@@ -508,6 +522,24 @@ pub fn refusal(refusal: &Refusal, shape: Shape) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_names_no_form_at_all_is_told_so_where_kinds_are_built_in() {
+        for (accept, wild) in [
+            ("application/*", true),
+            ("text/html, application/*;q=0.5", true),
+            ("application/*, application/json", false),
+            ("application/*, */*", false),
+            ("*/*", false),
+            ("", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT, HeaderValue::from_static(accept));
+            let shape = Shape::negotiate(&headers, None, None).expect("a form");
+            assert_eq!((shape.encoding, shape.wild), (Encoding::Json, wild), "{accept}");
+            assert_eq!(shape.refuse_wild().err().map(|refusal| refusal.code()), wild.then_some(406), "{accept}");
+        }
+    }
 
     #[test]
     fn the_best_acceptable_form_is_chosen() {

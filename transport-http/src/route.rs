@@ -76,10 +76,14 @@ const NAMESPACE_SUBRESOURCES: &[&str] = &["status", "finalize"];
 impl Route {
     /// `path` is percent-decoded part by part; `watch` says that the query asks for one.
     pub fn new(method: &Method, path: &str, watch: bool) -> Route {
-        let parts: Vec<Cow<'_, str>> = path.split('/').filter(|part| !part.is_empty()).map(decode).collect();
+        let inner = path.trim_matches('/');
+        let parts: Vec<Cow<'_, str>> = inner.split('/').map(decode).collect();
         let parts: Vec<&str> = parts.iter().map(|part| &**part).collect();
+        let ends_with_slash = path.ends_with('/');
         match parts.as_slice() {
-            [] => Route::Root,
+            _ if path.starts_with("//") => Route::Unknown,
+            [""] => Route::Root,
+            ["apis", "", ..] => Route::Unknown,
             ["api", version, rest @ ..] if !rest.is_empty() => resource(method, ("", version), rest, watch),
             ["apis", group, version, rest @ ..] if !rest.is_empty() => resource(method, (group, version), rest, watch),
             ["api"] => Route::Discovery(Discovery::Core),
@@ -91,11 +95,15 @@ impl Route {
             ["apis", group, version] => {
                 Route::Discovery(Discovery::Resources { group: (*group).to_owned(), version: (*version).to_owned() })
             }
-            ["openapi", "v2"] => Route::OpenApiV2,
-            ["openapi", "v3", rest @ ..] => Route::OpenApiV3(rest.join("/")),
             ["version"] => Route::Version,
             [".well-known", "openid-configuration"] => Route::Issuer(Document::Configuration),
             ["openid", "v1", "jwks"] => Route::Issuer(Document::Keys),
+            ["holdfast", "v1", "forks", rest @ ..] => Route::Forks(rest.join("/")),
+            ["holdfast", "v1", "log", rest @ ..] => Route::Log(rest.join("/")),
+            // What follows is found at the very path alone.
+            _ if ends_with_slash => Route::Unknown,
+            ["openapi", "v2"] => Route::OpenApiV2,
+            ["openapi", "v3", rest @ ..] => Route::OpenApiV3(rest.join("/")),
             ["metrics"] => Route::Metrics,
             ["metrics", "slis"] => Route::HealthMetrics,
             ["debug", "api_priority_and_fairness", table] => Route::FlowControl((*table).to_owned()),
@@ -103,8 +111,6 @@ impl Route {
             ["healthz", rest @ ..] => Route::Health { kind: "healthz", check: rest.join("/") },
             ["livez", rest @ ..] => Route::Health { kind: "livez", check: rest.join("/") },
             ["readyz", rest @ ..] => Route::Health { kind: "readyz", check: rest.join("/") },
-            ["holdfast", "v1", "forks", rest @ ..] => Route::Forks(rest.join("/")),
-            ["holdfast", "v1", "log", rest @ ..] => Route::Log(rest.join("/")),
             _ => Route::Unknown,
         }
     }
@@ -125,11 +131,11 @@ impl Route {
 }
 
 fn resource(method: &Method, (group, version): (&str, &str), rest: &[&str], watch: bool) -> Route {
-    let (mut watch, mut rest, mut within) = (watch, rest, false);
+    let (mut is_watch_path, mut rest, mut within) = (false, rest, false);
     if let ["watch", below @ ..] = rest
         && !below.is_empty()
     {
-        (watch, rest) = (true, below);
+        (is_watch_path, rest) = (true, below);
     }
     let mut namespace = "";
     if let ["namespaces", name, below @ ..] = rest {
@@ -150,7 +156,10 @@ fn resource(method: &Method, (group, version): (&str, &str), rest: &[&str], watc
         rest: rest.get(3..).unwrap_or_default().join("/"),
     };
     let verb = match *method {
-        Method::GET if watch && path.subresource.is_empty() => Some(Verb::Watch),
+        // The old paths of watches know nothing else, and they alone follow one object by its path.
+        Method::GET if is_watch_path && path.subresource.is_empty() => Some(Verb::Watch),
+        _ if is_watch_path => None,
+        Method::GET if watch && path.name.is_empty() && path.subresource.is_empty() => Some(Verb::Watch),
         Method::GET if path.name.is_empty() => Some(Verb::List),
         Method::GET => Some(Verb::Get),
         Method::POST => Some(Verb::Create),
@@ -202,6 +211,17 @@ mod tests {
             ("GET", "/api/v1/pods", false, "list /v1 - pods  "),
             ("GET", "/api/v1/pods", true, "watch /v1 - pods  "),
             ("GET", "/api/v1/namespaces", false, "list /v1 - namespaces  "),
+            ("GET", "/api/v1/pods/", true, "watch /v1 - pods  "),
+            ("GET", "/api/v1/namespaces/a/pods/b", true, "get /v1 a+ pods b "),
+            ("GET", "/api/v1/namespaces//pods", false, "list /v1 + pods  "),
+            ("GET", "/api/v1/namespaces//pods/b", false, "get /v1 + pods b "),
+            ("GET", "/api/v1/namespaces/a/pods//log", false, "list /v1 a+ pods  log"),
+            ("GET", "/api/v1//pods", false, "get /v1 -  pods "),
+            ("GET", "/api//v1/pods", false, "get / - v1 pods "),
+            ("GET", "/api/v1/namespaces/a//pods", false, "get /v1 a+  pods "),
+            ("DELETE", "/api/v1/namespaces/a/pods//", false, "deletecollection /v1 a+ pods  "),
+            ("GET", "/api/v1/watch/pods", false, "watch /v1 - pods  "),
+            ("GET", "/api/v1/watch/nodes/b", false, "watch /v1 - nodes b "),
             ("GET", "/api/v1/namespaces/a", false, "get /v1 a- namespaces a "),
             ("PUT", "/api/v1/namespaces/a/finalize", false, "update /v1 a- namespaces a finalize"),
             ("GET", "/api/v1/namespaces/a/pods", false, "list /v1 a+ pods  "),
@@ -237,8 +257,30 @@ mod tests {
         for path in ["/", "/api", "/apis", "/apis/apps/v1", "/healthz", "/api/v1", "/version", "/api/"] {
             assert!(!matches!(Route::new(&Method::GET, path, false), Route::Resource { .. }), "{path}");
         }
-        let unknown = Route::new(&Method::OPTIONS, "/api/v1/pods", false);
-        assert!(matches!(unknown, Route::Resource { verb: None, .. }));
+        for (method, path) in [(Method::OPTIONS, "/api/v1/pods"), (Method::POST, "/api/v1/watch/namespaces/a/pods")] {
+            assert!(matches!(Route::new(&method, path, false), Route::Resource { verb: None, .. }), "{path}");
+        }
+    }
+
+    #[test]
+    fn slashes_count_as_in_kubernetes() {
+        for (path, known) in [
+            ("/version/", true),
+            ("/api/", true),
+            ("/apis/apps/", true),
+            ("/healthz/ping", true),
+            ("/healthz/", false),
+            ("/livez/ping/", false),
+            ("/readyz/", false),
+            ("/metrics", true),
+            ("/metrics/", false),
+            ("/openapi/v2/", false),
+            ("//api/v1/pods", false),
+            ("//", false),
+            ("/apis//v1/pods", false),
+        ] {
+            assert_eq!(Route::new(&Method::GET, path, false) != Route::Unknown, known, "{path}");
+        }
     }
 
     #[test]

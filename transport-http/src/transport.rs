@@ -477,7 +477,7 @@ impl Transport {
                 (Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
             }
             _ => {
-                let flaw = paths::flaw(&understood.route, &head.headers, &understood.negotiated);
+                let flaw = paths::flaw(&understood.route, &head.headers, understood.shape, &understood.negotiated);
                 (Asked::Path { verb: method_verb(&head.method), path: canonical(&head.path) }, flaw)
             }
         };

@@ -11,9 +11,8 @@ use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Kind;
-use holdfast_core::object::encode;
 use holdfast_core::refusal::Expired;
-use holdfast_core::wire::protobuf;
+use holdfast_core::wire::{ordered::ordered, protobuf};
 use holdfast_engine::hub::frame;
 use holdfast_engine::{Delivery, Fault, Watch};
 use holdfast_service::{Place, Share, Watched, Watching};
@@ -43,7 +42,7 @@ pub fn answer(
     socket: Option<Socket>,
     place: Option<Place>,
 ) -> Response {
-    let Watched { kind, version, watch, timeout, bookmarks, mark_initial_end, trail } = watched;
+    let Watched { kind, version, watch, timeout, bookmarks, mark_initial_end, flaw, trail } = watched;
     let beginning = watch.is_beginning();
     let mut feeder = Feeder {
         transport: transport.clone(),
@@ -52,6 +51,7 @@ pub fn answer(
         watch,
         shape,
         mark_initial_end,
+        flaw: flaw.map(Box::new),
         beginning: place.filter(|_| beginning).map(kept_while_it_begins),
         headers: true,
         messages: socket.is_some(),
@@ -112,6 +112,8 @@ struct Feeder {
     watch: Watch,
     shape: Shape,
     mark_initial_end: bool,
+    /// Why the watch cannot begin.
+    flaw: Option<Box<Refusal>>,
     /// There until the watch has told what there was.
     beginning: Option<oneshot::Sender<()>>,
     /// The next Table describes its columns.
@@ -152,6 +154,10 @@ impl Feeder {
             self.room = None;
             if self.ended || Instant::now() >= self.deadline.deadline() {
                 return None;
+            }
+            if let Some(refusal) = self.flaw.take() {
+                let piece = self.last_words(&refusal);
+                return Some(self.cut(piece));
             }
             // Initial events have ended when none of them waits any more.
             if let Some(offset) = self.watch.initial_events_ended() {
@@ -350,23 +356,23 @@ impl Feeder {
             Form::Metadata(version) => ("PartialObjectMetadata", version.api_version().to_owned()),
         };
         let mark = if initial_end { ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}" } else { "" };
-        let metadata = format!("{{\"resourceVersion\":\"{offset}\"{mark}}}");
-        let rows = match self.shape.form {
-            // Tables carry the mark on the object of their one row.
+        let version = format!("\"resourceVersion\":\"{offset}\"");
+        let rest = match self.shape.form {
+            // The metadata of a table has no annotations: the mark is on the object of its one row.
             Form::Table(..) => format!(
-                ",\"columnDefinitions\":null,\"rows\":[{{\"cells\":[],\"object\":{{\"kind\":\"PartialObjectMetadata\",\
-                 \"apiVersion\":\"{api_version}\",\"metadata\":{metadata}}}}}]"
+                "{{{version}}},\"columnDefinitions\":null,\"rows\":[{{\"cells\":[],\"object\":{{\
+                 \"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{api_version}\",\"metadata\":{{{version}{mark}}}}}}}]"
             ),
-            _ => String::new(),
+            _ => format!("{{{version}{mark}}}"),
         };
-        let json = format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata}{rows}}}\n");
+        let json = format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{rest}}}\n");
         self.written("BOOKMARK", json.into())
     }
 
     /// An error that ends the stream.
     fn error(&self, refusal: &Refusal) -> Bytes {
         match Status::from(refusal).document {
-            Value::Object(document) => self.written("ERROR", encode::document(&document).into()),
+            Value::Object(document) => self.written("ERROR", ordered(&document).into()),
             _ => Bytes::new(),
         }
     }

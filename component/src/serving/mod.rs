@@ -8,7 +8,7 @@ use bytes::Bytes;
 use holdfast_tls::bounds::{Bounds, Guests, Place};
 use holdfast_tls::peer::{Peer, Presented};
 use holdfast_tls::server::LiveTls;
-use holdfast_value::{Value, json};
+use holdfast_value::Value;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Incoming};
@@ -195,15 +195,12 @@ impl Socket {
 }
 
 fn status(code: StatusCode, reason: &str, message: &str) -> Answer {
-    let document: Value = json!({
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": message,
-        "reason": reason,
-        "details": {},
-        "code": code.as_u16(),
-    });
-    Answer::json(code, &document)
+    // Fields in the order of Kubernetes' type, which documents do not keep.
+    let (message, reason) = (Value::from(message), Value::from(reason));
+    let text = format!(
+        "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{{}},\"status\":\"Failure\",\
+         \"message\":{message},\"reason\":{reason},\"details\":{{}},\"code\":{}}}",
+        code.as_u16()
+    );
+    Answer { code, content_type: "application/json", text }
 }

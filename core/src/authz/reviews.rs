@@ -7,6 +7,7 @@ use crate::kinds::{Kind, Question, structures};
 use crate::object::names;
 use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject};
 use crate::schema::schema;
+use crate::select::{FieldSelector, LabelSelector};
 use holdfast_value::{CompactString, Map, Value, json};
 
 /// Answers the review `body`, asked by `user`: the document with its status.
@@ -194,7 +195,7 @@ fn metadata_cause(local: bool, body: &Value) -> Option<Cause> {
 }
 
 fn access_status(spec: &Value, user: &User, authorizer: &Authorizer<'_>) -> Value {
-    let selected = selected_of(&spec["resourceAttributes"]);
+    let (selected, unread) = selected_of(&spec["resourceAttributes"]);
     let judged = authorizer.authorize(user, &attributes_of(spec, &selected));
     let mut status = json!({"allowed": judged.is_allowed()});
     if matches!(judged.verdict, Verdict::Deny { .. }) {
@@ -203,21 +204,45 @@ fn access_status(spec: &Value, user: &User, authorizer: &Authorizer<'_>) -> Valu
     if !judged.reason().is_empty() {
         status["reason"] = judged.reason().into();
     }
-    if let Some(error) = judged.error() {
-        status["evaluationError"] = error.into();
+    if !judged.errors.is_empty() || !unread.is_empty() {
+        status["evaluationError"] = joined_errors(judged.errors.iter().cloned().chain(unread)).into();
     }
     status
 }
 
-/// What of the objects is asked about, be it written as a selector or taken apart.
-fn selected_of(resource: &Value) -> Selected {
+/// What of the objects is asked about, be it written as a selector or taken apart; and what is told of selectors that
+/// cannot be read. The request is judged without them, as one for more.
+fn selected_of(resource: &Value) -> (Selected, Vec<String>) {
+    let mut selected = Selected::default();
+    let mut unread = Vec::new();
+    let fields = FieldSelector::parse(text(&resource["fieldSelector"], "rawSelector")).is_ok();
+    let labels = LabelSelector::parse(text(&resource["labelSelector"], "rawSelector")).is_ok();
     let raw = |selector: &str| text(&resource[selector], "rawSelector");
-    let mut selected = Selected::parse(raw("fieldSelector"), raw("labelSelector"));
-    for (selector, own) in [("fieldSelector", &mut selected.fields), ("labelSelector", &mut selected.labels)] {
-        let requirements = resource[selector]["requirements"].as_array().into_iter().flatten();
-        own.extend(requirements.filter_map(Requirement::from_value));
+    let parsed = Selected::parse(raw("fieldSelector"), raw("labelSelector"));
+    for (selector, is_raw_read, own, raw) in [
+        ("fieldSelector", fields, &mut selected.fields, parsed.fields),
+        ("labelSelector", labels, &mut selected.labels, parsed.labels),
+    ] {
+        *own = raw;
+        let requirements = resource[selector]["requirements"].as_array().map_or(&[][..], Vec::as_slice);
+        let read = requirements.iter().filter_map(Requirement::from_value);
+        let is_readable = if selector == "fieldSelector" { is_field_requirement } else { is_label_requirement };
+        own.extend(read.filter(is_readable));
+        if !is_raw_read || (!requirements.is_empty() && own.len() < requirements.len()) {
+            let partially = if own.is_empty() { "" } else { "partially " };
+            unread.push(format!("spec.resourceAttributes.{selector} {partially}ignored due to parse error"));
+        }
     }
-    selected
+    (selected, unread)
+}
+
+/// Selectors of fields compare one value.
+fn is_field_requirement(requirement: &Requirement) -> bool {
+    matches!(requirement.operator, "In" | "NotIn") && requirement.values.len() == 1
+}
+
+fn is_label_requirement(requirement: &Requirement) -> bool {
+    requirement.values.iter().all(|value| names::label_value(value).is_empty())
 }
 
 fn attributes_of<'a>(spec: &'a Value, selected: &'a Selected) -> Attributes<'a> {

@@ -36,6 +36,43 @@ fn ask(modes: &[Mode], kind: &str, body: Value) -> Result<Value, Refusal> {
 }
 
 #[test]
+fn selectors_that_cannot_be_read_are_told_of() {
+    let fields = |selector: Value| json!({"fieldSelector": selector});
+    let labels = |selector: Value| json!({"labelSelector": selector});
+    let requirement =
+        |key: &str, operator: &str, values: &[&str]| json!({"key": key, "operator": operator, "values": values});
+    let (whole, part) = ("ignored due to parse error", "partially ignored due to parse error");
+    for (selector, name, told) in [
+        (fields(json!({"rawSelector": "a=b"})), "fieldSelector", None),
+        (fields(json!({"rawSelector": "a"})), "fieldSelector", Some(whole)),
+        (labels(json!({"rawSelector": "a in (b"})), "labelSelector", Some(whole)),
+        (labels(json!({"rawSelector": "a>1"})), "labelSelector", None),
+        (fields(json!({"requirements": [requirement("a", "In", &["b"])]})), "fieldSelector", None),
+        (fields(json!({"requirements": [requirement("a", "In", &["b", "c"])]})), "fieldSelector", Some(whole)),
+        (fields(json!({"requirements": [requirement("a", "Exists", &[])]})), "fieldSelector", Some(whole)),
+        (labels(json!({"requirements": [requirement("a", "Exists", &[])]})), "labelSelector", None),
+        (labels(json!({"requirements": [requirement("a", "Like", &["b"])]})), "labelSelector", Some(whole)),
+        (
+            labels(json!({"requirements": [requirement("a", "In", &["b"]), requirement("a", "In", &["-"])]})),
+            "labelSelector",
+            Some(part),
+        ),
+    ] {
+        let mut resource = json!({"verb": "list", "resource": "pods"});
+        resource[name] = selector[name].clone();
+        let answer = ask(&[Mode::Rbac], "SelfSubjectAccessReview", json!({"spec": {"resourceAttributes": resource}}));
+        let status = &answer.expect("an answer")["status"];
+        let expected = told.map(|told| format!("spec.resourceAttributes.{name} {told}"));
+        assert_eq!(status["evaluationError"].as_str(), expected.as_deref(), "{selector}");
+    }
+    let both = json!({"verb": "list", "fieldSelector": {"rawSelector": "a"}, "labelSelector": {"rawSelector": "!"}});
+    let answer = ask(&[Mode::Rbac], "SelfSubjectAccessReview", json!({"spec": {"resourceAttributes": both}}));
+    let expected =
+        format!("[spec.resourceAttributes.fieldSelector {whole}, spec.resourceAttributes.labelSelector {whole}]");
+    assert_eq!(answer.expect("an answer")["status"]["evaluationError"], expected.as_str());
+}
+
+#[test]
 fn access_reviews() {
     let pod = json!({"verb": "get", "resource": "pods", "name": "web", "namespace": "n"});
     let other = json!({"verb": "get", "resource": "pods", "name": "db", "namespace": "n"});

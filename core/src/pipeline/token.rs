@@ -52,7 +52,8 @@ pub(super) fn request(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let layout = decode::layout_of("io.k8s.api.authentication.v1.TokenRequest")?;
     let mut body = context.decode_as("authentication.k8s.io", "v1", "TokenRequest", layout)?;
     body::match_namespace(context, meta::metadata_mut(meta::fields_mut(&mut body)))?;
-    let names_audiences = body["spec"]["audiences"].as_array().is_some_and(|audiences| !audiences.is_empty());
+    // A list that is empty is one that the client wrote.
+    let names_audiences = body["spec"]["audiences"].is_array();
     let mut account = None;
     let mut body = admit::completed_part(context, TOKEN_REQUEST, body, |body| {
         same_name(context, body)?;
@@ -172,9 +173,17 @@ fn claims(context: &Context, spec: &Value, seconds: i64) -> Result<TokenClaims, 
 fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenClaims, Refusal> {
     let namespace = Some(claims.namespace.clone());
     let namespace = namespace.as_deref();
-    let Some(kind) = asked["kind"].as_str() else { return Ok(claims) };
+    if asked.is_null() {
+        return Ok(claims);
+    }
+    let kind = asked["kind"].as_str().unwrap_or("");
     let version = asked["apiVersion"].as_str().unwrap_or("");
-    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let (group, version) = match version.split_once('/') {
+        None => ("", version),
+        // Kubernetes goes by the kind alone where it cannot read the version.
+        Some((_, rest)) if rest.contains('/') => ("", ""),
+        Some(parts) => parts,
+    };
     // The version of the core group is not looked at.
     let bindable = [known::POD, known::SECRET, known::NODE];
     let bindable = bindable.into_iter().find(|known| known.kind == kind && known.group == group);
@@ -208,6 +217,9 @@ fn bind(context: &Context, claims: TokenClaims, asked: &Value) -> Result<TokenCl
 /// The object that a token is to be bound to, if it is still the one that is meant.
 fn named(context: &Context, known: Known, namespace: Option<&str>, asked: &Value) -> Result<Value, Refusal> {
     let name = asked["name"].as_str().unwrap_or("");
+    if name.is_empty() {
+        return Err(Refusal::BadRequest(BadRequest::NoNameParameter));
+    }
     let document = find(context, known, namespace, name)
         .ok_or_else(|| Refusal::NotFound(Subject::new(known.group, known.resource, name)))?;
     let (uid, wanted) = (meta::uid(meta::fields(&document)), asked["uid"].as_str().unwrap_or(""));

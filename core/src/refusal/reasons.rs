@@ -71,6 +71,12 @@ pub enum BadRequest {
     VersionWithContinue,
     /// A SelfSubjectRulesReview without a namespace.
     NoNamespace,
+    /// A path to a part of an object names no object.
+    NoNameInPath,
+    /// An object is looked up by no name.
+    NoNameParameter,
+    /// An object of a namespace is looked up in none.
+    NoNamespaceParameter,
     /// Groups and the like of another user who is not named.
     ImpersonationWithoutUser(String),
     /// A TokenReview without a token.
@@ -209,6 +215,12 @@ pub enum ContinueFault {
     /// What a parser says of the content.
     NotJson(String),
     OtherRelease,
+    /// It says that it is of another API of tokens.
+    UnknownApi(String),
+    NoVersion,
+    NoStart,
+    /// Its key is no clean path.
+    OddStart(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,7 @@ pub mod discovery;
 pub mod jsonpath;
 pub mod merged;
 pub mod openapi;
+pub mod ordered;
 pub mod pretty;
 pub mod protobuf;
 pub mod table;

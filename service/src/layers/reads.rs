@@ -11,7 +11,7 @@ use holdfast_core::event::Offset;
 use holdfast_core::kinds::{Kind, known};
 use holdfast_core::list::{self, Continue, Freshness, Selection, parse_version};
 use holdfast_core::object::meta;
-use holdfast_core::refusal::{BadRequest, Cause, Expired, Internal, MethodNotAllowed, Subject, Unavailable};
+use holdfast_core::refusal::{BadRequest, Expired, Internal, MethodNotAllowed, Subject, Unavailable};
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::state::{Entry, State};
 use holdfast_engine::WatchStart;
@@ -141,20 +141,19 @@ impl Read<'_> {
         let request = self.found.request.retarget(&snapshot.registry, &self.found.kind)?.into_owned();
         let selection = Selection::new(&snapshot, &request)?;
         let options = &request.options;
-        let initial = options.send_initial_events;
-        validate(initial, options.resource_version_match.as_deref().unwrap_or(""), options.allow_watch_bookmarks)?;
+        list::check_options(options, true)?;
+        let initial = list::initial_events(options);
+        let mut flaw = None;
         let start = match options.resource_version.as_deref().unwrap_or("") {
-            _ if initial == Some(true) => {
-                let version = options.resource_version.as_deref().unwrap_or("");
-                if !version.is_empty() && version != "0" {
-                    self.reach(version).await?;
-                }
-                WatchStart::Now
-            }
             "" | "0" if initial == Some(false) => WatchStart::After(snapshot.offset),
             "" | "0" => WatchStart::Now,
+            version if initial == Some(true) => {
+                flaw = self.reach(parse_version(version)?).await.err();
+                WatchStart::Now
+            }
             version => {
-                let version = self.reach(version).await?;
+                // One that is yet to come is waited for within the watch.
+                let version = parse_version(version)?;
                 self.found.visible(self.service, version).await?;
                 WatchStart::After(version)
             }
@@ -171,19 +170,18 @@ impl Read<'_> {
             watch,
             timeout: timeout(request.options.timeout_seconds, self.service),
             bookmarks: options.allow_watch_bookmarks,
-            mark_initial_end: initial == Some(true),
+            mark_initial_end: options.allow_watch_bookmarks && initial == Some(true),
+            flaw,
         })))
     }
 
-    /// The version that a watch begins at, once it has come.
-    async fn reach(&mut self, version: &str) -> Result<Offset, Refusal> {
-        let version = parse_version(version)?;
+    /// Waits for the version that what a watch begins with must have.
+    async fn reach(&mut self, version: Offset) -> Result<(), Refusal> {
         match &self.found.scene {
-            Scene::Past(view) if version > view.offset() => return Err(too_large(version, view.offset())),
-            Scene::Past(_) => {}
-            Scene::Present(_) | Scene::Read(..) => self.await_version(Freshness::NotOlderThan(version)).await?,
+            Scene::Past(view) if version > view.offset() => Err(too_large(version, view.offset())),
+            Scene::Past(_) => Ok(()),
+            Scene::Present(_) | Scene::Read(..) => self.await_version(Freshness::NotOlderThan(version)).await,
         }
-        Ok(version)
     }
 
     /// Waits a little for a version that is yet to come, without a place among the requests in progress.
@@ -205,26 +203,6 @@ fn timeout(seconds: Option<u64>, service: &Service) -> Duration {
     match seconds {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(SECONDS_MAX)),
         _ => service.watch_time(),
-    }
-}
-
-fn validate(initial: Option<bool>, matching: &str, bookmarks: bool) -> Result<(), Refusal> {
-    let invalid = |field: &str, why: &str| {
-        let subject = Subject::new("meta.k8s.io", "ListOptions", "");
-        Err(Refusal::Invalid { subject, causes: vec![Cause::forbidden(field, why)] })
-    };
-    match initial {
-        Some(true) if matching != "NotOlderThan" => {
-            invalid("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
-        }
-        Some(true) if !bookmarks => {
-            invalid("allowWatchBookmarks", "sendInitialEvents requires setting allowWatchBookmarks to true")
-        }
-        None if !matching.is_empty() => invalid(
-            "resourceVersionMatch",
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        ),
-        _ => Ok(()),
     }
 }
 

@@ -52,6 +52,9 @@ impl Display for BadRequest {
             }
             Self::VersionWithContinue => f.write_str("specifying resource version is not allowed when using continue"),
             Self::NoNamespace => f.write_str("no namespace on request"),
+            Self::NoNameInPath => f.write_str("name must be provided"),
+            Self::NoNameParameter => f.write_str("Name parameter required."),
+            Self::NoNamespaceParameter => f.write_str("Namespace parameter required."),
             Self::ImpersonationWithoutUser(wanted) => {
                 write!(f, "requested {wanted} without impersonating a user name")
             }
@@ -180,6 +183,10 @@ impl Display for ContinueFault {
             Self::NotBase64 { at } => write!(f, "illegal base64 data at input byte {at}"),
             Self::NotJson(fault) => write!(f, "{fault}"),
             Self::OtherRelease => f.write_str("it is of another release"),
+            Self::UnknownApi(api) => write!(f, "server does not recognize this encoded version {}", quoted(api)),
+            Self::NoVersion => f.write_str("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"),
+            Self::NoStart => f.write_str("encoded start key empty (version meta.k8s.io/v1)"),
+            Self::OddStart(start) => f.write_str(start),
         }
     }
 }
