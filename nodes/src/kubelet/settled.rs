@@ -38,7 +38,7 @@ fn lives_for_ever(meta: &Meta, told: &Told) -> bool {
 
 /// Whether its command does nothing but sleep for some time.
 fn wakes(container: &Container) -> bool {
-    let words = container.command.iter().chain(&container.args).map(String::as_str);
+    let words = container.command.iter().chain(container.args.iter()).map(String::as_str);
     matches!(sleeps(words), Some(Span::Millis(_)))
 }
 

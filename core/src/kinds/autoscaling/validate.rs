@@ -83,13 +83,16 @@ fn reference(target: At, causes: &mut Vec<Cause>) {
 /// The version of the object that a reference names; only some objects may be of the group without a name.
 fn api_version(reference: At, may_lack_group: bool, causes: &mut Vec<Cause>) {
     let at = reference.get("apiVersion");
+    // One that is not told shows as an empty text.
+    let shown = Value::from(at.text());
     match at.text().split_once('/') {
         Some((_, version)) if version.contains('/') => {
-            causes.push(at.invalid(&format!("unexpected GroupVersion string: {}", at.text())));
+            let why = format!("unexpected GroupVersion string: {}", at.text());
+            causes.push(Cause::invalid(at.path(), &shown, &why));
         }
         Some((group, _)) if !group.is_empty() => {}
         _ if may_lack_group => {}
-        _ => causes.push(at.invalid("apiVersion must specify API group")),
+        _ => causes.push(Cause::invalid(at.path(), &shown, "apiVersion must specify API group")),
     }
 }
 
