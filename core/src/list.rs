@@ -480,7 +480,7 @@ mod tests {
             (json!({"v": "meta.k8s.io/v1", "rv": 5, "start": ""}), 400, "encoded start key empty"),
             (json!({"v": "meta.k8s.io/v1", "rv": 5, "start": "../a"}), 400, "continue key is not valid: ../a"),
             (json!({"v": "meta.k8s.io/v1", "rv": 5, "start": "a//b"}), 400, "continue key is not valid: a//b"),
-            (json!({"v": "meta.k8s.io/v1", "rv": 5, "start": "a/b"}), 410, "expired"),
+            (json!({"v": "meta.k8s.io/v1", "rv": 5, "start": "a/b"}), 410, "not one that this server gave out"),
             (json!([]), 400, "encoded version \"\""),
         ] {
             let sealed = URL_SAFE_NO_PAD.encode(token.to_string());

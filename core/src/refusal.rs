@@ -55,7 +55,11 @@ pub enum Refusal {
     /// No such path: the server could not find the requested resource.
     NoSuchPath,
     MethodNotAllowed(MethodNotAllowed),
-    AlreadyExists(Subject),
+    AlreadyExists {
+        subject: Subject,
+        /// The object that has the name goes as soon as its finalizers let it.
+        is_deleting: bool,
+    },
     /// The client fixed a version or an identity, and the object is another by now.
     Conflict {
         subject: Subject,

@@ -197,7 +197,7 @@ pub fn saw_accepted(order: &Order, changed: Option<bool>) {
 pub fn saw_refused(refusal: &Refusal) {
     let mark = match refusal {
         Refusal::NotFound(_) => Mark::NotFound,
-        Refusal::AlreadyExists(_) => Mark::AlreadyExists,
+        Refusal::AlreadyExists { .. } => Mark::AlreadyExists,
         Refusal::Conflict { .. } => Mark::Conflict,
         Refusal::ApplyConflict { .. } => Mark::ApplyConflict,
         Refusal::Forbidden { .. } => Mark::Forbidden,

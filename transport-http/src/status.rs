@@ -70,7 +70,7 @@ fn retry_after_seconds(refusal: &Refusal) -> Option<u32> {
 
 fn details_of(refusal: &Refusal) -> Map {
     match refusal {
-        Refusal::NotFound(subject) | Refusal::AlreadyExists(subject) | Refusal::Conflict { subject, .. } => {
+        Refusal::NotFound(subject) | Refusal::AlreadyExists { subject, .. } | Refusal::Conflict { subject, .. } => {
             details(subject, &[])
         }
         Refusal::Forbidden { subject, .. } | Refusal::Invalid { subject, .. } => details(subject, &refusal.causes()),

@@ -12,7 +12,7 @@ use holdfast_core::authz::User;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::Kind;
 use holdfast_core::refusal::Expired;
-use holdfast_core::wire::{ordered::ordered, protobuf};
+use holdfast_core::wire::{ordered::ordered, protobuf, table};
 use holdfast_engine::hub::frame;
 use holdfast_engine::{Delivery, Fault, Watch};
 use holdfast_service::{Place, Share, Watched, Watching};
@@ -163,7 +163,8 @@ impl Feeder {
             if let Some(offset) = self.watch.initial_events_ended() {
                 self.beginning = None;
                 if self.mark_initial_end {
-                    return Some(self.cut(self.bookmark(offset, true)));
+                    let bookmark = self.bookmark(offset, true);
+                    return Some(self.cut(bookmark));
                 }
             }
             let gathered = match self.step().await {
@@ -349,7 +350,7 @@ impl Feeder {
         protobuf::watch_frame(change, &object).into()
     }
 
-    fn bookmark(&self, offset: Offset, initial_end: bool) -> Bytes {
+    fn bookmark(&mut self, offset: Offset, initial_end: bool) -> Bytes {
         let (kind, api_version) = match self.shape.form {
             Form::Object => (self.kind.kind.as_str(), self.kind.versions[self.version].api_version()),
             Form::Table(version, _) => ("Table", version.api_version().to_owned()),
@@ -357,10 +358,15 @@ impl Feeder {
         };
         let mark = if initial_end { ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}" } else { "" };
         let version = format!("\"resourceVersion\":\"{offset}\"");
+        let is_table = matches!(self.shape.form, Form::Table(..));
+        let columns = match is_table && std::mem::replace(&mut self.headers, false) {
+            true => String::from_utf8_lossy(table::column_definitions(self.kind.shown(self.version))),
+            false => "null".into(),
+        };
         let rest = match self.shape.form {
             // The metadata of a table has no annotations: the mark is on the object of its one row.
             Form::Table(..) => format!(
-                "{{{version}}},\"columnDefinitions\":null,\"rows\":[{{\"cells\":[],\"object\":{{\
+                "{{{version}}},\"columnDefinitions\":{columns},\"rows\":[{{\"cells\":[],\"object\":{{\
                  \"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{api_version}\",\"metadata\":{{{version}{mark}}}}}}}]"
             ),
             _ => format!("{{{version}{mark}}}"),

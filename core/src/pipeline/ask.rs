@@ -11,9 +11,7 @@ use holdfast_value::Value;
 
 pub(super) fn question(context: &Context, _: &Endpoint) -> Result<Made, Stop> {
     let mut posted = decode::posted(context)?;
-    if context.kind.is_namespaced() {
-        body::match_namespace(context, meta::metadata_mut(meta::fields_mut(&mut posted)))?;
-    }
+    body::match_namespace(context, meta::metadata_mut(meta::fields_mut(&mut posted)))?;
     Ok(done(&admit::question(context, posted)?))
 }
 

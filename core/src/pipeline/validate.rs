@@ -148,6 +148,10 @@ pub(super) fn is_free(context: &Context, object: &Candidate) -> Result<(), Refus
     }
     match context.state.get(context.request.target.kind, &object.key) {
         None => Ok(()),
-        Some(_) => Err(Refusal::AlreadyExists(context.subject(meta::name(object.fields())))),
+        Some(entry) => {
+            let document = entry.document();
+            let is_deleting = document.as_object().is_some_and(meta::is_deleting);
+            Err(Refusal::AlreadyExists { subject: context.subject(meta::name(object.fields())), is_deleting })
+        }
     }
 }

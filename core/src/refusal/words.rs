@@ -25,7 +25,10 @@ impl Refusal {
             Self::NotFound(subject) => format!("{subject} not found"),
             Self::NoSuchPath => "the server could not find the requested resource".into(),
             Self::MethodNotAllowed(why) => why.to_string(),
-            Self::AlreadyExists(subject) => format!("{subject} already exists"),
+            Self::AlreadyExists { subject, is_deleting: false } => format!("{subject} already exists"),
+            Self::AlreadyExists { subject, is_deleting: true } => {
+                format!("object is being deleted: {subject} already exists")
+            }
             Self::Conflict { subject, why } => {
                 format!("Operation cannot be fulfilled on {subject}: {}", why.words(&subject.name))
             }

@@ -104,7 +104,7 @@ impl Rows {
         out.extend_from_slice(br#","columnDefinitions":"#);
         let columns = or_default(&shown.columns);
         if form.headers {
-            out.extend_from_slice(shown.definitions.get_or_init(|| definitions(columns, &shown.message)));
+            out.extend_from_slice(column_definitions(shown));
         } else {
             out.extend_from_slice(b"null");
         }
@@ -210,6 +210,11 @@ struct Definition<'a> {
 }
 
 /// What the columns tell of themselves; `message` is the schema's name of what they read.
+/// What a Table says of its columns, as JSON.
+pub fn column_definitions(shown: &Shown) -> &[u8] {
+    shown.definitions.get_or_init(|| definitions(or_default(&shown.columns), &shown.message))
+}
+
 fn definitions(columns: &[Column], message: &str) -> Vec<u8> {
     const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
     let described = |description: &'_ Description| match description {

@@ -95,7 +95,7 @@ impl Renderer {
             Refusal::Ruled(_) => format!("{} {}: {}\n", refusal.code(), refusal.reason(), refusal.message()),
             Refusal::MethodNotAllowed(why) => format!("405 MethodNotAllowed: {why}\n"),
             Refusal::NotAcceptable { .. } => format!("406 NotAcceptable: {}\n", refusal.message()),
-            Refusal::AlreadyExists(subject) => format!("409 AlreadyExists {subject}\n"),
+            Refusal::AlreadyExists { subject, .. } => format!("409 AlreadyExists {subject}\n"),
             Refusal::Conflict { subject, why } => format!("409 Conflict {subject}: {}\n", why.words(&subject.name)),
             Refusal::ApplyConflict(_) => format!("409 ApplyConflict: {}\n", refusal.message()),
             Refusal::Expired(why) => format!("410 Expired: {why}\n"),

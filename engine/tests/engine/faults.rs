@@ -95,7 +95,7 @@ fn a_failed_write_may_be_tried_again() {
     let mut future = Box::pin(engine.mutate(&again));
     assert!(poll(&mut future).is_pending());
     stage.commit();
-    assert!(matches!(poll(&mut future), Poll::Ready(Err(Refusal::AlreadyExists(_)))));
+    assert!(matches!(poll(&mut future), Poll::Ready(Err(Refusal::AlreadyExists { .. }))));
     assert_eq!(log.last().unwrap(), Offset(2));
 }
 

@@ -41,7 +41,7 @@ async fn all(
     }
     while let Some(result) = tasks.join_next().await {
         match result.map_err(Refusal::fault)? {
-            Ok(_) | Err(Refusal::AlreadyExists(_)) => {}
+            Ok(_) | Err(Refusal::AlreadyExists { .. }) => {}
             Err(refusal) => return Err(refusal),
         }
     }

@@ -44,7 +44,7 @@ pub async fn ensure(service: &Arc<Service>) -> Result<Registrar, Refusal> {
     for written in writes.join_all().await {
         match written {
             // Somebody was quicker; the event leads back here.
-            Ok(()) | Err(Refusal::AlreadyExists(_) | Refusal::Conflict { .. } | Refusal::NotFound(_)) => {}
+            Ok(()) | Err(Refusal::AlreadyExists { .. } | Refusal::Conflict { .. } | Refusal::NotFound(_)) => {}
             Err(refusal) => return Err(refusal),
         }
     }

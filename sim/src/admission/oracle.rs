@@ -198,7 +198,7 @@ pub fn check_refusal(past: &Past, hooks: &Hooks, order: &Order, to: Offset, refu
         Refusal::NotFound(_) => {
             matches!(order.want, Want::Delete | Want::Replace) && !past.existed_all_the_while(&place, from, to)
         }
-        Refusal::AlreadyExists(_) => order.want == Want::Create && past.existed(&place, from, to),
+        Refusal::AlreadyExists { .. } => order.want == Want::Create && past.existed(&place, from, to),
         Refusal::Conflict { .. } => order.want == Want::Count,
         _ if order.want == Want::Configure => false,
         _ if message.contains("exceeded quota: q") => past.was_full(order.namespace, from, to),

@@ -228,7 +228,7 @@ fn check_rehearsal(twin: &Twin, order: &Order, told: &Told, window: Window) -> V
 /// Judges an answer that says no.
 pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Window) -> Verdict {
     let place = match refusal {
-        Refusal::AlreadyExists(subject) => order.place_of(&subject.name),
+        Refusal::AlreadyExists { subject, .. } => order.place_of(&subject.name),
         _ => order.place.clone(),
     };
     let versions = twin.versions_within(&place, window.from, window.to);
@@ -239,7 +239,7 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
             namespaces(twin, order, window).iter().any(Option::is_none)
         }
         Refusal::NotFound(_) => absent && !matches!(order.act, Act::Create { .. }),
-        Refusal::AlreadyExists(_) => present().count() > 0 && matches!(order.act, Act::Create { .. }),
+        Refusal::AlreadyExists { .. } => present().count() > 0 && matches!(order.act, Act::Create { .. }),
         Refusal::Conflict { .. } => conflicts(order, &versions),
         Refusal::ApplyConflict(_) => present().any(|version| match &order.act {
             Act::Apply { fields, manager, force: false } => (window.from..=window.to).any(|offset| {
