@@ -107,8 +107,8 @@ impl Kind {
         chosen.filter(|chosen| !chosen.is_empty()).map_or_else(|| format!("{}List", self.kind), str::to_owned)
     }
 
-    /// Fits what a webhook made of an object to the version of its kind: what its schema does not know goes, and what it
-    /// has a default for comes.
+    /// Fits what a webhook made of an object to the version of its kind: what its schema does not know goes. Defaults
+    /// are those of requests and of what is stored.
     pub fn fit(&self, api_version: &str, document: &mut Document) {
         let Some(Layout::Custom(custom)) = self.version_named(api_version).and_then(|version| self.layout(version))
         else {
@@ -116,7 +116,6 @@ impl Kind {
         };
         let mut value = Value::Object(std::mem::take(document));
         custom.prune(&mut value);
-        custom.schema.apply_defaults(&mut value);
         if let Value::Object(fitted) = value {
             *document = fitted;
         }
