@@ -7,6 +7,7 @@ use crate::planted::{Bug, planted};
 use crate::subject::Subject;
 use holdfast_core::kinds::registry;
 use holdfast_core::quota::{Counted, NOTHING_BUT_ITS_NUMBER, Quota, Usage};
+use holdfast_core::schema::raise_to_thousandths;
 use holdfast_value::Value;
 use holdfast_world::request::resource_of;
 use holdfast_world::views::ResourceQuota;
@@ -173,11 +174,14 @@ impl Tally {
         for (name, amount) in &self.used.0 {
             used.set(name, *amount);
         }
+        let mut used = used.document();
+        // The server stores no finer amounts; what it stored is compared with this.
+        used.as_object_mut().into_iter().flatten().for_each(|(_, amount)| raise_to_thousandths(amount));
         Subject::from(found).status(|status| {
             if !planted(Bug::LimitsForgotten) {
                 status.insert("hard", hard.clone());
             }
-            status.insert("used", used.document());
+            status.insert("used", used);
         })
     }
 }

@@ -218,7 +218,11 @@ fn what_cannot_be_followed_is_told_and_waits_for_a_change() {
     let unknown = "invalid timeZone: \"Europe/Nowhere\": unknown time zone Europe/Nowhere";
     for (spec, reason, message) in [
         (json!({"schedule": "* * * * *", "timeZone": "Europe/Nowhere"}), "UnknownTimeZone", unknown),
-        (json!({"schedule": "TZ=Europe/Nowhere * * * * *"}), "UnknownTimeZone", unknown),
+        (
+            json!({"schedule": "TZ=Europe/Nowhere * * * * *"}),
+            "UnparseableSchedule",
+            "unparseable schedule: \"TZ=Europe/Nowhere * * * * *\" : provided bad location Europe/Nowhere",
+        ),
         (json!({"schedule": "nonsense"}), "UnparseableSchedule", "unparseable schedule: \"nonsense\" : "),
     ] {
         let now = Time::from_second(FIRST_MINUTE * 60);

@@ -3,6 +3,7 @@
 //! An object crosses the core as a JSON document; only the fields that a rule reads are typed.
 
 pub(crate) mod at;
+pub mod base64;
 pub mod body;
 pub mod csv;
 mod cursor;

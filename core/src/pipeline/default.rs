@@ -5,6 +5,8 @@ use super::endpoint::Part;
 use super::{Context, Endpoint};
 use crate::kinds;
 use crate::refusal::Refusal;
+use crate::request::Format;
+use crate::schema::layout::Layout;
 
 /// Shows what nobody has set as Kubernetes does: a status is there from the beginning, and a list of nothing is none.
 pub(super) fn show_zeros(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
@@ -24,7 +26,12 @@ pub(super) fn to_hub(context: &Context, endpoint: &Endpoint, object: &mut Candid
     match endpoint.part {
         Part::Deletion | Part::Assignment => Ok(()),
         _ if context.kind.custom.is_some() => {
-            kinds::default(context.layout()?, &mut object.new);
+            match context.layout()? {
+                Layout::Custom(custom) if context.request.body.format == Format::ApplyPatch => {
+                    custom.schema.apply_defaults_beside_nulls(&mut object.new);
+                }
+                layout => kinds::default(layout, &mut object.new),
+            }
             Ok(())
         }
         // The candidate is made from the object as it is stored.

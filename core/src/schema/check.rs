@@ -7,10 +7,11 @@ use std::fmt;
 
 use holdfast_value::{CompactString, Map, Value};
 
+use crate::object::base64;
 use crate::object::decode::has_room;
 use crate::object::duration;
 
-use super::{Field, Message, MessageId, Schema, Shape, Type, Zero, base64, go_names, quantity, timestamp};
+use super::{Field, Message, MessageId, Schema, Shape, Type, Zero, go_names, quantity, timestamp};
 
 /// A value that does not fit, in the words of Kubernetes' decoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -380,7 +381,7 @@ fn check_quantity(value: &mut Value) -> Result<(), TypeError> {
 }
 
 /// Resources are counted in thousandths: what is finer is raised to the next one.
-fn raise_to_thousandths(value: &mut Value) {
+pub fn raise_to_thousandths(value: &mut Value) {
     const THOUSANDTH: i128 = 1_000_000;
     let Some(text) = value.as_str() else { return };
     let is_exponent = text.contains('e');

@@ -4,7 +4,6 @@
 //! It is parsed once, from the text that `cargo xtask schema` writes (`core/schema/table.txt`).
 
 pub mod amount;
-pub mod base64;
 mod check;
 pub mod defaults;
 pub mod go_names;
@@ -21,7 +20,7 @@ use std::{collections::BTreeMap, sync::LazyLock};
 
 pub(crate) use crate::object::duration::check as check_duration;
 pub use crate::object::duration::nanos as duration_nanos;
-pub use check::{TypeError, check, check_change};
+pub use check::{TypeError, check, check_change, raise_to_thousandths};
 pub use parse::ParseError;
 
 /// Index of a message in [`Schema::messages`].

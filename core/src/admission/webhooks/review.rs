@@ -4,10 +4,11 @@ use crate::admission::Attributes;
 use crate::admission::asked::Documents;
 use crate::admission::call::Call;
 use crate::admission::registered::Webhook;
+use crate::object::base64;
 use crate::object::decode;
 use crate::object::meta::type_name;
 use crate::refusal::{Ruling, quoted};
-use crate::schema::{self, base64};
+use crate::schema;
 use holdfast_value::{Map, Value};
 use std::fmt;
 

@@ -10,7 +10,7 @@ use holdfast_value::{Map, Number, Value, map::Entry};
 use serde::de::{DeserializeSeed, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor};
 
 use super::{DecodeError, Decoded, Path, Room, Segment, TOO_LARGE, has_room};
-use crate::schema::base64;
+use crate::object::base64;
 
 /// Decodes the first document in `bytes`.
 pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {

@@ -11,7 +11,13 @@ impl Structural {
     /// Sets absent fields that have a default. A null that the schema does not allow counts as absent, and goes.
     pub fn apply_defaults(&self, object: &mut Value) {
         let mut room = COPIED_BYTES_MAX;
-        walk(self, object, &mut room);
+        walk(self, object, true, &mut room);
+    }
+
+    /// The same for what server-side apply made: a null without a default stays, for the rules of the schema to judge.
+    pub fn apply_defaults_beside_nulls(&self, object: &mut Value) {
+        let mut room = COPIED_BYTES_MAX;
+        walk(self, object, false, &mut room);
     }
 
     fn copy_default(&self, room: &mut usize) -> Option<Value> {
@@ -21,14 +27,14 @@ impl Structural {
     }
 }
 
-fn walk(schema: &Structural, value: &mut Value, room: &mut usize) {
+fn walk(schema: &Structural, value: &mut Value, nulls_go: bool, room: &mut usize) {
     match value {
         Value::Object(fields) => {
             fields.retain(|name, value| {
                 let Some(schema) = schema.field(name).filter(|schema| value.is_null() && !schema.nullable) else {
                     return true;
                 };
-                schema.copy_default(room).map(|default| *value = default).is_some()
+                schema.copy_default(room).map(|default| *value = default).is_some() || !nulls_go
             });
             for (name, property) in schema.properties.iter().filter(|(_, property)| property.default.is_some()) {
                 if !fields.contains_key(name)
@@ -39,7 +45,7 @@ fn walk(schema: &Structural, value: &mut Value, room: &mut usize) {
             }
             for (name, value) in fields.iter_mut() {
                 if let Some(schema) = schema.field(name) {
-                    walk(schema, value, room);
+                    walk(schema, value, nulls_go, room);
                 }
             }
         }
@@ -53,7 +59,7 @@ fn walk(schema: &Structural, value: &mut Value, room: &mut usize) {
                 {
                     *item = default;
                 }
-                walk(schema, item, room);
+                walk(schema, item, nulls_go, room);
             }
         }
         _ => {}
@@ -80,6 +86,23 @@ pub fn whole_numbers(value: &mut Value) {
 mod tests {
     use super::super::Structural;
     use holdfast_value::{Value, json};
+
+    #[test]
+    fn what_apply_made_keeps_its_nulls() {
+        let integer = |default: Option<i64>| match default {
+            Some(default) => json!({"type": "integer", "default": default}),
+            None => json!({"type": "integer"}),
+        };
+        let schema = json!({"type": "object", "properties": {"a": integer(None), "b": integer(Some(1)),
+            "list": {"type": "array", "items": {"type": "object", "properties": {"a": integer(None)}}}}});
+        let sent = json!({"a": null, "b": null, "list": [{"a": null}]});
+        let schema = Structural::parse(&schema).expect("a good schema");
+        let (mut posted, mut applied) = (sent.clone(), sent);
+        schema.apply_defaults(&mut posted);
+        schema.apply_defaults_beside_nulls(&mut applied);
+        assert_eq!(posted, json!({"b": 1, "list": [{}]}));
+        assert_eq!(applied, json!({"a": null, "b": 1, "list": [{"a": null}]}));
+    }
 
     #[test]
     fn defaults() {
