@@ -58,9 +58,9 @@ async fn rights_on_paths_do_not_show_the_log() {
     let jane = &cluster.jane;
     jane.get("/metrics").await.expect(200);
     let log = "/holdfast/v1/log";
-    for path in
-        [log.to_owned(), format!("{log}/records"), format!("{log}/current"), format!("/{log}"), format!("{log}/")]
-    {
+    // Doubled slashes lead nowhere.
+    jane.get(&format!("/{log}")).await.expect(404);
+    for path in [log.to_owned(), format!("{log}/records"), format!("{log}/current"), format!("{log}/")] {
         let denied = jane.get(&path).await.refused(403, "Forbidden");
         let message = denied["message"].as_str().unwrap();
         assert!(message.contains("cannot get resource \"*\" in API group \"*\" at the cluster scope"), "{message}");
@@ -211,7 +211,7 @@ async fn what_strangers_ask_for_is_counted_without_names() {
         let stranger = Wire::anonymous(&cluster.server);
         stranger.get(&format!("/apis/strange-{number}/v1/strange-{number}")).await.refused(403, "Forbidden");
         stranger.get(&format!("{MAPS}/a/strange-{number}")).await.refused(403, "Forbidden");
-        cluster.admin.get(&format!("//apis///apps/{}", "/".repeat(number))).await.expect(200);
+        cluster.admin.get(&format!("//apis///apps/{}", "/".repeat(number))).await.expect(404);
     }
     let metrics = cluster.admin.get("/metrics").await.expect(200).text();
     assert!(!metrics.contains("strange"), "{metrics}");
