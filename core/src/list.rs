@@ -484,7 +484,7 @@ mod tests {
             (json!([]), 400, "encoded version \"\""),
         ] {
             let sealed = URL_SAFE_NO_PAD.encode(token.to_string());
-            let refusal = Continue::open(&sealed, &key).err().expect("it is refused");
+            let refusal = Continue::open(&sealed, &key).expect_err("it is refused");
             assert_eq!(refusal.code(), code, "{token}");
             assert!(refusal.message().contains(words), "{token}: {}", refusal.message());
         }

@@ -141,8 +141,9 @@ run h rollback web 1 --wait --timeout 60s
 has "Rollback was a success"
 run image
 is "web:1"
+# The first one serves again; those of the second revision and of the one that failed are kept.
 run replica_sets
-is "2"
+is "3"
 
 step "what was exported is applied again"
 run k get deployment web -o yaml
