@@ -111,7 +111,7 @@ fn compile() -> Result<(), Box<dyn std::error::Error>> {
 fn compiler(sources: &Path, optimization: &str) -> cc::Build {
     let mut compiler = cc::Build::new();
     compiler.cpp(true).std("c++20").opt_level_str(optimization).debug(false).warnings(false).define("NDEBUG", "1");
-    // Clang takes half the time of GCC, and is there: the bindings to RocksDB are made with it.
+    // Clang compiles these units in half of GCC's time. scripts/setup.sh installs it, since `librocksdb-sys` needs it.
     if env::var_os("CXX").is_none() && process::Command::new("clang++").arg("--version").output().is_ok() {
         compiler.compiler("clang++");
     }

@@ -364,7 +364,7 @@ impl Feeder {
             false => "null".into(),
         };
         let rest = match self.shape.form {
-            // The metadata of a table has no annotations: the mark is on the object of its one row.
+            // A Table has no annotations of its own, so the one that ends the initial events is on the object of its only row.
             Form::Table(..) => format!(
                 "{{{version}}},\"columnDefinitions\":{columns},\"rows\":[{{\"cells\":[],\"object\":{{\
                  \"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{api_version}\",\"metadata\":{{{version}{mark}}}}}}}]"

@@ -236,32 +236,20 @@ pub(super) fn immutable(at: At, old: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Whether two values say the same: what is empty is as good as absent.
+/// Whether two values say the same: what is empty is as good as absent. Amounts are spelled alike by then
+/// (`schema::spelling`).
 pub(crate) fn same(a: &Value, b: &Value) -> bool {
-    same_within(a, b, false)
-}
-
-/// Fields below which texts are quantities: they say the same when they amount to the same. Elsewhere `1k` is a name.
-const QUANTITIES: &[&str] = &["capacity", "divisor", "hard", "limits", "overhead", "requests", "sizeLimit"];
-
-fn same_within(a: &Value, b: &Value, quantities: bool) -> bool {
     match (a, b) {
         (Value::Object(one), Value::Object(other)) => {
             let covered = |one: &Map, other: &Map| {
-                one.iter().all(|(key, value)| {
-                    let quantities = quantities || QUANTITIES.contains(&key.as_str());
-                    same_within(value, other.get(key).unwrap_or(&Value::Null), quantities)
-                })
+                one.iter().all(|(key, value)| same(value, other.get(key).unwrap_or(&Value::Null)))
             };
             covered(one, other) && covered(other, one)
         }
         (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same_within(one, other, quantities))
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
         }
-        _ => {
-            let amount = quantities && compare(a, b) == Some(Ordering::Equal);
-            a == b || (is_nothing(a) && is_nothing(b)) || amount
-        }
+        _ => a == b || (is_nothing(a) && is_nothing(b)),
     }
 }
 
@@ -449,13 +437,13 @@ mod tests {
     }
 
     #[test]
-    fn only_quantities_are_the_same_by_amount() {
+    fn what_is_empty_is_as_good_as_absent() {
         for (one, other, expected) in [
-            (json!({"limits": {"memory": "1Gi"}}), json!({"limits": {"memory": "1024Mi"}}), true),
-            (json!({"limits": {"memory": "1Gi"}}), json!({"limits": {"memory": "1G"}}), false),
             (json!({"nodeName": "m"}), json!({"nodeName": "n"}), false),
             (json!({"labels": {"a": "1k"}}), json!({"labels": {"a": "1000"}}), false),
             (json!({"a": []}), json!({}), true),
+            (json!({"a": {"b": ""}}), json!({}), true),
+            (json!({"a": [0]}), json!({}), false),
         ] {
             assert_eq!(same(&one, &other), expected, "{one} {other}");
         }

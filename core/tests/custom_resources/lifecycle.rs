@@ -488,7 +488,7 @@ fn a_scale_is_a_view_of_the_object() {
     }
     assert_eq!(world.get(&at).good()["spec"], json!({"run": {"count": 3}}));
     let refusal = world.merge(&format!("{at}/scale"), &json!({"spec": {"replicas": -1}})).expect_err("too few");
-    assert!(words(&refusal).contains(".spec.replicas: Invalid value: -1: should be a non-negative integer"));
+    assert!(words(&refusal).contains(".spec.run.count: Invalid value: -1: should be a non-negative integer"));
     world.check_history();
 }
 

@@ -168,7 +168,7 @@ fn subschema(tokens: &[TokenTree]) -> anyhow::Result<Literal> {
     Ok(Literal::Schema(path, description))
 }
 
-/// All string literals, those in brackets too, in their order.
+/// Adds the string literals among the tokens, also those within brackets, in the order in which they are written.
 fn collect_texts(tokens: impl Iterator<Item = TokenTree>, texts: &mut Vec<String>) {
     for token in tokens {
         match token {
