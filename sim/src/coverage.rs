@@ -8,6 +8,7 @@ use crate::pick::Pick;
 use crate::shape::Sort;
 use crate::workload::Order;
 use holdfast_core::Refusal;
+use holdfast_core::refusal::Forbidden;
 use holdfast_core::request::{Format, Verb};
 use std::cell::RefCell;
 
@@ -43,7 +44,7 @@ marks! {
     // Commands that were refused.
     NotFound AlreadyExists Conflict ApplyConflict Forbidden Invalid Unprocessable UnsupportedMediaType BadRequest
     Unauthorized LedAstray TooManyRequests
-    RedefinedMeanwhile MethodNotAllowed InsufficientStorage Unavailable OutcomeUnknown Stale
+    RedefinedMeanwhile DefinitionTerminating InsufficientStorage Unavailable OutcomeUnknown Stale
 
     // Reads.
     GotNewest GotNothing GotPast GotExpired PastHidden EverythingDenied
@@ -200,13 +201,13 @@ pub fn saw_refused(refusal: &Refusal) {
         Refusal::AlreadyExists { .. } => Mark::AlreadyExists,
         Refusal::Conflict { .. } => Mark::Conflict,
         Refusal::ApplyConflict { .. } => Mark::ApplyConflict,
+        Refusal::Forbidden { why: Forbidden::DefinitionTerminating, .. } => Mark::DefinitionTerminating,
         Refusal::Forbidden { .. } => Mark::Forbidden,
         Refusal::Invalid { .. } => Mark::Invalid,
         Refusal::Unprocessable => Mark::Unprocessable,
         Refusal::UnsupportedMediaType { .. } => Mark::UnsupportedMediaType,
         Refusal::BadRequest(_) => Mark::BadRequest,
         Refusal::NoSuchPath => Mark::RedefinedMeanwhile,
-        Refusal::MethodNotAllowed { .. } => Mark::MethodNotAllowed,
         Refusal::InsufficientStorage(_) => Mark::InsufficientStorage,
         Refusal::Unavailable(_) => Mark::Unavailable,
         Refusal::Ruled(_) => Mark::Forbidden,

@@ -26,9 +26,9 @@ struct Unit {
     optimization: &'static str,
 }
 
-/// Through these every read and write runs. The first takes longest, so it starts first.
+/// In these the bytes of every read and write are handled.
 const FAST: &str = "2";
-/// These run at a start, for a fork, or never.
+/// These steer, or run at a start, for a fork, or never. The first takes longest, so it starts first.
 const SMALL: &str = "s";
 
 /// Nothing that Holdfast calls, nor RocksDB's own database, needs what lies here.
@@ -54,7 +54,7 @@ const LEFT_OUT: [&str; 17] = [
 
 /// The files of one unit share one namespace, so no two of them may define the same name for themselves.
 const UNITS: [Unit; 6] = [
-    Unit { name: "db", prefixes: &["db/"], optimization: FAST },
+    Unit { name: "db", prefixes: &["db/"], optimization: SMALL },
     Unit { name: "table", prefixes: &["table/"], optimization: FAST },
     Unit { name: "memory", prefixes: &["cache/", "memory/", "memtable/", "monitoring/", "util/"], optimization: FAST },
     Unit { name: "utilities", prefixes: &["utilities/", "trace_replay/"], optimization: SMALL },

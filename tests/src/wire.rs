@@ -12,6 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use serde_json::Value;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
@@ -38,6 +39,9 @@ pub struct Answer {
     pub headers: HeaderMap,
     pub body: Bytes,
 }
+
+/// A whole answer takes no longer, whatever is asked: what waits for ever fails its test instead of stopping all others.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -92,6 +96,16 @@ impl Wire {
     }
 
     pub async fn try_send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<Answer, Failure> {
+        tokio::time::timeout(PATIENCE, self.whole(method, path, headers, body)).await?
+    }
+
+    async fn whole(
         &self,
         method: Method,
         path: &str,

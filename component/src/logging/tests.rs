@@ -138,8 +138,8 @@ fn a_trace_of_the_stack_follows_the_line_that_is_asked_for() {
     let work = || tracing::info!("here");
     let here = format!("--log-backtrace-at=tests.rs:{line}");
     let with = logged(&[&here], work);
-    // How a frame is named depends on what debug information the build has.
-    let own_frame = "a_trace_of_the_stack_follows_the_line_that_is_asked_for";
+    // Without debug information a function that was inlined has no frame; this one calls what is given to it.
+    let own_frame = "logging::tests::logged";
     assert!(with.lines().count() > 5 && with.contains(own_frame), "{with}");
     assert_eq!(logged(&["--log-backtrace-at=tests.rs:1"], work).lines().count(), 1);
     assert_eq!(logged(&["--log-backtrace-at=:0"], work).lines().count(), 1);

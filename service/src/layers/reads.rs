@@ -158,6 +158,9 @@ impl Read<'_> {
             version => {
                 // One that is yet to come is waited for within the watch.
                 let version = parse_version(version)?;
+                if let Some(view) = self.found.scene.past().filter(|view| version > view.offset()) {
+                    return Err(too_large(version, view.offset()));
+                }
                 self.found.visible(self.service, version).await?;
                 WatchStart::After(version)
             }
@@ -181,10 +184,10 @@ impl Read<'_> {
 
     /// Waits for the version that what a watch begins with must have.
     async fn reach(&mut self, version: Offset) -> Result<(), Refusal> {
-        match &self.found.scene {
-            Scene::Past(view) if version > view.offset() => Err(too_large(version, view.offset())),
-            Scene::Past(_) => Ok(()),
-            Scene::Present(_) | Scene::Read(..) => self.await_version(Freshness::NotOlderThan(version)).await,
+        match self.found.scene.past() {
+            Some(view) if version > view.offset() => Err(too_large(version, view.offset())),
+            Some(_) => Ok(()),
+            None => self.await_version(Freshness::NotOlderThan(version)).await,
         }
     }
 

@@ -13,7 +13,7 @@ use crate::shape::{Shape, Sort};
 use crate::twin::{Twin, Version};
 use crate::workload::Order;
 use holdfast_core::object::meta::Document;
-use holdfast_core::refusal::Internal;
+use holdfast_core::refusal::{Forbidden, Internal};
 use holdfast_core::request::Request;
 use holdfast_core::state::Entry;
 use holdfast_core::{Cause, Refusal};
@@ -249,6 +249,12 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
             }),
             _ => false,
         }),
+        Refusal::Forbidden { why: Forbidden::DefinitionTerminating, .. } => {
+            let place = (custom::DEFINITIONS.to_owned(), custom::DEFINITION.to_owned());
+            let definitions = twin.versions_within(&place, window.from, window.to);
+            let creates = matches!(order.act, Act::Create { .. } | Act::Apply { .. });
+            order.sort.is_custom() && creates && definitions.into_iter().flatten().any(Version::is_deleting)
+        }
         Refusal::Forbidden { .. } => match order.act {
             Act::Delete { .. } if order.sort == Sort::Namespace => order.place.1 == "default",
             // An eviction is made, and nothing is made in a namespace that goes.
@@ -271,12 +277,6 @@ pub fn check_refusal(twin: &Twin, order: &Order, refusal: &Refusal, window: Wind
         }
         Refusal::NoSuchPath => {
             order.sort.is_custom() && twin.of_storage(custom::DEFINITIONS, order.seen, window.to).next().is_some()
-        }
-        Refusal::MethodNotAllowed { .. } => {
-            let place = (custom::DEFINITIONS.to_owned(), custom::DEFINITION.to_owned());
-            let definitions = twin.versions_within(&place, window.from, window.to);
-            let creates = matches!(order.act, Act::Create { .. } | Act::Apply { .. });
-            order.sort.is_custom() && creates && definitions.into_iter().flatten().any(Version::is_deleting)
         }
         Refusal::Internal(Internal::Exhausted(message)) if order.sort == Sort::Service => {
             is_unavailable(twin, order, &versions, window, message)
