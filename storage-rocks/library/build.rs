@@ -59,7 +59,7 @@ const UNITS: [Unit; 6] = [
     Unit { name: "memory", prefixes: &["cache/", "memory/", "memtable/", "monitoring/", "util/"], optimization: FAST },
     Unit { name: "utilities", prefixes: &["utilities/", "trace_replay/"], optimization: SMALL },
     Unit { name: "options", prefixes: &["options/"], optimization: SMALL },
-    Unit { name: "files", prefixes: &[""], optimization: FAST },
+    Unit { name: "files", prefixes: &[""], optimization: SMALL },
 ];
 
 fn main() {

@@ -4,6 +4,7 @@ mod arrows;
 mod dependencies;
 mod kind_names;
 mod layers;
+mod profiles;
 mod sources;
 
 use std::process::Command;
@@ -17,6 +18,7 @@ pub fn run() -> anyhow::Result<()> {
     step("names of kinds", kind_names::check)?;
     step("layers of the core", layers::check)?;
     step("dependency arrows", arrows::check)?;
+    step("profiles", profiles::check)?;
     step("sources and licences", dependencies::check)?;
     step("clippy", || {
         cargo(&["clippy", "--release", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])

@@ -1,5 +1,6 @@
 //! The checks that many kinds share, on places of a document ([`At`]).
 
+use crate::object::address::{address, network};
 pub(crate) use crate::object::at::At;
 use crate::object::{names, validate};
 use crate::refusal::Cause;
@@ -221,14 +222,6 @@ pub(super) fn cidr(at: At, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Address and length of a network.
-pub(super) fn network(text: &str) -> Option<(IpAddr, u8)> {
-    let (address, bits) = text.split_once('/')?;
-    let address: IpAddr = address.parse().ok()?;
-    let bits: u8 = bits.parse().ok()?;
-    (bits <= if address.is_ipv4() { 32 } else { 128 }).then_some((address, bits))
-}
-
 /// A field that must stay as it is.
 pub(super) fn immutable(at: At, old: &Value, causes: &mut Vec<Cause>) {
     if !same(at.value, old) {
@@ -299,23 +292,6 @@ pub(super) fn named_if_any(at: At, check: fn(&str) -> Vec<String>, causes: &mut 
     }
 }
 
-/// An address as Kubernetes has always read them: numbers of the older family may begin with zeros.
-pub(super) fn address(text: &str) -> Option<IpAddr> {
-    text.parse().ok().or_else(|| {
-        let parts: Vec<&str> = text.split('.').collect();
-        let plain = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        if parts.len() != 4 || !parts.iter().all(plain) {
-            return None;
-        }
-        let mut octets = [0; 4];
-        for (octet, part) in octets.iter_mut().zip(parts) {
-            let digits = part.trim_start_matches('0');
-            *octet = if digits.is_empty() { 0 } else { digits.parse().ok()? };
-        }
-        Some(IpAddr::from(octets))
-    })
-}
-
 /// An IP address; true when it is one.
 pub(super) fn ip(at: At, causes: &mut Vec<Cause>) -> bool {
     let found = address(at.text()).is_some();
@@ -332,7 +308,6 @@ pub(super) fn ordinary_ip(at: At, causes: &mut Vec<Cause>) {
         causes.push(at.invalid_as(text, "must be a valid IP address"));
         return;
     };
-    let address = address.to_canonical();
     if address.is_unspecified() {
         causes.push(at.invalid_as(text, &format!("may not be unspecified ({text})")));
     }

@@ -2,6 +2,7 @@
 //! one that has not. They are rules like those of [`super::rules`], for the groups beside the core.
 
 use crate::kinds::rules::{At, Seen, named, need, need_name, one_of};
+use crate::object::address::network;
 use crate::object::names;
 use crate::refusal::{Cause, CauseReason};
 use holdfast_value::Value;
@@ -297,7 +298,8 @@ pub(super) fn entries_fit(at: At, causes: &mut Vec<Cause>) {
 
 /// A network that is written in the one way that it can be.
 pub(super) fn canonical_cidr(at: At, causes: &mut Vec<Cause>) {
-    let Some((address, bits)) = super::rules::network(at.text()) else {
+    let is_plain = at.text().split_once('/').is_some_and(|(begin, _)| begin.parse::<IpAddr>().is_ok());
+    let Some((address, bits)) = network(at.text()).filter(|_| is_plain) else {
         causes.push(at.invalid("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"));
         return;
     };

@@ -2,6 +2,7 @@
 //!
 //! An object crosses the core as a JSON document; only the fields that a rule reads are typed.
 
+pub(crate) mod address;
 pub(crate) mod at;
 pub mod base64;
 pub mod body;

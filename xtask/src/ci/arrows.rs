@@ -122,7 +122,7 @@ fn complaints(member: &str, reached: &BTreeSet<String>) -> Vec<String> {
 }
 
 /// The names of the workspace's packages.
-fn members() -> anyhow::Result<Vec<String>> {
+pub(super) fn members() -> anyhow::Result<Vec<String>> {
     let metadata = output(&["metadata", "--locked", "--no-deps", "--format-version=1"])?;
     let metadata: Value = serde_json::from_str(&metadata).context("read the answer of cargo metadata")?;
     let packages = metadata["packages"].as_array().context("cargo metadata lists no packages")?;

@@ -2,6 +2,7 @@
 
 use crate::kinds::rules::{At, PROTOCOLS, distinct, immutable, known, labels, named};
 use crate::kinds::shapes::{at_most, domain_name, need_one_of, qualified};
+use crate::object::address::address;
 use crate::object::names;
 use crate::refusal::{Cause, CauseReason};
 use holdfast_value::Value;
@@ -73,7 +74,7 @@ fn one(endpoint: At, ty: &str, causes: &mut Vec<Cause>) {
 
 /// Kubernetes tells of an address of the other family at the list.
 fn ip(at: At, list: At, v4: bool, causes: &mut Vec<Cause>) {
-    let Ok(address) = at.text().parse::<IpAddr>() else {
+    let Some(address) = address(at.text()) else {
         causes.push(at.invalid("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
         return;
     };

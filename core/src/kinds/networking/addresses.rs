@@ -1,7 +1,8 @@
 //! The rules of addresses and ranges of services.
 
-use crate::kinds::rules::{At, IMMUTABLE, immutable, named, network};
+use crate::kinds::rules::{At, IMMUTABLE, immutable, named};
 use crate::kinds::shapes::{canonical_cidr, count, need_segment};
+use crate::object::address::network;
 use crate::object::names;
 use crate::refusal::Cause;
 use holdfast_value::Value;

@@ -1,11 +1,11 @@
 //! The rules of ways in: ingresses, their classes, and walls between pods.
 
-use crate::kinds::rules::{At, cidr, immutable, known, named, need_name, network, port, selector};
+use crate::kinds::rules::{self, At, cidr, immutable, known, named, need_name, port, selector};
 use crate::kinds::shapes::{at_most, domain_prefixed_path, first_of, host, local_reference, need_segment, not_longer};
+use crate::object::address::{address, network};
 use crate::object::names;
 use crate::refusal::Cause;
 use holdfast_value::Value;
-use std::net::IpAddr;
 
 const CLASS: &str = "kubernetes.io/ingress.class";
 const NOT_A_HOST: &str = "must be a DNS name, not an IP address";
@@ -31,7 +31,7 @@ pub fn ingress(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     for rule in rules.items() {
         let name = rule.get("host");
         if !name.is_empty() {
-            if name.text().parse::<IpAddr>().is_ok() {
+            if address(name.text()).is_some() {
                 causes.push(name.invalid(NOT_A_HOST));
             }
             host(name, &mut causes);
@@ -120,12 +120,12 @@ pub fn ingress_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     let balancer = status.get("loadBalancer");
     for point in balancer.get("ingress").items() {
         let (ip, name) = (point.get("ip"), point.get("hostname"));
-        if !ip.is_empty() && ip.text().parse::<IpAddr>().is_err() {
-            causes.push(ip.invalid("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
+        if !ip.is_empty() {
+            rules::ip(ip, &mut causes);
         }
         if !name.is_empty() {
             named(name, names::subdomain, &mut causes);
-            if name.text().parse::<IpAddr>().is_ok() {
+            if address(name.text()).is_some() {
                 causes.push(name.invalid(NOT_A_HOST));
             }
         }

@@ -3,8 +3,9 @@
 use super::shapes::{configuration, device_name, parameters, pool_name};
 use super::validate::{LIST_MAX, Requests, reference, references, requests};
 use crate::kinds::core::validate::node_selector;
-use crate::kinds::rules::{At, IMMUTABLE, Seen, distinct, network, same};
+use crate::kinds::rules::{At, IMMUTABLE, Seen, distinct, same};
 use crate::kinds::shapes::{at_most, conditions, distinct_items, driver_name, need_one_of, not_longer};
+use crate::object::address::network;
 use crate::refusal::Cause;
 use holdfast_value::{Value, json};
 use std::collections::BTreeSet;

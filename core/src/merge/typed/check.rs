@@ -25,14 +25,17 @@ impl<'s> Typed<'s> {
         let node = self.entered(node);
         let fault = match (node, value) {
             (Node::Struct(_) | Node::Map(_) | Node::Object { .. }, Value::Object(map)) => {
+                let keeps = matches!(node, Node::Object { schema, .. } if schema.preserve_unknown_fields);
+                // Where unknown fields are kept, they are kept in all that lies below.
+                let within = Typed { open: self.open || keeps, ..self };
                 for (key, value) in map {
                     let length = path.len();
                     path.push_str(&shown(&field_element(key)));
                     let inner = self.inside(node, key);
-                    if matches!(inner, Node::Unknown) && !self.may_hold(node, key) {
+                    if matches!(inner, Node::Unknown) && !within.may_hold(node, key) {
                         faults.push(format!("{path}: field not declared in schema"));
                     } else {
-                        self.check(inner, value, path, faults);
+                        within.check(inner, value, path, faults);
                     }
                     path.truncate(length);
                 }
@@ -82,7 +85,7 @@ impl<'s> Typed<'s> {
         let Node::Object { schema, .. } = node else { return false };
         let anything = matches!(schema.additional_properties, Some(Additional::Anything));
         let shapeless = schema.properties.is_empty() && schema.additional_properties.is_none();
-        self.open || schema.preserve_unknown_fields || anything || shapeless || schema.field(key).is_some()
+        self.open || anything || shapeless || schema.field(key).is_some()
     }
 
     /// The items of a list that is owned as a whole.
@@ -123,7 +126,8 @@ impl<'s> Typed<'s> {
 /// A scalar of a custom resource, or a list that is none.
 fn custom_fault(schema: &Structural, value: &Value) -> Option<String> {
     let ty = match schema.ty {
-        _ if schema.int_or_string => Type::IntOrString,
+        // Neither a number nor a text: the schema itself says so, when the whole object is validated.
+        _ if schema.int_or_string => return None,
         Some(structural::Type::String) => Type::String,
         Some(structural::Type::Boolean) => Type::Bool,
         Some(structural::Type::Integer | structural::Type::Number) => Type::Double,

@@ -206,7 +206,9 @@ fn parts_of_what_is_owned_as_a_whole_have_types() {
         "map": {"type": "object", "x-kubernetes-map-type": "atomic",
             "additionalProperties": {"type": "object", "properties": {"a": {"type": "integer"}}}},
         "nested": {"type": "array", "items": {"type": "array", "items": {"type": "boolean"}}},
-        "free": {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+        "free": {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            "properties": {"in": {"type": "object", "properties": {"b": {"type": "integer"}}}}}},
+        "either": {"type": "array", "items": {"x-kubernetes-int-or-string": true}},
         "keyed": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a", "b"],
             "items": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}},
     }});
@@ -216,7 +218,8 @@ fn parts_of_what_is_owned_as_a_whole_have_types() {
         "list": [{"a": "x"}, {"a": 1, "b": 1}, "x", null],
         "map": {"k": {"a": "x", "b": 1}},
         "nested": [[true, 1], {}],
-        "free": [{"a": 1}],
+        "free": [{"a": 1, "in": {"a": 1, "b": "x"}}],
+        "either": [1, "x", {}],
         "keyed": [{"a": "x"}, {"c": 1}],
     });
     assert_eq!(
@@ -224,6 +227,7 @@ fn parts_of_what_is_owned_as_a_whole_have_types() {
         [
             ".keyed: element 1: associative list with keys has an element that omits all key fields [\"a\" \"b\"] (and \
              doesn't have default values for any key fields)",
+            ".free[0].in.b: expected numeric (int or float), got string",
             ".list[1].a: expected string, got &value.valueUnstructured{Value:1}",
             ".list[1].b: field not declared in schema",
             ".list[2]: expected map, got &{x}",

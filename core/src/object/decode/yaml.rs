@@ -32,8 +32,8 @@ pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
         refuse_other_versions(text)?;
         refuse_escaped_slash(text)?;
         match parsed(text) {
-            Err(error) if names_integer(&error) => return without_integer_tags(text, error),
-            parsed => parsed.map_err(|error| complaint(&error))?,
+            Err(error) => return in_other_words(text, error),
+            Ok(parsed) => parsed,
         }
     };
     Ok(decoded(value, state))
@@ -77,36 +77,70 @@ fn refuse_escaped_slash(text: &str) -> Result<(), DecodeError> {
     }
 }
 
-/// The parser took a scalar with the tag of integers for none.
-fn names_integer(error: &serde_yaml_ng::Error) -> bool {
-    error.to_string().contains(", expected an integer")
-}
-
-/// Reads YAML whose integers are tagged, and octal or with underscores, which the parser takes for texts: without the
-/// tag in the line that it complains of they are what they are. Lines have that in few documents, and few of them.
-fn without_integer_tags(text: &str, error: serde_yaml_ng::Error) -> Result<Decoded, DecodeError> {
-    const LINES_MAX: usize = 16;
-    const TAG: &str = "!!int ";
+/// Reads YAML that the parser refuses and Kubernetes' does not: where it complains, the same is written as it can read it.
+/// Few documents have such places, and few of them.
+fn in_other_words(text: &str, error: serde_yaml_ng::Error) -> Result<Decoded, DecodeError> {
+    const PLACES_MAX: usize = 16;
     let (mut text, mut error) = (text.to_owned(), error);
-    for _ in 0..LINES_MAX {
-        let Some(line) = error.location().map(|place| place.line().saturating_sub(1)) else { break };
-        let start: usize = text.split_inclusive('\n').take(line).map(str::len).sum();
-        let tagged = text[start..].find('\n').map_or(text.len(), |length| start + length);
-        let integer = |at: usize| {
-            let scalar = text[at + TAG.len()..tagged].split([' ', '\r', ',', '}', ']']).next().unwrap_or_default();
-            resolve(scalar).is_some_and(|value| value.is_i64())
-        };
-        let Some(at) = text[start..tagged].match_indices(TAG).map(|(at, _)| start + at).find(|at| integer(*at)) else {
+    for _ in 0..PLACES_MAX {
+        if !take_integer_tag(&mut text, &error) && !quote_scalar(&mut text, &error) {
             break;
-        };
-        text.replace_range(at..at + TAG.len(), &" ".repeat(TAG.len()));
+        }
         match parsed(&text) {
             Ok((value, state)) => return Ok(decoded(value, state)),
-            Err(next) if names_integer(&next) => error = next,
-            Err(other) => return Err(complaint(&other)),
+            Err(next) => error = next,
         }
     }
     Err(complaint(&error))
+}
+
+/// Takes the tag from an integer that is octal or has underscores: the parser takes it for a text, and what it says is
+/// clear without the tag.
+fn take_integer_tag(text: &mut String, error: &serde_yaml_ng::Error) -> bool {
+    const TAG: &str = "!!int ";
+    if !error.to_string().contains(", expected an integer") {
+        return false;
+    }
+    let Some(line) = error.location().and_then(|place| line_at(text, place.line())) else { return false };
+    let integer = |at: usize| {
+        let scalar = text[at + TAG.len()..line.end].split([' ', '\r', ',', '}', ']']).next().unwrap_or_default();
+        resolve(scalar).is_some_and(|value| value.is_i64())
+    };
+    let tags = text[line.clone()].match_indices(TAG).map(|(at, _)| line.start + at);
+    let Some(at) = tags.into_iter().find(|at| integer(*at)) else { return false };
+    text.replace_range(at..at + TAG.len(), &" ".repeat(TAG.len()));
+    true
+}
+
+/// Quotes a scalar within brackets that ends with a colon, such as `[001:db8::]`, which the parser takes for half a pair.
+fn quote_scalar(text: &mut String, error: &serde_yaml_ng::Error) -> bool {
+    if !error.to_string().contains("found unexpected ':'") {
+        return false;
+    }
+    let Some(place) = error.location() else { return false };
+    let Some(line) = line_at(text, place.line()) else { return false };
+    let columns = text[line.clone()].char_indices().map(|(at, _)| line.start + at);
+    let Some(colon) = columns.into_iter().nth(place.column().saturating_sub(1)) else { return false };
+    let before = &text[line.start..colon];
+    let start = before.rfind(['[', '{', ',']).map_or(0, |at| at + 1);
+    let start = before[start..].rfind(": ").map_or(start, |at| start + at + 1);
+    let start = start + before[start..].len() - before[start..].trim_start().len();
+    if !text[colon..].starts_with(':') || before[start..].starts_with(['"', '\'', '&', '*', '!', '?']) {
+        return false;
+    }
+    let quoted = format!("'{}:'", before[start..].replace('\'', "''"));
+    text.replace_range(line.start + start..=colon, &quoted);
+    true
+}
+
+/// Where a line of this number lies, without its end.
+fn line_at(text: &str, number: usize) -> Option<std::ops::Range<usize>> {
+    let mut start = 0;
+    let mut lines = text.split_inclusive('\n');
+    for line in lines.by_ref().take(number.checked_sub(1)?) {
+        start += line.len();
+    }
+    lines.next().map(|line| start..start + line.trim_end_matches('\n').len())
 }
 
 /// Whether the text looks like JSON that says the same as YAML: programs send it where YAML is taken, and it is read in

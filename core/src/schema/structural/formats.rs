@@ -1,5 +1,6 @@
 //! The formats that Kubernetes knows. Any other says nothing about a value.
 
+use crate::object::address::{address, network};
 use crate::object::names;
 use crate::schema::{check_duration, quantity};
 use std::net::{IpAddr, Ipv6Addr};
@@ -38,7 +39,7 @@ impl Format {
 const FORMATS: &[(&str, Check)] = &[
     ("bsonobjectid", |text| text.len() == 24 && all(text, |byte| byte.is_ascii_hexdigit())),
     ("byte", is_base64),
-    ("cidr", is_cidr),
+    ("cidr", |text| network(text).is_some()),
     ("creditcard", is_credit_card),
     ("date", is_date),
     ("datetime", is_date_time),
@@ -77,33 +78,6 @@ fn is_base64(text: &str) -> bool {
     let letters = text.trim_end_matches('=');
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'/';
     !letters.is_empty() && text.len().is_multiple_of(4) && text.len() - letters.len() <= 2 && all(letters, is_letter)
-}
-
-/// An address whose decimal parts may begin with zeros, as Go once read them and Kubernetes still does.
-fn address(text: &str) -> Option<IpAddr> {
-    if let Ok(address) = text.parse() {
-        return Some(address);
-    }
-    let (before, decimal) = text.split_at(text.rfind(':').map_or(0, |colon| colon + 1));
-    let parts: Vec<&str> = decimal.split('.').collect();
-    let significant = |part: &&str| match part.trim_start_matches('0') {
-        "" => "0".to_owned(),
-        rest => rest.to_owned(),
-    };
-    if parts.len() != 4 || parts.iter().any(|part| part.is_empty() || !is_digits(part)) {
-        return None;
-    }
-    format!("{before}{}", parts.iter().map(significant).collect::<Vec<_>>().join(".")).parse().ok()
-}
-
-fn is_cidr(text: &str) -> bool {
-    let Some((base, bits)) = text.split_once('/') else { return false };
-    let bits_max = match address(base) {
-        Some(IpAddr::V4(_)) => 32,
-        Some(IpAddr::V6(_)) => 128,
-        None => return false,
-    };
-    is_digits(bits) && bits.parse::<u32>().is_ok_and(|bits| bits <= bits_max)
 }
 
 /// The sum of the digits, every second from the end doubled.

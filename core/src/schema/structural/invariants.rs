@@ -6,11 +6,10 @@ use crate::object::at::At;
 use crate::object::names;
 use crate::object::validate::{NameRule, metadata};
 use crate::refusal::Cause;
+use crate::schema::layout::object_meta;
 use crate::schema::schema;
 use holdfast_value::{Map, Value};
 use std::collections::BTreeMap;
-
-const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 impl Structural {
     /// What is wrong with resources within the object.
@@ -106,8 +105,7 @@ fn embedded(at: At, causes: &mut Complaints<Cause>) {
         return;
     }
     let mut checked = meta.value.clone();
-    let message = schema().id(OBJECT_META).expect("every object has metadata");
-    if let Err(error) = crate::schema::check(schema(), message, &mut checked) {
+    if let Err(error) = crate::schema::check(schema(), object_meta(), &mut checked) {
         causes.add(|| meta.invalid(&error.to_string()));
         return;
     }

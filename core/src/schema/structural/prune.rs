@@ -3,6 +3,8 @@
 use super::path::{Path, Step};
 use super::{Structural, is_meta};
 use crate::object::decode::has_room;
+use crate::schema::layout::object_meta;
+use crate::schema::{check, schema};
 use holdfast_value::Value;
 
 impl Structural {
@@ -39,6 +41,10 @@ fn walk(
     match value {
         Value::Object(fields) => fields.retain(|name, value| {
             if is_resource && is_meta(name) {
+                let within = path.parent.is_some();
+                if within && name == "metadata" && value.is_object() {
+                    fit_metadata(value, &path.then(Step::Field(name)), pruned);
+                }
                 return true;
             }
             let additional = schema.and_then(|schema| schema.additional_properties.as_ref());
@@ -69,6 +75,22 @@ fn walk(
     }
 }
 
+/// Fits the metadata of a resource within the object to what all resources have. What is no metadata at all stays, and
+/// is told when the object is validated. That of the object itself has been fitted when it was decoded.
+fn fit_metadata(metadata: &mut Value, path: &Path, pruned: &mut Vec<String>) {
+    let mut fitted = metadata.clone();
+    if let Ok(unknown) = check(schema(), object_meta(), &mut fitted) {
+        *metadata = fitted;
+        let path = path.text();
+        for unknown in unknown {
+            if !has_room(pruned) {
+                break;
+            }
+            pruned.push(format!("{path}.{unknown}"));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Structural;
@@ -77,7 +99,7 @@ mod tests {
     #[test]
     fn what_goes_and_what_stays() {
         let text = json!({"type": "string"});
-        let cases: [(Value, Value, Value, &[&str]); 7] = [
+        let cases: [(Value, Value, Value, &[&str]); 8] = [
             (
                 json!({"type": "object", "properties": {"a": text}}),
                 json!({"apiVersion": "v1", "kind": "K", "metadata": {"x": 1}, "a": "1", "b": {"c": 1}}),
@@ -124,6 +146,17 @@ mod tests {
                 json!({"pod": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "n"}, "spec": {"a": 1}, "b": 1}}),
                 json!({"pod": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "n"}, "spec": {}}}),
                 &["pod.b", "pod.spec.a"],
+            ),
+            (
+                json!({"type": "object", "properties": {"pods": {"type": "array", "items": {"type": "object",
+                    "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true}}}}),
+                json!({"metadata": {"a": 1}, "pods": [
+                    {"kind": "Pod", "metadata": {"name": "n", "a": 1, "creationTimestamp": null}, "b": 1},
+                    {"metadata": {"name": 1, "a": 1}}, {"metadata": null}, {"metadata": "x"}]}),
+                json!({"metadata": {"a": 1}, "pods": [
+                    {"kind": "Pod", "metadata": {"name": "n"}, "b": 1},
+                    {"metadata": {"name": 1, "a": 1}}, {"metadata": null}, {"metadata": "x"}]}),
+                &["pods[0].metadata.a"],
             ),
         ];
         for (schema, mut object, expected, paths) in cases {

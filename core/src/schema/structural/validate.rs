@@ -322,16 +322,18 @@ impl Walk<'_> {
         let value = Value::Number(number.clone());
         let float = number.as_f64().unwrap_or_default();
         let whole = number.as_i64();
-        if let Some(factor) = checks.multiple_of.filter(|factor| *factor <= 0.0) {
+        // The factor of a whole number loses its fraction, as limits do; then nothing may be left of it.
+        let factor = checks.multiple_of.map(|factor| if whole.is_some() { factor.trunc() } else { factor });
+        if let Some(factor) = factor.filter(|factor| *factor <= 0.0) {
             self.fail(path, tally, |field, name| {
                 let why = format!("factor MultipleOf declared for {name} must be positive: {}", shown_limit(factor));
                 let factor = if is_whole(factor) { Value::from(factor as i64) } else { Value::from(factor) };
                 Cause::invalid(field, &factor, &why)
             });
-        } else if let Some(factor) = checks.multiple_of {
-            let fits = match (whole, factor as i64) {
-                (Some(_), 0) | (None, _) => is_whole(if factor < 1.0 { 1.0 / factor * float } else { float / factor }),
-                (Some(number), factor) => number.checked_rem(factor).is_none_or(|rest| rest == 0),
+        } else if let Some(factor) = factor {
+            let fits = match whole {
+                None => is_whole(if factor < 1.0 { 1.0 / factor * float } else { float / factor }),
+                Some(number) => number.checked_rem(factor as i64).is_none_or(|rest| rest == 0),
             };
             if !fits {
                 self.fail_body(path, tally, &value, || format!("should be a multiple of {}", shown_limit(factor)));

@@ -6,7 +6,7 @@ use super::enums;
 use super::operation::{Form, GroupVersionKind};
 use crate::kinds::body_message;
 use crate::schema::{Field, ListType, Message, Schema, Shape, Type, Zero};
-use crate::wire::discovery::Catalog;
+use crate::wire::discovery::{Catalog, Served};
 use holdfast_value::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,6 +38,8 @@ pub(super) struct Definitions<'a> {
     schema: &'a Schema,
     /// The schemas of the custom resources that were asked for; `None` for those that have none.
     custom: BTreeMap<String, Option<Value>>,
+    /// By which of their fields custom resources can be selected.
+    selectable: BTreeMap<String, Vec<Value>>,
     /// The kinds of each definition that is one. Two versions may share a definition.
     kinds: BTreeMap<String, Vec<GroupVersionKind>>,
     lists: BTreeMap<String, ListOf>,
@@ -57,6 +59,7 @@ impl<'a> Definitions<'a> {
         let mut kinds: BTreeMap<String, Vec<GroupVersionKind>> = BTreeMap::new();
         let mut lists = BTreeMap::new();
         let mut custom = BTreeMap::new();
+        let mut selectable = BTreeMap::new();
         let mut built_in: BTreeSet<(&str, &str)> = UNSERVED.into_iter().collect();
         for gv in catalog.group_versions() {
             if gv.resources.iter().any(|served| schema.id(&served.version.message).is_some()) {
@@ -67,15 +70,19 @@ impl<'a> Definitions<'a> {
                     served.version.custom.as_ref().filter(|_| roots.contains(&served.version.message))
                 {
                     custom.insert(served.version.message.clone(), version.openapi());
+                    if !version.selectable.is_empty() {
+                        let fields = version.selectable.iter().map(|path| json!({"fieldPath": path})).collect();
+                        selectable.insert(served.version.message.clone(), fields);
+                    }
                 }
                 let (kind, message) = (&served.kind.kind, &served.version.message);
                 let own = GroupVersionKind::new(&gv.group, &gv.version, kind);
                 kinds.entry(message.clone()).or_default().push(own);
                 if served.kind.verbs.contains(&"list") {
-                    let list = GroupVersionKind::new(&gv.group, &gv.version, &format!("{kind}List"));
-                    kinds.entry(format!("{message}List")).or_default().push(list);
-                    let of = ListOf { item: message.clone(), plural: served.kind.resource.clone() };
-                    lists.insert(format!("{message}List"), of);
+                    let name = list_of(served);
+                    let list = GroupVersionKind::new(&gv.group, &gv.version, &served.kind.list_kind());
+                    kinds.entry(name.clone()).or_default().push(list);
+                    lists.insert(name, ListOf { item: message.clone(), plural: served.kind.resource.clone() });
                 }
                 for (group, version, kind) in served.subresources().into_iter().filter_map(|sub| sub.body.as_ref()) {
                     if let Some(message) = body_definition(catalog, group, version, kind) {
@@ -95,7 +102,7 @@ impl<'a> Definitions<'a> {
         for kind in ["Status", "APIResourceList", "APIGroup", "APIGroupList", "APIVersions"] {
             kinds.insert(format!("{META}.{kind}"), vec![GroupVersionKind::new("", "v1", kind)]);
         }
-        Self { form, schema, custom, kinds, lists }
+        Self { form, schema, custom, selectable, kinds, lists }
     }
 
     /// The names of `roots` and of all definitions that they lead to.
@@ -126,7 +133,7 @@ impl<'a> Definitions<'a> {
         } else if let Some(message) = self.schema.id(name).map(|id| self.schema.message(id)) {
             self.message(message)
         } else if let Some(list) = self.lists.get(name) {
-            self.list(list)
+            self.list(name, list)
         } else {
             self.custom_resource(self.custom.get(name).and_then(Option::as_ref))
         };
@@ -140,6 +147,9 @@ impl<'a> Definitions<'a> {
         if let Some(kinds) = self.kinds.get(name) {
             let kinds = kinds.iter().map(GroupVersionKind::to_value).collect();
             definition["x-kubernetes-group-version-kind"] = Value::Array(kinds);
+        }
+        if let Some(fields) = self.selectable.get(name) {
+            definition["x-kubernetes-selectable-fields"] = Value::Array(fields.clone());
         }
         definition
     }
@@ -280,8 +290,8 @@ impl<'a> Definitions<'a> {
     }
 
     /// The list of a custom resource, which no table knows.
-    fn list(&self, list: &ListOf) -> Value {
-        let kind = bare(&list.item);
+    fn list(&self, name: &str, list: &ListOf) -> Value {
+        let (name, kind) = (bare(name), bare(&list.item));
         let items = json!({
             "type": "array",
             "items": self.form.reference(&list.item),
@@ -294,7 +304,7 @@ impl<'a> Definitions<'a> {
         properties.insert("metadata", self.described_reference(concat_meta!("ListMeta"), &text));
         json!({
             "type": "object",
-            "description": format!("{kind}List is a list of {kind}"),
+            "description": format!("{name} is a list of {kind}"),
             "properties": properties,
             "required": ["items"],
         })
@@ -377,6 +387,15 @@ fn list_description(item: &str) -> String {
 }
 
 /// The kind that a definition describes, without its package.
+/// The definition of a kind's list. That of a custom kind is called as its definition says.
+pub(super) fn list_of(served: &Served) -> String {
+    let message = &served.version.message;
+    match (message.rsplit_once('.'), &served.version.custom) {
+        (Some((before, _)), Some(_)) => format!("{before}.{}", served.kind.list_kind()),
+        _ => format!("{message}List"),
+    }
+}
+
 fn bare(definition: &str) -> &str {
     definition.rsplit_once('.').map_or(definition, |(_, bare)| bare)
 }

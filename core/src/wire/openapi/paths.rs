@@ -1,6 +1,6 @@
 //! Paths: every operation that a kind's verbs and subresources allow.
 
-use super::definitions::{META, body_definition};
+use super::definitions::{META, body_definition, list_of};
 use super::operation::{Answer, Body, GroupVersionKind, Operation, Parameter, PathItem, Place};
 use super::parameters;
 use crate::kinds::{Kind, Scope, Subresource};
@@ -308,7 +308,7 @@ impl Writer<'_> {
         let words = if watched { "list or watch objects of kind" } else { "list objects of kind" };
         Operation {
             parameters: parameters::query(parameters::LIST),
-            answer: Answer::Definition(format!("{}List", self.message())),
+            answer: Answer::Definition(list_of(self.served)),
             produces: self.or_custom(LIST, CUSTOM),
             ..self.operation("get", "list", name, "list", self.about(words))
         }

@@ -512,19 +512,25 @@ fn inline_query(item: &proto::ParametersItem) -> Option<&proto::QueryParameter> 
 
 /// A custom kind whose first version has a schema, if one is given.
 fn tabs(schema: Option<Value>) -> Vec<Kind> {
+    tabs_with(schema, &|_| {})
+}
+
+/// The same, with a definition that is changed before.
+fn tabs_with(schema: Option<Value>, change: &dyn Fn(&mut Value)) -> Vec<Kind> {
     let version = |name: &str, schema: Option<Value>| {
         let schema = schema.map_or(json!({}), |schema| json!({ "openAPIV3Schema": schema }));
         json!({"name": name, "served": true, "storage": name == "v1", "schema": schema, "subresources": {"status": {}}})
     };
     // A definition's generation stands for its content.
     let generation = schema.as_ref().map_or(0, |schema| schema.to_string().len());
-    let definition = json!({
+    let mut definition = json!({
         "metadata": {"name": "crontabs.stable.example.com", "uid": "u", "generation": generation},
         "spec": {"group": "stable.example.com", "scope": "Namespaced",
             "names": {"kind": "CronTab", "plural": "crontabs", "singular": "crontab", "listKind": "CronTabList"},
             "versions": [version("v1", schema), version("v1beta1", None)]},
         "status": {"conditions": [{"type": "Established", "status": "True"}]},
     });
+    change(&mut definition);
     let json = Bytes::from(definition.to_string());
     vec![custom::kind_of(&json, Offset(1), &definition).expect("an established definition")]
 }
@@ -615,6 +621,30 @@ fn embedded_objects_show_what_every_object_has() {
         "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-embedded-resource": true, "required": ["kind"],
     });
     assert_eq!(v2["properties"]["open"], kept);
+}
+
+#[test]
+fn what_a_definition_chooses_is_published() {
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "color": {"type": "string"}, "size": {"type": "integer"}}}}});
+    let change = |definition: &mut Value| {
+        definition["spec"]["names"]["listKind"] = json!("Tablature");
+        definition["spec"]["versions"][0]["selectableFields"] =
+            json!([{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.size"}]);
+    };
+    check(tabs_with(Some(schema), &change), |openapi| {
+        let v2 = parsed(&super::tests::v2(openapi, v2::Encoding::Json));
+        let v3 = parsed(&openapi.v3_document("apis/stable.example.com/v1").unwrap());
+        assert_references_resolve(&v2);
+        for definitions in [&v2["definitions"], &v3["components"]["schemas"]] {
+            let fields = &definitions["com.example.stable.v1.CronTab"]["x-kubernetes-selectable-fields"];
+            assert_eq!(*fields, json!([{"fieldPath": "spec.color"}, {"fieldPath": "spec.size"}]));
+            let list = &definitions["com.example.stable.v1.Tablature"];
+            assert_eq!(list["x-kubernetes-group-version-kind"][0]["kind"], "Tablature");
+            assert_eq!(list["description"], "Tablature is a list of CronTab");
+            assert!(definitions.get("com.example.stable.v1.CronTabList").is_none());
+        }
+    });
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::range::ServiceRange;
 use crate::kinds::Allocator;
+use crate::object::address::address;
 use crate::object::meta::{self, Document, object_mut, text};
 use crate::refusal::{Cause, CauseReason};
 use crate::stamp::Purpose;
@@ -35,11 +36,11 @@ pub fn claims(service: &Value) -> Vec<String> {
     claims
 }
 
-/// An address of IPv6 can be written in many ways, and is the same.
+/// An address can be written in many ways, and is the same.
 fn address_claim(ip: &str) -> String {
-    match ip.parse::<IpAddr>() {
-        Ok(address) => format!("ip/{address}"),
-        Err(_) => format!("ip/{ip}"),
+    match address(ip) {
+        Some(address) => format!("ip/{address}"),
+        None => format!("ip/{ip}"),
     }
 }
 
@@ -192,7 +193,7 @@ impl Allocation<'_> {
                 break;
             }
             let path = format!("spec.clusterIPs[{index}]");
-            let Ok(address) = wanted.parse::<IpAddr>() else {
+            let Some(address) = address(wanted) else {
                 let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
                 causes.push(Cause::invalid(path, &wanted.as_str().into(), why));
                 return false;
@@ -329,7 +330,7 @@ impl Allocation<'_> {
 
     /// Why the service cannot have an address.
     fn why_not(&self, wanted: &str, ranges: &[ServiceRange]) -> Option<String> {
-        let is_within = wanted.parse().is_ok_and(|address| ranges.iter().any(|range| range.contains(address)));
+        let is_within = address(wanted).is_some_and(|address| ranges.iter().any(|range| range.contains(address)));
         match is_within {
             false => Some("the provided network does not match the current range".into()),
             true if !self.0.is_free(&address_claim(wanted)) => Some("provided IP is already allocated".into()),

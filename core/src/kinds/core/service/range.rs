@@ -1,6 +1,6 @@
 //! The ranges of addresses that services get.
 
-use crate::kinds::rules::network;
+use crate::object::address::network;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The addresses that services get: `10.0.0.0/24`.

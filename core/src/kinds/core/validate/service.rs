@@ -2,9 +2,10 @@
 
 use super::service_update::update;
 use crate::kinds::rules::{
-    At, PROTOCOLS, Seen, address, cidr, ip, is_dual_stack, labels, named, named_if_any, need, need_name, need_one_of,
-    one_of, ordinary_ip, port, port_number,
+    At, PROTOCOLS, Seen, cidr, ip, is_dual_stack, labels, named, named_if_any, need, need_name, need_one_of, one_of,
+    ordinary_ip, port, port_number,
 };
+use crate::object::address::address;
 use crate::object::names;
 use crate::refusal::Cause;
 use holdfast_value::{Value, json};

@@ -1,16 +1,15 @@
 //! Addresses and networks that are taken, and not written as they should be.
 
-use crate::kinds::rules::{address, network};
+use crate::object::address::{address, network};
 use std::net::IpAddr;
 
 /// An address whose numbers begin with zeros, one of the older family within the newer, or one that has a shorter form.
 pub(crate) fn of_address(text: &str, at: &str, warnings: &mut Vec<String>) {
     let Some(found) = address(text) else { return };
-    let plain = found.to_canonical();
-    if text.parse::<IpAddr>().ok() != Some(plain) {
+    if text.parse::<IpAddr>().ok() != Some(found) {
         warnings.push(format!(
             "{at}: non-standard IP address \"{text}\" will be considered invalid in a future Kubernetes release: use \
-             \"{plain}\""
+             \"{found}\""
         ));
     } else if found.is_ipv6() && found.to_string() != text {
         warnings.push(format!("{at}: IPv6 address \"{text}\" should be in RFC 5952 canonical format (\"{found}\")"));
@@ -32,7 +31,9 @@ pub(crate) fn of_network(text: &str, at: &str, warnings: &mut Vec<String>) {
              \"{plain}/{all_bits}\"?)"
         ));
     }
-    let has_zeros = text.rsplit_once('/').is_some_and(|(_, length)| length != bits.to_string());
+    let has_zeros = text
+        .split_once('/')
+        .is_none_or(|(begin, length)| begin.parse::<IpAddr>().is_err() || length != bits.to_string());
     if has_zeros || address != address.to_canonical() {
         warnings.push(format!(
             "{at}: non-standard CIDR value \"{text}\" will be considered invalid in a future Kubernetes release: use \
@@ -111,6 +112,7 @@ mod tests {
                         .to_owned(),
                 ],
             ),
+            ("010.0.0.0/8", vec![format!("f: non-standard CIDR value \"010.0.0.0/8\" {odd} \"10.0.0.0/8\"")]),
             ("10.0.0.0/08", vec![format!("f: non-standard CIDR value \"10.0.0.0/08\" {odd} \"10.0.0.0/8\"")]),
             (
                 "::ffff:10.0.0.0/104",

@@ -44,6 +44,13 @@ fn values() {
         ("x: &x {a: 1, b: 2}\nz:\n  b: 3\n  <<: *x", json!({"x": {"a": 1, "b": 2}, "z": {"a": 1, "b": 2}})),
         ("z:\n  <<: [{a: 1}, {a: 2, b: 2}]", json!({"z": {"a": 1, "b": 2}})),
         ("%YAML 1.1\n---\na: 1", json!({"a": 1})),
+        (
+            "a: [001:db8::, 2001:db8::1, fe80::]\nb: {c: 001:db8::, d: ::1}\n",
+            json!({
+            "a": ["001:db8::", "2001:db8::1", "fe80::"], "b": {"c": "001:db8::", "d": "::1"}}),
+        ),
+        ("é: [é, it's::, x y::]\nb: !!int 010\n", json!({"é": ["é", "it's::", "x y::"], "b": 8})),
+        ("[a:, {b:}]", json!(["a:", {"b:": null}])),
     ];
     for (text, expected) in cases {
         assert_eq!(yaml(text.as_bytes()).map(|d| d.value), Ok(expected), "{text}");
