@@ -27,8 +27,6 @@ pub(super) fn update(context: &Context, endpoint: &Endpoint) -> Result<Made, Sto
         if !uid.is_empty() {
             return Err(other_uid(context, uid, "").into());
         }
-        // Of an object that is gone, or was never there: a new one has a version of its own.
-        meta.remove("resourceVersion");
         return Ok(creating(context, document)?.into());
     };
     let uid = text(meta, "uid");

@@ -225,9 +225,9 @@ fn parts_of_what_is_owned_as_a_whole_have_types() {
     assert_eq!(
         check(typed, &config),
         [
+            ".free[0].in.b: expected numeric (int or float), got string",
             ".keyed: element 1: associative list with keys has an element that omits all key fields [\"a\" \"b\"] (and \
              doesn't have default values for any key fields)",
-            ".free[0].in.b: expected numeric (int or float), got string",
             ".list[1].a: expected string, got &value.valueUnstructured{Value:1}",
             ".list[1].b: field not declared in schema",
             ".list[2]: expected map, got &{x}",

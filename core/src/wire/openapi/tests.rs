@@ -629,6 +629,7 @@ fn what_a_definition_chooses_is_published() {
         "color": {"type": "string"}, "size": {"type": "integer"}}}}});
     let change = |definition: &mut Value| {
         definition["spec"]["names"]["listKind"] = json!("Tablature");
+        definition["status"]["acceptedNames"] = definition["spec"]["names"].clone();
         definition["spec"]["versions"][0]["selectableFields"] =
             json!([{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.size"}]);
     };
