@@ -56,7 +56,7 @@ pub struct ServingArgs {
     /// Connections of one user at most [default: half of all].
     #[arg(long, value_name = "COUNT")]
     pub connections_per_user_max: Option<usize>,
-    /// TLS handshakes that have their turn at once, of which one address has half at most; others wait.
+    /// TLS handshakes that are worked on at once, of which one address has half at most; the others wait for their turn.
     #[arg(long, default_value_t = HANDSHAKES_MAX, value_name = "COUNT")]
     pub handshakes_max: usize,
     /// Share the port with other processes (SO_REUSEPORT).

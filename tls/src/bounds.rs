@@ -15,10 +15,9 @@ pub struct Bounds {
     pub strangers_of_one_max: usize,
     /// How many one user may have.
     pub connections_of_user_max: usize,
-    /// Handshakes in progress, which cost a signature each; the others wait, and half of these are one address's at most.
+    /// Handshakes that are worked on at once; the others wait for their turn, and half of these are one address's at most.
+    /// A turn is a step, which what has come from the client suffices for: nobody keeps it by being slow.
     pub handshakes_max: usize,
-    /// How long a handshake keeps its turn. What takes longer goes on beside those whose turn it is.
-    pub turn: Duration,
     /// How long a client may take to say something, and then to shake hands once it is its turn.
     pub handshake: Duration,
     /// How long it may take to send the head of a request, or to begin with HTTP/2.
@@ -39,8 +38,8 @@ pub struct Bounds {
 /// An HTTP/2 client may have this many requests in progress on one connection.
 pub const STREAMS_MAX: u32 = 250;
 
-/// Handshakes in progress at once.
-pub const HANDSHAKES_MAX: usize = 1_024;
+/// Handshakes that are worked on at once: so many that no core waits, and so few that others do not wait for them.
+pub const HANDSHAKES_MAX: usize = 32;
 /// What a connection may take of memory before anybody knows whose it is.
 const CONNECTION_BYTES: u64 = 64 << 10;
 
@@ -74,8 +73,7 @@ impl Default for Bounds {
             strangers_of_one_max: 5_000,
             connections_of_user_max: 5_000,
             handshakes_max: HANDSHAKES_MAX,
-            turn: Duration::from_millis(500),
-            handshake: Duration::from_secs(10),
+            handshake: Duration::from_secs(32),
             head: Duration::from_secs(32),
             head_bytes_max: 256 << 10,
             streams_max: STREAMS_MAX,

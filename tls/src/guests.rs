@@ -118,13 +118,13 @@ impl Guests {
         tell(
             "holdfast_handshakes",
             "gauge",
-            "TLS handshakes in progress, and those that wait for their turn",
+            "TLS handshakes that are worked on, and those that wait for their turn",
             &[("{state=\"running\"}", count.shaking as u64), ("{state=\"waiting\"}", count.waiting as u64)],
         );
         tell(
             "holdfast_handshakes_limit",
             "gauge",
-            "How many TLS handshakes may have their turn at once",
+            "How many TLS handshakes may be worked on at once",
             &[("", bounds.handshakes_max as u64)],
         );
         text
@@ -145,18 +145,18 @@ impl Place {
         }
     }
 
-    /// Ready once it is this connection's turn to shake hands.
+    /// Ready once it is this connection's turn to do a step of its handshake.
     pub fn poll_turn(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut count = self.guests.lock();
         count.ask(self.address, self.number, context.waker());
         let woken = count.grant(&self.guests.bounds);
         let has_turn = count.has_turn(self.address, self.number);
         drop(count);
-        woken.into_iter().for_each(Waker::wake);
+        woken.into_iter().filter(|waker| !waker.will_wake(context.waker())).for_each(Waker::wake);
         if has_turn { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Gives the turn to who waits for it.
+    /// Gives the turn to who waits for it, after a step.
     pub fn end_turn(&self) {
         let mut count = self.guests.lock();
         count.end_turn(self.address, self.number);

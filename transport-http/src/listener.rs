@@ -24,6 +24,7 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::ready;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -113,15 +114,14 @@ where
         poll_fn(|context| guest.place.poll_turn(context)).await;
         let tls = self.tls.current();
         let acceptor = TlsAcceptor::from(tls.config(stream.local_addr().ok().map(|local| local.ip())).clone());
-        let stream = {
-            let mut handshake = pin!(acceptor.accept(stream));
-            let in_turn = tokio::time::timeout(bounds.turn, handshake.as_mut()).await;
+        let mut handshake = pin!(acceptor.accept(stream));
+        let steps = poll_fn(|context| {
+            ready!(guest.place.poll_turn(context));
+            let step = handshake.as_mut().poll(context);
             guest.place.end_turn();
-            match in_turn {
-                Ok(stream) => stream?,
-                Err(_) => tokio::time::timeout(bounds.handshake, handshake).await??,
-            }
-        };
+            step
+        });
+        let stream = tokio::time::timeout(bounds.handshake, steps).await??;
         // In a box, so that those who wait for their turn hold little.
         let served: Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>> =
             Box::pin(self.serve_http(stream, tls, guest));

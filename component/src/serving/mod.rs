@@ -22,6 +22,7 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::task::ready;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -98,15 +99,14 @@ impl Socket {
         poll_fn(|context| place.poll_turn(context)).await;
         let tls = tls.current();
         let acceptor = TlsAcceptor::from(tls.config(stream.local_addr().ok().map(|local| local.ip())).clone());
-        let stream = {
-            let mut handshake = pin!(acceptor.accept(stream));
-            let in_turn = tokio::time::timeout(self.bounds.turn, handshake.as_mut()).await;
+        let mut handshake = pin!(acceptor.accept(stream));
+        let steps = poll_fn(|context| {
+            ready!(place.poll_turn(context));
+            let step = handshake.as_mut().poll(context);
             place.end_turn();
-            match in_turn {
-                Ok(stream) => stream,
-                Err(_) => tokio::time::timeout(self.bounds.handshake, handshake).await.map_err(late)?,
-            }
-        };
+            step
+        });
+        let stream = tokio::time::timeout(self.bounds.handshake, steps).await.map_err(late)?;
         let stream = stream.map_err(|error| error.to_string())?;
         let session = stream.get_ref().1;
         let presented = Presented::new(tls.verifier.clone(), session.peer_certificates(), UnixTime::now());

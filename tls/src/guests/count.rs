@@ -57,12 +57,11 @@ struct Stranger {
 
 #[derive(Default)]
 enum Stage {
+    /// Nothing has come of it, or its handshake is over.
     #[default]
     Silent,
     Waiting(Waker),
     Shaking,
-    /// The handshake is over, or goes on without a turn.
-    Done,
 }
 
 impl Count {
@@ -181,7 +180,7 @@ impl Count {
         match &mut stranger.stage {
             Stage::Silent => stranger.stage = Stage::Waiting(waker.clone()),
             Stage::Waiting(known) => return known.clone_from(waker),
-            Stage::Shaking | Stage::Done => return,
+            Stage::Shaking => return,
         }
         self.waiting += 1;
         if let Some(of) = self.addresses.get_mut(&address) {
@@ -191,13 +190,13 @@ impl Count {
     }
 
     pub fn has_turn(&mut self, address: IpAddr, number: u64) -> bool {
-        self.stranger(address, number).is_some_and(|stranger| matches!(stranger.stage, Stage::Shaking | Stage::Done))
+        self.stranger(address, number).is_some_and(|stranger| matches!(stranger.stage, Stage::Shaking))
     }
 
     pub fn end_turn(&mut self, address: IpAddr, number: u64) {
         let Some(stranger) = self.stranger(address, number) else { return };
         if matches!(stranger.stage, Stage::Shaking) {
-            stranger.stage = Stage::Done;
+            stranger.stage = Stage::Silent;
             self.shaken(address);
         }
     }
@@ -267,7 +266,7 @@ impl Count {
                 }
             }
             Stage::Shaking => self.shaken(address),
-            Stage::Silent | Stage::Done => {}
+            Stage::Silent => {}
         }
         if self.addresses.get(&address).is_some_and(|of| of.strangers.is_empty())
             && let Some(of) = self.addresses.remove(&address)

@@ -1,6 +1,5 @@
 use super::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 const ONE: &str = "192.0.2.1";
 const OTHER: &str = "192.0.2.2";
@@ -12,7 +11,6 @@ fn guests() -> Arc<Guests> {
         strangers_of_one_max: 4,
         connections_of_user_max: 3,
         handshakes_max: 4,
-        turn: Duration::ZERO,
         ..Bounds::default()
     })
 }
@@ -113,16 +111,18 @@ fn addresses_take_turns_and_each_has_half_of_them() {
     assert_eq!(turns(&ones), [true, true, false]);
     assert_eq!(turns(&others), [true, true, false]);
     ones[1].end_turn();
-    assert_eq!((turns(&ones), turns(&others)), (vec![true; 3], vec![true, true, false]));
+    assert!(has_turn(&ones[2]), "it has waited longer than the other's next step");
+    assert_eq!((turns(&ones), turns(&others)), (vec![true, false, true], vec![true, true, false]));
     // Whoever goes, waiting or not, gives back what it had.
     let mut others = others;
     others.remove(0);
     assert_eq!(turns(&others), [true, true]);
+    assert_eq!((guests.lock().shaking, guests.lock().waiting), (4, 1));
     let waiting = admit(&guests, ONE);
     assert!(!has_turn(&waiting));
-    assert_eq!((guests.lock().shaking, guests.lock().waiting), (4, 1));
+    assert_eq!((guests.lock().shaking, guests.lock().waiting), (4, 2));
     drop(waiting);
-    assert_eq!((guests.lock().shaking, guests.lock().waiting), (4, 0));
+    assert_eq!((guests.lock().shaking, guests.lock().waiting), (4, 1));
     drop((ones, others));
     assert!(guests.lock().is_empty());
 }

@@ -41,16 +41,7 @@ struct Server {
 }
 
 fn bounds() -> Bounds {
-    Bounds {
-        turn: SHORT,
-        handshake: LONG,
-        head: LONG,
-        idle: LONG,
-        ping_period: LONG,
-        pong: LONG,
-        unread: LONG,
-        ..Bounds::default()
-    }
+    Bounds { handshake: LONG, head: LONG, idle: LONG, ping_period: LONG, pong: LONG, unread: LONG, ..Bounds::default() }
 }
 
 async fn answer(request: Request<Received>) -> Result<Answer, Infallible> {
