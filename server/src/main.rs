@@ -168,6 +168,10 @@ fn main() -> std::process::ExitCode {
                 return std::process::ExitCode::FAILURE;
             }
             // The parser explains it at length.
+            Some(misuse) if faults.len() == 1 && misuse.use_stderr() => {
+                eprint!("{}", visible::lines(&misuse.to_string()));
+                return u8::try_from(misuse.exit_code()).unwrap_or(1).into();
+            }
             Some(misuse) if faults.len() == 1 => misuse.exit(),
             misuse => {
                 faults.iter().for_each(|fault| eprintln!("holdfast: {}", visible::line(fault)));

@@ -133,7 +133,7 @@ where
         let presented = Presented::new(tls.verifier.clone(), session.peer_certificates(), UnixTime::now());
         let presented = Arc::new(presented);
         let http2 = session.alpn_protocol() == Some(b"h2");
-        let certified = self.certified.clone();
+        let (certified, place) = (self.certified.clone(), guest.place.clone());
         let service = self.service.clone().map_request(move |mut request: Request<Received>| {
             let now = UnixTime::now();
             let (peer, until) = presented.peer_until(now);
@@ -145,7 +145,7 @@ where
             request
         });
         if !http2 {
-            return self.serve_http1(stream, service).await;
+            return self.serve_http1(stream, place, service).await;
         }
         let mut connection = Connection::new(stream, service, self.is_quick, self.guests.bounds, self.stopping);
         let ended = (&mut connection).await;
@@ -155,7 +155,12 @@ where
         ended
     }
 
-    async fn serve_http1<H>(mut self, stream: TlsStream<TcpStream>, service: H) -> Result<(), Failure>
+    async fn serve_http1<H>(
+        mut self,
+        stream: TlsStream<TcpStream>,
+        place: Arc<Place>,
+        service: H,
+    ) -> Result<(), Failure>
     where
         H: Service<Request<Received>, Response = http::Response<B>, Error = Infallible> + Clone + Send + 'static,
         H::Future: Send,
@@ -163,7 +168,7 @@ where
         let bounds = self.guests.bounds;
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(bounds.head).max_buf_size(bounds.head_bytes_max as usize);
-        let wire = Wire::new(stream, bounds.unread);
+        let wire = Wire::new(stream, bounds.unread, Some(place));
         // Whoever is answered before having sent everything is told that nobody reads the rest. (HTTP/2 resets the stream.)
         let unread = Arc::new(AtomicBool::new(false));
         let seen = unread.clone();
