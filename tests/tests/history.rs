@@ -328,7 +328,6 @@ async fn poison(admin: &Wire) -> (u64, u64) {
         ("content-type", "application/merge-patch+json"),
         ("impersonate-user", POISONED_NAME),
         ("impersonate-group", "system:masters"),
-        ("user-agent", POISONED_NAME),
     ];
     let maps = format!("{MAPS}/a");
     let map = json!({"metadata": {"name": "a", "annotations": {"a": POISON}}, "data": {"k": POISON, "many": "1\n2\n"}});
