@@ -31,6 +31,11 @@ fn has_turn(place: &Place) -> bool {
     place.poll_turn(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
+fn shaking_and_waiting(guests: &Guests) -> (usize, usize) {
+    let count = guests.lock();
+    (count.shaking, count.waiting)
+}
+
 /// Counts how often places were given away.
 fn given_away(places: &[Place]) -> Arc<AtomicUsize> {
     let count = Arc::new(AtomicUsize::new(0));
@@ -117,12 +122,12 @@ fn addresses_take_turns_and_each_has_half_of_them() {
     let mut others = others;
     others.remove(0);
     assert_eq!(turns(&others), [true, true]);
-    assert_eq!((guests.lock().shaking, guests.lock().waiting), (4, 1));
+    assert_eq!(shaking_and_waiting(&guests), (4, 1));
     let waiting = admit(&guests, ONE);
     assert!(!has_turn(&waiting));
-    assert_eq!((guests.lock().shaking, guests.lock().waiting), (4, 2));
+    assert_eq!(shaking_and_waiting(&guests), (4, 2));
     drop(waiting);
-    assert_eq!((guests.lock().shaking, guests.lock().waiting), (4, 1));
+    assert_eq!(shaking_and_waiting(&guests), (4, 1));
     drop((ones, others));
     assert!(guests.lock().is_empty());
 }
