@@ -111,7 +111,8 @@ impl Report {
             text.push('\n');
         }
         for row in self.rows.iter().filter(|row| row.errors > 0) {
-            let _ = writeln!(text, "{}: {}", row.operation, row.errors_text);
+            // What servers say may be anything.
+            let _ = writeln!(text, "{}: {}", row.operation, row.errors_text.escape_debug());
         }
         text
     }

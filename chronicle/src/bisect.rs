@@ -4,6 +4,7 @@ use crate::at::{Base, command};
 use crate::encryption::EncryptionArgs;
 use crate::history::diff::{Filters, versions};
 use crate::history::{LogView, Report, Shown, by, change_value, shown_time};
+use crate::out;
 use crate::remote::Source;
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_core::event::{Offset, Record};
@@ -65,7 +66,7 @@ pub fn run(args: &Args) -> Result<()> {
     let attempt = |version: Offset, left: Option<u32>| -> Result<Verdict> {
         let verdict = ground.attempt(args, version)?;
         let steps = left.map(|left| format!(", about {left} more to go")).unwrap_or_default();
-        eprintln!("version {version}, {}: {}{steps}", view.time_of(version)?, verdict.word());
+        out::tell(&format!("version {version}, {}: {}{steps}", view.time_of(version)?, verdict.word()));
         Ok(verdict)
     };
     if attempt(good, None)? != Verdict::Good {

@@ -4,6 +4,7 @@
 //! in there can here. It is a log of its own: it has another id, and tokens of lists go no further than its own.
 
 use crate::files::{Readers, Writing, keep_others_out};
+use crate::out;
 use anyhow::{Context, Result, bail};
 use holdfast_core::history::moment::{self, Moment};
 use holdfast_engine::moment::{Unknown, resolve};
@@ -13,7 +14,6 @@ use holdfast_storage_rocks::{Fork, RocksLog};
 use holdfast_transport_http::forks::{self, Forked, Forker, Unmade};
 use holdfast_value::{Value, json};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<()> {
     // It is made, whether anybody reads this or not.
     let told =
         format!("{shown} is log {id} from version {version} on\nstart it with: holdfast up --data-dir {shown}\n");
-    let _ = std::io::stdout().write_all(told.as_bytes());
+    _ = out::text(&told);
     Ok(())
 }
 

@@ -5,6 +5,9 @@
 //! `diff`, `restore`, `undo`), [`at`], [`bisect`], [`log`] (a file a subcommand), [`replay`], [`fork`] and [`run`].
 //! They read through the engine's trait for logs, whichever log it is: [`remote`] opens a data folder, or a running
 //! server's log over its API. Nothing here starts a server: [`run`] is handed one by the binary.
+//! What they print goes through `out`.
+
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod at;
 pub mod bisect;
@@ -13,6 +16,7 @@ pub mod encryption;
 pub mod fork;
 pub mod history;
 pub mod log;
+mod out;
 pub mod remote;
 pub mod replay;
 pub mod run;

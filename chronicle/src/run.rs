@@ -7,6 +7,7 @@
 //! cannot be run or found.
 
 use crate::fork;
+use crate::out;
 use anyhow::{Context, Result, ensure};
 use futures_util::FutureExt;
 use holdfast_storage_rocks::check_new;
@@ -102,7 +103,7 @@ pub fn exit_code(outcome: Result<u8>) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("holdfast run: {error:#}");
+            out::tell(&format!("holdfast run: {error:#}"));
             ExitCode::from(FAILED)
         }
     }
@@ -149,7 +150,9 @@ impl DataFolder {
     fn end(self) {
         if self.keep {
             let shown = self.path.display();
-            eprintln!("holdfast run: the cluster is kept in {shown}; start it with: holdfast up --data-dir {shown}");
+            out::tell(&format!(
+                "holdfast run: the cluster is kept in {shown}; start it with: holdfast up --data-dir {shown}"
+            ));
         }
     }
 }
@@ -165,7 +168,7 @@ impl Drop for DataFolder {
                     std::thread::sleep(std::time::Duration::from_millis(5));
                 }
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return eprintln!("holdfast run: {} could not be removed: {error}", self.path.display());
+                    return out::tell(&format!("holdfast run: {} could not be removed: {error}", self.path.display()));
                 }
                 _ => return,
             }
@@ -214,11 +217,11 @@ fn start(command: &[OsString], access: &Access, folder: &Path) -> Result<Result<
         let shown = name.display();
         match error.kind() {
             std::io::ErrorKind::NotFound => {
-                eprintln!("holdfast run: {shown}: there is no such command");
+                out::tell(&format!("holdfast run: {shown}: there is no such command"));
                 NOT_FOUND
             }
             _ => {
-                eprintln!("holdfast run: {shown} cannot be run: {error}");
+                out::tell(&format!("holdfast run: {shown} cannot be run: {error}"));
                 NOT_EXECUTABLE
             }
         }

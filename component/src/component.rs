@@ -162,7 +162,7 @@ impl Component {
     /// Begins to serve. It goes on until the process ends.
     pub async fn serve(&self, insecure: &[(IpAddr, u16)]) -> Result<()> {
         let serving = &self.args.serving;
-        let mut bounds = Bounds { connections_max: 1_000, connections_of_one_max: 500, ..Bounds::default() };
+        let mut bounds = Bounds::of_connections(1_000);
         if let streams @ 1.. = serving.http2_max_streams_per_connection {
             bounds.streams_max = streams;
         }

@@ -4,7 +4,8 @@
 //! [`apply`](mod@apply) (an accepted event folds into the state). Everything else serves these two:
 //! `schema` is the one table of field types, `kinds` says what each kind is, `object` knows documents,
 //! `merge` the patches, `select` the selectors, `authz` who may do what, `admission` what is changed or refused besides, `wire` what goes out.
-//! [`flowcontrol`] says which requests go first, [`history`] tells what happened, for people.
+//! [`flowcontrol`] says which requests go first, [`history`] tells what happened, for people, and [`visible`] has what
+//! others wrote shown to them as text.
 
 pub mod admission;
 pub mod apiservices;
@@ -32,6 +33,7 @@ pub mod schema;
 pub mod select;
 pub mod stamp;
 pub mod state;
+pub mod visible;
 pub mod wire;
 
 pub use refusal::{Cause, CauseReason, Refusal};

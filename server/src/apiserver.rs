@@ -29,11 +29,12 @@ use holdfast_engine::{Engine, Log, Options};
 use holdfast_service::housekeeping::{self, bootstrap, elections, presence};
 use holdfast_service::{Limits, Service};
 use holdfast_storage_rocks::{Durability, FolderInUse, RocksLog, folder};
+use holdfast_tls::guests::Guests;
 use holdfast_tls::server::LiveTls;
 use holdfast_transport_http::forks::Forker;
 use holdfast_transport_http::pages::Pages;
 use holdfast_transport_http::paths::git_version;
-use holdfast_transport_http::serve::{STREAMS_MAX, serve};
+use holdfast_transport_http::serve::serve;
 use holdfast_transport_http::transport::ShownMetrics;
 use holdfast_transport_http::{Builder, Features, Transport};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -225,6 +226,11 @@ impl Server {
             let listener = args.serving.listen(bind, args.port())?;
             let address = listener.local_addr()?;
             let forks_max = args.forks_max.unwrap_or(default_forks_max);
+            let mut bounds = args.serving.bounds().map_err(|faults| anyhow!(joined(&faults)))?;
+            if let streams @ 1.. = args.http2_max_streams_per_connection {
+                bounds.streams_max = streams;
+            }
+            let guests = Guests::new(bounds);
             let auditor = args.audit.auditor(&egress.control_plane)?;
             let profiling = args.debugging.profiling.unwrap_or(true);
             let pages = pages::pages(flags, releases, profiling, Zpages::of(&args.gates()?));
@@ -241,6 +247,7 @@ impl Server {
                 releases,
                 webhooks,
                 keys: keys_of_door,
+                guests: guests.clone(),
             };
             if let Some(followed) = followed {
                 tokio::spawn(holdfast_authorization::follow(followed));
@@ -248,12 +255,8 @@ impl Server {
             let transport = transport(&args, engine.clone(), address, &tls, beside).await?;
             let service = transport.service();
             pages::describe_process(service, &args.gates()?, args.shown_version());
-            let streams = match args.http2_max_streams_per_connection {
-                0 => STREAMS_MAX,
-                streams => streams,
-            };
             tokio::spawn(serving::follow(Arc::downgrade(&tls)));
-            let serving = tokio::spawn(serve(transport.clone(), listener, tls, streams));
+            let serving = tokio::spawn(serve(transport.clone(), listener, tls, guests));
             tokio::spawn(housekeeping::run(service.clone()));
             keys.start();
             if let Some(follow) = follow {
@@ -350,6 +353,7 @@ struct Beside {
     releases: Releases,
     keys: Arc<Live>,
     webhooks: Arc<Webhooks>,
+    guests: Arc<Guests>,
 }
 
 async fn transport(
@@ -357,7 +361,7 @@ async fn transport(
     engine: Arc<Engine>,
     address: SocketAddr,
     tls: &Arc<LiveTls>,
-    Beside { forker, forks_max, auditor, components, pages, releases, webhooks, keys }: Beside,
+    Beside { forker, forks_max, auditor, components, pages, releases, webhooks, keys, guests }: Beside,
 ) -> Result<Arc<Transport>> {
     let gates = args.api_gates()?;
     let anonymous = args.anonymous_auth.unwrap_or(true) && !everybody_may(&engine);
@@ -401,7 +405,11 @@ async fn transport(
         git_version: args.shown_version().unwrap_or_else(git_version),
         shown_metrics: shown_metrics(args)?,
         checks: encryption::checks(&keys).into_iter().chain(followed).collect(),
-        meters: vec![encryption::meter(&keys, server_id_hash()), Arc::new(move || reloads.metrics())],
+        meters: vec![
+            encryption::meter(&keys, server_id_hash()),
+            Arc::new(move || reloads.metrics()),
+            Arc::new(move || guests.metrics()),
+        ],
         authorities: Some(webhooks),
         ..Builder::new(engine)
     };

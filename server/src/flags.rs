@@ -234,6 +234,7 @@ impl Args {
     /// All that is wrong with the options that their own forms do not show.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = self.serving.manners().err().unwrap_or_default();
+        faults.extend(self.serving.bounds().err().into_iter().flatten());
         let (ranges, ports) = (self.service_cluster_ip_range, self.service_node_port_range);
         faults.extend(self.cluster.faults(ranges, ports, self.advertise_address));
         faults.extend(self.metrics.shown().err().into_iter().flatten());

@@ -20,6 +20,7 @@ mod etcd;
 mod flags;
 mod image_policy;
 mod inside;
+mod limits;
 mod nodes;
 mod not_built;
 mod offered;
@@ -40,6 +41,7 @@ mod up;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use holdfast_chronicle::{at, bisect, fork, history, log, replay};
+use holdfast_core::visible;
 
 // It is the process's `malloc`, that of RocksDB as well. Rust's own allocator asks `malloc` for all but large alignments,
 // which takes half the instructions of asking mimalloc with an alignment each time.
@@ -162,13 +164,17 @@ fn main() -> std::process::ExitCode {
     let (Some(cli), Some(matches), true) = (cli, matches, faults.is_empty()) else {
         match misuse {
             _ if is_component => {
-                faults.iter().for_each(|fault| eprintln!("Error: {fault}"));
+                faults.iter().for_each(|fault| eprintln!("Error: {}", visible::line(fault)));
                 return std::process::ExitCode::FAILURE;
             }
             // The parser explains it at length.
+            Some(misuse) if faults.len() == 1 && misuse.use_stderr() => {
+                eprint!("{}", visible::lines(&misuse.to_string()));
+                return u8::try_from(misuse.exit_code()).unwrap_or(1).into();
+            }
             Some(misuse) if faults.len() == 1 => misuse.exit(),
             misuse => {
-                faults.iter().for_each(|fault| eprintln!("holdfast: {fault}"));
+                faults.iter().for_each(|fault| eprintln!("holdfast: {}", visible::line(fault)));
                 let code = misuse.map_or(1, |misuse| misuse.exit_code());
                 return u8::try_from(code).unwrap_or(1).into();
             }
@@ -176,6 +182,7 @@ fn main() -> std::process::ExitCode {
     };
     if matches!(cli.command, Command::Up(_) | Command::Apiserver(_)) {
         use_small_pages();
+        limits::take_files();
     }
     let outcome = match cli.command {
         Command::Up(args) => up::run(*args, options(&command, &matches)),
@@ -219,10 +226,8 @@ fn main() -> std::process::ExitCode {
     match outcome {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            match advice::advice(&error) {
-                Some(advice) => eprintln!("holdfast: {error:#}. {advice}"),
-                None => eprintln!("holdfast: {error:#}"),
-            }
+            let advice = advice::advice(&error).map(|advice| format!(". {advice}")).unwrap_or_default();
+            eprintln!("holdfast: {}{advice}", visible::line(&format!("{error:#}")));
             std::process::ExitCode::FAILURE
         }
     }

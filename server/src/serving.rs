@@ -1,10 +1,12 @@
 //! The options of serving beyond TLS, and what is made of them: how requests are dealt with, where the server listens,
 //! and how it starts and ends.
 
+use crate::limits;
 use crate::tracing_config::{self, TracingConfig};
 use anyhow::{Context, Result};
 use clap::ArgAction;
 use holdfast_component::values::{parse_bool, parse_duration};
+use holdfast_tls::bounds::{Bounds, HANDSHAKES_MAX, connections_within};
 use holdfast_transport_http::manners::Manners;
 use http::HeaderValue;
 use regex::Regex;
@@ -13,8 +15,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Connections that wait to be accepted.
-const BACKLOG: u32 = 1024;
+/// Connections that wait to be accepted, where the system allows so many.
+const BACKLOG: u32 = 1 << 14;
 /// As many requests may be the last of their connection at most.
 const GOAWAY_CHANCE_MAX: f64 = 0.02;
 
@@ -39,6 +41,24 @@ pub struct ServingArgs {
     /// Speak HTTP/1.1 alone.
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub disable_http2_serving: bool,
+    /// Connections at most [default: as many as the limit of open files leaves, and 64 KiB each in a quarter of the
+    /// memory].
+    #[arg(long, value_name = "COUNT")]
+    pub connections_max: Option<usize>,
+    /// How many of these are kept for connections on which nobody has said yet who it is, the page, and probes
+    /// [default: a sixteenth].
+    #[arg(long, value_name = "COUNT")]
+    pub connections_reserve: Option<usize>,
+    /// Connections of one address at most on which nobody has said yet who it is; beyond that the newest takes the place of
+    /// the oldest [default: half of all].
+    #[arg(long, value_name = "COUNT")]
+    pub connections_per_address_max: Option<usize>,
+    /// Connections of one user at most [default: half of all].
+    #[arg(long, value_name = "COUNT")]
+    pub connections_per_user_max: Option<usize>,
+    /// TLS handshakes that are worked on at once, of which one address has half at most; the others wait for their turn.
+    #[arg(long, default_value_t = HANDSHAKES_MAX, value_name = "COUNT")]
+    pub handshakes_max: usize,
     /// Share the port with other processes (SO_REUSEPORT).
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = parse_bool, value_name = "BOOL")]
     pub permit_port_sharing: bool,
@@ -95,6 +115,31 @@ impl ServingArgs {
             send_retry_after: self.shutdown_send_retry_after,
             livez_grace: self.livez_grace_period,
         })
+    }
+
+    /// What those who connect can hold, or what is wrong with what the options say of it.
+    pub fn bounds(&self) -> Result<Bounds, Vec<String>> {
+        let all = self.connections_max.unwrap_or_else(|| connections_within(limits::files(), limits::memory()));
+        let usual = Bounds::of_connections(all);
+        let bounds = Bounds {
+            reserve: self.connections_reserve.unwrap_or(usual.reserve),
+            strangers_of_one_max: self.connections_per_address_max.unwrap_or(usual.strangers_of_one_max),
+            connections_of_user_max: self.connections_per_user_max.unwrap_or(usual.connections_of_user_max),
+            handshakes_max: self.handshakes_max,
+            ..usual
+        };
+        let counts = [
+            ("--connections-max", all),
+            ("--connections-per-address-max", bounds.strangers_of_one_max),
+            ("--connections-per-user-max", bounds.connections_of_user_max),
+            ("--handshakes-max", bounds.handshakes_max),
+        ];
+        let none = counts.iter().filter(|(_, count)| *count == 0);
+        let mut faults: Vec<String> = none.map(|(option, _)| format!("{option} must be at least 1")).collect();
+        if bounds.reserve >= all && all > 0 {
+            faults.push(format!("--connections-reserve must be less than --connections-max, which is {all}"));
+        }
+        if faults.is_empty() { Ok(bounds) } else { Err(faults) }
     }
 
     pub fn watch_min(&self) -> Duration {

@@ -30,6 +30,6 @@ pub use layers::{Layer, Next, Outcome, Passage, Place};
 pub use metrics::{Metrics, Record, Watching};
 pub use reply::{Answer, Draft, Granted, Listed, Reply, Shown, Watched};
 pub use scene::Scene;
-pub use service::{Limits, Meter, Options, Service, WATCH_MIN, caught};
+pub use service::{Limits, Meter, Options, Service, WATCH_MIN, caught, panicked};
 pub use shares::{Share, Shares};
 pub use tokens::{Elsewhere, Reviewed, Tokens, UNKNOWN_TOKEN};

@@ -343,7 +343,7 @@ pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Refusal> {
 }
 
 /// What the client learns of a panic; the rest is for the log.
-fn panicked(panic: &(dyn std::any::Any + Send)) -> Refusal {
+pub fn panicked(panic: &(dyn std::any::Any + Send)) -> Refusal {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
     tracing::error!(panic = text, "a request was stopped by a fault of the server");

@@ -150,7 +150,7 @@ impl Wire {
         *request.method_mut() = method;
         for (name, value) in headers {
             let name: HeaderName = name.parse()?;
-            request.headers_mut().append(name, HeaderValue::from_str(value)?);
+            request.headers_mut().append(name, HeaderValue::from_bytes(value.as_bytes())?);
         }
         if let Some(token) = &self.token {
             request.headers_mut().insert("authorization", format!("Bearer {token}").parse()?);

@@ -1,10 +1,12 @@
 //! What happened is told by the real binary: beside a running server and over the folder that one left.
 
+use holdfast_core::visible;
 use holdfast_tests::server::holdfast;
 use holdfast_tests::wire::Wire;
 use holdfast_tests::{Folder, Server};
 use http::Method;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
@@ -205,4 +207,150 @@ fn refused(data: &Path, arguments: &[&str]) -> String {
 fn run(data: &Path, arguments: &[&str]) -> std::process::Output {
     let data = data.to_str().expect("a path in UTF-8");
     holdfast([arguments, &["--data-dir", data]].concat())
+}
+
+/// What a terminal would obey, or turn around: an escape, a bell, a control character beyond ASCII, a mark of direction.
+const POISON: &str = "x\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}\r\ny";
+/// What of it a header may hold.
+const POISONED_NAME: &str = "x\u{9b}31m\u{202e}y";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_that_a_tenant_wrote_is_obeyed_by_a_terminal() {
+    let folder = Folder::new();
+    let server = Server::start(folder.path(), &[]);
+    let (first, last) = poison(&Wire::admin(&server)).await;
+    let data = folder.path().to_str().expect("a path in UTF-8");
+    let kubeconfig = server.kubeconfig().to_str().expect("a path in UTF-8").to_owned();
+    let copy = folder.join("export");
+    let new = |name: &str| folder.join(name).to_str().expect("a path in UTF-8").to_owned();
+    let (copy, fork, import) = (copy.to_str().expect("a path in UTF-8"), new("fork"), new("import"));
+    let (from, to) = (first.to_string(), last.to_string());
+    let of_folder = ["--data-dir", data];
+    let of_server = ["--kubeconfig", &kubeconfig];
+    let written = format!("cm/{POISON}");
+    // Each command, where it looks, and whether what it tells is a report, which has forms.
+    let commands: [(&[&str], &[&str], bool); 21] = [
+        (&["log", "tail"], &of_folder, false),
+        (&["log", "tail"], &of_server, false),
+        (&["log", "stats"], &of_folder, false),
+        (&["log", "stats", "--json"], &of_folder, false),
+        (&["log", "verify"], &of_folder, false),
+        (&["log", "export"], &of_folder, false),
+        (&["log", "export", "--output", copy], &of_folder, false),
+        (&["log", "import", copy], &["--data-dir", &import], false),
+        (&["log", "repair"], &["--data-dir", &import], false),
+        (&["log", "compact", "--history-retention", "1h"], &["--data-dir", &import], false),
+        (&["fork", "--from", data], &["--data-dir", &fork], false),
+        (&["history", "cm/a", "-p"], &of_folder, true),
+        (&["history", "fs/f", "-p"], &of_server, true),
+        (&["history", &written], &of_server, false),
+        (&["blame", "cm/a"], &of_folder, true),
+        (&["blame", "fs/f"], &of_folder, true),
+        (&["diff", &from], &of_folder, true),
+        (&["explain-scheduling", "p"], &of_folder, true),
+        (&["restore", "cm/a", "--to", &from, "--dry-run"], &of_server, true),
+        (&["undo", &to, "--dry-run"], &of_server, true),
+        (&["bisect", "--good", &from, "--kind", "cm"], &of_server, true),
+    ];
+    let mut called: BTreeSet<&str> = BTreeSet::new();
+    for (command, place, is_report) in commands {
+        called.insert(command[0]);
+        let forms: &[&[&str]] = match is_report {
+            true => &[&[], &["--color", "always"], &["-o", "json"], &["-o", "yaml"]],
+            false => &[&[]],
+        };
+        for form in forms {
+            let mut words = [command, place, form].concat();
+            if command[0] == "bisect" {
+                // It goes on failing where the text is poisoned: at the last version, and not at the first.
+                words.extend(["--", "sh", "-c"]);
+            }
+            let condition = format!("test $HOLDFAST_VERSION -lt {to}");
+            if command[0] == "bisect" {
+                words.push(&condition);
+            }
+            let output = holdfast(&words);
+            let told = [output.stdout, output.stderr].map(|told| String::from_utf8(told).expect("UTF-8"));
+            let is_refused = command.contains(&written.as_str());
+            assert_eq!(output.status.success(), !is_refused, "{words:?}: {told:?}");
+            let [out, errors] = told.each_ref().map(|told| without_paint(told, form.contains(&"always")));
+            for told in [&out, &errors] {
+                let obeyed = told.chars().find(|c| !matches!(c, '\n' | '\t') && visible::is_hidden(*c));
+                assert_eq!(obeyed, None, "{words:?}: {told}");
+            }
+            let value: Option<Value> = match form {
+                ["-o", "json"] => Some(serde_json::from_str(&out).expect("JSON")),
+                ["-o", "yaml"] => Some(serde_yaml_ng::from_str(&out).expect("YAML")),
+                _ => None,
+            };
+            if let Some(value) = value
+                && matches!(command[..2], ["history" | "blame", _])
+            {
+                assert!(value.to_string().contains(&Value::from(POISON).to_string()), "{words:?}: {out}");
+            }
+        }
+    }
+    // Whoever adds a command says here what it tells of a log.
+    const OTHERS: [&str; 13] = [
+        "apiserver",
+        "at",
+        "bench",
+        "controller-manager",
+        "envtest",
+        "etcd",
+        "help",
+        "nodes",
+        "replay",
+        "run",
+        "scheduler",
+        "sim",
+        "up",
+    ];
+    let help = String::from_utf8(holdfast(["help"]).stdout).expect("UTF-8");
+    let all = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names = all.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let unknown = names
+        .filter_map(|line| line.split_whitespace().next())
+        .find(|name| !called.contains(name) && !OTHERS.contains(name) && *name != "version");
+    assert_eq!(unknown, None);
+    server.stop();
+}
+
+fn without_paint(text: &str, is_painted: bool) -> String {
+    let codes = ["\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[36m", "\x1b[0m"];
+    let codes = codes.iter().filter(|_| is_painted);
+    codes.fold(text.to_owned(), |text, code| text.replace(code, ""))
+}
+
+/// Objects with it in every place that takes it; gives the first version of them and the last.
+async fn poison(admin: &Wire) -> (u64, u64) {
+    let headers = [
+        ("content-type", "application/merge-patch+json"),
+        ("impersonate-user", POISONED_NAME),
+        ("impersonate-group", "system:masters"),
+    ];
+    let maps = format!("{MAPS}/a");
+    let map = json!({"metadata": {"name": "a", "annotations": {"a": POISON}}, "data": {"k": POISON, "many": "1\n2\n"}});
+    let first = version(&admin.post(MAPS, &map).await.expect(201).json());
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({"metadata": {"name": "fs.x.io"}, "spec": {"group": "x.io", "scope": "Namespaced",
+        "names": {"plural": "fs", "singular": "f", "kind": "F"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}});
+    admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.expect(201);
+    let custom = "/apis/x.io/v1/namespaces/default/fs";
+    let object = |value: u64| {
+        json!({"apiVersion": "x.io/v1", "kind": "F", "metadata": {"name": "f"},
+        POISON: {POISON: POISON, "list": [{"name": POISON, "value": value}]}})
+    };
+    admin.post(custom, &object(1)).await.expect(201);
+    admin.send(Method::PATCH, &format!("{custom}/f"), &headers, object(2).to_string()).await.expect(200);
+    let pod = json!({"metadata": {"name": "p", "annotations": {"a": POISON}}, "spec": {
+        "containers": [{"name": "c", "image": "i"}], "nodeSelector": {"a": "b"}}});
+    admin.post("/api/v1/namespaces/default/pods", &pod).await.expect(201);
+    let status = json!({"status": {"reason": POISON, "message": POISON}});
+    let path = "/api/v1/namespaces/default/pods/p/status";
+    admin.send(Method::PATCH, path, &headers, status.to_string()).await.expect(200);
+    let patch = json!({"data": {"k": format!("{POISON}2"), "many": format!("1\n{POISON}\n2\n")}});
+    let patched = admin.send(Method::PATCH, &maps, &headers, patch.to_string()).await.expect(200);
+    (first, version(&patched.json()))
 }

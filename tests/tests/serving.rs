@@ -327,6 +327,213 @@ async fn what_broken_clients_send_is_answered_or_ends_the_connection() {
     server.stop();
 }
 
+/// How a request may begin that asks for no path, or for one in an odd way, and what a stranger is answered.
+const REQUEST_LINES: [(&str, u16); 22] = [
+    ("CONNECT 127.0.0.1:22 HTTP/1.1", 405),
+    ("CONNECT x HTTP/1.1", 405),
+    ("CONNECT [::1]:22 HTTP/1.1", 405),
+    ("CONNECT /x HTTP/1.1", 405),
+    ("CONNECT https://a/x HTTP/1.1", 405),
+    ("CONNECT * HTTP/1.1", 405),
+    ("GET a HTTP/1.1", 400),
+    ("GET x:1 HTTP/1.1", 400),
+    ("DELETE x:1 HTTP/1.0", 400),
+    ("GET ? HTTP/1.1", 400),
+    ("GET #a HTTP/1.1", 400),
+    ("GET a/b HTTP/1.1", 400),
+    ("GET \u{e9} HTTP/1.1", 400),
+    ("GET / HTTP/1.1 HTTP/1.1", 400),
+    ("GET  / HTTP/1.1", 400),
+    ("OPTIONS * HTTP/1.1", 403),
+    ("GET * HTTP/1.1", 403),
+    ("BREW /pot HTTP/1.1", 403),
+    ("GET https://a HTTP/1.1", 403),
+    ("GET https://a? HTTP/1.1", 403),
+    ("POST ftp://a/b HTTP/1.1", 403),
+    ("GET //a HTTP/1.1", 403),
+];
+const LINE_PIECES: [&str; 36] = [
+    "GET",
+    "POST",
+    "CONNECT",
+    "OPTIONS",
+    "PRI",
+    "X",
+    " ",
+    " ",
+    "/",
+    "*",
+    "a",
+    "a:1",
+    "https://",
+    "://",
+    "@",
+    "?",
+    "#",
+    "%",
+    "%00",
+    "..",
+    "[::1]",
+    ":99999",
+    "\t",
+    "\0",
+    "\u{e9}",
+    "\r",
+    "/api/v1/pods",
+    "?watch=1",
+    "/at/1",
+    " HTTP/1.1",
+    " HTTP/1.1",
+    " HTTP/1.0",
+    " HTTP/2.0",
+    "\r\nhost: a",
+    "\r\ncontent-length: 3",
+    "\r\ntransfer-encoding: chunked",
+];
+/// Of HTTP/2: frames, and pieces of heads in HPACK.
+const FRAME_PIECES: [&[u8]; 18] = [
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"\0\0\0\x04\0\0\0\0\0",
+    b"\0\0\0\x04\x01\0\0\0\0",
+    b"\0\0\x06\x01\x05\0\0\0\x01\x82\x87\x84\x41\x01a",
+    b"\0\0\x06\x01\x05\0\0\0\x03\x83\x87\x84\x41\x01a",
+    // CONNECT, without a path and with one; a path without a slash; no path at all.
+    b"\0\0\x0d\x01\x05\0\0\0\x05\x42\x07CONNECT\x41\x01a\x87",
+    b"\0\0\x0e\x01\x05\0\0\0\x07\x42\x07CONNECT\x41\x01a\x87\x84",
+    b"\0\0\x08\x01\x05\0\0\0\x09\x82\x87\x44\x01a\x41\x01a",
+    b"\0\0\x05\x01\x05\0\0\0\x0b\x82\x87\x41\x01a",
+    b"\0\0\x05\x01\x05\0\0\0\x0d\x82\x87\x44\x01*",
+    b"\0\0\x04\x08\0\0\0\0\0\0\0\xff\xff",
+    b"\0\0\x08\x06\0\0\0\0\0whatever",
+    b"\0\0\x05\0\x01\0\0\0\x03hello",
+    b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08",
+    b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0",
+    b"\0\0\x01\x09\x04\0\0\0\x01\x88",
+    b"\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+    b"GET / HTTP/1.1\r\n\r\n",
+];
+const CONNECTIONS: usize = 60;
+
+/// The same numbers with every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+
+    fn pieces<'p, T: ?Sized>(&mut self, of: &[&'p T]) -> Vec<&'p T> {
+        (0..1 + self.below(7)).map(|_| of[self.below(of.len())]).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_a_connection_begins_with_is_answered_and_nothing_panics() {
+    let (_folder, server) = start(&[]);
+    let [h1, h2] = [false, true].map(|http2| Wire { http2, ..Wire::anonymous(&server) });
+    let (before, mut sent) = (server.stderr().len(), 0);
+    for (line, code) in REQUEST_LINES {
+        let answer =
+            answer_to(&h1, format!("{line}\r\nhost: a\r\nconnection: close\r\n\r\n").as_bytes(), &mut sent).await;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        assert_eq!(answer.get(9..12), Some(code.to_string().as_str()), "{line}: {answer}");
+        assert_eq!(server.stderr().len(), before, "{line}: {}", server.stderr());
+    }
+    let mut dice = Dice(0x5eed);
+    for _ in 0..CONNECTIONS {
+        let text = dice.pieces(&LINE_PIECES).concat() + "\r\nhost: a\r\nconnection: close\r\n\r\n";
+        let answer = answer_to(&h1, text.as_bytes(), &mut sent).await;
+        assert!(answer.is_empty() || answer.starts_with(b"HTTP/1."), "{text:?}: {}", String::from_utf8_lossy(&answer));
+        let mut frames = dice.pieces(&FRAME_PIECES).concat();
+        if dice.below(4) > 0 {
+            frames.splice(..0, [FRAME_PIECES[0], FRAME_PIECES[1]].concat());
+        }
+        if dice.below(3) == 0 {
+            let at = dice.below(frames.len());
+            frames[at] = dice.below(256) as u8;
+        }
+        let answer = answer_to(&h2, &frames, &mut sent).await;
+        assert_eq!(answer.get(3), Some(&4), "settings come first: {frames:?}: {answer:?}");
+    }
+    Wire::admin(&server).get("/readyz").await.expect(200);
+    let grown = server.stderr().len() - before;
+    assert!(grown < sent && !server.stderr().contains("panicked"), "{grown} of {sent}: {}", server.stderr());
+    server.stop();
+}
+
+/// What is answered to these bytes, behind which the client has nothing more to say.
+async fn answer_to(wire: &Wire, bytes: &[u8], sent: &mut usize) -> Vec<u8> {
+    let mut connection = wire.connect().await.expect("a connection");
+    *sent += bytes.len();
+    let mut answer = Vec::new();
+    let exchanged = async {
+        // The server may have ended the connection before it has read everything.
+        let _ = connection.write_all(bytes).await;
+        // Over HTTP/1.1 the answer is the last one. Where the server waits for more, it hears that there is none.
+        let patience = Duration::from_millis(if wire.http2 { 0 } else { 300 });
+        let _ = tokio::time::timeout(patience, connection.read_to_end(&mut answer)).await;
+        let _ = connection.shutdown().await;
+        let _ = connection.read_to_end(&mut answer).await;
+    };
+    let ended = tokio::time::timeout(Duration::from_secs(60), exchanged).await;
+    assert!(ended.is_ok(), "no end: {bytes:?}");
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_that_are_opened_at_once_are_all_served() {
+    const WATCHES: usize = 150;
+    let (_folder, server) = start(&["--handshakes-max=2"]);
+    for http2 in [false, true] {
+        let wire = Wire { http2, ..Wire::admin(&server) };
+        let path = format!("{MAPS}?watch=1");
+        let opened = (0..WATCHES).map(|_| wire.open(Method::GET, &path, &[], Default::default()));
+        let opened = futures_util::future::join_all(opened).await;
+        let codes: Vec<u16> = opened.iter().flatten().map(|watch| watch.status().as_u16()).collect();
+        assert_eq!(codes, [200; WATCHES], "{http2}");
+        let metrics = wire.get("/metrics").await.expect(200).text();
+        let of = |name: &str| metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<usize>().ok());
+        assert!(of("holdfast_connections{of=\"users\"}") >= Some(WATCHES), "{metrics}");
+        assert_eq!(of("holdfast_connections_refused_total{why=\"gave_way\"}"), Some(0));
+        assert_eq!(of("holdfast_handshakes_limit"), Some(2));
+    }
+    server.stop();
+}
+
+#[tokio::test]
+async fn a_user_has_so_many_connections() {
+    let folder = Folder::new();
+    let file = folder.join("tokens");
+    std::fs::write(&file, "janes,jane,1\n").expect("write the tokens");
+    let tokens = format!("--token-auth-file={}", text(&file));
+    let server = Server::start(&folder.join("data"), &[&tokens, "--connections-per-user-max=2"]);
+    let wire = Wire { http2: false, ..Wire::anonymous(&server).with_token("janes") };
+    let ask = async || {
+        let mut connection = wire.connect().await.expect("a connection");
+        let head = "GET /version HTTP/1.1\r\nhost: a\r\nauthorization: Bearer janes\r\n\r\n";
+        connection.write_all(head.as_bytes()).await.expect("written");
+        let mut answer = vec![0; 12];
+        connection.read_exact(&mut answer).await.expect("an answer");
+        (connection, String::from_utf8(answer).expect("text"))
+    };
+    let kept = [ask().await, ask().await];
+    assert!(kept.iter().all(|(_, answer)| answer == "HTTP/1.1 200"), "{kept:?}");
+    let (mut third, answer) = ask().await;
+    assert_eq!(answer, "HTTP/1.1 429");
+    let mut rest = String::new();
+    // The server ends the connection.
+    third.read_to_string(&mut rest).await.expect("the rest");
+    assert!(rest.contains("larger --connections-per-user-max") && rest.contains("retry-after: 1"), "{rest}");
+    // Others, and who has not said who it is, have theirs.
+    Wire::anonymous(&server).get("/livez").await.expect(200);
+    Wire::admin(&server).get(MAPS).await.expect(200);
+    drop(kept);
+    server.stop();
+}
+
 #[tokio::test]
 async fn health_version_and_metrics() {
     let (_folder, server) = start(&[]);

@@ -33,9 +33,11 @@ mod route;
 mod secrets;
 pub mod serve;
 pub mod spans;
+mod sparing;
 mod status;
 #[cfg(test)]
 mod strangers;
+mod target;
 pub mod tokens;
 pub mod transport;
 mod warnings;

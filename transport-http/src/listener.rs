@@ -4,11 +4,12 @@ use crate::body::Unread;
 use crate::connection::Connection;
 use crate::manners::Farewell;
 use crate::received::Received;
+use crate::sparing::Sparing;
 use crate::wire::Wire;
 use bytes::Bytes;
-use holdfast_tls::bounds::{Bounds, Guests, Place};
+use holdfast_tls::guests::{Guests, Place};
 use holdfast_tls::peer::Presented;
-use holdfast_tls::server::LiveTls;
+use holdfast_tls::server::{LiveTls, Tls};
 use http::Request;
 use http::header::{CONNECTION, HeaderValue};
 use http_body::Body;
@@ -18,10 +19,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::pki_types::UnixTime;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::ready;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -35,7 +38,17 @@ use tower::{Service, ServiceExt};
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES_MAX: usize = 4 << 20;
 
+/// Tells of connections for which there is no file descriptor.
+static UNACCEPTED: Sparing = Sparing::new();
+
 type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Whose connection a request came on.
+#[derive(Clone)]
+pub struct Guest {
+    pub address: SocketAddr,
+    pub place: Arc<Place>,
+}
 
 /// What every connection of a listener is served with.
 #[derive(Clone)]
@@ -44,7 +57,7 @@ pub struct Listener<S> {
     pub service: S,
     /// Says of a request that its answer takes so little work that its connection may do it at once.
     pub is_quick: fn(&Request<()>) -> bool,
-    pub bounds: Bounds,
+    pub guests: Arc<Guests>,
     /// Is told for how long the certificate of a request's sender is still good.
     pub certified: Arc<dyn Fn(Duration) + Send + Sync>,
     /// Turns true when the server stops.
@@ -60,7 +73,6 @@ where
     /// Serves whoever connects until the stop signal. The connections end when their requests have.
     pub async fn accept(self, listener: TcpListener) -> TaskTracker {
         let connections = TaskTracker::new();
-        let guests = Guests::new(self.bounds);
         let mut stopping = self.stopping.clone();
         loop {
             let (stream, client) = tokio::select! {
@@ -68,39 +80,60 @@ where
                     Ok(accepted) => accepted,
                     Err(error) => {
                         // Out of file descriptors, most likely: wait until some connection ends.
-                        tracing::warn!(%error, "a connection could not be accepted");
+                        if UNACCEPTED.line().is_some() {
+                            tracing::warn!(%error, "a connection could not be accepted");
+                        }
                         tokio::time::sleep(Duration::from_millis(50)).await;
                         continue;
                     }
                 },
                 () = stopped(&mut stopping) => break,
             };
-            let Some(place) = guests.admit(client.ip()) else {
-                tracing::debug!(%client, "there are too many connections");
+            let Some(place) = self.guests.admit(client.ip()).map(Arc::new) else {
+                tracing::debug!(%client, "users have all connections");
                 continue;
             };
             let _ = stream.set_nodelay(true);
-            let shared = self.clone();
-            connections.spawn(async move {
-                if let Err(error) = shared.serve(stream, client, place).await {
+            let (shared, guest) = (self.clone(), Guest { address: client, place: place.clone() });
+            let task = connections.spawn(async move {
+                if let Err(error) = shared.serve(stream, guest).await {
                     tracing::debug!(%error, "a connection ended");
                 }
             });
+            let task = task.abort_handle();
+            place.gives_way_by(move || task.abort());
         }
         connections.close();
         connections
     }
 
-    async fn serve(self, stream: TcpStream, client: SocketAddr, mut place: Place) -> Result<(), Failure> {
+    async fn serve(self, stream: TcpStream, guest: Guest) -> Result<(), Failure> {
+        let bounds = &self.guests.bounds;
+        // Whoever says nothing takes nobody's turn.
+        tokio::time::timeout(bounds.handshake, stream.readable()).await??;
+        poll_fn(|context| guest.place.poll_turn(context)).await;
         let tls = self.tls.current();
         let acceptor = TlsAcceptor::from(tls.config(stream.local_addr().ok().map(|local| local.ip())).clone());
-        let stream = tokio::time::timeout(self.bounds.handshake, acceptor.accept(stream)).await??;
-        place.shook_hands();
+        let mut handshake = pin!(acceptor.accept(stream));
+        let steps = poll_fn(|context| {
+            ready!(guest.place.poll_turn(context));
+            let step = handshake.as_mut().poll(context);
+            guest.place.end_turn();
+            step
+        });
+        let stream = tokio::time::timeout(bounds.handshake, steps).await??;
+        // In a box, so that those who wait for their turn hold little.
+        let served: Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>> =
+            Box::pin(self.serve_http(stream, tls, guest));
+        served.await
+    }
+
+    async fn serve_http(self, stream: TlsStream<TcpStream>, tls: Arc<Tls>, guest: Guest) -> Result<(), Failure> {
         let session = stream.get_ref().1;
         let presented = Presented::new(tls.verifier.clone(), session.peer_certificates(), UnixTime::now());
         let presented = Arc::new(presented);
         let http2 = session.alpn_protocol() == Some(b"h2");
-        let certified = self.certified.clone();
+        let (certified, place) = (self.certified.clone(), guest.place.clone());
         let service = self.service.clone().map_request(move |mut request: Request<Received>| {
             let now = UnixTime::now();
             let (peer, until) = presented.peer_until(now);
@@ -108,13 +141,13 @@ where
                 certified(Duration::from_secs(until.saturating_sub(now.as_secs())));
             }
             request.extensions_mut().insert(peer);
-            request.extensions_mut().insert(client);
+            request.extensions_mut().insert(guest.clone());
             request
         });
         if !http2 {
-            return self.serve_http1(stream, service).await;
+            return self.serve_http1(stream, place, service).await;
         }
-        let mut connection = Connection::new(stream, service, self.is_quick, self.bounds, self.stopping);
+        let mut connection = Connection::new(stream, service, self.is_quick, self.guests.bounds, self.stopping);
         let ended = (&mut connection).await;
         if ended.is_err() {
             linger(connection.into_io()).await;
@@ -122,15 +155,20 @@ where
         ended
     }
 
-    async fn serve_http1<H>(mut self, stream: TlsStream<TcpStream>, service: H) -> Result<(), Failure>
+    async fn serve_http1<H>(
+        mut self,
+        stream: TlsStream<TcpStream>,
+        place: Arc<Place>,
+        service: H,
+    ) -> Result<(), Failure>
     where
         H: Service<Request<Received>, Response = http::Response<B>, Error = Infallible> + Clone + Send + 'static,
         H::Future: Send,
     {
-        let bounds = &self.bounds;
+        let bounds = self.guests.bounds;
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(bounds.head).max_buf_size(bounds.head_bytes_max as usize);
-        let wire = Wire::new(stream, bounds.unread);
+        let wire = Wire::new(stream, bounds.unread, Some(place));
         // Whoever is answered before having sent everything is told that nobody reads the rest. (HTTP/2 resets the stream.)
         let unread = Arc::new(AtomicBool::new(false));
         let seen = unread.clone();

@@ -1,23 +1,21 @@
 //! The API on a socket, and its clean end.
 
 use crate::expecting::Expecting;
-use crate::listener::Listener;
+use crate::listener::{Guest, Listener};
 use crate::respond::Response;
+use crate::target::PathsOnly;
 use crate::transport::{Transport, WireRequest};
-use holdfast_tls::bounds::Bounds;
+use holdfast_tls::guests::Guests;
 use holdfast_tls::peer::Peer;
 use holdfast_tls::server::LiveTls;
 use http::{HeaderMap, Method, Request};
 use hyper::upgrade::OnUpgrade;
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use warp::Filter;
 use warp::filters::path::FullPath;
-
-pub use holdfast_tls::bounds::STREAMS_MAX;
 
 /// How long connections may take to end once requests in progress have, when the server stops.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
@@ -28,14 +26,14 @@ pub fn filter(
 ) -> impl Filter<Extract = (Response,), Error = Infallible> + Clone + Send + Sync + 'static {
     let query = warp::query::raw().or(warp::any().map(String::new)).unify();
     let peer = warp::ext::optional::<Peer>();
-    let client = warp::ext::optional::<SocketAddr>();
+    let guest = warp::ext::optional::<Guest>();
     let upgrade = warp::ext::optional::<OnUpgrade>();
     warp::method()
         .and(warp::path::full())
         .and(query)
         .and(warp::header::headers_cloned())
         .and(peer)
-        .and(client)
+        .and(guest)
         .and(upgrade)
         .and(warp::body::stream())
         .and_then(
@@ -44,7 +42,7 @@ pub fn filter(
                   query,
                   headers: HeaderMap,
                   peer: Option<Peer>,
-                  client,
+                  guest,
                   upgrade,
                   body| {
                 let transport = transport.clone();
@@ -56,7 +54,7 @@ pub fn filter(
                         query,
                         headers,
                         peer,
-                        client,
+                        guest,
                         upgrade,
                         body,
                     };
@@ -74,15 +72,14 @@ pub async fn serve(
     transport: Arc<Transport>,
     listener: TcpListener,
     tls: Arc<LiveTls>,
-    streams_max: u32,
+    guests: Arc<Guests>,
 ) -> std::io::Result<()> {
-    let bounds = Bounds { streams_max, ..Bounds::default() };
     let stopping = transport.closing.subscribe();
-    let service = warp::service(filter(transport.clone()));
+    let service = PathsOnly { service: warp::service(filter(transport.clone())) };
     let service = Expecting { service, engine: transport.engine().clone() };
     let counters = transport.service().counters().clone();
     let certified = Arc::new(move |good_for| counters.certified(good_for));
-    let served = Listener { tls, service, is_quick, bounds, certified, stopping };
+    let served = Listener { tls, service, is_quick, guests, certified, stopping };
     let connections = served.accept(listener).await;
     transport.wait_for_requests().await;
     transport.sockets.close();

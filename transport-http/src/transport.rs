@@ -7,6 +7,7 @@ use crate::authenticate::Authenticator;
 use crate::body::{self, Bodies, Received, Unread};
 use crate::build::{Components, HealthCheck};
 use crate::held::Answers;
+use crate::listener::Guest;
 use crate::log::Waiter;
 use crate::manners::Farewell;
 use crate::manners::{self, Manners};
@@ -15,30 +16,33 @@ use crate::query::Query;
 use crate::respond::{self, Response, Shape};
 use crate::route::{Route, decode, method_verb, take_moment};
 use crate::spans::{Following, Tracer};
+use crate::sparing::Sparing;
 use crate::status::Status;
 use crate::tokens::Published;
 use crate::warnings::warn;
 use crate::websocket::{self, Socket};
 use crate::{audit, flow_control, forks, log, parse, paths, render};
 use bytes::{Buf, Bytes};
-use futures_util::Stream;
+use futures_util::{FutureExt, Stream};
 use holdfast_audit::Ended;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Told;
 use holdfast_core::apiservices::trust::Trust;
 use holdfast_core::authz::{ActingAs, User};
-use holdfast_core::refusal::{Internal, MethodNotAllowed, Timeout};
+use holdfast_core::refusal::{Internal, MethodNotAllowed, Plenty, Timeout};
 use holdfast_engine::{Engine, WatchStart};
 use holdfast_outbound::{deadline, trace};
 use holdfast_service::housekeeping::{self, registrar};
 use holdfast_service::{Answer, Asked, Call, Granted, Place, Record, Reply, RequestId, Service, Source};
 use holdfast_tls::bearer::{Bearer, MISPLACED};
+use holdfast_tls::guests::Full;
 use holdfast_tls::peer::Peer;
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::{HeaderMap, Method};
 use hyper::upgrade::OnUpgrade;
 use std::borrow::Cow;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -100,6 +104,10 @@ pub struct Transport {
 /// Makes of all that is counted what is shown.
 pub type ShownMetrics = Arc<dyn Fn(String) -> String + Send + Sync>;
 
+/// Tells of requests whose credentials are nobody's; anybody can make many, of any length.
+static UNKNOWN: Sparing = Sparing::new();
+const WHY_BYTES_MAX: usize = 1 << 10;
+
 /// Who says nothing of itself.
 const ANONYMOUS: &str = "system:anonymous";
 
@@ -145,7 +153,7 @@ pub struct WireRequest<B> {
     pub headers: HeaderMap,
     pub peer: Peer,
     /// Where the request comes from, when that is known.
-    pub client: Option<SocketAddr>,
+    pub guest: Option<Guest>,
     /// The connection, for one who asks to go on with it as something else than HTTP.
     pub upgrade: Option<OnUpgrade>,
     pub body: B,
@@ -251,7 +259,8 @@ impl Transport {
         }
     }
 
-    /// Answers a request, or has the fork answer that it is for; every failure is a `Status`.
+    /// Answers a request, or has the fork answer that it is for; every failure is a `Status`. A fault of ours ends this
+    /// request alone, and not what others ask on the same connection.
     pub fn handle<B, D, E>(self: Arc<Self>, mut wire: WireRequest<B>) -> impl Future<Output = Response> + use<B, D, E>
     where
         B: Stream<Item = Result<D, E>> + Send + 'static,
@@ -259,7 +268,7 @@ impl Transport {
         E: std::fmt::Display,
     {
         let server = self.live.find(&mut wire.path).unwrap_or(self);
-        server.serve(wire)
+        guarded(server.serve(wire))
     }
 
     async fn serve<B, D, E>(self: Arc<Self>, wire: WireRequest<B>) -> Response
@@ -291,7 +300,8 @@ impl Transport {
         D: Buf,
         E: std::fmt::Display,
     {
-        let WireRequest { method, path, query, headers, peer, client, upgrade, body } = wire;
+        let WireRequest { method, path, query, headers, peer, guest, upgrade, body } = wire;
+        let client = guest.as_ref().map(|guest| guest.address);
         let (body, progress) = body::followed(&headers, body);
         let mut source = self.service.is_audited().then(|| Box::new(audit::source(&path, &query, &headers, client)));
         let mut head = Head { method, path, query, headers, client, upgrade };
@@ -307,12 +317,12 @@ impl Transport {
             Err(refusal) => (None, Some(refusal)),
         };
         let _waited_for = (!manners::lasts(&understood.route)).then(|| self.requests.token());
-        let (mut following, mut is_stranger) = (None, true);
+        let (mut following, mut is_stranger, mut has_no_place) = (None, true, false);
         let mut told = Told::default();
         let began = Instant::now();
         let identified = match flaw {
             Some(flaw) => Err(flaw),
-            None => self.identify(&mut head, &peer, &mut told).await,
+            None => self.identify(&mut head, &peer, guest.as_ref(), &mut told).await,
         };
         if let Some(source) = &mut source {
             source.authentication = began.elapsed();
@@ -340,6 +350,7 @@ impl Transport {
                 }
             }
             Err(refusal) => {
+                has_no_place = lacks_place(&refusal);
                 let refused = self.turned_away((&head, &understood), &id, source, &refusal, told);
                 let Answer { record, .. } = Box::pin(refused).await;
                 Box::pin(body::pass_over(body)).await;
@@ -352,6 +363,9 @@ impl Transport {
         name(&mut response, id.as_str());
         if is_stranger && self.features.strangers_last {
             response.extensions_mut().insert(Farewell::OverHttp2);
+        }
+        if has_no_place {
+            response.extensions_mut().insert(Farewell::Always);
         }
         record.code(response.status().as_u16());
         if let Some(following) = following {
@@ -392,6 +406,7 @@ impl Transport {
         &self,
         head: &mut Head,
         peer: &Peer,
+        guest: Option<&Guest>,
         told: &mut Told,
     ) -> Result<(Arc<User>, Option<ActingAs>), Refusal> {
         websocket::take_token(&mut head.headers)?;
@@ -400,13 +415,26 @@ impl Transport {
         let found = self.authenticator.authenticate(&state, peer, &head.headers, &head.path, told).await;
         self.service.count_authentication(&found, began.elapsed());
         let user = found.unwrap_or_else(|why| {
-            tracing::warn!(why, "unable to authenticate the request");
+            if let Some(left_out) = UNKNOWN.line() {
+                let why = why.get(..why.floor_char_boundary(WHY_BYTES_MAX)).unwrap_or_default();
+                match left_out {
+                    0 => tracing::warn!(why, "unable to authenticate the request"),
+                    _ => tracing::warn!(why, left_out, "unable to authenticate the request"),
+                }
+            }
             None
         });
-        Ok((
-            user.ok_or(Refusal::Unauthorized)?,
-            parse::acting_as(&head.headers, self.features.constrained_impersonation)?,
-        ))
+        let user = user.ok_or(Refusal::Unauthorized)?;
+        if let Some(guest) = guest.filter(|_| user.name != ANONYMOUS) {
+            guest.place.belongs_to(&user).map_err(|full| {
+                let what = match full {
+                    Full::User { most } => Plenty::OwnConnections { most },
+                    Full::All { most } => Plenty::Connections { most },
+                };
+                Refusal::TooManyRequests { what, retry_after_seconds: 1 }
+            })?;
+        }
+        Ok((user, parse::acting_as(&head.headers, self.features.constrained_impersonation)?))
     }
 
     async fn turned_away(
@@ -568,6 +596,18 @@ fn name(response: &mut Response, id: &str) {
     response.headers_mut().insert(AUDIT_ID, value);
 }
 
+/// Answers with 500 what ends in a panic.
+fn guarded(answer: impl Future<Output = Response>) -> impl Future<Output = Response> {
+    AssertUnwindSafe(answer).catch_unwind().map(|answered| {
+        answered.unwrap_or_else(|panic| respond::refusal(&holdfast_service::panicked(panic.as_ref()), Shape::PLAIN))
+    })
+}
+
+/// Whether a request is refused for the connection that it came on.
+fn lacks_place(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::TooManyRequests { what: Plenty::OwnConnections { .. } | Plenty::Connections { .. }, .. })
+}
+
 /// Does what belongs to one request, unless it takes longer than that.
 async fn within<T>(patience: Option<Duration>, work: impl Future<Output = T>) -> Result<T, Refusal> {
     match patience {
@@ -589,4 +629,15 @@ fn canonical(path: &str) -> String {
     // What rights say of a path they do not say of what is below it.
     let end = if path.ends_with('/') && !parts.is_empty() { "/" } else { "" };
     format!("/{}{end}", parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_fault_of_ours_is_an_answer() {
+        assert_eq!(guarded(async { panic!("a planted one") }).await.status(), 500);
+        assert_eq!(guarded(async { respond::text(200, "fine") }).await.status(), 200);
+    }
 }

@@ -1,5 +1,6 @@
 //! The stream below an HTTP/1.1 connection: a client that takes nothing of what it is sent is not waited for.
 
+use holdfast_tls::guests::Place;
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,11 +18,13 @@ struct Inner<T> {
     unread: Duration,
     /// Since it takes nothing.
     stalled: Option<Pin<Box<Sleep>>>,
+    /// Kept as long as the stream is open, also where it goes on as something else than HTTP.
+    _place: Option<Arc<Place>>,
 }
 
 impl<T> Wire<T> {
-    pub fn new(stream: T, unread: Duration) -> Wire<T> {
-        Wire(Arc::new(Mutex::new(Inner { stream, unread, stalled: None })))
+    pub fn new(stream: T, unread: Duration, place: Option<Arc<Place>>) -> Wire<T> {
+        Wire(Arc::new(Mutex::new(Inner { stream, unread, stalled: None, _place: place })))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<T>> {
@@ -96,7 +99,7 @@ mod tests {
     #[tokio::test]
     async fn who_reads_nothing_is_let_go() {
         let (near, _far) = tokio::io::duplex(10);
-        let mut wire = Wire::new(near, Duration::from_millis(5));
+        let mut wire = Wire::new(near, Duration::from_millis(5), None);
         let error = wire.write_all(&[0; 100]).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
     }

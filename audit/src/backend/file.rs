@@ -5,6 +5,7 @@ use crate::Event;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::future::BoxFuture;
+use holdfast_core::visible;
 use jiff::Timestamp;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -127,7 +128,11 @@ fn open(path: &Path) -> io::Result<fs::File> {
 impl Place {
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         match self {
-            Place::Output => io::stdout().lock().write_all(lines),
+            Place::Output => {
+                // It may be a terminal.
+                let text = String::from_utf8_lossy(lines);
+                io::stdout().lock().write_all(visible::json(&text).as_bytes())
+            }
             Place::File { path, rotation, open: file, bytes } => {
                 let full = rotation.bytes_max > 0 && *bytes > 0 && *bytes + lines.len() as u64 > rotation.bytes_max;
                 if full {

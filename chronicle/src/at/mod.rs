@@ -3,6 +3,7 @@
 pub mod kubeconfig;
 
 use crate::history::LogView;
+use crate::out;
 use crate::remote::Server;
 use crate::remote::client::{Client, Failure};
 use crate::remote::log::RemoteLog;
@@ -61,14 +62,18 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.set_current {
         kubeconfig::set_current(&args.server, file, &name)?;
     }
-    println!("{name} is the cluster as it was at version {version}, {}: read-only", view.time_of(version)?);
+    let time = view.time_of(version)?;
+    out::line(&format!("{name} is the cluster as it was at version {version}, {time}: read-only"))?;
     let option = match (&args.output, &args.server.kubeconfig) {
         (Some(file), _) | (None, Some(file)) => format!("--kubeconfig {} ", file.display()),
         (None, None) => String::new(),
     };
     match args.set_current {
-        true => println!("It is the current context now; back with: kubectl config use-context {}", base.context.name),
-        false => println!("Look at it with: kubectl {option}--context {name} get all --all-namespaces"),
+        true => out::line(&format!(
+            "It is the current context now; back with: kubectl config use-context {}",
+            base.context.name
+        ))?,
+        false => out::line(&format!("Look at it with: kubectl {option}--context {name} get all --all-namespaces"))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,9 +3,10 @@
 use super::{Common, LogView, Named, Report, by, dash, shown_time, table};
 use anyhow::{Result, bail};
 use holdfast_core::event::{ChangedBy, Record};
-use holdfast_core::history::render::{Colour, Paint, printable};
+use holdfast_core::history::render::{Colour, Paint};
 use holdfast_core::history::{Blame, Set, is_at};
 use holdfast_core::object::meta::split_key;
+use holdfast_core::visible;
 use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 
@@ -91,12 +92,12 @@ impl Report for Blamed {
                 format!("{sign}{}", record.offset),
                 shown_time(record.time_ms),
                 match self.admitted.get(&at) {
-                    Some(by) => format!("{} ({})", dash(&record.actor.user), printable(by)),
+                    Some(by) => format!("{} ({by})", dash(&record.actor.user)),
                     None => dash(&record.actor.user),
                 },
                 dash(&record.actor.manager),
                 dash(&record.actor.verb),
-                format!("{}: {}", printable(&set.path.to_string()), short(&set.value)),
+                format!("{}: {}", set.path, short(&set.value)),
             ]);
         }
         let mut lines = table(&rows).into_iter();
@@ -131,9 +132,10 @@ impl Report for Blamed {
 
 /// A value on one line, cut where it is long.
 fn short(value: &Value) -> String {
-    let text = printable(&value.to_string());
+    let text = value.to_string();
+    let text = visible::line(&text);
     match text.char_indices().nth(VALUE_CHARACTERS_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
+        None => text.into_owned(),
     }
 }

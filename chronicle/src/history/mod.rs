@@ -13,20 +13,23 @@ pub mod scheduling;
 pub mod undo;
 pub mod versions;
 
+use crate::out;
 use crate::remote::{Readable, Source};
 use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
 use holdfast_core::apply::hold;
 use holdfast_core::event::{Offset, Record};
-use holdfast_core::history::render::{self, Paint};
+use holdfast_core::history::render::Paint;
 use holdfast_core::history::{FieldChange, Shape, What, find, without_bookkeeping};
 use holdfast_core::kinds::{Kind, Registry, Scope, registry};
 use holdfast_core::object::meta::{key, split_key};
 use holdfast_core::state::{Change, State};
+use holdfast_core::visible;
 use holdfast_value::{Value, json};
 use jiff::Timestamp;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::sync::Arc;
 
 /// What all that look take.
@@ -93,15 +96,13 @@ impl Common {
 
 impl Shown {
     pub fn write(&self, report: &impl Report) -> Result<()> {
-        let text = match self.output {
-            Output::Text => report.text(Paint(self.is_coloured())),
-            Output::Json => format!("{:#}\n", report.value()),
-            Output::Yaml => render::yaml(&report.value()),
-        };
-        match std::io::stdout().lock().write_all(text.as_bytes()) {
-            // The reader of a pipe has seen enough.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-            other => Ok(other?),
+        match self.output {
+            Output::Text => {
+                let paint = Paint(self.is_coloured());
+                out::seen(&paint.finish(&report.text(paint)))
+            }
+            Output::Json => out::json(&report.value()),
+            Output::Yaml => out::yaml(&report.value()),
         }
     }
 
@@ -327,20 +328,21 @@ pub fn change_value(change: &FieldChange) -> Value {
 pub fn by(record: &Record) -> String {
     let actor = &record.actor;
     let user = dash(&actor.user);
-    if actor.manager.is_empty() { user } else { format!("{user} ({})", render::printable(&actor.manager)) }
+    if actor.manager.is_empty() { user } else { format!("{user} ({})", visible::line(&actor.manager)) }
 }
 
 /// What a cell shows: nothing is a dash.
 fn dash(text: &str) -> String {
-    if text.is_empty() { "-".into() } else { render::printable(text) }
+    if text.is_empty() { "-".into() } else { visible::cell(text).into_owned() }
 }
 
 /// Columns as wide as their widest cell; the last one ends where it ends.
 pub fn table(rows: &[Vec<String>]) -> Vec<String> {
+    let rows: Vec<Vec<_>> = rows.iter().map(|row| row.iter().map(|cell| visible::cell(cell)).collect()).collect();
     let columns = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
-    let line = |row: &Vec<String>| {
+    let line = |row: &Vec<Cow<'_, str>>| {
         let cells: Vec<String> =
             row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}", width = *width)).collect();
         cells.join("   ").trim_end().to_owned()

@@ -11,6 +11,7 @@ use holdfast_core::history::render::{Colour, Paint, unified};
 use holdfast_core::history::{Conflict, FieldChange, Shape, difference, settable};
 use holdfast_core::kinds::Kind;
 use holdfast_core::object::meta::split_key;
+use holdfast_core::visible;
 use holdfast_value::{Value, json};
 use http::Method;
 
@@ -391,7 +392,7 @@ impl Report for Outcome {
             let titles = (name(self.before, "nothing"), name(self.after, new));
             out.push_str(&unified((&titles.0, &titles.1), &self.changes, paint));
         }
-        self.notes.iter().for_each(|note| out.push_str(&format!("note: {note}\n")));
+        self.notes.iter().for_each(|note| out.push_str(&format!("note: {}\n", visible::line(note))));
         out
     }
 

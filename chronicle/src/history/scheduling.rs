@@ -4,7 +4,8 @@ use super::{Common, LogView, Named, Report, shown_time, table};
 use anyhow::{Context, Result, anyhow, bail};
 use holdfast_component::gates::GateArgs;
 use holdfast_core::event::Offset;
-use holdfast_core::history::render::{Colour, Paint, printable};
+use holdfast_core::history::render::{Colour, Paint};
+use holdfast_core::visible;
 use holdfast_engine::AsOf;
 use holdfast_scheduler::explain::{Explained, Node, Verdict, explain};
 use holdfast_scheduler::object::{KINDS, Text};
@@ -98,7 +99,7 @@ fn decided(view: &LogView, versions: &[Offset], until: Offset) -> Result<(Offset
         let told = Status::of(&pod);
         match &before {
             None if !node.is_empty() => {
-                bail!("the pod was created with its node {}: nobody had to decide", printable(&node));
+                bail!("the pod was created with its node {node}: nobody had to decide");
             }
             Some(_) if decision.is_none() && !node.is_empty() => {
                 let set_out = way.take().filter(|way| way.node == node && way.by == record.actor.user);
@@ -175,21 +176,19 @@ fn apply(snapshot: &mut Snapshot, kind: Kind, key: &str, object: &Value) {
 
 impl Told {
     fn head(&self) -> String {
-        let pod = printable(&self.pod);
+        let pod = &self.pod;
         match &self.bound {
             Some((node, offset, time_ms)) => format!(
-                "{pod} was bound to {} by version {offset}, {}. Decided on version {}:",
-                printable(node),
+                "{pod} was bound to {node} by version {offset}, {}. Decided on version {}:",
                 shown_time(*time_ms),
                 self.at
             ),
             None => match (&self.explained.gate, &self.explained.nominated) {
                 (Some((plugin, why)), _) => {
-                    let why = printable(why);
                     format!("{pod} is not tried: {why} ({plugin}). Without that, on version {}:", self.at)
                 }
                 (None, Some(node)) => {
-                    format!("{pod} waits, and is nominated to {}. On version {}:", printable(node), self.at)
+                    format!("{pod} waits, and is nominated to {node}. On version {}:", self.at)
                 }
                 (None, None) => format!("{pod} waits. On version {}:", self.at),
             },
@@ -205,18 +204,19 @@ impl Report for Told {
         let mut lines = if self.explained.nodes.is_empty() { Vec::new() } else { table(&rows) };
         let promised = self.explained.promised.iter();
         lines.extend(promised.map(|(node, pods)| {
-            printable(&format!("{node} is judged with the pods on it that are nominated to it: {}", pods.join(", ")))
+            format!("{node} is judged with the pods on it that are nominated to it: {}", pods.join(", "))
         }));
         for line in lines {
-            text.push_str(&line);
+            text.push_str(&visible::line(&line));
             text.push('\n');
         }
         if let Some(message) = &self.explained.message {
-            text.push_str(&printable(message));
+            text.push_str(&visible::line(message));
             text.push('\n');
         }
         if let Some((node, victims)) = &self.explained.preemption {
-            text.push_str(&printable(&format!("It can have {node} when these have gone: {}", victims.join(", "))));
+            let told = format!("It can have {node} when these have gone: {}", victims.join(", "));
+            text.push_str(&visible::line(&told));
             text.push('\n');
         }
         text
@@ -265,7 +265,7 @@ fn row(node: &Node) -> Vec<String> {
         }
         Verdict::Refused { plugin, reasons, .. } => ("-".into(), format!("{} ({plugin})", reasons.join(", "))),
     };
-    vec![printable(&node.name), total, printable(&why)]
+    vec![node.name.to_string(), total, why]
 }
 
 #[cfg(test)]

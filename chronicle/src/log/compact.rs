@@ -1,6 +1,7 @@
 //! `holdfast log compact`: lets history of a closed data folder go, as a server does with the same options.
 
 use super::Folder;
+use crate::out;
 use crate::values::{parse_age, parse_bytes};
 use anyhow::{Result, ensure};
 use holdfast_engine::forked::Holds;
@@ -51,12 +52,12 @@ pub fn run(args: &Args) -> Result<()> {
     let pass = pass(&log, retention, jiff::Timestamp::now().as_millisecond(), &Holds::default())?;
     log.compact(true)?;
     let after = log.size()?.bytes;
-    println!(
+    out::line(&format!(
         "{} events were let go; history is kept from version {} on; {before} bytes became {after}",
         pass.let_go.let_go_events, pass.oldest
-    );
+    ))?;
     if pass.too_large {
-        println!("what is current alone takes more than --history-max-bytes: no history is left");
+        out::line("what is current alone takes more than --history-max-bytes: no history is left")?;
     }
     Ok(())
 }

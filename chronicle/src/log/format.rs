@@ -4,6 +4,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_core::event::{Actor, ChangedBy, Offset, Operation, Record};
+use holdfast_core::visible;
 use holdfast_encryption::Keyring;
 use holdfast_engine::log::{Identity, Origin};
 use serde::de::IgnoredAny;
@@ -71,7 +72,7 @@ struct Head {
     replaces: u64,
     operation: Done,
     actor: Who,
-    /// The stored bytes in base64, where they are not one line of JSON ended by a newline.
+    /// The stored bytes in base64, where they are not one line of JSON ended by a newline, or hold what a terminal obeys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     raw: Option<String>,
 }
@@ -138,7 +139,7 @@ pub fn event(record: &Record, line: &mut Vec<u8>) -> Result<()> {
         Ok(Operation::Delete) => Done::Delete,
         Err(_) => bail!("event {} has operation {}, which is unknown", record.offset, record.operation),
     };
-    let object = record.object.strip_suffix(b"\n").filter(|object| is_line(object));
+    let object = record.object.strip_suffix(b"\n").filter(|object| is_line(object) && is_visible(object));
     let changes = record.actor.changes.iter();
     let head = Head {
         offset: record.offset,
@@ -156,7 +157,7 @@ pub fn event(record: &Record, line: &mut Vec<u8>) -> Result<()> {
         },
         raw: object.is_none().then(|| STANDARD.encode(&record.object)),
     };
-    serde_json::to_writer(&mut *line, &head)?;
+    line.extend_from_slice(visible::json(&serde_json::to_string(&head)?).as_bytes());
     if let Some(object) = object {
         line.pop();
         line.extend_from_slice(OBJECT);
@@ -220,14 +221,26 @@ fn is_line(object: &[u8]) -> bool {
         && serde_json::from_slice::<IgnoredAny>(object).is_ok()
 }
 
+/// Whether all that the object holds shows itself.
+fn is_visible(object: &[u8]) -> bool {
+    std::str::from_utf8(object).is_ok_and(|object| !object.chars().any(visible::is_hidden))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn events_read_back_byte_for_byte() {
-        let objects: [&[u8]; 5] =
-            [b"{\"a\":{\"object\":1.50},\"b\":\"\\u00fc\"}\n", b"{\"a\":1}", b"{\n}\n", b"{ \"x\":[] }\n", b"{}\n"];
+        let objects: [&[u8]; 7] = [
+            b"{\"a\":{\"object\":1.50},\"b\":\"\\u00fc\"}\n",
+            b"{\"a\":1}",
+            b"{\n}\n",
+            b"{ \"x\":[] }\n",
+            b"{}\n",
+            "{\"a\":\"\u{9b}31m\"}\n".as_bytes(),
+            "{\"\u{202e}\":\"\u{fc}\"}\n".as_bytes(),
+        ];
         for object in objects {
             let record = Record {
                 offset: 7,
@@ -236,12 +249,13 @@ mod tests {
                 key: "a/,\"object\":{}".into(),
                 replaces: 3,
                 operation: Operation::Delete as i32,
-                actor: Actor { user: "j\"\n\u{fc}".into(), ..Actor::default() },
+                actor: Actor { user: "j\"\n\u{fc}\u{9b}\u{e0041}".into(), ..Actor::default() },
                 object: object.to_vec().into(),
             };
             let mut line = Vec::new();
             event(&record, &mut line).unwrap();
             assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+            assert!(is_visible(line.strip_suffix(b"\n").unwrap()), "{}", String::from_utf8_lossy(&line));
             assert_eq!(parse_event(line.strip_suffix(b"\n").unwrap()).unwrap(), record);
         }
     }

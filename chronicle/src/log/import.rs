@@ -4,6 +4,7 @@ use super::format::{self, FOOTER, Footer, FooterLine, Header};
 use super::progress::Progress;
 use super::{Folder, LINE_MAX, PIECE};
 use crate::encryption::EncryptionArgs;
+use crate::out;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_core::digest::Digest;
 use holdfast_core::event::{Offset, Record};
@@ -69,8 +70,7 @@ pub fn run(args: Args) -> Result<()> {
         )
     })?;
     import.finish(Offset(header.oldest), Offset(header.repaired))?;
-    println!("{events} events are imported into {}", args.folder.data_dir.display());
-    Ok(())
+    out::line(&format!("{events} events are imported into {}", args.folder.data_dir.display()))
 }
 
 /// Makes every event durable, and gives back how many there are.

@@ -13,6 +13,7 @@ pub use compact::HistoryArgs;
 
 use crate::encryption::EncryptionArgs;
 use crate::files::keep_others_out;
+use crate::out;
 use crate::remote::Source;
 use anyhow::Result;
 use holdfast_core::event::{Offset, Record};
@@ -78,14 +79,6 @@ pub fn run(command: Command) -> Result<()> {
     }
 }
 
-/// The reader of a pipe may have seen enough.
-fn quietly(written: std::io::Result<()>) -> Result<()> {
-    match written {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written?),
-    }
-}
-
 /// Visits every record after `after` until `visit` has enough or fails.
 fn each(log: &dyn LogRead, after: Offset, mut visit: impl FnMut(&Record) -> Result<ControlFlow<()>>) -> Result<()> {
     let mut failure = None;
@@ -102,11 +95,10 @@ fn repair(folder: Folder, encryption: &EncryptionArgs) -> Result<()> {
     let (now, values) = (jiff::Timestamp::now().as_millisecond(), encryption.values()?);
     let repairs = holdfast_storage_rocks::repair(&folder.data_dir, now, &values)?;
     for repair in &repairs {
-        println!("{repair}");
+        out::line(&repair.to_string())?;
     }
     match repairs.len() {
-        0 => println!("the log is intact"),
-        _ => println!("the log is repaired"),
+        0 => out::line("the log is intact"),
+        _ => out::line("the log is repaired"),
     }
-    Ok(())
 }

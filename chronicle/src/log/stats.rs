@@ -1,15 +1,16 @@
 //! `holdfast log stats`: what the log is made of.
 
 use super::progress::Progress;
-use super::{each, format, quietly};
+use super::{each, format};
+use crate::out;
 use crate::remote::Source;
 use anyhow::Result;
 use holdfast_core::event::Offset;
+use holdfast_core::visible;
 use holdfast_engine::LogRead;
 use holdfast_engine::log::Identity;
 use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::ops::ControlFlow;
 
 #[derive(clap::Args)]
@@ -37,10 +38,9 @@ impl Count {
 pub fn run(args: Args) -> Result<()> {
     let reader = args.source.open_kept()?;
     let counted = Counted::read(reader.as_ref())?;
-    let mut out = std::io::stdout().lock();
     match args.json {
-        true => quietly(writeln!(out, "{:#}", counted.json())),
-        false => quietly(write!(out, "{}", counted.text())),
+        true => out::json(&counted.json()),
+        false => out::text(&counted.text()),
     }
 }
 
@@ -145,6 +145,7 @@ fn largest_first<K: Ord>(counts: BTreeMap<K, Count>) -> Vec<(K, Count)> {
 }
 
 fn table(title: &str, rows: &[(String, Count)]) -> String {
+    let rows: Vec<_> = rows.iter().map(|(name, count)| (visible::cell(name), count)).collect();
     let width = rows.iter().map(|(name, _)| name.chars().count()).chain([title.len()]).max().unwrap_or(0);
     let mut text = format!("\n{title:width$}  {:>12}  {:>14}\n", "EVENTS", "BYTES");
     for (name, count) in rows {

@@ -3,6 +3,7 @@
 use crate::remote::Source;
 use anyhow::Result;
 use holdfast_core::event::{Offset, Record};
+use holdfast_core::visible;
 use std::io::Write;
 
 const PIECE: usize = 1024;
@@ -16,7 +17,7 @@ pub fn run(source: &Source, follow: bool, lines: u64) -> Result<()> {
         let records = reader.scan(None, at, PIECE)?;
         for record in &records {
             at = record.offset();
-            match writeln!(out, "{}", line(record)) {
+            match writeln!(out, "{}", visible::line(&line(record))) {
                 // The reader of a pipe has seen enough.
                 Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
                 other => other?,

@@ -1,8 +1,9 @@
 //! `holdfast log verify`: folds the whole log again, and compares what comes out with what a server loads.
 
 use super::progress::Progress;
-use super::{Folder, each, format, quietly};
+use super::{Folder, each, format};
 use crate::encryption::EncryptionArgs;
+use crate::out;
 use crate::remote::open_folder;
 use anyhow::{Result, anyhow, bail};
 use holdfast_core::apply::replay;
@@ -10,11 +11,11 @@ use holdfast_core::digest::{Digest, differences};
 use holdfast_core::event::{Offset, Operation, Record};
 use holdfast_core::kinds::{Registry, registry};
 use holdfast_core::state::State;
+use holdfast_core::visible;
 use holdfast_engine::log::Identity;
 use holdfast_engine::{LogRead, load};
 use holdfast_value::{Value, json};
 use serde::de::IgnoredAny;
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,7 +62,6 @@ pub fn run(args: Args) -> Result<()> {
         gaps: Vec::new(),
         problems: Vec::new(),
     };
-    let mut out = std::io::stdout();
     let mut checkpoints = Vec::new();
     let mut progress = Progress::new("verifying");
     each(&reader, Offset::ZERO, |record| {
@@ -69,7 +69,7 @@ pub fn run(args: Args) -> Result<()> {
         if args.every.is_some_and(|every| fold.events.is_multiple_of(every)) {
             let digest = Digest::of(&fold.state).to_string();
             if !args.json {
-                quietly(writeln!(out, "{} {digest}", record.offset))?;
+                out::line(&format!("{} {digest}", record.offset))?;
             }
             checkpoints.push(json!({"offset": record.offset, "digest": digest}));
         }
@@ -82,8 +82,10 @@ pub fn run(args: Args) -> Result<()> {
     let objects = fold.state.collections().map(|(_, objects)| objects.len()).sum();
     let served = fold.compare(&reader, registry, digest)?;
     let verdict = Verdict { fold, identity: reader.identity()?, last, objects, digest, served, checkpoints, folded_in };
-    let text = if args.json { format!("{:#}\n", verdict.to_json()) } else { verdict.to_text() };
-    quietly(out.write_all(text.as_bytes()))?;
+    match args.json {
+        true => out::json(&verdict.to_json())?,
+        false => out::text(&verdict.to_text())?,
+    }
     match verdict.fold.problems.as_slice() {
         [] => Ok(()),
         [first, ..] => bail!(
@@ -212,7 +214,7 @@ impl Fold {
             text.push_str(&format!("events {first} to {last} are missing: `holdfast log repair` left this gap\n"));
         }
         for problem in self.problems.iter().take(TOLD_MAX) {
-            text.push_str(problem);
+            text.push_str(&visible::line(problem));
             text.push('\n');
         }
         text

@@ -4,7 +4,8 @@ use super::plan::Work;
 use super::target::{Outcome, Sent};
 use crate::history::{Report, table};
 use hdrhistogram::Histogram;
-use holdfast_core::history::render::{Colour, Paint, printable};
+use holdfast_core::history::render::{Colour, Paint};
+use holdfast_core::visible;
 use holdfast_value::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -148,7 +149,7 @@ impl Report for Summary {
             out.push_str(&paint.paint(Colour::Red, &format!("{} refused: {reason}", refusals.count)));
             out.push('\n');
             for (offset, object, message) in &refusals.examples {
-                out.push_str(&format!("  event {offset}, {}: {}\n", printable(object), printable(message)));
+                out.push_str(&format!("  event {offset}, {}: {}\n", visible::line(object), visible::line(message)));
             }
         }
         out

@@ -2,6 +2,7 @@
 
 use super::Origin;
 use super::choices::{Format, Severity, base_name};
+use holdfast_core::visible;
 use jiff::Zoned;
 use std::error::Error;
 use std::fmt::{Debug, Write};
@@ -43,7 +44,7 @@ impl Shape {
                 origin.line
             );
         }
-        out.push_str(fields.message.trim_end_matches('\n'));
+        out.push_str(&visible::line(fields.message.trim_end_matches('\n')));
         for (name, value) in &fields.rest {
             _ = write!(out, " {name}=");
             value.text(&mut out);
@@ -87,7 +88,7 @@ fn with_directory(path: &str) -> &str {
 }
 
 fn push_json(out: &mut String, text: &str) {
-    out.push_str(&holdfast_value::Value::from(text).to_string());
+    out.push_str(&visible::json(&holdfast_value::Value::from(text).to_string()));
 }
 
 /// What one line says.
@@ -164,7 +165,7 @@ impl Value {
             Value::Text(text) if text.contains('\n') => {
                 out.push_str("<\n");
                 for line in text.split('\n') {
-                    _ = writeln!(out, "\t{line}");
+                    _ = writeln!(out, "\t{}", visible::line(line));
                 }
                 out.push_str(" >");
             }
@@ -189,6 +190,7 @@ fn push_quoted(out: &mut String, text: &str) {
             '\t' => out.push_str("\\t"),
             '\r' => out.push_str("\\r"),
             '\0'..' ' | '\u{7f}' => _ = write!(out, "\\x{:02x}", u32::from(c)),
+            _ if visible::is_hidden(c) => out.extend(c.escape_default()),
             _ => out.push(c),
         }
     }
@@ -241,6 +243,19 @@ mod tests {
         let fields = Fields { message: "m".into(), rest: vec![("key", Value::Text("one\nE1121 two".into()))] };
         let line = shape(Format::Text).render(&origin, &noon(), &fields, Some("stack\n\n"));
         assert_eq!(line.split_once("] ").unwrap().1, "m key=<\n\tone\n\tE1121 two\n >\nstack\n");
+    }
+
+    #[test]
+    fn no_line_holds_what_a_terminal_obeys() {
+        let texts = ["\x1b[2J\u{9b}\u{202e}", "a\n\x1b[2J\u{9b}\u{202e}"];
+        let rest = texts.map(|text| ("key", Value::Text(text.into()))).into();
+        let fields = Fields { message: "m\nE1121\x1b[2J\u{9b}".into(), rest };
+        let origin = Origin::new(Level::INFO, "holdfast", Some(PLACE), Some(42));
+        for (format, lines) in [(Format::Text, 4), (Format::Json, 1)] {
+            let line = shape(format).render(&origin, &noon(), &fields, None);
+            assert_eq!(visible::lines(&line), line);
+            assert_eq!(line.lines().count(), lines, "{line}");
+        }
     }
 
     #[test]

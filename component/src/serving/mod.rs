@@ -5,7 +5,8 @@ pub mod paths;
 use crate::authentication::Authenticator;
 use crate::authorization::Authorizer;
 use bytes::Bytes;
-use holdfast_tls::bounds::{Bounds, Guests, Place};
+use holdfast_tls::bounds::Bounds;
+use holdfast_tls::guests::{Guests, Place};
 use holdfast_tls::peer::{Peer, Presented};
 use holdfast_tls::server::LiveTls;
 use holdfast_value::Value;
@@ -18,7 +19,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use paths::{Answer, Asked, Paths};
 use rustls::pki_types::UnixTime;
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::task::ready;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -69,29 +73,41 @@ impl Socket {
                     continue;
                 }
             };
-            let Some(place) = guests.admit(client.ip()) else { continue };
+            let Some(place) = guests.admit(client.ip()).map(Arc::new) else { continue };
             let _ = stream.set_nodelay(true);
-            let socket = self.clone();
-            tokio::spawn(async move {
-                match tokio::time::timeout(CONNECTION_MAX, socket.connection(stream, place)).await {
+            let (socket, own) = (self.clone(), place.clone());
+            let task = tokio::spawn(async move {
+                match tokio::time::timeout(CONNECTION_MAX, socket.connection(stream, &own)).await {
                     Ok(Ok(())) => {}
                     Ok(Err(why)) => tracing::debug!(%client, why, "a connection ended"),
                     Err(_) => tracing::debug!(%client, "a connection lasted too long"),
                 }
             });
+            let task = task.abort_handle();
+            place.gives_way_by(move || task.abort());
         }
     }
 
-    async fn connection(self, stream: TcpStream, mut place: Place) -> Result<(), String> {
+    async fn connection(self, stream: TcpStream, place: &Place) -> Result<(), String> {
         let Some((tls, _)) = &self.secured else {
-            place.shook_hands();
             return self.http1(stream, None).await;
         };
+        let late = |_| "the handshake took too long";
+        // Whoever says nothing takes nobody's turn.
+        let said = tokio::time::timeout(self.bounds.handshake, stream.readable()).await;
+        said.map_err(late)?.map_err(|error| error.to_string())?;
+        poll_fn(|context| place.poll_turn(context)).await;
         let tls = tls.current();
         let acceptor = TlsAcceptor::from(tls.config(stream.local_addr().ok().map(|local| local.ip())).clone());
-        let stream = tokio::time::timeout(self.bounds.handshake, acceptor.accept(stream)).await;
-        let stream = stream.map_err(|_| "the handshake took too long")?.map_err(|error| error.to_string())?;
-        place.shook_hands();
+        let mut handshake = pin!(acceptor.accept(stream));
+        let steps = poll_fn(|context| {
+            ready!(place.poll_turn(context));
+            let step = handshake.as_mut().poll(context);
+            place.end_turn();
+            step
+        });
+        let stream = tokio::time::timeout(self.bounds.handshake, steps).await.map_err(late)?;
+        let stream = stream.map_err(|error| error.to_string())?;
         let session = stream.get_ref().1;
         let presented = Presented::new(tls.verifier.clone(), session.peer_certificates(), UnixTime::now());
         let presented = Some(Arc::new(presented));

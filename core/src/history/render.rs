@@ -2,8 +2,8 @@
 
 use super::difference::{FieldChange, What};
 use super::path::{Path, Step};
+use crate::visible;
 use holdfast_value::{Map, Value};
-use std::fmt::Write;
 
 /// Lines that stay the same around those of a long text that do not.
 const CONTEXT_LINES: usize = 3;
@@ -21,16 +21,28 @@ pub enum Colour {
     Cyan,
 }
 
+/// All that paint is made of.
+const CODES: [&str; 6] = ["\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[36m", "\x1b[0m"];
+
 impl Paint {
+    /// A text on one line.
     pub fn paint(self, colour: Colour, text: &str) -> String {
-        let code = match colour {
-            Colour::Bold => 1,
-            Colour::Red => 31,
-            Colour::Green => 32,
-            Colour::Yellow => 33,
-            Colour::Cyan => 36,
-        };
-        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+        let text = visible::line(text);
+        if self.0 { format!("{}{text}{}", CODES[colour as usize], CODES[5]) } else { text.into_owned() }
+    }
+
+    /// The whole of what is shown, in which a terminal obeys the paint alone.
+    pub fn finish(self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find('\x1b').filter(|_| self.0) {
+            let (before, painted) = rest.split_at(at);
+            out.push_str(&visible::lines(before));
+            let code = CODES.into_iter().find(|code| painted.starts_with(code));
+            out.push_str(code.unwrap_or("\\u{1b}"));
+            rest = &painted[code.map_or(1, str::len)..];
+        }
+        out + &visible::lines(rest)
     }
 }
 
@@ -79,8 +91,8 @@ pub fn unified(titles: (&str, &str), changes: &[FieldChange], paint: Paint) -> S
     out
 }
 
-/// A value as YAML, as kubectl writes it; ended by a newline.
-pub fn yaml(value: &Value) -> String {
+/// A value as YAML, for a hunk; ended by a newline.
+fn yaml(value: &Value) -> String {
     // What came from JSON has text for keys, so that all of it can be written.
     serde_yaml_ng::to_string(value).unwrap_or_else(|never| format!("{never}\n"))
 }
@@ -128,21 +140,13 @@ fn signed(out: &mut String, paint: Paint, sign: char, text: &str) {
 }
 
 fn line(out: &mut String, paint: Paint, colour: Colour, text: &str) {
-    // Writing to a String cannot fail.
-    let _ = writeln!(out, "{}", paint.paint(colour, &printable(text)));
+    out.push_str(&paint.paint(colour, text));
+    out.push('\n');
 }
 
 fn plain(out: &mut String, text: &str) {
-    let _ = writeln!(out, "{}", printable(text));
-}
-
-/// The text without what a terminal would obey: objects hold whatever strangers put in them.
-pub fn printable(text: &str) -> String {
-    let harmless = |c: char| !c.is_control() || c == '\t';
-    if text.chars().all(harmless) {
-        return text.to_owned();
-    }
-    text.chars().map(|c| if harmless(c) { c.to_string() } else { c.escape_default().to_string() }).collect()
+    out.push_str(&visible::line(text));
+    out.push('\n');
 }
 
 #[cfg(test)]
@@ -230,5 +234,8 @@ mod tests {
     fn colours_are_the_terminals_and_nothing_else_gets_through() {
         let shown = shown(json!({"a": "x\n\u{1b}[2J"}), json!({"a": "x\n\u{7}"}), true);
         assert!(shown.contains("\x1b[31m-\\u{1b}[2J\x1b[0m\n\x1b[32m+\\u{7}\x1b[0m\n"), "{shown:?}");
+        assert_eq!(Paint(true).finish(&shown), shown);
+        assert_eq!(Paint(true).finish("\x1b[2J\x1b[31ma\u{9b}\x1b[0m\x1b"), "\\u{1b}[2J\x1b[31ma\\u{9b}\x1b[0m\\u{1b}");
+        assert_eq!(Paint(false).finish("\x1b[31ma\n"), "\\u{1b}[31ma\n");
     }
 }

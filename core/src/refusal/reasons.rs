@@ -398,6 +398,14 @@ pub enum Plenty {
     Answers,
     /// Forks in memory.
     Forks,
+    /// Connections of one user, who may have so many.
+    OwnConnections {
+        most: usize,
+    },
+    /// Connections of all users together.
+    Connections {
+        most: usize,
+    },
 }
 
 /// Why a budget allows no disruption now.

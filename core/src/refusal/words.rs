@@ -337,14 +337,29 @@ impl Display for Expired {
 
 impl Display for Plenty {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        let words = match self {
             Self::Requests => "Too many requests, please try again later.",
             Self::Watches => "this user has too many watches, please try again later",
             Self::Answers => "Too many answers wait to be read, please try again later.",
             Self::Forks => {
                 "there are too many forks in memory: delete one, or start the server with a larger --forks-max"
             }
-        })
+            Self::OwnConnections { most } => {
+                return write!(
+                    f,
+                    "this user has {most} connections, as many as a user may have: close some, or start the server with \
+                     a larger --connections-per-user-max"
+                );
+            }
+            Self::Connections { most } => {
+                return write!(
+                    f,
+                    "users have {most} connections, all that there are for them: try again later, or start the server \
+                     with a larger --connections-max"
+                );
+            }
+        };
+        f.write_str(words)
     }
 }
 

@@ -1,6 +1,7 @@
 //! YAML as Kubernetes' library writes it: block style, keys in its natural order, quotes only where a text would be
 //! read as something else, long lines folded.
 
+use crate::visible::is_hidden;
 use holdfast_value::{Map, Value};
 use std::cmp::Ordering;
 
@@ -11,7 +12,16 @@ const KEY_MAX: usize = 128;
 
 /// The whole document.
 pub fn yaml(value: &Value) -> String {
-    let mut writer = Writer { out: String::new(), column: 0 };
+    write(value, false)
+}
+
+/// The same for a terminal: what it would obey, and what nobody sees, is escaped.
+pub fn visible(value: &Value) -> String {
+    write(value, true)
+}
+
+fn write(value: &Value, visible: bool) -> String {
+    let mut writer = Writer { out: String::new(), column: 0, visible };
     writer.node(value, 0, Place::Root);
     writer.out
 }
@@ -20,6 +30,8 @@ struct Writer {
     out: String,
     /// Characters since the line began.
     column: usize,
+    /// Nothing is hidden from who reads it.
+    visible: bool,
 }
 
 /// What a node stands behind.
@@ -104,7 +116,11 @@ impl Writer {
 
     /// A text, whose further lines begin at `indent`. Those of a key do not break.
     fn scalar(&mut self, text: &str, indent: usize, breaks: bool) {
-        let look = Look::at(text);
+        let look = if self.visible && text.chars().any(|c| c != '\n' && is_hidden(c)) {
+            Look { plain: false, quotable: false, literal: false }
+        } else {
+            Look::at(text)
+        };
         if text.contains('\n') && breaks && look.literal {
             return self.literal(text, indent);
         }
@@ -145,7 +161,7 @@ impl Writer {
                         self.put("\\");
                     }
                 }
-                _ => self.put(&escaped(character)),
+                _ => self.put(&escaped(character, self.visible)),
             }
             spaces = character == ' ';
         }
@@ -181,7 +197,7 @@ fn lone(characters: &[char], index: usize) -> bool {
     !space(index.checked_sub(1)) && !space(index.checked_add(1))
 }
 
-fn escaped(character: char) -> String {
+fn escaped(character: char, visible: bool) -> String {
     let code = u32::from(character);
     match character {
         '"' => "\\\"".into(),
@@ -199,7 +215,7 @@ fn escaped(character: char) -> String {
         '\u{a0}' => "\\_".into(),
         '\u{2028}' => "\\L".into(),
         '\u{2029}' => "\\P".into(),
-        plain if is_printable(plain) => plain.to_string(),
+        plain if is_printable(plain) && !(visible && is_hidden(plain)) => plain.to_string(),
         _ if code <= 0xff => format!("\\x{code:02X}"),
         _ if code <= 0xffff => format!("\\u{code:04X}"),
         _ => format!("\\U{code:08X}"),
@@ -422,6 +438,17 @@ mod tests {
             "version: \"1\"",
         ];
         assert_eq!(text, lines.join("\n") + "\n");
+        let read: Value = serde_yaml_ng::from_str(&text).unwrap();
+        assert_eq!(read, value);
+    }
+
+    #[test]
+    fn what_is_hidden_is_escaped_for_a_terminal_and_stays_the_same() {
+        let value = json!({
+            "a\u{9b}": "\x1b\u{85}\u{a0}", "\u{202e}\n": ["\u{e0041}x", "two\nlines\u{2028}\n", "ü"], "soft\u{ad}": "y\tz",
+        });
+        let text = visible(&value);
+        assert!(!text.chars().any(|c| c != '\n' && is_hidden(c)), "{text:?}");
         let read: Value = serde_yaml_ng::from_str(&text).unwrap();
         assert_eq!(read, value);
     }

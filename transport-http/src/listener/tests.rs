@@ -3,6 +3,7 @@
 use super::*;
 use bytes::Bytes;
 use futures_util::{Stream, stream};
+use holdfast_tls::bounds::Bounds;
 use holdfast_tls::peer::PeerVerifier;
 use holdfast_tls::server::Tls;
 use http_body_util::StreamBody;
@@ -77,7 +78,7 @@ impl Server {
             tls: Arc::new(Tls::of(Arc::new(config), verifier).into()),
             service: tower::service_fn(answer),
             is_quick: |request| matches!(request.uri().path(), "/" | "/large" | "/wait"),
-            bounds,
+            guests: Guests::new(bounds),
             certified: Arc::new(|_| ()),
             stopping,
         };
@@ -172,15 +173,32 @@ async fn a_handshake_has_a_deadline() {
 }
 
 #[tokio::test]
-async fn one_address_has_so_many_connections() {
-    let server = Server::start(Bounds { connections_of_one_max: 1, ..bounds() }).await;
-    let first = server.connect("h2").await.unwrap();
-    assert!(server.connect("h2").await.is_err());
-    drop(first);
-    // The server hears of the end at its own time.
-    while server.connect("h2").await.is_err() {
-        tokio::task::yield_now().await;
+async fn the_newest_connection_of_an_address_takes_the_place_of_its_oldest() {
+    let server = Server::start(Bounds { strangers_of_one_max: 2, ..bounds() }).await;
+    // One has not begun to shake hands, and one has.
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
+    let mut idle = server.connect("http/1.1").await.unwrap();
+    let mut newer = Vec::new();
+    newer.push(server.connect("h2").await.unwrap());
+    wait_for_end(&mut silent).await;
+    newer.push(server.connect("h2").await.unwrap());
+    wait_for_end(&mut idle).await;
+    drop((silent, idle, newer));
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn handshakes_wait_for_their_turn_and_nobody_keeps_it() {
+    let server = Server::start(Bounds { handshakes_max: 1, ..bounds() }).await;
+    let mut stuck = Vec::new();
+    for begun in [&b""[..], b"\x16\x03\x01"].iter().cycle().take(10) {
+        let mut connection = TcpStream::connect(server.address).await.unwrap();
+        connection.write_all(begun).await.unwrap();
+        stuck.push(connection);
     }
+    let connected = futures_util::future::join_all((0..20).map(|_| server.connect("h2"))).await;
+    assert!(connected.iter().all(Result::is_ok));
+    drop((stuck, connected));
     server.ended().await;
 }
 

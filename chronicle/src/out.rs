@@ -1,0 +1,43 @@
+//! What commands print. All of it goes through here, so that nothing that a tenant wrote is more than text to a terminal.
+
+use anyhow::Result;
+use holdfast_core::visible;
+use holdfast_core::wire::yaml;
+use holdfast_value::Value;
+use std::io::{ErrorKind, Write};
+
+/// A text of several lines.
+pub fn text(text: &str) -> Result<()> {
+    seen(&visible::lines(text))
+}
+
+/// One line, whatever it holds.
+pub fn line(text: &str) -> Result<()> {
+    seen(&format!("{}\n", visible::line(text)))
+}
+
+pub fn json(value: &Value) -> Result<()> {
+    seen(&visible::json(&format!("{value:#}\n")))
+}
+
+pub fn yaml(value: &Value) -> Result<()> {
+    seen(&yaml::visible(value))
+}
+
+/// What is visible already.
+pub fn seen(text: &str) -> Result<()> {
+    quietly(std::io::stdout().lock().write_all(text.as_bytes()))
+}
+
+/// A line to standard error. What cannot be told there is told nowhere.
+pub fn tell(text: &str) {
+    _ = writeln!(std::io::stderr(), "{}", visible::line(text));
+}
+
+/// The reader of a pipe may have seen enough.
+pub fn quietly(written: std::io::Result<()>) -> Result<()> {
+    match written {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}

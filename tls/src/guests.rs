@@ -1,0 +1,225 @@
+//! Who is connected: how many connections an address and a user have, and whose turn it is to shake hands.
+//!
+//! A connection is nobody's until a request on it says whose it is. Those of nobody are counted by address, and where
+//! there is no room the newest takes the place of the oldest: whoever says soon who it is keeps its place. Those of users
+//! are counted by user; where users have all that is theirs, the one with the most gives way to those with fewer.
+
+mod count;
+#[cfg(test)]
+mod tests;
+
+use crate::bounds::Bounds;
+use count::Count;
+use holdfast_core::authz::User;
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::task::{Context, Poll, Waker};
+
+/// Who is connected.
+pub struct Guests {
+    pub bounds: Bounds,
+    count: Mutex<Count>,
+}
+
+/// One connection's place. Dropping it leaves.
+pub struct Place {
+    guests: Arc<Guests>,
+    address: IpAddr,
+    number: u64,
+    user: OnceLock<Arc<str>>,
+}
+
+/// Why a connection cannot be a user's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// The user has as many as a user may have.
+    User { most: usize },
+    /// All users together have what is theirs.
+    All { most: usize },
+}
+
+/// What ends a connection whose place another one takes.
+type GiveWay = Box<dyn FnOnce() + Send>;
+
+impl Guests {
+    pub fn new(bounds: Bounds) -> Arc<Guests> {
+        Arc::new(Guests { bounds, count: Mutex::default() })
+    }
+
+    /// A place for a connection that is about to shake hands; `None` where users have them all.
+    pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+        let address = neighbourhood(address);
+        let mut count = self.lock();
+        let from = if count.strangers_of(address) >= self.bounds.strangers_of_one_max {
+            Some(address)
+        } else if count.connections >= self.bounds.connections_max {
+            // Where one address has most of them, it gives way first.
+            match count.largest() {
+                Some(largest) => Some(largest),
+                None => {
+                    count.refused_all += 1;
+                    return None;
+                }
+            }
+        } else {
+            None
+        };
+        let gives_way = from.and_then(|from| count.take_oldest(from));
+        let number = count.add(address);
+        let woken = count.grant(&self.bounds);
+        drop(count);
+        woken.into_iter().for_each(Waker::wake);
+        if let Some(give_way) = gives_way {
+            give_way();
+        }
+        Some(Place { guests: self.clone(), address, number, user: OnceLock::new() })
+    }
+
+    /// What is counted, in Prometheus' text form.
+    pub fn metrics(&self) -> String {
+        let (count, bounds) = (self.lock(), &self.bounds);
+        let mut text = String::new();
+        let mut tell = |name: &str, kind: &str, help: &str, rows: &[(&str, u64)]| {
+            // Writing to a String cannot fail.
+            _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+            for (labels, value) in rows {
+                _ = writeln!(text, "{name}{labels} {value}");
+            }
+        };
+        let strangers = count.connections - count.known;
+        tell(
+            "holdfast_connections",
+            "gauge",
+            "Open connections: of users, and of nobody yet",
+            &[("{of=\"nobody\"}", strangers as u64), ("{of=\"users\"}", count.known as u64)],
+        );
+        tell(
+            "holdfast_connections_limit",
+            "gauge",
+            "How many connections there may be: in all, kept for those of nobody, of nobody from one address, of one user",
+            &[
+                ("{of=\"all\"}", bounds.connections_max as u64),
+                ("{of=\"reserve\"}", bounds.reserve as u64),
+                ("{of=\"address\"}", bounds.strangers_of_one_max as u64),
+                ("{of=\"user\"}", bounds.connections_of_user_max as u64),
+            ],
+        );
+        tell(
+            "holdfast_connections_refused_total",
+            "counter",
+            "Connections that found no place, or lost it to another one",
+            &[
+                ("{why=\"gave_way\"}", count.gave_way),
+                ("{why=\"user\"}", count.refused_user),
+                ("{why=\"all\"}", count.refused_all),
+            ],
+        );
+        tell(
+            "holdfast_handshakes",
+            "gauge",
+            "TLS handshakes that are worked on, and those that wait for their turn",
+            &[("{state=\"running\"}", count.shaking as u64), ("{state=\"waiting\"}", count.waiting as u64)],
+        );
+        tell(
+            "holdfast_handshakes_limit",
+            "gauge",
+            "How many TLS handshakes may be worked on at once",
+            &[("", bounds.handshakes_max as u64)],
+        );
+        text
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Count> {
+        self.count.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Place {
+    /// Says what ends the connection, should another one take its place.
+    pub fn gives_way_by(&self, give_way: impl FnOnce() + Send + 'static) {
+        let give_way: GiveWay = Box::new(give_way);
+        let lost = self.guests.lock().gives_way_by(self.address, self.number, self.user.get(), give_way);
+        if let Some(give_way) = lost {
+            give_way();
+        }
+    }
+
+    /// Ready once it is this connection's turn to do a step of its handshake.
+    pub fn poll_turn(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut count = self.guests.lock();
+        count.ask(self.address, self.number, context.waker());
+        let woken = count.grant(&self.guests.bounds);
+        let has_turn = count.has_turn(self.address, self.number);
+        drop(count);
+        woken.into_iter().filter(|waker| !waker.will_wake(context.waker())).for_each(Waker::wake);
+        if has_turn { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Gives the turn to who waits for it, after a step.
+    pub fn end_turn(&self) {
+        let mut count = self.guests.lock();
+        count.end_turn(self.address, self.number);
+        let woken = count.grant(&self.guests.bounds);
+        drop(count);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Counts the connection as the user's whose request was the first on it. Members of `system:masters` have a place
+    /// whatever there is.
+    pub fn belongs_to(&self, user: &User) -> Result<(), Full> {
+        if self.user.get().is_some() {
+            return Ok(());
+        }
+        let bounds = &self.guests.bounds;
+        let mut count = self.guests.lock();
+        if self.user.get().is_some() {
+            return Ok(());
+        }
+        let (name, is_privileged) = (user.name.as_str(), user.is_privileged());
+        let known_max = bounds.connections_max.saturating_sub(bounds.reserve);
+        if !is_privileged && count.of_user(name) >= bounds.connections_of_user_max {
+            count.refused_user += 1;
+            return Err(Full::User { most: bounds.connections_of_user_max });
+        }
+        let mut gives_way = None;
+        if !is_privileged && count.known >= known_max {
+            let own = count.of_user(name);
+            let Some((_, largest)) = count.largest_user().filter(|(size, _)| *size > own + 1) else {
+                count.refused_all += 1;
+                return Err(Full::All { most: known_max });
+            };
+            gives_way = count.take_newest(&largest);
+        }
+        // One that has lost its place is about to end.
+        if let Some(user) = count.identify(self.address, self.number, name, is_privileged) {
+            _ = self.user.set(user);
+        }
+        drop(count);
+        if let Some(give_way) = gives_way {
+            give_way();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut count = self.guests.lock();
+        count.leave(self.address, self.number, self.user.get());
+        let woken = count.grant(&self.guests.bounds);
+        drop(count);
+        woken.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Whoever has one IPv6 address has the 2^64 around it.
+fn neighbourhood(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(address) => match address.to_ipv4_mapped() {
+            Some(address) => address.into(),
+            None => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        },
+        IpAddr::V4(_) => address,
+    }
+}

@@ -1,0 +1,299 @@
+//! What is counted of connections, and the line for handshakes: addresses take turns, and each has its own line.
+
+use super::GiveWay;
+use crate::bounds::Bounds;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::task::Waker;
+
+#[derive(Default)]
+pub struct Count {
+    /// Of users and of nobody.
+    pub connections: usize,
+    /// Those of users.
+    pub known: usize,
+    users: HashMap<Arc<str>, Connections>,
+    /// The users by how many connections they have, without those who give way to nobody.
+    users_by_size: BTreeSet<(usize, Arc<str>)>,
+    addresses: HashMap<IpAddr, Address>,
+    /// The addresses by how many connections of nobody they have.
+    sizes: BTreeSet<(usize, IpAddr)>,
+    /// The number of the next connection, or of the next entry into the rotation.
+    next: u64,
+    pub shaking: usize,
+    pub waiting: usize,
+    /// Addresses of which somebody waits for a turn, the one that has waited longest first.
+    rotation: BTreeMap<u64, IpAddr>,
+    pub gave_way: u64,
+    pub refused_user: u64,
+    pub refused_all: u64,
+}
+
+/// The connections of one user by their numbers, with what ends each.
+#[derive(Default)]
+struct Connections {
+    all: BTreeMap<u64, Option<GiveWay>>,
+    is_privileged: bool,
+}
+
+/// The connections of nobody from one address.
+#[derive(Default)]
+struct Address {
+    /// By their numbers, so that the oldest comes first.
+    strangers: BTreeMap<u64, Stranger>,
+    shaking: usize,
+    /// Who waits for a turn.
+    line: BTreeSet<u64>,
+    /// Its entry in the rotation.
+    entered: Option<u64>,
+}
+
+#[derive(Default)]
+struct Stranger {
+    stage: Stage,
+    give_way: Option<GiveWay>,
+}
+
+#[derive(Default)]
+enum Stage {
+    /// Nothing has come of it, or its handshake is over.
+    #[default]
+    Silent,
+    Waiting(Waker),
+    Shaking,
+}
+
+impl Count {
+    pub fn strangers_of(&self, address: IpAddr) -> usize {
+        self.addresses.get(&address).map_or(0, |address| address.strangers.len())
+    }
+
+    pub fn of_user(&self, user: &str) -> usize {
+        self.users.get(user).map_or(0, |connections| connections.all.len())
+    }
+
+    /// The user with the most connections, and how many.
+    pub fn largest_user(&self) -> Option<(usize, Arc<str>)> {
+        self.users_by_size.last().cloned()
+    }
+
+    /// Takes the place of a user's newest connection; gives what ends it.
+    pub fn take_newest(&mut self, user: &Arc<str>) -> Option<GiveWay> {
+        let newest = *self.users.get(user)?.all.last_key_value()?.0;
+        let give_way = self.remove_known(user, newest)?;
+        self.gave_way += 1;
+        give_way
+    }
+
+    /// The address with the most connections of nobody.
+    pub fn largest(&self) -> Option<IpAddr> {
+        self.sizes.last().map(|(_, address)| *address)
+    }
+
+    pub fn add(&mut self, address: IpAddr) -> u64 {
+        let number = self.number();
+        self.connections += 1;
+        self.change(address, |strangers| strangers.insert(number, Stranger::default()));
+        number
+    }
+
+    /// Takes the place of the oldest connection of nobody; gives what ends it.
+    pub fn take_oldest(&mut self, address: IpAddr) -> Option<GiveWay> {
+        let oldest = *self.addresses.get(&address)?.strangers.first_key_value()?.0;
+        let stranger = self.remove(address, oldest)?;
+        self.connections -= 1;
+        self.gave_way += 1;
+        stranger.give_way
+    }
+
+    /// Gives it back where the connection has lost its place already.
+    pub fn gives_way_by(
+        &mut self,
+        address: IpAddr,
+        number: u64,
+        user: Option<&Arc<str>>,
+        give_way: GiveWay,
+    ) -> Option<GiveWay> {
+        let known = user.and_then(|user| self.users.get_mut(user)?.all.get_mut(&number));
+        let place = match known {
+            Some(known) => Some(known),
+            None => self.stranger(address, number).map(|stranger| &mut stranger.give_way),
+        };
+        match place {
+            Some(place) => {
+                *place = Some(give_way);
+                None
+            }
+            None => Some(give_way),
+        }
+    }
+
+    /// Counts a connection of nobody as this user's; gives the user's name as it is kept.
+    pub fn identify(&mut self, address: IpAddr, number: u64, user: &str, is_privileged: bool) -> Option<Arc<str>> {
+        let stranger = self.remove(address, number)?;
+        self.known += 1;
+        let user = match self.users.get_key_value(user) {
+            Some((user, _)) => user.clone(),
+            None => user.into(),
+        };
+        self.change_user(&user, |connections| {
+            connections.is_privileged = is_privileged;
+            connections.all.insert(number, stranger.give_way);
+        });
+        Some(user)
+    }
+
+    pub fn leave(&mut self, address: IpAddr, number: u64, user: Option<&Arc<str>>) {
+        if let Some(user) = user {
+            self.remove_known(user, number);
+        } else if self.remove(address, number).is_some() {
+            self.connections -= 1;
+        }
+    }
+
+    /// Nothing where it has lost its place already.
+    fn remove_known(&mut self, user: &Arc<str>, number: u64) -> Option<Option<GiveWay>> {
+        self.users.get(user)?.all.get(&number)?;
+        let give_way = self.change_user(user, |connections| connections.all.remove(&number))?;
+        self.connections -= 1;
+        self.known -= 1;
+        if self.of_user(user) == 0 {
+            self.users.remove(user);
+        }
+        Some(give_way)
+    }
+
+    fn change_user<T>(&mut self, user: &Arc<str>, change: impl FnOnce(&mut Connections) -> T) -> T {
+        let connections = self.users.entry(user.clone()).or_default();
+        self.users_by_size.remove(&(connections.all.len(), user.clone()));
+        let changed = change(connections);
+        if !connections.all.is_empty() && !connections.is_privileged {
+            self.users_by_size.insert((connections.all.len(), user.clone()));
+        }
+        changed
+    }
+
+    /// Notes that a connection waits for its turn.
+    pub fn ask(&mut self, address: IpAddr, number: u64, waker: &Waker) {
+        let Some(stranger) = self.stranger(address, number) else { return };
+        match &mut stranger.stage {
+            Stage::Silent => stranger.stage = Stage::Waiting(waker.clone()),
+            Stage::Waiting(known) => return known.clone_from(waker),
+            Stage::Shaking => return,
+        }
+        self.waiting += 1;
+        if let Some(of) = self.addresses.get_mut(&address) {
+            of.line.insert(number);
+        }
+        self.enter(address);
+    }
+
+    pub fn has_turn(&mut self, address: IpAddr, number: u64) -> bool {
+        self.stranger(address, number).is_some_and(|stranger| matches!(stranger.stage, Stage::Shaking))
+    }
+
+    pub fn end_turn(&mut self, address: IpAddr, number: u64) {
+        let Some(stranger) = self.stranger(address, number) else { return };
+        if matches!(stranger.stage, Stage::Shaking) {
+            stranger.stage = Stage::Silent;
+            self.shaken(address);
+        }
+    }
+
+    /// Gives turns to those who wait while there are any; gives whom to wake.
+    pub fn grant(&mut self, bounds: &Bounds) -> Vec<Waker> {
+        let of_one_max = bounds.handshakes_max.div_ceil(2);
+        let mut woken = Vec::new();
+        while self.shaking < bounds.handshakes_max
+            && let Some((_, address)) = self.rotation.pop_first()
+        {
+            let Some(of) = self.addresses.get_mut(&address) else { continue };
+            of.entered = None;
+            if of.shaking >= of_one_max {
+                // It comes in again when one of its handshakes is over.
+                continue;
+            }
+            let stranger = of.line.pop_first().and_then(|number| of.strangers.get_mut(&number));
+            if let Some(stranger) = stranger
+                && let Stage::Waiting(waker) = std::mem::replace(&mut stranger.stage, Stage::Shaking)
+            {
+                woken.push(waker);
+                (of.shaking, self.shaking, self.waiting) = (of.shaking + 1, self.shaking + 1, self.waiting - 1);
+            }
+            self.enter(address);
+        }
+        woken
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Has an address take turns with the others as long as somebody waits there.
+    fn enter(&mut self, address: IpAddr) {
+        let number = self.number();
+        if let Some(of) = self.addresses.get_mut(&address)
+            && !of.line.is_empty()
+            && of.entered.is_none()
+        {
+            of.entered = Some(number);
+            self.rotation.insert(number, address);
+        }
+    }
+
+    fn shaken(&mut self, address: IpAddr) {
+        self.shaking -= 1;
+        if let Some(of) = self.addresses.get_mut(&address) {
+            of.shaking -= 1;
+        }
+        self.enter(address);
+    }
+
+    fn stranger(&mut self, address: IpAddr, number: u64) -> Option<&mut Stranger> {
+        self.addresses.get_mut(&address)?.strangers.get_mut(&number)
+    }
+
+    fn remove(&mut self, address: IpAddr, number: u64) -> Option<Stranger> {
+        self.addresses.get(&address)?.strangers.get(&number)?;
+        let stranger = self.change(address, |strangers| strangers.remove(&number))?;
+        match stranger.stage {
+            Stage::Waiting(_) => {
+                self.waiting -= 1;
+                if let Some(of) = self.addresses.get_mut(&address) {
+                    of.line.remove(&number);
+                }
+            }
+            Stage::Shaking => self.shaken(address),
+            Stage::Silent => {}
+        }
+        if self.addresses.get(&address).is_some_and(|of| of.strangers.is_empty())
+            && let Some(of) = self.addresses.remove(&address)
+            && let Some(entered) = of.entered
+        {
+            self.rotation.remove(&entered);
+        }
+        Some(stranger)
+    }
+
+    fn change<T>(&mut self, address: IpAddr, change: impl FnOnce(&mut BTreeMap<u64, Stranger>) -> T) -> T {
+        let of = self.addresses.entry(address).or_default();
+        self.sizes.remove(&(of.strangers.len(), address));
+        let changed = change(&mut of.strangers);
+        if !of.strangers.is_empty() {
+            self.sizes.insert((of.strangers.len(), address));
+        }
+        changed
+    }
+
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        let none = [self.connections, self.known, self.shaking, self.waiting].iter().all(|count| *count == 0);
+        none && self.users.is_empty()
+            && self.users_by_size.is_empty()
+            && self.addresses.is_empty()
+            && self.sizes.is_empty()
+            && self.rotation.is_empty()
+    }
+}
