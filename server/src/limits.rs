@@ -21,7 +21,7 @@ pub fn files() -> u64 {
 /// Bytes of memory: the machine's, or what its control group allows.
 pub fn memory() -> u64 {
     let machine = rustix::system::sysinfo();
-    let machine = u64::from(machine.totalram).saturating_mul(u64::from(machine.mem_unit));
+    let machine = machine.totalram.saturating_mul(u64::from(machine.mem_unit));
     let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
     let group = group.and_then(|text| text.trim().parse().ok()).unwrap_or(u64::MAX);
     machine.min(group)
