@@ -11,9 +11,10 @@ use anyhow::{Context, bail};
 const CORE: &str = "core/src";
 
 /// From low to high. A file, and what it uses, belongs to the longest entry that its path begins with.
-const LAYERS: [&str; 41] = [
+const LAYERS: [&str; 42] = [
     "event",
     "stamp",
+    "visible",
     "refusal",
     "ranked",
     "object",
