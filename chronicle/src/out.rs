@@ -24,17 +24,17 @@ pub fn yaml(value: &Value) -> Result<()> {
     seen(&yaml::visible(value))
 }
 
-/// What is visible already.
+/// Prints a text whose hidden characters have been made visible already.
 pub fn seen(text: &str) -> Result<()> {
     quietly(std::io::stdout().lock().write_all(text.as_bytes()))
 }
 
-/// A line to standard error. What cannot be told there is told nowhere.
+/// Writes a line to standard error. A failure to write is ignored: there is nowhere left to report it.
 pub fn tell(text: &str) {
     _ = writeln!(std::io::stderr(), "{}", visible::line(text));
 }
 
-/// The reader of a pipe may have seen enough.
+/// Takes a closed pipe for success: `head` and the like stop reading when they have enough.
 pub fn quietly(written: std::io::Result<()>) -> Result<()> {
     match written {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

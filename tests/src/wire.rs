@@ -40,7 +40,8 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-/// A whole answer takes no longer, whatever is asked: what waits for ever fails its test instead of stopping all others.
+/// How long a test waits for a whole answer. An answer that never ends then fails its own test, and does not keep all
+/// others waiting.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;

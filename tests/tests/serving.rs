@@ -327,7 +327,7 @@ async fn what_broken_clients_send_is_answered_or_ends_the_connection() {
     server.stop();
 }
 
-/// How a request may begin that asks for no path, or for one in an odd way, and what a stranger is answered.
+/// First lines of requests that name no path, or name one in an unusual form, each with the status of its answer.
 const REQUEST_LINES: [(&str, u16); 22] = [
     ("CONNECT 127.0.0.1:22 HTTP/1.1", 405),
     ("CONNECT x HTTP/1.1", 405),
@@ -390,7 +390,7 @@ const LINE_PIECES: [&str; 36] = [
     "\r\ncontent-length: 3",
     "\r\ntransfer-encoding: chunked",
 ];
-/// Of HTTP/2: frames, and pieces of heads in HPACK.
+/// What an HTTP/2 connection may begin with: frames, and parts of headers encoded with HPACK.
 const FRAME_PIECES: [&[u8]; 18] = [
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     b"\0\0\0\x04\0\0\0\0\0",

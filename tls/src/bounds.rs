@@ -40,7 +40,7 @@ pub const STREAMS_MAX: u32 = 250;
 
 /// Handshakes that are worked on at once: so many that no core waits, and so few that others do not wait for them.
 pub const HANDSHAKES_MAX: usize = 32;
-/// What a connection may take of memory before anybody knows whose it is.
+/// The memory that one connection may take before its first request has said which user it is.
 const CONNECTION_BYTES: u64 = 64 << 10;
 
 /// As many connections as the limit of open files leaves, an eighth of which the log and others need, and as a quarter of

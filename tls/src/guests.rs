@@ -191,7 +191,7 @@ impl Place {
             };
             gives_way = count.take_newest(&largest);
         }
-        // One that has lost its place is about to end.
+        // Nothing is counted of a connection that lost its place to another one: it is about to be closed.
         if let Some(user) = count.identify(self.address, self.number, name, is_privileged) {
             _ = self.user.set(user);
         }

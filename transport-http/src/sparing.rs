@@ -1,9 +1,9 @@
-//! Lines of the log that strangers cause: a few a second, and how many were left out.
+//! Limits how many log lines strangers can cause: ten a second are written, and the others are counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// So many lines a second.
+/// How many lines are written in one second.
 const LINES: u64 = 10;
 
 pub struct Sparing {

@@ -158,9 +158,7 @@ impl Read<'_> {
             version => {
                 // One that is yet to come is waited for within the watch.
                 let version = parse_version(version)?;
-                if let Some(view) = self.found.scene.past().filter(|view| version > view.offset()) {
-                    return Err(too_large(version, view.offset()));
-                }
+                self.may_come(version)?;
                 self.found.visible(self.service, version).await?;
                 WatchStart::After(version)
             }
@@ -184,10 +182,15 @@ impl Read<'_> {
 
     /// Waits for the version that what a watch begins with must have.
     async fn reach(&mut self, version: Offset) -> Result<(), Refusal> {
+        self.may_come(version)?;
+        self.await_version(Freshness::NotOlderThan(version)).await
+    }
+
+    /// Refuses a version behind that of a view of the past, where nothing newer will ever come.
+    fn may_come(&self, version: Offset) -> Result<(), Refusal> {
         match self.found.scene.past() {
             Some(view) if version > view.offset() => Err(too_large(version, view.offset())),
-            Some(_) => Ok(()),
-            None => self.await_version(Freshness::NotOlderThan(version)).await,
+            _ => Ok(()),
         }
     }
 

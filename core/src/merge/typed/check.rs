@@ -126,7 +126,7 @@ impl<'s> Typed<'s> {
 /// A scalar of a custom resource, or a list that is none.
 fn custom_fault(schema: &Structural, value: &Value) -> Option<String> {
     let ty = match schema.ty {
-        // Neither a number nor a text: the schema itself says so, when the whole object is validated.
+        // Validation of the whole object refuses what is neither, by the definition's own schema.
         _ if schema.int_or_string => return None,
         Some(structural::Type::String) => Type::String,
         Some(structural::Type::Boolean) => Type::Bool,
