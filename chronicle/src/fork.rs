@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use holdfast_core::history::moment::{self, Moment};
 use holdfast_engine::moment::{Unknown, resolve};
 use holdfast_engine::{Fault, LogRead};
-use holdfast_storage_rocks::folder::make_private;
+use holdfast_storage_rocks::folder::{check_entries, make_private};
 use holdfast_storage_rocks::{Fork, RocksLog};
 use holdfast_transport_http::forks::{self, Forked, Forker, Unmade};
 use holdfast_value::{Value, json};
@@ -92,6 +92,7 @@ fn copy_certificates(from: &Path, to: &Path) -> Result<()> {
         return Ok(());
     }
     let copied = (|| {
+        check_entries(&from)?;
         make_private(&to)?;
         for entry in std::fs::read_dir(&from)? {
             let entry = entry?;

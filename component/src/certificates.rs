@@ -1,13 +1,15 @@
 //! The pair that a server without certificates serves with.
 
 use crate::files::{Readers, Writing};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
+use holdfast_files::check;
+use holdfast_files::folder::make_private;
 use holdfast_tls::made;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// The pair `NAME.crt` and `NAME.key` of a folder. One that is there is served as it is, whoever put it there; without
-/// one, a pair is made that nobody but itself vouches for.
+/// The pair `NAME.crt` and `NAME.key` of a folder. One that is there is served as it is, if no other user could have put
+/// it there; without one, a pair is made that nobody but itself vouches for.
 pub fn kept_pair(
     folder: &Path,
     name: &str,
@@ -16,10 +18,12 @@ pub fn kept_pair(
     addresses: &[IpAddr],
 ) -> Result<(PathBuf, PathBuf)> {
     let (certificate, key) = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
+    make_private(folder)?;
+    check(&certificate)?;
+    check(&key)?;
     match (certificate.exists(), key.exists()) {
         (true, true) => {}
         (false, false) => {
-            std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
             let made = made::self_signed(common_name, names, addresses)?;
             Writing::Synced.file(&key, &made.key, Readers::Owner)?;
             Writing::Synced.file(&certificate, &made.certificate, Readers::Everybody)?;

@@ -12,7 +12,6 @@ pub mod certificates;
 pub mod component;
 pub mod connect;
 pub mod election;
-pub mod files;
 pub mod gates;
 pub mod health;
 pub mod logging;
@@ -24,3 +23,4 @@ pub mod throttle;
 pub mod values;
 
 pub use component::Component;
+pub use holdfast_files::file as files;

@@ -9,10 +9,12 @@ use crate::gates::GateArgs;
 use crate::logging::LoggingArgs;
 use crate::metrics::Shown;
 use crate::values::{parse_bool, parse_duration};
+use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches};
+use holdfast_files::{check, check_owner, check_place, complaint};
 use holdfast_tls::front_proxy::RequestHeaders;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What every component takes.
@@ -398,6 +400,35 @@ pub fn values(command: &clap::Command, matches: &ArgMatches) -> Vec<(String, Str
         .collect();
     values.sort();
     values
+}
+
+/// What is wrong with the files and folders that options of a command name: that another user of the machine owns them,
+/// may write to them, or has put a link on the way. Options tell that they name files by what they call their values.
+pub fn untrusted(command: &clap::Command, matches: &ArgMatches) -> Vec<String> {
+    let mut faults = Vec::new();
+    for argument in command.get_arguments() {
+        let Some(option) = argument.get_long() else { continue };
+        let id = argument.get_id().as_str();
+        let names = argument.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str());
+        let is_given = matches.value_source(id).is_some_and(|source| source != ValueSource::DefaultValue);
+        if !is_given || !["FILE", "OUTPUT", "DIR", "CERT,KEY[:DOMAINS]"].contains(&names) {
+            continue;
+        }
+        let values = matches.try_get_raw(id).ok().flatten().into_iter().flatten();
+        for value in values.filter(|value| !value.is_empty() && *value != "-") {
+            let checked = match (names, value.to_str()) {
+                ("DIR", _) => check_owner(Path::new(value)),
+                ("OUTPUT", _) => check_place(Path::new(value)),
+                ("FILE", _) | (_, None) => check(Path::new(value)),
+                (_, Some(pair)) => {
+                    let mut files = pair.split_once(':').map_or(pair, |(files, _)| files).split(',');
+                    files.try_for_each(|file| check(Path::new(file)))
+                }
+            };
+            faults.extend(complaint(checked).map(|why| format!("--{option}: {why}")));
+        }
+    }
+    faults
 }
 
 #[cfg(test)]

@@ -140,6 +140,22 @@ impl<L: Log + ?Sized> Log for SealedLog<L> {
         self.log.compact(always)
     }
 
+    fn lacks_room(&self, bytes: u64) -> Option<String> {
+        self.log.lacks_room(bytes)
+    }
+
+    fn take_reserve(&self, bytes: u64) -> Result<(), Fault> {
+        self.log.take_reserve(bytes)
+    }
+
+    fn is_short_of_room(&self) -> bool {
+        self.log.is_short_of_room()
+    }
+
+    fn make_room(&self) -> Result<(), Fault> {
+        self.log.make_room()
+    }
+
     fn recover(&self) -> Result<(), Fault> {
         self.log.recover()
     }

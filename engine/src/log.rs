@@ -189,6 +189,30 @@ pub trait Log: LogRead {
         Ok(())
     }
 
+    /// Why there is too little room for a batch of so many bytes that does not make room; nothing if there is enough. What
+    /// makes room is written after [`take_reserve`](Self::take_reserve).
+    fn lacks_room(&self, bytes: u64) -> Option<String> {
+        let _ = bytes;
+        None
+    }
+
+    /// Sees to it that a batch of so many bytes fits, with what is kept aside for what makes room. It may wait a little
+    /// for room that is being made.
+    fn take_reserve(&self, bytes: u64) -> Result<(), Fault> {
+        let _ = bytes;
+        Ok(())
+    }
+
+    /// Whether there is so little room that history is to go which would be kept otherwise. Looks at the disk.
+    fn is_short_of_room(&self) -> bool {
+        false
+    }
+
+    /// Gives back the room of what was let go, with as little room for that as there is.
+    fn make_room(&self) -> Result<(), Fault> {
+        self.compact(true)
+    }
+
     /// Makes the log writable again after a fault, if the cause is gone.
     fn recover(&self) -> Result<(), Fault>;
 

@@ -29,6 +29,8 @@ struct Inner {
     recoveries_refused: usize,
     /// Whether the disk was full when the log broke.
     full: bool,
+    /// Whether there is room for what makes room alone, and whether some is kept aside for that.
+    short: Option<bool>,
     /// The last event that somebody else appended.
     others: u64,
     /// What somebody else appends just before the next batch.
@@ -60,6 +62,11 @@ impl MemoryLog {
     /// Lets the next `count` recoveries fail, as when the disk stays full.
     pub fn refuse_recoveries(&self, count: usize) {
         self.lock().recoveries_refused = count;
+    }
+
+    /// Leaves room for what makes room alone, and that only if some is `kept` aside.
+    pub fn be_short_of_room(&self, kept: bool) {
+        self.lock().short = Some(kept);
     }
 
     /// Whether appends work, and no fault is planned for the next one.
@@ -242,6 +249,17 @@ impl Log for MemoryLog {
         }
         inner.oldest = begin.max(through);
         Ok(())
+    }
+
+    fn lacks_room(&self, _: u64) -> Option<String> {
+        self.lock().short.map(|_| "there is little room".into())
+    }
+
+    fn take_reserve(&self, _: u64) -> Result<(), Fault> {
+        match self.lock().short {
+            Some(false) => Err(Fault::Full { operation: "append" }),
+            _ => Ok(()),
+        }
     }
 
     fn recover(&self) -> Result<(), Fault> {

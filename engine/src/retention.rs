@@ -26,21 +26,45 @@ const PERIOD_MAX: Duration = Duration::from_secs(60);
 /// How often it is looked at whether a pass is due sooner, for the log's size or for so many new events.
 const GLANCE: Duration = Duration::from_secs(1);
 const MUCH_EVENTS: u64 = 50_000;
+/// How often it is looked at whether a disk that had little room has some again.
+const SHORT_GLANCE: Duration = Duration::from_millis(100);
+/// Such a part of history goes at a time for the room that it takes, and so many versions at least.
+const SHORT_STEPS: u64 = 16;
+const SHORT_STEP_EVENTS: u64 = 64;
 /// How many versions go at a time when it is not known how many must.
 const STEP_EVENTS: u64 = 4096;
 
 /// Carries it out for as long as the engine lives.
 pub async fn run(engine: Weak<Engine>, retention: Retention) {
-    if retention == Retention::default() {
-        return;
-    }
     let period = retention.age.map_or(PERIOD_MAX, |age| (age / 20).clamp(PERIOD_MIN, PERIOD_MAX));
     let (mut looked, mut seen) = (Instant::now(), Offset::ZERO);
-    let mut too_large = false;
+    let (mut too_large, mut is_short) = (false, false);
     loop {
-        tokio::time::sleep(period.min(GLANCE)).await;
+        tokio::time::sleep(if is_short { SHORT_GLANCE } else { period.min(GLANCE) }).await;
         let Some(engine) = engine.upgrade() else { return };
         let newest = engine.snapshot().offset;
+        let log = engine.log().clone();
+        let was_short = is_short;
+        is_short = engine.reads().run(move || log.is_short_of_room()).await;
+        if is_short {
+            if !was_short {
+                tracing::warn!("the disk has little room left: old history is let go, and most writes are refused");
+            }
+            let (log, holds) = (engine.log().clone(), engine.holds().clone());
+            drop(engine);
+            match tokio::task::spawn_blocking(move || make_room(log.as_ref(), &holds)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(fault)) => tracing::warn!(%fault, "no room could be made; it is tried again"),
+                Err(_) => return,
+            }
+            continue;
+        }
+        if was_short {
+            tracing::info!("the disk has room again");
+        }
+        if retention == Retention::default() {
+            continue;
+        }
         // Where what is current is too much already, looking more often helps nobody.
         let is_full = match retention.bytes {
             Some(most) if !too_large => {
@@ -86,6 +110,21 @@ pub async fn run(engine: Weak<Engine>, retention: Retention) {
             Ok(Err(fault)) => tracing::warn!(%fault, "history could not be let go; it is tried again"),
             // The server stops.
             Err(_) => return,
+        }
+    }
+}
+
+/// Lets history go, the oldest first, until the disk has room; what forks began at stays.
+pub fn make_room(log: &dyn Log, holds: &Holds) -> Result<(), Fault> {
+    loop {
+        let (oldest, newest) = (log.oldest()?, holds.limit(log.last()?));
+        if oldest < newest {
+            let step = (newest.0 - oldest.0).div_ceil(SHORT_STEPS).max(SHORT_STEP_EVENTS);
+            log.forget(Offset(oldest.0 + step).min(newest))?;
+        }
+        log.make_room()?;
+        if oldest >= newest || !log.is_short_of_room() {
+            return Ok(());
         }
     }
 }
@@ -200,6 +239,81 @@ mod tests {
         drop(held);
         let retention = Retention { age: Some(Duration::from_secs(1000)), bytes: None };
         assert_eq!(pass(&log, retention, 10_000_000, &holds).expect("a pass").oldest, Offset(9000));
+    }
+
+    /// A disk that has room again once the log takes no more than so many bytes.
+    struct Small {
+        log: MemoryLog,
+        bytes: u64,
+        compactions: std::sync::atomic::AtomicUsize,
+    }
+
+    impl LogRead for Small {
+        fn last(&self) -> Result<Offset, Fault> {
+            self.log.last()
+        }
+
+        fn read(&self, offset: Offset) -> Result<Option<Record>, Fault> {
+            self.log.read(offset)
+        }
+
+        fn current(&self, visit: &mut dyn FnMut(Record) -> Result<(), Fault>) -> Result<(), Fault> {
+            self.log.current(visit)
+        }
+
+        fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault> {
+            self.log.scan(resource, after, limit)
+        }
+
+        fn oldest(&self) -> Result<Offset, Fault> {
+            self.log.oldest()
+        }
+    }
+
+    impl Log for Small {
+        fn append(&self, batch: &[Record]) -> Result<Append, Fault> {
+            self.log.append(batch)
+        }
+
+        fn secret(&self) -> Result<[u8; 32], Fault> {
+            self.log.secret()
+        }
+
+        fn forget(&self, through: Offset) -> Result<(), Fault> {
+            self.log.forget(through)
+        }
+
+        fn recover(&self) -> Result<(), Fault> {
+            self.log.recover()
+        }
+
+        fn is_short_of_room(&self) -> bool {
+            self.log.size().is_ok_and(|size| size.bytes > self.bytes)
+        }
+
+        fn make_room(&self) -> Result<(), Fault> {
+            self.compactions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_oldest_history_goes_until_there_is_room() {
+        let whole = log().size().expect("its size").bytes;
+        let small = |bytes| Small { log: log(), bytes, compactions: Default::default() };
+        let (half, held) = (small(whole / 2), free());
+        make_room(&half, &held).expect("made");
+        let oldest = half.oldest().expect("its beginning");
+        assert!(!half.is_short_of_room() && oldest > Offset(4_000) && oldest < Offset(7_000), "{oldest}");
+
+        // What a fork began at stays, and where nothing helps it ends.
+        let none = small(0);
+        let _held = held.hold(Offset(400));
+        make_room(&none, &held).expect("made");
+        assert_eq!(none.oldest().expect("its beginning"), Offset(400));
+        make_room(&none, &free()).expect("made");
+        assert_eq!(none.oldest().expect("its beginning"), Offset(10_000));
+        assert!(none.compactions.load(std::sync::atomic::Ordering::Relaxed) > 2);
     }
 
     #[test]

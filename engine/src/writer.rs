@@ -21,7 +21,7 @@ use holdfast_core::apply::apply;
 use holdfast_core::event::{Actor, Operation, Record};
 use holdfast_core::kinds::KindId;
 use holdfast_core::object::{Body, Packer};
-use holdfast_core::pipeline::{Expectation, Write};
+use holdfast_core::pipeline::{self, Expectation, Write};
 use holdfast_core::state::{Change, Entry, State};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -205,6 +205,10 @@ impl Writer {
             commands.drain(..).for_each(|command| command.answer(Err(poison.rejection())));
             return;
         }
+        let bytes = commands.iter().map(|command| command.bytes() as u64).sum();
+        if let Some(why) = self.log.lacks_room(bytes) {
+            self.leave_what_makes_room(commands, &why);
+        }
         let mut batch = Batch::check(&self.state, commands.drain(..));
         if batch.records.is_empty() {
             return batch.answer();
@@ -223,6 +227,22 @@ impl Writer {
         }
         // While nobody waits.
         fresh.iter().for_each(|body| self.packer.note(body));
+    }
+
+    /// Refuses what makes no room, and has room taken for the rest from what is kept aside.
+    fn leave_what_makes_room(&self, commands: &mut Vec<Command>, why: &str) {
+        let goes_through =
+            |command: &Command| pipeline::makes_room(&self.state, &command.writes, &command.actor, command.time_ms);
+        let (mut kept, refused): (Vec<_>, Vec<_>) = commands.drain(..).partition(goes_through);
+        refused.into_iter().for_each(|command| command.answer(Err(Rejection::Full(why.to_owned()))));
+        let bytes = kept.iter().map(|command| command.bytes() as u64).sum();
+        if !kept.is_empty()
+            && let Err(fault) = self.log.take_reserve(bytes)
+        {
+            let full = |command: Command| command.answer(Err(Rejection::Full(fault.to_string())));
+            kept.drain(..).for_each(full);
+        }
+        *commands = kept;
     }
 
     /// Takes over what others have appended, if there is any.

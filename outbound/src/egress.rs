@@ -62,7 +62,10 @@ impl Proxy {
         let unreachable = |why: &dyn fmt::Display| DialError(format!("dialing proxy {:?} failed: {why}", self.address));
         let mut wire = match &self.transport {
             Transport::Unix(path) => {
-                let dialled = UnixStream::connect(path).await;
+                let dialled = match holdfast_files::check_socket(path) {
+                    Ok(()) => UnixStream::connect(path).await,
+                    Err(refused) => Err(refused),
+                };
                 let why = |error| {
                     let why = crate::words::of_connect(&error);
                     unreachable(&format!("dial unix {}: {why}", path.display()))

@@ -141,7 +141,11 @@ pub async fn dial(socket: &Path, target: &str) -> Result<DuplexStream, DialError
 }
 
 async fn open(socket: &Path) -> Result<(Outgoing, Incoming), DialError> {
-    let stream = UnixStream::connect(socket).await.map_err(|error| {
+    let connected = match holdfast_files::check_socket(socket) {
+        Ok(()) => UnixStream::connect(socket).await,
+        Err(refused) => Err(refused),
+    };
+    let stream = connected.map_err(|error| {
         let (path, why) = (socket.display(), words::of_connect(&error));
         let why = format!("connection error: desc = \"transport: Error while dialing: dial unix {path}: {why}\"");
         DialError(format!("rpc error: code = Unavailable desc = {why}"))

@@ -57,7 +57,7 @@ pub fn of_hyper(error: &hyper::Error) -> String {
 pub fn of_connect(error: &io::Error) -> String {
     let what = match error.kind() {
         io::ErrorKind::NotFound => "no such file or directory",
-        io::ErrorKind::PermissionDenied => "permission denied",
+        io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => "permission denied",
         io::ErrorKind::ConnectionRefused => "connection refused",
         io::ErrorKind::ConnectionReset => "connection reset by peer",
         io::ErrorKind::TimedOut => "connection timed out",

@@ -5,7 +5,7 @@ use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::offered::Releases;
-use crate::{admission, aggregation, authentication, checks, encryption, image_policy, otlp, pages, pki, tls};
+use crate::{admission, aggregation, authentication, checks, disk, encryption, image_policy, otlp, pages, pki, tls};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_audit::Auditor;
 use holdfast_authorization::Webhooks;
@@ -16,6 +16,7 @@ use holdfast_component::gates::ApiGates;
 use holdfast_component::options::joined;
 use holdfast_component::serving::paths::Zpages;
 use holdfast_component::{certificates, logging, serving};
+use holdfast_core::Refusal;
 use holdfast_core::authz::bootstrap::bootstrap_policy;
 use holdfast_core::authz::bootstrap_objects::{bootstrap_objects, kubernetes_service};
 use holdfast_core::authz::chain::Mode;
@@ -28,7 +29,7 @@ use holdfast_engine::volatile::VolatileLog;
 use holdfast_engine::{Engine, Log, Options};
 use holdfast_service::housekeeping::{self, bootstrap, elections, presence};
 use holdfast_service::{Limits, Service};
-use holdfast_storage_rocks::{Durability, FolderInUse, RocksLog, folder};
+use holdfast_storage_rocks::{Durability, FolderInUse, Reserve, RocksLog, folder};
 use holdfast_tls::guests::Guests;
 use holdfast_tls::server::LiveTls;
 use holdfast_transport_http::forks::Forker;
@@ -177,7 +178,7 @@ impl Server {
     pub fn serve<T>(self, work: impl AsyncFnOnce(SocketAddr, &mut Signals) -> Result<T>) -> Result<T> {
         let Server { args, bind, tls, default_mode, default_forks_max, lasting, components, .. } = self;
         let (plugins_left_out, flags, has_identity) = (self.plugins_left_out, self.flags, self.has_identity);
-        let Opened { log, forker, retention, _lock } = open(&args, lasting)?;
+        let Opened { log, disk, forker, retention, _lock } = open(&args, lasting)?;
         let (mut offer, releases) = args.offered.offer().map_err(|faults| anyhow!(joined(&faults)))?;
         let egress = aggregation::egress(&args)?;
         let Authorization { chain, webhooks, followed, has_unversioned } = args
@@ -248,6 +249,7 @@ impl Server {
                 webhooks,
                 keys: keys_of_door,
                 guests: guests.clone(),
+                disk,
             };
             if let Some(followed) = followed {
                 tokio::spawn(holdfast_authorization::follow(followed));
@@ -264,7 +266,8 @@ impl Server {
             }
             tokio::spawn(retention::run(Arc::downgrade(&engine), retention));
             let presence = presence_of(&args, address);
-            make_objects(service, &presence).await?;
+            despite_a_full_disk(make_objects(service, &presence).await)
+                .map_err(|refusal| anyhow!("the objects that every cluster has could not be made: {refusal:?}"))?;
             let mut kept = JoinSet::new();
             presence::ensure_service(service, &presence, true).await;
             kept.spawn(presence::keep_service(service.clone(), presence));
@@ -276,9 +279,7 @@ impl Server {
                 let (term, period) = args.cluster.term(&host_name(), engine.stamp());
                 kept.spawn(elections::run(service.clone(), term, period));
             }
-            transport
-                .keep_registered(&mut kept)
-                .await
+            despite_a_full_disk(transport.keep_registered(&mut kept).await)
                 .map_err(|refusal| anyhow!("the server's APIServices could not be made: {refusal:?}"))?;
             transport.be_ready();
             transport.start_components(&mut kept);
@@ -310,6 +311,8 @@ impl Server {
 /// A log, and what belongs to it.
 struct Opened {
     log: Arc<dyn Log>,
+    /// The log that is on a disk.
+    disk: Option<Arc<RocksLog>>,
     forker: Option<Arc<dyn Forker>>,
     retention: Retention,
     /// Keeps other servers out of the folder where the log itself does not.
@@ -324,15 +327,18 @@ fn open(args: &Args, lasting: Lasting) -> Result<Opened> {
         Lasting::InMemory => {
             retention.bytes.get_or_insert(MEMORY_MAX);
             let log = Arc::new(VolatileLog::default());
-            return Ok(Opened { log, forker: None, retention, _lock: Some(FolderInUse::take(folder)?) });
+            return Ok(Opened { log, disk: None, forker: None, retention, _lock: Some(FolderInUse::take(folder)?) });
         }
     };
-    let log = Arc::new(RocksLog::open_with(folder, durability)?);
+    // What goes away with the server makes room by going away.
+    let reserve = if lasting == Lasting::Kept { args.disk_reserve } else { 0 };
+    let log = Arc::new(RocksLog::open_with(folder, durability, Reserve::Bytes(reserve))?);
     if let Some(warning) = folder::warning(folder) {
         tracing::warn!("{warning}");
     }
     let forker: Arc<dyn Forker> = Arc::new(ForkHere { log: log.clone(), data_dir: folder.to_owned() });
-    Ok(Opened { log, forker: Some(forker), retention, _lock: None })
+    let disk = Some(log.clone());
+    Ok(Opened { log, disk, forker: Some(forker), retention, _lock: None })
 }
 
 /// Does the work, unless the writer dies meanwhile: then the process is to end, for nothing can be written any more.
@@ -354,6 +360,7 @@ struct Beside {
     keys: Arc<Live>,
     webhooks: Arc<Webhooks>,
     guests: Arc<Guests>,
+    disk: Option<Arc<RocksLog>>,
 }
 
 async fn transport(
@@ -361,7 +368,7 @@ async fn transport(
     engine: Arc<Engine>,
     address: SocketAddr,
     tls: &Arc<LiveTls>,
-    Beside { forker, forks_max, auditor, components, pages, releases, webhooks, keys, guests }: Beside,
+    Beside { forker, forks_max, auditor, components, pages, releases, webhooks, keys, guests, disk }: Beside,
 ) -> Result<Arc<Transport>> {
     let gates = args.api_gates()?;
     let anonymous = args.anonymous_auth.unwrap_or(true) && !everybody_may(&engine);
@@ -404,12 +411,15 @@ async fn transport(
         releases: (releases.emulated, releases.min_compatible),
         git_version: args.shown_version().unwrap_or_else(git_version),
         shown_metrics: shown_metrics(args)?,
-        checks: encryption::checks(&keys).into_iter().chain(followed).collect(),
-        meters: vec![
+        checks: encryption::checks(&keys).into_iter().chain(followed).chain(disk.as_ref().map(disk::check)).collect(),
+        meters: [
             encryption::meter(&keys, server_id_hash()),
             Arc::new(move || reloads.metrics()),
             Arc::new(move || guests.metrics()),
-        ],
+        ]
+        .into_iter()
+        .chain(disk.as_ref().map(disk::meter))
+        .collect(),
         authorities: Some(webhooks),
         ..Builder::new(engine)
     };
@@ -463,16 +473,25 @@ fn presence_of(args: &Args, bound: SocketAddr) -> Settings {
     args.cluster.settings(args.service_cluster_ip_range, reached, bound)
 }
 
-async fn make_objects(service: &Arc<Service>, presence: &Settings) -> Result<()> {
+/// A server starts on a full disk, too: for those who read, and for those who delete.
+fn despite_a_full_disk(made: Result<(), Refusal>) -> Result<(), Refusal> {
+    match made {
+        Err(Refusal::InsufficientStorage(why)) => {
+            tracing::error!(%why, "what every cluster has is not put right before there is room");
+            Ok(())
+        }
+        made => made,
+    }
+}
+
+async fn make_objects(service: &Arc<Service>, presence: &Settings) -> Result<(), Refusal> {
     let mut objects = bootstrap_objects();
     let shown = presence.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let own = kubernetes_service(&presence.ranges, shown, presence.port);
     // What leads to the server is kept for as long as it runs.
     let kept = [known::SERVICE, known::ENDPOINTS, known::ENDPOINT_SLICE];
     objects.extend(own.into_iter().filter(|object| !kept.iter().any(|known| known.is_kind_of(object))));
-    bootstrap::ensure(service, objects, bootstrap_policy())
-        .await
-        .map_err(|refusal| anyhow!("the objects that every cluster has could not be made: {refusal:?}"))
+    bootstrap::ensure(service, objects, bootstrap_policy()).await
 }
 
 /// The address under which the cluster reaches the server.

@@ -17,7 +17,7 @@ use holdfast_component::gates::{ApiGates, GateArgs, Gates};
 use holdfast_component::logging::LoggingArgs;
 use holdfast_component::options::{DebuggingArgs, MetricsArgs};
 use holdfast_component::serving::paths::version;
-use holdfast_component::values::{parse_bool, parse_duration};
+use holdfast_component::values::{parse_bool, parse_bytes, parse_duration};
 use holdfast_core::kinds::core::ServiceRanges;
 use holdfast_core::kinds::offered::NEWEST;
 use holdfast_transport_http::paths::API_VERSION;
@@ -148,6 +148,11 @@ pub struct Args {
     pub audit: AuditArgs,
     #[command(flatten)]
     pub history: HistoryArgs,
+    /// Room that a file in the data folder keeps aside so that, when the disk is full, deletes go through and the server
+    /// starts: at most a quarter of what is free; 0 for none. With it most writes are refused, and the oldest history is
+    /// let go, once less than 32 MiB, or an eighth of a small disk, are free.
+    #[arg(long, default_value = "64Mi", value_parser = parse_bytes, value_name = "SIZE")]
+    pub disk_reserve: u64,
     #[command(flatten)]
     pub encryption: EncryptionArgs,
     #[command(flatten)]

@@ -14,6 +14,7 @@ mod cluster;
 mod components;
 mod controller_manager;
 mod controllers;
+mod disk;
 mod encryption;
 mod envtest;
 mod etcd;
@@ -161,6 +162,9 @@ fn main() -> std::process::ExitCode {
     if let (Some(cli), false) = (&cli, faults.is_empty()) {
         faults.extend(cli.command.faults());
     }
+    if let Some(matches) = &matches {
+        faults.extend(untrusted(&command, matches));
+    }
     let (Some(cli), Some(matches), true) = (cli, matches, faults.is_empty()) else {
         match misuse {
             _ if is_component => {
@@ -240,6 +244,14 @@ fn use_small_pages() {
         // Memory is all that it costs.
         tracing::debug!(%error, "huge pages stay");
     }
+}
+
+/// What is wrong with the files that the options of a server name.
+fn untrusted(command: &clap::Command, matches: &ArgMatches) -> Vec<String> {
+    let servers = ["up", "apiserver", "run", "scheduler", "controller-manager", "nodes"];
+    let called = matches.subcommand().filter(|(name, _)| servers.contains(name));
+    let called = called.and_then(|(name, matches)| Some((command.find_subcommand(name)?, matches)));
+    called.map(|(command, matches)| holdfast_component::options::untrusted(command, matches)).unwrap_or_default()
 }
 
 /// The options of the subcommand that was called, with their values.

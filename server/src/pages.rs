@@ -3,6 +3,7 @@
 
 use crate::offered::Releases;
 use anyhow::{Context, Result, anyhow};
+use holdfast_component::files::private_socket;
 use holdfast_component::gates::Gates;
 use holdfast_component::metrics::{Metrics, Shown, describe};
 use holdfast_component::serving::paths::{self, Paths, Zpages};
@@ -15,7 +16,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 use tokio::net::UnixListener;
@@ -70,12 +70,11 @@ impl prometheus_client::collector::Collector for Tasks {
 
 /// Serves the pages below `/debug` on a Unix socket, which its owner alone may open.
 pub fn serve_socket(path: &Path, pages: Pages) -> Result<()> {
-    // One that an earlier process left behind; anything else that is there stays.
-    if std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket()) {
-        std::fs::remove_file(path).with_context(|| format!("--debug-socket-path: remove {}", path.display()))?;
-    }
-    let listener = UnixListener::bind(path).with_context(|| format!("--debug-socket-path={}", path.display()))?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    let listener = private_socket(path).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        UnixListener::from_std(listener)
+    });
+    let listener = listener.with_context(|| format!("--debug-socket-path={}", path.display()))?;
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let pages = pages.clone();

@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_chronicle::fork::certificates;
 use holdfast_component::files::{self, Readers, Writing};
-use holdfast_storage_rocks::folder::{close, make_private};
+use holdfast_storage_rocks::folder::{check_entries, close, make_private};
 use holdfast_tls::keys;
 use holdfast_tls::made::{CERTIFICATE_DAYS, alternatives, params};
 use rcgen::{
@@ -42,10 +42,7 @@ const ACCOUNT_KEY: &str = "sa.key";
 
 /// Makes what is missing or about to expire.
 pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writing) -> Result<Pki> {
-    let folder = certificates(data);
-    make_private(data)?;
-    make_private(&folder)?;
-    close(&folder);
+    let folder = keys_folder(data)?;
     let file = |name: &str| folder.join(name);
     let pki = Pki {
         authority: file("ca.crt"),
@@ -95,18 +92,26 @@ pub fn ensure(data: &Path, names: &[String], addresses: &[IpAddr], write: Writin
 
 /// The key that signs the tokens of service accounts, in the folder of a server's data, made when there is none.
 pub fn account_key(data: &Path) -> Result<PathBuf> {
-    let folder = certificates(data);
-    make_private(data)?;
-    make_private(&folder)?;
-    close(&folder);
+    let folder = keys_folder(data)?;
     let key = folder.join(ACCOUNT_KEY);
     files::close(&key);
     keep_account_key(&key, Writing::Synced)?;
     Ok(key)
 }
 
+/// The folder of keys and certificates, in which nothing is another user's: whoever put an authority there would be
+/// administrator.
+fn keys_folder(data: &Path) -> Result<PathBuf> {
+    let folder = certificates(data);
+    make_private(data)?;
+    make_private(&folder)?;
+    check_entries(&folder)?;
+    close(&folder);
+    Ok(folder)
+}
+
 fn keep_account_key(key: &Path, write: Writing) -> Result<()> {
-    if key.exists() { Ok(()) } else { write.file(key, &KeyPair::generate()?.serialize_pem(), Readers::Owner) }
+    if key.exists() { Ok(()) } else { Ok(write.file(key, &KeyPair::generate()?.serialize_pem(), Readers::Owner)?) }
 }
 
 /// An authority, made when it is missing: what an older one signed is worth nothing then.
@@ -157,7 +162,7 @@ fn issue(
 ) -> Result<()> {
     let pair = KeyPair::generate()?;
     write.file(key, &pair.serialize_pem(), Readers::Owner)?;
-    write.file(certificate, &params.signed_by(&pair, authority)?.pem(), Readers::Everybody)
+    Ok(write.file(certificate, &params.signed_by(&pair, authority)?.pem(), Readers::Everybody)?)
 }
 
 /// Whether a certificate is there, lasts a while, and is good for all these names and addresses.

@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Write the configuration that all comes to into this file, complete and in version v1, and end.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "OUTPUT")]
     write_config_to: Option<PathBuf>,
     /// Deprecated: DefaultProvider or ClusterAutoscalerProvider, the algorithms of old.
     #[arg(long, value_name = "NAME", help_heading = "Algorithm")]

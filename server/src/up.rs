@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long)]
     pub port: Option<u16>,
     /// Where to write the administrator's kubeconfig [default: DIR/admin.kubeconfig].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "OUTPUT")]
     pub kubeconfig: Option<PathBuf>,
 }
 
@@ -68,7 +68,12 @@ impl Admin {
     pub fn welcome(&self, address: SocketAddr) -> Result<String> {
         let host = if self.bind.is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { self.bind };
         let url = format!("https://{}", SocketAddr::new(host, address.port()));
-        self.writing.file(&self.kubeconfig, &pki::kubeconfig(&self.pki, &url)?, Readers::Owner)?;
+        match self.writing.file(&self.kubeconfig, &pki::kubeconfig(&self.pki, &url)?, Readers::Owner) {
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                tracing::error!(%error, "the kubeconfig is left as it was");
+            }
+            written => written?,
+        }
         Ok(url)
     }
 }

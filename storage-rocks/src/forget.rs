@@ -48,13 +48,13 @@ pub fn forget(log: &RocksLog, through: Offset) -> Result<(), Fault> {
 
 /// How far it has come, and how many bytes wait to be compacted.
 #[derive(Clone, Copy, Default)]
-struct Progress {
+pub(crate) struct Progress {
     at: Offset,
-    garbage: u64,
+    pub garbage: u64,
 }
 
 impl Progress {
-    fn read(db: &DB) -> Result<Progress, Fault> {
+    pub fn read(db: &DB) -> Result<Progress, Fault> {
         let found = db.get_cf(family(db, META)?, META_FORGOTTEN).map_err(|error| fault("read its beginning", error))?;
         let read = |bytes: Vec<u8>| {
             let (at, garbage) = bytes.split_at_checked(8)?;
@@ -63,7 +63,7 @@ impl Progress {
         Ok(found.and_then(read).unwrap_or_default())
     }
 
-    fn stage(self, db: &DB, batch: &mut WriteBatch) -> Result<(), Fault> {
+    pub fn stage(self, db: &DB, batch: &mut WriteBatch) -> Result<(), Fault> {
         batch.put_cf(
             family(db, META)?,
             META_FORGOTTEN,

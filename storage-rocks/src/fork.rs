@@ -5,7 +5,7 @@
 //! all of it is durable.
 
 use crate::fault::{damage, fault};
-use crate::folder::make_private;
+use crate::folder::{check_entries, check_owner, make_private};
 use crate::identity::{self, new_id, stage_secret};
 use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, HISTORY, META, META_FORGOTTEN, META_OLDEST, META_REPAIRED};
 use crate::lock::FolderLock;
@@ -49,6 +49,9 @@ impl Fork {
     pub fn of_folder(from: &Path, to: &Path) -> Result<Fork, Fault> {
         check_log(from)?;
         let source = from.join("log");
+        // The fork shares its tables, which their owner could still change.
+        check_owner(from)?;
+        check_entries(&source)?;
         Fork::make(to, from, |log| {
             let copied = link_between_changes(&source, log).map_err(|error| match error.kind() {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Fault::Unreadable {

@@ -16,7 +16,9 @@ mod lock;
 mod log;
 mod past;
 mod reader;
+mod reclaim;
 mod repair;
+mod room;
 mod whole;
 
 pub use fork::{Fork, Forked};
@@ -25,4 +27,5 @@ pub use lock::FolderInUse;
 pub use log::{Durability, RocksLog};
 pub use reader::LogReader;
 pub use repair::{Repair, repair};
+pub use room::{Reserve, Standing};
 pub use whole::{check_new, check_whole};

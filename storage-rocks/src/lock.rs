@@ -1,8 +1,11 @@
 //! One server a data folder: the lock says by whom the folder is held.
 
+use crate::folder::make_private;
 use holdfast_engine::Fault;
+use holdfast_files::check;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Held as long as it lives, by the operating system: a crash releases it.
@@ -13,13 +16,13 @@ pub struct FolderLock {
 impl FolderLock {
     pub fn take(folder: &Path) -> Result<FolderLock, Fault> {
         let path = folder.join("holder");
-        let mut file = OpenOptions::new()
-            .create(true)
-            .read(true)
-            .write(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|error| Fault::io("open the data folder's lock", error))?;
+        let opened = check(&path).and_then(|()| {
+            let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+            let mut options = OpenOptions::new();
+            options.create(true).read(true).write(true).truncate(false).mode(0o600).custom_flags(no_follow);
+            options.open(&path)
+        });
+        let mut file = opened.map_err(|error| Fault::io("open the data folder's lock", error))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(std::fs::TryLockError::WouldBlock) => {
@@ -53,6 +56,7 @@ pub struct FolderInUse(File);
 
 impl FolderInUse {
     pub fn take(folder: &Path) -> Result<FolderInUse, Fault> {
+        make_private(folder)?;
         let file = File::open(folder).map_err(|error| Fault::io("open the folder in use", error))?;
         match file.try_lock() {
             Ok(()) => Ok(FolderInUse(file)),

@@ -1,7 +1,7 @@
 //! The writing side: one synced write a batch, and what a start reads.
 
 use crate::fault::{damage, fault, record, record_again};
-use crate::folder::{close, make_private};
+use crate::folder::{check_entries, close, make_private};
 use crate::forget::LetGo;
 use crate::identity::{self, new_id, stage_secret};
 use crate::key::{
@@ -10,6 +10,7 @@ use crate::key::{
 };
 use crate::lock::FolderLock;
 use crate::past;
+use crate::room::{Reserve, Room, Standing};
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::log::Identity;
 use holdfast_engine::{Append, AsOf, Fault, Log, LogRead, Size};
@@ -20,6 +21,7 @@ use rocksdb::{
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{RwLock, RwLockReadGuard};
 
 /// The folder's format that this release writes.
@@ -41,6 +43,9 @@ pub struct RocksLog {
     db: RwLock<Option<DB>>,
     durability: Durability,
     let_go: LetGo,
+    room: Room,
+    /// Whether RocksDB compacts tables of events of its own accord.
+    compacts: AtomicBool,
     _lock: FolderLock,
 }
 
@@ -56,15 +61,17 @@ pub enum Durability {
 impl RocksLog {
     /// Opens the log in `folder`, making both when they are not there.
     pub fn open(folder: &Path) -> Result<RocksLog, Fault> {
-        RocksLog::open_with(folder, Durability::Synced)
+        RocksLog::open_with(folder, Durability::Synced, Reserve::AsItIs)
     }
 
-    /// The same, where appends may wait for less than the disk.
-    pub fn open_with(folder: &Path, durability: Durability) -> Result<RocksLog, Fault> {
+    /// The same, where appends may wait for less than the disk, and room may be kept aside.
+    pub fn open_with(folder: &Path, durability: Durability, reserve: Reserve) -> Result<RocksLog, Fault> {
         make_private(folder)?;
         crate::whole::check_whole(folder)?;
-        let log = RocksLog { durability, ..RocksLog::open_unnamed(folder, folder, FolderLock::take(folder)?)? };
+        let opened = RocksLog::open_reserving(folder, folder, FolderLock::take(folder)?, reserve)?;
+        let log = RocksLog { durability, ..opened };
         log.complete()?;
+        log.room.settle(0);
         Ok(log)
     }
 
@@ -84,16 +91,26 @@ impl RocksLog {
 
     /// Opens a log that gets its name otherwise.
     pub(crate) fn open_unnamed(folder: &Path, told_as: &Path, lock: FolderLock) -> Result<RocksLog, Fault> {
+        RocksLog::open_reserving(folder, told_as, lock, Reserve::AsItIs)
+    }
+
+    fn open_reserving(folder: &Path, told_as: &Path, lock: FolderLock, reserve: Reserve) -> Result<RocksLog, Fault> {
         let log = folder.join("log");
         make_private(&log)?;
+        check_entries(&log)?;
         close(&log);
-        let db = open(folder, told_as)?;
+        let room = Room::open(folder, reserve).map_err(|error| Fault::io("look at the room on the disk", error))?;
+        // What a crash has left in write-ahead logs is written to tables.
+        room.take_to_open(write_ahead_bytes(&log));
+        let db = open_with_reserve(folder, told_as, &room)?;
         Ok(RocksLog {
             folder: folder.to_owned(),
             told_as: told_as.to_owned(),
             db: RwLock::new(Some(db)),
             durability: Durability::Synced,
             let_go: LetGo::default(),
+            room,
+            compacts: AtomicBool::new(true),
             _lock: lock,
         })
     }
@@ -116,6 +133,39 @@ impl RocksLog {
     /// Does something with the store, which cannot be closed meanwhile: nothing that takes long.
     pub(crate) fn with<T>(&self, work: impl FnOnce(&DB, &Path) -> Result<T, Fault>) -> Result<T, Fault> {
         work(&*self.db()?, &self.told_as)
+    }
+
+    /// How the disk under it stands.
+    pub fn standing(&self) -> Standing {
+        self.room.standing()
+    }
+
+    /// Has tables of events compacted when RocksDB sees fit, or only when it is told to: a compaction may take more room
+    /// than there is.
+    pub(crate) fn let_compact(&self, compacts: bool) -> Result<(), Fault> {
+        if self.compacts.swap(compacts, Ordering::Relaxed) == compacts {
+            return Ok(());
+        }
+        let db = self.db()?;
+        let off = if compacts { "false" } else { "true" };
+        let set = db.set_options_cf(family(&db, EVENTS)?, &[("disable_auto_compactions", off)]);
+        set.map_err(|error| {
+            self.compacts.store(!compacts, Ordering::Relaxed);
+            fault("change what is compacted", error)
+        })
+    }
+
+    /// Stays as it is for as long as work [with](Self::with) the store is under way.
+    pub(crate) fn compacts(&self) -> bool {
+        self.compacts.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn write_ahead_bytes(&self) -> u64 {
+        write_ahead_bytes(&self.folder.join("log"))
+    }
+
+    pub(crate) fn room(&self) -> &Room {
+        &self.room
     }
 
     fn writing(&self) -> WriteOptions {
@@ -192,6 +242,17 @@ pub(crate) fn family_options() -> Options {
 
 pub(crate) fn descriptors() -> Vec<ColumnFamilyDescriptor> {
     FAMILIES.iter().map(|name| ColumnFamilyDescriptor::new(*name, family_options())).collect()
+}
+
+/// Opens the store, if need be with all the room that is kept aside.
+fn open_with_reserve(folder: &Path, told_as: &Path, room: &Room) -> Result<DB, Fault> {
+    match open(folder, told_as) {
+        Err(fault) if fault.is_full() && room.standing().reserve_bytes > 0 => {
+            room.take_to_open(u64::MAX / 2);
+            open(folder, told_as)
+        }
+        opened => opened,
+    }
 }
 
 fn open(folder: &Path, told_as: &Path) -> Result<DB, Fault> {
@@ -509,7 +570,30 @@ impl Log for RocksLog {
         crate::forget::compact(&*self.db()?, always)
     }
 
+    fn lacks_room(&self, bytes: u64) -> Option<String> {
+        self.room.lacks(bytes)
+    }
+
+    fn take_reserve(&self, bytes: u64) -> Result<(), Fault> {
+        if self.room.take(bytes) { Ok(()) } else { Err(Fault::Full { operation: "append" }) }
+    }
+
+    fn is_short_of_room(&self) -> bool {
+        self.room.settle(0);
+        let is_little = self.room.standing().is_little;
+        if !is_little {
+            // It is tried again with the next look, and reads are somewhat slower until then.
+            let _ = self.let_compact(true);
+        }
+        is_little
+    }
+
+    fn make_room(&self) -> Result<(), Fault> {
+        crate::reclaim::make_room(self)
+    }
+
     fn recover(&self) -> Result<(), Fault> {
+        self.room.take_now(self.write_ahead_bytes() + RECOVERY_PROBE_BYTES as u64);
         probe(&self.folder)?;
         // A compaction could go on for long, and the store cannot be closed meanwhile.
         self.db()?.cancel_all_background_work(false);
@@ -517,9 +601,17 @@ impl Log for RocksLog {
         // RocksDB refuses writes after a failed one until it is opened again; opening also settles
         // whether the batch that failed is there or not.
         *db = None;
-        *db = Some(open(&self.folder, &self.told_as)?);
+        self.compacts.store(true, Ordering::Relaxed);
+        *db = Some(open_with_reserve(&self.folder, &self.told_as, &self.room)?);
         Ok(())
     }
+}
+
+/// What opening a log again may have to write to tables.
+fn write_ahead_bytes(log: &Path) -> u64 {
+    let logs = std::fs::read_dir(log).into_iter().flatten().flatten();
+    let logs = logs.filter(|file| file.path().extension().is_some_and(|extension| extension == "log"));
+    logs.filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
 /// Whether the disk takes a few megabytes again.

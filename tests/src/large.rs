@@ -3,7 +3,7 @@
 use holdfast_core::event::{Actor, Offset, Operation, Record};
 use holdfast_core::object::Draft;
 use holdfast_engine::{Log, LogRead};
-use holdfast_storage_rocks::{Durability, RocksLog};
+use holdfast_storage_rocks::{Durability, Reserve, RocksLog};
 use holdfast_value::{Value, json};
 use std::path::Path;
 
@@ -15,7 +15,7 @@ const STRIDE: u64 = 7_919;
 /// Makes a log of `objects` ConfigMaps of 0.6 KB in one namespace, each changed `changes` times in turn, and gives back
 /// how many events it has. Other events there are none: a server on it makes what every cluster has.
 pub fn write(folder: &Path, objects: u64, changes: u64) -> u64 {
-    let log = RocksLog::open_with(folder, Durability::Unsynced).expect("open the log");
+    let log = RocksLog::open_with(folder, Durability::Unsynced, Reserve::AsItIs).expect("open the log");
     assert_eq!(log.last().expect("its end"), Offset::ZERO, "{} holds a log already", folder.display());
     let events = 1 + objects * (1 + changes);
     let record = |offset: u64| match offset {

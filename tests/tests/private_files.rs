@@ -171,3 +171,93 @@ fn logs_are_for_the_operator() {
     assert!(files > 0);
     assert_eq!(mode(&file), 0o600);
 }
+
+/// Gives a file, a folder or a link to another user; false where these tests may not.
+fn give_away(path: &Path) -> bool {
+    std::os::unix::fs::lchown(path, Some(65534), Some(65534)).is_ok()
+}
+
+#[test]
+fn what_another_user_has_prepared_is_refused_by_name() {
+    let folder = Folder::new();
+    let at = |name: &str| folder.join(name);
+    for (name, mode) in [("file", 0o600), ("open", 0o666)] {
+        std::fs::write(at(name), "").expect("written");
+        set_mode(&at(name), mode);
+    }
+    std::fs::create_dir(at("folder")).expect("made");
+    std::fs::create_dir_all(at("data/pki")).expect("made");
+    std::fs::write(at("data/pki/ca.crt"), "").expect("written");
+    symlink(at("elsewhere"), at("link")).expect("a link");
+    symlink(at("own"), at("link-folder")).expect("a link");
+    std::fs::create_dir(at("own")).expect("made");
+    let given = ["file", "folder", "link", "link-folder", "data/pki/ca.crt"];
+    if !given.iter().all(|name| give_away(&at(name))) {
+        return eprintln!("skipped: only root can give files away");
+    }
+    let policy = at("policy");
+    std::fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n")
+        .expect("written");
+    let policy = ["--audit-policy-file", text(&policy)];
+    for (data, option, named) in [
+        ("folder", None, "folder"),
+        ("link-folder", None, "link-folder"),
+        ("link-folder/data", None, "link-folder"),
+        ("data", None, "data/pki/ca.crt"),
+        ("new", Some("--audit-log-path"), "file"),
+        ("new", Some("--audit-log-path"), "open"),
+        ("new", Some("--audit-log-path"), "link"),
+        ("new", Some("--audit-log-path"), "folder/audit.log"),
+        ("new", Some("--token-auth-file"), "file"),
+        ("new", Some("--token-auth-file"), "open"),
+        ("new", Some("--service-account-key-file"), "link"),
+        ("new", Some("--client-ca-file"), "file"),
+        ("new", Some("--debug-socket-path"), "folder/socket"),
+        ("new", Some("--kubeconfig"), "link"),
+        ("new", Some("--kubeconfig"), "folder/kubeconfig"),
+        ("new", Some("--log-file"), "file"),
+    ] {
+        let path = at(named);
+        let options: Vec<&str> = option.into_iter().flat_map(|option| [option, text(&path)]).chain(policy).collect();
+        let refused =
+            Server::try_start(&at(data), &options).err().unwrap_or_else(|| panic!("{data} {option:?} {named}"));
+        let shown = path.parent().filter(|_| named.starts_with("folder/")).unwrap_or(&path);
+        let shown = shown.canonicalize().unwrap_or_else(|_| shown.to_owned());
+        let told = refused.stderr;
+        assert!(told.contains(text(&shown)) || told.contains(text(&path)), "{data} {option:?} {named}: {told}");
+        assert!(told.contains("another user") || told.contains("everybody on this machine"), "{named}: {told}");
+        assert!(!at("elsewhere").exists(), "{named}");
+    }
+    assert_eq!(std::fs::read(at("file")).expect("text"), b"");
+    assert_eq!(std::fs::read(at("open")).expect("text"), b"");
+
+    let certificates = at("folder");
+    let refused = holdfast(["apiserver", "--secure-port", "0", "--cert-dir", text(&certificates)]);
+    fails(refused, &["folder belongs to another user"]);
+    fails(holdfast(["envtest", "--assets-dir", text(&certificates)]), &["folder belongs to another user"]);
+    fails(holdfast(["run", "--data-dir", text(&certificates), "--", "true"]), &["folder belongs to another user"]);
+}
+
+#[test]
+fn own_links_lead_where_they_should() {
+    let folder = Folder::new();
+    let at = |name: &str| folder.join(name);
+    symlink("disk", at("data")).expect("a link");
+    // As Kubernetes mounts Secrets.
+    std::fs::create_dir(at("..one")).expect("made");
+    std::fs::write(at("..one/tokens"), "token,jane,1\n").expect("written");
+    symlink("..one", at("..data")).expect("a link");
+    symlink("..data/tokens", at("tokens")).expect("a link");
+    symlink("audit-elsewhere", at("audit")).expect("a link");
+    let policy = at("policy");
+    std::fs::write(&policy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n")
+        .expect("written");
+    let (tokens, audit) = (at("tokens"), at("audit"));
+    let options = ["--token-auth-file", text(&tokens), "--audit-policy-file", text(&policy), "--audit-log-path"];
+    for path in [text(&audit), "/dev/stderr"] {
+        let server = Server::start(&at("data"), &options.iter().copied().chain([path]).collect::<Vec<_>>());
+        server.stop();
+    }
+    assert!(at("disk/log").is_dir());
+    assert!(std::fs::read_to_string(at("audit-elsewhere")).expect("text").contains("requestReceivedTimestamp"));
+}

@@ -6,10 +6,13 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::future::BoxFuture;
 use holdfast_core::visible;
+use holdfast_files::file::{open_growing, open_private};
+use holdfast_files::folder::make_missing;
+use holdfast_files::way::own_user;
 use jiff::Timestamp;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -120,9 +123,9 @@ impl File {
 /// Nobody but the owner reads what others have asked for.
 fn open(path: &Path) -> io::Result<fs::File> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        make_missing(folder)?;
     }
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    open_growing(path, true)
 }
 
 impl Place {
@@ -235,7 +238,9 @@ fn compress(path: &Path, rotation: Rotation) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened?,
     };
-    let out = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&packed)?;
+    // One that was left half is made anew.
+    let _ = fs::remove_file(&packed);
+    let out = open_private(&packed, true)?;
     let mut encoder = GzEncoder::new(out, Compression::default());
     io::copy(&mut plain, &mut encoder)?;
     encoder.finish()?;
@@ -246,8 +251,13 @@ fn compress(path: &Path, rotation: Rotation) -> io::Result<()> {
 fn forget(path: &Path, rotation: Rotation, now: Timestamp) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut old: Vec<(String, PathBuf)> = Vec::new();
+    let own = own_user();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
+        // In a shared folder anybody may make files of such names, so that ours would be too many.
+        if entry.metadata().is_ok_and(|metadata| metadata.uid() != own) {
+            continue;
+        }
         if let Some(time) = time_of(&entry.file_name().to_string_lossy(), path) {
             old.push((time, entry.path()));
         }

@@ -1,6 +1,6 @@
 //! Kubeconfigs as documents: contexts are added, and everything else stays as it stands in the file.
 
-use crate::files::{Readers, Writing};
+use crate::files::{Readers, Writing, check};
 use crate::remote::Server;
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde_yaml_ng::{Mapping, Value};
@@ -71,7 +71,7 @@ impl Context {
         let mut document = match std::fs::read_to_string(file) {
             Ok(text) => parse(&text, file)?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Writing::Synced.file(file, &self.alone(name, server)?, Readers::Owner);
+                return Ok(Writing::Synced.file(file, &self.alone(name, server)?, Readers::Owner)?);
             }
             Err(error) => return Err(error).with_context(|| format!("read {}", file.display())),
         };
@@ -169,8 +169,10 @@ fn anchor_command(exec: &mut Value, kubeconfig: &Path) {
 
 fn write(file: &Path, document: &Value) -> Result<()> {
     // A link stays one.
+    // An own link is followed, and nobody else's.
+    check(file)?;
     let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    Writing::Synced.file(&file, &serde_yaml_ng::to_string(document)?, Readers::Owner)
+    Ok(Writing::Synced.file(&file, &serde_yaml_ng::to_string(document)?, Readers::Owner)?)
 }
 
 #[cfg(test)]

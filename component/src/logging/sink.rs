@@ -5,11 +5,11 @@
 
 use super::LoggingArgs;
 use super::choices::Severity;
-use crate::files::open_private;
+use holdfast_files::file::{open_growing, open_private};
+use holdfast_files::way::is_shared;
 use jiff::Zoned;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Size at which files in a directory are followed by the next, whatever `--log-file-max-size` says: that is for
@@ -18,8 +18,6 @@ const DIRECTORY_BYTES_MAX: u64 = 1800 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
 /// How much of standard output may be gathered.
 const GATHERED_MAX: usize = 64 << 20;
-/// Lines name users and what they did: nobody else reads them, unless the operator says so.
-const OWNER: u32 = 0o600;
 
 pub struct Sink {
     stderr: Box<dyn Write + Send>,
@@ -143,7 +141,7 @@ impl Files {
         }
         let file = match &self.single {
             Some(path) => {
-                open_named(path, first).map_err(|error| format!("cannot open {}: {error}", path.display()))?
+                open_growing(path, first).map_err(|error| format!("cannot open {}: {error}", path.display()))?
             }
             None => self.create_in_directory(severity, now, first)?,
         };
@@ -177,12 +175,18 @@ impl Files {
         );
         let mut errors = Vec::new();
         for directory in &self.directories {
-            let path = directory.join(&name);
+            // Where everybody may make files, nobody is to know this one's name before.
+            let is_shared = is_shared(directory);
+            let path = match is_shared {
+                true => directory.join(format!("{name}.{:08x}", rand::random::<u32>())),
+                false => directory.join(&name),
+            };
             if !first {
                 // Within one second a file gets too large twice: the newer takes the older one's place.
                 _ = std::fs::remove_file(&path);
             }
             match create(&path) {
+                Ok(file) if is_shared => return Ok(file),
                 Ok(file) => {
                     link(&name, &directory.join(format!("{program}.{}", severity.name())));
                     return Ok(file);
@@ -192,11 +196,6 @@ impl Files {
         }
         Err(format!("cannot create a log file in {}", errors.join(", ")))
     }
-}
-
-/// Opens the file that the options name; a link, such as `/dev/stdout`, is one that the operator meant.
-fn open_named(path: &Path, keep: bool) -> io::Result<File> {
-    File::options().create(true).write(!keep).append(keep).truncate(!keep).mode(OWNER).open(path)
 }
 
 /// Makes a file in a directory that others may write into, too. What is there under its name can be of an earlier

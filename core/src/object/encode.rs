@@ -5,7 +5,7 @@
 //! the event, so a [`Draft`] has a hole in its place.
 
 use super::cursor::Cursor;
-use super::meta::Document;
+use super::meta::{self, Document};
 use crate::event::Offset;
 use bytes::Bytes;
 use holdfast_value::Value;
@@ -73,6 +73,12 @@ impl Draft {
             && sealed[..self.hole] == self.json[..self.hole]
             && &sealed[self.hole..self.hole + digits.len()] == digits
             && sealed[self.hole + digits.len()..] == self.json[self.hole..]
+    }
+
+    /// Whether the object is going away once this is written.
+    pub fn is_deleting(&self) -> bool {
+        let document: Value = serde_json::from_slice(&self.json).unwrap_or_default();
+        meta::is_deleting(meta::fields(&document))
     }
 
     /// How much a list item leaves off at its beginning, after the brace.

@@ -5,10 +5,12 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use h2::client::SendRequest;
+use holdfast_files::check_socket;
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, Request};
 use prost::Message;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixStream;
@@ -35,7 +37,10 @@ impl Endpoint {
     async fn connect(&self) -> std::io::Result<UnixStream> {
         match self.0.strip_prefix('@') {
             Some(name) => UnixStream::connect(format!("\0{name}")).await,
-            None => UnixStream::connect(&self.0).await,
+            None => {
+                check_socket(Path::new(&self.0))?;
+                UnixStream::connect(&self.0).await
+            }
         }
     }
 }

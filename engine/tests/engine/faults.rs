@@ -1,6 +1,6 @@
 //! A log that fails: what clients are told, what readers see, and how the writer comes back.
 
-use super::stage::{Stage, config_map, drain, everything, options, poll, selection, set};
+use super::stage::{Stage, config_map, delete, drain, everything, options, poll, selection, set};
 use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_engine::memory::{MemoryLog, Planned};
@@ -62,6 +62,23 @@ fn while_the_log_does_not_recover_writes_are_refused_and_reads_go_on() {
         stage.must(&set("a", "b"));
         assert_eq!(stage.engine.snapshot().offset, Offset(3));
     }
+}
+
+#[test]
+fn where_there_is_little_room_what_makes_room_goes_through() {
+    let log = Arc::new(MemoryLog::default());
+    let mut stage = Stage::new(log.clone());
+    stage.must(&config_map("a"));
+    stage.must(&config_map("b"));
+    log.be_short_of_room(true);
+    let refusal = stage.mutate(&config_map("c")).err().unwrap();
+    assert!(matches!(refusal, Refusal::InsufficientStorage(why) if why == "there is little room"));
+    stage.must(&delete("configmaps", "default", "a"));
+    log.be_short_of_room(false);
+    let refusal = stage.mutate(&delete("configmaps", "default", "b")).err().unwrap();
+    assert!(matches!(refusal, Refusal::InsufficientStorage(why) if why.contains("disk under the log is full")));
+    assert!(stage.writer.trouble().is_none(), "nothing was tried, so nothing is to be recovered from");
+    assert_eq!(log.last().unwrap(), Offset(4));
 }
 
 /// What a decision clashed with within a batch that failed has not happened, so nobody may hear of a clash.

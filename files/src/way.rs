@@ -1,0 +1,363 @@
+//! The way to a file: name by name, from folder to folder, past no link that another user has made.
+//!
+//! Root and the user of this process are trusted, and nobody else. Links of theirs are followed, as are those of `/proc`
+//! (`/dev/stdout` leads there), which the system makes for what a process has open anyway.
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, fstatfs, openat, readlinkat, statat};
+use rustix::io::Errno;
+use rustix::process::{getegid, geteuid, getgroups};
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::io::{Error, ErrorKind, Result};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+/// As many as the system itself follows.
+const LINKS_MAX: usize = 40;
+const PROC: u64 = 0x9fa0;
+const ALL_WRITE: u32 = 0o002;
+const GROUP_WRITES: u32 = 0o020;
+const STICKY: u32 = 0o1000;
+/// As whom files of users show that a user namespace does not know.
+const UNKNOWN_USER: u32 = 65534;
+
+/// Where a path ends.
+#[derive(Debug)]
+pub struct End {
+    /// The folder that it is in.
+    pub folder: OwnedFd,
+    pub folder_path: PathBuf,
+    pub name: OsString,
+    /// What is there; `None` where nothing is.
+    pub found: Option<Stat>,
+    /// It is a link of the system's own, to be followed.
+    pub is_open_file: bool,
+    /// Names behind the first one that is missing.
+    pub missing: Vec<OsString>,
+}
+
+impl End {
+    /// The path without links.
+    pub fn path(&self) -> PathBuf {
+        if self.name == "." { self.folder_path.clone() } else { self.folder_path.join(&self.name) }
+    }
+}
+
+/// Goes to the end of a path. What is there, the caller judges.
+pub fn find(path: &Path) -> Result<End> {
+    let whole = std::path::absolute(path)?;
+    let mut rest: VecDeque<OsString> = names(&whole).collect();
+    let (mut folder, mut shown) = root()?;
+    let mut links = 0;
+    while let Some(name) = rest.pop_front() {
+        let end = |folder, folder_path, found, is_open_file, missing: VecDeque<OsString>| End {
+            folder,
+            folder_path,
+            name: name.clone(),
+            found,
+            is_open_file,
+            missing: missing.into(),
+        };
+        let found = match statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => found,
+            Err(Errno::NOENT) => return Ok(end(folder, shown, None, false, rest)),
+            Err(error) => return Err(error.into()),
+        };
+        let is_link = FileType::from_raw_mode(found.st_mode) == FileType::Symlink;
+        let is_systems = is_link && fstatfs(&folder).is_ok_and(|system| system.f_type as u64 == PROC);
+        if is_link && !is_systems {
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Errno::LOOP.into());
+            }
+            if !is_trusted(found.st_uid) {
+                return Err(refused(&shown.join(&name), &format!("is a link that {} has made", user(found.st_uid))));
+            }
+            let target = PathBuf::from(OsString::from_vec(readlinkat(&folder, &name, Vec::new())?.into_bytes()));
+            if target.is_absolute() {
+                (folder, shown) = root()?;
+            }
+            names(&target).rev().for_each(|name| rest.push_front(name));
+            continue;
+        }
+        if rest.is_empty() && name != ".." {
+            return Ok(end(folder, shown, Some(found), is_systems, rest));
+        }
+        let follow = if is_systems { OFlags::empty() } else { OFlags::NOFOLLOW };
+        folder = openat(&folder, &name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | follow, Mode::empty())?;
+        if name == ".." { _ = shown.pop() } else { shown.push(&name) }
+    }
+    let found = Some(fstat(&folder)?);
+    Ok(End { folder, folder_path: shown, name: ".".into(), found, is_open_file: false, missing: Vec::new() })
+}
+
+/// Refuses what another user owns, may write, could replace, or has put a link to: be it a file, a folder or a socket.
+/// Nothing at all is fine, where nobody else could put something.
+pub fn check(path: &Path) -> Result<()> {
+    let end = find(path)?;
+    if end.is_open_file {
+        return Ok(());
+    }
+    if let Some(found) = &end.found {
+        check_found(&end.path(), found)?;
+        if FileType::from_raw_mode(found.st_mode) == FileType::Directory {
+            return Ok(());
+        }
+    }
+    check_around(&end)
+}
+
+/// Refuses a place where a file is put by renaming, if another user could replace it there or has put something there.
+/// What an own link leads to does not matter: it is replaced.
+pub fn check_place(path: &Path) -> Result<()> {
+    let whole = std::path::absolute(path)?;
+    let (Some(around), Some(name)) = (whole.parent(), whole.file_name()) else { return Ok(()) };
+    let around = find(around)?;
+    if around.found.is_none() {
+        return Ok(());
+    }
+    let opened = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = openat(&around.folder, &around.name, opened, Mode::empty())?;
+    let place = End {
+        found: statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).ok(),
+        folder,
+        folder_path: around.path(),
+        name: name.to_owned(),
+        is_open_file: false,
+        missing: Vec::new(),
+    };
+    match &place.found {
+        Some(found) if !is_trusted(found.st_uid) => Err(refused(&place.path(), &owned(found.st_uid))),
+        _ => check_around(&place),
+    }
+}
+
+/// What was refused here, in words; whatever else is wrong with a path, its reader or writer will tell.
+pub fn complaint(checked: Result<()>) -> Option<String> {
+    checked.err().filter(|error| error.raw_os_error().is_none()).map(|error| error.to_string())
+}
+
+/// Refuses a folder of another user, or one that a link of his leads to. Who may write into it is looked at by whoever
+/// uses it.
+pub fn check_owner(path: &Path) -> Result<()> {
+    let end = find(path)?;
+    match &end.found {
+        Some(found) if !is_trusted(found.st_uid) => Err(refused(&end.path(), &owned(found.st_uid))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a socket that another user could have made before the one who should: what is his, be it the socket or a folder
+/// on the way, must lie where root or this user has given him the place. So plug-ins may run as users of their own.
+pub fn check_socket(path: &Path) -> Result<()> {
+    let end = find(path)?;
+    if end.found.is_none() {
+        return Ok(());
+    }
+    let path = end.path();
+    let mut ways: Vec<&Path> = path.ancestors().collect();
+    ways.reverse();
+    for pair in ways.windows(2) {
+        let owner = std::fs::symlink_metadata(pair[1])?.uid();
+        if !is_trusted_on_the_way(owner) {
+            return if is_shared(pair[0]) { Err(refused(pair[1], &owned(owner))) } else { Ok(()) };
+        }
+    }
+    Ok(())
+}
+
+fn owned(owner: u32) -> String {
+    format!("belongs to {}, who could change it", user(owner))
+}
+
+/// Refuses a folder in which another user could take the file away and put his own in its place.
+pub(crate) fn check_around(end: &End) -> Result<()> {
+    let around = fstat(&end.folder)?;
+    let shown = &end.folder_path;
+    if !is_trusted_on_the_way(around.st_uid) {
+        return Err(refused(
+            shown,
+            &format!("belongs to {}, who could replace {} in it", user(around.st_uid), end.name.display()),
+        ));
+    }
+    if around.st_mode & ALL_WRITE != 0 && around.st_mode & STICKY == 0 {
+        let why = format!(
+            "may be written by everybody on this machine, who could replace {} in it; take that right away with: \
+             chmod o-w {}",
+            end.name.display(),
+            shown.display()
+        );
+        return Err(refused(shown, &why));
+    }
+    Ok(())
+}
+
+/// Refuses what another user owns or may write.
+pub(crate) fn check_found(shown: &Path, found: &Stat) -> Result<()> {
+    if !is_trusted(found.st_uid) {
+        return Err(refused(shown, &owned(found.st_uid)));
+    }
+    let kind = FileType::from_raw_mode(found.st_mode);
+    if matches!(kind, FileType::CharacterDevice | FileType::BlockDevice) {
+        return Ok(());
+    }
+    let take_away = |from: &str| format!("take that right away with: chmod {from}-w {}", shown.display());
+    if found.st_mode & ALL_WRITE != 0 {
+        return Err(refused(shown, &format!("may be written by everybody on this machine; {}", take_away("o"))));
+    }
+    if found.st_mode & GROUP_WRITES != 0 && !is_own_group(found.st_gid) {
+        let why =
+            format!("may be written by the group {}, which is not of this process; {}", found.st_gid, take_away("g"));
+        return Err(refused(shown, &why));
+    }
+    Ok(())
+}
+
+/// The user that this process makes files as.
+pub fn own_user() -> u32 {
+    geteuid().as_raw()
+}
+
+/// Whether everybody may make files in a folder, under names that somebody else has guessed.
+pub fn is_shared(folder: &Path) -> bool {
+    std::fs::metadata(folder).is_ok_and(|metadata| metadata.mode() & ALL_WRITE != 0)
+}
+
+/// Whether it is root's, or the user's of this process.
+fn is_trusted(user: u32) -> bool {
+    user == 0 || user == own_user()
+}
+
+/// In a user namespace, folders of the real root, such as `/`, may show as nobody's.
+fn is_trusted_on_the_way(user: u32) -> bool {
+    let knows_all = || {
+        let known = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        known.split_ascii_whitespace().nth(2).is_none_or(|count| count == "4294967295")
+    };
+    is_trusted(user) || user == UNKNOWN_USER && !knows_all()
+}
+
+fn is_own_group(group: u32) -> bool {
+    group == getegid().as_raw() || getgroups().is_ok_and(|groups| groups.iter().any(|own| own.as_raw() == group))
+}
+
+/// A user with the name that the system has for it.
+fn user(number: u32) -> String {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let text = number.to_string();
+    let line = users.lines().find(|line| line.split(':').nth(2) == Some(&text));
+    match line.and_then(|line| line.split(':').next()) {
+        Some(name) => format!("another user ({name}, number {number})"),
+        None => format!("another user (number {number})"),
+    }
+}
+
+pub(crate) fn refused(path: &Path, why: &str) -> Error {
+    Error::new(ErrorKind::PermissionDenied, format!("{} {why}", path.display()))
+}
+
+fn root() -> Result<(OwnedFd, PathBuf)> {
+    let folder = openat(CWD, "/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    Ok((folder, PathBuf::from("/")))
+}
+
+fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> + '_ {
+    path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsStr::new("..").to_owned()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+
+    const OTHER: u32 = 65534;
+
+    fn set(path: &Path, mode: u32) {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("set");
+    }
+
+    /// Gives it to another user, where the tests may do that; false where not.
+    fn give_away(path: &Path) -> bool {
+        lchown(path, Some(OTHER), Some(OTHER)).is_ok()
+    }
+
+    #[test]
+    fn what_others_may_write_is_refused_and_own_links_are_followed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("file"), "").expect("written");
+        std::fs::create_dir(at("real")).expect("made");
+        std::fs::write(at("real/file"), "").expect("written");
+        symlink("real/../real", at("link")).expect("a link");
+        symlink(at("link/file"), at("absolute")).expect("a link");
+        symlink("loop", at("loop")).expect("a link");
+        for fine in ["file", "link/file", "absolute", "real", "missing", "link/missing", "real/..", "missing/deep"] {
+            check(&at(fine)).unwrap_or_else(|why| panic!("{fine}: {why}"));
+        }
+        assert_eq!(find(&at("absolute")).expect("found").path(), at("real/file").canonicalize().expect("a path"));
+        for system in ["/dev/null", "/dev/stdout", "/proc/self/fd/1"] {
+            check(Path::new(system)).unwrap_or_else(|why| panic!("{system}: {why}"));
+        }
+        assert!(check(&at("loop")).is_err());
+
+        set(&at("real/file"), 0o666);
+        let why = check(&at("absolute")).expect_err("refused").to_string();
+        assert!(why.contains("real/file may be written by everybody") && why.contains("chmod o-w"), "{why}");
+        set(&at("real/file"), 0o600);
+        set(&at("real"), 0o777);
+        let why = check(&at("link/file")).expect_err("refused").to_string();
+        assert!(why.contains("real may be written by everybody") && why.contains("replace file"), "{why}");
+        set(&at("real"), 0o1777);
+        check(&at("link/file")).expect("in a folder where each keeps his own");
+    }
+
+    #[test]
+    fn what_others_own_is_refused_by_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at("theirs")).expect("made");
+        std::fs::write(at("theirs/file"), "").expect("written");
+        std::fs::write(at("own"), "").expect("written");
+        symlink(at("own"), at("link")).expect("a link");
+        symlink(at("nowhere"), at("dangling")).expect("a link");
+        symlink(folder.path(), at("around")).expect("a link");
+        std::fs::write(at("group"), "").expect("written");
+        set(&at("group"), 0o660);
+        if !["theirs", "link", "dangling", "around"].iter().all(|name| give_away(&at(name))) {
+            return;
+        }
+        chown(at("group"), None, Some(OTHER)).expect("given");
+        for (theirs, why) in [
+            ("theirs", "theirs belongs to another user (nobody, number 65534)"),
+            ("theirs/file", "could replace file"),
+            ("theirs/new", "could replace new"),
+            ("link", "link is a link that another user"),
+            ("dangling", "dangling is a link that another user"),
+            ("around/own", "around is a link that another user"),
+            ("group", "may be written by the group 65534"),
+        ] {
+            let told = check(&at(theirs)).expect_err(theirs).to_string();
+            assert!(told.contains(why), "{theirs}: {told}");
+        }
+        for theirs in ["theirs", "theirs/file", "theirs/new", "link", "dangling", "around/own"] {
+            let told = check_place(&at(theirs)).expect_err(theirs).to_string();
+            assert!(told.contains("another user (nobody, number 65534)"), "{theirs}: {told}");
+        }
+        check_place(&at("new")).expect("nothing is there");
+        check(&at("own")).expect("what is root's");
+
+        // A plug-in's own folder is where root has made it, or where anybody could.
+        check_socket(&at("theirs/file")).expect("in a folder that was given to him");
+        check_socket(&at("theirs/none")).expect("not there yet");
+        set(folder.path(), 0o1777);
+        let told = check_socket(&at("theirs/file")).expect_err("refused").to_string();
+        assert!(told.contains("theirs belongs to another user"), "{told}");
+    }
+}

@@ -1,0 +1,294 @@
+//! Gives back the room of what was let go on a disk that has little room to work in.
+//!
+//! A compaction writes what is left of tables before it removes them, and may need as much room as all of them. So what
+//! needs none comes first: what is in memory is written, which lets write-ahead logs go, and tables in which nothing is
+//! left are dropped whole. Then tables of which little is left are written again, a few at a time; and only where there is
+//! room for all are they compacted.
+
+use crate::fault::fault;
+use crate::forget::Progress;
+use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, FAMILIES, HISTORY};
+use crate::log::{RocksLog, family, oldest};
+use holdfast_core::event::Offset;
+use holdfast_engine::Fault;
+use rocksdb::{DB, LiveFile, ReadOptions, WriteBatch};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Tables are compacted where so many bytes of them were let go: what is less is not worth the work.
+const WORTH_BYTES: u64 = 4 << 20;
+/// Written again are tables of which at most this part is left, and so much of them at a time.
+const LEFT_PART: u64 = 2;
+const PIECE_BYTES: u64 = 8 << 20;
+/// How long a compaction that is under way is waited for.
+const WAIT: Duration = Duration::from_millis(20);
+const WAITS: usize = 100;
+
+pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
+    if log.write_ahead_bytes() >= WORTH_BYTES {
+        log.with(flush)?;
+        log.room().tell();
+    }
+    // What is written again is in the newest level until the old tables are gone, which nobody may compact meanwhile.
+    log.let_compact(false)?;
+    if !becomes_still(log) || log.with(|db, _| garbage_of(db))? < WORTH_BYTES {
+        return Ok(());
+    }
+    // What lets go of an event is durable before the event is gone.
+    log.with(|db, _| db.flush_wal(true).map_err(|error| fault("sync the log", error)))?;
+    while log.with(|db, _| drop_empty(db))? {}
+    log.room().tell();
+    while log.with(|db, _| write_again(db, log))? {}
+    log.room().tell();
+    let taken = log.with(|db, _| taken(db))?;
+    if log.with(|db, _| garbage_of(db))? >= WORTH_BYTES && log.room().take_now(taken) {
+        log.with(|db, _| crate::forget::compact(db, true))?;
+        log.room().tell();
+    }
+    Ok(())
+}
+
+/// Waits until no table is being compacted; false where that takes long.
+fn becomes_still(log: &RocksLog) -> bool {
+    for _ in 0..WAITS {
+        if is_still(log) {
+            return true;
+        }
+        sleep(WAIT);
+    }
+    false
+}
+
+fn is_still(log: &RocksLog) -> bool {
+    let running = log.with(|db, _| {
+        db.property_int_value("rocksdb.num-running-compactions").map_err(|error| fault("tell what it does", error))
+    });
+    running.is_ok_and(|running| running.unwrap_or(0) == 0)
+}
+
+/// A flush of all families lets go of the write-ahead logs that are behind them.
+fn flush(db: &DB, _: &std::path::Path) -> Result<(), Fault> {
+    for name in FAMILIES {
+        db.flush_cf(family(db, name)?).map_err(|error| fault("write tables", error))?;
+    }
+    Ok(())
+}
+
+fn garbage_of(db: &DB) -> Result<u64, Fault> {
+    Ok(Progress::read(db)?.garbage)
+}
+
+/// What the tables take that a compaction would write again.
+fn taken(db: &DB) -> Result<u64, Fault> {
+    let mut bytes = 0;
+    for name in [EVENTS, HISTORY, BY_RESOURCE, CURRENT] {
+        let found = db.property_int_value_cf(family(db, name)?, "rocksdb.live-sst-files-size");
+        bytes += found.map_err(|error| fault("tell its size", error))?.unwrap_or(0);
+    }
+    Ok(bytes)
+}
+
+/// A table of old events that no other one below the newest lies over or under: what is deleted in it is nowhere else.
+struct Table {
+    start: Vec<u8>,
+    end: Vec<u8>,
+    bytes: u64,
+}
+
+/// Tables of events, of those levels in which they are in order.
+fn tables(db: &DB) -> Result<Vec<Table>, Fault> {
+    let files: Vec<LiveFile> = db.live_files().map_err(|error| fault("list its tables", error))?;
+    let events: Vec<_> = files.into_iter().filter(|file| file.column_family_name == EVENTS && file.level > 0).collect();
+    let mut ranges: Vec<(Vec<u8>, Vec<u8>, u64)> =
+        events.into_iter().filter_map(|file| Some((file.start_key?, file.end_key?, file.size as u64))).collect();
+    ranges.sort();
+    let mut tables: Vec<Table> = Vec::new();
+    let mut reaches: Option<Vec<u8>> = None;
+    let mut overlaps = false;
+    for (start, end, bytes) in ranges {
+        if reaches.as_ref().is_some_and(|reaches| *reaches >= start) {
+            // Neither of the two stands alone.
+            if !overlaps {
+                tables.pop();
+            }
+            overlaps = true;
+        } else {
+            tables.push(Table { start, end: end.clone(), bytes });
+            overlaps = false;
+        }
+        reaches = reaches.max(Some(end));
+    }
+    Ok(tables)
+}
+
+/// How many bytes of a table's events are still there, as far as the bound.
+fn left(db: &DB, table: &Table, most: u64, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<Option<u64>, Fault> {
+    let mut reading = ReadOptions::default();
+    let mut end = table.end.clone();
+    end.push(0);
+    reading.set_iterate_upper_bound(end);
+    reading.fill_cache(false);
+    let mut entries = db.raw_iterator_cf_opt(family(db, EVENTS)?, reading);
+    entries.seek(&table.start);
+    let mut bytes = 0;
+    while let Some((key, value)) = entries.item() {
+        bytes += (key.len() + value.len()) as u64;
+        if bytes > most {
+            return Ok(None);
+        }
+        visit(key, value);
+        entries.next();
+    }
+    entries.status().map_err(|error| fault("read events", error))?;
+    Ok(Some(bytes))
+}
+
+/// Drops the tables of which nothing is left; whether there may be more now.
+fn drop_empty(db: &DB) -> Result<bool, Fault> {
+    let mut dropped = 0;
+    for table in tables(db)? {
+        if is_old(db, &table)? && left(db, &table, 0, &mut |_, _| {})? == Some(0) {
+            drop_table(db, &table)?;
+            dropped += table.bytes;
+        }
+    }
+    if dropped > 0 {
+        discount(db, dropped)?;
+    }
+    Ok(dropped > 0)
+}
+
+/// Writes what is left of some tables again, and drops them; whether there may be more of them.
+fn write_again(db: &DB, log: &RocksLog) -> Result<bool, Fault> {
+    // The store may have been opened anew.
+    if log.compacts() {
+        return Ok(false);
+    }
+    let mut batch = WriteBatch::default();
+    let (mut copied, mut dropped) = (0, Vec::new());
+    let events = family(db, EVENTS)?;
+    for table in tables(db)? {
+        let most = (table.bytes / LEFT_PART).min(PIECE_BYTES - copied);
+        if most == 0 || !is_old(db, &table)? {
+            continue;
+        }
+        let mut kept = Vec::new();
+        let found = left(db, &table, most, &mut |key, value| kept.push((key.to_vec(), value.to_vec())))?;
+        if let Some(bytes) = found {
+            kept.iter().for_each(|(key, value)| batch.put_cf(events, key, value));
+            copied += bytes;
+            dropped.push(table);
+        }
+    }
+    if dropped.is_empty() || !log.room().take_now(2 * copied) {
+        return Ok(false);
+    }
+    // Written to a table of the newest level, which is not dropped, before the old ones go.
+    db.write_opt(batch, &crate::log::synced()).map_err(|error| fault("write old events again", error))?;
+    db.flush_cf(events).map_err(|error| fault("write old events again", error))?;
+    for table in &dropped {
+        drop_table(db, table)?;
+    }
+    discount(db, dropped.iter().map(|table| table.bytes).sum::<u64>().saturating_sub(copied))?;
+    Ok(true)
+}
+
+/// Whether no event of a table is newer than what may be let go.
+fn is_old(db: &DB, table: &Table) -> Result<bool, Fault> {
+    Ok(key::parse_offset(&table.end).unwrap_or(Offset(u64::MAX)) <= oldest(db)?)
+}
+
+fn drop_table(db: &DB, table: &Table) -> Result<(), Fault> {
+    let dropped = db.delete_file_in_range_cf(family(db, EVENTS)?, &table.start, &table.end);
+    dropped.map_err(|error| fault("drop a table", error))
+}
+
+/// What is gone does not wait for a compaction any more.
+fn discount(db: &DB, bytes: u64) -> Result<(), Fault> {
+    let mut progress = Progress::read(db)?;
+    progress.garbage = progress.garbage.saturating_sub(bytes);
+    let mut batch = WriteBatch::default();
+    progress.stage(db, &mut batch)?;
+    db.write(batch).map_err(|error| fault("note its compaction", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::event::{Operation, Record};
+    use holdfast_engine::{Log, LogRead};
+    use std::collections::BTreeMap;
+
+    const OBJECTS: u64 = 240;
+    const BYTES: usize = 200_000;
+
+    fn record(offset: u64, key: u64, replaces: u64, bytes: usize) -> Record {
+        // Nothing that a compression makes smaller.
+        let mut seed = offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let noise = std::iter::repeat_with(|| {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed as u8
+        });
+        let operation = if replaces > 0 { Operation::Delete } else { Operation::Put };
+        Record {
+            offset,
+            resource: "configmaps".into(),
+            key: format!("n/{key:04}"),
+            replaces,
+            operation: operation as i32,
+            object: noise.take(bytes).collect::<Vec<u8>>().into(),
+            ..Record::default()
+        }
+    }
+
+    fn found(log: &RocksLog) -> BTreeMap<String, Record> {
+        let mut found = BTreeMap::new();
+        log.current(&mut |record| {
+            found.insert(record.key.clone(), record);
+            Ok(())
+        })
+        .expect("what is current");
+        found
+    }
+
+    #[test]
+    fn what_was_let_go_gives_its_room_back_and_nothing_else_goes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = RocksLog::open(folder.path()).expect("a log");
+        let made: Vec<Record> = (1..=OBJECTS).map(|offset| record(offset, offset, 0, BYTES)).collect();
+        for batch in made.chunks(10) {
+            log.append(batch).expect("appended");
+        }
+        // All of the first third go, two of three of the next, and none of the last.
+        let third = OBJECTS / 3;
+        let gone = (1..=third).chain((third + 1..2 * third).filter(|key| key % 3 > 0));
+        let deleted: Vec<Record> = gone.zip(OBJECTS + 1..).map(|(key, offset)| record(offset, key, key, 100)).collect();
+        log.append(&deleted).expect("appended");
+        let expected = found(&log);
+        log.forget(log.last().expect("the last")).expect("let go");
+        log.with(flush).expect("written");
+        let before = log.with(|db, _| taken(db)).expect("its size");
+        let is_there = |log: &RocksLog| assert!(found(log) == expected, "what is current is there, and as it was");
+
+        // Without room for a compaction, as far as tables can be dropped or written again.
+        log.let_compact(false).expect("stopped");
+        assert!(becomes_still(&log));
+        while log.with(|db, _| drop_empty(db)).expect("dropped") {}
+        let dropped = log.with(|db, _| taken(db)).expect("its size");
+        assert!(dropped < before, "{dropped} of {before}");
+        is_there(&log);
+        while log.with(|db, _| write_again(db, &log)).expect("written again") {}
+        let written = log.with(|db, _| taken(db)).expect("its size");
+        assert!(written < dropped, "{written} of {dropped}");
+        is_there(&log);
+
+        make_room(&log).expect("made");
+        let after = log.with(|db, _| taken(db)).expect("its size");
+        assert!(after <= (expected.len() * BYTES) as u64 * 5 / 4, "{after} of {before}");
+        is_there(&log);
+        drop(log);
+        is_there(&RocksLog::open(folder.path()).expect("the same"));
+    }
+}

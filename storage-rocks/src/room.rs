@@ -1,0 +1,283 @@
+//! Room on the disk under the log: how much there is, and how much is kept aside.
+//!
+//! A file holds room that nobody else gets, and is made when the log is opened. While the disk has little room left, most
+//! writes are refused, and the file is made smaller, step by step, for what goes through all the same: deletes, the
+//! letting go of history, and the opening of the log after a crash. Once there is room again it is made anew.
+
+use holdfast_files::check;
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use std::fs::{File, OpenOptions};
+use std::io::{Error, ErrorKind, Result, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+const NAME: &str = "reserve";
+/// What is in memory when the room becomes little has yet to be written to tables.
+const MARK_BYTES: u64 = 32 << 20;
+/// On a small disk the mark is this part of it.
+const MARK_PART: u64 = 8;
+/// The file takes at most this part of the room that there is when it is made.
+const RESERVE_PART: u64 = 4;
+/// Or so much, where a start finds less: room may come.
+const RESERVE_BYTES_MIN: u64 = 8 << 20;
+/// The file becomes smaller by a multiple of this.
+const STEP_BYTES: u64 = 1 << 20;
+/// This part of it is kept for the opening of the log after a crash, which nothing goes on without.
+const LAST_PART: u64 = 4;
+/// What each write takes beside its bytes, and the disk's own notes of it.
+const WRITE_BYTES: u64 = 4096;
+/// A write comes to the write-ahead log, and later to a table.
+const COPIES: u64 = 2;
+/// The disk is looked at again after so many bytes, however much room there was.
+const LOOK_BYTES: u64 = 64 << 20;
+/// A write that makes room waits so long, in such steps, for room that is being made.
+const WAIT: Duration = Duration::from_millis(100);
+const WAITS: usize = 30;
+
+/// How much room is kept aside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reserve {
+    /// What an earlier server has kept aside. Writes are refused when nothing is left at all.
+    AsItIs,
+    Bytes(u64),
+}
+
+#[derive(Debug)]
+pub struct Room {
+    folder: PathBuf,
+    /// Zero where writes go on until nothing is left.
+    wanted: u64,
+    mark: u64,
+    reserve: Mutex<u64>,
+    is_little: AtomicBool,
+    free: AtomicU64,
+    /// Bytes that may still be written before the disk is looked at again.
+    unlooked: AtomicI64,
+    /// Room was made.
+    made: Condvar,
+}
+
+/// How a disk stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    pub free_bytes: u64,
+    pub reserve_bytes: u64,
+    /// Most writes are refused below this.
+    pub mark_bytes: u64,
+    pub is_little: bool,
+}
+
+impl Room {
+    pub fn open(folder: &Path, reserve: Reserve) -> Result<Room> {
+        check(&folder.join(NAME))?;
+        let there = std::fs::symlink_metadata(folder.join(NAME)).map_or(0, |file| file.len());
+        let system = statvfs(folder)?;
+        let (free, whole) = (system.f_bavail * system.f_frsize, system.f_blocks * system.f_frsize);
+        let wanted = match reserve {
+            Reserve::AsItIs => 0,
+            Reserve::Bytes(bytes) => {
+                let part = ((free + there) / RESERVE_PART).max(there).max(RESERVE_BYTES_MIN);
+                bytes.min(part).min(whole / RESERVE_PART)
+            }
+        };
+        let room = Room {
+            folder: folder.to_owned(),
+            wanted,
+            mark: if wanted == 0 { 0 } else { MARK_BYTES.min(whole / MARK_PART) },
+            reserve: Mutex::new(there),
+            is_little: AtomicBool::new(false),
+            free: AtomicU64::new(free),
+            unlooked: AtomicI64::new(0),
+            made: Condvar::new(),
+        };
+        if reserve == Reserve::Bytes(0) && there > 0 {
+            room.resize(&mut room.reserve(), 0)?;
+        }
+        Ok(room)
+    }
+
+    pub fn standing(&self) -> Standing {
+        let free_bytes = self.look();
+        let is_little = self.is_little.load(Ordering::Relaxed);
+        Standing { free_bytes, reserve_bytes: *self.reserve(), mark_bytes: self.mark, is_little }
+    }
+
+    /// Why there is too little room for a write of so many bytes that does not make room; nothing if there is enough.
+    pub fn lacks(&self, bytes: u64) -> Option<String> {
+        if self.wanted == 0 {
+            return None;
+        }
+        let cost = bytes.saturating_add(WRITE_BYTES).saturating_mul(COPIES);
+        let cost = i64::try_from(cost).unwrap_or(i64::MAX);
+        let left = self.unlooked.fetch_sub(cost, Ordering::Relaxed);
+        if left >= cost && !self.is_little.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.settle(cost.unsigned_abs());
+        self.is_little.load(Ordering::Relaxed).then(|| {
+            let (free, kept) = (mebibytes(self.free.load(Ordering::Relaxed)), mebibytes(*self.reserve()));
+            let mark = mebibytes(self.mark);
+            format!(
+                "the disk under the log is full but for {free} MiB (writes end below {mark} MiB) and {kept} MiB that \
+                 --disk-reserve keeps aside: only what makes room is written, as deletes, and renewals of leases; old \
+                 history is let go meanwhile"
+            )
+        })
+    }
+
+    /// Looks at the disk: whether a write of so many bytes leaves enough. Where there is enough again the file is made
+    /// anew first.
+    pub fn settle(&self, cost: u64) {
+        if self.wanted == 0 {
+            return;
+        }
+        let mut reserve = self.reserve();
+        let free = self.look();
+        let was_little = self.is_little.load(Ordering::Relaxed);
+        let missing = self.wanted.saturating_sub(*reserve);
+        // Somewhat more is asked for to end this state than to begin it, lest it come and go with each write.
+        let needed = if was_little || missing > 0 { self.mark / 2 + missing } else { 0 };
+        let mut is_little = free < self.mark.saturating_add(needed).saturating_add(cost);
+        if !is_little && missing > 0 {
+            is_little = self.resize(&mut reserve, self.wanted).is_err_and(|error| is_full(&error));
+        }
+        drop(reserve);
+        self.is_little.store(is_little, Ordering::Relaxed);
+        let unlooked = (self.look().saturating_sub(self.mark) / COPIES).min(LOOK_BYTES);
+        self.unlooked.store(i64::try_from(unlooked).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Sees to it that so many bytes can be written, with room of the file where that is needed. Waits a little for room
+    /// that somebody makes; false where there is none.
+    pub fn take(&self, bytes: u64) -> bool {
+        let cost = bytes.saturating_add(WRITE_BYTES).saturating_mul(COPIES);
+        let mut reserve = self.reserve();
+        for _ in 0..WAITS {
+            if self.give(&mut reserve, cost, self.wanted / LAST_PART) {
+                return true;
+            }
+            reserve = self.made.wait_timeout(reserve, WAIT).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        false
+    }
+
+    /// The same at once.
+    pub fn take_now(&self, bytes: u64) -> bool {
+        self.give(&mut self.reserve(), bytes, self.wanted / LAST_PART)
+    }
+
+    /// The same for the opening of the log, which may have all that there is.
+    pub fn take_to_open(&self, bytes: u64) -> bool {
+        self.give(&mut self.reserve(), bytes, 0)
+    }
+
+    fn give(&self, reserve: &mut u64, cost: u64, last: u64) -> bool {
+        // With room for what is in memory, too, as long as there is some.
+        let wanted = cost.saturating_add(self.mark);
+        let free = self.look();
+        if free < wanted && *reserve > last {
+            let step = (wanted - free).checked_next_multiple_of(STEP_BYTES).unwrap_or(u64::MAX);
+            let smaller = reserve.saturating_sub(step).max(last);
+            let _ = self.resize(reserve, smaller);
+        }
+        self.look() >= cost
+    }
+
+    /// Tells those who wait that room was made.
+    pub fn tell(&self) {
+        self.made.notify_all();
+    }
+
+    fn look(&self) -> u64 {
+        let free = statvfs(&self.folder).map_or(u64::MAX, |system| system.f_bavail * system.f_frsize);
+        self.free.store(free, Ordering::Relaxed);
+        free
+    }
+
+    fn resize(&self, reserve: &mut u64, bytes: u64) -> Result<()> {
+        let path = self.folder.join(NAME);
+        let resized = if bytes == 0 { std::fs::remove_file(&path) } else { fill(&path, bytes) };
+        *reserve = std::fs::symlink_metadata(&path).map_or(0, |file| file.len());
+        match resized {
+            Err(error) if bytes > 0 => {
+                // What was not to be had whole is no use.
+                let _ = std::fs::remove_file(&path);
+                *reserve = 0;
+                Err(error)
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            resized => resized,
+        }
+    }
+
+    fn reserve(&self) -> MutexGuard<'_, u64> {
+        self.reserve.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes a file of so many bytes that the disk has room for.
+fn fill(path: &Path, bytes: u64) -> Result<()> {
+    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    let mut file = options.create(true).write(true).truncate(false).mode(0o600).custom_flags(no_follow).open(path)?;
+    let there = file.metadata()?.len();
+    if there > bytes {
+        return file.set_len(bytes);
+    }
+    match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => Ok(()),
+        Err(error) if is_full(&error.into()) => Err(error.into()),
+        // Where a file system cannot promise room, it is written.
+        Err(_) => write_over(&mut file, bytes),
+    }
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
+}
+
+fn write_over(file: &mut File, bytes: u64) -> Result<()> {
+    let piece = vec![0; 1 << 20];
+    for _ in 0..bytes.div_ceil(piece.len() as u64) {
+        file.write_all(&piece)?;
+    }
+    file.sync_data()
+}
+
+fn mebibytes(bytes: u64) -> u64 {
+    bytes >> 20
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_kept_aside_and_given_up_step_by_step() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let size = || std::fs::metadata(folder.path().join(NAME)).map_or(0, |file| file.len());
+        let room = Room::open(folder.path(), Reserve::Bytes(8 << 20)).expect("room");
+        room.settle(0);
+        let standing = room.standing();
+        assert_eq!((size(), standing.reserve_bytes, standing.is_little), (8 << 20, 8 << 20, false));
+        assert_eq!(room.lacks(1000), None);
+
+        // A write larger than what there is finds that out, and takes what is kept aside.
+        let huge = standing.free_bytes;
+        let why = room.lacks(huge).expect("too little");
+        assert!(why.contains("--disk-reserve") && why.contains("disk under the log is full"), "{why}");
+        assert!(!room.take_now(u64::MAX / 4) && size() == 2 << 20, "the last part is for the next start");
+        assert!(!room.take_to_open(u64::MAX / 4) && size() == 0);
+        room.settle(0);
+        assert_eq!((size(), room.lacks(1000)), (8 << 20, None), "there is room again");
+
+        // Another one goes on with what is there, and one without a reserve removes it.
+        let found = Room::open(folder.path(), Reserve::AsItIs).expect("room");
+        assert_eq!((found.standing().reserve_bytes, found.lacks(huge)), (8 << 20, None));
+        Room::open(folder.path(), Reserve::Bytes(0)).expect("room");
+        assert_eq!(size(), 0);
+    }
+}
