@@ -18,7 +18,7 @@ use sha2::Sha256;
 use std::sync::Arc;
 
 /// What a list or watch picks: a part of the key space, and conditions on labels and fields.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Selection {
     pub kind: KindId,
     pub version: usize,
@@ -86,7 +86,7 @@ impl Selection {
     }
 
     fn conditions_hold(&self, kind: &Kind, key: &str, entry: &Entry) -> bool {
-        (self.labels.is_everything() || self.labels.matches_by(|label| entry.index.label(label)))
+        (self.labels.is_everything() || self.labels.matches_sorted(&entry.index.labels))
             && (self.fields.is_everything()
                 || self.fields.matches(|field| field_value(kind, self.version, key, entry, field)))
     }

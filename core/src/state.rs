@@ -14,9 +14,10 @@ use crate::object::meta::Document;
 use crate::object::{Body, Draft, encode, meta, stored};
 use crate::ranked::RankedMap;
 use crate::schema::schema;
+use crate::select::find_label;
 use crate::wire::protobuf;
 use bytes::Bytes;
-use holdfast_value::{Map, Value};
+use holdfast_value::{CompactString, Map, Value};
 use imbl::{OrdMap, OrdSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -86,6 +87,7 @@ struct Forms {
 /// What selectors read, taken out once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Index {
+    /// In the order of their keys.
     pub labels: Box<[(Box<str>, Box<str>)]>,
     /// Values of the kind's selectable fields, in the kind's order.
     pub fields: Box<[Box<str>]>,
@@ -326,14 +328,11 @@ impl Collection {
 
 impl Index {
     pub fn new(kind: &Kind, document: &Value) -> Index {
-        let labels = document
-            .get("metadata")
-            .and_then(|metadata| metadata.get("labels"))
-            .and_then(Value::as_object)
-            .map(|labels| {
-                labels.iter().map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into())).collect()
-            })
-            .unwrap_or_default();
+        let labels = document.get("metadata").and_then(|metadata| metadata.get("labels")).and_then(Value::as_object);
+        let text =
+            |(key, value): (&CompactString, &Value)| (key.as_str().into(), value.as_str().unwrap_or_default().into());
+        let mut labels: Box<[(Box<str>, Box<str>)]> = labels.into_iter().flatten().map(text).collect();
+        labels.sort_unstable();
         let mut near = Near::default();
         let fields = kind.selectable.iter().map(|field| field.read.near(document, &mut near).into()).collect();
         let claims =
@@ -351,7 +350,7 @@ impl Index {
     }
 
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.labels.iter().find(|(k, _)| &**k == key).map(|(_, v)| &**v)
+        find_label(&self.labels, key)
     }
 }
 

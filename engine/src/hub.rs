@@ -1,8 +1,9 @@
 //! The watch hub: hands each event to the watchers that it concerns, and to no other.
 //!
-//! Watchers with equal selections form a group, so a selection is evaluated once an event. Groups are found by
-//! hash of what they pin down: one object, one value of an indexed field, one namespace, or nothing. A watcher
-//! has a bounded queue; when it is full the watcher is let go, reads on from the log, and comes back.
+//! Watchers with equal selections form a group, so a selection is kept once, and evaluated once an event. Groups are
+//! found by hash of what they pin down: one object, one value of an indexed field, one namespace, or nothing; and then by
+//! a label that must have one of a few values. A watcher has a bounded queue; when it is full, or when its selection is
+//! more work than one event may be, the watcher is let go, reads on from the log, and comes back.
 
 use crate::planted::{Bug, planted};
 use crate::tap::Basin;
@@ -12,9 +13,11 @@ use holdfast_core::event::Offset;
 use holdfast_core::kinds::{Kind, KindId};
 use holdfast_core::list::Selection;
 use holdfast_core::object::meta;
+use holdfast_core::refusal::Plenty;
 use holdfast_core::state::{Change, Entry, State};
 use holdfast_core::wire::protobuf;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::sync::mpsc::error::TryRecvError;
@@ -26,6 +29,13 @@ const QUEUE_EVENTS_MAX: usize = 256;
 const QUEUE_BYTES_MAX: usize = 4 << 20;
 /// How many watches one user may have.
 const WATCHES_OF_ONE_MAX: usize = 10_000;
+/// How many bytes of selectors the watches of one user may hold, and those of all users. So many each user may hold
+/// whatever others do.
+const SELECTOR_BYTES_OF_ONE_MAX: usize = 64 << 20;
+const SELECTOR_BYTES_MAX: usize = 512 << 20;
+const SELECTOR_BYTES_OF_EACH: usize = 1 << 20;
+/// How many labels the writer looks at for the watchers of one event.
+const LOOKS_MAX: usize = 200_000;
 
 /// A committed event as watchers get it, with its wire forms, each made once for all of them.
 pub struct Event {
@@ -143,13 +153,27 @@ pub struct Hub {
     /// Every event up to this one is in the queues of the watchers that it concerns.
     delivered: AtomicU64,
     watchers: AtomicUsize,
-    /// How many watches each user has, with those at forks.
-    users: Arc<Mutex<HashMap<Arc<str>, usize>>>,
+    /// What watches each user has, with those at forks.
+    users: Arc<Mutex<Users>>,
     /// Of the registry that the topics were last compared with.
     revision: AtomicU64,
     /// Told of every commit.
     committed: Notify,
     taps: Mutex<Vec<Weak<Basin>>>,
+}
+
+/// What watches there are, by their users.
+#[derive(Default)]
+struct Users {
+    by_name: HashMap<Arc<str>, Watches>,
+    selector_bytes: usize,
+}
+
+/// The watches of one user.
+#[derive(Default)]
+struct Watches {
+    count: usize,
+    selector_bytes: usize,
 }
 
 /// The watchers of one kind, by what their selections pin down.
@@ -172,14 +196,26 @@ enum Scope {
     All,
 }
 
-/// Watchers by the text of their selection: equal text, equal selection.
-type Groups = BTreeMap<Arc<str>, Group>;
-
-struct Group {
+/// A selection, found by its hash: long ones that are alike but for their ends are seldom compared.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Wanted {
+    hash: u64,
     selection: Selection,
-    /// By the number of their subscription, so that leaving costs little however many stay.
-    members: BTreeMap<u64, Member>,
 }
+
+/// Watchers by their selection.
+#[derive(Default)]
+struct Groups {
+    /// Those whose selection is evaluated for each event.
+    others: BTreeMap<Arc<Wanted>, Group>,
+    /// Those whose selection names values of a label.
+    labelled: BTreeMap<Arc<Wanted>, Group>,
+    /// Which of them an object may concern, by label and value.
+    by_label: HashMap<String, HashMap<String, Vec<Arc<Wanted>>>>,
+}
+
+/// By the number of their subscription, so that leaving costs little however many stay.
+type Group = BTreeMap<u64, Member>;
 
 struct Member {
     queue: mpsc::Sender<Delivery>,
@@ -192,7 +228,7 @@ pub struct Subscription {
     hub: Arc<Hub>,
     kind: KindId,
     scope: Scope,
-    text: Arc<str>,
+    wanted: Arc<Wanted>,
     id: u64,
     queue: mpsc::Receiver<Delivery>,
     bytes: Arc<AtomicUsize>,
@@ -204,6 +240,7 @@ pub struct Subscription {
 pub struct Place {
     hub: Arc<Hub>,
     user: Arc<str>,
+    selector_bytes: usize,
 }
 
 impl Default for Hub {
@@ -232,21 +269,34 @@ impl Hub {
         Hub { users: other.users.clone(), ..Hub::with_queues(other.queue_events_max) }
     }
 
-    /// A place for one more watch of this user; `None` when there are as many as one may have.
-    pub fn place(self: &Arc<Self>, user: &str) -> Option<Place> {
+    /// A place for one more watch of this user, whose selectors take so many bytes.
+    pub fn place(self: &Arc<Self>, user: &str, selector_bytes: usize) -> Result<Place, Plenty> {
         let mut users = self.users();
-        let (user, count) = match users.get_key_value(user) {
-            Some((user, count)) => (user.clone(), *count),
-            None => (Arc::from(user), 0),
+        let Users { by_name, selector_bytes: of_all } = &mut *users;
+        let (user, has) = match by_name.get_key_value(user) {
+            Some((user, has)) => (user.clone(), Watches { ..*has }),
+            None => (Arc::from(user), Watches::default()),
         };
-        if count >= WATCHES_OF_ONE_MAX {
-            return None;
+        if has.count >= WATCHES_OF_ONE_MAX {
+            return Err(Plenty::Watches);
         }
-        users.insert(user.clone(), count + 1);
-        Some(Place { hub: self.clone(), user })
+        let (own, all) = (has.selector_bytes + selector_bytes, *of_all + selector_bytes);
+        let max = if all > SELECTOR_BYTES_MAX { SELECTOR_BYTES_OF_EACH } else { SELECTOR_BYTES_OF_ONE_MAX };
+        if own > max && selector_bytes > 0 {
+            let max = max as u64;
+            return Err(Plenty::Selectors { held: has.selector_bytes as u64, max });
+        }
+        by_name.insert(user.clone(), Watches { count: has.count + 1, selector_bytes: own });
+        *of_all = all;
+        Ok(Place { hub: self.clone(), user, selector_bytes })
     }
 
-    fn users(&self) -> MutexGuard<'_, HashMap<Arc<str>, usize>> {
+    /// How many bytes the selectors of all watches take.
+    pub fn selector_bytes(&self) -> usize {
+        self.users().selector_bytes
+    }
+
+    fn users(&self) -> MutexGuard<'_, Users> {
         self.users.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -254,19 +304,17 @@ impl Hub {
     pub fn subscribe(self: &Arc<Self>, kind: &Kind, selection: &Selection) -> Subscription {
         let (sender, queue) = mpsc::channel(self.queue_events_max);
         let scope = Scope::of(kind, selection);
-        let Selection { prefix, labels, fields, key, version, .. } = selection;
-        let text: Arc<str> = format!("{version}|{prefix}|{labels}|{fields}|{key:?}").into();
+        let wanted = Arc::new(Wanted::new(selection));
         let mut topics = self.lock();
         let topic = topics.entry(selection.kind).or_default();
         topic.next_id += 1;
         let id = topic.next_id;
-        let group = topic.groups(&scope).entry(text.clone());
-        let group = group.or_insert_with(|| Group { selection: selection.clone(), members: BTreeMap::new() });
         let bytes = Arc::<AtomicUsize>::default();
-        group.members.insert(id, Member { queue: sender, bytes: bytes.clone() });
+        let member = Member { queue: sender, bytes: bytes.clone() };
+        let wanted = topic.groups(&scope).join(wanted, id, member);
         self.watchers.fetch_add(1, Ordering::Relaxed);
         let since = self.delivered();
-        Subscription { hub: self.clone(), kind: selection.kind, scope, text, id, queue, bytes, since }
+        Subscription { hub: self.clone(), kind: selection.kind, scope, wanted, id, queue, bytes, since }
     }
 
     /// Queues the events of a commit, in order. Called by the writer alone, after the state was published.
@@ -321,7 +369,7 @@ impl Hub {
     pub fn watchers_of(&self, kind: KindId, namespace: Option<&str>, name: &str) -> usize {
         let topics = self.lock();
         let Some(topic) = topics.get(&kind) else { return 0 };
-        let members = |groups: &Groups| groups.values().map(|group| group.members.len()).sum::<usize>();
+        let members = |groups: &Groups| groups.all().map(Group::len).sum::<usize>();
         let by_namespace = namespace.and_then(|namespace| topic.by_namespace.get(namespace)).map_or(0, members);
         let by_object = match topic.by_object.is_empty() || name.is_empty() {
             true => 0,
@@ -372,17 +420,105 @@ impl Topic {
 
     fn deliver(&mut self, kind: &Kind, event: &Arc<Event>) {
         let key = &*event.change.key;
-        deliver_to(Some(&mut self.all), kind, event);
-        deliver_to(self.by_object.get_mut(key), kind, event);
+        let mut looks = LOOKS_MAX;
+        let mut deliver_to = |groups: Option<&mut Groups>| {
+            if let Some(groups) = groups {
+                groups.deliver(kind, event, &mut looks);
+            }
+        };
+        deliver_to(Some(&mut self.all));
+        deliver_to(self.by_object.get_mut(key));
         if let (Some(namespace), _) = meta::split_key(key) {
-            deliver_to(self.by_namespace.get_mut(namespace), kind, event);
+            deliver_to(self.by_namespace.get_mut(namespace));
         }
         for (field, watched) in &mut self.by_field {
             let after = value_of(&event.change.entry, *field);
             let before = event.previous.as_ref().and_then(|entry| value_of(entry, *field));
             let before = before.filter(|before| Some(*before) != after);
             for value in after.into_iter().chain(before) {
-                deliver_to(watched.get_mut(value), kind, event);
+                deliver_to(watched.get_mut(value));
+            }
+        }
+    }
+}
+
+impl Wanted {
+    fn new(selection: &Selection) -> Wanted {
+        let mut hasher = DefaultHasher::new();
+        selection.hash(&mut hasher);
+        Wanted { hash: hasher.finish(), selection: selection.clone() }
+    }
+}
+
+impl Groups {
+    fn all(&self) -> impl Iterator<Item = &Group> {
+        self.others.values().chain(self.labelled.values())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.others.is_empty() && self.labelled.is_empty()
+    }
+
+    /// Adds a watcher to those who want the same, and says what that is: all of them share it.
+    fn join(&mut self, wanted: Arc<Wanted>, id: u64, member: Member) -> Arc<Wanted> {
+        let named = wanted.selection.labels.names();
+        let groups = if named.is_some() { &mut self.labelled } else { &mut self.others };
+        if let Some((known, _)) = groups.get_key_value(&wanted) {
+            let known = known.clone();
+            groups.entry(known.clone()).or_default().insert(id, member);
+            return known;
+        }
+        groups.insert(wanted.clone(), Group::from([(id, member)]));
+        if let Some((label, values)) = named {
+            let by_value = self.by_label.entry(label.to_owned()).or_default();
+            for value in values {
+                by_value.entry(value.clone()).or_default().push(wanted.clone());
+            }
+        }
+        wanted
+    }
+
+    fn leave(&mut self, wanted: &Arc<Wanted>, id: u64) {
+        let named = wanted.selection.labels.names();
+        let groups = if named.is_some() { &mut self.labelled } else { &mut self.others };
+        let Some(group) = groups.get_mut(wanted) else { return };
+        group.remove(&id);
+        if !group.is_empty() {
+            return;
+        }
+        groups.remove(wanted);
+        let Some((label, values)) = named else { return };
+        let Some(by_value) = self.by_label.get_mut(label) else { return };
+        for value in values {
+            if let Some(those) = by_value.get_mut(value) {
+                those.retain(|one| one != wanted);
+                if those.is_empty() {
+                    by_value.remove(value);
+                }
+            }
+        }
+        if by_value.is_empty() {
+            self.by_label.remove(label);
+        }
+    }
+
+    fn deliver(&mut self, kind: &Kind, event: &Arc<Event>, looks: &mut usize) {
+        for (wanted, group) in &mut self.others {
+            deliver_to(wanted, group, kind, event, looks);
+        }
+        if self.by_label.is_empty() {
+            return;
+        }
+        let states = [Some(&event.change.entry), event.previous.as_ref()];
+        let labels = states.into_iter().flatten().flat_map(|entry| entry.index.labels.iter());
+        let found = labels.filter_map(|(label, value)| self.by_label.get(&**label)?.get(&**value));
+        // One that both states concern is told of the event once.
+        let mut found: Vec<&Arc<Wanted>> = found.flatten().collect();
+        found.sort_unstable();
+        found.dedup();
+        for wanted in found {
+            if let Some(group) = self.labelled.get_mut(wanted) {
+                deliver_to(wanted, group, kind, event, looks);
             }
         }
     }
@@ -393,22 +529,33 @@ fn value_of(entry: &Entry, field: usize) -> Option<&str> {
     entry.index.fields.get(field).map(|value| &**value)
 }
 
-fn deliver_to(groups: Option<&mut Groups>, kind: &Kind, event: &Arc<Event>) {
-    for group in groups.into_iter().flat_map(BTreeMap::values_mut) {
-        let Some(change_type) = event.seen_by(kind, &group.selection) else { continue };
-        // A member whose queue is full is let go: its sender is dropped, so it will notice after the last
-        // event that it did get, and read on from the log.
-        let bytes = event.bytes;
-        group.members.retain(|_, member| {
-            let delivery = Delivery { event: event.clone(), change_type };
-            let waiting = member.bytes.fetch_add(bytes, Ordering::Relaxed);
-            let queued = waiting < QUEUE_BYTES_MAX && member.queue.try_send(delivery).is_ok();
-            queued || planted(Bug::FullQueueDrops)
-        });
-    }
+fn deliver_to(wanted: &Wanted, group: &mut Group, kind: &Kind, event: &Arc<Event>, left: &mut usize) {
+    let states = [Some(&event.change.entry), event.previous.as_ref()].into_iter().flatten();
+    let looks = states.map(|entry| wanted.selection.labels.looks(entry.index.labels.len())).sum();
+    let Some(rest) = left.checked_sub(looks) else {
+        // Too much for the writer: they read the event from the log, each at its own speed.
+        group.clear();
+        return;
+    };
+    *left = rest;
+    let Some(change_type) = event.seen_by(kind, &wanted.selection) else { return };
+    // A member whose queue is full is let go: its sender is dropped, so it will notice after the last
+    // event that it did get, and read on from the log.
+    let bytes = event.bytes;
+    group.retain(|_, member| {
+        let delivery = Delivery { event: event.clone(), change_type };
+        let waiting = member.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let queued = waiting < QUEUE_BYTES_MAX && member.queue.try_send(delivery).is_ok();
+        queued || planted(Bug::FullQueueDrops)
+    });
 }
 
 impl Subscription {
+    /// What is watched for, shared by all who watch for the same.
+    pub fn selection(&self) -> &Selection {
+        &self.wanted.selection
+    }
+
     /// The next event, waiting for it; `None` when the hub let the watcher go, and for ever after.
     pub async fn recv(&mut self) -> Option<Delivery> {
         let delivery = self.queue.recv().await;
@@ -444,9 +591,13 @@ impl Scope {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut users = self.hub.users();
-        match users.get_mut(&self.user) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(users.remove(&self.user)),
+        users.selector_bytes -= self.selector_bytes;
+        match users.by_name.get_mut(&self.user) {
+            Some(has) if has.count > 1 => {
+                has.count -= 1;
+                has.selector_bytes -= self.selector_bytes;
+            }
+            _ => drop(users.by_name.remove(&self.user)),
         }
     }
 }
@@ -457,12 +608,7 @@ impl Drop for Subscription {
         self.hub.watchers.fetch_sub(1, Ordering::Relaxed);
         let Some(topic) = topics.get_mut(&self.kind) else { return };
         let groups = topic.groups(&self.scope);
-        if let Some(group) = groups.get_mut(&self.text) {
-            group.members.remove(&self.id);
-            if group.members.is_empty() {
-                groups.remove(&self.text);
-            }
-        }
+        groups.leave(&self.wanted, self.id);
         if groups.is_empty() {
             topic.drop_scope(&self.scope);
         }

@@ -14,7 +14,6 @@ use holdfast_core::event::Offset;
 use holdfast_core::kinds::KindId;
 use holdfast_core::list::Selection;
 use holdfast_core::object::meta;
-use holdfast_core::refusal::Plenty;
 use holdfast_core::state::{Change, Entry, State};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -125,6 +124,10 @@ impl Watch {
     /// `before`: the state in which the kind was found.
     fn join(engine: Arc<Engine>, selection: Selection, start: WatchStart, before: &State) -> Watch {
         let (source, snapshot) = Source::join(&engine, &selection, before);
+        let selection = match &source {
+            Source::Hub(subscription) => subscription.selection().clone(),
+            Source::Still(_) | Source::Redefined => selection,
+        };
         let mut watch = Watch::begin(engine, selection, source);
         match start {
             _ if matches!(watch.source, Source::Redefined) => {}
@@ -181,11 +184,11 @@ impl Watch {
 
     /// The same watch, counted among those of a user, who may not have too many.
     pub fn of_user(mut self, name: &str) -> Result<Watch, Refusal> {
-        self.place = self.engine.hub().place(name);
-        match self.place {
-            Some(_) => Ok(self),
-            None => Err(Refusal::TooManyRequests { what: Plenty::Watches, retry_after_seconds: 10 }),
-        }
+        let Selection { labels, fields, .. } = &self.selection;
+        let place = self.engine.hub().place(name, labels.bytes() + fields.bytes());
+        let place = place.map_err(|what| Refusal::TooManyRequests { what, retry_after_seconds: 10 })?;
+        self.place = Some(place);
+        Ok(self)
     }
 
     /// Whether it still has to tell what was there at the beginning.

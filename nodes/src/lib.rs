@@ -27,6 +27,7 @@ macro_rules! acts_as_kubelet {
 
 mod addresses;
 mod behaviour;
+mod budget;
 mod command;
 mod jq;
 pub mod kubelet;

@@ -191,6 +191,7 @@ impl Controller for Nodes {
             }
         }
         plan.notes.extend(notes);
+        plan.notes.extend(self.script.take_notes());
         plan.together(self.lease(world, key, node.meta(), stamp).into_iter().collect());
         if let Some(beat) = self.beats.get(&key.name) {
             plan.again_at(beat.lease_due);

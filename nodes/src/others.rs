@@ -128,10 +128,11 @@ impl Controller for Others {
         match read {
             Ok(document) => {
                 let seen = Subject { resource: &resource, key: key.clone(), object, document: &document };
-                match script.turn(&seen, false, stamp, &Around { began, stamp }) {
-                    Turn::Stages(staged) => staged,
-                    Turn::Nobodys => plan,
+                if let Turn::Stages(staged) = script.turn(&seen, false, stamp, &Around { began, stamp }) {
+                    plan = staged;
                 }
+                plan.notes.extend(script.take_notes());
+                plan
             }
             // It is gone, as will be seen; or nobody serves the version.
             Err(refusal) if refusal.is_not_found() => plan,

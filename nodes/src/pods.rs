@@ -202,6 +202,22 @@ impl Controller for Pods {
     }
 
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
+        let mut plan = self.planned(world, key, stamp);
+        plan.notes.extend(self.script.take_notes());
+        plan
+    }
+
+    fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
+        match world.object(Pod::resource(), key) {
+            Some(pod) => self.script.refused(key, Pod::resource(), &pod.meta, refused),
+            None => Plan::default(),
+        }
+    }
+}
+
+impl Pods {
+    /// What is to be done for a pod, by stages or by its kubelet.
+    fn planned(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         let began = *self.began.get_or_insert(stamp.time);
         let Some(pod) = world.get::<Pod>(key) else { return Plan::default() };
         let node = pod.spec.node_name.as_str();
@@ -230,13 +246,6 @@ impl Controller for Pods {
         }
         match self.machines.get(node) {
             Some(machine) => self.live(&document, machine, &seen, stamp),
-            None => Plan::default(),
-        }
-    }
-
-    fn refused(&mut self, world: &World, key: &Key, refused: &[Refused], _: Stamp) -> Plan {
-        match world.object(Pod::resource(), key) {
-            Some(pod) => self.script.refused(key, Pod::resource(), &pod.meta, refused),
             None => Plan::default(),
         }
     }

@@ -1,14 +1,17 @@
 //! The Stages that there are, understood, and whose turn it is.
 
+use crate::budget::Budget;
+use crate::jq::Query;
 use crate::stage::{About, Deed, Form, Stage, choose};
-use crate::template::Surroundings;
+use crate::template::{Failure, Surroundings};
 use holdfast_core::kinds::registry;
 use holdfast_value::{Value, json};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Meta, Note, Object, Plan, Refused, Resource, Stamp, Text, Time, Verb, World,
 };
 use serde::Deserialize;
-use std::collections::{BTreeMap, HashMap};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
 /// A stage is played for an object no more often than this, however little it waits.
@@ -27,11 +30,29 @@ pub fn resource() -> Resource {
 /// A stage that changes nothing is played again after this at the latest.
 const PERIOD_MAX_MS: i64 = 1_000_000;
 
+/// How long a stage rests in a namespace where it was too much work for an object: at first, and at most.
+const REST_MIN_MS: i64 = 1000;
+const REST_MAX_MS: i64 = 64_000;
+/// In how many namespaces at a time it is known how long a stage rested before.
+const RESTS_KEPT: usize = 4096;
+
 /// The stages of one kind, and where each object is among them.
 pub struct Script {
     about: About,
     stages: BTreeMap<Text, Arc<Stage>>,
     parts: HashMap<Key, Part>,
+    /// Stages that were too much work for an object, by stage and namespace.
+    rests: HashMap<(Text, Text), Rest>,
+    /// What people should know of stages.
+    notes: Vec<Note>,
+}
+
+/// A stage rests in one namespace: one tenant's large objects keep no stage from those of others.
+struct Rest {
+    until: Time,
+    pause_ms: i64,
+    /// The object that it was too much work for: it goes on without the stage, and others wait.
+    name: Text,
 }
 
 /// One object's part.
@@ -66,7 +87,8 @@ pub enum Turn {
 
 impl Script {
     pub fn new(about: About) -> Script {
-        Script { about, stages: BTreeMap::new(), parts: HashMap::new() }
+        let (stages, parts, rests) = (BTreeMap::new(), HashMap::new(), HashMap::new());
+        Script { about, stages, parts, rests, notes: Vec::new() }
     }
 
     /// Takes a change of a Stage in. True where objects are to be looked at again.
@@ -75,6 +97,7 @@ impl Script {
             return false;
         }
         let before = self.stages.remove(&change.key.name);
+        self.rests.retain(|(name, _), _| *name != change.key.name);
         let stage = change.after.as_ref().and_then(|object| Stage::parse(&object.document()).ok());
         let stage = stage.filter(|stage| stage.about == self.about);
         let concerned = before.is_some() || stage.is_some();
@@ -102,17 +125,18 @@ impl Script {
         if self.parts.get(&seen.key).is_some_and(|part| *part.uid != *uid) {
             self.parts.remove(&seen.key);
         }
-        let part = self.parts.get(&seen.key);
-        let kept = part
-            .and_then(|part| part.next.clone())
-            .filter(|(name, _)| self.stages.get(name).is_some_and(|stage| stage.matches(seen.document)));
-        let chosen = kept.or_else(|| {
-            let stage = choose(self.stages.values().map(AsRef::as_ref), seen.document, stamp.seed)?;
-            let due = stage.due(seen.document, stamp.time, stamp.seed.rotate_left(32));
-            let last = part.filter(|part| part.played.as_ref().is_some_and(|(name, ..)| **name == *stage.name));
-            let due = last.and_then(Part::rests_until).map_or(due, |rested| due.max(rested));
-            Some((stage.name.as_str().into(), due))
-        });
+        if let Some(again) = self.awaits(seen, stamp.time) {
+            return Turn::Stages(Plan { again: Some(again), ..Plan::default() });
+        }
+        let work = Work { document: seen.document, spent: RefCell::default() };
+        let chosen = self.next(seen, stamp, &work);
+        let unknown = begun && chosen.is_none() && !self.parts.contains_key(&seen.key);
+        let begun = unknown && self.may_match(seen, stamp.time, &work);
+        for name in work.spent.into_inner() {
+            if let Some(stage) = self.stages.get(&*name).cloned() {
+                self.rest(&stage, seen, stamp.time);
+            }
+        }
         let Some((name, due)) = chosen else { return self.nobody(seen, begun) };
         let part = self.parts.entry(seen.key.clone()).or_insert_with(|| Part {
             uid: uid.into(),
@@ -146,8 +170,14 @@ impl Script {
         let Some(stage) = self.stages.get(&name).cloned() else { return Turn::Nobodys };
         let mut plan = match stage.play(seen.document, around) {
             Ok(deeds) => carried_out(deeds, seen, stamp),
-            Err(why) => failed(&stage, seen, why),
+            Err(why) => {
+                if why == Failure::Spent {
+                    self.rest(&stage, seen, stamp.time);
+                }
+                failed(&stage, seen, why)
+            }
         };
+        let Some(part) = self.parts.get_mut(&seen.key) else { return Turn::Stages(plan) };
         if is_idle {
             part.idle = part.idle.saturating_add(1);
             if !std::mem::replace(&mut part.told, true) && !plan.steps.is_empty() {
@@ -172,6 +202,89 @@ impl Script {
         plan
     }
 
+    /// The stage that is next for an object, and when.
+    fn next(&self, seen: &Subject, stamp: Stamp, work: &Work) -> Option<(Text, Time)> {
+        let stages = || self.stages.values().filter(|stage| !self.is_resting(stage, seen, stamp.time));
+        let part = self.parts.get(&seen.key);
+        let kept = part.and_then(|part| part.next.clone());
+        let is_kept = |stage: &&Arc<Stage>| kept.as_ref().is_some_and(|(name, _)| **name == *stage.name);
+        if stages().filter(is_kept).any(|stage| work.matches(stage)) {
+            return kept;
+        }
+        let matching: Vec<&Stage> = stages().filter(|stage| work.matches(stage)).map(AsRef::as_ref).collect();
+        let weighed = |stage: &Stage| work.of(stage, |budget| stage.weight(seen.document, budget));
+        let stage = choose(&matching, weighed, stamp.seed)?;
+        let due = |budget: &Budget| stage.due(seen.document, stamp.time, stamp.seed.rotate_left(32), budget);
+        let due = work.of(stage, due);
+        let last = part.filter(|part| part.played.as_ref().is_some_and(|(name, ..)| **name == *stage.name));
+        let due = last.and_then(Part::rests_until).map_or(due, |rested| due.max(rested));
+        Some((stage.name.as_str().into(), due))
+    }
+
+    /// Whether some stage can be about the object at all.
+    fn may_match(&self, seen: &Subject, now: Time, work: &Work) -> bool {
+        let mut stages = self.stages.values().filter(|stage| !self.is_resting(stage, seen, now));
+        stages.any(|stage| work.of(stage, |budget| stage.may_match(seen.document, budget).unwrap_or(false)))
+    }
+
+    fn resting(&self, stage: &Stage, seen: &Subject, now: Time) -> Option<&Rest> {
+        if self.rests.is_empty() {
+            return None;
+        }
+        let rest = self.rests.get(&(stage.name.as_str().into(), seen.key.namespace.clone()))?;
+        (rest.until > now).then_some(rest)
+    }
+
+    fn is_resting(&self, stage: &Stage, seen: &Subject, now: Time) -> bool {
+        self.resting(stage, seen, now).is_some()
+    }
+
+    /// When a stage is to be asked again that rests, and that may be about this object.
+    fn awaits(&self, seen: &Subject, now: Time) -> Option<Time> {
+        let of_others = self.stages.values().filter_map(|stage| {
+            let rest = self.resting(stage, seen, now).filter(|rest| rest.name != seen.key.name)?;
+            stage.names(seen.document).then_some(rest.until)
+        });
+        of_others.min()
+    }
+
+    /// A stage was too much work for an object: it rests in its namespace, and people are told.
+    fn rest(&mut self, stage: &Stage, seen: &Subject, now: Time) {
+        if self.rests.len() >= RESTS_KEPT {
+            self.rests.retain(|_, rest| rest.until.plus_millis(REST_MAX_MS) > now);
+        }
+        let place = (Text::from(stage.name.as_str()), seen.key.namespace.clone());
+        let before = self.rests.get(&place).filter(|rest| rest.until.plus_millis(REST_MAX_MS) > now);
+        let pause_ms = before.map_or(REST_MIN_MS, |rest| (rest.pause_ms * 2).min(REST_MAX_MS));
+        let rest = Rest { until: now.plus_millis(pause_ms), pause_ms, name: seen.key.name.clone() };
+        self.rests.insert(place, rest);
+        let object = match &*seen.key.namespace {
+            "" => seen.key.name.to_string(),
+            namespace => format!("{namespace}/{}", seen.key.name),
+        };
+        let message = format!(
+            "its queries or templates are more work for {} {object} than they may be, so that they were not evaluated to \
+             the end",
+            seen.resource.kind()
+        );
+        self.notes.push(Note {
+            resource: resource(),
+            key: Key::cluster(&stage.name),
+            uid: stage.uid.clone(),
+            version: stage.version.clone(),
+            warning: true,
+            reason: "TooMuchWork",
+            message,
+            part: String::new(),
+            host: String::new(),
+        });
+    }
+
+    /// What people should know of stages since this was asked last.
+    pub fn take_notes(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes)
+    }
+
     /// No stage matches: an object that stages have led stays where they left it.
     fn nobody(&mut self, seen: &Subject, begun: bool) -> Turn {
         let led = match self.parts.get_mut(&seen.key) {
@@ -180,9 +293,32 @@ impl Script {
                 part.played.is_some()
             }
             // Who led it is not known any more; stages may have, if one can be about it at all.
-            None => begun && self.stages.values().any(|stage| stage.may_match(seen.document)),
+            None => begun,
         };
         if led { Turn::Stages(Plan::default()) } else { Turn::Nobodys }
+    }
+}
+
+/// What the queries of stages are asked about one object.
+struct Work<'a> {
+    document: &'a Value,
+    /// Stages that were too much work.
+    spent: RefCell<BTreeSet<String>>,
+}
+
+impl Work<'_> {
+    fn matches(&self, stage: &Stage) -> bool {
+        self.of(stage, |budget| stage.matches(self.document, budget).unwrap_or(false))
+    }
+
+    /// What a stage says, within the work that its queries may be each time.
+    fn of<T>(&self, stage: &Stage, ask: impl FnOnce(&Budget) -> T) -> T {
+        let budget = Query::budget();
+        let said = ask(&budget);
+        if budget.is_spent() {
+            self.spent.borrow_mut().insert(stage.name.clone());
+        }
+        said
     }
 }
 
@@ -215,7 +351,7 @@ pub fn note(resource: &Resource, meta: &Meta, reason: &'static str, message: Str
     }
 }
 
-fn failed(stage: &Stage, seen: &Subject, why: String) -> Plan {
+fn failed(stage: &Stage, seen: &Subject, why: Failure) -> Plan {
     let message = format!("Stage {} cannot be played: {why}", stage.name);
     Plan { notes: vec![seen.note(true, "StageFailed", message)], ..Plan::default() }
 }

@@ -401,3 +401,48 @@ fn a_node_says_that_it_begins_once() {
     trial.run_for(400);
     assert!(trial.take_notes().is_empty());
 }
+
+/// A tenant's own object is no reason why others wait: its stage rests in its namespace alone, and says so.
+#[test]
+fn a_stage_that_is_too_much_work_says_so_and_everybody_goes_on() {
+    let mut trial = cluster(1);
+    trial.take_notes();
+    let length = "(.metadata.annotations.x | split(\"\") | length)";
+    let query = &format!("{length} + {length} > 10");
+    let spec = |key: &str, template: &str| {
+        json!({
+            "resourceRef": {"kind": "Pod"}, "next": {"statusTemplate": template},
+            "selector": {"matchLabels": {"s": "y"}, "matchExpressions": [{"key": key, "operator": "In", "values": ["true"]}]},
+        })
+    };
+    trial.create(stage("by-query", spec(query, "phase: Failed\n")));
+    let with = |name: &str, text: &str| {
+        let mut pod = pod(name, json!({"s": "y"}));
+        pod["metadata"]["annotations"] = json!({"x": text});
+        pod
+    };
+    trial.create(with("large", &"B".repeat(250_000)));
+    trial.run();
+    trial.create(with("small", "BBBB"));
+    trial.create(pod("other", json!({})));
+    trial.run_for(70);
+    assert_eq!(phase(&trial, "small"), "Failed");
+    assert_eq!((phase(&trial, "large").as_str(), phase(&trial, "other").as_str()), ("Running", "Running"));
+    let notes = trial.take_notes();
+    let told: Vec<&String> = notes.iter().filter(|note| note.contains("TooMuchWork")).collect();
+    assert!((1..8).contains(&told.len()), "{notes:?}");
+    assert!(told[0].contains("more work for Pod default/large than they may be"), "{told:?}");
+    let noted = trial.get("stages.kwok.x-k8s.io", "by-query");
+    assert_eq!(noted["status"]["conditions"][0]["status"], "True", "it is understood all the same");
+
+    trial.patch(
+        "stages.kwok.x-k8s.io",
+        "by-query",
+        json!({"spec": spec(
+        ".metadata.name == \"loop\"", "{{ range 60000 }}{{ $y := Quote $.metadata }}{{ end }}phase: Failed\n")}),
+    );
+    trial.create(with("loop", &"B".repeat(100_000)));
+    trial.run_for(10);
+    assert_ne!(phase(&trial, "loop"), "Failed");
+    assert!(trial.take_notes().iter().any(|note| note.contains("TooMuchWork") && note.contains("default/loop")));
+}

@@ -82,6 +82,7 @@ pub struct Metrics {
     offset: Gauge,
     oldest: Gauge,
     log_bytes: Gauge,
+    selector_bytes: Gauge,
     let_go_events: Gauge,
     let_go_bytes: Gauge,
     rejected: Counter,
@@ -141,7 +142,7 @@ impl Default for Metrics {
         let watches = Gauge::default();
         let objects = Family::default();
         let offset = Gauge::default();
-        let [oldest, log_bytes, let_go_events, let_go_bytes]: [Gauge; 4] = Default::default();
+        let [oldest, log_bytes, selector_bytes, let_go_events, let_go_bytes]: [Gauge; 5] = Default::default();
         let rejected = Counter::default();
         registry.register_collector(Box::new(requests.clone()));
         let queues = Queues::default();
@@ -169,6 +170,8 @@ impl Default for Metrics {
         registry.register("holdfast_log_offset", "The last event of the log", offset.clone());
         registry.register("holdfast_log_oldest", "From this version on history is kept", oldest.clone());
         registry.register("holdfast_log_bytes", "What the log takes, without what was let go", log_bytes.clone());
+        let selectors = "What the selectors of all watches take in memory";
+        registry.register("holdfast_watch_selector_bytes", selectors, selector_bytes.clone());
         registry.register("holdfast_log_let_go_events", "Events let go since the start", let_go_events.clone());
         registry.register("holdfast_log_let_go_bytes", "What they took", let_go_bytes.clone());
         registry.register("apiserver_rejected_requests", "Requests over the in-flight limits", rejected.clone());
@@ -194,6 +197,7 @@ impl Default for Metrics {
             offset,
             oldest,
             log_bytes,
+            selector_bytes,
             let_go_events,
             let_go_bytes,
             rejected,
@@ -329,6 +333,11 @@ impl Metrics {
 
     pub fn watches(&self) -> i64 {
         self.watches.get()
+    }
+
+    /// What the selectors of all watches take.
+    pub fn selectors_take(&self, bytes: usize) {
+        self.selector_bytes.set(bytes as i64);
     }
 
     /// The exposition text, with what is read off the state at this moment.

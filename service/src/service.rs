@@ -278,6 +278,7 @@ impl Service {
         let (reading, mutating) = self.flow.in_progress();
         let log = self.engine.log().clone();
         let told = self.engine.reads().run(move || Some((log.oldest().ok()?, log.size().ok()?))).await;
+        self.metrics.selectors_take(self.engine.hub().selector_bytes());
         let mut text = self.metrics.render(&self.engine.snapshot(), told, reading, mutating);
         let beside = [
             self.auditor.as_ref().map(|auditor| auditor.metrics()),

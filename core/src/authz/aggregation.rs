@@ -17,8 +17,6 @@ pub struct ClusterRole {
     pub written: RuleBlock,
     /// Present when the role gathers others; `written` then only mirrors what was gathered.
     pub selectors: Option<Vec<LabelSelector>>,
-    /// What the role grants: `written`, or the rules of every role that it gathers.
-    pub granted: Arc<[RuleBlock]>,
 }
 
 impl ClusterRole {
@@ -27,9 +25,7 @@ impl ClusterRole {
         let labels =
             labels.map(|(key, value)| (key.to_string(), value.as_str().unwrap_or_default().to_owned())).collect();
         let written: RuleBlock = PolicyRule::list_from(document).into();
-        let selectors = LabelSelector::list_from(document);
-        let granted = if selectors.is_some() { Arc::from([]) } else { Arc::from([written.clone()]) };
-        Self { labels, written, selectors, granted }
+        Self { labels, written, selectors: LabelSelector::list_from(document) }
     }
 }
 

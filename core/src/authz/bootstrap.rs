@@ -51,7 +51,7 @@ pub fn reconcile(existing: Option<&Value>, wanted: &Value) -> Option<Value> {
         add_missing(rule, wanted_rule, "clusterRoleSelectors", |one, other| one == other);
     } else {
         let missing = uncovered(&PolicyRule::list_from(existing), &PolicyRule::list_from(wanted));
-        let missing: Vec<Value> = compacted(missing).iter().map(PolicyRule::to_value).collect();
+        let missing: Vec<Value> = compacted(missing.rules).iter().map(PolicyRule::to_value).collect();
         append(&mut result, "rules", missing);
     }
     (result != *existing).then_some(result)

@@ -3,7 +3,7 @@
 use super::abac::Policies;
 use super::nodes::{self, NodeGraph};
 use super::paths::OpenPath;
-use super::rbac::RbacIndex;
+use super::rbac::{RULES_BYTES_MAX, RbacIndex};
 use super::webhook::{Concern, Consulted, Webhook};
 use super::{Attributes, PolicyRule, Target, User, Verdict};
 use std::fmt;
@@ -271,6 +271,10 @@ impl Authorizer<'_> {
                     let found = self.rbac.rules_for(user, namespace);
                     known.rules.extend(found.rules);
                     known.errors.extend(found.errors);
+                    if found.is_cut {
+                        known.is_incomplete = true;
+                        known.errors.push(format!("only the first {RULES_BYTES_MAX} bytes of the rules are listed"));
+                    }
                 }
                 Way::Node => {
                     if nodes::node_of(user).is_some() {

@@ -1,133 +1,60 @@
 //! Whether rules grant all that other rules do, in about linear time however many and however long they are.
 
-use super::rule::PolicyRule;
-use std::collections::{BTreeMap, BTreeSet};
+use super::rule::{Part, PolicyRule};
+use super::rule_index::RuleIndex;
+use std::ops::ControlFlow;
 
-/// The parts of a rule are a product. Rules of more parts than this are compared as they stand, which never grants
-/// more: one rule of the owner must then cover all of each.
-const PARTS_MAX: usize = 100_000;
-/// How many entries of rules are compared. Many rules about one resource could meet many others about it; what is not
-/// compared counts as not covered.
-const COMPARISONS_MAX: usize = 2_000_000;
+/// A rule grants a product of things. So many of all rules together are looked for, and so many more for each of their
+/// texts; what is not looked for counts as not held.
+const PARTS_MIN: usize = 50_000;
+const PARTS_A_TEXT: usize = 4;
+/// Of what is missing so much is told.
+const MISSING_MAX: usize = 5_000;
+
+/// What somebody lacks.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// Each grants one thing.
+    pub rules: Vec<PolicyRule>,
+    /// There was too much to look for, or too much is missing: nobody knows about the rest.
+    pub is_cut: bool,
+}
+
+impl Missing {
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty() && !self.is_cut
+    }
+}
+
+/// What `servant` grants and `holds` does not say to be held.
+pub fn missing<'a>(holds: impl Fn(&Part<'_>) -> bool, servant: impl IntoIterator<Item = &'a PolicyRule>) -> Missing {
+    let mut missing = Missing::default();
+    let mut left = PARTS_MIN;
+    let looked = servant.into_iter().try_for_each(|rule| {
+        left += PARTS_A_TEXT * rule.texts().count();
+        rule.each_part(|part| {
+            if left == 0 || missing.rules.len() == MISSING_MAX {
+                return ControlFlow::Break(());
+            }
+            left -= 1;
+            if !holds(&part) {
+                missing.rules.push(part.to_rule());
+            }
+            ControlFlow::Continue(())
+        })
+    });
+    Missing { is_cut: looked.is_break(), ..missing }
+}
 
 /// What `servant` grants and no rule of `owner` does: empty when the owner's rules cover all of it.
-pub fn uncovered(owner: &[PolicyRule], servant: &[PolicyRule]) -> Vec<PolicyRule> {
-    let owner = Owner::new(owner);
-    let mut left = COMPARISONS_MAX;
-    let count = servant.iter().fold(0, |sum: usize, rule| sum.saturating_add(rule.part_count()));
-    if count > PARTS_MAX {
-        return servant.iter().filter(|rule| !owner.covers(rule, &mut left)).cloned().collect();
-    }
-    let parts = servant.iter().flat_map(PolicyRule::broken_down);
-    parts.filter(|part| !owner.covers(part, &mut left)).collect()
+pub fn uncovered(owner: &[PolicyRule], servant: &[PolicyRule]) -> Missing {
+    let index = RuleIndex::new(owner.iter());
+    missing(|part| index.find(part, |number| &owner[number as usize], |_| Ok(())).is_some(), servant)
 }
 
 /// Whether the owner's rules grant all that the servant's do.
 pub fn covers(owner: &[PolicyRule], servant: &[PolicyRule]) -> bool {
     uncovered(owner, servant).is_empty()
-}
-
-/// The rules that somebody has, made ready to be compared with many.
-struct Owner<'a> {
-    rules: Vec<Lists<'a>>,
-    /// By each resource that they name.
-    by_resource: BTreeMap<&'a str, Vec<usize>>,
-}
-
-/// The lists of one rule, made ready to be looked into.
-struct Lists<'a> {
-    verbs: BTreeSet<&'a str>,
-    groups: BTreeSet<&'a str>,
-    resources: BTreeSet<&'a str>,
-    names: BTreeSet<&'a str>,
-    urls: BTreeSet<&'a str>,
-    /// What stands before the star of a URL. None of them begins with another one, so that whatever begins with one comes
-    /// right behind it.
-    prefixes: BTreeSet<&'a str>,
-}
-
-impl<'a> Owner<'a> {
-    fn new(rules: &'a [PolicyRule]) -> Owner<'a> {
-        let rules: Vec<Lists> = rules.iter().map(Lists::new).collect();
-        let mut by_resource: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-        for (index, rule) in rules.iter().enumerate() {
-            for resource in &rule.resources {
-                by_resource.entry(resource).or_default().push(index);
-            }
-        }
-        Owner { rules, by_resource }
-    }
-
-    /// Whether one rule grants all that `other` grants.
-    fn covers(&self, other: &PolicyRule, left: &mut usize) -> bool {
-        let lists =
-            [&other.verbs, &other.api_groups, &other.resources, &other.resource_names, &other.non_resource_urls];
-        let cost = 1 + lists.iter().map(|list| list.len()).sum::<usize>();
-        let mut check = |rule: &Lists| match left.checked_sub(cost) {
-            Some(rest) => {
-                *left = rest;
-                rule.covers(other)
-            }
-            None => false,
-        };
-        let Some(resource) = other.resources.first() else { return self.rules.iter().any(check) };
-        let of_any = subresource(resource).map(|subresource| format!("*/{subresource}"));
-        let named = [Some("*"), Some(resource), of_any.as_deref()].into_iter().flatten();
-        let indexes = named.filter_map(|name| self.by_resource.get(name)).flatten();
-        indexes.copied().any(|index| check(&self.rules[index]))
-    }
-}
-
-impl<'a> Lists<'a> {
-    fn new(rule: &'a PolicyRule) -> Lists<'a> {
-        let set = |list: &'a [String]| list.iter().map(String::as_str).collect::<BTreeSet<&str>>();
-        let starred = rule.non_resource_urls.iter().filter(|url| url.ends_with('*'));
-        let mut prefixes = BTreeSet::new();
-        // In order, so that one comes before those that begin with it.
-        for prefix in starred.map(|url| url.trim_end_matches('*')).collect::<BTreeSet<&str>>() {
-            if !begins_with_one(&prefixes, prefix) {
-                prefixes.insert(prefix);
-            }
-        }
-        Lists {
-            verbs: set(&rule.verbs),
-            groups: set(&rule.api_groups),
-            resources: set(&rule.resources),
-            names: set(&rule.resource_names),
-            urls: set(&rule.non_resource_urls),
-            prefixes,
-        }
-    }
-
-    /// Whether this rule alone grants all that `other` grants.
-    fn covers(&self, other: &PolicyRule) -> bool {
-        let has_every = |own: &BTreeSet<&str>, others: &[String]| others.iter().all(|other| own.contains(&**other));
-        let has_all = |own: &BTreeSet<&str>, others: &[String]| own.contains("*") || has_every(own, others);
-        let names_covered = self.names.is_empty()
-            || (!other.resource_names.is_empty() && has_every(&self.names, &other.resource_names));
-        has_all(&self.verbs, &other.verbs)
-            && has_all(&self.groups, &other.api_groups)
-            && (self.resources.contains("*") || other.resources.iter().all(|other| self.covers_resource(other)))
-            && names_covered
-            && other.non_resource_urls.iter().all(|url| self.covers_url(url))
-    }
-
-    fn covers_resource(&self, other: &str) -> bool {
-        let of_any = |subresource| self.resources.contains(&*format!("*/{subresource}"));
-        self.resources.contains(other) || subresource(other).is_some_and(of_any)
-    }
-
-    fn covers_url(&self, url: &str) -> bool {
-        self.urls.contains(url) || begins_with_one(&self.prefixes, url)
-    }
-}
-
-fn subresource(resource: &str) -> Option<&str> {
-    resource.split_once('/').map(|(_, subresource)| subresource)
-}
-
-fn begins_with_one(prefixes: &BTreeSet<&str>, text: &str) -> bool {
-    prefixes.range(..=text).next_back().is_some_and(|prefix| text.starts_with(prefix))
 }
 
 #[cfg(test)]
@@ -180,8 +107,12 @@ mod tests {
         assert!(covers(&long, &long));
         let one_each: Vec<PolicyRule> = numbers(30_000).into_iter().map(|name| about("pods", vec![name])).collect();
         assert!(covers(&long, &one_each));
-        // Too many about one resource: nothing is granted that was not compared.
-        assert!(!covers(&one_each, &one_each));
+        assert!(covers(&one_each, &one_each));
+        // Nothing is granted that was not looked for.
+        let product = PolicyRule { verbs: numbers(300), resources: numbers(300), ..about("", numbers(2)) };
+        let product = [product];
+        assert!(!covers(&product, &product));
+        assert_eq!(uncovered(&[], &each), Missing { rules: uncovered(&[], &each[..5_000]).rules, is_cut: true });
         let urls = [PolicyRule { non_resource_urls: numbers(50_000), ..paths("get", "/x*") }];
         assert!(covers(&urls, &urls));
     }

@@ -5,7 +5,7 @@
 //! They are the `authorize` of their kinds; what other kinds check in this way takes the same [`Grant`].
 
 use super::chain::{Authorizer, Judged, all_rules};
-use super::cover::uncovered;
+use super::cover::missing;
 use super::rbac::joined_errors;
 use super::role::{GROUP, RoleKind};
 use super::rule::{PolicyRule, compacted};
@@ -95,7 +95,7 @@ pub fn cluster_role(grant: &Grant<'_>) -> Result<(), Refusal> {
     // Gathering is open-ended: whoever sets it could come to grant anything, and whoever ends it keeps what was gathered
     // from being taken back. A rule that selects nothing gathers nothing, and is refused by the rules of the kind.
     let gathers = [Some(grant.new), grant.old].into_iter().flatten().any(gathers);
-    if gathers && !may_escalate(grant, RoleKind::ClusterRole) && missing(grant, &all_rules()).is_some() {
+    if gathers && !may_escalate(grant, RoleKind::ClusterRole) && lacks(grant, &all_rules()).is_some() {
         return Err(grant.forbidden("must have cluster-admin privileges to use the aggregationRule"));
     }
     Ok(())
@@ -114,7 +114,7 @@ fn role(grant: &Grant<'_>, kind: RoleKind) -> Result<(), Refusal> {
     if may_escalate(grant, kind) {
         return Ok(());
     }
-    match missing(grant, &PolicyRule::list_from(grant.new)) {
+    match lacks(grant, &PolicyRule::list_from(grant.new)) {
         Some(message) => Err(grant.forbidden(message)),
         None => Ok(()),
     }
@@ -137,40 +137,66 @@ pub fn binding(grant: &Grant<'_>) -> Result<(), Refusal> {
     if may_bind || grant.only_lets_go() {
         return Ok(());
     }
-    let rules = match role {
-        Some(_) => grant.authorizer.rbac.role_rules(kind, name, grant.namespace).map_err(|_| {
-            // It is told of as if it were a binding.
-            Refusal::NotFound(Subject { name: name.to_owned(), ..grant.subject.clone() })
-        })?,
-        // The rules of the kind refuse it in better words.
-        None => Vec::new(),
-    };
-    match missing(grant, &rules) {
+    // The rules of the kind refuse what is no role in better words.
+    if role.is_none() {
+        return Ok(());
+    }
+    let rbac = grant.authorizer.rbac;
+    let rules = rbac.role_rules(kind, name, grant.namespace).map_err(|_| {
+        // It is told of as if it were a binding.
+        Refusal::NotFound(Subject { name: name.to_owned(), ..grant.subject.clone() })
+    })?;
+    if rbac.holds_role(grant.user, grant.namespace, kind, name) {
+        return Ok(());
+    }
+    match lacks(grant, rules.each_listed()) {
         Some(message) => Err(grant.forbidden(message)),
         None => Ok(()),
     }
 }
 
-fn missing(grant: &Grant<'_>, rules: &[PolicyRule]) -> Option<String> {
+fn lacks<'a>(grant: &Grant<'_>, rules: impl IntoIterator<Item = &'a PolicyRule>) -> Option<String> {
     escalation(&grant.authorizer, grant.user, grant.namespace, rules)
 }
 
+/// How long the list of what somebody lacks may be.
+const LIST_BYTES_MAX: usize = 64 << 10;
+
 /// Why `user` may not grant `rules` in `namespace`, naming what it lacks. `None`: it holds them all.
-pub fn escalation(authorizer: &Authorizer<'_>, user: &User, namespace: &str, rules: &[PolicyRule]) -> Option<String> {
-    let held = authorizer.rbac.rules_for(user, namespace);
-    let missing = uncovered(&held.rules, rules);
+pub fn escalation<'a>(
+    authorizer: &Authorizer<'_>,
+    user: &User,
+    namespace: &str,
+    rules: impl IntoIterator<Item = &'a PolicyRule>,
+) -> Option<String> {
+    let missing = missing(authorizer.rbac.holder(user, namespace), rules);
     if missing.is_empty() {
         return None;
     }
-    let missing: BTreeSet<String> = compacted(missing).iter().map(PolicyRule::compact_text).collect();
+    let lines: BTreeSet<String> = compacted(missing.rules).iter().map(PolicyRule::compact_text).collect();
+    let (count, mut list) = (lines.len(), Vec::new());
+    let mut left = LIST_BYTES_MAX;
+    for line in lines {
+        let Some(rest) = left.checked_sub(line.len() + 1) else { break };
+        left = rest;
+        list.push(line);
+    }
+    let untold = count - list.len();
+    match (untold, missing.is_cut) {
+        (0, false) => {}
+        (0, true) => list.push("and more".to_owned()),
+        (_, false) => list.push(format!("and {untold} more")),
+        (_, true) => list.push(format!("and more than {untold} more")),
+    }
     let mut message = format!(
         "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
         quoted(&user.name),
         quoted_list(&user.groups),
-        missing.into_iter().collect::<Vec<_>>().join("\n")
+        list.join("\n")
     );
-    if !held.errors.is_empty() {
-        message.push_str(&format!("; resolution errors: [{}]", joined_errors(held.errors)));
+    let errors = authorizer.rbac.rules_for(user, namespace).errors;
+    if !errors.is_empty() {
+        message.push_str(&format!("; resolution errors: [{}]", joined_errors(errors)));
     }
     Some(message)
 }
@@ -327,5 +353,28 @@ mod tests {
         );
         let missing = check(&bind, "ClusterRole", "none").expect("a refusal");
         assert!(missing.starts_with("NotFound") && missing.contains("\"none\""), "{missing}");
+    }
+
+    /// A short request may name a long role.
+    #[test]
+    fn the_list_of_what_is_missing_ends() {
+        let names: Vec<String> = (0..100).map(|number| format!("name{number}")).collect();
+        let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": names});
+        let jane = User::new("jane", &[]);
+        let refused = |rules: usize| check_role(json!([]), &jane, json!(vec![rule.clone(); rules])).expect("a refusal");
+        assert!(refused(1).ends_with("ResourceNames:[\"name99\"], Verbs:[\"get\"]}"), "{}", refused(1));
+        let distinct: Vec<Value> = (0..1_500)
+            .map(|number| json!({"verbs": ["get"], "apiGroups": [""], "resources": [format!("r{number}")], "resourceNames": names}))
+            .collect();
+        let refused = check_role(json!([]), &jane, json!(distinct)).expect("a refusal");
+        assert!(refused.len() < LIST_BYTES_MAX + 1_000, "{}", refused.len());
+        let last = refused.lines().last().expect("a line");
+        assert!(last.starts_with("and more than ") && last.ends_with(" more"), "{last}");
+        // Whoever has the role itself holds it, and nothing is compared.
+        let mut index = index(json!([]));
+        index.put(RoleKind::Role, "work", "own", &json!({"rules": distinct}));
+        let own = binding("Role", "own", "friend");
+        assert_eq!(super::tests::refused(&index, &jane, super::binding, None, &own), None);
+        assert!(super::tests::refused(&index, &User::new("joan", &[]), super::binding, None, &own).is_some());
     }
 }

@@ -1,38 +1,51 @@
 //! The index of roles and bindings, and its verdicts.
 //!
 //! The index is persistent: it is cloned with the state in constant time and follows it document by document.
-//! A question touches only the bindings that name the user or one of its groups.
+//! A question touches the roles that are bound to the user or to one of its groups where they are few, and otherwise
+//! those that grant what is asked for.
 
 use super::aggregation::{ClusterRole, RuleBlock, flattened, gathered};
 use super::role::{GROUP, RoleKind, SERVICE_ACCOUNT};
-use super::rule::PolicyRule;
+use super::roles::{RoleSet, Rules};
+use super::rule::{Part, PolicyRule};
 use super::{Attributes, Target, User, Verdict, quoted, service_account_user};
+use equivalent::{Comparable, Equivalent};
 use holdfast_value::Value;
 use imbl::{OrdMap, OrdSet};
+use std::cmp::Ordering;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// So many roles that are bound to one subject are asked one after the other. Of more, those are that grant what is asked
+/// for.
+const ROLES_ASKED: usize = 16;
+/// How many bytes of rules are named when somebody asks for all of them.
+pub const RULES_BYTES_MAX: usize = 256 << 10;
+/// What a role counts for among them besides its rules.
+const ROLE_BYTES: usize = 64;
+/// So many subjects of a binding are looked through for the one that a reason names.
+const SUBJECTS_COMPARED: usize = 16;
 
 /// Every role and binding of the cluster, found by subject.
 #[derive(Debug, Clone, Default)]
 pub struct RbacIndex {
     cluster_roles: OrdMap<Arc<str>, Arc<ClusterRole>>,
+    /// What each of them grants: its own rules, or those of every role that it gathers.
+    granted: RoleSet,
     /// Names of the ClusterRoles that gather others.
     gathering: OrdSet<Arc<str>>,
-    /// Roles by namespace, then name.
-    roles: OrdMap<Arc<str>, Roles>,
+    /// Roles by namespace.
+    roles: OrdMap<Arc<str>, RoleSet>,
     /// Bindings by namespace. ClusterRoleBindings stand under the empty name.
     scopes: OrdMap<Arc<str>, Scope>,
 }
 
-type Roles = OrdMap<Arc<str>, Arc<[RuleBlock]>>;
-type Bindings = OrdMap<Arc<str>, Arc<Binding>>;
-
 #[derive(Debug, Clone, Default)]
 struct Scope {
-    bindings: Bindings,
-    /// Service accounts stand here too, under the name of their user.
-    by_user: OrdMap<Arc<str>, Bindings>,
-    by_group: OrdMap<Arc<str>, Bindings>,
+    bindings: OrdMap<Arc<str>, Arc<Binding>>,
+    /// By subject, then role: however many bindings name a role, it is found once.
+    bound: OrdSet<Bound>,
 }
 
 #[derive(Debug)]
@@ -40,9 +53,14 @@ struct Binding {
     name: Arc<str>,
     /// Empty for a ClusterRoleBinding.
     namespace: Arc<str>,
-    role_kind: String,
-    role_name: String,
+    role: RoleRef,
     subjects: Vec<Subject>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct RoleRef {
+    kind: String,
+    name: String,
 }
 
 #[derive(Debug)]
@@ -52,12 +70,41 @@ enum Subject {
     ServiceAccount { namespace: String, name: String, user: String },
 }
 
+/// Whom a binding names. Service accounts are found by the name of their user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Named<'a> {
+    User(&'a str),
+    Group(&'a str),
+}
+
+/// One subject of a binding.
+#[derive(Debug, Clone)]
+struct Bound {
+    binding: Arc<Binding>,
+    subject: u32,
+}
+
+/// A place among what is bound.
+struct Place<'a> {
+    named: Named<'a>,
+    at: Edge<'a>,
+}
+
+enum Edge<'a> {
+    /// Before all roles of the subject.
+    Start,
+    Before(&'a RoleRef),
+    After(&'a RoleRef),
+}
+
 /// The rules that a user has in a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RulesForUser {
     pub rules: Vec<PolicyRule>,
     /// Bindings whose roles are missing, as messages.
     pub errors: Vec<String>,
+    /// There are more than [`RULES_BYTES_MAX`] bytes of them.
+    pub is_cut: bool,
 }
 
 impl RbacIndex {
@@ -68,56 +115,101 @@ impl RbacIndex {
             Target::Path(_) => "",
         };
         let mut errors = BTreeSet::new();
-        let mut allowed_by = None;
-        self.each_binding(user, namespace, |binding| {
-            match self.granted(binding) {
-                Ok(blocks) if blocks.iter().flat_map(|block| block.iter()).any(|rule| rule.allows(attributes)) => {
-                    allowed_by = Some(binding.grant_reason(user));
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    errors.insert(error);
-                }
-            }
-            allowed_by.is_some()
-        });
-        match allowed_by {
-            Some(reason) => Verdict::Allow { reason },
+        match self.grantor(user, namespace, &Part::needed(attributes), &mut errors) {
+            Some(bound) => Verdict::Allow { reason: bound.grant_reason(user) },
             None if errors.is_empty() => Verdict::NoOpinion { reason: String::new() },
             None => Verdict::NoOpinion { reason: format!("RBAC: {}", joined_errors(errors)) },
         }
     }
 
-    /// Every rule that `user` has in `namespace` (or, if that is empty, in the cluster).
-    pub fn rules_for(&self, user: &User, namespace: &str) -> RulesForUser {
-        let mut found = BTreeMap::new();
-        self.each_binding(user, namespace, |binding| {
-            found.insert((binding.namespace.clone(), binding.name.clone()), self.granted(binding));
-            false
-        });
-        let mut out = RulesForUser::default();
-        let mut errors = BTreeSet::new();
-        for granted in found.into_values() {
-            match granted {
-                Ok(blocks) => out.rules.extend(flattened_if_many(blocks)),
-                Err(error) => {
-                    errors.insert(error);
+    /// Says of parts, of one after the other, whether `user` holds them in `namespace`.
+    pub fn holder<'a>(&'a self, user: &'a User, namespace: &str) -> impl Fn(&Part<'_>) -> bool + use<'a> {
+        let (mut few, mut many) = (Vec::new(), Vec::new());
+        for scope in self.scopes_of(namespace) {
+            for named in subjects_of(user) {
+                let mut roles = scope.roles_of(named);
+                few.extend(roles.by_ref().take(ROLES_ASKED).filter_map(|bound| self.granted_by(&bound.binding).ok()));
+                if let Some(next) = roles.next() {
+                    many.push((named, scope, &next.binding));
                 }
             }
         }
-        out.errors = errors.into_iter().collect();
-        out
+        move |part| {
+            few.iter().any(|rules| rules.grant(part))
+                || many.iter().any(|(named, scope, of)| self.found_grantor(*named, scope, of, part).is_some())
+        }
+    }
+
+    /// Whether a role is bound to `user` in `namespace`, so that it holds all that the role grants.
+    pub fn holds_role(&self, user: &User, namespace: &str, role_kind: &str, role_name: &str) -> bool {
+        let role = RoleRef { kind: role_kind.to_owned(), name: role_name.to_owned() };
+        self.scopes_of(namespace).any(|scope| {
+            // Roles belong to the namespace of their binding.
+            let is_here = role_kind == RoleKind::ClusterRole.name() || scope.is_of(namespace);
+            is_here && subjects_of(user).any(|named| scope.bound_to(named, &role).is_some())
+        })
+    }
+
+    /// Rules that `user` has in `namespace` (or, if that is empty, in the cluster), each role's once.
+    pub fn rules_for(&self, user: &User, namespace: &str) -> RulesForUser {
+        let mut left = RULES_BYTES_MAX;
+        let mut is_cut = false;
+        let mut take = |bytes: usize| {
+            is_cut |= bytes > left;
+            left = left.saturating_sub(bytes);
+            !is_cut
+        };
+        let mut roles = BTreeMap::new();
+        for scope in self.scopes_of(namespace) {
+            for bound in subjects_of(user).flat_map(|named| scope.roles_of(named)) {
+                let binding = &*bound.binding;
+                let role = match RoleKind::of_reference(&binding.role.kind) {
+                    Some(RoleKind::Role) => (&*binding.namespace, &binding.role),
+                    _ => ("", &binding.role),
+                };
+                if let Entry::Vacant(place) = roles.entry(role) {
+                    if !take(ROLE_BYTES) {
+                        break;
+                    }
+                    place.insert(binding);
+                }
+            }
+        }
+        let mut bindings: Vec<&Binding> = roles.into_values().collect();
+        bindings.sort_by_key(|binding| (&binding.namespace, &binding.name));
+        let mut out = RulesForUser::default();
+        let mut errors = BTreeSet::new();
+        for binding in bindings {
+            match self.granted_by(binding) {
+                Ok(rules) => {
+                    let listed = rules.each_listed();
+                    out.rules.extend(listed.take_while(|rule| take(rule.text_bytes())).cloned());
+                }
+                Err(error) if take(error.len()) => {
+                    errors.insert(error);
+                }
+                Err(_) => {}
+            }
+        }
+        RulesForUser { errors: errors.into_iter().collect(), is_cut, ..out }
     }
 
     /// The rules behind a role reference in `namespace`, or the message that there is no such role.
-    pub fn role_rules(&self, role_kind: &str, role_name: &str, namespace: &str) -> Result<Vec<PolicyRule>, String> {
-        self.referenced(role_kind, role_name, namespace).map(flattened_if_many)
+    pub fn role_rules(&self, role_kind: &str, role_name: &str, namespace: &str) -> Result<&Arc<Rules>, String> {
+        let unsupported = || format!("unsupported role reference kind: {}", quoted(role_kind));
+        let kind = RoleKind::of_reference(role_kind).ok_or_else(unsupported)?;
+        let found = match kind {
+            RoleKind::ClusterRole => self.granted.get(role_name),
+            _ => self.roles.get(namespace).and_then(|roles| roles.get(role_name)),
+        };
+        let (_, singular) = kind.resource();
+        found.ok_or_else(|| format!("{singular}.{GROUP} {} not found", quoted(role_name)))
     }
 
     /// The rules that a gathering ClusterRole should hold now: `None` when it holds them, or gathers nothing.
     pub fn aggregate(&self, name: &str) -> Option<Value> {
         let role = self.cluster_roles.get(name).filter(|role| role.selectors.is_some())?;
-        let wanted = flattened(&role.granted);
+        let wanted = flattened(self.granted.get(name)?.blocks());
         let differs = wanted[..] != role.written[..];
         differs.then(|| wanted.iter().map(PolicyRule::to_value).collect())
     }
@@ -132,8 +224,8 @@ impl RbacIndex {
         match kind {
             RoleKind::ClusterRole => self.change_cluster_role(name, Some(ClusterRole::from_value(document))),
             RoleKind::Role => {
-                let blocks = Arc::from([RuleBlock::from(PolicyRule::list_from(document))]);
-                self.roles.entry(namespace.into()).or_default().insert(name.into(), blocks);
+                let rules = Rules::new(vec![RuleBlock::from(PolicyRule::list_from(document))]);
+                self.roles.entry(namespace.into()).or_default().put(name, rules);
             }
             RoleKind::ClusterRoleBinding => self.put_binding(Binding::from_value("", name, document)),
             RoleKind::RoleBinding => self.put_binding(Binding::from_value(namespace, name, document)),
@@ -143,40 +235,77 @@ impl RbacIndex {
     pub fn delete(&mut self, kind: RoleKind, namespace: &str, name: &str) {
         match kind {
             RoleKind::ClusterRole => self.change_cluster_role(name, None),
-            RoleKind::Role => remove_nested(&mut self.roles, namespace, name),
+            RoleKind::Role => {
+                let Some(roles) = self.roles.get_mut(namespace) else { return };
+                roles.remove(name);
+                if roles.is_empty() {
+                    self.roles.remove(namespace);
+                }
+            }
             RoleKind::ClusterRoleBinding => self.delete_binding("", name),
             RoleKind::RoleBinding => self.delete_binding(namespace, name),
         }
     }
 
-    /// Calls `visit` with the bindings that name the user or its groups until it returns true: those of the
-    /// cluster, then those of the namespace. A binding that names both comes more than once.
-    fn each_binding<'a>(&'a self, user: &User, namespace: &str, mut visit: impl FnMut(&'a Binding) -> bool) {
+    /// What is bound in the cluster, then in the namespace.
+    fn scopes_of(&self, namespace: &str) -> impl Iterator<Item = &Scope> {
         let own = (!namespace.is_empty()).then(|| self.scopes.get(namespace)).flatten();
-        for scope in self.scopes.get("").into_iter().chain(own) {
-            let of_user = scope.by_user.get(user.name.as_str());
-            let of_groups = user.groups.iter().filter_map(|group| scope.by_group.get(group.as_str()));
-            for binding in of_user.into_iter().chain(of_groups).flat_map(|bindings| bindings.values()) {
-                if visit(binding) {
-                    return;
+        self.scopes.get("").into_iter().chain(own)
+    }
+
+    /// A binding by which `user` holds `part` in `namespace`. `errors` takes what is wrong with those that were asked.
+    fn grantor(&self, user: &User, namespace: &str, part: &Part<'_>, errors: &mut BTreeSet<String>) -> Option<&Bound> {
+        self.scopes_of(namespace).find_map(|scope| {
+            let mut subjects = subjects_of(user);
+            subjects.find_map(|named| self.grantor_to(named, scope, part, errors))
+        })
+    }
+
+    /// The same among what one scope binds to one subject.
+    fn grantor_to<'a>(
+        &'a self,
+        named: Named<'_>,
+        scope: &'a Scope,
+        part: &Part<'_>,
+        errors: &mut BTreeSet<String>,
+    ) -> Option<&'a Bound> {
+        let mut roles = scope.roles_of(named);
+        for bound in roles.by_ref().take(ROLES_ASKED) {
+            match self.granted_by(&bound.binding) {
+                Ok(rules) if rules.grant(part) => return Some(bound),
+                Ok(_) => {}
+                Err(error) => {
+                    errors.insert(error);
                 }
             }
         }
+        self.found_grantor(named, scope, &roles.next()?.binding, part)
     }
 
-    fn granted(&self, binding: &Binding) -> Result<&Arc<[RuleBlock]>, String> {
-        self.referenced(&binding.role_kind, &binding.role_name, &binding.namespace)
+    /// The same, found among the roles that grant it; `of` is any binding of the scope.
+    fn found_grantor<'a>(
+        &'a self,
+        named: Named<'_>,
+        scope: &'a Scope,
+        of: &Binding,
+        part: &Part<'_>,
+    ) -> Option<&'a Bound> {
+        let of_namespace = self.roles.get(&of.namespace).map(|roles| (RoleKind::Role, roles));
+        [Some((RoleKind::ClusterRole, &self.granted)), of_namespace].into_iter().flatten().find_map(|(kind, roles)| {
+            let mut found = None;
+            let mut role = RoleRef { kind: kind.name().to_owned(), name: String::new() };
+            roles.find(part, |name| {
+                role.name.clear();
+                role.name.push_str(name);
+                found = scope.bound_to(named, &role);
+                found.is_some()
+            });
+            found
+        })
     }
 
-    fn referenced(&self, kind: &str, name: &str, namespace: &str) -> Result<&Arc<[RuleBlock]>, String> {
-        let unsupported = || format!("unsupported role reference kind: {}", quoted(kind));
-        let kind = RoleKind::of_reference(kind).ok_or_else(unsupported)?;
-        let found = match kind {
-            RoleKind::ClusterRole => self.cluster_roles.get(name).map(|role| &role.granted),
-            _ => self.roles.get(namespace).and_then(|roles| roles.get(name)),
-        };
-        let (_, singular) = kind.resource();
-        found.ok_or_else(|| format!("{singular}.{GROUP} {} not found", quoted(name)))
+    fn granted_by(&self, binding: &Binding) -> Result<&Arc<Rules>, String> {
+        self.role_rules(&binding.role.kind, &binding.role.name, &binding.namespace)
     }
 
     /// Puts or deletes a ClusterRole and, where some role gathers it, works out anew what is gathered.
@@ -195,6 +324,11 @@ impl RbacIndex {
                 self.gathering.remove(name);
             }
         }
+        match &new {
+            Some(role) if role.selectors.is_some() => self.granted.put(name, Rules::default()),
+            Some(role) => self.granted.put(name, Rules::new(vec![role.written.clone()])),
+            None => self.granted.remove(name),
+        }
         let changed = [old, new];
         let is_gathered = |gathering: &Arc<str>| {
             let selectors = self.cluster_roles.get(&**gathering).and_then(|role| role.selectors.as_ref());
@@ -208,10 +342,10 @@ impl RbacIndex {
     }
 
     fn gather(&mut self) {
-        for name in self.gathering.clone() {
-            let granted: Arc<[RuleBlock]> = gathered(&name, &self.cluster_roles).into();
-            if let Some(role) = self.cluster_roles.get_mut(&name) {
-                *role = Arc::new(ClusterRole { granted, ..ClusterRole::clone(role) });
+        for name in &self.gathering {
+            let blocks = gathered(name, &self.cluster_roles);
+            if !self.granted.get(name).is_some_and(|rules| rules.is_of(&blocks)) {
+                self.granted.put(name, Rules::new(blocks));
             }
         }
     }
@@ -220,9 +354,8 @@ impl RbacIndex {
         self.delete_binding(&binding.namespace, &binding.name);
         let binding = Arc::new(binding);
         let scope = self.scopes.entry(binding.namespace.clone()).or_default();
-        for subject in &binding.subjects {
-            let (map, key) = scope.subject_map(subject);
-            map.entry(key.into()).or_default().insert(binding.name.clone(), binding.clone());
+        for subject in (0_u32..).take(binding.subjects.len()) {
+            scope.bound.insert(Bound { binding: binding.clone(), subject });
         }
         scope.bindings.insert(binding.name.clone(), binding);
     }
@@ -230,9 +363,8 @@ impl RbacIndex {
     fn delete_binding(&mut self, namespace: &str, name: &str) {
         let Some(scope) = self.scopes.get_mut(namespace) else { return };
         let Some(old) = scope.bindings.remove(name) else { return };
-        for subject in &old.subjects {
-            let (map, key) = scope.subject_map(subject);
-            remove_nested(map, key, name);
+        for subject in (0_u32..).take(old.subjects.len()) {
+            scope.bound.remove(&Bound { binding: old.clone(), subject });
         }
         if scope.bindings.is_empty() {
             self.scopes.remove(namespace);
@@ -240,12 +372,96 @@ impl RbacIndex {
     }
 }
 
+/// A user as bindings name it: by itself, then by its groups.
+fn subjects_of(user: &User) -> impl Iterator<Item = Named<'_>> {
+    [Named::User(&user.name)].into_iter().chain(user.groups.iter().map(|group| Named::Group(group)))
+}
+
 impl Scope {
-    fn subject_map<'s, 'k>(&'s mut self, subject: &'k Subject) -> (&'s mut OrdMap<Arc<str>, Bindings>, &'k str) {
-        match subject {
-            Subject::Group(name) => (&mut self.by_group, name),
-            Subject::User(user) | Subject::ServiceAccount { user, .. } => (&mut self.by_user, user),
+    /// Of each role that is bound to a subject, the first binding.
+    fn roles_of<'a, 'n>(&'a self, named: Named<'n>) -> impl Iterator<Item = &'a Bound> + use<'a, 'n> {
+        let of_subject = move |bound: &&Bound| bound.named() == named;
+        let first = self.bound.get_next(&Place { named, at: Edge::Start }).filter(of_subject);
+        std::iter::successors(first, move |last: &&Bound| {
+            self.bound.get_next(&Place { named, at: Edge::After(&last.binding.role) }).filter(of_subject)
+        })
+    }
+
+    /// The first binding of a role to a subject.
+    fn bound_to(&self, named: Named<'_>, role: &RoleRef) -> Option<&Bound> {
+        let found = self.bound.get_next(&Place { named, at: Edge::Before(role) })?;
+        (found.named() == named && found.binding.role == *role).then_some(found)
+    }
+
+    fn is_of(&self, namespace: &str) -> bool {
+        self.bindings.values().next().is_some_and(|binding| *binding.namespace == *namespace)
+    }
+}
+
+impl Bound {
+    fn subject(&self) -> &Subject {
+        &self.binding.subjects[self.subject as usize]
+    }
+
+    fn named(&self) -> Named<'_> {
+        match self.subject() {
+            Subject::Group(name) => Named::Group(name),
+            Subject::User(user) | Subject::ServiceAccount { user, .. } => Named::User(user),
         }
+    }
+
+    fn grant_reason(&self, user: &User) -> String {
+        let binding = &*self.binding;
+        let (kind, name) = match &*binding.namespace {
+            "" => (RoleKind::ClusterRoleBinding.name(), binding.name.to_string()),
+            namespace => (RoleKind::RoleBinding.name(), format!("{}/{namespace}", binding.name)),
+        };
+        let first = binding.subjects.iter().take(SUBJECTS_COMPARED).find(|subject| subject.applies_to(user));
+        let subject = first.unwrap_or_else(|| self.subject()).text();
+        // Told of every request, of those too whose reason nobody reads.
+        let (name, role_name) = (quoted(&name), quoted(&binding.role.name));
+        ["RBAC: allowed by ", kind, " ", &name, " of ", &binding.role.kind, " ", &role_name, " to ", &subject].concat()
+    }
+}
+
+impl PartialEq for Bound {
+    fn eq(&self, other: &Bound) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Bound {}
+
+impl PartialOrd for Bound {
+    fn partial_cmp(&self, other: &Bound) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Bound {
+    fn cmp(&self, other: &Bound) -> Ordering {
+        let (own, others) = (&self.binding, &other.binding);
+        let by_binding = || (&own.role, &own.name).cmp(&(&others.role, &others.name));
+        self.named().cmp(&other.named()).then_with(by_binding)
+    }
+}
+
+impl Equivalent<Bound> for Place<'_> {
+    fn equivalent(&self, _: &Bound) -> bool {
+        // A place stands between what is bound.
+        false
+    }
+}
+
+impl Comparable<Bound> for Place<'_> {
+    fn compare(&self, bound: &Bound) -> Ordering {
+        let (role, otherwise) = match self.at {
+            Edge::Start => (None, Ordering::Less),
+            Edge::Before(role) => (Some(role), Ordering::Less),
+            Edge::After(role) => (Some(role), Ordering::Greater),
+        };
+        let by_role = || role.map_or(otherwise, |role| role.cmp(&bound.binding.role));
+        self.named.cmp(&bound.named()).then_with(by_role).then(otherwise)
     }
 }
 
@@ -272,22 +488,9 @@ impl Binding {
         Self {
             name: name.into(),
             namespace: namespace.into(),
-            role_kind: text(role, "kind"),
-            role_name: text(role, "name"),
+            role: RoleRef { kind: text(role, "kind"), name: text(role, "name") },
             subjects: subjects.collect(),
         }
-    }
-
-    fn grant_reason(&self, user: &User) -> String {
-        let (kind, name) = match &*self.namespace {
-            "" => (RoleKind::ClusterRoleBinding.name(), self.name.to_string()),
-            namespace => (RoleKind::RoleBinding.name(), format!("{}/{namespace}", self.name)),
-        };
-        let subject = self.subjects.iter().find(|subject| subject.applies_to(user)).map(Subject::text);
-        // Told of every request, of those too whose reason nobody reads.
-        let (name, role_name) = (quoted(&name), quoted(&self.role_name));
-        let subject = subject.unwrap_or_default();
-        ["RBAC: allowed by ", kind, " ", &name, " of ", &self.role_kind, " ", &role_name, " to ", &subject].concat()
     }
 }
 
@@ -316,22 +519,6 @@ pub(crate) fn joined_errors(errors: impl IntoIterator<Item = String>) -> String 
     match &errors[..] {
         [only] => only.clone(),
         _ => format!("[{}]", errors.join(", ")),
-    }
-}
-
-/// Rules gathered from many roles are each named once; a single document's rules stay as written.
-fn flattened_if_many(blocks: &Arc<[RuleBlock]>) -> Vec<PolicyRule> {
-    match &blocks[..] {
-        [only] => only.to_vec(),
-        _ => flattened(blocks),
-    }
-}
-
-fn remove_nested<V: Clone>(outer: &mut OrdMap<Arc<str>, OrdMap<Arc<str>, V>>, outer_key: &str, key: &str) {
-    let Some(inner) = outer.get_mut(outer_key) else { return };
-    inner.remove(key);
-    if inner.is_empty() {
-        outer.remove(outer_key);
     }
 }
 

@@ -122,7 +122,8 @@ fn a_new_document_replaces_and_a_deletion_leaves_nothing() {
     ] {
         index.delete(kind, namespace, name);
     }
-    assert!(index.cluster_roles.is_empty() && index.roles.is_empty() && index.scopes.is_empty());
+    assert!(index.cluster_roles.is_empty() && index.granted.is_empty());
+    assert!(index.roles.is_empty() && index.scopes.is_empty());
 }
 
 #[test]
@@ -366,17 +367,82 @@ proptest! {
     }
 }
 
+/// How many roles are asked, and how many found, for one question.
+fn looked_at(index: &RbacIndex, user: &User, namespace: &str) -> Vec<usize> {
+    let scopes = index.scopes_of(namespace);
+    scopes.flat_map(|scope| subjects_of(user).map(|named| scope.roles_of(named).count())).collect()
+}
+
 #[test]
-fn a_verdict_does_not_grow_with_bindings_of_others() {
+fn a_verdict_does_not_grow_with_bindings() {
     let mut index = sample();
+    let dev = json!([{"kind": "Group", "name": "dev"}]);
     for number in 0..2_000 {
         let subject = json!([{"kind": "User", "name": format!("u{number}")}]);
         index.put(RoleKind::RoleBinding, "work", &format!("b{number}"), &binding("Role", "writer", subject));
+        index.put(RoleKind::RoleBinding, "work", &format!("d{number}"), &binding("Role", "writer", dev.clone()));
     }
-    let mut visited = 0;
-    index.each_binding(&User::new("u7", &["dev"]), "work", |_| {
-        visited += 1;
-        false
-    });
-    assert_eq!(visited, 4, "one of the user itself, three of its group");
+    let seen = looked_at(&index, &User::new("u7", &["dev"]), "work");
+    assert_eq!(seen, [0, 1, 1, 2], "one of the group in the cluster, one of the user itself, two of its group");
+}
+
+#[test]
+fn of_many_roles_that_are_bound_those_are_found_that_grant_what_is_asked_for() {
+    let mut index = sample();
+    let jane = User::new("jane", &[]);
+    let subject = json!([{"kind": "User", "name": "jane"}]);
+    for number in 0..300 {
+        let name = format!("r{number}");
+        index.put(RoleKind::Role, "work", &name, &role(&[&format!("verb{number}")], &["pods"]));
+        index.put(RoleKind::RoleBinding, "work", &name, &binding("Role", &name, subject.clone()));
+    }
+    index.put(RoleKind::Role, "work", "unbound", &role(&["patch"], &["pods"]));
+    index.put(RoleKind::Role, "other", "r1", &role(&["patch"], &["pods"]));
+    index.put(RoleKind::RoleBinding, "work", "z", &binding("ClusterRole", "reader", subject.clone()));
+    let verdict = |index: &RbacIndex, verb: &str, namespace: &str| {
+        index.authorize(&jane, &ask(verb, "pods", namespace)).reason().to_owned()
+    };
+    assert_eq!(
+        verdict(&index, "verb222", "work"),
+        r#"RBAC: allowed by RoleBinding "r222/work" of Role "r222" to User "jane""#
+    );
+    assert_eq!(
+        verdict(&index, "list", "work"),
+        r#"RBAC: allowed by RoleBinding "z/work" of ClusterRole "reader" to User "jane""#
+    );
+    for (verb, namespace) in [("verb300", "work"), ("patch", "work"), ("verb222", "other"), ("verb222", "")] {
+        assert_eq!(verdict(&index, verb, namespace), "", "{verb} {namespace}");
+    }
+    let held = |verb: &str| index.holder(&jane, "work")(&Part::needed(&ask(verb, "pods", "work")));
+    assert!(held("verb299") && held("list") && !held("patch"));
+    assert!(index.holds_role(&jane, "work", "Role", "r7") && index.holds_role(&jane, "work", "ClusterRole", "reader"));
+    assert!(!index.holds_role(&jane, "work", "Role", "unbound") && !index.holds_role(&jane, "other", "Role", "r7"));
+    index.put(RoleKind::Role, "work", "r222", &role(&["get"], &["pods"]));
+    assert_eq!(verdict(&index, "verb222", "work"), "");
+}
+
+#[test]
+fn rules_are_named_up_to_a_bound_and_each_role_once() {
+    let mut index = RbacIndex::default();
+    let jane = User::new("jane", &[]);
+    let subject = json!([{"kind": "User", "name": "jane"}]);
+    let names: Vec<String> = (0..1_000).map(|number| format!("name{number}")).collect();
+    let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": names});
+    index.put(RoleKind::Role, "work", "large", &json!({"rules": [rule]}));
+    for number in 0..60 {
+        index.put(RoleKind::RoleBinding, "work", &format!("b{number}"), &binding("Role", "large", subject.clone()));
+    }
+    let found = index.rules_for(&jane, "work");
+    assert_eq!((found.rules.len(), found.is_cut), (1, false));
+    index.put(RoleKind::Role, "work", "large", &json!({"rules": vec![rule; 100]}));
+    let found = index.rules_for(&jane, "work");
+    let bytes: usize = found.rules.iter().map(PolicyRule::text_bytes).sum();
+    assert!(found.is_cut && bytes <= RULES_BYTES_MAX && found.rules.len() > 10, "{bytes}");
+    // Missing roles are told of within the bound, too.
+    for number in 0..20_000 {
+        let name = format!("a{number}");
+        index.put(RoleKind::RoleBinding, "work", &name, &binding("Role", &name, subject.clone()));
+    }
+    let found = index.rules_for(&jane, "work");
+    assert!(found.is_cut && found.errors.iter().map(String::len).sum::<usize>() <= RULES_BYTES_MAX);
 }

@@ -1,8 +1,9 @@
-//! One policy rule: what it matches, what it covers, how it is written.
+//! One policy rule: what it grants, how it is taken apart, how it is written.
 
 use super::{Attributes, Target, quoted_list};
 use holdfast_value::{Map, Value};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 /// A rule of a role. Either of resources or of paths; an empty list matches nothing, save `resource_names`,
 /// where empty means every name.
@@ -13,6 +14,74 @@ pub struct PolicyRule {
     pub resources: Vec<String>,
     pub resource_names: Vec<String>,
     pub non_resource_urls: Vec<String>,
+}
+
+/// One thing that rules may grant: one verb on one resource, or on one path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part<'a> {
+    Resource {
+        verb: &'a str,
+        group: &'a str,
+        /// `*` in any of these stands for all there are, and only a `*` grants it.
+        resource: &'a str,
+        subresource: Option<&'a str>,
+        /// `None` for objects of whatever name, which only a rule without names grants.
+        name: Option<&'a str>,
+    },
+    Path {
+        verb: &'a str,
+        path: &'a str,
+    },
+}
+
+impl<'a> Part<'a> {
+    /// What a request needs.
+    pub fn needed(attributes: &Attributes<'a>) -> Part<'a> {
+        let verb = attributes.verb;
+        match &attributes.target {
+            Target::Path(path) => Part::Path { verb, path },
+            Target::Resource(target) => Part::Resource {
+                verb,
+                group: target.group,
+                resource: target.resource,
+                subresource: Some(target.subresource).filter(|subresource| !subresource.is_empty()),
+                name: Some(target.name),
+            },
+        }
+    }
+
+    /// Whether an entry of a rule's resources is about this: `*` is every resource and subresource, `*/scale` that
+    /// subresource of every resource.
+    pub(super) fn is_resource(&self, own: &str) -> bool {
+        let Part::Resource { resource, subresource, .. } = *self else { return false };
+        if own == "*" {
+            return true;
+        }
+        let Some(subresource) = subresource else { return own == resource };
+        // The subresource may hold slashes itself, so the split goes by its length.
+        let head = own.strip_suffix(subresource).and_then(|head| head.strip_suffix('/'));
+        head.is_some_and(|head| head == "*" || head == resource)
+    }
+
+    /// The part as a rule of its own.
+    pub(super) fn to_rule(self) -> PolicyRule {
+        let one = |text: &str| vec![text.to_owned()];
+        match self {
+            Part::Path { verb, path } => {
+                PolicyRule { verbs: one(verb), non_resource_urls: one(path), ..PolicyRule::default() }
+            }
+            Part::Resource { verb, group, resource, subresource, name } => PolicyRule {
+                verbs: one(verb),
+                api_groups: one(group),
+                resources: vec![match subresource {
+                    Some(subresource) => format!("{resource}/{subresource}"),
+                    None => resource.to_owned(),
+                }],
+                resource_names: name.map(str::to_owned).into_iter().collect(),
+                ..PolicyRule::default()
+            },
+        }
+    }
 }
 
 impl PolicyRule {
@@ -48,55 +117,62 @@ impl PolicyRule {
         Value::Object(map)
     }
 
-    pub fn allows(&self, attributes: &Attributes<'_>) -> bool {
-        if !has_or_all(&self.verbs, attributes.verb) {
-            return false;
-        }
-        match &attributes.target {
-            Target::Path(path) => self.non_resource_urls.iter().any(|url| path_covers(url, path)),
-            Target::Resource(target) => {
-                has_or_all(&self.api_groups, target.group)
-                    && self.resources.iter().any(|rule| resource_matches(rule, target.resource, target.subresource))
-                    && (self.resource_names.is_empty() || self.resource_names.iter().any(|name| name == target.name))
+    /// Whether the rule grants this, found by a walk over its lists.
+    pub fn grants(&self, part: &Part<'_>) -> bool {
+        let name_matches = |name: &Option<&str>| {
+            self.resource_names.is_empty() || name.is_some_and(|name| self.resource_names.iter().any(|own| own == name))
+        };
+        match part {
+            Part::Path { verb, path } => {
+                self.has_verb(verb) && self.non_resource_urls.iter().any(|url| path_covers(url, path))
+            }
+            Part::Resource { verb, group, name, .. } => {
+                self.has_verb(verb)
+                    && has_or_all(&self.api_groups, group)
+                    && self.resources.iter().any(|own| part.is_resource(own))
+                    && name_matches(name)
             }
         }
     }
 
-    /// How many rules [`broken_down`](Self::broken_down) makes.
-    pub(super) fn part_count(&self) -> usize {
-        let names = self.resource_names.len().max(1);
-        let things = [self.api_groups.len(), self.resources.len(), names].into_iter().fold(1, usize::saturating_mul);
-        things.saturating_add(self.non_resource_urls.len()).saturating_mul(self.verbs.len())
+    pub(super) fn has_verb(&self, verb: &str) -> bool {
+        has_or_all(&self.verbs, verb)
     }
 
-    /// The rule as many rules that each grant one verb on one thing.
-    pub(super) fn broken_down(&self) -> Vec<Self> {
-        let mut parts = Vec::new();
+    /// All texts of the rule.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &String> {
+        let lists = [&self.verbs, &self.api_groups, &self.resources, &self.resource_names, &self.non_resource_urls];
+        lists.into_iter().flatten()
+    }
+
+    /// How long the rule is as text, about.
+    pub(super) fn text_bytes(&self) -> usize {
+        self.texts().map(|text| text.len() + 3).sum::<usize>() + 16
+    }
+
+    /// Calls `visit` with all that the rule grants, each verb on each thing by itself, until it breaks.
+    pub(super) fn each_part<'a, B>(&'a self, mut visit: impl FnMut(Part<'a>) -> ControlFlow<B>) -> ControlFlow<B> {
+        let names = || self.resource_names.iter().map(|name| Some(name.as_str()));
+        let unnamed = self.resource_names.is_empty().then_some(None);
         for group in &self.api_groups {
-            for resource in &self.resources {
+            for whole in &self.resources {
+                let (resource, subresource) = match whole.split_once('/') {
+                    Some((resource, subresource)) => (resource, Some(subresource)),
+                    None => (whole.as_str(), None),
+                };
                 for verb in &self.verbs {
-                    let part = Self {
-                        verbs: vec![verb.clone()],
-                        api_groups: vec![group.clone()],
-                        resources: vec![resource.clone()],
-                        ..Self::default()
-                    };
-                    if self.resource_names.is_empty() {
-                        parts.push(part.clone());
-                    }
-                    for name in &self.resource_names {
-                        parts.push(Self { resource_names: vec![name.clone()], ..part.clone() });
+                    for name in names().chain(unnamed) {
+                        visit(Part::Resource { verb, group, resource, subresource, name })?;
                     }
                 }
             }
         }
-        for url in &self.non_resource_urls {
+        for path in &self.non_resource_urls {
             for verb in &self.verbs {
-                let (verbs, non_resource_urls) = (vec![verb.clone()], vec![url.clone()]);
-                parts.push(Self { verbs, non_resource_urls, ..Self::default() });
+                visit(Part::Path { verb, path })?;
             }
         }
-        parts
+        ControlFlow::Continue(())
     }
 
     /// `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`, as messages show a rule.
@@ -144,19 +220,6 @@ pub fn compacted(rules: Vec<PolicyRule>) -> Vec<PolicyRule> {
 /// Whether the `*`-tailed or plain `url` of a rule matches `path`.
 fn path_covers(url: &str, path: &str) -> bool {
     url == path || (url.ends_with('*') && path.starts_with(url.trim_end_matches('*')))
-}
-
-/// `*` is every resource and subresource, `*/scale` that subresource of every resource.
-fn resource_matches(rule: &str, resource: &str, subresource: &str) -> bool {
-    if rule == "*" {
-        return true;
-    }
-    if subresource.is_empty() {
-        return rule == resource;
-    }
-    // The subresource may hold slashes itself, so the split goes by the resource's length.
-    let Some(head) = rule.strip_suffix(subresource).and_then(|head| head.strip_suffix('/')) else { return false };
-    head == "*" || head == resource
 }
 
 fn has_or_all(list: &[String], item: &str) -> bool {
@@ -223,7 +286,8 @@ pub(crate) mod tests {
         ];
         for (rule, verb, (group, resource, subresource), name, allowed) in rows {
             let target = ResourceTarget { group, resource, subresource, name, ..Default::default() };
-            assert_eq!(rule.allows(&Attributes::resource(verb, target)), allowed, "{rule:?} {verb} {target:?}");
+            let part = Part::needed(&Attributes::resource(verb, target));
+            assert_eq!(rule.grants(&part), allowed, "{rule:?} {verb} {target:?}");
         }
     }
 
@@ -239,9 +303,10 @@ pub(crate) mod tests {
             ("/a*b", "/axb", false),
         ];
         for (url, path, allowed) in rows {
-            assert_eq!(paths("get", url).allows(&Attributes::path("get", path)), allowed, "{url} {path}");
-            assert!(!paths("post", url).allows(&Attributes::path("get", path)));
-            assert!(!rule("*", "*", "*", "").allows(&Attributes::path("get", path)), "a resource rule grants no path");
+            let part = Part::Path { verb: "get", path };
+            assert_eq!(paths("get", url).grants(&part), allowed, "{url} {path}");
+            assert!(!paths("post", url).grants(&part));
+            assert!(!rule("*", "*", "*", "").grants(&part), "a resource rule grants no path");
         }
     }
 

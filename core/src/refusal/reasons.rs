@@ -394,6 +394,11 @@ pub enum Expired {
 pub enum Plenty {
     Requests,
     Watches,
+    /// Selectors of watches, in bytes: so many one user holds, and may hold.
+    Selectors {
+        held: u64,
+        max: u64,
+    },
     /// Answers that were made whole, and that nobody has read yet.
     Answers,
     /// Forks in memory.

@@ -340,6 +340,13 @@ impl Display for Plenty {
         let words = match self {
             Self::Requests => "Too many requests, please try again later.",
             Self::Watches => "this user has too many watches, please try again later",
+            Self::Selectors { held, max } => {
+                return write!(
+                    f,
+                    "the selectors of this user's watches take {held} bytes of memory and may take {max}, please end \
+                     some watches or name fewer values"
+                );
+            }
             Self::Answers => "Too many answers wait to be read, please try again later.",
             Self::Forks => {
                 "there are too many forks in memory: delete one, or start the server with a larger --forks-max"

@@ -1,22 +1,29 @@
 //! Label selectors: `app=web,tier in (front,back),!canary`.
 
+use super::by_key::ByKey;
 use super::scan::{Token, tokens};
 use crate::object::names;
 use crate::refusal::Cause;
 use holdfast_value::{CompactString, Map, Value};
 use std::fmt;
+use std::sync::Arc;
 
-/// A conjunction of requirements on labels.
+/// So many requirements are walked over. More are found by the labels that an object has.
+const REQUIREMENTS_WALKED: usize = 8;
+
+/// A conjunction of requirements on labels. Copies share what they hold.
 ///
 /// Invariant: requirements are sorted and distinct, so that equal selectors compare and print the same.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LabelSelector {
-    requirements: Vec<Requirement>,
+    requirements: Arc<[Requirement]>,
     /// Set for a selector object that is absent: it matches nothing, whereas an empty one matches everything.
     nothing: bool,
+    /// There where there are many requirements.
+    by_key: Option<Arc<ByKey>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirement {
     pub key: String,
     pub operator: Operator,
@@ -25,7 +32,7 @@ pub struct Requirement {
 }
 
 /// `==` is read as `=`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operator {
     Equals,
     NotEquals,
@@ -45,7 +52,7 @@ impl LabelSelector {
 
     /// Matches no object.
     pub fn nothing() -> Self {
-        Self { requirements: Vec::new(), nothing: true }
+        Self { nothing: true, ..Self::default() }
     }
 
     /// Reads the syntax of the `labelSelector` parameter. The error is what Kubernetes answers.
@@ -93,7 +100,8 @@ impl LabelSelector {
     fn from_requirements(mut requirements: Vec<Requirement>) -> Self {
         requirements.sort();
         requirements.dedup();
-        Self { requirements, nothing: false }
+        let by_key = (requirements.len() > REQUIREMENTS_WALKED).then(|| Arc::new(ByKey::new(&requirements)));
+        Self { requirements: requirements.into(), nothing: false, by_key }
     }
 
     pub fn requirements(&self) -> &[Requirement] {
@@ -112,8 +120,48 @@ impl LabelSelector {
 
     /// As [`Self::matches`], for labels that are kept in some other form.
     pub fn matches_by<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
-        !self.nothing && self.requirements.iter().all(|requirement| requirement.matches(label(&requirement.key)))
+        !self.nothing
+            && match &self.by_key {
+                Some(by_key) => by_key.match_by(&self.requirements, label),
+                None => self.requirements.iter().all(|requirement| requirement.matches(label(&requirement.key))),
+            }
     }
+
+    /// The same for labels in the order of their keys: what it costs grows with the fewer of labels and requirements.
+    pub fn matches_sorted(&self, labels: &[(Box<str>, Box<str>)]) -> bool {
+        match &self.by_key {
+            Some(by_key) => !self.nothing && by_key.match_sorted(&self.requirements, labels),
+            None => self.matches_by(|key| find_label(labels, key)),
+        }
+    }
+
+    /// How many labels are looked at to match an object that has so many.
+    pub fn looks(&self, labels: usize) -> usize {
+        self.requirements.len().min(labels + REQUIREMENTS_WALKED)
+    }
+
+    /// A label that must have one of a few values, where the selector names one.
+    pub fn names(&self) -> Option<(&str, &[String])> {
+        const VALUES_MAX: usize = 16;
+        let naming = self.requirements.iter().filter(|one| matches!(one.operator, Operator::Equals | Operator::In));
+        let fewest = naming.min_by_key(|one| one.values.len()).filter(|one| one.values.len() <= VALUES_MAX)?;
+        Some((&fewest.key, &fewest.values))
+    }
+
+    /// What it takes of memory, about.
+    pub fn bytes(&self) -> usize {
+        let text = |text: &String| size_of::<String>() + text.len().next_multiple_of(16);
+        let of =
+            |one: &Requirement| size_of::<Requirement>() + one.key.len() + one.values.iter().map(text).sum::<usize>();
+        let by_key = self.by_key.as_ref().map_or(0, |by_key| by_key.bytes());
+        self.requirements.iter().map(of).sum::<usize>() + by_key
+    }
+}
+
+/// The value of a label among labels in the order of their keys.
+pub fn find_label<'a>(labels: &'a [(Box<str>, Box<str>)], key: &str) -> Option<&'a str> {
+    let at = labels.binary_search_by(|(own, _)| (**own).cmp(key)).ok()?;
+    Some(&labels[at].1)
 }
 
 impl fmt::Display for LabelSelector {
@@ -176,7 +224,7 @@ impl Requirement {
 
     /// Whether a label's value, `None` when the object lacks it, satisfies the requirement.
     pub fn matches(&self, label: Option<&str>) -> bool {
-        let listed = |value: &str| self.values.iter().any(|listed| listed == value);
+        let listed = |value: &str| self.values.binary_search_by(|listed| listed.as_str().cmp(value)).is_ok();
         match self.operator {
             Operator::Equals | Operator::In => label.is_some_and(listed),
             Operator::NotEquals | Operator::NotIn => !label.is_some_and(listed),
@@ -448,9 +496,11 @@ mod tests {
     proptest! {
         #[test]
         fn matches_as_the_naive_twin(
-            requirements in prop::collection::vec(requirement(), 0..4),
+            requirements in prop::collection::vec(requirement(), 0..16),
             labels in prop::collection::btree_map("[abc]", "[0-3x]", 0..4),
         ) {
+            let sorted: Vec<(Box<str>, Box<str>)> =
+                labels.iter().map(|(k, v)| (k.as_str().into(), v.as_str().into())).collect();
             let labels: Map = labels.into_iter().map(|(k, v)| (k, Value::from(v))).collect();
             let text = requirements.iter().map(|(key, operator, values)| match *operator {
                 "in" | "notin" => format!("{key} {operator} ({})", values.join(", ")),
@@ -465,6 +515,7 @@ mod tests {
             });
             let selector = LabelSelector::parse(&text).unwrap();
             prop_assert_eq!(selector.matches(&labels), expected);
+            prop_assert_eq!(selector.matches_sorted(&sorted), expected);
             prop_assert_eq!(LabelSelector::parse(&selector.to_string()).unwrap(), selector);
         }
 

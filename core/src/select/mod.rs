@@ -3,9 +3,10 @@
 //! A selector is parsed once a request and then asked of every object; equal texts mean equal selectors, so that
 //! watchers which ask the same can share the answer. What is refused is told in Kubernetes' words.
 
+mod by_key;
 mod field;
 mod label;
 mod scan;
 
 pub use field::{FieldRequirement, FieldSelector};
-pub use label::{LabelSelector, Operator, Requirement};
+pub use label::{LabelSelector, Operator, Requirement, find_label};

@@ -52,14 +52,103 @@ fn a_watcher_that_does_not_read_holds_few_bytes() {
 #[test]
 fn one_user_leaves_room_for_others() {
     let hub = Arc::new(Hub::default());
-    let mut places: Vec<_> = (0..WATCHES_OF_ONE_MAX).map_while(|_| hub.place("one")).collect();
+    let mut places: Vec<_> = (0..WATCHES_OF_ONE_MAX).map_while(|_| hub.place("one", 0).ok()).collect();
     assert_eq!(places.len(), WATCHES_OF_ONE_MAX);
-    assert!(hub.place("one").is_none());
-    assert!(hub.place("other").is_some());
+    assert!(hub.place("one", 0).is_err());
+    assert!(hub.place("other", 0).is_ok());
     places.pop();
-    assert!(hub.place("one").is_some());
+    assert!(hub.place("one", 0).is_ok());
     places.clear();
-    assert!(hub.users().is_empty());
+    assert!(hub.users().by_name.is_empty());
+}
+
+#[test]
+fn selectors_of_watches_are_counted_in_bytes() {
+    let hub = Arc::new(Hub::default());
+    let mebibyte = 1 << 20;
+    let mut places: Vec<_> = (0..1000).map_while(|_| hub.place("one", mebibyte).ok()).collect();
+    assert_eq!(places.len() * mebibyte, SELECTOR_BYTES_OF_ONE_MAX);
+    let held = SELECTOR_BYTES_OF_ONE_MAX as u64;
+    assert_eq!(hub.place("one", mebibyte).err(), Some(Plenty::Selectors { held, max: held }));
+    assert!(hub.place("one", 0).is_ok(), "a watch without selectors");
+    for user in 0..100 {
+        places.extend((0..10).map_while(|_| hub.place(&format!("u{user}"), mebibyte).ok()));
+    }
+    // Of 44 there was room for all that they wanted, of one for eight, and each of the others has its own.
+    assert_eq!(hub.selector_bytes(), SELECTOR_BYTES_MAX + 55 * SELECTOR_BYTES_OF_EACH);
+    assert!(hub.place("u99", mebibyte).is_err() && hub.place("another", mebibyte).is_ok());
+    places.clear();
+    assert_eq!(hub.selector_bytes(), 0);
+}
+
+fn labelled(offset: u64, labels: &[(&str, &str)]) -> Arc<Entry> {
+    let labels: Vec<(Box<str>, Box<str>)> =
+        labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+    let index = Index { labels: labels.into(), ..Index::default() };
+    Arc::new(Entry::new("{}\n".into(), 0, Offset(offset), 0, index))
+}
+
+#[test]
+fn equal_selections_are_kept_once_and_found_by_the_labels_that_they_name() {
+    let (mut state, hub) = (state(), Arc::new(Hub::default()));
+    let kind = find(&state, "", "v1", "configmaps");
+    let select =
+        |text: &str| Selection { labels: LabelSelector::parse(text).expect(text), ..selection(kind, "default/") };
+    let one = hub.subscribe(state.kind(kind), &select("a in (x,y),!b"));
+    let mut other = hub.subscribe(state.kind(kind), &select("!b,a in (y,x)"));
+    assert!(Arc::ptr_eq(&one.wanted, &other.wanted));
+    drop(one);
+    let mut of_z = hub.subscribe(state.kind(kind), &select("a=z"));
+    let strangers: Vec<_> =
+        (0..100).map(|number| hub.subscribe(state.kind(kind), &select(&format!("c={number}")))).collect();
+    let mut tell = |offset: u64, before: Option<&[(&str, &str)]>, after: &[(&str, &str)]| {
+        state.offset = Offset(offset);
+        let entry = labelled(offset, after);
+        let change = Change { offset: Offset(offset), kind, key: "default/a".into(), entry, deleted: false };
+        hub.deliver(&state, vec![(change, before.map(|labels| labelled(offset - 1, labels)))]);
+        [&mut other, &mut of_z].map(|watch| {
+            let told = std::iter::from_fn(|| watch.try_recv().ok());
+            told.map(|delivery| delivery.change_type).collect::<Vec<_>>()
+        })
+    };
+    use ChangeType::{Added, Deleted, Modified};
+    assert_eq!(tell(1, None, &[("a", "x")]), [vec![Added], vec![]]);
+    assert_eq!(tell(2, Some(&[("a", "x")]), &[("a", "y")]), [vec![Modified], vec![]]);
+    assert_eq!(tell(3, Some(&[("a", "y")]), &[("a", "z")]), [vec![Deleted], vec![Added]]);
+    assert_eq!(tell(4, Some(&[("a", "z")]), &[("d", "e")]), [vec![], vec![Deleted]]);
+    assert_eq!(tell(5, Some(&[("d", "e")]), &[("a", "x"), ("b", "")]), [vec![], vec![]]);
+    drop((other, of_z, strangers));
+    let topics = hub.lock();
+    assert!(topics[&kind].by_namespace.is_empty());
+}
+
+#[test]
+fn what_is_too_much_work_for_one_event_is_read_from_the_log() {
+    let (mut state, hub) = (state(), Arc::new(Hub::default()));
+    let kind = find(&state, "", "v1", "configmaps");
+    let texts = |prefix: &str| (0..2_000).map(|number| format!("{prefix}{number:05}")).collect::<Vec<_>>();
+    let mut watches: Vec<_> = (0..150)
+        .map(|number| {
+            let text = format!("!x{number},!{}", texts("k").join(",!"));
+            let selection =
+                Selection { labels: LabelSelector::parse(&text).expect("a selector"), ..selection(kind, "") };
+            hub.subscribe(state.kind(kind), &selection)
+        })
+        .collect();
+    let keys = texts("l");
+    let labels: Vec<(&str, &str)> = keys.iter().map(|key| (key.as_str(), "")).collect();
+    for (offset, labels, let_go) in [(1, &labels[..10], 0), (2, &labels[..], 50)] {
+        state.offset = Offset(offset);
+        let entry = labelled(offset, labels);
+        let change = Change { offset: Offset(offset), kind, key: "default/a".into(), entry, deleted: false };
+        hub.deliver(&state, vec![(change, None)]);
+        let told = watches.iter_mut().map(|watch| {
+            while watch.try_recv().is_ok() {}
+            watch.try_recv().err()
+        });
+        let gone = told.filter(|end| *end == Some(TryRecvError::Disconnected)).count();
+        assert!(gone >= let_go && gone <= let_go + 1, "{gone}");
+    }
 }
 
 #[test]
@@ -95,7 +184,7 @@ fn who_leaves_leaves_nothing_behind() {
     let mut members: Vec<_> = twice.map(|selection| hub.subscribe(state.kind(kind), selection)).collect();
     assert_eq!(hub.watchers(), 8);
     members.truncate(4);
-    assert_eq!(hub.lock()[&kind].all.len(), 1);
+    assert_eq!(hub.lock()[&kind].all.all().count(), 1);
     members.clear();
     let topics = hub.lock();
     let topic = &topics[&kind];

@@ -6,16 +6,18 @@ mod parse;
 mod tests;
 mod values;
 
+use crate::budget::{Budget, Spent};
 use holdfast_value::Value;
 use std::borrow::Cow;
-use values::{add, at, call, compare, elements, gathered, product, truth};
+use values::{add, at, call, compare, copy, elements, gathered, product, truth};
 
 /// How deeply a query may nest.
 const DEPTH_MAX: usize = 48;
 /// How long the text of a query may be.
 const LENGTH_MAX: usize = 4096;
-/// How many values a query may look at.
+/// How many values the queries of a Stage may look at for one object, and how many bytes they may make or go through.
 const STEPS_MAX: usize = 20_000;
+const BYTES_MAX: usize = 8 << 20;
 
 /// A query that was understood.
 #[derive(Debug, Clone)]
@@ -63,6 +65,12 @@ functions! {
 /// The query meets what it cannot work with, as jq's `null` has no elements.
 struct Fault;
 
+impl From<Spent> for Fault {
+    fn from(_: Spent) -> Fault {
+        Fault
+    }
+}
+
 type Found<'a> = Result<Vec<Cow<'a, Value>>, Fault>;
 
 impl Query {
@@ -73,10 +81,15 @@ impl Query {
         parse::filter(text).map(Query)
     }
 
+    /// What the queries about one object may do together.
+    pub fn budget() -> Budget {
+        Budget::new(STEPS_MAX, BYTES_MAX)
+    }
+
     /// What the query gives of a document; nothing, where it meets what it cannot work with.
-    pub fn values<'a>(&self, document: &'a Value) -> Vec<Cow<'a, Value>> {
-        let mut steps = STEPS_MAX;
-        self.0.run(Cow::Borrowed(document), &mut steps).unwrap_or_default()
+    pub fn values<'a>(&self, document: &'a Value, budget: &Budget) -> Result<Vec<Cow<'a, Value>>, Spent> {
+        let found = self.0.run(Cow::Borrowed(document), budget).unwrap_or_default();
+        if budget.is_spent() { Err(Spent) } else { Ok(found) }
     }
 
     /// The fields that the query begins with: `metadata`, `labels` of `.metadata.labels["a"]`.
@@ -109,65 +122,79 @@ impl Query {
 }
 
 impl Filter {
-    fn run<'a>(&self, input: Cow<'a, Value>, steps: &mut usize) -> Found<'a> {
-        *steps = steps.checked_sub(1).ok_or(Fault)?;
+    fn run<'a>(&self, input: Cow<'a, Value>, budget: &Budget) -> Found<'a> {
+        budget.step(1)?;
         Ok(match self {
             Filter::Identity => vec![input],
-            Filter::Literal(value) => vec![Cow::Owned(value.clone())],
+            Filter::Literal(value) => {
+                budget.whole(value)?;
+                vec![Cow::Owned(value.clone())]
+            }
             Filter::At(from, key) => {
-                let keys = key.run(input.clone(), steps)?;
+                let keys = match &**key {
+                    // It does not look at the input, which need not be there twice.
+                    Filter::Literal(_) => key.run(Cow::Owned(Value::Null), budget)?,
+                    _ => key.run(copy(&input, budget)?, budget)?,
+                };
                 let mut found = Vec::new();
-                for value in from.run(input, steps)? {
-                    for key in &keys {
-                        found.push(at(value.clone(), key)?);
+                for value in from.run(input, budget)? {
+                    match &keys[..] {
+                        [key] => found.push(at(value, key)?),
+                        keys => {
+                            for key in keys {
+                                found.push(at(copy(&value, budget)?, key)?);
+                            }
+                        }
                     }
                 }
                 found
             }
             Filter::Each(from) => {
                 let mut found = Vec::new();
-                for value in from.run(input, steps)? {
-                    let parts = elements(value)?;
-                    *steps = steps.checked_sub(parts.len()).ok_or(Fault)?;
+                for value in from.run(input, budget)? {
+                    let parts = elements(value, budget)?;
+                    budget.step(parts.len())?;
                     found.extend(parts);
                 }
                 found
             }
-            Filter::Try(filter) => filter.run(input, steps).unwrap_or_default(),
+            Filter::Try(filter) => filter.run(input, budget).unwrap_or_default(),
             Filter::Pipe(first, second) => {
                 let mut found = Vec::new();
-                for value in first.run(input, steps)? {
-                    found.extend(second.run(value, steps)?);
+                for value in first.run(input, budget)? {
+                    found.extend(second.run(value, budget)?);
                 }
                 found
             }
             Filter::Both(first, second) => {
-                let mut found = first.run(input.clone(), steps)?;
-                found.extend(second.run(input, steps)?);
+                let mut found = first.run(copy(&input, budget)?, budget)?;
+                found.extend(second.run(input, budget)?);
                 found
             }
             Filter::Or(first, second) => {
-                let mut found = first.run(input.clone(), steps).unwrap_or_default();
+                let mut found = first.run(copy(&input, budget)?, budget).unwrap_or_default();
                 found.retain(|value| truth(value));
-                if found.is_empty() { second.run(input, steps)? } else { found }
+                if found.is_empty() { second.run(input, budget)? } else { found }
             }
-            Filter::Any(first, second) => self.logic(true, first, second, input, steps)?,
-            Filter::All(first, second) => self.logic(false, first, second, input, steps)?,
-            Filter::Compare(operator, first, second) => {
-                product(first, second, input, steps, |a, b| Ok(Value::Bool(compare(operator, a, b))))?
-            }
-            Filter::Add(plus, first, second) => product(first, second, input, steps, |a, b| add(*plus, a, b))?,
+            Filter::Any(first, second) => self.logic(true, first, second, input, budget)?,
+            Filter::All(first, second) => self.logic(false, first, second, input, budget)?,
+            Filter::Compare(operator, first, second) => product(first, second, input, budget, |a, b| {
+                budget.whole(a)?;
+                budget.whole(b)?;
+                Ok(Value::Bool(compare(operator, a, b)))
+            })?,
+            Filter::Add(plus, first, second) => product(first, second, input, budget, |a, b| add(*plus, a, b, budget))?,
             Filter::If(condition, then, otherwise) => {
                 let mut found = Vec::new();
-                for value in condition.run(input.clone(), steps)? {
+                for value in condition.run(copy(&input, budget)?, budget)? {
                     let branch = if truth(&value) { then } else { otherwise };
-                    found.extend(branch.run(input.clone(), steps)?);
+                    found.extend(branch.run(copy(&input, budget)?, budget)?);
                 }
                 found
             }
             Filter::Array(None) => vec![Cow::Owned(Value::Array(Vec::new()))],
-            Filter::Array(Some(filter)) => vec![Cow::Owned(gathered(filter.run(input, steps)?))],
-            Filter::Call(function, arguments) => call(*function, arguments, input, steps)?,
+            Filter::Array(Some(filter)) => vec![Cow::Owned(gathered(filter.run(input, budget)?, budget)?)],
+            Filter::Call(function, arguments) => call(*function, arguments, input, budget)?,
         })
     }
 
@@ -177,14 +204,14 @@ impl Filter {
         first: &Filter,
         second: &Filter,
         input: Cow<'a, Value>,
-        steps: &mut usize,
+        budget: &Budget,
     ) -> Found<'a> {
         let mut found = Vec::new();
-        for value in first.run(input.clone(), steps)? {
+        for value in first.run(copy(&input, budget)?, budget)? {
             if truth(&value) == decided {
                 found.push(Cow::Owned(Value::Bool(decided)));
             } else {
-                let others = second.run(input.clone(), steps)?;
+                let others = second.run(copy(&input, budget)?, budget)?;
                 found.extend(others.into_iter().map(|other| Cow::Owned(Value::Bool(truth(&other)))));
             }
         }

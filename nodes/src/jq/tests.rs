@@ -34,7 +34,7 @@ fn queries_give_what_jq_gives() {
     ];
     for (text, wanted) in rows {
         let query = Query::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"));
-        let found: Value = query.values(&pod).into_iter().map(Cow::into_owned).collect();
+        let found: Value = query.values(&pod, &Query::budget()).expect(text).into_iter().map(Cow::into_owned).collect();
         assert_eq!(found, wanted, "{text}");
     }
 }
@@ -64,7 +64,7 @@ fn what_is_not_understood_is_refused_by_name() {
 fn a_query_that_multiplies_gives_nothing() {
     let many: Value = (0..2000).map(Value::from).collect();
     let query = Query::parse("[.[] == .[]] | length").expect("a query");
-    assert!(query.values(&many).is_empty());
+    assert_eq!(query.values(&many, &Query::budget()), Err(Spent));
 }
 
 #[test]
@@ -73,4 +73,35 @@ fn the_path_of_a_query_is_its_leading_names() {
     assert_eq!(path(".metadata.labels[\"a.b/c\"]"), "metadata.labels.a.b/c");
     assert_eq!(path(".status.conditions.[] | select(.type == \"Ready\") | .status"), "status.conditions");
     assert_eq!(path("1"), "");
+}
+
+/// What a query makes and goes through is counted, whatever function does it.
+#[test]
+fn work_ends_at_the_same_place_for_every_function() {
+    let texts = |count: usize, text: &str| vec![text.to_owned(); count];
+    let document = json!({
+        "text": "b".repeat(1_000_000), "many": texts(100_000, "aa"), "long": texts(3_000, &"a".repeat(1_000)),
+        "map": (0..50_000).map(|number| (format!("k{number}"), json!(1))).collect::<holdfast_value::Map>(),
+    });
+    let spent = [
+        ".text | (split(\"\") - (ascii_downcase | split(\"\")))",
+        "[.many[]] - [.many[]]",
+        "if .long[] then tostring else 0 end | length",
+        "[.many, .many, .many, .many] | add",
+        ".many | map(. + \"x\") | length",
+        ".many | (contains([\"a\", \"b\"]), contains([\"b\"]))",
+        "[.long, .long, .long] | length",
+        "(.text | split(\"\"))? // \"none\"",
+        ".long | [min, max, min, max]",
+    ];
+    for text in spent {
+        let query = Query::parse(text).expect(text);
+        assert_eq!(query.values(&document, &Query::budget()), Err(Spent), "{text}");
+    }
+    for text in
+        [".text | length", ".many | length", ".long[0]", ".many | add | length", ".long | map(length) | add", ".map.k7"]
+    {
+        let query = Query::parse(text).expect(text);
+        assert!(query.values(&document, &Query::budget()).is_ok(), "{text}");
+    }
 }

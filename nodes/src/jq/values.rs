@@ -1,19 +1,21 @@
 //! What the functions and operators of queries do with values.
 
 use super::{Fault, Filter, Found, Function};
+use crate::budget::Budget;
 use holdfast_value::{Number, Value};
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 pub fn product<'a>(
     first: &Filter,
     second: &Filter,
     input: Cow<'a, Value>,
-    steps: &mut usize,
+    budget: &Budget,
     combine: impl Fn(&Value, &Value) -> Result<Value, Fault>,
 ) -> Found<'a> {
-    let (left, right) = (first.run(input.clone(), steps)?, second.run(input, steps)?);
-    *steps = steps.checked_sub(left.len().saturating_mul(right.len())).ok_or(Fault)?;
+    let (left, right) = (first.run(copy(&input, budget)?, budget)?, second.run(input, budget)?);
+    budget.step(left.len().saturating_mul(right.len()))?;
     let mut found = Vec::new();
     for b in &right {
         for a in &left {
@@ -23,33 +25,44 @@ pub fn product<'a>(
     Ok(found)
 }
 
-pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>, steps: &mut usize) -> Found<'a> {
+pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>, budget: &Budget) -> Found<'a> {
     let one = |value: Value| Ok(vec![Cow::Owned(value)]);
-    let argument = |steps: &mut usize| -> Result<Value, Fault> {
+    let argument = || -> Result<Cow<'a, Value>, Fault> {
         let filter = arguments.first().ok_or(Fault)?;
-        Ok(filter.run(input.clone(), steps)?.into_iter().next().ok_or(Fault)?.into_owned())
+        filter.run(copy(&input, budget)?, budget)?.into_iter().next().ok_or(Fault)
     };
+    // Those below go through all of their input.
+    match function {
+        Function::Not | Function::Empty | Function::Values | Function::First | Function::Last | Function::Type => {}
+        Function::Has | Function::Select => {}
+        Function::Any | Function::All | Function::AnyOf | Function::AllOf | Function::Map => {}
+        Function::Length | Function::Keys | Function::Min | Function::Max | Function::Add => budget.whole(&input)?,
+        Function::Lower | Function::StartsWith | Function::EndsWith | Function::Contains | Function::Split => {
+            budget.whole(&input)?;
+        }
+        Function::Join | Function::ToEntries | Function::ToString | Function::ToNumber => budget.whole(&input)?,
+    }
     match function {
         Function::Empty => Ok(Vec::new()),
         Function::Not => one(Value::Bool(!truth(&input))),
         Function::Values => Ok(if input.is_null() { Vec::new() } else { vec![input] }),
         Function::Select => {
-            let verdicts = arguments.first().ok_or(Fault)?.run(input.clone(), steps)?;
-            Ok(verdicts.into_iter().filter(|verdict| truth(verdict)).map(|_| input.clone()).collect())
+            let verdicts = arguments.first().ok_or(Fault)?.run(copy(&input, budget)?, budget)?;
+            verdicts.into_iter().filter(|verdict| truth(verdict)).map(|_| copy(&input, budget)).collect()
         }
         Function::Map => {
             let filter = arguments.first().ok_or(Fault)?;
             let mut found = Vec::new();
-            for part in elements(input)? {
-                found.extend(filter.run(part, steps)?);
+            for part in elements(input, budget)? {
+                found.extend(filter.run(part, budget)?);
             }
-            one(gathered(found))
+            one(gathered(found, budget)?)
         }
         Function::Any | Function::All | Function::AnyOf | Function::AllOf => {
             let wanted = matches!(function, Function::Any | Function::AnyOf);
-            for part in elements(input)? {
+            for part in elements(input, budget)? {
                 let verdicts = match arguments.first() {
-                    Some(filter) => filter.run(part, steps)?,
+                    Some(filter) => filter.run(part, budget)?,
                     None => vec![part],
                 };
                 if verdicts.iter().any(|verdict| truth(verdict) == wanted) {
@@ -77,8 +90,8 @@ pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>,
             }
             _ => return Err(Fault),
         }),
-        Function::Has => one(Value::Bool(match (&*input, argument(steps)?) {
-            (Value::Object(fields), Value::String(name)) => fields.contains_key(&name),
+        Function::Has => one(Value::Bool(match (&*input, &*argument()?) {
+            (Value::Object(fields), Value::String(name)) => fields.contains_key(name),
             (Value::Array(items), Value::Number(index)) => {
                 index.as_u64().is_some_and(|index| index < items.len() as u64)
             }
@@ -87,18 +100,40 @@ pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>,
         Function::First => Ok(vec![at(input, &Value::from(0))?]),
         Function::Last => Ok(vec![at(input, &Value::from(-1))?]),
         Function::Min | Function::Max => {
-            let parts = elements(input)?.into_iter();
-            let chosen = if function == Function::Min {
-                parts.min_by(|a, b| order(a, b))
-            } else {
-                parts.max_by(|a, b| order(a, b))
-            };
+            // What is chosen may be compared with each of the others.
+            let parts = elements(input, budget)?.into_iter();
+            let mut chosen: Option<Cow<'a, Value>> = None;
+            for part in parts {
+                let Some(best) = &chosen else {
+                    chosen = Some(part);
+                    continue;
+                };
+                budget.whole(best)?;
+                let is_better = match (function, order(&part, best)) {
+                    (Function::Min, ordering) => ordering.is_lt(),
+                    (_, ordering) => ordering.is_ge(),
+                };
+                if is_better {
+                    chosen = Some(part);
+                }
+            }
             Ok(vec![chosen.unwrap_or(Cow::Owned(Value::Null))])
         }
         Function::Add => {
             let mut sum = Value::Null;
-            for part in elements(input)? {
-                sum = add(true, &sum, &part)?;
+            for part in elements(input, budget)? {
+                sum = match (sum, &*part) {
+                    // What is put behind what there is costs nothing of that.
+                    (Value::String(mut sum), Value::String(part)) => {
+                        sum.push_str(part);
+                        Value::String(sum)
+                    }
+                    (Value::Array(mut sum), Value::Array(part)) => {
+                        sum.extend(part.iter().cloned());
+                        Value::Array(sum)
+                    }
+                    (sum, part) => add(true, &sum, part, budget)?,
+                };
             }
             one(sum)
         }
@@ -120,21 +155,27 @@ pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>,
             _ => Err(Fault),
         },
         Function::Lower => one(Value::from(input.as_str().ok_or(Fault)?.to_ascii_lowercase())),
-        Function::StartsWith => {
-            one(Value::Bool(texts(&input, &argument(steps)?)?.0.starts_with(texts(&input, &argument(steps)?)?.1)))
+        Function::StartsWith | Function::EndsWith => {
+            let part = argument()?;
+            let (text, part) = texts(&input, &part)?;
+            let is_there = if function == Function::StartsWith { text.starts_with(part) } else { text.ends_with(part) };
+            one(Value::Bool(is_there))
         }
-        Function::EndsWith => {
-            one(Value::Bool(texts(&input, &argument(steps)?)?.0.ends_with(texts(&input, &argument(steps)?)?.1)))
-        }
-        Function::Contains => one(Value::Bool(contains(&input, &argument(steps)?))),
+        Function::Contains => one(Value::Bool(contains(&input, &*argument()?, budget)?)),
         Function::Split => {
-            let by = argument(steps)?;
+            let by = argument()?;
             let (text, by) = texts(&input, &by)?;
-            one(text.split(by).map(Value::from).collect())
+            let mut parts = Vec::new();
+            for part in text.split(by) {
+                budget.values(1)?;
+                parts.push(Value::from(part));
+            }
+            one(Value::Array(parts))
         }
         Function::Join => {
-            let by = argument(steps)?;
-            let parts: Vec<String> = elements(input.clone())?
+            let by = argument()?;
+            let by = by.as_str().ok_or(Fault)?;
+            let parts: Vec<String> = elements(copy(&input, budget)?, budget)?
                 .iter()
                 .map(|part| match &**part {
                     Value::String(text) => text.to_string(),
@@ -142,30 +183,60 @@ pub fn call<'a>(function: Function, arguments: &[Filter], input: Cow<'a, Value>,
                     other => other.to_string(),
                 })
                 .collect();
-            one(Value::from(parts.join(by.as_str().ok_or(Fault)?)))
+            budget.bytes(by.len().saturating_mul(parts.len()))?;
+            one(Value::from(parts.join(by)))
         }
     }
+}
+
+/// The same value once more: what is part of the document is not copied.
+pub fn copy<'a>(value: &Cow<'a, Value>, budget: &Budget) -> Result<Cow<'a, Value>, Fault> {
+    if let Cow::Owned(value) = value {
+        budget.whole(value)?;
+    }
+    Ok(value.clone())
 }
 
 fn texts<'v>(one: &'v Value, other: &'v Value) -> Result<(&'v str, &'v str), Fault> {
     Ok((one.as_str().ok_or(Fault)?, other.as_str().ok_or(Fault)?))
 }
 
-fn contains(whole: &Value, part: &Value) -> bool {
-    match (whole, part) {
-        (Value::String(whole), Value::String(part)) => whole.contains(part.as_str()),
+fn contains(whole: &Value, part: &Value, budget: &Budget) -> Result<bool, Fault> {
+    budget.values(1)?;
+    Ok(match (whole, part) {
+        (Value::String(whole), Value::String(part)) => {
+            budget.bytes(whole.len() + part.len())?;
+            whole.contains(part.as_str())
+        }
         (Value::Array(whole), Value::Array(parts)) => {
-            parts.iter().all(|part| whole.iter().any(|item| contains(item, part)))
+            for part in parts {
+                let mut is_there = false;
+                for item in whole {
+                    is_there = is_there || contains(item, part, budget)?;
+                }
+                if !is_there {
+                    return Ok(false);
+                }
+            }
+            true
         }
         (Value::Object(whole), Value::Object(parts)) => {
-            parts.iter().all(|(name, part)| whole.get(name).is_some_and(|value| contains(value, part)))
+            for (name, part) in parts {
+                let Some(value) = whole.get(name) else { return Ok(false) };
+                if !contains(value, part, budget)? {
+                    return Ok(false);
+                }
+            }
+            true
         }
         (whole, part) => whole == part,
-    }
+    })
 }
 
-pub fn gathered(found: Vec<Cow<'_, Value>>) -> Value {
-    found.into_iter().map(Cow::into_owned).collect()
+pub fn gathered(found: Vec<Cow<'_, Value>>, budget: &Budget) -> Result<Value, Fault> {
+    let mut borrowed = found.iter().filter(|value| matches!(value, Cow::Borrowed(_)));
+    borrowed.try_for_each(|value| budget.whole(value))?;
+    Ok(found.into_iter().map(Cow::into_owned).collect())
 }
 
 pub fn truth(value: &Value) -> bool {
@@ -197,7 +268,12 @@ pub fn at<'a>(value: Cow<'a, Value>, key: &Value) -> Result<Cow<'a, Value>, Faul
     }
 }
 
-pub fn elements(value: Cow<'_, Value>) -> Result<Vec<Cow<'_, Value>>, Fault> {
+pub fn elements<'a>(value: Cow<'a, Value>, budget: &Budget) -> Result<Vec<Cow<'a, Value>>, Fault> {
+    budget.values(match &*value {
+        Value::Array(items) => items.len(),
+        Value::Object(fields) => fields.len(),
+        _ => return Err(Fault),
+    })?;
     Ok(match value {
         Cow::Borrowed(Value::Array(items)) => items.iter().map(Cow::Borrowed).collect(),
         Cow::Borrowed(Value::Object(fields)) => fields.values().map(Cow::Borrowed).collect(),
@@ -207,7 +283,9 @@ pub fn elements(value: Cow<'_, Value>) -> Result<Vec<Cow<'_, Value>>, Fault> {
     })
 }
 
-pub fn add(plus: bool, one: &Value, other: &Value) -> Result<Value, Fault> {
+pub fn add(plus: bool, one: &Value, other: &Value, budget: &Budget) -> Result<Value, Fault> {
+    budget.whole(one)?;
+    budget.whole(other)?;
     match (one, other) {
         (Value::Null, value) | (value, Value::Null) if plus => Ok(value.clone()),
         (Value::Number(one), Value::Number(other)) => {
@@ -223,7 +301,9 @@ pub fn add(plus: bool, one: &Value, other: &Value) -> Result<Value, Fault> {
         (Value::String(one), Value::String(other)) if plus => Ok(Value::from(format!("{one}{other}"))),
         (Value::Array(one), Value::Array(other)) if plus => Ok(one.iter().chain(other).cloned().collect()),
         (Value::Array(one), Value::Array(other)) => {
-            Ok(one.iter().filter(|item| !other.contains(item)).cloned().collect())
+            // Values are told apart by their text.
+            let others: BTreeSet<String> = other.iter().map(Value::to_string).collect();
+            Ok(one.iter().filter(|item| !others.contains(&item.to_string())).cloned().collect())
         }
         _ => Err(Fault),
     }

@@ -5,13 +5,15 @@ mod select;
 mod tests;
 
 use crate::behaviour;
+use crate::budget::{Budget, Spent};
 use crate::jq::Query;
-use crate::template::{Surroundings, Template};
+use crate::template::{Failure, Surroundings, Template};
 use holdfast_core::kinds::registry;
 use holdfast_value::{Map, Value, json};
 use holdfast_world::{Resource, Text, Time};
 use select::Selector;
 use serde::Deserialize;
+use std::borrow::Cow;
 
 /// The group and the version of Stages.
 pub const GROUP: &str = "kwok.x-k8s.io";
@@ -23,6 +25,9 @@ pub const VERSION: &str = "v1alpha1";
 #[derive(Debug)]
 pub struct Stage {
     pub name: String,
+    /// Of the object that says it.
+    pub uid: Text,
+    pub version: Text,
     pub about: About,
     selector: Selector,
     weight: i64,
@@ -251,23 +256,29 @@ impl Stage {
         for (place, next) in nexts.chain(spec.steps.into_iter().flatten().map(|step| ("steps", step))) {
             steps.extend(parse_next(next, &about).map_err(|why| format!("spec.{place}: {why}"))?);
         }
-        let name = stage["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        Ok(Stage { name, about, selector, weight: spec.weight, weight_from, delay, steps })
+        let said = |field: &str| stage["metadata"][field].as_str().unwrap_or_default();
+        let (name, uid, version) = (said("name").to_owned(), said("uid").into(), said("resourceVersion").into());
+        Ok(Stage { name, uid, version, about, selector, weight: spec.weight, weight_from, delay, steps })
     }
 
-    pub fn matches(&self, object: &Value) -> bool {
-        self.selector.matches(object)
+    pub fn matches(&self, object: &Value, budget: &Budget) -> Result<bool, Spent> {
+        self.selector.matches(object, budget)
     }
 
     /// Whether it may ever match, whatever becomes of the object: by what users say of it.
-    pub fn may_match(&self, object: &Value) -> bool {
-        self.selector.may_match(object)
+    pub fn may_match(&self, object: &Value, budget: &Budget) -> Result<bool, Spent> {
+        self.selector.may_match(object, budget)
+    }
+
+    /// Whether its labels and annotations are the object's.
+    pub fn names(&self, object: &Value) -> bool {
+        self.selector.names(object)
     }
 
     /// What counts for it among others; nothing, where the object says something that is no number.
-    fn weight(&self, object: &Value) -> Option<i64> {
+    pub fn weight(&self, object: &Value, budget: &Budget) -> Option<i64> {
         let Some(query) = &self.weight_from else { return Some(self.weight) };
-        match query.values(object).first().map(|value| value.as_ref()) {
+        match first(query, object, budget).as_deref() {
             None | Some(Value::Null) => Some(self.weight),
             Some(Value::Number(number)) => number.as_i64(),
             Some(Value::String(text)) => text.parse().ok(),
@@ -276,10 +287,10 @@ impl Stage {
     }
 
     /// When it is to be played that matches from `now` on.
-    pub fn due(&self, object: &Value, now: Time, chance: u64) -> Time {
+    pub fn due(&self, object: &Value, now: Time, chance: u64, budget: &Budget) -> Time {
         let Some(delay) = &self.delay else { return now };
-        let Some(millis) = delay.duration.of(object, now) else { return now };
-        let Some(jitter) = delay.jitter.as_ref().and_then(|jitter| jitter.of(object, now)) else {
+        let Some(millis) = delay.duration.of(object, now, budget) else { return now };
+        let Some(jitter) = delay.jitter.as_ref().and_then(|jitter| jitter.of(object, now, budget)) else {
             return now.plus_millis(millis.max(0));
         };
         let millis = match jitter.checked_sub(millis).and_then(|span| u64::try_from(span).ok()) {
@@ -290,7 +301,7 @@ impl Stage {
     }
 
     /// What it does to an object.
-    pub fn play(&self, object: &Value, surroundings: &dyn Surroundings) -> Result<Vec<Deed>, String> {
+    pub fn play(&self, object: &Value, surroundings: &dyn Surroundings) -> Result<Vec<Deed>, Failure> {
         let deletes = self.steps.iter().any(|step| matches!(step, Step::Delete));
         let mut deeds = Vec::new();
         for step in &self.steps {
@@ -326,21 +337,19 @@ impl Stage {
 }
 
 /// Which of the stages that match is next: at random, by weight.
-pub fn choose<'s>(stages: impl Iterator<Item = &'s Stage>, object: &Value, chance: u64) -> Option<&'s Stage> {
-    let matching: Vec<&Stage> = stages.filter(|stage| stage.matches(object)).collect();
+pub fn choose<'s>(matching: &[&'s Stage], weighed: impl Fn(&Stage) -> Option<i64>, chance: u64) -> Option<&'s Stage> {
     if matching.len() < 2 {
         return matching.first().copied();
     }
-    let weighed = |stage: &Stage| stage.weight(object);
     let total: i64 =
         matching.iter().filter_map(|stage| weighed(stage)).fold(0, |sum, weight| sum.saturating_add(weight.max(0)));
     let Some(total) = u64::try_from(total).ok().filter(|total| *total > 0) else {
         let told: Vec<&Stage> = matching.iter().copied().filter(|stage| weighed(stage).is_some()).collect();
-        let among = if told.is_empty() { matching } else { told };
+        let among = if told.is_empty() { matching } else { &told };
         return among.get((chance % among.len() as u64) as usize).copied();
     };
     let mut left = i64::try_from(chance % total).unwrap_or(0);
-    for stage in &matching {
+    for stage in matching {
         left -= weighed(stage).unwrap_or(0).max(0);
         if left < 0 {
             return Some(stage);
@@ -367,9 +376,9 @@ impl Delay {
 
 impl Length {
     /// Milliseconds: from the object, where it says something; a moment is one that long from now.
-    fn of(&self, object: &Value, now: Time) -> Option<i64> {
+    fn of(&self, object: &Value, now: Time, budget: &Budget) -> Option<i64> {
         let Some(query) = &self.from else { return self.millis };
-        match query.values(object).first().map(|value| value.as_ref()) {
+        match first(query, object, budget).as_deref() {
             None | Some(Value::Null) => self.millis,
             Some(Value::String(text)) => match Time::parse(text) {
                 Some(moment) => Some(moment.millis_since(now)),
@@ -378,6 +387,11 @@ impl Length {
             Some(_) => None,
         }
     }
+}
+
+/// What a query gives first; nothing, where it is too much work.
+fn first<'a>(query: &Query, object: &'a Value, budget: &Budget) -> Option<Cow<'a, Value>> {
+    query.values(object, budget).ok()?.into_iter().next()
 }
 
 fn query(from: Option<From>) -> Result<Option<Query>, String> {

@@ -1,9 +1,10 @@
 //! Which objects a Stage is about.
 
+use crate::budget::{self, Spent};
 use crate::jq::Query;
 use holdfast_core::cel::cost::Budget;
 use holdfast_core::cel::types::Type;
-use holdfast_core::cel::value::Value as CelValue;
+use holdfast_core::cel::value::{EvalError, Value as CelValue};
 use holdfast_core::cel::{Environment, Program, compile};
 use holdfast_value::Value;
 use serde::Deserialize;
@@ -78,19 +79,36 @@ impl Selector {
         Ok(Selector::Where { labels: spec.match_labels, annotations: spec.match_annotations, requirements })
     }
 
-    pub fn matches(&self, object: &Value) -> bool {
-        let Selector::Where { requirements, .. } = self else { return false };
-        self.names(object) && requirements.iter().all(|requirement| requirement.holds(object))
+    pub fn matches(&self, object: &Value, budget: &budget::Budget) -> Result<bool, Spent> {
+        let Selector::Where { requirements, .. } = self else { return Ok(false) };
+        self.hold(object, requirements.iter(), budget)
     }
 
     /// Whether it matches by labels, annotations and what else users say, which the object's life does not change.
-    pub fn may_match(&self, object: &Value) -> bool {
-        let Selector::Where { requirements, .. } = self else { return false };
-        let lasting = requirements.iter().filter(|requirement| requirement.is_lasting());
-        self.names(object) && lasting.into_iter().all(|requirement| requirement.holds(object))
+    pub fn may_match(&self, object: &Value, budget: &budget::Budget) -> Result<bool, Spent> {
+        let Selector::Where { requirements, .. } = self else { return Ok(false) };
+        self.hold(object, requirements.iter().filter(|requirement| requirement.is_lasting()), budget)
     }
 
-    fn names(&self, object: &Value) -> bool {
+    fn hold<'a>(
+        &self,
+        object: &Value,
+        requirements: impl Iterator<Item = &'a Requirement>,
+        budget: &budget::Budget,
+    ) -> Result<bool, Spent> {
+        if !self.names(object) {
+            return Ok(false);
+        }
+        for requirement in requirements {
+            if !requirement.holds(object, budget)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether it matches by labels and annotations.
+    pub fn names(&self, object: &Value) -> bool {
         let Selector::Where { labels, annotations, .. } = self else { return false };
         let has = |field: &str, wanted: &BTreeMap<String, String>| {
             wanted.iter().all(|(name, value)| object["metadata"][field][name] == value.as_str())
@@ -123,10 +141,10 @@ impl Requirement {
         Ok(Requirement::Jq { query, test })
     }
 
-    fn holds(&self, object: &Value) -> bool {
-        match self {
+    fn holds(&self, object: &Value, budget: &budget::Budget) -> Result<bool, Spent> {
+        Ok(match self {
             Requirement::Jq { query, test } => {
-                let values = query.values(object);
+                let values = query.values(object, budget)?;
                 let among = |wanted: &[String]| {
                     values.iter().any(|value| match value.as_ref() {
                         Value::String(text) => wanted.iter().any(|wanted| wanted == text),
@@ -143,11 +161,13 @@ impl Requirement {
                 }
             }
             Requirement::Cel(program) => {
-                let mut budget = Budget::new(COST_MAX);
-                let Ok(value) = CelValue::json(object, &Type::Dyn) else { return false };
-                matches!(program.eval(&[value], &mut budget), Ok(CelValue::Bool(true)))
+                let Ok(value) = CelValue::json(object, &Type::Dyn) else { return Ok(false) };
+                match program.eval(&[value], &mut Budget::new(COST_MAX)) {
+                    Err(EvalError::Cost) => return Err(budget.end()),
+                    found => matches!(found, Ok(CelValue::Bool(true))),
+                }
             }
-        }
+        })
     }
 
     /// Whether what it looks at stays as users made it.

@@ -4,6 +4,10 @@ use super::run::{Surroundings, repeated};
 use holdfast_value::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+/// How far a text is indented at most.
+const PAD_MAX: usize = 128;
 
 /// A function by its place in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -226,13 +230,9 @@ const TABLE: &[(&str, usize, usize, Body)] = &[
         Ok(kept.into())
     }),
     ("uniq", 1, 1, |a, _| {
-        let mut kept: Vec<Value> = Vec::new();
-        for item in items(&a[0])?.iter().take(1000) {
-            if !kept.contains(item) {
-                kept.push(item.clone());
-            }
-        }
-        Ok(kept.into())
+        let mut seen = BTreeSet::new();
+        let new = |item: &&Value| seen.insert(item.to_string());
+        Ok(items(&a[0])?.iter().take(1000).filter(new).cloned().collect())
     }),
     ("until", 1, 1, |a, _| Ok((0..integer(&a[0])?.clamp(0, 10_000)).map(Value::from).collect())),
     ("untilStep", 3, 3, |a, _| {
@@ -263,6 +263,28 @@ pub fn decides(function: Function) -> Option<bool> {
         "and" => Some(false),
         "or" => Some(true),
         _ => None,
+    }
+}
+
+/// How many bytes a function may go through or make beyond its arguments, where that is a product of them.
+pub fn grows_by(function: Function, arguments: &[Value]) -> usize {
+    let of = |at: usize| arguments.get(at).unwrap_or(&Value::Null);
+    let length = |at: usize| match of(at) {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.len(),
+        _ => 0,
+    };
+    // At most as many as what is written out has characters.
+    let lines = |at: usize| match of(at) {
+        Value::String(text) => text.bytes().filter(|byte| *byte == b'\n').count(),
+        other => other.to_string().len(),
+    };
+    let pad = |at: usize| integer(of(at)).map_or(0, |count| usize::try_from(count).unwrap_or(0).min(PAD_MAX));
+    match name(function) {
+        "indent" | "nindent" => lines(1).saturating_mul(pad(0)),
+        "YAML" if arguments.len() > 1 => lines(0).saturating_mul(2 * pad(1)),
+        "join" | "trimAll" => length(0).saturating_mul(length(1)),
+        _ => 0,
     }
 }
 
@@ -371,7 +393,7 @@ fn kind(value: &Value) -> &'static str {
 }
 
 fn indent(count: &Value, text: &Value) -> Result<String, String> {
-    let pad = " ".repeat(usize::try_from(integer(count)?).unwrap_or(0).min(128));
+    let pad = " ".repeat(usize::try_from(integer(count)?).unwrap_or(0).min(PAD_MAX));
     Ok(format!("{pad}{}", shown(text).replace('\n', &format!("\n{pad}"))))
 }
 

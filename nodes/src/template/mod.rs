@@ -2,7 +2,7 @@
 //! `define`, pipelines, Go's own functions, those that KWOK adds, and the common ones of sprig.
 //!
 //! A template that uses anything else is refused when it is read, by name. Rendering ends: there is no recursion but
-//! through `template`, whose depth is bounded, as are the steps and the size of the text.
+//! through `template`, whose depth is bounded, as are the steps, the bytes of the values and the size of the text.
 
 mod functions;
 mod lex;
@@ -10,8 +10,9 @@ mod parse;
 mod run;
 
 pub use functions::hex;
-pub use run::Surroundings;
+pub use run::{Failure, Surroundings};
 
+use holdfast_core::object::decode;
 use holdfast_value::Value;
 use parse::Node;
 use std::collections::BTreeMap;
@@ -35,17 +36,18 @@ impl Template {
     }
 
     /// The text for a document.
-    pub fn render(&self, document: &Value, surroundings: &dyn Surroundings) -> Result<String, String> {
+    pub fn render(&self, document: &Value, surroundings: &dyn Surroundings) -> Result<String, Failure> {
         run::render(self, document, surroundings)
     }
 
     /// What the text says as YAML; nothing, where it is empty.
-    pub fn document(&self, document: &Value, surroundings: &dyn Surroundings) -> Result<Value, String> {
+    pub fn document(&self, document: &Value, surroundings: &dyn Surroundings) -> Result<Value, Failure> {
         let text = self.render(document, surroundings)?;
         if text.trim().is_empty() {
             return Ok(Value::Null);
         }
-        serde_yaml_ng::from_str(&text).map_err(|error| format!("the template gives no YAML: {error}"))
+        let read = decode::yaml(text.as_bytes());
+        Ok(read.map_err(|error| format!("the template gives no YAML: {error}"))?.value)
     }
 }
 

@@ -3,11 +3,13 @@
 use super::Template;
 use super::functions::{self, Function};
 use super::parse::{Command, Node, Operand, Pipeline};
+use crate::budget::{Budget, Spent};
 use holdfast_value::Value;
 use std::fmt::Write;
 
-/// How much a template may do, and how long its text may become.
+/// How much a template may do, how many bytes of values it may make, and how long its text may become.
 const STEPS_MAX: usize = 200_000;
+const BYTES_MAX: usize = 16 << 20;
 const TEXT_MAX: usize = 1 << 20;
 /// How deeply templates may call each other.
 const CALLS_MAX: usize = 32;
@@ -24,8 +26,48 @@ pub trait Surroundings {
     fn chance(&self) -> u64;
 }
 
-pub fn render(template: &Template, document: &Value, surroundings: &dyn Surroundings) -> Result<String, String> {
-    let mut run = Run { template, surroundings, text: String::new(), steps: STEPS_MAX, calls: 0 };
+/// Why there is no text.
+#[derive(Debug, PartialEq)]
+pub enum Failure {
+    /// The template would do more than it may.
+    Spent,
+    /// What is wrong with it, or with what it was given.
+    Fault(String),
+}
+
+impl From<Spent> for Failure {
+    fn from(_: Spent) -> Failure {
+        Failure::Spent
+    }
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Failure {
+        Failure::Fault(why)
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(why: &str) -> Failure {
+        Failure::Fault(why.to_owned())
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Spent => write!(
+                f,
+                "the template does more than {STEPS_MAX} steps or makes more than {BYTES_MAX} bytes of values"
+            ),
+            Failure::Fault(why) => f.write_str(why),
+        }
+    }
+}
+
+pub fn render(template: &Template, document: &Value, surroundings: &dyn Surroundings) -> Result<String, Failure> {
+    let budget = Budget::new(STEPS_MAX, BYTES_MAX);
+    let mut run = Run { template, surroundings, text: String::new(), budget, calls: 0 };
     let mut scope = Scope { root: document.clone(), dot: document.clone(), variables: Vec::new() };
     run.nodes(&template.body, &mut scope)?;
     Ok(run.text)
@@ -35,7 +77,7 @@ struct Run<'a> {
     template: &'a Template,
     surroundings: &'a dyn Surroundings,
     text: String,
-    steps: usize,
+    budget: Budget,
     calls: usize,
 }
 
@@ -54,12 +96,17 @@ enum Flow {
 }
 
 impl Run<'_> {
-    fn step(&mut self) -> Result<(), String> {
-        self.steps = self.steps.checked_sub(1).ok_or("the template does too much")?;
-        Ok(())
+    fn step(&mut self) -> Result<(), Failure> {
+        Ok(self.budget.step(1)?)
     }
 
-    fn nodes(&mut self, nodes: &[Node], scope: &mut Scope) -> Result<Flow, String> {
+    /// The same value once more.
+    fn copy(&self, value: &Value) -> Result<Value, Failure> {
+        self.budget.whole(value)?;
+        Ok(value.clone())
+    }
+
+    fn nodes(&mut self, nodes: &[Node], scope: &mut Scope) -> Result<Flow, Failure> {
         let known = scope.variables.len();
         let mut flow = Flow::On;
         for node in nodes {
@@ -72,7 +119,7 @@ impl Run<'_> {
         Ok(flow)
     }
 
-    fn node(&mut self, node: &Node, scope: &mut Scope) -> Result<Flow, String> {
+    fn node(&mut self, node: &Node, scope: &mut Scope) -> Result<Flow, Failure> {
         self.step()?;
         match node {
             Node::Text(text) => self.write(text)?,
@@ -96,18 +143,18 @@ impl Run<'_> {
                 let body = self.template.defined.get(name).ok_or("a template is not defined")?;
                 self.calls += 1;
                 if self.calls > CALLS_MAX {
-                    return Err(format!("templates call each other more than {CALLS_MAX} deep"));
+                    return Err(format!("templates call each other more than {CALLS_MAX} deep").into());
                 }
-                self.nodes(body, &mut Scope { root: dot.clone(), dot, variables: Vec::new() })?;
+                self.nodes(body, &mut Scope { root: self.copy(&dot)?, dot, variables: Vec::new() })?;
                 self.calls -= 1;
             }
         }
         Ok(Flow::On)
     }
 
-    fn write(&mut self, text: &str) -> Result<(), String> {
+    fn write(&mut self, text: &str) -> Result<(), Failure> {
         if self.text.len() + text.len() > TEXT_MAX {
-            return Err(format!("the template gives more than {TEXT_MAX} bytes"));
+            return Err(format!("the template gives more than {TEXT_MAX} bytes").into());
         }
         self.text.push_str(text);
         Ok(())
@@ -119,7 +166,7 @@ impl Run<'_> {
         otherwise: &[Node],
         with: bool,
         scope: &mut Scope,
-    ) -> Result<Flow, String> {
+    ) -> Result<Flow, Failure> {
         let known = scope.variables.len();
         let mut chosen = None;
         for (condition, body) in arms {
@@ -149,10 +196,9 @@ impl Run<'_> {
         body: &[Node],
         otherwise: &[Node],
         scope: &mut Scope,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let known = scope.variables.len();
-        let silent = Pipeline { variables: Vec::new(), ..pipeline.clone() };
-        let items: Vec<(Value, Value)> = match self.pipeline(&silent, scope)? {
+        let items: Vec<(Value, Value)> = match self.value(pipeline, scope)? {
             Value::Array(items) => items.into_iter().enumerate().map(|(place, item)| (place.into(), item)).collect(),
             Value::Object(fields) => {
                 let mut fields: Vec<_> = fields.into_iter().map(|(name, item)| (Value::from(name), item)).collect();
@@ -161,6 +207,7 @@ impl Run<'_> {
             }
             Value::Number(count) => {
                 let count = count.as_i64().unwrap_or(0).clamp(0, STEPS_MAX as i64);
+                self.budget.values(usize::try_from(count).unwrap_or(0))?;
                 (0..count).map(|place| (place.into(), place.into())).collect()
             }
             Value::Null => Vec::new(),
@@ -173,10 +220,10 @@ impl Run<'_> {
         for (place, item) in items {
             self.step()?;
             match pipeline.variables.as_slice() {
-                [one] => scope.variables.push((one.clone(), item.clone())),
+                [one] => scope.variables.push((one.clone(), self.copy(&item)?)),
                 [one, other] => {
                     scope.variables.push((one.clone(), place));
-                    scope.variables.push((other.clone(), item.clone()));
+                    scope.variables.push((other.clone(), self.copy(&item)?));
                 }
                 _ => {}
             }
@@ -191,7 +238,22 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn pipeline(&mut self, pipeline: &Pipeline, scope: &mut Scope) -> Result<Value, String> {
+    fn pipeline(&mut self, pipeline: &Pipeline, scope: &mut Scope) -> Result<Value, Failure> {
+        let value = self.value(pipeline, scope)?;
+        for name in &pipeline.variables {
+            let value = self.copy(&value)?;
+            if pipeline.assigns {
+                let known = scope.variables.iter_mut().rev().find(|(known, _)| known == name);
+                known.ok_or_else(|| format!("${name} is not there"))?.1 = value;
+            } else {
+                scope.variables.push((name.clone(), value));
+            }
+        }
+        Ok(value)
+    }
+
+    /// What a pipeline gives, whoever it is given to.
+    fn value(&mut self, pipeline: &Pipeline, scope: &mut Scope) -> Result<Value, Failure> {
         let mut value = None;
         for command in &pipeline.commands {
             self.step()?;
@@ -200,16 +262,7 @@ impl Run<'_> {
                 Command::Call(function, operands) => self.call(*function, operands, value, scope)?,
             });
         }
-        let value = value.unwrap_or_default();
-        for name in &pipeline.variables {
-            if pipeline.assigns {
-                let known = scope.variables.iter_mut().rev().find(|(known, _)| known == name);
-                known.ok_or_else(|| format!("${name} is not there"))?.1 = value.clone();
-            } else {
-                scope.variables.push((name.clone(), value.clone()));
-            }
-        }
-        Ok(value)
+        Ok(value.unwrap_or_default())
     }
 
     fn call(
@@ -218,7 +271,7 @@ impl Run<'_> {
         operands: &[Operand],
         last: Option<Value>,
         scope: &mut Scope,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, Failure> {
         // What `and` and `or` have decided by one operand, the others are not asked for.
         if let Some(decides) = functions::decides(function) {
             let mut value = Value::Null;
@@ -235,26 +288,29 @@ impl Run<'_> {
             arguments.push(self.operand(operand, scope)?);
         }
         arguments.extend(last);
-        functions::call(function, arguments, self.surroundings)
-            .map_err(|why| format!("{}: {why}", functions::name(function)))
+        self.budget.bytes(functions::grows_by(function, &arguments))?;
+        let value = functions::call(function, arguments, self.surroundings)
+            .map_err(|why| format!("{}: {why}", functions::name(function)))?;
+        self.budget.whole(&value)?;
+        Ok(value)
     }
 
-    fn operand(&mut self, operand: &Operand, scope: &mut Scope) -> Result<Value, String> {
+    fn operand(&mut self, operand: &Operand, scope: &mut Scope) -> Result<Value, Failure> {
         self.step()?;
         Ok(match operand {
-            Operand::Literal(value) => value.clone(),
-            Operand::Dot(path) => field(&scope.dot, path).clone(),
-            Operand::Variable(name, path) if name.is_empty() => field(&scope.root, path).clone(),
+            Operand::Literal(value) => self.copy(value)?,
+            Operand::Dot(path) => self.copy(field(&scope.dot, path))?,
+            Operand::Variable(name, path) if name.is_empty() => self.copy(field(&scope.root, path))?,
             Operand::Variable(name, path) => {
                 let known = scope.variables.iter().rev().find(|(known, _)| known == name);
-                field(&known.ok_or_else(|| format!("${name} is not there"))?.1, path).clone()
+                self.copy(field(&known.ok_or_else(|| format!("${name} is not there"))?.1, path))?
             }
             Operand::Function(function) => self.call(*function, &[], None, scope)?,
             Operand::Nested(pipeline, path) => {
                 let known = scope.variables.len();
                 let value = self.pipeline(pipeline, scope)?;
                 scope.variables.truncate(known);
-                field(&value, path).clone()
+                if path.is_empty() { value } else { self.copy(field(&value, path))? }
             }
         })
     }

@@ -1,4 +1,4 @@
-use super::{Surroundings, Template};
+use super::{Failure, Surroundings, Template};
 use holdfast_value::{Value, json};
 
 struct Fixed;
@@ -25,7 +25,7 @@ impl Surroundings for Fixed {
 }
 
 fn rendered(source: &str, document: &Value) -> Result<String, String> {
-    Template::parse(source)?.render(document, &Fixed)
+    Template::parse(source)?.render(document, &Fixed).map_err(|why| why.to_string())
 }
 
 #[test]
@@ -119,4 +119,35 @@ fn what_is_rendered_is_yaml() {
     let none = Template::parse("{{ $a := 1 }}\n").expect("a template");
     assert_eq!(none.document(&json!({}), &Fixed), Ok(Value::Null));
     assert!(Template::parse("a: [").expect("a template").document(&json!({}), &Fixed).is_err());
+}
+
+/// What a template makes is counted, whatever function does it, also where little of it is written.
+#[test]
+fn work_ends_at_the_same_place_for_every_function() {
+    let large = vec!["a".repeat(1_000); 2_500];
+    let document = json!({"list": large, "text": "b".repeat(200_000), "lines": "\n".repeat(100_000)});
+    for source in [
+        "{{ range 60000 }}{{ $y := Quote $.list }}{{ end }}",
+        "{{ range 100 }}{{ $y := $.list }}{{ end }}",
+        "{{ range 100 }}{{ with $ }}{{ end }}{{ end }}",
+        "{{ range 1000 }}{{ $y := until 10000 }}{{ end }}",
+        "{{ $y := indent 128 .lines }}{{ $z := indent 128 .lines }}",
+        "{{ $y := join .text (until 10000) }}",
+        "{{ $y := trimAll .text .text }}",
+        "{{ range 100 }}{{ $y := .text | upper | lower }}{{ $z := $.text | b64enc }}{{ end }}",
+        "{{ range 1000 }}{{ $y := uniq $.list }}{{ end }}",
+        "{{ define \"t\" }}{{ end }}{{ range 100 }}{{ template \"t\" $ }}{{ end }}",
+    ] {
+        let failed = Template::parse(source).expect(source).render(&document, &Fixed);
+        assert_eq!(failed, Err(Failure::Spent), "{source}");
+    }
+    for source in ["{{ Quote .list | len }}", "{{ range .list }}{{ . | len }}{{ end }}", "{{ .text | indent 4 | len }}"]
+    {
+        let text = Template::parse(source).expect(source).render(&document, &Fixed);
+        assert!(text.is_ok(), "{source}: {text:?}");
+    }
+    // Aliases do not swell what the text means.
+    let source = "a: &a [x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a]\n{{ range until 9 }}c{{ . }}: [*b, *b, *b, *b, *b, *b, *b, *b, *b]\n{{ end }}";
+    let read = Template::parse(source).expect(source).document(&document, &Fixed);
+    assert!(read.is_ok_and(|value| value.to_string().len() < 100_000));
 }

@@ -9,6 +9,7 @@ pub mod references;
 pub use graph::{NodeGraph, Object, Relation};
 
 use super::bootstrap::bootstrap_policy;
+use super::rule::Part;
 use super::{Attributes, PolicyRule, ResourceTarget, User, Verdict};
 use std::sync::LazyLock;
 
@@ -87,7 +88,7 @@ fn judge(graph: Option<&NodeGraph>, node: &str, attributes: &Attributes<'_>) -> 
             let asked = Asked { graph, node, verb: attributes.verb, target };
             access.judge(&asked)
         }
-        None => by_verb(EVERY_NODE.iter().any(|rule| rule.allows(attributes))),
+        None => by_verb(EVERY_NODE.iter().any(|rule| rule.grants(&Part::needed(attributes)))),
     }
 }
 

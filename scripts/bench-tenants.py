@@ -1,0 +1,558 @@
+#!/usr/bin/env python3
+"""Measures what one tenant's attack costs another one: the 99th percentile of what a bystander does, alone and beside it.
+
+usage: scripts/bench-tenants.py [HOLDFAST [SECONDS [ATTACK...]]]    (target/release/holdfast, 10 seconds each, all attacks)
+
+Every attack gets a server of its own, with simulated nodes. On it a bystander, who may edit one namespace, creates and lists
+ConfigMaps, resumes watches and rolls out Deployments: first alone, then while the attacker, an administrator of another
+namespace or somebody with less, does what the attack says. Told are the 99th percentiles of both in milliseconds and their
+ratio: both are of one run, so that what else the machine does bears on both. The attacker is a process of its own with
+lower priority, since it is not its client that is measured.
+
+An attack is a function below: it prepares what it needs, and gives what is then done again and again by several threads.
+"""
+
+import concurrent.futures
+import http.client
+import itertools
+import json
+import multiprocessing
+import os
+import socket
+import ssl
+import statistics
+import sys
+import tempfile
+import threading
+import time
+
+from cluster import Server
+
+HOLDFAST = sys.argv[1] if len(sys.argv) > 1 else "target/release/holdfast"
+SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 10
+CHOSEN = sys.argv[3:]
+RBAC = "rbac.authorization.k8s.io"
+ATTACKS = {}
+# What keeps something open keeps so much.
+WATCHES, SELECTORS, HANDSHAKES = 300, 2000, 400
+
+
+def attack(what, threads=4, role="admin"):
+    """Registers an attack: what it is, how many threads go on with it, and the role of whoever makes it."""
+
+    def register(function):
+        ATTACKS[function.__name__.replace("_", "-")] = (what, threads, role, function)
+        return function
+
+    return register
+
+
+class Tenant:
+    """Somebody with a token, who may do something in a namespace, or nothing."""
+
+    def __init__(self, address, authority, namespace, token):
+        self.address, self.namespace, self.token = address, namespace, token
+        self.tls = ssl.create_default_context(cafile=authority)
+        self.local = threading.local()
+
+    def path(self, resource, group="", version="v1"):
+        root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        return f"{root}/namespaces/{self.namespace}/{resource}"
+
+    def ask(self, method, path, body=None, form="application/json"):
+        """Status and answer, on a connection of the thread's own."""
+        if not isinstance(body, (bytes, type(None))):
+            body = json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": form}
+        for again in (True, False):
+            connection = getattr(self.local, "connection", None)
+            if connection is None:
+                connection = http.client.HTTPSConnection(self.address, context=self.tls, timeout=60)
+                self.local.connection = connection
+            try:
+                connection.request(method, path, body, headers)
+                answer = connection.getresponse()
+                return answer.status, answer.read()
+            except (OSError, http.client.HTTPException):
+                connection.close()
+                self.local.connection = None
+                if not again:
+                    raise
+
+    def create(self, path, body):
+        status, said = self.ask("POST", path, body)
+        if status not in (201, 409):
+            raise RuntimeError(f"{status}: {said[:300]}")
+        return json.loads(said)
+
+    def open(self, path):
+        """A request whose answer nobody reads yet."""
+        host, port = self.address.rsplit(":", 1)
+        opened = self.tls.wrap_socket(socket.create_connection((host, int(port)), 60), server_hostname=host)
+        head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.token}\r\n\r\n"
+        opened.sendall(head.encode())
+        return opened
+
+
+class Cluster:
+    """A server with two tenants."""
+
+    def __init__(self, server, role):
+        self.server = server
+        server.connect()
+        self.authority = os.path.join(server.folder, "bench-certificate-authority")
+        self.bystander = self.tenant("bystander", "edit")
+        self.attacker = self.tenant("attacker", role)
+        self.nobody = self.tenant("nobody", None)
+
+    def tenant(self, namespace, role):
+        self.server.ask("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        self.server.ask(accounts, {"metadata": {"name": "tenant"}})
+        token = self.server.ask(f"{accounts}/tenant/token", {"spec": {"expirationSeconds": 7200}})["status"]["token"]
+        tenant = Tenant(self.server.address, self.authority, namespace, token)
+        if role:
+            body = {**binding(tenant, "tenant", role), "roleRef": role_ref("ClusterRole", role)}
+            self.server.ask(f"/apis/{RBAC}/v1/namespaces/{namespace}/rolebindings", body)
+        return tenant
+
+
+def prepare(cluster, path, bodies):
+    """What somebody else made before, as an administrator."""
+    connection = cluster.server.connect()
+    for body in bodies:
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        said = answer.read()
+        if answer.status != 201:
+            raise RuntimeError(f"{answer.status}: {said[:300]}")
+
+
+def role_ref(kind, name):
+    return {"apiGroup": RBAC, "kind": kind, "name": name}
+
+
+def deployment(name, replicas, **template):
+    labels = {"app": name}
+    spec = {"containers": [{"name": "c", "image": "i"}], **template}
+    pods = {"metadata": {"labels": labels}, "spec": spec}
+    return {"metadata": {"name": name}, "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": pods}}
+
+
+# What is judged.
+
+
+@attack("requests of an account to which 1,500 bindings give one role of 1.6 MiB")
+def many_bindings(cluster):
+    me = cluster.attacker
+    bind_large_role(cluster, 1500)
+    return lambda _: me.ask("GET", me.path("configmaps/none"))
+
+
+@attack("reviews of all rules of that account")
+def rules_reviews(cluster):
+    me = cluster.attacker
+    bind_large_role(cluster, 300)
+    body = {"spec": {"namespace": me.namespace}}
+    return lambda _: me.ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body)
+
+
+@attack("requests of an account to which 1,500 roles are bound")
+def many_roles(cluster):
+    me = cluster.attacker
+    names = [f"r{number}" for number in range(1500)]
+    rule = {"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]}
+    roles = ({"metadata": {"name": name}, "rules": [{**rule, "resourceNames": [name]}]} for name in names)
+    prepare(cluster, me.path("roles", RBAC), roles)
+    prepare(cluster, me.path("rolebindings", RBAC), (binding(me, name, name) for name in names))
+    return lambda _: me.ask("GET", me.path("secrets/none"))
+
+
+@attack("bindings that are written, whose role nobody holds")
+def refused_bindings(cluster):
+    me = cluster.attacker
+    rules = [{"verbs": ["*"], "apiGroups": [f"g{number}"], "resources": ["*"]} for number in range(20_000)]
+    cluster.server.ask(f"/apis/{RBAC}/v1/clusterroles", {"metadata": {"name": "large"}, "rules": rules})
+    body = {**binding(me, "x", "large"), "roleRef": role_ref("ClusterRole", "large")}
+    return lambda _: me.ask("POST", me.path("rolebindings", RBAC), body)
+
+
+def bind_large_role(cluster, count):
+    """The role's rules name 150,000 objects."""
+    me = cluster.attacker
+    names = [[f"n{first + offset}" for offset in range(100)] for first in range(0, 150_000, 100)]
+    rules = [{"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": some} for some in names]
+    prepare(cluster, me.path("roles", RBAC), [{"metadata": {"name": "large"}, "rules": rules}])
+    prepare(cluster, me.path("rolebindings", RBAC), (binding(me, f"b{number}", "large") for number in range(count)))
+
+
+def binding(tenant, name, role):
+    subject = {"kind": "ServiceAccount", "namespace": tenant.namespace, "name": "tenant"}
+    return {"metadata": {"name": name}, "roleRef": role_ref("Role", role), "subjects": [subject]}
+
+
+# What is read of the past.
+
+
+@attack("watches of large events of the past, which nobody reads")
+def unread_watches(cluster):
+    me = cluster.attacker
+    first = write_again_and_again(me, 40, 2 << 20)
+    return keep_open(WATCHES, lambda _: me.open(f"{me.path('configmaps')}?watch=1&resourceVersion={first}"))
+
+
+@attack("watches from the beginning of what others write", role="view")
+def watches_from_the_beginning(cluster):
+    me, other = cluster.attacker, cluster.bystander
+    first = write_again_and_again(other, 20_000, 1000)
+    return keep_open(WATCHES, lambda _: me.open(f"{me.path('configmaps')}?watch=1&resourceVersion={first}"))
+
+
+@attack("reviews at versions of the past, by somebody without rights")
+def reviews_of_the_past(cluster):
+    first = write_again_and_again(cluster.bystander, 5000, 4000)
+    body = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}
+    versions = itertools.cycle(range(first, first + 4000))
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    return lambda _: cluster.nobody.ask("POST", f"/at/{next(versions)}{path}", body)
+
+
+@attack("first pages, each of another version")
+def first_pages(cluster):
+    me = cluster.attacker
+    write_again_and_again(me, 100, 100_000)
+    texts = itertools.count()
+
+    def page(_):
+        me.ask("PUT", me.path("configmaps/w0"), {"metadata": {"name": "w0"}, "data": {"a": f"{next(texts)}" * 50_000}})
+        me.ask("GET", f"{me.path('configmaps')}?limit=1")
+
+    return page
+
+
+@attack("large answers that nobody reads")
+def unread_answers(cluster):
+    me = cluster.attacker
+    for number in range(20):
+        me.create(me.path("configmaps"), {"metadata": {"name": f"c{number}"}, "data": {"a": "x" * 900_000}})
+    return keep_open(WATCHES, lambda _: me.open(f"{me.path('configmaps')}?pretty=true"))
+
+
+def write_again_and_again(tenant, count, size):
+    """Events of the past, and the version of the first."""
+    makers = 4
+    begun = []
+
+    def write(maker):
+        name = f"w{maker}"
+        for number in range(count // makers):
+            body = {"metadata": {"name": name}, "data": {"a": f"{number} " + "x" * size}}
+            method, path = ("PUT", f"{tenant.path('configmaps')}/{name}") if number else ("POST", tenant.path("configmaps"))
+            _, said = tenant.ask(method, path, body)
+            if not number:
+                begun.append(int(json.loads(said)["metadata"]["resourceVersion"]))
+
+    with concurrent.futures.ThreadPoolExecutor(makers) as pool:
+        list(pool.map(write, range(makers)))
+    return min(begun)
+
+
+def keep_open(count, open_one):
+    """Opens so many, each thread its part, and then waits: they stay open until the attack ends."""
+    kept, lock, numbers = [], threading.Lock(), itertools.count()
+
+    def go_on(_):
+        with lock:
+            number = next(numbers)
+        if number >= count:
+            time.sleep(0.1)
+            return
+        opened = open_one(number)
+        with lock:
+            kept.append(opened)
+
+    return go_on
+
+
+# What is watched.
+
+
+@attack("2,000 watches with selectors of 60 KB, and writes to what they watch")
+def long_selectors(cluster):
+    me = cluster.attacker
+
+    def watch(number):
+        values = ",".join(f"v{number}x{value}" for value in range(6000))
+        return me.open(f"{me.path('configmaps')}?watch=1&labelSelector=a%20notin%20({values})")
+
+    opening, numbers = keep_open(SELECTORS, watch), itertools.count()
+
+    def go_on(thread):
+        opening(thread)
+        labels = {"a": f"v{next(numbers)}"}
+        me.ask("PATCH", f"{me.path('configmaps')}/w?fieldManager=x&force=true", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "w", "labels": labels}}, "application/apply-patch+yaml")
+
+    return go_on
+
+
+# What controllers and nodes do.
+
+
+@attack("one Deployment of a large template and 2,147,483,647 replicas", threads=1)
+def endless_deployment(cluster):
+    me = cluster.attacker
+    large = [{"name": "c", "image": "i", "env": [{"name": "A", "value": "x" * (5 << 19)}]}]
+    me.create(me.path("deployments", "apps"), deployment("w", 2147483647, containers=large, nodeSelector={"no": "where"}))
+    return lambda _: time.sleep(0.1)
+
+
+@attack("600 Services that select the same 800 pods", threads=1)
+def many_services(cluster):
+    me = cluster.attacker
+    for number in range(600):
+        service = {"clusterIP": "None", "selector": {"app": "x"}, "ports": [{"port": 80}]}
+        me.create(me.path("services"), {"metadata": {"name": f"s{number}"}, "spec": service})
+    me.create(me.path("deployments", "apps"), deployment("x", 800))
+    return lambda _: time.sleep(0.1)
+
+
+@attack("30 budgets of 40,000 terms over 800 pods", threads=1)
+def long_budgets(cluster):
+    me = cluster.attacker
+    me.create(me.path("deployments", "apps"), deployment("x", 800))
+    terms = [{"key": f"k{number}", "operator": "DoesNotExist"} for number in range(40_000)]
+    selector = {"matchLabels": {"app": "x"}, "matchExpressions": terms}
+    for number in range(30):
+        budget = {"minAvailable": 1, "selector": selector}
+        me.create(me.path("poddisruptionbudgets", "policy"), {"metadata": {"name": f"b{number}"}, "spec": budget})
+    return touch(me, "deployments/x", "apps")
+
+
+@attack("3 Services of 20,000 named ports over 800 pods", threads=1)
+def many_ports(cluster):
+    me = cluster.attacker
+    me.create(me.path("deployments", "apps"), deployment("x", 800))
+    ports = [{"name": f"p{number}", "port": number + 1} for number in range(20_000)]
+    for number in range(3):
+        service = {"clusterIP": "None", "selector": {"app": "x"}, "ports": ports}
+        me.create(me.path("services"), {"metadata": {"name": f"s{number}"}, "spec": service})
+    return touch(me, "deployments/x", "apps")
+
+
+@attack("3 pods of 2,000 ephemeral volumes", threads=1)
+def many_volumes(cluster):
+    me = cluster.attacker
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    volumes = [{"name": f"v{number}", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}} for number in range(2000)]
+    for number in range(3):
+        spec = {"containers": [{"name": "c", "image": "i"}], "volumes": volumes}
+        me.create(me.path("pods"), {"metadata": {"name": f"p{number}"}, "spec": spec})
+    return lambda _: time.sleep(0.1)
+
+
+@attack("pods over which the query of a Stage works long", threads=2)
+def long_stages(cluster):
+    me = cluster.attacker
+    query = '.metadata.annotations.x | (split("") - (ascii_downcase | split("")))'
+    selector = {"matchLabels": {"stage": "yes"}, "matchExpressions": [{"key": query, "operator": "Exists"}]}
+    spec = {"resourceRef": {"apiGroup": "v1", "kind": "Pod"}, "selector": selector, "next": {"statusTemplate": "phase: Running"}}
+    cluster.server.ask("/apis/kwok.x-k8s.io/v1alpha1/stages", {"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": "Stage", "metadata": {"name": "x"}, "spec": spec})
+    metadata = {"name": "p", "labels": {"stage": "yes"}, "annotations": {"x": "B" * 250_000}}
+    me.create(me.path("pods"), {"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    return touch(me, "pods/p")
+
+
+def touch(me, name, group=""):
+    """Changes an object again and again, so that it is looked at each time."""
+    numbers, path = itertools.count(), me.path(name, group)
+
+    def go_on(_):
+        patch = {"metadata": {"annotations": {"touched": f"{next(numbers)}"}}}
+        me.ask("PATCH", path, patch, "application/merge-patch+json")
+        time.sleep(0.05)
+
+    return go_on
+
+
+# What requests make of their bytes, and connections of their number.
+
+
+@attack("pods of 900,000 empty containers, 3 MiB each")
+def empty_containers(cluster):
+    me = cluster.attacker
+    body = b'{"metadata":{"name":"p"},"spec":{"containers":[' + b"{}," * 899_999 + b"{}]}}"
+    return lambda _: me.ask("POST", me.path("pods"), body)
+
+
+@attack("Deployments of 900,000 empty volumes, applied")
+def empty_volumes(cluster):
+    me = cluster.attacker
+    body = b'{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"template":{"spec":{"volumes":[' + b"{}," * 899_999 + b"{}]}}}}"
+    path = f"{me.path('deployments', 'apps')}/d?fieldManager=x"
+    return lambda _: me.ask("PATCH", path, body, "application/apply-patch+yaml")
+
+
+@attack("faults in 300,000 labels")
+def faulty_labels(cluster):
+    me = cluster.attacker
+    labels = ",".join(f'"-{number}-":"-"' for number in range(180_000))
+    body = f'{{"metadata":{{"name":"c","labels":{{{labels}}}}}}}'.encode()
+    return lambda _: me.ask("POST", me.path("configmaps"), body)
+
+
+@attack("CONNECT requests of strangers")
+def connects(cluster):
+    host, port = cluster.server.address.rsplit(":", 1)
+    tls = ssl._create_unverified_context()
+
+    def connect(_):
+        with tls.wrap_socket(socket.create_connection((host, int(port)), 5), server_hostname=host) as opened:
+            opened.settimeout(5)
+            opened.sendall(b"CONNECT 127.0.0.1:22 HTTP/1.1\r\nHost: x\r\n\r\n")
+            opened.recv(300)
+
+    return connect
+
+
+@attack("handshakes of strangers that are begun and never ended")
+def handshakes(cluster):
+    host, port = cluster.server.address.rsplit(":", 1)
+
+    def begin(_):
+        opened = socket.create_connection((host, int(port)), 5)
+        opened.sendall(b"\x16\x03\x01\x02\x00")
+        return opened
+
+    return keep_open(HANDSHAKES, begin)
+
+
+# The bystander.
+
+
+class Bystander:
+    """Does the same again and again, and notes how long each takes."""
+
+    def __init__(self, tenant):
+        self.tenant, self.numbers = tenant, itertools.count()
+        self.times = {}
+
+    def measure(self, seconds):
+        """The 99th percentiles in milliseconds, by what is done."""
+        self.times = {what: [] for what in ("create", "list", "resume", "rollout")}
+        self.until = time.monotonic() + seconds
+        with concurrent.futures.ThreadPoolExecutor(2) as both:
+            for done in [both.submit(self.again_and_again, act) for act in (self.requests, self.roll_out)]:
+                done.result()
+        return {what: percentile(times) * 1e3 for what, times in self.times.items() if times}
+
+    def again_and_again(self, act):
+        while time.monotonic() < self.until:
+            act(f"x{next(self.numbers)}")
+            time.sleep(0.02)
+
+    def timed(self, what, act):
+        began = time.monotonic()
+        said = act()
+        self.times[what].append(time.monotonic() - began)
+        return said
+
+    def requests(self, name):
+        me, path = self.tenant, self.tenant.path("configmaps")
+        status, said = self.timed("list", lambda: me.ask("GET", f"{path}?labelSelector=of=bystander"))
+        version = json.loads(said)["metadata"]["resourceVersion"] if status == 200 else "0"
+        body = {"metadata": {"name": name, "labels": {"of": "bystander"}}, "data": {"a": "b"}}
+        self.timed("create", lambda: me.ask("POST", path, body))
+        self.timed("resume", lambda: self.resume(f"{path}?watch=1&labelSelector=of=bystander&resourceVersion={version}", name))
+        me.ask("DELETE", f"{path}/{name}")
+
+    def resume(self, path, name):
+        with self.tenant.open(path) as watch:
+            watch.settimeout(60)
+            seen = b""
+            while f'"{name}"'.encode() not in seen:
+                read = watch.recv(65536)
+                if not read:
+                    return
+                seen += read
+
+    def roll_out(self, name):
+        me, path = self.tenant, self.tenant.path("deployments", "apps")
+
+        def until_ready():
+            me.ask("POST", path, deployment(name, 3))
+            while True:
+                status, said = me.ask("GET", f"{path}/{name}")
+                if status == 200 and json.loads(said).get("status", {}).get("readyReplicas") == 3:
+                    return
+                if time.monotonic() > self.until + 60:
+                    return
+                time.sleep(0.01)
+
+        self.timed("rollout", until_ready)
+        me.ask("DELETE", f"{path}/{name}")
+
+
+def percentile(times):
+    return sorted(times)[min(len(times) - 1, int(len(times) * 0.99))]
+
+
+def go_on(act, threads, begun, ended):
+    """The attacker's process."""
+    os.nice(10)
+
+    def again_and_again(thread):
+        while not ended.is_set():
+            try:
+                act(thread)
+            except (OSError, http.client.HTTPException):
+                time.sleep(0.1)
+
+    begun.set()
+    pool = [threading.Thread(target=again_and_again, args=(thread,), daemon=True) for thread in range(threads)]
+    [thread.start() for thread in pool]
+    ended.wait()
+    os._exit(0)
+
+
+def run(name):
+    what, threads, role, function = ATTACKS[name]
+    with tempfile.TemporaryDirectory(prefix="holdfast-tenants-") as folder, Server(HOLDFAST, folder, "--nodes=8") as server:
+        cluster = Cluster(server, role)
+        bystander = Bystander(cluster.bystander)
+        bystander.measure(2)
+        alone = bystander.measure(SECONDS)
+        act = function(cluster)
+        # Connections of this process are none of the other's.
+        for tenant in (cluster.attacker, cluster.bystander, cluster.nobody):
+            tenant.local = threading.local()
+        begun, ended = multiprocessing.Event(), multiprocessing.Event()
+        attacker = multiprocessing.Process(target=go_on, args=(act, threads, begun, ended), daemon=True)
+        attacker.start()
+        begun.wait()
+        time.sleep(1)
+        spent = server.processor_seconds()
+        beside = bystander.measure(SECONDS)
+        spent = server.processor_seconds() - spent
+        ended.set()
+        attacker.join(5)
+        attacker.kill()
+        ratios = {what: beside[what] / alone[what] for what in alone if what in beside}
+        cells = [f"{alone[key]:.0f} → {beside[key]:.0f}, ×{ratios[key]:.1f}" for key in ratios]
+        worst = max(ratios.values())
+        print(f"| {what} | {' | '.join(cells)} | ×{worst:.1f} | {spent:.0f} s, {server.most_mebibytes():.0f} MiB |", flush=True)
+        return worst
+
+
+def main():
+    multiprocessing.set_start_method("fork")
+    unknown = [name for name in CHOSEN if name not in ATTACKS]
+    if unknown:
+        sys.exit(f"no attack is called {', '.join(unknown)}: there are {', '.join(ATTACKS)}")
+    print("| beside | create, ms | list, ms | resumed watch, ms | rollout, ms | worst | processor, peak |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    ratios = [run(name) for name in CHOSEN or ATTACKS]
+    print(f"\nThe worst ratio is {max(ratios):.1f}, the middle one {statistics.median(ratios):.1f}.")
+
+
+if __name__ == "__main__":
+    main()
