@@ -3,7 +3,7 @@
 use crate::event::Offset;
 use crate::kinds::{Kind, KindId};
 use crate::object::{decode, meta};
-use crate::refusal::{BadRequest, Cause, ContinueFault, Expired, Refusal, Subject, Unreasoned};
+use crate::refusal::{BadRequest, Cause, Causes, ContinueFault, Expired, Refusal, Subject, Unreasoned};
 use crate::request::{Options, Request};
 use crate::select::{FieldSelector, LabelSelector};
 use crate::state::{Entry, State, prefix};
@@ -328,11 +328,11 @@ pub fn check_options(options: &Options, watches: bool) -> Result<(), Refusal> {
     Err(Refusal::Invalid { subject: Subject::new("meta.k8s.io", "ListOptions", ""), causes })
 }
 
-fn causes_against_list(options: &Options) -> Vec<Cause> {
+fn causes_against_list(options: &Options) -> Causes {
     const FIELD: &str = "resourceVersionMatch";
     let version = options.resource_version.as_deref().unwrap_or("");
     let matching = options.resource_version_match.as_deref().unwrap_or("");
-    let mut causes = Vec::new();
+    let mut causes = Causes::default();
     if !matching.is_empty() {
         if version.is_empty() {
             let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
@@ -355,7 +355,7 @@ fn causes_against_list(options: &Options) -> Vec<Cause> {
     causes
 }
 
-fn causes_against_watch(options: &Options) -> Vec<Cause> {
+fn causes_against_watch(options: &Options) -> Causes {
     const FIELD: &str = "resourceVersionMatch";
     let initial = initial_events(options);
     let matching = match options.resource_version_match.as_deref().unwrap_or("") {
@@ -363,7 +363,7 @@ fn causes_against_watch(options: &Options) -> Vec<Cause> {
         "" if options.send_initial_events.is_none() && initial == Some(true) => "NotOlderThan",
         given => given,
     };
-    let mut causes = Vec::new();
+    let mut causes = Causes::default();
     if initial.is_some() && matching != "NotOlderThan" {
         let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
         causes.push(Cause::forbidden(FIELD, why));

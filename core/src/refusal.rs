@@ -4,13 +4,18 @@
 //! of them, with the values concerned. `words` alone makes sentences of them, and only the transport a `Status`.
 
 mod cause;
+mod causes;
 mod codes;
+mod cut;
 mod reasons;
 mod words;
 
 use std::fmt;
 
 pub use cause::{Cause, CauseReason};
+pub(crate) use cause::{PATH_BYTES_MAX, SHOWN_BYTES_MAX};
+pub use causes::{Causes, Texts, grouped};
+pub(crate) use cut::{Cut, cut};
 pub use reasons::*;
 pub(crate) use words::SCHEME;
 pub use words::quoted;
@@ -70,7 +75,7 @@ pub enum Refusal {
     /// The object breaks its kind's rules. `subject.resource` holds the kind.
     Invalid {
         subject: Subject,
-        causes: Vec<Cause>,
+        causes: Causes,
     },
     /// A JSON patch that is well formed and does not apply (422, reason Invalid).
     Unprocessable,

@@ -135,6 +135,14 @@ impl Content {
         matches!(self, Content::Bytes(bytes) if bytes.is_empty())
     }
 
+    /// How many bytes came from afar.
+    pub fn len(&self) -> usize {
+        match self {
+            Content::Bytes(bytes) => bytes.len(),
+            Content::Document(_) => 0,
+        }
+    }
+
     /// Of a document, its JSON.
     pub fn bytes(&self) -> Bytes {
         match self {

@@ -44,6 +44,8 @@ fn decoding_ends_soon() {
     let key = "k".repeat(BYTES / 2);
     let twice = many(BYTES / 2, |n| format!("\"{n}\":0,\"{n}\":1"));
     ends_soon("keys that stand twice below a long one", "json", format!("{{\"{key}\":{{{twice}}}}}"));
+    let again = many(BYTES / 2, |_| "\"a\":0".into());
+    ends_soon("one key again and again below a long one", "json", format!("{{\"{key}\":{{{again}}}}}"));
     ends_soon("nothing but brackets", "json", "[".repeat(BYTES));
     ends_soon("lone surrogates", "json", format!("[{}]", many(BYTES, |_| "\"\\ud800\"".into())));
 
@@ -100,6 +102,30 @@ fn checks_end_soon() {
         format!("{create}{}\n---\nupdate json v1 services default a\n{}", service("ClusterIP"), service("NodePort"));
     ends_soon("more node ports than there are, later", "decide", twice);
 
+    let create = "create json v1 pods default\n";
+    let pod = |spec: &str| format!("{create}{{\"metadata\":{{\"name\":\"a\"}},\"spec\":{{{spec}}}}}");
+    let nothing = many(BYTES, |_| "{}".into());
+    ends_soon("many containers of nothing", "decide", pod(&format!("\"containers\":[{nothing}]")));
+    let container = |rest: &str| format!("\"containers\":[{{\"name\":\"a\",\"image\":\"a\",{rest}}}]");
+    ends_soon("many mounts of nothing", "decide", pod(&container(&format!("\"volumeMounts\":[{nothing}]"))));
+    let amounts = many(BYTES / 2, |n| format!("\"{n}\":\"-1\""));
+    ends_soon("many bad amounts", "decide", pod(&container(&format!("\"resources\":{{\"limits\":{{{amounts}}}}}"))));
+    let claims = many(BYTES / 2, |n| format!("{{\"name\":\"{n}\"}}"));
+    let names =
+        (0..64).map(|n| format!("{{\"name\":\"{n}{}\"}}", "n".repeat(BYTES / 128))).collect::<Vec<_>>().join(",");
+    let claimed = container(&format!("\"resources\":{{\"claims\":[{claims}]}}"));
+    ends_soon("claims that are none of long names", "decide", pod(&format!("{claimed},\"resourceClaims\":[{names}]")));
+    let wrong = many(BYTES / 2, |n| format!("\"{n}\":{{\"type\":\"x\"}}"));
+    let schema = format!(
+        "{{\"type\":\"object\",\"properties\":{{\"{key}\":{{\"type\":\"object\",\"properties\":{{{wrong}}}}}}}}}"
+    );
+    let definition = format!(
+        "create json apiextensions.k8s.io/v1 customresourcedefinitions -\n{{\"metadata\":{{\"name\":\"a.b.c\"}},\
+         \"spec\":{{\"group\":\"b.c\",\"scope\":\"Cluster\",\"names\":{{\"plural\":\"a\",\"kind\":\"A\"}},\"versions\":[{{\"name\":\"v1\",\
+         \"served\":true,\"storage\":true,\"schema\":{{\"openAPIV3Schema\":{schema}}}}}]}}}}"
+    );
+    ends_soon("many faults below a long name", "decide", definition);
+
     let versions = many(BYTES / 2, |_| "{}".into());
     let schema = format!("{{\"openAPIV3Schema\":{{\"required\":[{}]}}}}", many(BYTES / 2, |_| "\"\"".into()));
     let old = format!(
@@ -119,6 +145,10 @@ fn patches_end_soon() {
     ends_soon("a long list merged with another", "strategic_merge", format!("{kind}{live}\n{other}"));
     let deletes = pod(&many(BYTES, |n| format!("{{\"name\":\"{}\",\"$patch\":\"delete\"}}", 500_000 + n)));
     ends_soon("a long list of deletions", "strategic_merge", format!("{kind}{live}\n{deletes}"));
+    let long = "x".repeat(BYTES / 2);
+    let pod = |variables: &str| format!("{{\"spec\":{{\"containers\":[{{\"name\":\"a\",\"env\":[{variables}]}}]}}}}");
+    let (live, patch) = (pod(&format!("{{\"name\":\"{long}\"}}")), pod(&named(100_000)));
+    ends_soon("many new elements beside one with a long name", "strategic_merge", format!("{kind}{live}\n{patch}"));
     let texts = |from: usize| many(BYTES / 2, |n| format!("\"{}\"", from + n));
     let live = format!("{{\"metadata\":{{\"finalizers\":[{}]}}}}", texts(100_000));
     let patch = format!("{{\"metadata\":{{\"$deleteFromPrimitiveList/finalizers\":[{}]}}}}", texts(500_000));

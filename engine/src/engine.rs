@@ -3,6 +3,7 @@
 use crate::forked::{ForkedLog, Holds, Room};
 use crate::gather::{Expected, PATIENCE};
 use crate::hub::Hub;
+use crate::large::{Large, aside};
 use crate::limits::Limits;
 use crate::load::load;
 use crate::log::{Fault, Log, Prepared};
@@ -100,6 +101,7 @@ pub struct Engine {
     options: Options,
     outside: OnceLock<Arc<dyn Outside>>,
     turns: Turns,
+    large: Large,
     limits: Limits,
     /// The versions that forks of it began at.
     holds: Holds,
@@ -178,6 +180,7 @@ impl Engine {
             options,
             outside: OnceLock::new(),
             turns: Turns::default(),
+            large: Large::default(),
             limits: Limits::default(),
             holds: Holds::default(),
         };
@@ -268,6 +271,19 @@ impl Engine {
 
     pub(crate) fn clock(&self) -> &dyn Clock {
         self.options.clock.as_ref()
+    }
+
+    /// Has work done that takes time in proportion to so many bytes, which are a user's: on the worker where they are
+    /// few, else beside it, when it is the user's turn.
+    pub async fn by_size<T>(&self, user: &str, bytes: usize, work: impl FnOnce() -> T) -> T {
+        match self.large.turn(user, bytes).await {
+            Some(_place) => aside(work),
+            None => work(),
+        }
+    }
+
+    pub(crate) fn large(&self) -> &Large {
+        &self.large
     }
 
     pub(crate) fn turns(&self) -> &Turns {

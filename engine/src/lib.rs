@@ -7,6 +7,7 @@ mod engine;
 pub mod forked;
 pub mod gather;
 pub mod hub;
+mod large;
 mod limits;
 mod load;
 pub mod log;

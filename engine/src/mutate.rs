@@ -2,6 +2,7 @@
 //! judge again whenever somebody else was faster.
 
 use crate::engine::Engine;
+use crate::large::aside;
 use crate::planted::{Bug, planted};
 use crate::turns::Turn;
 use crate::writer::{Contested, Rejection};
@@ -17,7 +18,7 @@ use holdfast_core::object::meta::{Document, fields, metadata_mut};
 use holdfast_core::pipeline::{
     self, Answer, Answers, Decision, Effect, Judgement, Representation, Reviewed, SignedToken, TokenClaims,
 };
-use holdfast_core::refusal::{Internal, Subject, Unavailable, Unreasoned, WebhookFault};
+use holdfast_core::refusal::{Internal, Subject, Texts, Unavailable, Unreasoned, WebhookFault};
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::stamp::Stamp;
 use holdfast_core::state::{Entry, State};
@@ -26,7 +27,6 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// How many races a request may lose before it stands in line for what it lost.
 const RACES_MAX: usize = 4;
@@ -186,7 +186,7 @@ impl Engine {
         let request = &*request.retarget(&snapshot.registry, kind)?;
         let mut decision = self.judge(&snapshot, request, stamp, answers, told).await?;
         if request.options.dry_run && !planted(Bug::DryRunWrites) {
-            return Ok(Attempt::Done(rehearsed(&snapshot, request, decision)));
+            return Ok(Attempt::Done(self.rehearsed(&snapshot, request, decision).await));
         }
         if let Some(version) = self.outdated(&decision).await? {
             answers.outdated(version);
@@ -224,7 +224,13 @@ impl Engine {
     /// What a mutation would come to in this state.
     pub async fn rehearse(&self, state: &State, request: &Request, told: &mut Told) -> Result<Reply, Refusal> {
         let decision = self.judge(state, request, self.stamp(), &mut Answers::default(), told).await?;
-        Ok(rehearsed(state, request, decision))
+        Ok(self.rehearsed(state, request, decision).await)
+    }
+
+    /// The answer of a decision that is thrown away.
+    async fn rehearsed(&self, state: &State, request: &Request, decision: Decision) -> Reply {
+        let bytes = weight(state, request);
+        self.by_size(&request.user.name, bytes, || rehearsed(state, request, decision)).await
     }
 
     /// Has admission look at a request that nothing is written for. Gives back the document that it let through.
@@ -246,9 +252,13 @@ impl Engine {
         told: &mut Told,
     ) -> Result<Decision, Refusal> {
         let is_long = state.registered.has_policies_on(&state.kind(request.target.kind).resource);
+        let weight = weight(state, request);
         loop {
+            let place = self.large().turn(&request.user.name, weight).await;
             let judge = || pipeline::judge(state, self.settings(), request, stamp, answers);
-            match if is_long { aside(judge) } else { judge() } {
+            let judged = if is_long || place.is_some() { aside(judge) } else { judge() };
+            drop(place);
+            match judged {
                 Judgement::Done(decided, news) => {
                     *told = Told { storage_nanos: told.storage_nanos, ..news };
                     return decided;
@@ -485,12 +495,13 @@ fn written(decision: &Decision) -> impl Iterator<Item = Contested> + '_ {
     })
 }
 
-/// Does what may take long, while others have the tasks that would wait for this thread.
-fn aside<T>(work: impl FnOnce() -> T) -> T {
-    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
-        _ => work(),
-    }
+/// How much there is to judge: what a request brings, and the object that it changes.
+fn weight(state: &State, request: &Request) -> usize {
+    let changed = match request.verb {
+        Verb::Create => None,
+        _ => state.get(request.target.kind, &request.key()),
+    };
+    request.body.content.len() + changed.map_or(0, |entry| entry.size())
 }
 
 fn object(kind: KindId, key: &Arc<str>) -> Contested {
@@ -544,7 +555,8 @@ fn rehearsed(state: &State, request: &Request, decision: Decision) -> Reply {
     }
 }
 
-fn reply(state: &State, request: &Request, answer: Answer, entries: &[Arc<Entry>], warnings: Vec<String>) -> Reply {
+fn reply(state: &State, request: &Request, answer: Answer, entries: &[Arc<Entry>], warnings: Texts) -> Reply {
+    let warnings = warnings.into_vec();
     let kind = state.registry.share(request.target.kind);
     let version = request.target.version;
     match answer {

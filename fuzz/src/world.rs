@@ -168,8 +168,8 @@ fn check_entry(kind: &Kind, entry: &Entry) {
         }
         assert_eq!(checked, document, "a stored object is as its schema shows it");
         let mut defaulted = document.clone();
-        holdfast_core::kinds::default(layout, &mut defaulted);
-        holdfast_core::kinds::default(layout, &mut defaulted.clone());
+        let _ = holdfast_core::kinds::default(layout, &mut defaulted);
+        let _ = holdfast_core::kinds::default(layout, &mut defaulted.clone());
     }
 
     for version in 0..kind.versions.len() {

@@ -67,7 +67,7 @@ fn check(path: &ResourcePath, kind: &Kind, version: usize, verb: Verb) -> Result
         return Err(match verb {
             Verb::Create => {
                 let subject = Subject::new(&kind.versions[version].group, &kind.kind, &path.name);
-                Refusal::Invalid { subject, causes: vec![Cause::required("metadata.namespace", "")] }
+                Refusal::Invalid { subject, causes: Cause::required("metadata.namespace", "").into() }
             }
             _ => Refusal::BadRequest(BadRequest::NoNamespaceParameter),
         });

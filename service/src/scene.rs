@@ -53,7 +53,7 @@ impl Scene {
         };
         if let Some(why) = conflict {
             let subject = Subject::new("meta.k8s.io", "ListOptions", "");
-            return Err(Refusal::Invalid { subject, causes: vec![Cause::forbidden("at", why)] });
+            return Err(Refusal::Invalid { subject, causes: Cause::forbidden("at", why).into() });
         }
         let view = engine.past(engine.moment(moment).await?).await?;
         Ok(Scene::Read(self.state().clone(), view))
@@ -124,14 +124,14 @@ impl Scene {
             other => {
                 let cause = Cause::not_supported("resourceVersionMatch", &other.into(), &["Exact", "NotOlderThan"]);
                 let subject = Subject::new("meta.k8s.io", "GetOptions", "");
-                return Err(Refusal::Invalid { subject, causes: vec![cause] });
+                return Err(Refusal::Invalid { subject, causes: cause.into() });
             }
         };
         match version {
             None if exact => {
                 let subject = Subject::new("meta.k8s.io", "GetOptions", "");
                 let why = "resourceVersionMatch=Exact is forbidden unless resourceVersion names a version";
-                Err(Refusal::Invalid { subject, causes: vec![Cause::forbidden("resourceVersionMatch", why)] })
+                Err(Refusal::Invalid { subject, causes: Cause::forbidden("resourceVersionMatch", why).into() })
             }
             None => Ok(Freshness::Newest),
             Some(version) if exact => Ok(Freshness::Exact(version)),

@@ -240,7 +240,7 @@ fn parse(body: &Value, query: &DeleteOptions) -> Result<(DeleteOptions, bool), R
         other => {
             return Err(Refusal::Invalid {
                 subject: Subject::new("meta.k8s.io", "DeleteOptions", ""),
-                causes: vec![Cause::not_supported("dryRun", other, &["All"])],
+                causes: Cause::not_supported("dryRun", other, &["All"]).into(),
             });
         }
     };

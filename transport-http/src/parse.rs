@@ -106,11 +106,12 @@ impl Transport {
         {
             return Err(refusal);
         }
+        let bytes = kept.body.bytes.len();
         if deletes {
-            body::delete_options(named)?;
+            self.engine().by_size(&user.name, bytes, || body::delete_options(named)).await?;
         }
         if verb == Verb::Create && named.path.subresource == "eviction" {
-            body::eviction(named)?;
+            self.engine().by_size(&user.name, bytes, || body::eviction(named)).await?;
         }
         self.gate(named)
     }
@@ -152,7 +153,7 @@ impl Transport {
             let why = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
             return Err(Refusal::Invalid {
                 subject: Subject::new("meta.k8s.io", "ListOptions", ""),
-                causes: vec![Cause::forbidden("sendInitialEvents", why)],
+                causes: Cause::forbidden("sendInitialEvents", why).into(),
             });
         }
         if !self.features.list_chunking && matches!(named.verb, Verb::List | Verb::DeleteCollection) {

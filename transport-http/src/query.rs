@@ -3,7 +3,7 @@
 use crate::route::decode;
 use holdfast_core::Refusal;
 use holdfast_core::kinds::ConnectOptions;
-use holdfast_core::refusal::{BadRequest, Cause, Subject};
+use holdfast_core::refusal::{BadRequest, Cause, Causes, Subject};
 use holdfast_core::request::{DeleteOptions, FieldValidation, Options};
 
 /// A year. No clock counts as far as the largest number that a client can ask for.
@@ -76,7 +76,7 @@ impl Query {
             parameters: Vec::new(),
         };
 
-        let mut causes = Vec::new();
+        let mut causes = Causes::default();
         let dry_run: Vec<&str> = self.all("dryRun").filter(|_| !is(&["GetOptions", "ListOptions"])).collect();
         if dry_run.iter().any(|stages| *stages != "All") {
             causes.push(Cause::not_supported("dryRun", &holdfast_value::json!(dry_run.clone()), &["All"]));

@@ -2,6 +2,7 @@
 
 use crate::respond::Response;
 use http::header::{HeaderValue, WARNING};
+use std::collections::BTreeSet;
 
 /// Up to here all is told in full.
 const CHARACTERS_MAX: usize = 4 << 10;
@@ -20,12 +21,9 @@ pub fn warn(response: &mut Response, warnings: &[String]) {
 
 /// What is told of these.
 fn told(warnings: &[String]) -> Vec<&str> {
-    let mut told: Vec<&str> = Vec::new();
-    for warning in warnings.iter().filter(|warning| !warning.is_empty() && !warning.contains(char::is_control)) {
-        if !told.contains(&warning.as_str()) {
-            told.push(warning);
-        }
-    }
+    let mut known = BTreeSet::new();
+    let mut told: Vec<&str> = warnings.iter().map(String::as_str).collect();
+    told.retain(|warning| !warning.is_empty() && !warning.contains(char::is_control) && known.insert(*warning));
     if characters(&told) <= CHARACTERS_MAX {
         return told;
     }
@@ -35,7 +33,11 @@ fn told(warnings: &[String]) -> Vec<&str> {
         sum += text.chars().count();
         fits
     };
-    told.into_iter().map(cut).take_while(fits).collect()
+    let (last, more) = (told.last().copied(), |text: &&str| text.starts_with("and ") && text.ends_with(" more"));
+    let mut told: Vec<&str> = told.into_iter().map(cut).take_while(fits).collect();
+    // How many there are besides is the last that is told of many.
+    told.extend(last.filter(|last| more(last) && !told.contains(last)));
+    told
 }
 
 fn characters(texts: &[&str]) -> usize {

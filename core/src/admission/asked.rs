@@ -163,7 +163,7 @@ impl<'a> Attributes<'a> {
         match &self.kind.custom {
             // It is answered in the version that it was asked in.
             None if !self.kind.stored => {
-                crate::kinds::default(crate::kinds::layout(self.kind, version)?, &mut document);
+                crate::kinds::default(crate::kinds::layout(self.kind, version)?, &mut document)?;
                 Ok(document)
             }
             None => {
@@ -171,7 +171,7 @@ impl<'a> Attributes<'a> {
                 Ok(document)
             }
             Some(custom) => {
-                crate::kinds::default(crate::kinds::layout(self.kind, version)?, &mut document);
+                crate::kinds::default(crate::kinds::layout(self.kind, version)?, &mut document)?;
                 match &custom.webhook {
                     _ if version == own => Ok(document),
                     Some(_) => self.by_webhook(document, self.kind.versions[own].api_version()),

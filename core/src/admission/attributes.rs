@@ -9,7 +9,7 @@ use crate::object::meta::{self, Document};
 use crate::object::{Draft, names};
 use crate::pipeline::decision::Write;
 use crate::pipeline::effect::{Answers, Stop};
-use crate::refusal::{Forbidden, Refusal, Subject, Unreasoned};
+use crate::refusal::{Forbidden, Refusal, Subject, Texts, Unreasoned};
 use crate::request::Request;
 use crate::schema::layout::Layout;
 use crate::stamp::Stamp;
@@ -145,12 +145,12 @@ impl<'a> Attributes<'a> {
 
     /// Fits a document that somebody has changed to the version that it was shown in. Gives back which fields went
     /// because they are unknown.
-    pub(super) fn check(&self, document: &mut Value, version: usize) -> Result<Vec<String>, String> {
+    pub(super) fn check(&self, document: &mut Value, version: usize) -> Result<Texts, String> {
         self.layout(version)?.check(document).map_err(|error| error.to_string())
     }
 
     pub fn warn(&mut self, warning: impl Into<String>) {
-        self.admitted.told.warnings.push(warning.into());
+        self.admitted.told.warnings.push_once(warning.into());
     }
 
     /// For auditors; a key that is none is left out.

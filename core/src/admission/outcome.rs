@@ -2,6 +2,7 @@
 
 use crate::event::{ChangedBy, Offset};
 use crate::pipeline::decision::Write;
+use crate::refusal::Texts;
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -94,7 +95,7 @@ impl Asked {
 /// What the client and the auditor are told, whether the write is admitted or not.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Told {
-    pub warnings: Vec<String>,
+    pub warnings: Texts,
     /// For the request's audit events.
     pub annotations: Annotations,
     /// For whoever counts.
@@ -149,7 +150,7 @@ impl Annotations {
 
 impl Admitted {
     pub fn extend(&mut self, more: Admitted) {
-        self.told.warnings.extend(more.told.warnings);
+        self.told.warnings.append(more.told.warnings);
         self.told.annotations.extend(more.told.annotations);
         self.told.operation = more.told.operation.or(self.told.operation);
         self.told.timings.extend(more.told.timings);

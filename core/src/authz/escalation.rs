@@ -55,7 +55,7 @@ impl Grant<'_> {
     /// The same for a field of the object, as if it were against the rules of its kind.
     pub fn invalid(&self, field: &str, message: &str) -> Refusal {
         let subject = Subject { resource: self.kind.to_owned(), ..self.subject.clone() };
-        Refusal::Invalid { subject, causes: vec![Cause::forbidden(field, message)] }
+        Refusal::Invalid { subject, causes: Cause::forbidden(field, message).into() }
     }
 
     /// Whether the author may use `verb` on an object of the cluster.

@@ -5,7 +5,7 @@ use super::rbac::joined_errors;
 use super::{Attributes, Requirement, ResourceTarget, Selected, User, Verdict};
 use crate::kinds::{Kind, Question, structures};
 use crate::object::names;
-use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject};
+use crate::refusal::{BadRequest, Cause, Causes, Internal, Refusal, Subject};
 use crate::schema::schema;
 use crate::select::{FieldSelector, LabelSelector};
 use holdfast_value::{CompactString, Map, Value, json};
@@ -38,18 +38,19 @@ pub fn review(kind: &Kind, body: &Value, user: &User, authorizer: &Authorizer<'_
 
 /// Whether a review asks something that can be answered.
 pub fn check(kind: &Kind, body: &Value) -> Result<(), Refusal> {
-    let mut causes = kind.question.map_or_else(Vec::new, |question| causes_against(question, body));
+    let mut causes = kind.question.map_or_else(Causes::default, |question| causes_against(question, body));
     if causes.is_empty() {
         return Ok(());
     }
     if let Some(message) = schema().id(&kind.hub().message) {
         structures::show(message, &mut causes);
+        causes.fit();
     }
     Err(invalid(kind, causes))
 }
 
 /// Kubernetes names neither the kind nor the object.
-pub fn invalid(kind: &Kind, causes: Vec<Cause>) -> Refusal {
+pub fn invalid(kind: &Kind, causes: Causes) -> Refusal {
     Refusal::Invalid { subject: Subject::new(&kind.hub().group, "", ""), causes }
 }
 
@@ -85,9 +86,9 @@ pub fn user_info(user: &User) -> Value {
     Value::Object(info)
 }
 
-fn causes_against(question: Question, body: &Value) -> Vec<Cause> {
+fn causes_against(question: Question, body: &Value) -> Causes {
     let spec = body.get("spec").unwrap_or(&Value::Null);
-    let mut causes = Vec::new();
+    let mut causes = Causes::default();
     let asks_access = matches!(
         question,
         Question::SubjectAccessReview | Question::LocalSubjectAccessReview | Question::SelfSubjectAccessReview
@@ -136,7 +137,7 @@ fn causes_against(question: Question, body: &Value) -> Vec<Cause> {
     causes
 }
 
-fn selector_causes(resource: &Value, name: &str, causes: &mut Vec<Cause>) {
+fn selector_causes(resource: &Value, name: &str, causes: &mut Causes) {
     let Some(selector) = present(resource, name) else { return };
     let field = format!("spec.resourceAttributes.{name}");
     let raw = text(selector, "rawSelector");
@@ -159,7 +160,7 @@ fn selector_causes(resource: &Value, name: &str, causes: &mut Vec<Cause>) {
 }
 
 /// An operator that nobody here knows is a newer client's, and passes.
-fn requirement_causes(requirement: &Value, selector: &str, at: &str, causes: &mut Vec<Cause>) {
+fn requirement_causes(requirement: &Value, selector: &str, at: &str, causes: &mut Causes) {
     let key = text(requirement, "key");
     if selector == "fieldSelector" && key.is_empty() {
         causes.push(Cause::required(format!("{at}.key"), "must be specified"));

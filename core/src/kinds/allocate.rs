@@ -4,7 +4,7 @@
 //! and the request is judged again. So nothing is ever handed out twice.
 
 use super::core::ServiceRanges;
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use crate::stamp::Stamp;
 use holdfast_value::Value;
 use std::sync::Arc;
@@ -38,4 +38,4 @@ impl Allocator<'_> {
 
 /// Completes an object, given the one that it takes the place of, with what it is to hold. What it asks for and cannot
 /// have comes back; a cause of the reason `Internal` says that there is nothing left to hand out.
-pub type Allocate = fn(&Allocator, Option<&Value>, &mut Value) -> Vec<Cause>;
+pub type Allocate = fn(&Allocator, Option<&Value>, &mut Value) -> Causes;

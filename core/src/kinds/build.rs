@@ -15,7 +15,7 @@ use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
 use crate::quota::{Measure, NOTHING_BUT_ITS_NUMBER};
-use crate::refusal::{Cause, Refusal};
+use crate::refusal::{Causes, Refusal};
 use holdfast_value::Value;
 use std::sync::{Mutex, OnceLock};
 
@@ -483,7 +483,7 @@ impl Kind {
     }
 
     /// The rules of a new object that ask for the labels of its namespace.
-    pub fn validate_in_namespace(mut self, rules: fn(&Value, &Value) -> Vec<Cause>) -> Self {
+    pub fn validate_in_namespace(mut self, rules: fn(&Value, &Value) -> Causes) -> Self {
         self.hooks.in_namespace = Some(rules);
         self
     }

@@ -2,7 +2,7 @@
 
 use crate::object::meta::{Document, metadata, metadata_mut, text, type_name};
 use crate::object::validate;
-use crate::refusal::{Cause, WebhookFault};
+use crate::refusal::{Causes, WebhookFault};
 use holdfast_value::{Value, json};
 
 /// Versions of the review that can be spoken, the preferred one first.
@@ -141,7 +141,7 @@ fn one(found: &Value, object: &Value, to: &str) -> Result<Document, Unfit> {
         }
         // What has been there may stay as it is.
         if meta.get(field).and_then(Value::as_object) != Some(texts) {
-            let mut causes = Vec::new();
+            let mut causes = Causes::default();
             rule(texts, &format!("metadata.{field}"), &mut causes);
             let told: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
             match told.as_slice() {
@@ -155,7 +155,7 @@ fn one(found: &Value, object: &Value, to: &str) -> Result<Document, Unfit> {
     Ok(converted)
 }
 
-type Rule = fn(&Document, &str, &mut Vec<Cause>);
+type Rule = fn(&Document, &str, &mut Causes);
 
 fn api_version(version: &str) -> String {
     format!("apiextensions.k8s.io/{version}")

@@ -11,6 +11,7 @@ use crate::event::Offset;
 use crate::object::glance::Glance;
 use crate::object::meta::{Document, metadata};
 use crate::object::validate::bare_finalizers;
+use crate::refusal::Texts;
 use crate::schema::layout;
 use crate::schema::structural::Structural;
 use bytes::Bytes;
@@ -124,7 +125,9 @@ pub fn as_stored(kind: &Kind, object: Value) -> (usize, Value) {
     }
     if let Some(custom) = &kind.versions[stored].custom {
         custom.layout().prune(&mut object);
-        custom.layout().schema.apply_defaults(&mut object);
+        // What is stored is no larger than it may be: of defaults that a definition has got since, those that do not fit
+        // stay away.
+        let _ = custom.layout().schema.apply_defaults(&mut object);
     }
     (stored, object)
 }
@@ -248,7 +251,7 @@ pub fn kind_of(stored: &Bytes, since: Offset, definition: &Value) -> Option<Kind
     (!made.versions.is_empty()).then_some(made)
 }
 
-fn finalizer_warnings(_: &Kind, object: &Document, old: Option<&Document>) -> Vec<String> {
+fn finalizer_warnings(_: &Kind, object: &Document, old: Option<&Document>) -> Texts {
     bare_finalizers(metadata(object), old.map(metadata))
 }
 

@@ -6,7 +6,7 @@ use super::rules::At;
 use crate::cel::functions::kubernetes::authorizer::{AUTHORIZER, RESOURCE_CHECK};
 use crate::cel::types::{Field, ObjectType};
 use crate::cel::{Environment, Program, Type, compile, names};
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use std::sync::Arc;
 
 /// What expressions about a request see, and the variables that a policy gives names to.
@@ -47,7 +47,7 @@ impl Admission {
     }
 
     /// Those after it may use the variable.
-    pub fn variable(&mut self, name: &str, expression: At, causes: &mut Vec<Cause>) {
+    pub fn variable(&mut self, name: &str, expression: At, causes: &mut Causes) {
         let ty = self
             .compile(expression, &self.environment(true, false), causes)
             .map_or(Type::Dyn, |program| kept(program.result()));
@@ -57,17 +57,17 @@ impl Admission {
     }
 
     /// An expression that gives one of a few types.
-    pub fn expression(&self, at: At, types: &[Type], causes: &mut Vec<Cause>) {
+    pub fn expression(&self, at: At, types: &[Type], causes: &mut Causes) {
         // What is told of a verdict does not ask who may do what: only verdicts do.
         self.giving(at, types, &self.environment(types == [Type::Bool], false), causes);
     }
 
     /// An expression that writes out changes of one type.
-    pub fn change(&self, at: At, ty: Type, causes: &mut Vec<Cause>) {
+    pub fn change(&self, at: At, ty: Type, causes: &mut Causes) {
         self.giving(at, &[ty], &self.environment(true, true), causes);
     }
 
-    fn giving(&self, at: At, types: &[Type], environment: &Environment, causes: &mut Vec<Cause>) {
+    fn giving(&self, at: At, types: &[Type], environment: &Environment, causes: &mut Causes) {
         let Some(program) = self.compile(at, environment, causes) else { return };
         let found = program.result();
         if types.contains(found) {
@@ -80,7 +80,7 @@ impl Admission {
         causes.push(at.invalid(&format!("must evaluate to {wanted} but got {}", declared_name(found))));
     }
 
-    fn compile(&self, at: At, environment: &Environment, causes: &mut Vec<Cause>) -> Option<Program> {
+    fn compile(&self, at: At, environment: &Environment, causes: &mut Causes) -> Option<Program> {
         if at.text().trim().is_empty() {
             return None;
         }
@@ -139,7 +139,7 @@ fn declared_name(ty: &Type) -> String {
 }
 
 /// An expression that tells whether a device is wanted.
-pub(super) fn device_selector(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn device_selector(at: At, causes: &mut Causes) {
     let by_domain = |ty: Type| Type::map(Type::String, Type::map(Type::String, ty));
     let device = Type::object(
         "kubernetes.DRADevice",
@@ -164,7 +164,7 @@ pub(super) fn device_selector(at: At, causes: &mut Vec<Cause>) {
 /// What the evaluation of one selector may cost.
 const DEVICE_COST_MAX: u64 = 1_000_000;
 
-fn compiled(at: At, environment: &Environment, causes: &mut Vec<Cause>) -> Option<Program> {
+fn compiled(at: At, environment: &Environment, causes: &mut Causes) -> Option<Program> {
     match compile(at.text(), environment) {
         Ok(program) => Some(program),
         Err(faults) => {

@@ -4,7 +4,7 @@
 use super::core::{POD_GATED, POD_RULES};
 use super::{Kind, registry};
 use crate::object::meta::Document;
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
@@ -85,7 +85,7 @@ impl Gated {
 #[derive(Clone, Copy)]
 pub struct GatedRule {
     pub gates: &'static [&'static str],
-    pub judge: fn(&Judging<'_>, &mut Vec<Cause>),
+    pub judge: fn(&Judging<'_>, &mut Causes),
 }
 
 /// What such a rule looks at.
@@ -133,7 +133,7 @@ impl Kind {
 
 impl Kind {
     /// Has the rules that hang on gates add to what is held against an object, or take some of it back.
-    pub fn judge_gated(&self, new: &Value, old: Option<&Value>, off: &BTreeSet<&'static str>, causes: &mut Vec<Cause>) {
+    pub fn judge_gated(&self, new: &Value, old: Option<&Value>, off: &BTreeSet<&'static str>, causes: &mut Causes) {
         let whole = Judging { new, old, path: String::new(), off };
         self.hooks.gated_rules.iter().for_each(|rule| (rule.judge)(&whole, causes));
         let Some(at) = self.pods_at else { return };
@@ -324,7 +324,7 @@ mod tests {
             kind.name_rule,
             kind.is_namespaced(),
         );
-        causes.extend(kind.hooks.validate.map(|rule| rule(new, old)).unwrap_or_default());
+        causes.append(kind.hooks.validate.map(|rule| rule(new, old)).unwrap_or_default());
         kind.judge_gated(new, old, &off.iter().copied().collect(), &mut causes);
         causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
     }

@@ -1,8 +1,9 @@
 //! The built-in groups: one line each. All else that a group is stands in its folder.
 
 use super::Kind;
-use crate::schema::defaults::{Defaults, Rule};
-use crate::schema::layout::Layout;
+use crate::refusal::{Refusal, TooLarge};
+use crate::schema::defaults::{ADDED_BYTES_MAX, Defaults, Rule, Swollen};
+use crate::schema::layout::{Custom, Layout};
 use crate::schema::{MessageId, schema};
 use holdfast_value::Value;
 use std::sync::LazyLock;
@@ -86,31 +87,40 @@ pub fn body_message(group: &str, version: &str, kind: &str) -> Option<&'static s
 static BUILT_IN: LazyLock<Defaults> = LazyLock::new(|| Defaults::new(schema(), &default_rules()));
 
 /// Sets everything that a document of this built-in message leaves unset. Applying it twice changes nothing more.
-pub fn apply_defaults(message: MessageId, document: &mut Value) {
-    BUILT_IN.apply(message, document, None);
+pub fn apply_defaults(message: MessageId, document: &mut Value) -> Result<(), Refusal> {
+    default_change(message, document, None)
 }
 
 /// The same for a document made of a stored one: what both share has its defaults, and is passed over.
-pub fn default_change(message: MessageId, document: &mut Value, stored: Option<&Value>) {
-    BUILT_IN.apply(message, document, stored);
+pub fn default_change(message: MessageId, document: &mut Value, stored: Option<&Value>) -> Result<(), Refusal> {
+    BUILT_IN.apply(message, document, stored).map_err(too_large)
 }
 
 /// Sets only what Kubernetes writes though nobody has set it: `status: {}`, `rules: null`.
 pub fn show_zeros(message: MessageId, document: &mut Value) {
-    BUILT_IN.show_zeros(message, document, None);
+    BUILT_IN.show_all_zeros(message, document);
 }
 
-/// The same for a document made of a stored one.
-pub fn show_zeros_of_change(message: MessageId, document: &mut Value, stored: Option<&Value>) {
-    BUILT_IN.show_zeros(message, document, stored);
+/// The same for a document that is to be stored, which may be made of a stored one.
+pub fn show_zeros_of_change(message: MessageId, document: &mut Value, stored: Option<&Value>) -> Result<(), Refusal> {
+    BUILT_IN.show_zeros(message, document, stored).map_err(too_large)
 }
 
 /// Sets everything that a document of any kind, built in or custom, leaves unset.
-pub fn default(layout: Layout, document: &mut Value) {
+pub fn default(layout: Layout, document: &mut Value) -> Result<(), Refusal> {
     match layout {
         Layout::Table(_, message) => apply_defaults(message, document),
-        Layout::Custom(custom) => custom.schema.apply_defaults(document),
+        Layout::Custom(custom) => custom.schema.apply_defaults(document).map_err(too_large),
     }
+}
+
+/// The same for a custom object that server-side apply made: nulls without a default stay, for its rules to judge.
+pub fn default_beside_nulls(custom: Custom, document: &mut Value) -> Result<(), Refusal> {
+    custom.schema.apply_defaults_beside_nulls(document).map_err(too_large)
+}
+
+fn too_large(Swollen: Swollen) -> Refusal {
+    Refusal::TooLarge(TooLarge::Defaults { bytes_max: ADDED_BYTES_MAX })
 }
 
 pub(crate) fn default_rules() -> Vec<Rule> {

@@ -57,7 +57,10 @@ pub use gated::{Gated, GatedRule, Judging, Observe, field_gates};
 #[cfg(test)]
 pub(crate) use groups::default_rules;
 pub(crate) use groups::priorities;
-pub use groups::{ApiGroup, apply_defaults, body_message, default, default_change, show_zeros, show_zeros_of_change};
+pub use groups::{
+    ApiGroup, apply_defaults, body_message, default, default_beside_nulls, default_change, show_zeros,
+    show_zeros_of_change,
+};
 pub use known::Known;
 pub(crate) use layouts::{layout, layout_of};
 pub use lookup::Near;
@@ -74,7 +77,7 @@ use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
 use crate::quota::Measure;
-use crate::refusal::{Cause, Refusal};
+use crate::refusal::{Causes, Refusal, Texts};
 use crate::schema::MessageId;
 use holdfast_value::{Map, Value};
 use std::sync::{Mutex, OnceLock};
@@ -357,10 +360,10 @@ pub enum Cell {
 }
 
 /// What is to be told of an object that is written.
-pub type Warnings = fn(&Kind, &Document, Option<&Document>) -> Vec<String>;
+pub type Warnings = fn(&Kind, &Document, Option<&Document>) -> Texts;
 
 /// Rules of one kind: `(new, old on update)`.
-pub type Validate = fn(&Value, Option<&Value>) -> Vec<Cause>;
+pub type Validate = fn(&Value, Option<&Value>) -> Causes;
 
 /// The few functions that only this kind needs. All work on the hub version.
 #[derive(Default, Clone, Copy)]
@@ -379,7 +382,7 @@ pub struct Hooks {
     /// Rules beyond the schema: `(new, old on update)`.
     pub validate: Option<Validate>,
     /// Rules of a new object that ask for the labels of its namespace.
-    pub in_namespace: Option<fn(&Value, &Value) -> Vec<Cause>>,
+    pub in_namespace: Option<fn(&Value, &Value) -> Causes>,
     /// What a write needs beside its verb on the object, on all paths that write: `escalate`, `bind`, `approve`.
     pub authorize: Option<Authorize>,
     /// What whoever creates or updates the object is to know, though nothing is wrong with it.

@@ -4,7 +4,7 @@
 use crate::kinds::rules::{At, Seen, named, need, need_name, one_of};
 use crate::object::address::network;
 use crate::object::names;
-use crate::refusal::{Cause, CauseReason};
+use crate::refusal::{Cause, CauseReason, Causes};
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -23,19 +23,19 @@ pub(super) fn without_value(at: At, detail: &str) -> Cause {
 }
 
 /// A text that must be there and be one of a few.
-pub(super) fn need_one_of(at: At, supported: &[&str], causes: &mut Vec<Cause>) {
+pub(super) fn need_one_of(at: At, supported: &[&str], causes: &mut Causes) {
     need(at, causes);
     one_of(at, supported, causes);
 }
 
 /// The same, where nothing counts as a value that is not supported.
-pub(super) fn exactly_one_of(at: At, supported: &[&str], causes: &mut Vec<Cause>) {
+pub(super) fn exactly_one_of(at: At, supported: &[&str], causes: &mut Causes) {
     if !supported.contains(&at.text()) {
         causes.push(at.not_supported(supported));
     }
 }
 
-pub(super) fn qualified(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn qualified(at: At, causes: &mut Causes) {
     named(at, names::qualified_name, causes);
 }
 
@@ -48,7 +48,7 @@ pub(super) fn count(at: At) -> usize {
 }
 
 /// False when the list is too long, and so not worth a look at its items.
-pub(super) fn at_most(at: At, count_max: usize, causes: &mut Vec<Cause>) -> bool {
+pub(super) fn at_most(at: At, count_max: usize, causes: &mut Causes) -> bool {
     let fits = count(at) <= count_max;
     if !fits {
         causes.push(Cause::too_many(at.path(), count(at), count_max));
@@ -56,28 +56,28 @@ pub(super) fn at_most(at: At, count_max: usize, causes: &mut Vec<Cause>) -> bool
     fits
 }
 
-pub(super) fn not_longer(at: At, bytes_max: usize, causes: &mut Vec<Cause>) {
+pub(super) fn not_longer(at: At, bytes_max: usize, causes: &mut Causes) {
     if at.text().len() > bytes_max {
         causes.push(Cause::too_long(at.path(), bytes_max));
     }
 }
 
 /// A number, where there is one, is at least this.
-pub(super) fn at_least(at: At, least: i64, detail: &str, causes: &mut Vec<Cause>) {
+pub(super) fn at_least(at: At, least: i64, detail: &str, causes: &mut Causes) {
     if at.number().is_some_and(|number| number < least) {
         causes.push(at.invalid(detail));
     }
 }
 
 /// A number, where there is one, is at most this.
-pub(super) fn no_more_than(at: At, most: i64, detail: &str, causes: &mut Vec<Cause>) {
+pub(super) fn no_more_than(at: At, most: i64, detail: &str, causes: &mut Causes) {
     if at.number().is_some_and(|number| number > most) {
         causes.push(at.invalid(detail));
     }
 }
 
 /// A number that counts as zero when it is not there, and must be greater.
-pub(super) fn positive(at: At, detail: &str, causes: &mut Vec<Cause>) {
+pub(super) fn positive(at: At, detail: &str, causes: &mut Causes) {
     let number = at.number().unwrap_or(0);
     if number <= 0 {
         causes.push(Cause::invalid(at.path(), &Value::from(number), detail));
@@ -85,7 +85,7 @@ pub(super) fn positive(at: At, detail: &str, causes: &mut Vec<Cause>) {
 }
 
 /// Texts of a list that stand there a second time.
-pub(super) fn distinct_items(list: At, causes: &mut Vec<Cause>) {
+pub(super) fn distinct_items(list: At, causes: &mut Causes) {
     let mut seen = Seen::default();
     for item in list.items() {
         if seen.again(item.value) {
@@ -95,7 +95,7 @@ pub(super) fn distinct_items(list: At, causes: &mut Vec<Cause>) {
 }
 
 /// Fields of a status that count a part of what another field counts.
-pub(super) fn parts_of(status: At, whole: &str, parts: &[&str], detail: &str, causes: &mut Vec<Cause>) {
+pub(super) fn parts_of(status: At, whole: &str, parts: &[&str], detail: &str, causes: &mut Causes) {
     let total = status.get(whole).number().unwrap_or(0);
     for part in parts {
         let part = status.get(part);
@@ -106,7 +106,7 @@ pub(super) fn parts_of(status: At, whole: &str, parts: &[&str], detail: &str, ca
 }
 
 /// A counter that never goes back, not even to nothing.
-pub(super) fn not_decremented(at: At, old: &Value, causes: &mut Vec<Cause>) {
+pub(super) fn not_decremented(at: At, old: &Value, causes: &mut Causes) {
     let number = at.number().unwrap_or(0);
     if old.as_i64().is_some_and(|old| number < old) {
         causes.push(Cause::invalid(at.path(), &Value::from(number), "cannot be decremented"));
@@ -114,12 +114,12 @@ pub(super) fn not_decremented(at: At, old: &Value, causes: &mut Vec<Cause>) {
 }
 
 /// A kind or name of an object that is referred to.
-pub(super) fn need_segment(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn need_segment(at: At, causes: &mut Causes) {
     need_name(at, names::path_segment, causes);
 }
 
 /// A group, kind and name of an object that is referred to; the group may be left out.
-pub(super) fn local_reference(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn local_reference(at: At, causes: &mut Causes) {
     if at.get("apiGroup").is_set() {
         named(at.get("apiGroup"), names::subdomain, causes);
     }
@@ -130,7 +130,7 @@ pub(super) fn local_reference(at: At, causes: &mut Vec<Cause>) {
 }
 
 /// The name of a driver of storage or devices.
-pub(super) fn driver_name(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn driver_name(at: At, causes: &mut Causes) {
     if at.is_empty() {
         causes.push(at.required(""));
         return;
@@ -140,7 +140,7 @@ pub(super) fn driver_name(at: At, causes: &mut Vec<Cause>) {
 }
 
 /// A domain, a slash and a path: `acme.io/foo`.
-pub(super) fn domain_prefixed_path(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn domain_prefixed_path(at: At, causes: &mut Causes) {
     if at.is_empty() {
         causes.push(at.required(""));
         return;
@@ -150,7 +150,7 @@ pub(super) fn domain_prefixed_path(at: At, causes: &mut Vec<Cause>) {
 }
 
 /// A name of at least three parts: `policy.example.com`.
-pub(super) fn fully_qualified_name(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn fully_qualified_name(at: At, causes: &mut Causes) {
     if at.is_empty() {
         causes.push(at.required(""));
         return;
@@ -164,7 +164,7 @@ pub(super) fn fully_qualified_name(at: At, causes: &mut Vec<Cause>) {
 }
 
 /// A domain name of at least two parts, perhaps with a dot at its end.
-pub(super) fn domain_name(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn domain_name(at: At, causes: &mut Causes) {
     let name = at.text().strip_suffix('.').unwrap_or(at.text());
     if at.is_empty() {
         causes.push(at.required(""));
@@ -184,7 +184,7 @@ pub(super) fn domain_name(at: At, causes: &mut Vec<Cause>) {
 }
 
 /// A host, or all hosts of a domain: `*.example.com`.
-pub(super) fn host(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn host(at: At, causes: &mut Causes) {
     if at.text().contains('*') { named(at, wildcard, causes) } else { named(at, names::subdomain, causes) }
 }
 
@@ -205,7 +205,7 @@ fn wildcard(name: &str) -> Vec<String> {
 }
 
 /// Who signs: a domain and a name within it.
-pub(super) fn signer_name(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn signer_name(at: At, causes: &mut Causes) {
     let name = at.text();
     if name.is_empty() {
         causes.push(at.required(""));
@@ -218,7 +218,7 @@ pub(super) fn signer_name(at: At, causes: &mut Vec<Cause>) {
     };
     let wrong = |part: &str, message: &str| Cause::invalid(at.path(), &Value::from(part), message);
     // The first label that is wrong speaks for all.
-    let labels = |part: &str, check: fn(&str) -> Vec<String>, causes: &mut Vec<Cause>| {
+    let labels = |part: &str, check: fn(&str) -> Vec<String>, causes: &mut Causes| {
         let found = part.split('.').map(|label| (label, check(label))).find(|(_, messages)| !messages.is_empty());
         for (label, message) in found.iter().flat_map(|(label, messages)| messages.iter().map(move |m| (label, m))) {
             causes.push(wrong(part, &format!("validating label {}: {message}", Value::from(*label))));
@@ -236,7 +236,7 @@ pub(super) fn signer_name(at: At, causes: &mut Vec<Cause>) {
 }
 
 /// Conditions as most statuses have them.
-pub(super) fn conditions(list: At, causes: &mut Vec<Cause>) {
+pub(super) fn conditions(list: At, causes: &mut Causes) {
     super::rules::distinct(list, "type", causes);
     for condition in list.items() {
         let number = condition.get("observedGeneration");
@@ -278,7 +278,7 @@ pub(super) fn is_condition_true(status: At, ty: &str) -> bool {
 }
 
 /// Parameters that a driver understands: texts by name.
-pub(super) fn parameters(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn parameters(at: At, causes: &mut Causes) {
     if count(at) > ENTRIES_MAX {
         causes.push(Cause::too_long(at.path(), ENTRIES_MAX));
         return;
@@ -290,14 +290,14 @@ pub(super) fn parameters(at: At, causes: &mut Vec<Cause>) {
 }
 
 /// Names and texts of a map, taken together, are not too long.
-pub(super) fn entries_fit(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn entries_fit(at: At, causes: &mut Causes) {
     if at.entries().map(|(key, value)| key.len() + value.text().len()).sum::<usize>() > ENTRIES_BYTES_MAX {
         causes.push(Cause::too_long(at.path(), ENTRIES_BYTES_MAX));
     }
 }
 
 /// A network that is written in the one way that it can be.
-pub(super) fn canonical_cidr(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn canonical_cidr(at: At, causes: &mut Causes) {
     let is_plain = at.text().split_once('/').is_some_and(|(begin, _)| begin.parse::<IpAddr>().is_ok());
     let Some((address, bits)) = network(at.text()).filter(|_| is_plain) else {
         causes.push(at.invalid("must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"));
@@ -360,7 +360,7 @@ pub(super) fn identifier(text: &str) -> Vec<String> {
 }
 
 /// Where a webhook is: an URL, or a service of the cluster.
-pub(super) fn webhook_url(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn webhook_url(at: At, causes: &mut Causes) {
     const FORM: &str = "; desired format: https://host[/path]";
     let text = at.text();
     let wrong = |part: &str, detail: String| Cause::invalid(at.path(), &Value::from(part), &detail);
@@ -396,7 +396,7 @@ pub(super) fn webhook_url(at: At, causes: &mut Vec<Cause>) {
     }
 }
 
-pub(super) fn webhook_service(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn webhook_service(at: At, causes: &mut Causes) {
     for (field, missing) in [("name", "service name is required"), ("namespace", "service namespace is required")] {
         if at.get(field).is_empty() {
             causes.push(at.get(field).required(missing));
@@ -422,12 +422,14 @@ pub(super) fn webhook_service(at: At, causes: &mut Vec<Cause>) {
             causes.push(path.invalid(&format!("segment[{index}] may not be empty")));
         } else {
             let messages = names::subdomain(step);
-            causes.extend(messages.iter().map(|message| path.invalid(&format!("segment[{index}]: {message}"))));
+            causes.extend(
+                messages.iter().map(|message| Cause::from(path.invalid(&format!("segment[{index}]: {message}")))),
+            );
         }
     }
 }
 
-pub(super) fn service_port(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn service_port(at: At, causes: &mut Causes) {
     if at.number().is_some_and(|number| !(1..=65535).contains(&number)) {
         causes.push(at.invalid("port is not valid: must be between 1 and 65535, inclusive"));
     }
@@ -443,8 +445,8 @@ mod tests {
     use super::*;
     use holdfast_value::json;
 
-    fn faults(value: &Value, rule: fn(At, &mut Vec<Cause>)) -> Vec<String> {
-        let mut causes = Vec::new();
+    fn faults(value: &Value, rule: fn(At, &mut Causes)) -> Vec<String> {
+        let mut causes = Causes::default();
         let root = json!({ "f": value });
         rule(At::root(&root).get("f"), &mut causes);
         causes.iter().map(Cause::to_string).collect()
@@ -452,7 +454,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_each_shape() {
-        type Rule = fn(At, &mut Vec<Cause>);
+        type Rule = fn(At, &mut Causes);
         let rows: &[(Rule, &str, &str)] = &[
             (driver_name, "csi.Example.com", ""),
             (driver_name, "", "f: Required value"),

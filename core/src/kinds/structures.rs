@@ -7,7 +7,7 @@
 mod orders;
 
 use super::unified::difference;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, SHOWN_BYTES_MAX, cut};
 use crate::schema::{Field, Message, MessageId, Shape, Type, Zero, schema};
 use holdfast_value::{CompactString, Map, Value};
 use std::borrow::Cow;
@@ -17,12 +17,34 @@ pub fn show(root: MessageId, causes: &mut [Cause]) {
     for cause in causes {
         let path = told_elsewhere(&cause.field).into_owned();
         if let Some(change) = cause.take_change() {
-            cause.message.push_str(&told_change(root, &path, &change));
+            let told = told_change(root, &path, &change);
+            cause.message.push_str(&cut(told, SHOWN_BYTES_MAX));
         }
         let Some(value) = cause.value().cloned() else { continue };
         if let Some(place) = Place::of(root, &path, &value) {
-            cause.show(&place.text(&value));
+            cause.show(place.text(&value, SHOWN_BYTES_MAX));
         }
+    }
+}
+
+/// What is written of a value, up to a bound that is seen while it is written: a list of nothing but `{}` becomes a
+/// hundred times as long.
+struct Out {
+    text: String,
+    bytes_max: usize,
+}
+
+impl Out {
+    fn push(&mut self, c: char) {
+        self.text.push(c);
+    }
+
+    fn push_str(&mut self, text: &str) {
+        self.text.push_str(text);
+    }
+
+    fn is_full(&self) -> bool {
+        self.text.len() > self.bytes_max
     }
 }
 
@@ -33,7 +55,7 @@ fn told_change(root: MessageId, path: &str, (old, new): &(Value, Value)) -> Stri
         None => (path, false),
     };
     let Some(place) = Place::of(root, path, old) else { return String::new() };
-    let text = |value: &Value| indented(&Place { only_sources, ..place }.text(value));
+    let text = |value: &Value| indented(&Place { only_sources, ..place }.text(value, usize::MAX));
     let difference = difference(&text(old), &text(new));
     if difference.is_empty() { difference } else { format!("\n{difference}") }
 }
@@ -163,19 +185,22 @@ impl<'a> Place<'a> {
         !fields.is_empty() && fields.keys().all(|name| schema().message(id).field(name).is_some())
     }
 
-    fn text(self, value: &Value) -> String {
-        let mut out = String::new();
+    fn text(self, value: &Value, bytes_max: usize) -> String {
+        let mut out = Out { text: String::new(), bytes_max };
         self.write(value, &mut out);
-        out
+        out.text
     }
 
-    fn write(self, value: &Value, out: &mut String) {
+    fn write(self, value: &Value, out: &mut Out) {
+        if out.is_full() {
+            return;
+        }
         match (self.shape, value) {
             (Shape::List, Value::Array(items)) => {
                 list(items.iter(), |item, out| self.item().write(item, out), ['[', ']'], out);
             }
             (Shape::Map, Value::Object(map)) => {
-                let entry = |(key, value): (&CompactString, &Value), out: &mut String| {
+                let entry = |(key, value): (&CompactString, &Value), out: &mut Out| {
                     json(&Value::from(key.as_str()), out);
                     out.push(':');
                     self.item().write(value, out);
@@ -187,7 +212,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    fn write_single(self, value: &Value, out: &mut String) {
+    fn write_single(self, value: &Value, out: &mut Out) {
         match (self.ty, value) {
             (_, Value::Null) if self.is_pointer => out.push_str("null"),
             (Type::Message(id), _) => structure(schema().message(id), value, self.only_sources, out),
@@ -212,7 +237,7 @@ impl<'a> Place<'a> {
     }
 }
 
-fn structure(message: &Message, value: &Value, only_sources: bool, out: &mut String) {
+fn structure(message: &Message, value: &Value, only_sources: bool, out: &mut Out) {
     out.push('{');
     let mut fields = Fields { out, is_first: true, only_sources };
     fields.of(message, value);
@@ -221,7 +246,7 @@ fn structure(message: &Message, value: &Value, only_sources: bool, out: &mut Str
 
 /// Writes the fields of one structure.
 struct Fields<'a> {
-    out: &'a mut String,
+    out: &'a mut Out,
     is_first: bool,
     only_sources: bool,
 }
@@ -248,7 +273,7 @@ impl Fields<'_> {
         }
     }
 
-    fn one(&mut self, name: &str, write: impl FnOnce(&mut String)) {
+    fn one(&mut self, name: &str, write: impl FnOnce(&mut Out)) {
         if !std::mem::take(&mut self.is_first) {
             self.out.push(',');
         }
@@ -260,7 +285,7 @@ impl Fields<'_> {
 
 const OF_THE_HOST: [&str; 5] = ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers"];
 
-fn pod_security(pod: &Message, spec: &Value, message: &Message, value: &Value, out: &mut String) {
+fn pod_security(pod: &Message, spec: &Value, message: &Message, value: &Value, out: &mut Out) {
     out.push('{');
     let mut fields = Fields { out, is_first: true, only_sources: false };
     for field in OF_THE_HOST.iter().filter_map(|name| pod.field(name)) {
@@ -356,12 +381,15 @@ fn go_name(json: &str) -> String {
 
 fn list<T>(
     items: impl Iterator<Item = T>,
-    mut write: impl FnMut(T, &mut String),
+    mut write: impl FnMut(T, &mut Out),
     [open, close]: [char; 2],
-    out: &mut String,
+    out: &mut Out,
 ) {
     out.push(open);
     for (at, item) in items.enumerate() {
+        if out.is_full() {
+            break;
+        }
         if at > 0 {
             out.push(',');
         }
@@ -371,7 +399,7 @@ fn list<T>(
 }
 
 /// JSON as Go writes it, with what would be markup in HTML escaped.
-fn json(value: &Value, out: &mut String) {
+fn json(value: &Value, out: &mut Out) {
     for c in value.to_string().chars() {
         match c {
             '<' => out.push_str("\\u003c"),

@@ -38,7 +38,7 @@ impl Kind {
     ///
     /// What it shares with a hub document that is stored, where it is made of one, is passed over.
     pub fn default_to_hub(&self, version: usize, document: &mut Value, stored: Option<&Value>) -> Result<(), Refusal> {
-        default_change(self.message(version)?, document, stored.filter(|_| version == 0));
+        default_change(self.message(version)?, document, stored.filter(|_| version == 0))?;
         if version != 0 {
             self.convert_and_default(version, document, stored)?;
         }
@@ -62,8 +62,7 @@ impl Kind {
                 })
             })?;
         }
-        default_change(hub, document, stored);
-        Ok(())
+        default_change(hub, document, stored)
     }
 
     /// The message of the schema that documents of a version are.

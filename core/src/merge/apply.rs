@@ -109,7 +109,7 @@ fn check_config(config: &Value, writer: &Writer) -> Result<(), Refusal> {
         return Ok(());
     }
     let (object, kind) = named(config);
-    Err(Refusal::Unreasoned(Unreasoned::Untyped { object, kind, faults }))
+    Err(Refusal::Unreasoned(Unreasoned::Untyped { object, kind, faults: faults.into_vec() }))
 }
 
 /// An applied configuration as faults name it: `default/web` and `apps/v1, Kind=Deployment`.

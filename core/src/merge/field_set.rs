@@ -7,6 +7,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use crate::refusal::Texts;
 use holdfast_value::{Map, Value};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -284,15 +285,15 @@ impl FieldSet {
     }
 
     /// Every path, as messages show it: `.spec.containers[name="x"].image`.
-    pub fn paths(&self) -> Vec<String> {
-        let mut paths = Vec::new();
+    pub fn paths(&self) -> Texts {
+        let mut paths = Texts::default();
         self.collect_paths(&mut String::new(), &mut paths);
         paths
     }
 
-    fn collect_paths(&self, prefix: &mut String, paths: &mut Vec<String>) {
+    fn collect_paths(&self, prefix: &mut String, paths: &mut Texts) {
         for node in self.nodes.iter().filter(|node| node.member) {
-            paths.push(format!("{prefix}{}", shown(&node.element)));
+            paths.push_with(|| format!("{prefix}{}", shown(&node.element)));
         }
         for node in self.nodes.iter().filter(|node| !node.below.is_empty()) {
             let length = prefix.len();
@@ -495,7 +496,7 @@ mod tests {
         });
         let set = FieldSet::parse(&fields).unwrap();
         assert_eq!(
-            set.paths(),
+            &*set.paths(),
             [
                 ".metadata.finalizers",
                 ".metadata.labels",

@@ -2,14 +2,13 @@
 //!
 //! Limits and texts are those of Kubernetes, whose clients match on them.
 
-use crate::refusal::{BadRequest, PatchFault, TooLarge, Unmarshal, quoted};
+use crate::refusal::{BadRequest, PatchFault, Texts, TooLarge, Unmarshal, quoted};
 use holdfast_value::{Map, Value};
 use std::borrow::Cow;
 use std::fmt;
 use std::num::{IntErrorKind, ParseIntError};
 
 use crate::Refusal;
-use crate::object::decode::has_room;
 use crate::object::meta::{DEPTH_MAX, depth, type_name};
 
 const OPERATIONS_MAX: usize = 10_000;
@@ -360,12 +359,12 @@ fn check_form(item: &Value) -> Result<(), Refusal> {
 }
 
 /// Members of operations that none of them has, as strict reading names them.
-pub fn unknown_members(patch: &Value) -> Vec<String> {
-    let mut unknown = Vec::new();
+pub fn unknown_members(patch: &Value) -> Texts {
+    let mut unknown = Texts::default();
     for (position, item) in patch.as_array().into_iter().flatten().enumerate() {
         for name in item.as_object().into_iter().flat_map(Map::keys) {
-            if !matches!(name.as_str(), "op" | "path" | "from" | "value") && has_room(&unknown) {
-                unknown.push(format!("unknown field \"[{position}].{name}\""));
+            if !matches!(name.as_str(), "op" | "path" | "from" | "value") {
+                unknown.push_with(|| format!("unknown field \"[{position}].{name}\""));
             }
         }
     }

@@ -13,8 +13,8 @@ use holdfast_value::{Map, Value};
 
 use super::field_set::FieldSet;
 use super::typed::{Difference, Typed};
-use crate::Cause;
 use crate::object::meta::{Document, metadata, metadata_mut};
+use crate::refusal::{Cause, Causes};
 use crate::schema::layout::Layout;
 use entry::{Entries, Entry, Operation};
 
@@ -98,8 +98,8 @@ fn own_after<'v>(own: Option<Entry<'v>>, difference: Difference, writer: &Writer
 }
 
 /// What is wrong with the `fieldManager` of a request.
-pub fn field_manager_faults(manager: &str, is_apply: bool) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn field_manager_faults(manager: &str, is_apply: bool) -> Causes {
+    let mut causes = Causes::default();
     if is_apply && manager.is_empty() {
         causes.push(Cause::required("fieldManager", "is required for apply patch"));
     }

@@ -3,7 +3,7 @@
 //! A place knows its path, which is written out only for what breaks a rule. A missing value reads as null, and a
 //! value of the wrong type as unset: types are the schema's business.
 
-use crate::refusal::{Cause, CauseReason};
+use crate::refusal::{Cause, CauseReason, Causes, Cut, PATH_BYTES_MAX};
 use holdfast_value::Value;
 
 /// A value of a document and where it stands.
@@ -82,56 +82,85 @@ impl<'a> At<'a> {
         }
     }
 
+    /// Names of a user's own may be as long as a body: a path shows as much as anybody reads.
     pub fn path(&self) -> String {
-        let mut path = self.parent.map(At::path).unwrap_or_default();
-        match self.step {
-            Step::Root => {}
-            Step::Field(name) if path.is_empty() => path.push_str(name),
-            Step::Field(name) => path.extend([".", name]),
-            Step::Key(name) => path.extend(["[", name, "]"]),
-            Step::Index(at) => path.push_str(&format!("[{at}]")),
+        let mut path = Cut::at(PATH_BYTES_MAX);
+        self.write(&mut path);
+        path.text
+    }
+
+    fn write(&self, path: &mut Cut) {
+        if let Some(parent) = self.parent {
+            parent.write(path);
         }
-        path
+        let parts = match self.step {
+            Step::Root => return,
+            Step::Field(name) if path.text.is_empty() => ["", name, ""],
+            Step::Field(name) => [".", name, ""],
+            Step::Key(name) => ["[", name, "]"],
+            Step::Index(at) => ["[", &at.to_string(), "]"],
+        };
+        parts.iter().for_each(|part| _ = path.add(part));
     }
 
-    pub fn required(&self, detail: &str) -> Cause {
-        Cause::required(self.path(), detail)
+    pub fn required<'f>(&self, detail: &'f str) -> Fault<'f>
+    where
+        'a: 'f,
+    {
+        Fault { at: *self, tells: Tells::Required(detail) }
     }
 
-    pub fn invalid(&self, detail: &str) -> Cause {
-        Cause::invalid(self.path(), self.value, detail)
+    pub fn invalid<'f>(&self, detail: &'f str) -> Fault<'f>
+    where
+        'a: 'f,
+    {
+        Fault { at: *self, tells: Tells::Invalid(detail) }
     }
 
     /// For a field that Kubernetes reports without its value.
-    pub fn invalid_unshown(&self, detail: &str) -> Cause {
-        Cause::invalid(self.path(), &Value::from(""), detail)
+    pub fn invalid_unshown<'f>(&self, detail: &'f str) -> Fault<'f>
+    where
+        'a: 'f,
+    {
+        self.invalid_as("", detail)
     }
 
     /// For a field that Kubernetes reports as nothing, whatever it holds.
-    pub fn invalid_null(&self, detail: &str) -> Cause {
-        Cause::told(CauseReason::Invalid, self.path(), format!("Invalid value: null: {detail}"))
+    pub fn invalid_null<'f>(&self, detail: &'f str) -> Fault<'f>
+    where
+        'a: 'f,
+    {
+        Fault { at: *self, tells: Tells::InvalidNull(detail) }
     }
 
-    pub fn forbidden(&self, detail: &str) -> Cause {
-        Cause::forbidden(self.path(), detail)
+    pub fn forbidden<'f>(&self, detail: &'f str) -> Fault<'f>
+    where
+        'a: 'f,
+    {
+        Fault { at: *self, tells: Tells::Forbidden(detail) }
     }
 
-    pub fn duplicate(&self) -> Cause {
-        Cause::duplicate(self.path(), self.value)
+    pub fn duplicate(&self) -> Fault<'a> {
+        Fault { at: *self, tells: Tells::Duplicate }
     }
 
-    pub fn not_supported(&self, supported: &[&str]) -> Cause {
-        let value = if self.value.is_null() { &Value::from("") } else { self.value };
-        Cause::not_supported(self.path(), value, supported)
+    pub fn not_supported<'f>(&self, supported: &'f [&'f str]) -> Fault<'f>
+    where
+        'a: 'f,
+    {
+        Fault { at: *self, tells: Tells::NotSupported(supported) }
     }
 
     /// For a field that Kubernetes reports with another value than its own.
-    pub fn invalid_as(&self, shown: impl Into<Value>, detail: &str) -> Cause {
-        Cause::invalid(self.path(), &shown.into(), detail)
+    pub fn invalid_as<'f>(&self, shown: impl Into<Value>, detail: &'f str) -> Fault<'f>
+    where
+        'a: 'f,
+    {
+        Fault { at: *self, tells: Tells::InvalidAs(shown.into(), detail) }
     }
 
-    pub fn not_found(&self) -> Cause {
-        Cause::not_found(self.path(), &Value::from(self.text()))
+    pub fn not_found(&self) -> Fault<'a> {
+        Fault { at: *self, tells: Tells::NotFound }
     }
 
     /// How many items or entries there are.
@@ -150,5 +179,48 @@ impl<'a> At<'a> {
 
     pub fn is_false(&self) -> bool {
         self.value == &Value::Bool(false)
+    }
+}
+
+/// What is wrong with a place: becomes a [`Cause`] where it is told of, and costs nothing where it is not.
+#[must_use]
+pub(crate) struct Fault<'a> {
+    at: At<'a>,
+    tells: Tells<'a>,
+}
+
+enum Tells<'a> {
+    Required(&'a str),
+    Invalid(&'a str),
+    InvalidAs(Value, &'a str),
+    InvalidNull(&'a str),
+    Forbidden(&'a str),
+    Duplicate,
+    NotSupported(&'a [&'a str]),
+    NotFound,
+}
+
+impl From<Fault<'_>> for Cause {
+    fn from(Fault { at, tells }: Fault) -> Cause {
+        let (path, value) = (at.path(), at.value);
+        match tells {
+            Tells::Required(detail) => Cause::required(path, detail),
+            Tells::Invalid(detail) => Cause::invalid(path, value, detail),
+            Tells::InvalidAs(shown, detail) => Cause::invalid(path, &shown, detail),
+            Tells::InvalidNull(detail) => {
+                Cause::told(CauseReason::Invalid, path, format!("Invalid value: null: {detail}"))
+            }
+            Tells::Forbidden(detail) => Cause::forbidden(path, detail),
+            Tells::Duplicate => Cause::duplicate(path, value),
+            Tells::NotSupported(supported) if value.is_null() => Cause::not_supported(path, &"".into(), supported),
+            Tells::NotSupported(supported) => Cause::not_supported(path, value, supported),
+            Tells::NotFound => Cause::not_found(path, &Value::from(at.text())),
+        }
+    }
+}
+
+impl From<Fault<'_>> for Causes {
+    fn from(fault: Fault) -> Causes {
+        Cause::from(fault).into()
     }
 }

@@ -9,6 +9,7 @@ mod yaml;
 
 use std::fmt;
 
+use crate::refusal::{Cut, PATH_BYTES_MAX, Texts};
 use holdfast_value::Value;
 
 pub use json::json;
@@ -19,7 +20,7 @@ pub use yaml::yaml;
 pub struct Decoded {
     pub value: Value,
     /// Paths of keys that stand twice in one object (`spec.containers[0].name`), each once. The last value counts.
-    pub duplicates: Vec<String>,
+    pub duplicates: Texts,
     /// For YAML, Kubernetes tells of all duplicates in one text, with line numbers.
     yaml_complaint: Option<String>,
 }
@@ -27,27 +28,29 @@ pub struct Decoded {
 impl Decoded {
     /// Of a form that cannot name a field twice.
     pub fn without_duplicates(value: Value) -> Decoded {
-        Decoded { value, duplicates: Vec::new(), yaml_complaint: None }
+        Decoded { value, duplicates: Texts::default(), yaml_complaint: None }
     }
 
     /// The duplicates as strict decoding words them.
-    pub fn strict_errors(&self) -> Vec<String> {
+    pub fn strict_errors(&self) -> Texts {
         match &self.yaml_complaint {
-            Some(complaint) => vec![complaint.clone()],
-            None => self.duplicates.iter().map(|path| format!("duplicate field \"{path}\"")).collect(),
+            Some(complaint) => Texts::from_iter([complaint.as_str()]),
+            None => self.duplicates.clone().map(|path| format!("duplicate field \"{path}\"")),
         }
     }
 }
 
 /// What strict decoding holds against a document, as warnings: of YAML a line for each key that is repeated.
-pub fn warnings(strict_errors: Vec<String>) -> Vec<String> {
+pub fn warnings(strict_errors: Texts) -> Texts {
     let lines = |error: String| -> Vec<String> {
         match error.strip_prefix(yaml::UNMARSHAL_ERRORS) {
             Some(lines) => lines.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect(),
             None => vec![error],
         }
     };
-    strict_errors.into_iter().flat_map(lines).collect()
+    let mut warnings: Texts = strict_errors.iter().cloned().flat_map(lines).collect();
+    warnings.add_more(strict_errors.more());
+    warnings
 }
 
 /// The bytes are not JSON or YAML.
@@ -61,14 +64,6 @@ impl fmt::Display for DecodeError {
 }
 
 impl std::error::Error for DecodeError {}
-
-/// Whether one more complaint should be kept. Kubernetes stops at a hundred, too; and paths that are long and many
-/// would take far more memory than the document that they are about.
-pub(crate) fn has_room(complaints: &[String]) -> bool {
-    const COMPLAINTS_MAX: usize = 100;
-    const BYTES_MAX: usize = 64 << 10;
-    complaints.len() < COMPLAINTS_MAX && complaints.iter().map(String::len).sum::<usize>() < BYTES_MAX
-}
 
 /// What is left of the memory that the values of one document may take.
 ///
@@ -124,31 +119,30 @@ enum Segment<'a> {
     Index(usize),
 }
 
+impl Segment<'_> {
+    /// Adds itself to the path of what it is in.
+    fn write(self, path: &mut Cut) {
+        let parts = match self {
+            Segment::Key(key) if path.text.is_empty() => ["", key, ""],
+            Segment::Key(key) => [".", key, ""],
+            Segment::Index(index) => ["[", &index.to_string(), "]"],
+        };
+        parts.iter().for_each(|part| _ = path.add(part));
+    }
+}
+
 impl Path<'_> {
-    fn write(&self, text: &mut String) {
+    fn write(&self, path: &mut Cut) {
         if let Some(parent) = self.parent {
-            parent.write(text);
+            parent.write(path);
         }
-        match self.segment {
-            Segment::Key(key) => {
-                if !text.is_empty() {
-                    text.push('.');
-                }
-                text.push_str(key);
-            }
-            Segment::Index(index) => text.push_str(&format!("[{index}]")),
-        }
+        self.segment.write(path);
     }
 
     /// Adds this path to `paths`, unless it is there.
-    fn note(&self, paths: &mut Vec<String>) {
-        if !has_room(paths) {
-            return;
-        }
-        let mut text = String::new();
-        self.write(&mut text);
-        if !paths.contains(&text) {
-            paths.push(text);
-        }
+    fn note(&self, paths: &mut Texts) {
+        let mut path = Cut::at(PATH_BYTES_MAX);
+        self.write(&mut path);
+        paths.push_once(path.text);
     }
 }

@@ -5,7 +5,7 @@
 pub use super::names::{NameRule, name};
 
 use super::names;
-use crate::refusal::{Cause, quoted};
+use crate::refusal::{Cause, Causes, Texts, quoted};
 use holdfast_value::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ const IMMUTABLE: [&str; 6] =
     ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
 
 /// What is wrong with the metadata of an object to create. Its generated name, if any, is already set.
-pub fn metadata(meta: &Map, rule: NameRule, namespaced: bool) -> Vec<Cause> {
+pub fn metadata(meta: &Map, rule: NameRule, namespaced: bool) -> Causes {
     let mut causes = object_names(meta, rule);
     if text(meta, "name").is_empty() {
         causes.push(Cause::required("metadata.name", "name or generateName is required"));
@@ -41,8 +41,8 @@ pub fn metadata(meta: &Map, rule: NameRule, namespaced: bool) -> Vec<Cause> {
 }
 
 /// What a rule has against the name of an object, and against what its name is made up from.
-pub fn object_names(meta: &Map, rule: NameRule) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn object_names(meta: &Map, rule: NameRule) -> Causes {
+    let mut causes = Causes::default();
     let (name, generate_name) = (text(meta, "name"), text(meta, "generateName"));
     if !generate_name.is_empty() {
         for message in names::generate_name(rule, generate_name) {
@@ -58,8 +58,8 @@ pub fn object_names(meta: &Map, rule: NameRule) -> Vec<Cause> {
 }
 
 /// What is wrong with the metadata that an update brings. It stands alone: [`metadata`] need not run as well.
-pub fn metadata_update(new: &Map, old: &Map) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn metadata_update(new: &Map, old: &Map) -> Causes {
+    let mut causes = Causes::default();
     if is_set(old.get("deletionTimestamp")) {
         no_new_finalizers(new, old, &mut causes);
     }
@@ -80,7 +80,7 @@ pub fn metadata_update(new: &Map, old: &Map) -> Vec<Cause> {
 }
 
 /// Built-in kinds take finalizers with a domain and the few that Kubernetes knows; custom resources take any.
-pub fn standard_finalizers(meta: &Map) -> Vec<Cause> {
+pub fn standard_finalizers(meta: &Map) -> Causes {
     let unknown = |finalizer: &&str| !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer);
     let message = "name is neither a standard finalizer name nor is it fully qualified";
     finalizers(meta)
@@ -91,7 +91,7 @@ pub fn standard_finalizers(meta: &Map) -> Vec<Cause> {
 }
 
 /// What is said of the finalizers that a custom resource gets, of which two programs may have chosen the same.
-pub fn bare_finalizers(new: &Map, old: Option<&Map>) -> Vec<String> {
+pub fn bare_finalizers(new: &Map, old: Option<&Map>) -> Texts {
     let had: BTreeSet<&str> = old.into_iter().flat_map(finalizers).collect();
     let is_bare = |name: &&str| !name.contains('/') && !STANDARD_FINALIZERS.contains(name) && !had.contains(name);
     let bare: BTreeSet<&str> = finalizers(new).filter(is_bare).collect();
@@ -107,7 +107,7 @@ pub fn bare_finalizers(new: &Map, old: Option<&Map>) -> Vec<String> {
 }
 
 /// The rules for labels, wherever they stand (`metadata.labels`, `spec.template.labels`).
-pub fn labels(labels: &Map, path: &str, causes: &mut Vec<Cause>) {
+pub fn labels(labels: &Map, path: &str, causes: &mut Causes) {
     for (key, value) in labels {
         for message in names::qualified_name(key) {
             causes.push(Cause::invalid(path, &Value::from(key.as_str()), &message));
@@ -120,7 +120,7 @@ pub fn labels(labels: &Map, path: &str, causes: &mut Vec<Cause>) {
 }
 
 /// The rules for annotations, wherever they stand.
-pub fn annotations(annotations: &Map, path: &str, causes: &mut Vec<Cause>) {
+pub fn annotations(annotations: &Map, path: &str, causes: &mut Causes) {
     let mut bytes = 0;
     for (key, value) in annotations {
         // Unlike label keys, annotation keys may have a prefix in upper case.
@@ -137,7 +137,7 @@ pub fn annotations(annotations: &Map, path: &str, causes: &mut Vec<Cause>) {
 }
 
 /// What holds on create and on update.
-fn common(meta: &Map, causes: &mut Vec<Cause>) {
+fn common(meta: &Map, causes: &mut Causes) {
     if let Some(generation) = meta.get("generation").filter(|value| value.as_i64().is_some_and(|value| value < 0)) {
         causes.push(Cause::invalid("metadata.generation", generation, "must be greater than or equal to 0"));
     }
@@ -162,7 +162,7 @@ fn common(meta: &Map, causes: &mut Vec<Cause>) {
     }
 }
 
-fn owner_references(meta: &Map, causes: &mut Vec<Cause>) {
+fn owner_references(meta: &Map, causes: &mut Causes) {
     let Some(Value::Array(references)) = meta.get("ownerReferences") else { return };
     let mut controller: Option<(&str, &str)> = None;
     let mut is_told = false;
@@ -203,7 +203,7 @@ fn owner_references(meta: &Map, causes: &mut Vec<Cause>) {
     }
 }
 
-fn no_new_finalizers(new: &Map, old: &Map, causes: &mut Vec<Cause>) {
+fn no_new_finalizers(new: &Map, old: &Map, causes: &mut Causes) {
     let present: BTreeSet<&str> = finalizers(old).collect();
     let added: BTreeSet<&str> = finalizers(new).filter(|finalizer| !present.contains(finalizer)).collect();
     if added.is_empty() {
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    fn shown(causes: Vec<Cause>) -> Vec<String> {
+    fn shown(causes: Causes) -> Vec<String> {
         causes.iter().map(Cause::to_string).collect()
     }
 
@@ -343,8 +343,8 @@ mod tests {
             )
         };
         let named = told("example.com", "including a path (/) ");
-        assert_eq!(bare_finalizers(&new, None), [named.clone(), told("mine", "")]);
-        assert_eq!(bare_finalizers(&new, Some(&meta(json!(["mine"])))), [named]);
+        assert_eq!(bare_finalizers(&new, None).into_vec(), [named.clone(), told("mine", "")]);
+        assert_eq!(bare_finalizers(&new, Some(&meta(json!(["mine"])))).into_vec(), [named]);
         assert!(bare_finalizers(&new, Some(&new)).is_empty());
     }
 

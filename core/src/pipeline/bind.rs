@@ -4,7 +4,7 @@ use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, admit, body, decode};
 use crate::kinds::known::{BINDING, NODE};
 use crate::object::meta::{self, Document, metadata, metadata_mut, object_mut};
-use crate::refusal::{BadRequest, Cause, Conflict, Mismatch, Refusal, Subject, Unreasoned};
+use crate::refusal::{BadRequest, Cause, Causes, Conflict, Mismatch, Refusal, Subject, Unreasoned};
 use holdfast_value::{Value, json};
 
 /// What a Binding calls its target.
@@ -35,8 +35,8 @@ fn check(context: &Context, binding: &Value) -> Result<(), Refusal> {
 }
 
 /// Only nodes have room for pods.
-fn wrong_target(target: &Value) -> Vec<Cause> {
-    let mut causes = Vec::new();
+fn wrong_target(target: &Value) -> Causes {
+    let mut causes = Causes::default();
     let kind = &target["kind"];
     if !matches!(kind.as_str(), None | Some("" | NODE_KIND)) {
         causes.push(Cause::not_supported("target.kind", kind, &[NODE_KIND, "<empty>"]));

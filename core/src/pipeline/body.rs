@@ -107,11 +107,8 @@ pub(super) fn match_version(context: &Context, old: &Old, meta: &Document) -> Re
         // Kubernetes names the resource here, where it names the kind elsewhere.
         "" | "0" => Err(Refusal::Invalid {
             subject: context.subject(name),
-            causes: vec![Cause::invalid(
-                "metadata.resourceVersion",
-                &Value::from(0),
-                "must be specified for an update",
-            )],
+            causes: Cause::invalid("metadata.resourceVersion", &Value::from(0), "must be specified for an update")
+                .into(),
         }),
         version => {
             // Kubernetes only parses it, deep in its store, and hands the fault on as it is.

@@ -5,7 +5,7 @@ use crate::kinds::{self, KindId};
 use crate::merge::managed::{self, Writer};
 use crate::object::Draft;
 use crate::object::meta::{self, Document};
-use crate::refusal::{Refusal, Subject};
+use crate::refusal::{Refusal, Subject, Texts};
 use crate::state::{Entry, Index, State};
 use holdfast_value::Value;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct Decision {
     pub answer: Answer,
     /// The client fixed the version, so a stale decision is its conflict and is not decided again.
     pub fixed: bool,
-    pub warnings: Vec<String>,
+    pub warnings: Texts,
     /// What others have changed of what the client sent, for the event.
     pub changes: Vec<ChangedBy>,
 }

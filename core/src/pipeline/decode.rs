@@ -6,7 +6,7 @@ use super::{Answers, Context, Settings, manage};
 use crate::kinds::{self, Kind};
 use crate::object::decode;
 use crate::object::meta::{self, Document, text, type_name};
-use crate::refusal::{BadRequest, Cause, Internal, KindFault, Refusal, Subject, Unfit, Unmarshal, Unrecognized};
+use crate::refusal::{BadRequest, Cause, Internal, KindFault, Refusal, Subject, Texts, Unfit, Unmarshal, Unrecognized};
 use crate::request::{Body, FieldValidation, Format, Request};
 use crate::schema::layout::Layout;
 use crate::stamp::Stamp;
@@ -32,7 +32,7 @@ pub fn decode_body(state: &State, request: &Request, stamp: Stamp) -> Result<Doc
 /// The document in the body, in the path's version.
 pub(super) fn posted(context: &Context) -> Result<Value, Refusal> {
     let mut document = context.decode()?;
-    kinds::default(context.layout()?, &mut document);
+    kinds::default(context.layout()?, &mut document)?;
     meta::metadata_mut(meta::fields_mut(&mut document));
     manage::note_new(context, &mut document)?;
     Ok(document)
@@ -58,7 +58,7 @@ pub fn requested(kind: &Kind, version: usize, body: &Body) -> Option<Value> {
     value.is_object().then(|| layout.check(&mut value).ok())??;
     match (version, &kind.custom) {
         (0, None) => kind.default_to_hub(0, &mut value, None).ok()?,
-        _ => kinds::default(layout, &mut value),
+        _ => kinds::default(layout, &mut value).ok()?,
     }
     if kind.custom.is_none() {
         kinds::show_zeros(kind.message(version).ok()?, &mut value);
@@ -120,13 +120,18 @@ impl Context<'_> {
         let complaints = match body.format {
             // Of a custom resource they are told by the alphabet.
             Format::Json if unknown.len() + repeated.len() > 1 && matches!(layout, Layout::Table(..)) => {
-                decode::order::complaints(&body.content.bytes(), &unknown, &repeated)
+                let in_order = decode::order::complaints(&body.content.bytes(), &unknown, &repeated);
+                let mut complaints = Texts::from_iter(in_order);
+                complaints.add_more(unknown.more() + repeated.more());
+                complaints
             }
-            _ => complaints(strict_errors, &unknown),
+            _ => complaints(strict_errors, unknown),
         };
         match self.request.options.field_validation {
-            FieldValidation::Strict if !complaints.is_empty() => return Err(unfit(Unfit::Strict(complaints))),
-            FieldValidation::Warn => self.warn(decode::warnings(complaints)),
+            FieldValidation::Strict if !complaints.is_empty() => {
+                return Err(unfit(Unfit::Strict(complaints.into_vec())));
+            }
+            FieldValidation::Warn => self.warn_of(decode::warnings(complaints)),
             FieldValidation::Strict | FieldValidation::Ignore => {}
         }
         Ok(value)
@@ -168,8 +173,10 @@ impl Context<'_> {
 }
 
 /// Unknown and duplicate fields as strict decoding words them.
-pub(super) fn complaints(duplicates: Vec<String>, unknown: &[String]) -> Vec<String> {
-    unknown.iter().map(|path| format!("unknown field \"{path}\"")).chain(duplicates).collect()
+pub(super) fn complaints(duplicates: Texts, unknown: Texts) -> Texts {
+    let mut complaints = unknown.map(|path| format!("unknown field \"{path}\""));
+    complaints.append(duplicates);
+    complaints
 }
 
 /// The same where the path's kind is a custom one: any object can be read as one of its resources.
@@ -180,7 +187,7 @@ fn wrong_custom(value: &Value, (version, kind): &(String, String), expected: &st
     }
     let name = value["metadata"]["name"].as_str().unwrap_or_default();
     let cause = Cause::invalid("kind", &kind.as_str().into(), &format!("must be {wanted}"));
-    Refusal::Invalid { subject: Subject::new(split_version(version).0, kind, name), causes: vec![cause] }
+    Refusal::Invalid { subject: Subject::new(split_version(version).0, kind, name), causes: cause.into() }
 }
 
 fn split_version(api_version: &str) -> (&str, &str) {

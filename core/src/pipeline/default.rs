@@ -12,7 +12,7 @@ use crate::schema::layout::Layout;
 pub(super) fn show_zeros(context: &Context, endpoint: &Endpoint, object: &mut Candidate) -> Result<(), Refusal> {
     if !endpoint.part.is_of_server() && context.kind.custom.is_none() {
         let stored = object.old.as_ref().map(|old| &old.document);
-        kinds::show_zeros_of_change(context.kind.message(0)?, &mut object.new, stored);
+        kinds::show_zeros_of_change(context.kind.message(0)?, &mut object.new, stored)?;
     }
     Ok(())
 }
@@ -25,15 +25,12 @@ pub(super) fn to_hub(context: &Context, endpoint: &Endpoint, object: &mut Candid
     let stored = object.old.as_ref().map(|old| &old.document);
     match endpoint.part {
         Part::Deletion | Part::Assignment => Ok(()),
-        _ if context.kind.custom.is_some() => {
-            match context.layout()? {
-                Layout::Custom(custom) if context.request.body.format == Format::ApplyPatch => {
-                    custom.schema.apply_defaults_beside_nulls(&mut object.new);
-                }
-                layout => kinds::default(layout, &mut object.new),
+        _ if context.kind.custom.is_some() => match context.layout()? {
+            Layout::Custom(custom) if context.request.body.format == Format::ApplyPatch => {
+                kinds::default_beside_nulls(custom, &mut object.new)
             }
-            Ok(())
-        }
+            layout => kinds::default(layout, &mut object.new),
+        },
         // The candidate is made from the object as it is stored.
         Part::Replicas => context.kind.default_to_hub(0, &mut object.new, stored),
         _ => context.kind.default_to_hub(context.request.target.version, &mut object.new, stored),

@@ -4,7 +4,7 @@ use super::candidate::{Candidate, Made, Old};
 use super::{Context, Endpoint, Stop, encode};
 use crate::kinds::{Kind, Version};
 use crate::object::meta::{self, Document, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, metadata_mut};
-use crate::refusal::{Cause, Conflict, Forbidden, Mismatch, Refusal, Subject};
+use crate::refusal::{Cause, Causes, Conflict, Forbidden, Mismatch, Refusal, Subject};
 use crate::request::DeleteOptions;
 use crate::stamp::rfc3339;
 use holdfast_value::Value;
@@ -68,7 +68,7 @@ pub fn warning(kind: &Kind, version: &Version, options: &DeleteOptions) -> Optio
 
 /// Options that contradict themselves or name what does not exist.
 pub fn validate_options(options: &DeleteOptions) -> Result<(), Refusal> {
-    let mut causes = Vec::new();
+    let mut causes = Causes::default();
     if options.orphan_dependents.is_some() && options.propagation_policy.is_some() {
         causes.push(Cause::invalid(
             "propagationPolicy",

@@ -8,7 +8,7 @@ use crate::event::Offset;
 use crate::kinds::custom::as_stored;
 use crate::object::Draft;
 use crate::object::meta::{self, DEPTH_MAX, Document, metadata};
-use crate::refusal::{BadRequest, Refusal, TooLarge};
+use crate::refusal::{BadRequest, Refusal, Texts, TooLarge};
 use crate::state::{Index, Recent};
 use holdfast_value::Value;
 use std::sync::Arc;
@@ -49,14 +49,14 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     let fixed = fixed && !writes.is_empty();
     let expects = if old.is_none() { lifecycle::expect_namespace(context).into_iter().collect() } else { Vec::new() };
     let changes = std::mem::take(&mut context.admitted.borrow_mut().changes);
-    Ok(Decision { writes, expects, answer, fixed, warnings: Vec::new(), changes })
+    Ok(Decision { writes, expects, answer, fixed, warnings: Texts::default(), changes })
 }
 
 /// What whoever writes the object is to know, though nothing is wrong with it.
 pub(super) fn warn(context: &Context, endpoint: &Endpoint, object: &Candidate) {
     let Some(hook) = context.kind.hooks.warnings else { return };
     if endpoint.part == Part::Main && endpoint.answer != Form::Deletion {
-        context.warn(hook(context.kind, object.fields(), object.old()));
+        context.warn_of(hook(context.kind, object.fields(), object.old()));
     }
 }
 

@@ -4,7 +4,7 @@ use super::candidate::Candidate;
 use super::{Context, Stop, decode};
 use crate::merge::managed;
 use crate::object::meta::{self, metadata_mut, text};
-use crate::refusal::{Cause, Internal, Refusal, Subject};
+use crate::refusal::{Cause, Causes, Internal, Refusal, Subject};
 use crate::request::{Format, Request, Verb};
 use crate::schema::layout::Layout;
 use holdfast_value::Value;
@@ -20,10 +20,11 @@ pub(super) fn check_options(request: &Request) -> Result<(), Refusal> {
     };
     let manager = request.options.field_manager.as_deref().unwrap_or("");
     let is_apply = request.body.format == Format::ApplyPatch;
-    let mut causes = managed::field_manager_faults(manager, is_apply);
+    let mut causes = Causes::default();
     if request.verb == Verb::Patch && !is_apply && request.options.force.is_some() {
-        causes.insert(0, Cause::forbidden("force", "may not be specified for non-apply patch"));
+        causes.push(Cause::forbidden("force", "may not be specified for non-apply patch"));
     }
+    causes.append(managed::field_manager_faults(manager, is_apply));
     if causes.is_empty() {
         return Ok(());
     }

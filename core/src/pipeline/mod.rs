@@ -52,7 +52,7 @@ use crate::admission::{Admitted, Told};
 use crate::authz::{Authorizer, Chain};
 use crate::event::Actor;
 use crate::kinds::{Kind, Question, Version};
-use crate::refusal::{Internal, Refusal, Subject};
+use crate::refusal::{Internal, Refusal, Subject, Texts};
 use crate::request::Request;
 use crate::stamp::Stamp;
 use crate::state::State;
@@ -86,7 +86,7 @@ pub fn judge(state: &State, settings: &Settings, request: &Request, stamp: Stamp
     let mut told = context.admitted.into_inner().told;
     match decided {
         Ok(mut decision) => {
-            told.warnings.append(&mut decision.warnings);
+            told.warnings.append(std::mem::take(&mut decision.warnings));
             decision.warnings = std::mem::take(&mut told.warnings);
             Judgement::Done(Ok(decision), told)
         }
@@ -162,7 +162,15 @@ struct Context<'a> {
 impl Context<'_> {
     /// Tells whoever asks, whatever comes of the request.
     fn warn(&self, warnings: impl IntoIterator<Item = String>) {
-        self.admitted.borrow_mut().told.warnings.extend(warnings);
+        let told = &mut self.admitted.borrow_mut().told.warnings;
+        warnings.into_iter().for_each(|warning| told.push_once(warning));
+    }
+
+    /// The same of warnings of which not all are told.
+    fn warn_of(&self, warnings: Texts) {
+        let more = warnings.more();
+        self.warn(warnings.iter().cloned());
+        self.admitted.borrow_mut().told.warnings.add_more(more);
     }
 
     /// Tells the auditor.

@@ -5,7 +5,9 @@ use super::{Context, Endpoint, Stop, body, decode as documents, manage, patched,
 use crate::merge::{apply as server_side, json, managed, strategic};
 use crate::object::decode::warnings;
 use crate::object::meta::{self, metadata_mut, text};
-use crate::refusal::{ApplyFault, BadRequest, Cause, Conflict, PatchFault, Refusal, Subject, Unmarshal, Unreasoned};
+use crate::refusal::{
+    ApplyFault, BadRequest, Cause, Causes, Conflict, PatchFault, Refusal, Subject, Texts, Unmarshal, Unreasoned,
+};
 use crate::request::{Body, FieldValidation, Format};
 use crate::schema::layout::Layout;
 use crate::schema::{go_names, schema};
@@ -61,7 +63,7 @@ struct Patched<'a> {
     live: &'a Value,
     document: Value,
     /// What strict reading finds wrong with the patch itself.
-    strict_errors: Vec<String>,
+    strict_errors: Texts,
     /// The patch sets the object's resource version.
     names_version: bool,
 }
@@ -69,8 +71,14 @@ struct Patched<'a> {
 impl<'a> Patched<'a> {
     fn new(context: &'a Context<'a>, layout: Layout<'a>, live: &'a Value) -> Result<Patched<'a>, Refusal> {
         let body = &context.request.body;
-        let mut patched =
-            Patched { context, layout, live, document: Value::Null, strict_errors: Vec::new(), names_version: false };
+        let mut patched = Patched {
+            context,
+            layout,
+            live,
+            document: Value::Null,
+            strict_errors: Texts::default(),
+            names_version: false,
+        };
         let patch = match body.format {
             Format::JsonPatch | Format::MergePatch => {
                 body.content.json().map_err(|error| json::bad_patch(PatchFault::Undecodable(error.to_string())))?
@@ -88,8 +96,8 @@ impl<'a> Patched<'a> {
         patched.strict_errors = patch.strict_errors();
         patched.names_version = sets_version(&patch.value);
         if body.format == Format::JsonPatch {
-            patched.strict_errors.extend(json::unknown_members(&patch.value));
-            patched.strict_errors.iter_mut().for_each(|error| *error = format!("json patch {error}"));
+            patched.strict_errors.append(json::unknown_members(&patch.value));
+            patched.strict_errors = patched.strict_errors.map(|error| format!("json patch {error}"));
         }
         patched.document = patched.apply(patch.value)?;
         Ok(patched)
@@ -116,7 +124,7 @@ impl<'a> Patched<'a> {
     /// The refusal of an outcome that is no object of its kind. Kubernetes names none.
     fn fault(&self, why: &str) -> Refusal {
         let cause = Cause::invalid("patch", &Value::from(self.shown()), why);
-        Refusal::Invalid { subject: Subject::default(), causes: vec![cause] }
+        Refusal::Invalid { subject: Subject::default(), causes: cause.into() }
     }
 
     /// What a complaint about the outcome shows: the patch where it is strategic, else the whole document as it was
@@ -144,12 +152,12 @@ impl<'a> Patched<'a> {
             false => self.fault(&error.to_string()),
         })?;
         let mut complaints = std::mem::take(&mut self.strict_errors);
-        complaints.extend(documents::complaints(Vec::new(), &unknown));
+        complaints.append(documents::complaints(Texts::default(), unknown));
         match self.context.request.options.field_validation {
             FieldValidation::Strict if !complaints.is_empty() => {
-                return Err(self.fault(&format!("strict decoding error: {}", complaints.join(", "))));
+                return Err(self.fault(&format!("strict decoding error: {}", complaints.into_vec().join(", "))));
             }
-            FieldValidation::Warn => self.context.warn(complaints),
+            FieldValidation::Warn => self.context.warn_of(complaints),
             FieldValidation::Strict | FieldValidation::Ignore => {}
         }
         Ok(())
@@ -224,7 +232,7 @@ fn check_custom_type(context: &Context, patched: &Patched, document: &meta::Docu
     }
     let (own_version, own_kind) = (context.version().api_version(), &context.kind.kind);
     let is_served = context.kind.versions.iter().any(|version| version.api_version() == found_version);
-    let mut causes = Vec::new();
+    let mut causes = Causes::default();
     if found_kind != own_kind {
         causes.push(Cause::invalid("kind", &found_kind.into(), &format!("must be {own_kind}")));
     }
@@ -353,8 +361,8 @@ fn apply_body(context: &Context, api_version: &str, kind: &str) -> Result<Value,
     // Kubernetes looks for repeated keys when all else is well, which is seen where both are wrong alone.
     if !strict_errors.is_empty() {
         match context.request.options.field_validation {
-            FieldValidation::Strict => return Err(bad(ApplyFault::Strict(strict_errors))),
-            FieldValidation::Warn => context.warn(warnings(strict_errors)),
+            FieldValidation::Strict => return Err(bad(ApplyFault::Strict(strict_errors.into_vec()))),
+            FieldValidation::Warn => context.warn_of(warnings(strict_errors)),
             FieldValidation::Ignore => {}
         }
     }

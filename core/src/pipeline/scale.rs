@@ -7,7 +7,7 @@ use crate::kinds::known::SCALE;
 use crate::kinds::{Kind, ScalePaths};
 use crate::merge::managed;
 use crate::object::meta::{self, Document, metadata, metadata_mut, path, text};
-use crate::refusal::{BadRequest, Cause, Conflict, Mismatch, Refusal, Subject};
+use crate::refusal::{BadRequest, Cause, Causes, Conflict, Mismatch, Refusal, Subject};
 use crate::request::{Format, Verb};
 use crate::select::LabelSelector;
 use holdfast_value::{Value, json};
@@ -54,11 +54,11 @@ pub fn scale_of(paths: &ScalePaths, document: &Value) -> Document {
 }
 
 /// What is wrong with what a custom resource scales by, whatever its schema says of it.
-pub(super) fn causes(kind: &Kind, version: usize, document: &Value) -> Vec<Cause> {
+pub(super) fn causes(kind: &Kind, version: usize, document: &Value) -> Causes {
     let Some(paths) = kind.subresource(version, "scale").and_then(|scale| scale.scale.as_ref()) else {
-        return Vec::new();
+        return Causes::default();
     };
-    let mut causes: Vec<Cause> = [&paths.spec_replicas, &paths.status_replicas]
+    let mut causes: Causes = [&paths.spec_replicas, &paths.status_replicas]
         .into_iter()
         .filter_map(|at| replicas_fault(document, at))
         .collect();
@@ -241,7 +241,7 @@ fn check_scale(context: &Context, old: &Old, wanted: &Value) -> Result<bool, Ref
     // Those of a custom resource are judged with the rest of it.
     if replicas < 0 && context.kind.custom.is_none() {
         let cause = Cause::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
-        return Err(Refusal::Invalid { subject: Subject::new("autoscaling", "Scale", name), causes: vec![cause] });
+        return Err(Refusal::Invalid { subject: Subject::new("autoscaling", "Scale", name), causes: cause.into() });
     }
     Ok(!version.is_empty() && (context.request.verb == Verb::Update || patch::names_version(&context.request.body)))
 }

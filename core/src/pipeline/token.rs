@@ -91,7 +91,7 @@ fn complete(context: &Context, layout: Layout, body: &mut Value, account: &Value
         same_uid(context, body, account)?;
     }
     let named = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    kinds::default(layout, body);
+    kinds::default(layout, body)?;
     seconds(&named, &body["spec"]["expirationSeconds"])?;
     for (field, value) in [
         ("name", context.request.name()),
@@ -118,7 +118,7 @@ fn same_name(context: &Context, body: &Value) -> Result<(), Refusal> {
     let why = "must match the service account name if specified";
     Err(Refusal::Invalid {
         subject: Subject::new("authentication.k8s.io", "TokenRequest", context.request.name()),
-        causes: vec![Cause::invalid("metadata.name", &name.into(), why)],
+        causes: Cause::invalid("metadata.name", &name.into(), why).into(),
     })
 }
 
@@ -145,7 +145,7 @@ fn seconds(name: &str, asked: &Value) -> Result<i64, Refusal> {
     };
     Err(Refusal::Invalid {
         subject: Subject::new("authentication.k8s.io", "TokenRequest", name),
-        causes: vec![Cause::invalid("spec.expirationSeconds", &seconds.into(), why)],
+        causes: Cause::invalid("spec.expirationSeconds", &seconds.into(), why).into(),
     })
 }
 

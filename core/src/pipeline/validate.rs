@@ -8,7 +8,7 @@ use crate::kinds::core::privileged;
 use crate::kinds::{Kind, MetadataOnUpdate, structures};
 use crate::object::meta::{self, Document, metadata};
 use crate::object::validate;
-use crate::refusal::{Cause, Forbidden, Refusal};
+use crate::refusal::{Causes, Forbidden, Refusal};
 use crate::request::Verb;
 use crate::schema::schema;
 use crate::schema::structural::Judged;
@@ -24,9 +24,9 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Cand
     let judged = by_kind(context, endpoint, object);
     let new = object.fields();
     let mut causes = of_metadata(context.kind, new, object.old());
-    causes.extend(judged.causes);
-    causes.extend(privileged_pods(context, endpoint, object));
-    causes.extend(in_namespace(context, object));
+    causes.append(judged.causes);
+    causes.append(privileged_pods(context, endpoint, object));
+    causes.append(in_namespace(context, object));
     if matches!(endpoint.rules, Rules::Kind | Rules::New) {
         let old = object.old.as_ref().filter(|_| endpoint.rules == Rules::Kind).map(|old| &old.document);
         context.kind.judge_gated(&object.new, old, &context.settings.gates_off, &mut causes);
@@ -35,43 +35,43 @@ pub(super) fn validate(context: &Context, endpoint: &Endpoint, object: &mut Cand
         show_structures(context.kind, &mut causes);
         return Err(Refusal::Invalid { subject: context.kind_subject(meta::name(new)), causes });
     }
-    context.warn(judged.warnings);
+    context.warn_of(judged.warnings);
     match object.old {
         Some(_) => Ok(()),
         None => may_create(context),
     }
 }
 
-fn of_metadata(kind: &Kind, new: &Document, old: Option<&Document>) -> Vec<Cause> {
+fn of_metadata(kind: &Kind, new: &Document, old: Option<&Document>) -> Causes {
     let new = metadata(new);
     let as_new = || {
         let mut causes = validate::metadata(new, kind.name_rule, kind.is_namespaced());
         if kind.metadata.standard_finalizers {
-            causes.extend(validate::standard_finalizers(new));
+            causes.append(validate::standard_finalizers(new));
         }
         causes
     };
     let Some(old) = old else { return as_new() };
     let mut causes = validate::metadata_update(new, metadata(old));
     match kind.metadata.on_update {
-        MetadataOnUpdate::Change => causes.extend(causes.clone()),
-        MetadataOnUpdate::New => causes.extend(as_new()),
+        MetadataOnUpdate::Change => causes.append(causes.clone()),
+        MetadataOnUpdate::New => causes.append(as_new()),
         MetadataOnUpdate::Nothing => {}
     }
     causes
 }
 
 /// What is privileged where nothing may be, by every write that the rules of the kind look at.
-fn privileged_pods(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Vec<Cause> {
+fn privileged_pods(context: &Context, endpoint: &Endpoint, object: &Candidate) -> Causes {
     let judges = !context.settings.allow_privileged && matches!(endpoint.rules, Rules::Kind | Rules::New);
     let pods_at = context.kind.pods_at.filter(|_| judges);
-    pods_at.map_or_else(Vec::new, |at| privileged(&object.new, at))
+    pods_at.map_or_else(Causes::default, |at| privileged(&object.new, at))
 }
 
-fn in_namespace(context: &Context, object: &Candidate) -> Vec<Cause> {
+fn in_namespace(context: &Context, object: &Candidate) -> Causes {
     let (Some(rules), Some(name), None) = (context.kind.hooks.in_namespace, context.request.namespace(), &object.old)
     else {
-        return Vec::new();
+        return Causes::default();
     };
     let namespace = context.state.get(context.state.registry.namespaces(), name).map(|entry| entry.document());
     let labels = namespace.map_or(Value::Null, |namespace| namespace["metadata"]["labels"].clone());
@@ -79,11 +79,12 @@ fn in_namespace(context: &Context, object: &Candidate) -> Vec<Cause> {
 }
 
 /// Values stand in causes as JSON has them until here.
-fn show_structures(kind: &Kind, causes: &mut [Cause]) {
+fn show_structures(kind: &Kind, causes: &mut Causes) {
     // A custom resource is no structure, but its metadata is.
     let message = if kind.custom.is_some() { PARTIAL_METADATA } else { kind.hub().message.as_str() };
     if let Some(message) = schema().id(message) {
         structures::show(message, causes);
+        causes.fit();
     }
 }
 

@@ -1,7 +1,14 @@
 //! The causes that a refusal names: a field each, the rule that it breaks, and what is told of it.
 
+use super::cut::{Cut, cut, json_bytes};
 use holdfast_value::Value;
 use std::fmt;
+
+/// How much of one value is shown.
+pub(crate) const SHOWN_BYTES_MAX: usize = 8 << 10;
+pub(super) const MESSAGE_BYTES_MAX: usize = 12 << 10;
+/// How much of a path is shown, which names of a user's own may make as long as a body.
+pub(crate) const PATH_BYTES_MAX: usize = 4 << 10;
 
 /// One broken rule and the field that breaks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +71,8 @@ impl CauseReason {
 impl Cause {
     /// A cause whose message is all of its own.
     pub fn told(reason: CauseReason, field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { reason, field: field.into(), message: message.into(), value: None, change: None }
+        let (field, message) = (cut(field.into(), PATH_BYTES_MAX), cut(message.into(), MESSAGE_BYTES_MAX));
+        Self { reason, field, message, value: None, change: None }
     }
 
     pub fn required(field: impl Into<String>, detail: &str) -> Self {
@@ -118,6 +126,11 @@ impl Cause {
         Self::told(CauseReason::TooMany, field, message)
     }
 
+    /// How many bytes of an answer it takes, once.
+    pub(super) fn size(&self) -> usize {
+        json_bytes(&self.field) + json_bytes(&self.message)
+    }
+
     /// The value that the message shows, where it is nothing or a structure.
     pub fn value(&self) -> Option<&Value> {
         self.value.as_deref()
@@ -129,16 +142,18 @@ impl Cause {
     }
 
     /// Has the message show the value in these words.
-    pub fn show(&mut self, text: &str) {
+    pub fn show(&mut self, text: String) {
         if let Some(value) = self.value.take() {
-            self.message = self.message.replacen(&value.to_string(), text, 1);
+            self.message = self.message.replacen(&value.to_string(), &cut(text, SHOWN_BYTES_MAX), 1);
         }
     }
 
     fn showing(reason: CauseReason, field: impl Into<String>, head: &str, value: &Value, detail: &str) -> Self {
-        let message = detailed(&format!("{head}: {value}"), detail);
+        let shown = Cut::json(value, SHOWN_BYTES_MAX);
+        let message = detailed(&format!("{head}: {}", shown.text), detail);
         let is_plain = value.is_string() || value.is_number() || value.is_boolean();
-        let value = (!is_plain).then(|| Box::new(value.clone()));
+        // What is too large to be shown in JSON is too large in any other words.
+        let value = (!is_plain && !shown.is_cut).then(|| Box::new(value.clone()));
         Self { value, ..Self::told(reason, field, message) }
     }
 }
@@ -150,5 +165,22 @@ fn detailed(head: &str, detail: &str) -> String {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_value::json;
+
+    #[test]
+    fn long_values_paths_and_texts_are_cut() {
+        let list = Value::from(vec![json!({}); 1_000_000]);
+        let cause = Cause::invalid("é".repeat(PATH_BYTES_MAX), &list, &"x".repeat(1 << 20));
+        assert!(cause.field.len() <= PATH_BYTES_MAX + 3 && cause.field.ends_with('…'));
+        assert!(cause.message.len() <= MESSAGE_BYTES_MAX + 3 && cause.message.ends_with('…'));
+        assert!(cause.message.starts_with("Invalid value: [{},{},") && cause.value().is_none());
+        let small = Cause::invalid("a", &json!([{}]), "x");
+        assert_eq!((small.message.as_str(), small.value()), ("Invalid value: [{}]: x", Some(&json!([{}]))));
     }
 }

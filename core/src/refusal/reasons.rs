@@ -2,7 +2,7 @@
 //!
 //! A text inside a variant comes from below: from a parser, the log, the network, or a kind's own rule.
 
-use super::{Cause, Subject};
+use super::{Causes, Subject, Texts};
 use crate::event::Offset;
 
 /// The request contradicts itself or cannot be understood (400).
@@ -354,7 +354,7 @@ impl Mismatch {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedFields {
     pub owner: String,
-    pub fields: Vec<String>,
+    pub fields: Texts,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -365,6 +365,10 @@ pub enum TooLarge {
     /// The object that a write, which may be small, would make.
     Object {
         bytes: usize,
+        bytes_max: usize,
+    },
+    /// What the defaults of an object would add to it.
+    Defaults {
         bytes_max: usize,
     },
     PatchOperations {
@@ -537,7 +541,7 @@ pub enum Unreasoned {
     /// A pod that is to be evicted has more than one budget.
     SeveralBudgets,
     /// What is wrong with a document whose rules nobody made a refusal of.
-    Causes(Vec<Cause>),
+    Causes(Causes),
 }
 
 #[derive(Debug, Clone, PartialEq)]

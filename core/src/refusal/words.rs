@@ -5,15 +5,25 @@ mod bad_request;
 
 use std::fmt::{self, Display, Formatter};
 
+use super::causes::and_more;
 use super::*;
+use std::collections::BTreeSet;
 
 /// What Kubernetes calls the list of its own kinds.
 pub(crate) const SCHEME: &str = "pkg/api/legacyscheme/scheme.go:30";
+/// How much the message of one refusal says.
+const ANSWER_BYTES_MAX: usize = 40 << 10;
 const RECREATED: &str = "The object might have been deleted and then recreated";
 
 impl Refusal {
     /// The message of the `Status` that tells of this.
+    ///
+    /// What it shows of the request, or of an object, ends where nobody reads on.
     pub fn message(&self) -> String {
+        cut(self.words(), ANSWER_BYTES_MAX)
+    }
+
+    fn words(&self) -> String {
         match self {
             Self::BadRequest(why) => why.to_string(),
             Self::Unauthorized => "Unauthorized".into(),
@@ -66,13 +76,13 @@ impl Refusal {
     pub fn causes(&self) -> Vec<Cause> {
         let told = |reason, message: String| vec![Cause::told(reason, "", message)];
         match self {
-            Self::Invalid { causes, .. } => causes.clone(),
+            Self::Invalid { causes, .. } => causes.to_vec(),
             Self::Forbidden { why: Forbidden::NamespaceTerminating { namespace }, .. } => vec![Cause::told(
                 CauseReason::NamespaceTerminating,
                 "metadata.namespace",
                 format!("namespace {namespace} is being terminated"),
             )],
-            Self::ApplyConflict(owned) => field_conflicts(owned),
+            Self::ApplyConflict(owned) => field_conflicts(owned).to_vec(),
             Self::DisruptionBudget { budget, why, .. } => {
                 let message = match why {
                     Withheld::Unprocessed => {
@@ -133,40 +143,44 @@ pub fn quoted(text: &str) -> String {
 }
 
 /// One error as it is, several in brackets, each once.
-fn aggregate(causes: &[Cause]) -> String {
-    let mut texts: Vec<String> = Vec::new();
-    for cause in causes {
-        let text = cause.to_string();
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
-    }
+fn aggregate(causes: &Causes) -> String {
+    let mut told = BTreeSet::new();
+    let mut texts: Vec<String> = causes.iter().map(Cause::to_string).filter(|text| told.insert(text.clone())).collect();
+    texts.extend(and_more(causes.more()));
     match texts.as_slice() {
         [one] => one.clone(),
         many => format!("[{}]", many.join(", ")),
     }
 }
 
-fn field_conflicts(owned: &[OwnedFields]) -> Vec<Cause> {
-    let of = |OwnedFields { owner, fields }: &OwnedFields| -> Vec<Cause> {
+fn field_conflicts(owned: &[OwnedFields]) -> Causes {
+    let of = |OwnedFields { owner, fields }: &OwnedFields, causes: &mut Causes| {
         let cause = |field: &String| {
             Cause::told(CauseReason::FieldManagerConflict, field.as_str(), format!("conflict with {owner}"))
         };
-        fields.iter().map(cause).collect()
+        fields.iter().for_each(|field| causes.push_with(|| cause(field)));
+        causes.add_more(fields.more());
     };
-    owned.iter().flat_map(of).collect()
+    let mut causes = Causes::default();
+    owned.iter().for_each(|owned| of(owned, &mut causes));
+    causes
 }
 
 fn apply_conflict(owned: &[OwnedFields]) -> String {
     let causes = field_conflicts(owned);
-    if let [one] = causes.as_slice() {
+    if let (1, [one]) = (causes.len(), &*causes) {
         return format!("Apply failed with 1 conflict: {}: {}", one.message, one.field);
     }
-    let mut lines = Vec::new();
+    let (mut lines, mut left) = (Vec::new(), causes.iter());
     for OwnedFields { owner, fields } in owned {
-        lines.push(format!("conflicts with {owner}:"));
-        lines.extend(fields.iter().map(|field| format!("- {field}")));
+        let told: Vec<String> =
+            left.by_ref().take(fields.iter().len()).map(|cause| format!("- {}", cause.field)).collect();
+        if !told.is_empty() {
+            lines.push(format!("conflicts with {owner}:"));
+            lines.extend(told);
+        }
     }
+    lines.extend(and_more(causes.more()));
     format!("Apply failed with {} conflicts: {}", causes.len(), lines.join("\n"))
 }
 
@@ -295,6 +309,9 @@ impl Display for TooLarge {
             Self::Body { bytes_max } => write!(f, "Request entity too large: limit is {bytes_max}"),
             Self::Object { bytes, bytes_max } => {
                 write!(f, "the object would be too large: it may have {bytes_max} bytes, and would have {bytes}")
+            }
+            Self::Defaults { bytes_max } => {
+                write!(f, "the object would be too large: its defaults may add {bytes_max} bytes, and would add more")
             }
             Self::PatchOperations { found, count_max } => {
                 write!(

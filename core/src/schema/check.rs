@@ -8,8 +8,8 @@ use std::fmt;
 use holdfast_value::{CompactString, Map, Value};
 
 use crate::object::base64;
-use crate::object::decode::has_room;
 use crate::object::duration;
+use crate::refusal::{Cut, PATH_BYTES_MAX, Texts};
 
 use super::{Field, Message, MessageId, Schema, Shape, Type, Zero, go_names, quantity, timestamp};
 
@@ -31,7 +31,7 @@ impl std::error::Error for TypeError {}
 /// A null vanishes as it does for Go: a field goes, an item or a map's value becomes its type's zero. So does an empty
 /// value that Go would not write.
 /// Times and numeric quantities are rewritten as Kubernetes shows them. After an error the document is half done.
-pub fn check(schema: &Schema, message: MessageId, document: &mut Value) -> Result<Vec<String>, TypeError> {
+pub fn check(schema: &Schema, message: MessageId, document: &mut Value) -> Result<Texts, TypeError> {
     check_change(schema, message, document, None)
 }
 
@@ -41,9 +41,9 @@ pub fn check_change(
     message: MessageId,
     document: &mut Value,
     checked: Option<&Value>,
-) -> Result<Vec<String>, TypeError> {
+) -> Result<Texts, TypeError> {
     let message = schema.message(message);
-    let mut walk = Walk { schema, unknown: Vec::new(), lenient: 0 };
+    let mut walk = Walk { schema, unknown: Texts::default(), lenient: 0 };
     match document {
         Value::Object(object) => walk.message(message, object, checked, None)?,
         Value::Null => *document = Value::Object(Map::new()),
@@ -57,7 +57,7 @@ pub fn check_change(
 
 struct Walk<'a> {
     schema: &'a Schema,
-    unknown: Vec<String>,
+    unknown: Texts,
     /// How many values deep the walk is in those that Kubernetes decodes apart, without looking for unknown fields.
     lenient: usize,
 }
@@ -126,8 +126,8 @@ impl<'a> Walk<'a> {
                     other => Err(mismatch(other, message, &path, "string")),
                 },
                 None => {
-                    if self.lenient == 0 && has_room(&self.unknown) {
-                        self.unknown.push(path.with_indexes());
+                    if self.lenient == 0 {
+                        self.unknown.push_with(|| path.with_indexes());
                     }
                     return false;
                 }
@@ -325,42 +325,39 @@ impl<'a> Walk<'a> {
 impl Path<'_> {
     /// `spec.containers[0].image`.
     fn with_indexes(&self) -> String {
-        self.join(|segment, text| match segment {
-            Segment::Field { name, .. } | Segment::Key(name) => {
-                if !text.is_empty() {
-                    text.push('.');
-                }
-                text.push_str(name);
-            }
-            Segment::Index(index) => text.push_str(&format!("[{index}]")),
+        self.join(|segment, path| match segment {
+            Segment::Field { name, .. } | Segment::Key(name) => add_name(path, name),
+            Segment::Index(index) => _ = path.add(&format!("[{index}]")),
         })
     }
 
     /// `spec.volumes.VolumeSource.secret`, as Go's decoder tells it.
     fn fields_only(&self) -> String {
-        self.join(|segment, text| {
+        self.join(|segment, path| {
             let Segment::Field { message, name } = segment else { return };
             let embedded = message.field(name).map(|field| go_names::embedded(message, field)).unwrap_or_default();
-            for name in embedded.into_iter().chain([name]) {
-                if !text.is_empty() {
-                    text.push('.');
-                }
-                text.push_str(name);
-            }
+            embedded.into_iter().chain([name]).for_each(|name| add_name(path, name));
         })
     }
 
-    fn join(&self, write: impl Fn(Segment, &mut String)) -> String {
+    fn join(&self, write: impl Fn(Segment, &mut Cut)) -> String {
         let mut segments = Vec::new();
         let mut at = Some(self);
         while let Some(path) = at {
             segments.push(path.segment);
             at = path.parent;
         }
-        let mut text = String::new();
-        segments.into_iter().rev().for_each(|segment| write(segment, &mut text));
-        text
+        let mut path = Cut::at(PATH_BYTES_MAX);
+        segments.into_iter().rev().for_each(|segment| write(segment, &mut path));
+        path.text
     }
+}
+
+fn add_name(path: &mut Cut, name: &str) {
+    if !path.text.is_empty() {
+        path.add(".");
+    }
+    path.add(name);
 }
 
 /// A quantity, which may be sent as a number, is kept in its one spelling: `0.5` is `500m`.
@@ -479,7 +476,7 @@ mod tests {
     fn run(kind: &str, mut document: Value) -> (Value, Result<Vec<String>, String>) {
         let schema = schema();
         let id = schema.id(&format!("io.k8s.{kind}")).unwrap_or_else(|| panic!("{kind}"));
-        let result = check(schema, id, &mut document).map_err(|e| e.0);
+        let result = check(schema, id, &mut document).map(Texts::into_vec).map_err(|e| e.0);
         (document, result)
     }
 

@@ -8,6 +8,25 @@
 use super::{Field, Message, MessageId, Schema, Shape, Type, Zero};
 use holdfast_value::{Map, Value};
 
+/// How much defaults may add to one document, in bytes of JSON: no larger object is stored.
+pub const ADDED_BYTES_MAX: usize = 8 << 20;
+/// What a rule that is a function is taken to add with each field.
+const FIELD_BYTES: usize = 64;
+
+/// A document would become too large by its defaults. Filling stopped where that was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Swollen;
+
+/// How much may still be added.
+pub(crate) struct Room(pub usize);
+
+impl Room {
+    pub fn take(&mut self, bytes: usize) -> Result<(), Swollen> {
+        self.0 = self.0.checked_sub(bytes).ok_or(Swollen)?;
+        Ok(())
+    }
+}
+
 /// The defaults of one message, or of the same message in several versions.
 pub struct Rule {
     /// Names below `io.k8s.`.
@@ -68,6 +87,8 @@ struct Plan {
 struct Shown {
     field: String,
     zero: Value,
+    /// How much it takes in JSON.
+    bytes: usize,
     /// A list or a map, which may be empty without being null.
     is_container: bool,
 }
@@ -82,6 +103,7 @@ struct Inner {
 struct Fill {
     field: String,
     value: Value,
+    bytes: usize,
     /// Whether an empty value (zero, empty text, empty list) is as good as none.
     empty_is_unset: bool,
 }
@@ -105,7 +127,9 @@ impl Defaults {
                 plan.fills.extend(schema_default(field).map(|value| Fill::new(field, value)));
                 if field.zero.is_shown() {
                     let is_container = field.shape != Shape::Single;
-                    plan.zeros.push(Shown { field: field.json.clone(), zero: zero(field), is_container });
+                    let zero = zero(field);
+                    let bytes = entry_bytes(&field.json, &zero);
+                    plan.zeros.push(Shown { field: field.json.clone(), zero, bytes, is_container });
                 }
             }
         }
@@ -150,72 +174,104 @@ impl Defaults {
     /// Sets everything that a document leaves unset. Applying it twice changes nothing more.
     ///
     /// What the document shares with a stored one, where it is made of one, has its defaults and is passed over.
-    pub fn apply(&self, message: MessageId, document: &mut Value, stored: Option<&Value>) {
-        self.fill(message, document, stored, false);
+    ///
+    /// What it would add is counted as it is added, and ends at [`ADDED_BYTES_MAX`]: three megabytes of empty items
+    /// would become gigabytes.
+    pub fn apply(&self, message: MessageId, document: &mut Value, stored: Option<&Value>) -> Result<(), Swollen> {
+        self.fill(message, document, stored, false, &mut Room(ADDED_BYTES_MAX))
     }
 
     /// Sets only what Kubernetes writes though nobody has set it, and writes lists and maps that are empty as it does.
     /// No value that means something comes about.
-    pub fn show_zeros(&self, message: MessageId, document: &mut Value, stored: Option<&Value>) {
-        self.fill(message, document, stored, true);
+    pub fn show_zeros(&self, message: MessageId, document: &mut Value, stored: Option<&Value>) -> Result<(), Swollen> {
+        self.fill(message, document, stored, true, &mut Room(ADDED_BYTES_MAX))
     }
 
-    fn fill(&self, message: MessageId, document: &mut Value, stored: Option<&Value>, zeros_only: bool) {
-        let (Some(plan), Value::Object(map)) = (self.plans.get(message.0 as usize), document) else { return };
+    /// The same for what is stored, which is no larger than it may be.
+    pub fn show_all_zeros(&self, message: MessageId, document: &mut Value) {
+        let _ = self.fill(message, document, None, true, &mut Room(usize::MAX));
+    }
+
+    fn fill(
+        &self,
+        message: MessageId,
+        document: &mut Value,
+        stored: Option<&Value>,
+        zeros_only: bool,
+        room: &mut Room,
+    ) -> Result<(), Swollen> {
+        let (Some(plan), Value::Object(map)) = (self.plans.get(message.0 as usize), document) else { return Ok(()) };
         let stored = stored.and_then(Value::as_object);
         if stored.is_some_and(|stored| stored.is_same(map)) {
-            return;
+            return Ok(());
         }
         if !zeros_only {
-            plan.fills.iter().for_each(|fill| fill.apply(map));
-            plan.runs.iter().for_each(|run| run(map));
+            for fill in &plan.fills {
+                fill.apply(map, room)?;
+            }
+            for run in &plan.runs {
+                let before = map.len();
+                run(map);
+                room.take(FIELD_BYTES * map.len().saturating_sub(before))?;
+            }
         }
-        for Shown { field, zero, is_container } in &plan.zeros {
+        for Shown { field, zero, bytes, is_container } in &plan.zeros {
             match map.get_mut(field) {
                 // Stores of Kubernetes do not tell an empty list from none, though who sends one comes to own it.
                 Some(value) if zeros_only && *is_container && is_empty_container(value) => *value = Value::Null,
                 Some(_) => {}
-                None => _ = map.insert(field.clone(), zero.clone()),
+                None => {
+                    room.take(*bytes)?;
+                    map.insert(field.clone(), zero.clone());
+                }
             }
         }
-        let fill = |inner: &Inner, value: &mut Value| {
+        let mut fill = |inner: &Inner, value: &mut Value| {
             let stored = stored.and_then(|stored| stored.get(&inner.field));
-            inner.each(value, stored, |message, value, stored| self.fill(message, value, stored, zeros_only));
+            inner.each(value, stored, |message, value, stored| self.fill(message, value, stored, zeros_only, room))
         };
         // What is set is mostly a small part of what could be.
         if map.len() < plan.descend.len() {
             for (field, value) in map.iter_mut() {
                 if let Ok(found) = plan.descend.binary_search_by(|inner| inner.field.as_str().cmp(field)) {
-                    fill(&plan.descend[found], value);
+                    fill(&plan.descend[found], value)?;
                 }
             }
         } else {
             for inner in &plan.descend {
                 if let Some(value) = map.get_mut(&inner.field) {
-                    fill(inner, value);
+                    fill(inner, value)?;
                 }
             }
         }
+        Ok(())
     }
 }
 
 impl Inner {
     /// Visits the messages that the field holds.
-    fn each(&self, field: &mut Value, stored: Option<&Value>, visit: impl Fn(MessageId, &mut Value, Option<&Value>)) {
-        let visit = |value: &mut Value, stored: Option<&Value>| visit(self.message, value, stored);
+    fn each(
+        &self,
+        field: &mut Value,
+        stored: Option<&Value>,
+        mut visit: impl FnMut(MessageId, &mut Value, Option<&Value>) -> Result<(), Swollen>,
+    ) -> Result<(), Swollen> {
+        let mut visit = |value: &mut Value, stored: Option<&Value>| visit(self.message, value, stored);
         match (self.shape, field) {
             (Shape::Single, value) => visit(value, stored),
             (Shape::List, Value::Array(items)) => {
-                let each = items.iter_mut().enumerate();
-                each.for_each(|(at, item)| visit(item, stored.and_then(|stored| stored.get(at))));
+                let mut each = items.iter_mut().enumerate();
+                each.try_for_each(|(at, item)| visit(item, stored.and_then(|stored| stored.get(at))))
             }
             (Shape::Map, Value::Object(items)) => {
                 let stored = stored.and_then(Value::as_object);
-                if !stored.is_some_and(|stored| stored.is_same(items)) {
-                    items.iter_mut().for_each(|(name, item)| visit(item, stored.and_then(|stored| stored.get(name))));
+                if stored.is_some_and(|stored| stored.is_same(items)) {
+                    return Ok(());
                 }
+                let mut each = items.iter_mut();
+                each.try_for_each(|(name, item)| visit(item, stored.and_then(|stored| stored.get(name))))
             }
-            _ => {}
+            _ => Ok(()),
         }
     }
 }
@@ -232,18 +288,26 @@ impl Fill {
     fn new(field: &Field, value: Value) -> Self {
         // Behind an IntOrString with a default is a pointer: its zero was meant.
         let pointer = field.zero.is_explicit() || field.ty == Type::IntOrString;
-        Self { field: field.json.clone(), value, empty_is_unset: !pointer }
+        let bytes = entry_bytes(&field.json, &value);
+        Self { field: field.json.clone(), value, bytes, empty_is_unset: !pointer }
     }
 
-    fn apply(&self, map: &mut Map) {
+    fn apply(&self, map: &mut Map, room: &mut Room) -> Result<(), Swollen> {
         let unset = match map.get(&self.field) {
             None | Some(Value::Null) => true,
             Some(value) => self.empty_is_unset && is_empty(value),
         };
         if unset {
+            room.take(self.bytes)?;
             map.insert(self.field.clone(), self.value.clone());
         }
+        Ok(())
     }
+}
+
+/// How much an entry of a map takes in JSON: `"field":value,`.
+fn entry_bytes(field: &str, value: &Value) -> usize {
+    field.len() + value.to_string().len() + 4
 }
 
 /// What the table itself says of an unset field.
@@ -351,9 +415,9 @@ pub(crate) mod testing {
     pub(crate) fn check(message: &str, document: Value, expected: Expect) {
         let id = schema().id(&format!("io.k8s.{message}")).unwrap_or_else(|| panic!("no message {message}"));
         let mut filled = document.clone();
-        apply(id, &mut filled);
+        apply(id, &mut filled).expect("few defaults");
         let mut again = filled.clone();
-        apply(id, &mut again);
+        apply(id, &mut again).expect("few defaults");
         assert_eq!(filled, again, "applied twice");
         let mut lines = Vec::new();
         compare("", Some(&document), Some(&filled), &mut lines);
@@ -433,7 +497,7 @@ mod tests {
             for field in message.fields.iter().filter(|field| which(field)) {
                 let Some(zero) = zero(field) else { continue };
                 let mut document = json!({ (&field.json): zero });
-                apply(MessageId(at as u32), &mut document);
+                apply(MessageId(at as u32), &mut document).expect("few defaults");
                 count += 1;
                 if document[&field.json] != zero {
                     lines.push(format!("{} {} = {}", message.name, field.json, document[&field.json]));
@@ -478,10 +542,26 @@ mod tests {
     }
 
     #[test]
+    fn defaults_end_before_they_fill_the_memory() {
+        let pod = schema().id("io.k8s.api.core.v1.Pod").expect("pods");
+        let with = |containers: usize| json!({"spec": {"containers": vec![json!({}); containers]}});
+        assert_eq!(apply(pod, &mut with(10_000)), Ok(()));
+        let mut many = with(1_000_000);
+        let refused = apply(pod, &mut many).expect_err("too much");
+        assert_eq!(
+            refused.message(),
+            "the object would be too large: its defaults may add 8388608 bytes, and would add more"
+        );
+        let filled =
+            many["spec"]["containers"].as_array().into_iter().flatten().filter(|one| !one["resources"].is_null());
+        assert!(filled.count() < 100_000);
+    }
+
+    #[test]
     fn empty_is_unset_only_where_kubernetes_cannot_tell() {
         let probe = |text: Value| {
             let mut value = text;
-            apply(schema().id("io.k8s.api.core.v1.Probe").unwrap(), &mut value);
+            apply(schema().id("io.k8s.api.core.v1.Probe").unwrap(), &mut value).expect("few defaults");
             value
         };
         // `timeoutSeconds` is a plain number, `grpc.service` and `terminationGracePeriodSeconds` are pointers.
@@ -501,11 +581,11 @@ mod tests {
         for wrong in [json!(null), json!(1), json!("x"), json!([1, "x", [], {}]), json!({"spec": 1, "metadata": []})] {
             for at in 0..messages {
                 let mut value = wrong.clone();
-                apply(MessageId(at as u32), &mut value);
+                apply(MessageId(at as u32), &mut value).expect("few defaults");
                 // Every field of every message in turn.
                 for field in &schema().messages[at].fields {
                     let mut value = json!({ (field.json.clone()): wrong });
-                    apply(MessageId(at as u32), &mut value);
+                    apply(MessageId(at as u32), &mut value).expect("few defaults");
                 }
             }
         }

@@ -3,6 +3,7 @@
 use super::structural::Structural;
 use super::structural::default::whole_numbers;
 use super::{MessageId, Schema, TypeError, check, check_change, schema};
+use crate::refusal::Texts;
 use holdfast_value::{Map, Value};
 use std::sync::LazyLock;
 
@@ -37,12 +38,12 @@ impl Layout<'static> {
 impl Layout<'_> {
     /// Checks the types that decoding depends on, and returns the paths of the unknown fields that it removed.
     /// Of a custom object that is only the metadata: the rest is for its rules to judge.
-    pub fn check(self, document: &mut Value) -> Result<Vec<String>, TypeError> {
+    pub fn check(self, document: &mut Value) -> Result<Texts, TypeError> {
         self.check_change(document, None)
     }
 
     /// The same for a document made of another one that has been checked.
-    pub fn check_change(self, document: &mut Value, checked: Option<&Value>) -> Result<Vec<String>, TypeError> {
+    pub fn check_change(self, document: &mut Value, checked: Option<&Value>) -> Result<Texts, TypeError> {
         match self {
             Layout::Table(schema, message) => check_change(schema, message, document, checked),
             Layout::Custom(custom) => custom.check(document),
@@ -59,14 +60,14 @@ impl Layout<'_> {
 }
 
 impl Custom<'_> {
-    fn check(self, document: &mut Value) -> Result<Vec<String>, TypeError> {
-        let mut unknown = Vec::new();
+    fn check(self, document: &mut Value) -> Result<Texts, TypeError> {
+        let mut unknown = Texts::default();
         if let Value::Object(fields) = document {
             match fields.get_mut("metadata") {
                 Some(Value::Null) => _ = fields.remove("metadata"),
                 Some(metadata @ Value::Object(_)) => {
                     let paths = check(schema(), object_meta(), metadata)?;
-                    unknown.extend(paths.into_iter().map(|path| format!("metadata.{path}")));
+                    unknown = paths.map(|path| format!("metadata.{path}"));
                 }
                 Some(other) => {
                     let found = crate::object::meta::type_name(other);
@@ -78,7 +79,7 @@ impl Custom<'_> {
             fields.values_mut().for_each(whole_numbers);
         }
         if self.prunes {
-            unknown.extend(self.schema.prune(document));
+            unknown.append(self.schema.prune(document));
         }
         Ok(unknown)
     }

@@ -38,7 +38,7 @@ fn read(name: &str) -> String {
 
 fn yaml(text: &str) -> Value {
     let decoded = decode::yaml(text.as_bytes()).unwrap_or_else(|error| panic!("{error}: {text}"));
-    assert_eq!(decoded.duplicates, Vec::<String>::new(), "{text}");
+    assert!(decoded.duplicates.is_empty(), "{text}");
     decoded.value
 }
 
@@ -120,7 +120,7 @@ pub fn with_defaults(path: &str, world: &World, object: &Value) -> Value {
         world.state.kind(target.kind).versions[target.version].custom.as_ref().expect("a custom kind").layout();
     let mut object = object.clone();
     layout.prune(&mut object);
-    layout.schema.apply_defaults(&mut object);
+    layout.schema.apply_defaults(&mut object).expect("few defaults");
     object
 }
 

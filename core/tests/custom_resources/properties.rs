@@ -352,7 +352,7 @@ proptest! {
         let bad = changed(&all[which.index(all.len())], "/spec", &changes);
         let mut world = EMPTY.clone();
         if let Err(Refusal::Invalid { causes, .. }) = world.create(DEFINITIONS, &bad) {
-            for cause in causes {
+            for cause in &causes {
                 // The server fills these in, from what is there.
                 let filled = ["status.", "metadata.name", "spec.names.singular", "spec.names.listKind"];
                 let named = filled.iter().any(|field| cause.field.starts_with(field));

@@ -171,7 +171,7 @@ impl World {
             }
         };
         let Decision { writes, expects, answer, warnings, .. } = decision;
-        self.warnings = warnings;
+        self.warnings = warnings.into_vec();
         self.events = writes.len();
         for expected in expects {
             assert_eq!(self.state.version_of(expected.kind, &expected.key), expected.version);

@@ -73,7 +73,7 @@ proptest! {
         prop_assume!(schema().message(id).typed);
         let bytes = codec().encode(id, &document).expect("a document");
         let mut shown = codec().decode(id, &bytes).expect("our own bytes");
-        prop_assert_eq!(check(schema(), id, &mut shown), Ok(vec![]));
+        prop_assert!(check(schema(), id, &mut shown).is_ok_and(|unknown| unknown.is_empty()));
         prop_assert_eq!(codec().encode(id, &shown).expect("a document"), bytes);
     }
 

@@ -151,6 +151,14 @@ fn reference(state: &State, asked: &Asked) -> Option<ObjectReference> {
     })
 }
 
+/// Tells what the client sent, beside the workers where that is much.
+pub(crate) async fn tell_request_of(service: &Service, passage: &mut Passage) {
+    let (Some(trail), Asked::Named(named)) = (&mut passage.trail, &passage.asked) else { return };
+    let state = service.engine().snapshot();
+    let tell = || tell_request(trail, &state, &passage.asked);
+    service.engine().by_size(&passage.user.name, named.body.content.len(), tell).await;
+}
+
 /// Tells what the client sent, as it was understood: an object with the defaults of its version, a patch as it is.
 pub(crate) fn tell_request(trail: &mut Trail, state: &State, asked: &Asked) {
     let Asked::Named(named) = asked else { return };

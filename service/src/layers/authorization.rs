@@ -77,11 +77,12 @@ fn go_on<'a>(judgement: Judgement, passage: &'a mut Passage, next: Next<'a>, beg
             _ => reason,
         };
         trail.annotate("authorization.k8s.io/reason", reason);
-        if granted.is_ok() {
-            audit::tell_request(trail, &next.service().engine().snapshot(), &passage.asked);
-        }
     }
     match granted {
+        Ok(()) if passage.trail.is_some() => Box::pin(async move {
+            audit::tell_request_of(next.service(), passage).await;
+            next.call(passage).await
+        }),
         Ok(()) => next.call(passage),
         Err(refusal) => refused(refusal),
     }

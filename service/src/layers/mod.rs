@@ -108,7 +108,7 @@ impl Passage {
             at,
             asked,
             flaw,
-            warnings,
+            warnings: warnings.into_vec(),
             annotations,
             record,
             source,
@@ -130,7 +130,7 @@ impl Passage {
             spend(trail, &told);
         }
         self.annotations.extend(told.annotations);
-        self.warnings.extend(told.warnings);
+        self.warnings.extend(told.warnings.into_vec());
     }
 }
 

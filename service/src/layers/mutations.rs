@@ -42,7 +42,8 @@ impl Layer for Mutations {
 async fn carry_out(service: &Arc<Service>, mut found: Found, told: &mut Told) -> Result<Written, Refusal> {
     let engine = service.engine();
     if !found.kind.stored {
-        found = bind(found, engine.stamp())?;
+        let (user, bytes) = (found.request.user.name.clone(), found.request.body.content.len());
+        found = engine.by_size(&user, bytes, || bind(found, engine.stamp())).await?;
     }
     found.subresource().await?;
     let Found { scene, request, .. } = &found;

@@ -57,7 +57,7 @@ async fn answer(service: &Arc<Service>, found: &Found, told: &mut Told) -> Outco
 
 /// The answer to a review. The path says what it is, whether or not the client did.
 fn created(kind: &Kind, request: &Request, mut answer: Value) -> Outcome {
-    apply_defaults(kind.message(request.target.version)?, &mut answer);
+    apply_defaults(kind.message(request.target.version)?, &mut answer)?;
     let mut answer = document(answer);
     if let Some(version) = kind.versions.get(request.target.version) {
         answer.insert("apiVersion", version.api_version().into());
@@ -95,7 +95,7 @@ async fn review_access(service: &Service, state: &State, posted: Document, reque
         if let Some(found) = found.filter(|found| *found != namespace) {
             let why = "must match metadata.namespace";
             let cause = Cause::invalid("spec.resourceAttributes.namespace", &found.into(), why);
-            return Err(invalid(kind, vec![cause]));
+            return Err(invalid(kind, cause.into()));
         }
         metadata_mut(&mut body).insert("namespace", namespace.into());
     }

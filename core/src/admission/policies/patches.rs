@@ -44,7 +44,7 @@ fn merged(layout: Layout, value: &CelValue, shown: &Value) -> Result<(Value, Val
     }
     let typed = Typed::new(layout);
     let failed = |why: String| format!("error applying patch: {why}");
-    let faults = check(typed, &configuration);
+    let faults = check(typed, &configuration).into_vec();
     let unfit = |faults: String| failed(format!("failed to convert patch object to typed object: {faults}"));
     match faults.as_slice() {
         [] => {}

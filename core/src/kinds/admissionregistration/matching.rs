@@ -5,7 +5,7 @@ use crate::kinds::expressions::Admission;
 use crate::kinds::rules::{At, Seen, named, selector};
 use crate::kinds::shapes::{at_most, count, exactly_one_of, qualified, texts};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ const SCOPES: &[&str] = &["*", "Cluster", "Namespaced"];
 const CONDITIONS_MAX: usize = 64;
 
 /// `matchConstraints` or `matchResources`.
-pub(super) fn resources(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn resources(at: At, causes: &mut Causes) {
     let policy = at.get("matchPolicy");
     if policy.is_set() {
         exactly_one_of(policy, MATCH_POLICIES, causes);
@@ -40,7 +40,7 @@ pub(super) fn resources(at: At, causes: &mut Vec<Cause>) {
 }
 
 /// Operations, groups, versions, resources and scope.
-pub(super) fn rule(rule: At, causes: &mut Vec<Cause>) {
+pub(super) fn rule(rule: At, causes: &mut Causes) {
     for (field, what) in [("operations", "operations"), ("apiGroups", "API groups"), ("apiVersions", "API versions")] {
         let list = rule.get(field);
         if list.is_empty() {
@@ -64,7 +64,7 @@ pub(super) fn rule(rule: At, causes: &mut Vec<Cause>) {
 }
 
 /// Resources such as `pods`, `pods/status`, `*/scale` and `*`, none of which another one covers.
-fn resource_names(list: At, causes: &mut Vec<Cause>) {
+fn resource_names(list: At, causes: &mut Causes) {
     if list.is_empty() {
         causes.push(list.required(""));
     }
@@ -80,7 +80,8 @@ fn resource_names(list: At, causes: &mut Vec<Cause>) {
             last_is_plain = text != "*";
             continue;
         };
-        let covered = |pattern: String| name.invalid(&format!("if '{pattern}' is present, must not specify {text}"));
+        let covered =
+            |pattern: String| Cause::from(name.invalid(&format!("if '{pattern}' is present, must not specify {text}")));
         if resources.contains(resource) {
             causes.push(covered(format!("{resource}/*")));
         }
@@ -106,7 +107,7 @@ fn resource_names(list: At, causes: &mut Vec<Cause>) {
 }
 
 /// `matchConditions`.
-pub(super) fn conditions(list: At, seen: &Admission, causes: &mut Vec<Cause>) {
+pub(super) fn conditions(list: At, seen: &Admission, causes: &mut Causes) {
     at_most(list, CONDITIONS_MAX, causes);
     let mut met = Seen::default();
     for condition in list.items() {
@@ -124,14 +125,14 @@ pub(super) fn conditions(list: At, seen: &Admission, causes: &mut Vec<Cause>) {
     }
 }
 
-pub(super) fn need_expression(at: At, missing: &str, causes: &mut Vec<Cause>) {
+pub(super) fn need_expression(at: At, missing: &str, causes: &mut Causes) {
     if at.text().trim().is_empty() {
         causes.push(at.required(missing));
     }
 }
 
 /// The kind of a policy's parameters.
-pub(super) fn parameter_kind(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn parameter_kind(at: At, causes: &mut Causes) {
     let (version, kind) = (at.get("apiVersion"), at.get("kind"));
     let wrong = |text: &str, detail: &str| Cause::invalid(version.path(), &Value::from(text), detail);
     let parts: Vec<&str> = version.text().split('/').collect();
@@ -167,7 +168,7 @@ pub(super) fn parameter_kind(at: At, causes: &mut Vec<Cause>) {
 }
 
 /// Which object holds the parameters.
-pub(super) fn parameter(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn parameter(at: At, causes: &mut Causes) {
     const APART: &str = "name and selector are mutually exclusive";
     let (name, labels, otherwise) = (at.get("name"), at.get("selector"), at.get("parameterNotFoundAction"));
     named(name, names::path_segment, causes);

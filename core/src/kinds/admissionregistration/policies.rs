@@ -7,7 +7,7 @@ use crate::kinds::expressions::Admission;
 use crate::kinds::rules::{At, distinct, named, same};
 use crate::kinds::shapes::{conditions as status_conditions, count, distinct_items, exactly_one_of, texts};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
@@ -42,8 +42,8 @@ const RESERVED: &[&str] = &[
     "while",
 ];
 
-pub fn validating(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn validating(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     common(spec, old, &mut causes);
@@ -100,8 +100,8 @@ fn in_order(causes: &mut [Cause]) {
     });
 }
 
-pub fn mutating(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn mutating(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     common(spec, old, &mut causes);
@@ -132,7 +132,7 @@ pub fn mutating(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 }
 
 /// What both kinds of policies have.
-fn common(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
+fn common(spec: At, old: Option<&Value>, causes: &mut Causes) {
     let (failure, kind, constraints) = (spec.get("failurePolicy"), spec.get("paramKind"), spec.get("matchConstraints"));
     if failure.is_set() {
         exactly_one_of(failure, FAILURE_POLICIES, causes);
@@ -173,7 +173,7 @@ fn common(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
 }
 
 /// What the expressions of a policy see; its variables are compiled on the way.
-fn seen(spec: At, causes: &mut Vec<Cause>) -> Admission {
+fn seen(spec: At, causes: &mut Causes) -> Admission {
     let mut seen = Admission::new(spec.get("paramKind").is_set()).with_variables();
     for variable in spec.get("variables").items().take(VARIABLES_MAX) {
         seen.variable(variable.get("name").text(), variable.get("expression"), causes);
@@ -185,7 +185,7 @@ fn is_identifier(name: &str) -> bool {
     crate::kinds::shapes::identifier(name).is_empty() && !RESERVED.contains(&name)
 }
 
-fn validation(entry: At, causes: &mut Vec<Cause>) {
+fn validation(entry: At, causes: &mut Causes) {
     need_expression(entry.get("expression"), "expression is not specified", causes);
     let (built, message) = (entry.get("messageExpression"), entry.get("message"));
     if !built.is_empty() && built.text().trim().is_empty() {
@@ -216,7 +216,7 @@ const FORMS: &[Form] = &[
 ];
 
 /// What is deleted cannot be changed.
-fn operations(constraints: At, causes: &mut Vec<Cause>) {
+fn operations(constraints: At, causes: &mut Causes) {
     let rules = constraints.get("resourceRules");
     for rule in rules.items() {
         for operation in rule.get("operations").items().filter(|operation| !MUTABLE.contains(&operation.text())) {
@@ -225,7 +225,7 @@ fn operations(constraints: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn change(mutation: At, causes: &mut Vec<Cause>) {
+fn change(mutation: At, causes: &mut Causes) {
     let ty = mutation.get("patchType");
     if ty.is_empty() {
         causes.push(ty.required(""));
@@ -247,8 +247,8 @@ fn change(mutation: At, causes: &mut Vec<Cause>) {
     }
 }
 
-pub fn validating_binding(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn validating_binding(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     binding(spec, &mut causes);
@@ -269,15 +269,15 @@ pub fn validating_binding(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn mutating_binding(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn mutating_binding(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     binding(root.get("spec"), &mut causes);
     operations(root.get("spec").get("matchResources"), &mut causes);
     causes
 }
 
-fn binding(spec: At, causes: &mut Vec<Cause>) {
+fn binding(spec: At, causes: &mut Causes) {
     let name = spec.get("policyName");
     if name.is_empty() {
         causes.push(name.required(""));
@@ -292,8 +292,8 @@ fn binding(spec: At, causes: &mut Vec<Cause>) {
     }
 }
 
-pub fn status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn status(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let status = root.get("status");
     let checking = status.get("typeChecking");

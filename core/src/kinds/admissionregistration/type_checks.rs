@@ -7,6 +7,7 @@ use crate::cel::types::{Field, ObjectType};
 use crate::kinds::expressions::Admission;
 use crate::kinds::rules::At;
 use crate::kinds::{KindId, Registry, Version};
+use crate::refusal::Causes;
 use crate::schema::{self, MessageId, Shape, schema};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,7 +76,7 @@ fn seen(spec: At, object: Type, parameters: Option<Type>) -> Admission {
     let mut seen = Admission::of_types(object, parameters);
     for variable in spec.get("variables").items().take(VARIABLES_MAX) {
         // What is wrong with a variable shows where it is used.
-        seen.variable(variable.get("name").text(), variable.get("expression"), &mut Vec::new());
+        seen.variable(variable.get("name").text(), variable.get("expression"), &mut Causes::default());
     }
     seen
 }

@@ -5,7 +5,7 @@ use crate::kinds::expressions::Admission;
 use crate::kinds::rules::{At, Seen, distinct, selector};
 use crate::kinds::shapes::{exactly_one_of, fully_qualified_name, texts, webhook_service, webhook_url};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use holdfast_value::Value;
 
 pub(super) const FAILURE_POLICIES: &[&str] = &["Fail", "Ignore"];
@@ -24,16 +24,16 @@ struct Strictness {
     unique_names: bool,
 }
 
-pub fn validating(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub fn validating(new: &Value, old: Option<&Value>) -> Causes {
     configuration(new, old, false)
 }
 
-pub fn mutating(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub fn mutating(new: &Value, old: Option<&Value>) -> Causes {
     configuration(new, old, true)
 }
 
-fn configuration(new: &Value, old: Option<&Value>, mutating: bool) -> Vec<Cause> {
-    let mut causes = Vec::new();
+fn configuration(new: &Value, old: Option<&Value>, mutating: bool) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let hooks = root.get("webhooks");
     let strict = strictness(old);
@@ -71,7 +71,7 @@ fn speaks(versions: At) -> bool {
     versions.is_empty() || texts(versions).iter().any(|version| REVIEW_VERSIONS.contains(version))
 }
 
-fn webhook(hook: At, strict: Strictness, before: Option<&Value>, causes: &mut Vec<Cause>) {
+fn webhook(hook: At, strict: Strictness, before: Option<&Value>, causes: &mut Causes) {
     fully_qualified_name(hook.get("name"), causes);
     for entry in hook.get("rules").items() {
         rule(entry, causes);
@@ -107,7 +107,7 @@ fn webhook(hook: At, strict: Strictness, before: Option<&Value>, causes: &mut Ve
     review_versions(hook.get("admissionReviewVersions"), strict.review_version, causes);
 }
 
-fn review_versions(versions: At, must_be_known: bool, causes: &mut Vec<Cause>) {
+fn review_versions(versions: At, must_be_known: bool, causes: &mut Causes) {
     let known = REVIEW_VERSIONS.join(", ");
     if versions.is_empty() {
         causes.push(versions.required(&format!("must specify one of {known}")));

@@ -3,7 +3,7 @@
 
 use crate::cel::functions::kubernetes::url;
 use crate::kinds::rules::At;
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use holdfast_value::Value;
 
 const ANNOTATION: &str = "api-approved.kubernetes.io";
@@ -53,7 +53,7 @@ pub fn approval(group: &str, annotations: &Value) -> Option<(State, &'static str
 }
 
 /// What was let in before may stay as it is.
-pub(super) fn check(metadata: At, group: &str, old: Option<&Value>, causes: &mut Vec<Cause>) {
+pub(super) fn check(metadata: At, group: &str, old: Option<&Value>, causes: &mut Causes) {
     let annotations = metadata.get("annotations");
     let at = annotations.key(ANNOTATION);
     let Some((state, _, message)) = approval(group, annotations.value) else { return };

@@ -11,6 +11,7 @@ mod validate;
 use super::build::keep_old;
 use super::{ApiGroup, Kind};
 use crate::object::meta::Document;
+use crate::refusal::Texts;
 use crate::schema::structural::formats::Format;
 use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
@@ -52,7 +53,7 @@ pub fn kinds() -> Vec<Kind> {
 }
 
 /// Formats that say nothing about a value, unless the definition has had them before.
-fn format_warnings(_: &Kind, definition: &Document, old: Option<&Document>) -> Vec<String> {
+fn format_warnings(_: &Kind, definition: &Document, old: Option<&Document>) -> Texts {
     let of = |definition: &Document| {
         let versions = definition.get("spec").and_then(|spec| spec["versions"].as_array());
         let mut found = BTreeSet::new();
@@ -135,7 +136,7 @@ mod tests {
         let with = |schema: Value| json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}});
         let told = |new: &Value, old: Option<&Value>| {
             let old = old.and_then(Value::as_object);
-            format_warnings(&kinds().remove(0), new.as_object().expect("an object"), old)
+            format_warnings(&kinds().remove(0), new.as_object().expect("an object"), old).into_vec()
         };
         let schema = json!({"type": "object", "properties": {
             "a": {"type": "string", "format": "date-time"},

@@ -8,7 +8,7 @@ use super::validate::{bundle_fault, structure_causes};
 use crate::kinds::custom;
 use crate::kinds::{Allocator, Claims};
 use crate::object::meta::{self, Document, object_mut};
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ pub fn claims(definition: &Value) -> Vec<String> {
 /// Brings the conditions of a definition up to date, with the names that it has.
 ///
 /// Whoever comes second to a name is told so there, and is stored all the same.
-pub fn allocate(allocator: &Allocator, _: Option<&Value>, definition: &mut Value) -> Vec<Cause> {
+pub fn allocate(allocator: &Allocator, _: Option<&Value>, definition: &mut Value) -> Causes {
     let group = definition["spec"]["group"].as_str().unwrap_or_default().to_owned();
     let (accepted, conflict) = names(allocator, definition, &group);
     let now = allocator.stamp.rfc3339();
@@ -91,7 +91,7 @@ pub fn allocate(allocator: &Allocator, _: Option<&Value>, definition: &mut Value
             set(status, &now, "KubernetesAPIApprovalPolicyConformant", holds, reason, &message);
         }
     }
-    Vec::new()
+    Causes::default()
 }
 
 /// The names that a definition gets, and the last of the conflicts over those that it does not.

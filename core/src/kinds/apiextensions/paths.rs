@@ -1,7 +1,7 @@
 //! What in a version of a definition names fields of its objects: columns, selectable fields, and the scale.
 
 use crate::kinds::rules::At;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use crate::schema::structural::field_path::FieldPath;
 use crate::schema::structural::{Structural, Type};
 use holdfast_value::Value;
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 const COLUMN_TYPES: &[&str] = &["boolean", "date", "integer", "number", "string"];
 
-pub(super) fn columns(list: At, causes: &mut Vec<Cause>) {
+pub(super) fn columns(list: At, causes: &mut Causes) {
     for column in list.items() {
         let (name, ty) = (column.get("name"), column.get("type"));
         let written = column.get("jsonPath");
@@ -36,7 +36,7 @@ pub(super) fn columns(list: At, causes: &mut Vec<Cause>) {
 }
 
 /// Whether there is nothing wrong with the start of a path, which is all that Kubernetes looks at.
-fn simple_path(path: At, causes: &mut Vec<Cause>) -> bool {
+fn simple_path(path: At, causes: &mut Causes) -> bool {
     let is_simple = path.text().starts_with('.');
     if !is_simple {
         causes.push(path.invalid("must be a simple json path starting with ."));
@@ -45,7 +45,7 @@ fn simple_path(path: At, causes: &mut Vec<Cause>) -> bool {
 }
 
 /// Objects may be selected by a few fields with plain values.
-pub(super) fn selectable_fields(list: At, schema: &Value, causes: &mut Vec<Cause>) {
+pub(super) fn selectable_fields(list: At, schema: &Value, causes: &mut Causes) {
     const FIELDS_MAX: usize = 8;
     if list.is_empty() {
         return;
@@ -88,7 +88,7 @@ pub(super) fn selectable_fields(list: At, schema: &Value, causes: &mut Vec<Cause
     }
 }
 
-pub(super) fn scale(scale: At, causes: &mut Vec<Cause>) {
+pub(super) fn scale(scale: At, causes: &mut Causes) {
     if !scale.is_set() {
         return;
     }
@@ -114,7 +114,7 @@ pub(super) fn scale(scale: At, causes: &mut Vec<Cause>) {
 mod tests {
     use super::selectable_fields;
     use crate::kinds::rules::At;
-    use crate::refusal::Cause;
+    use crate::refusal::{Cause, Causes};
     use holdfast_value::json;
 
     #[test]
@@ -145,7 +145,7 @@ mod tests {
             ),
             (json!([{"jsonPath": ".a"}, {"jsonPath": ".a"}]), format!("{at}[1].jsonPath: Duplicate value: \".a\"")),
         ] {
-            let mut causes = Vec::new();
+            let mut causes = Causes::default();
             let definition = json!({"selectableFields": fields});
             selectable_fields(At::root(&definition).get("selectableFields"), &schema, &mut causes);
             let found = causes.iter().map(Cause::to_string).collect::<Vec<_>>().join("\n");

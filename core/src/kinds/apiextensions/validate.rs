@@ -6,13 +6,13 @@ use crate::kinds::certificates::pool_fault;
 use crate::kinds::rules::{At, immutable};
 use crate::kinds::shapes::{count, is_condition_true, need_one_of, texts, webhook_service, webhook_url};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use crate::schema::structural::well_formed::{self, Fault, Group};
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
-pub fn definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn definition(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let kinds = spec.get("names");
@@ -50,7 +50,7 @@ pub fn definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 }
 
 /// The first version of definitions could leave unknown fields alone, which this one does not.
-pub fn newer_definition(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub fn newer_definition(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = definition(new, old);
     let root = At::root(new);
     let spec = root.get("spec");
@@ -89,7 +89,7 @@ fn has_default(schema: &Value) -> bool {
 
 const MISNAMED: &str = "must be spec.names.plural+\".\"+spec.group";
 
-fn group_name(group: At, causes: &mut Vec<Cause>) {
+fn group_name(group: At, causes: &mut Causes) {
     let messages = names::subdomain(group.text());
     if group.is_empty() {
         causes.push(group.required(""));
@@ -100,8 +100,8 @@ fn group_name(group: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn kind_names(kinds: At, causes: &mut Vec<Cause>) {
-    let label = |at: At, intro: &str, causes: &mut Vec<Cause>| {
+fn kind_names(kinds: At, causes: &mut Causes) {
+    let label = |at: At, intro: &str, causes: &mut Causes| {
         let messages = names::label_1035(&at.text().to_lowercase());
         if !messages.is_empty() {
             causes.push(at.invalid(&format!("{intro}{}", messages.join(","))));
@@ -133,7 +133,7 @@ fn kind_names(kinds: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn versions(spec: At, causes: &mut Vec<Cause>) {
+fn versions(spec: At, causes: &mut Causes) {
     let versions = spec.get("versions");
     let mut seen = BTreeSet::new();
     let mut distinct = true;
@@ -192,7 +192,7 @@ fn each_version(spec: At, field: &str, visit: &mut dyn FnMut(At, &Value, bool)) 
     }
 }
 
-fn deprecation_warning(version: At, causes: &mut Vec<Cause>) {
+fn deprecation_warning(version: At, causes: &mut Causes) {
     const WARNING_BYTES_MAX: usize = 256;
     let warning = version.get("deprecationWarning");
     let text = warning.text();
@@ -216,7 +216,7 @@ fn deprecation_warning(version: At, causes: &mut Vec<Cause>) {
 }
 
 /// The schemas of all versions. A rule that the definition broke before does not stand in the way of an update.
-fn schemas(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
+fn schemas(spec: At, old: Option<&Value>, causes: &mut Causes) {
     // Definitions of the first version need no schema, and are known by what they keep.
     if spec.get("preserveUnknownFields").is_true() {
         return;
@@ -248,7 +248,7 @@ fn schemas(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
 }
 
 /// Why the schemas of a definition's spec are not structural.
-pub(crate) fn structure_causes(spec: &Value) -> Vec<Cause> {
+pub(crate) fn structure_causes(spec: &Value) -> Causes {
     let faults = schema_faults(At::root(spec), None);
     faults.into_iter().filter(|fault| fault.group == Group::Structure).map(|fault| fault.cause).collect()
 }
@@ -276,7 +276,7 @@ pub fn bundle_fault(conversion: &Value) -> Option<&'static str> {
 }
 
 /// Kubernetes tells of a webhook by the names of its own types.
-fn conversion(conversion: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
+fn conversion(conversion: At, old: Option<&Value>, causes: &mut Causes) {
     const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
     let (strategy, webhook) = (conversion.get("strategy"), conversion.get("webhook"));
     if !conversion.is_set() {
@@ -328,7 +328,7 @@ fn conversion(conversion: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
 }
 
 /// Objects may be stored in versions that the definition still knows, and will be in the one that it says.
-fn stored_versions(definition: At, causes: &mut Vec<Cause>) {
+fn stored_versions(definition: At, causes: &mut Causes) {
     let status = definition.get("status");
     let stored = status.get("storedVersions");
     let spec = definition.get("spec");

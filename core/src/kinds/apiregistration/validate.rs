@@ -3,14 +3,14 @@
 use crate::kinds::rules::{At, named, need};
 use crate::kinds::shapes::{exactly_one_of, service_port};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
 const GROUP_PRIORITY_MAX: i64 = 20_000;
 const VERSION_PRIORITY_MAX: i64 = 1_000;
 
-pub fn api_service(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn api_service(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let (group, version) = (spec.get("group"), spec.get("version"));
@@ -47,7 +47,7 @@ pub fn api_service(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn backend(spec: At, causes: &mut Vec<Cause>) {
+fn backend(spec: At, causes: &mut Causes) {
     let (service, bundle, insecure) = (spec.get("service"), spec.get("caBundle"), spec.get("insecureSkipTLSVerify"));
     if !service.is_set() {
         if !bundle.is_empty() {
@@ -69,8 +69,8 @@ fn backend(spec: At, causes: &mut Vec<Cause>) {
     }
 }
 
-pub fn status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn status(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let status = root.get("status");
     for condition in status.get("conditions").items() {

@@ -2,29 +2,29 @@
 
 use crate::kinds::rules::{At, none_negative};
 use crate::kinds::shapes::{not_decremented, parts_of};
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use holdfast_value::Value;
 
 const OF_REPLICAS: &str = "cannot be greater than status.replicas";
 
-pub fn deployment(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub fn deployment(new: &Value, old: Option<&Value>) -> Causes {
     let parts = ["updatedReplicas", "readyReplicas", "availableReplicas"];
     replicas(new, old, &parts, &["unavailableReplicas", "terminatingReplicas"], "cannot be greater than readyReplicas")
 }
 
 /// Also the status of a replication controller.
-pub fn replica_set(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+pub fn replica_set(new: &Value, _: Option<&Value>) -> Causes {
     let parts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
     replicas(new, None, &parts, &["terminatingReplicas"], "cannot be greater than readyReplicas")
 }
 
-pub fn stateful_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub fn stateful_set(new: &Value, old: Option<&Value>) -> Causes {
     let parts = ["readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
     replicas(new, old, &parts, &[], "cannot be greater than status.readyReplicas")
 }
 
-fn replicas(new: &Value, old: Option<&Value>, parts: &[&str], others: &[&str], ready: &str) -> Vec<Cause> {
-    let mut causes = Vec::new();
+fn replicas(new: &Value, old: Option<&Value>, parts: &[&str], others: &[&str], ready: &str) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let status = root.get("status");
     none_negative(status, &["observedGeneration", "replicas"], &mut causes);
@@ -39,8 +39,8 @@ fn replicas(new: &Value, old: Option<&Value>, parts: &[&str], others: &[&str], r
     causes
 }
 
-pub fn daemon_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn daemon_set(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let status = root.get("status");
     let counts = [

@@ -5,7 +5,7 @@ use crate::kinds::rules::{
     At, immutable, need, none_negative, not_negative, number_or_percent, percent, same, selector, selects,
 };
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use crate::select::LabelSelector;
 use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
@@ -24,8 +24,8 @@ const STATEFUL_SET_FREE: &[&str] = &[
     "minReadySeconds",
 ];
 
-pub fn deployment(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn deployment(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let counts = ["replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"];
@@ -60,8 +60,8 @@ pub fn deployment(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn replica_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn replica_set(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     none_negative(spec, &["replicas", "minReadySeconds"], &mut causes);
@@ -72,8 +72,8 @@ pub fn replica_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn daemon_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn daemon_set(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     none_negative(spec, &["minReadySeconds", "revisionHistoryLimit"], &mut causes);
@@ -109,8 +109,8 @@ pub fn daemon_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn stateful_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn stateful_set(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     need_choice(spec.get("podManagementPolicy"), ["OrderedReady", "Parallel"], &mut causes);
@@ -169,7 +169,7 @@ pub fn stateful_set(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 }
 
 /// The template may mount the claims of the set besides its own volumes.
-fn stateful_template(spec: At, causes: &mut Vec<Cause>) {
+fn stateful_template(spec: At, causes: &mut Causes) {
     let at = spec.get("template");
     let claims = spec.get("volumeClaimTemplates");
     let claimed = claims.items().map(|claim| claim.value["metadata"]["name"].as_str().unwrap_or_default());
@@ -192,8 +192,8 @@ fn claim_name(template: &str) -> String {
     if template.is_empty() { String::new() } else { format!("{template}-0") }
 }
 
-pub fn controller_revision(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn controller_revision(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let data = root.get("data");
     not_negative(root.get("revision"), &mut causes);
@@ -207,8 +207,8 @@ pub fn controller_revision(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 }
 
 /// A replica set with the plain selector of older times.
-pub fn replication_controller(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn replication_controller(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     none_negative(spec, &["replicas", "minReadySeconds"], &mut causes);
@@ -232,7 +232,7 @@ pub fn replication_controller(new: &Value, _: Option<&Value>) -> Vec<Cause> {
 }
 
 /// The selector is there, selects something, and selects the template.
-fn selected(spec: At, what: &str, unreadable: &str, causes: &mut Vec<Cause>) {
+fn selected(spec: At, what: &str, unreadable: &str, causes: &mut Causes) {
     let at = spec.get("selector");
     if at.is_set() {
         selector(at, causes);
@@ -246,13 +246,13 @@ fn selected(spec: At, what: &str, unreadable: &str, causes: &mut Vec<Cause>) {
     matches_template(spec, causes);
 }
 
-fn not_empty(at: At, what: &str, causes: &mut Vec<Cause>) {
+fn not_empty(at: At, what: &str, causes: &mut Causes) {
     if at.get("matchLabels").is_empty() && at.get("matchExpressions").is_empty() {
         causes.push(at.invalid(&format!("empty selector is invalid for {what}")));
     }
 }
 
-fn matches_template(spec: At, causes: &mut Vec<Cause>) {
+fn matches_template(spec: At, causes: &mut Causes) {
     let template = spec.get("template");
     let metadata = template.get("metadata");
     let labels = metadata.get("labels");
@@ -261,13 +261,13 @@ fn matches_template(spec: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn kept_selector(spec: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
+fn kept_selector(spec: At, old: Option<&Value>, causes: &mut Causes) {
     if let Some(old) = old {
         immutable(spec.get("selector"), &old["spec"]["selector"], causes);
     }
 }
 
-fn need_choice(at: At, [one, other]: [&str; 2], causes: &mut Vec<Cause>) {
+fn need_choice(at: At, [one, other]: [&str; 2], causes: &mut Causes) {
     need(at, causes);
     if !at.is_empty() && at.text() != one && at.text() != other {
         causes.push(at.invalid(&format!("must be '{one}' or '{other}'")));
@@ -280,14 +280,14 @@ fn is_none(bound: &Value) -> bool {
     bound.as_i64().or_else(|| percent(bound)).or_else(read).unwrap_or(0) == 0
 }
 
-fn not_all_and_more(at: At, causes: &mut Vec<Cause>) {
+fn not_all_and_more(at: At, causes: &mut Causes) {
     if percent(at.value).is_some_and(|percent| percent > 100) {
         causes.push(at.invalid("must not be greater than 100%"));
     }
 }
 
 /// What goes on for ever makes pods that do.
-fn made(spec: At, what: &str, causes: &mut Vec<Cause>) {
+fn made(spec: At, what: &str, causes: &mut Causes) {
     let template = spec.get("template");
     let pod = template.get("spec");
     let restart = pod.get("restartPolicy");

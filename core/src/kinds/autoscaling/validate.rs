@@ -4,7 +4,7 @@ use crate::kinds::Judging;
 use crate::kinds::rules::{At, is_less, need_name, none_negative};
 use crate::kinds::shapes::{at_least, exactly_one_of, need_segment, no_more_than, positive};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
 /// Where each type of metric is described.
@@ -22,8 +22,8 @@ const WINDOW_SECONDS_MAX: i64 = 3600;
 /// The one kind without a group that has replicas.
 const SCALED_WITHOUT_GROUP: &str = "ReplicationController";
 
-pub fn autoscaler(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn autoscaler(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let (least, most) = (spec.get("minReplicas"), spec.get("maxReplicas"));
@@ -59,7 +59,7 @@ pub fn autoscaler(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 }
 
 /// Nobody is the least that there may be.
-pub fn to_zero(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
+pub fn to_zero(judging: &Judging<'_>, causes: &mut Causes) {
     let spec = &judging.new["spec"];
     if !judging.is_on("HPAScaleToZero") || spec["minReplicas"].as_i64().is_none_or(|least| least > 0) {
         return;
@@ -69,19 +69,19 @@ pub fn to_zero(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
     at_least(root.get("spec").get("minReplicas"), 0, "must be greater than or equal to 0", causes);
 }
 
-pub fn status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn status(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     none_negative(At::root(new).get("status"), &["currentReplicas", "desiredReplicas"], &mut causes);
     causes
 }
 
-fn reference(target: At, causes: &mut Vec<Cause>) {
+fn reference(target: At, causes: &mut Causes) {
     need_segment(target.get("kind"), causes);
     need_segment(target.get("name"), causes);
 }
 
 /// The version of the object that a reference names; only some objects may be of the group without a name.
-fn api_version(reference: At, may_lack_group: bool, causes: &mut Vec<Cause>) {
+fn api_version(reference: At, may_lack_group: bool, causes: &mut Causes) {
     let at = reference.get("apiVersion");
     // One that is not told shows as an empty text.
     let shown = Value::from(at.text());
@@ -103,7 +103,7 @@ fn has_odd_version(autoscaler: &Value) -> bool {
     versions.into_iter().any(|version| version.matches('/').count() > 1)
 }
 
-fn metrics(spec: At, has_odd_versions: bool, causes: &mut Vec<Cause>) {
+fn metrics(spec: At, has_odd_versions: bool, causes: &mut Causes) {
     let list = spec.get("metrics");
     let mut from_outside = false;
     for metric in list.items() {
@@ -116,7 +116,7 @@ fn metrics(spec: At, has_odd_versions: bool, causes: &mut Vec<Cause>) {
     }
 }
 
-fn source(metric: At, has_odd_versions: bool, causes: &mut Vec<Cause>) {
+fn source(metric: At, has_odd_versions: bool, causes: &mut Causes) {
     let ty = metric.get("type");
     if ty.is_empty() {
         causes.push(ty.required("must specify a metric source type"));
@@ -140,7 +140,7 @@ fn source(metric: At, has_odd_versions: bool, causes: &mut Vec<Cause>) {
     }
 }
 
-fn described(source: At, what: &str, has_odd_versions: bool, causes: &mut Vec<Cause>) {
+fn described(source: At, what: &str, has_odd_versions: bool, causes: &mut Causes) {
     let goal = source.get("target");
     let (value, average, percent) = (goal.get("value"), goal.get("averageValue"), goal.get("averageUtilization"));
     let metric = source.get("metric");
@@ -194,7 +194,7 @@ fn described(source: At, what: &str, has_odd_versions: bool, causes: &mut Vec<Ca
     }
 }
 
-fn target(goal: At, causes: &mut Vec<Cause>) {
+fn target(goal: At, causes: &mut Causes) {
     let ty = goal.get("type");
     if ty.is_empty() {
         causes.push(ty.required("must specify a metric target type"));
@@ -212,7 +212,7 @@ fn target(goal: At, causes: &mut Vec<Cause>) {
     at_least(goal.get("averageUtilization"), 1, "must be greater than 0", causes);
 }
 
-fn scaling(rules: At, causes: &mut Vec<Cause>) {
+fn scaling(rules: At, causes: &mut Causes) {
     let window = rules.get("stabilizationWindowSeconds");
     at_least(window, 0, "must be greater than or equal to zero", causes);
     no_more_than(window, WINDOW_SECONDS_MAX, &format!("must be less than or equal to {WINDOW_SECONDS_MAX}"), causes);

@@ -3,7 +3,7 @@
 use super::indexes;
 use crate::kinds::rules::{At, Seen, not_negative};
 use crate::kinds::shapes::{at_most, count, no_more_than, not_longer, qualified, without_value};
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ const PATTERNS_MAX: usize = 20;
 const INDEXES_BYTES_MAX: usize = 64 * 1024;
 
 /// `podFailurePolicy` of a job.
-pub(super) fn failure(spec: At, causes: &mut Vec<Cause>) {
+pub(super) fn failure(spec: At, causes: &mut Causes) {
     let policy = spec.get("podFailurePolicy");
     let rules = policy.get("rules");
     let pods = &spec.value["template"]["spec"];
@@ -58,7 +58,7 @@ pub(super) fn failure(spec: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn exit_codes(at: At, containers: &BTreeSet<&str>, causes: &mut Vec<Cause>) {
+fn exit_codes(at: At, containers: &BTreeSet<&str>, causes: &mut Causes) {
     let operator = at.get("operator");
     choice(operator, OPERATORS, causes);
     let container = at.get("containerName");
@@ -90,7 +90,7 @@ fn exit_codes(at: At, containers: &BTreeSet<&str>, causes: &mut Vec<Cause>) {
 }
 
 /// A word that must be there; what there is to choose from is said in any case.
-fn choice(at: At, supported: &[&str], causes: &mut Vec<Cause>) {
+fn choice(at: At, supported: &[&str], causes: &mut Causes) {
     if at.is_empty() {
         let words: Vec<String> = supported.iter().map(|word| Value::from(*word).to_string()).collect();
         causes.push(at.required(&format!("valid values: [{}]", words.join(" "))));
@@ -100,7 +100,7 @@ fn choice(at: At, supported: &[&str], causes: &mut Vec<Cause>) {
 }
 
 /// `podReplacementPolicy` of a job.
-pub(super) fn replacement(spec: At, causes: &mut Vec<Cause>) {
+pub(super) fn replacement(spec: At, causes: &mut Causes) {
     let at = spec.get("podReplacementPolicy");
     let supported: &[&str] =
         if spec.get("podFailurePolicy").is_set() { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
@@ -110,7 +110,7 @@ pub(super) fn replacement(spec: At, causes: &mut Vec<Cause>) {
 }
 
 /// `successPolicy` of a job.
-pub(super) fn success(spec: At, causes: &mut Vec<Cause>) {
+pub(super) fn success(spec: At, causes: &mut Causes) {
     let policy = spec.get("successPolicy");
     if spec.get("completionMode").text() != "Indexed" {
         causes.push(policy.invalid("requires indexed completion mode"));

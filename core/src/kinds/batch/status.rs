@@ -4,7 +4,7 @@ use super::indexes;
 use crate::kinds::cells::epoch_seconds;
 use crate::kinds::rules::{At, IMMUTABLE, Seen, none_negative};
 use crate::kinds::shapes::{is_condition_true, without_value};
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
 /// Conditions that exclude each other.
@@ -31,8 +31,8 @@ const TERMINAL: &[(&str, &str)] = &[
     ("SuccessCriteriaMet", "cannot disable the SuccessCriteriaMet=True condition"),
 ];
 
-pub fn job(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn job(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let status = root.get("status");
     none_negative(status, &["active", "succeeded", "failed", "ready", "terminating"], &mut causes);
@@ -53,7 +53,7 @@ pub fn job(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn uncounted(pods: At, causes: &mut Vec<Cause>) {
+fn uncounted(pods: At, causes: &mut Causes) {
     let mut seen = Seen::default();
     for field in ["succeeded", "failed"] {
         for uid in pods.get(field).items() {
@@ -66,7 +66,7 @@ fn uncounted(pods: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn conditions(job: At, causes: &mut Vec<Cause>) {
+fn conditions(job: At, causes: &mut Causes) {
     let status = job.get("status");
     let list = status.get("conditions");
     let is = |ty: &str| is_condition_true(status, ty);
@@ -79,7 +79,7 @@ fn conditions(job: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn finished(status: At, causes: &mut Vec<Cause>) {
+fn finished(status: At, causes: &mut Causes) {
     for field in ["active", "terminating"] {
         let pods = status.get(field);
         if pods.number().is_some_and(|number| number > 0) {
@@ -96,7 +96,7 @@ fn finished(status: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn times(status: At, causes: &mut Vec<Cause>) {
+fn times(status: At, causes: &mut Causes) {
     let (start, end) = (status.get("startTime"), status.get("completionTime"));
     let complete = is_condition_true(status, "Complete");
     if end.is_set() && !complete {
@@ -113,7 +113,7 @@ fn times(status: At, causes: &mut Vec<Cause>) {
 }
 
 /// Only lists that change are looked at: a job that was made smaller still lists indexes that it no longer has.
-fn listed(spec: At, status: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
+fn listed(spec: At, status: At, old: Option<&Value>, causes: &mut Causes) {
     let (completed, failed) = (status.get("completedIndexes"), status.get("failedIndexes"));
     let [completes, fails] = [("completedIndexes", completed), ("failedIndexes", failed)]
         .map(|(field, now)| old.is_none_or(|old| &old["status"][field] != now.value));
@@ -142,7 +142,7 @@ fn listed(spec: At, status: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
     }
 }
 
-fn changes(job: At, old: At, causes: &mut Vec<Cause>) {
+fn changes(job: At, old: At, causes: &mut Causes) {
     let status = job.get("status");
     let list = status.get("conditions");
     for (ty, detail) in TERMINAL {

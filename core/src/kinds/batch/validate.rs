@@ -8,7 +8,7 @@ use crate::kinds::rules::{
 };
 use crate::kinds::shapes::{domain_prefixed_path, no_more_than, not_longer};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use crate::schema::schedule::{Schedule, check_zone};
 use crate::select::LabelSelector;
 use holdfast_value::{Map, Value};
@@ -21,8 +21,8 @@ const INDEXES_MAX: i64 = 100_000;
 const MANY_COMPLETIONS: i64 = 100_000;
 const INDEXES_OF_MANY_MAX: i64 = 10_000;
 
-pub fn job(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn job(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     job_spec(spec, &mut causes);
@@ -48,7 +48,7 @@ pub fn job(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 }
 
 /// The labels and the selector that the server makes have not been made otherwise by the client.
-fn own_selector(job: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
+fn own_selector(job: At, old: Option<&Value>, causes: &mut Causes) {
     let spec = job.get("spec");
     let selector = spec.get("selector");
     if spec.get("manualSelector").is_true() || !selector.is_set() {
@@ -87,7 +87,7 @@ fn own_selector(job: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
 }
 
 /// The pods of an indexed job are hosts that are named after their index.
-fn host_names(job: At, causes: &mut Vec<Cause>) {
+fn host_names(job: At, causes: &mut Causes) {
     let spec = job.get("spec");
     let completions = spec.get("completions").number().unwrap_or(0);
     if spec.get("completionMode").text() != "Indexed" || completions <= 0 {
@@ -101,7 +101,7 @@ fn host_names(job: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn job_update(spec: At, old: &Value, causes: &mut Vec<Cause>) {
+fn job_update(spec: At, old: &Value, causes: &mut Causes) {
     let before = &old["spec"];
     let completions = spec.get("completions");
     if spec.get("completionMode").text() != "Indexed" {
@@ -128,7 +128,7 @@ fn job_update(spec: At, old: &Value, causes: &mut Vec<Cause>) {
 
 /// What of a suspended job may change is more while gates are on: the resources of its pods, and where they may run also
 /// when some have run.
-pub fn suspended(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
+pub fn suspended(judging: &Judging<'_>, causes: &mut Causes) {
     let resources = judging.is_on("MutablePodResourcesForSuspendedJobs");
     let placement = judging.is_on("MutableSchedulingDirectivesForSuspendedJobs");
     let Some(old) = judging.old.filter(|_| resources || placement) else { return };
@@ -174,8 +174,8 @@ fn free_placement(kept: &mut Value, wanted: &Value) {
     }
 }
 
-pub fn cron_job(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn cron_job(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let zone = spec.get("timeZone");
@@ -217,7 +217,7 @@ pub fn cron_job(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn time_zone(zone: At, causes: &mut Vec<Cause>) {
+fn time_zone(zone: At, causes: &mut Causes) {
     let text = zone.text();
     if !zone.is_set() {
         return;
@@ -235,7 +235,7 @@ fn time_zone(zone: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn job_spec(spec: At, causes: &mut Vec<Cause>) {
+fn job_spec(spec: At, causes: &mut Causes) {
     let counts = ["parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"];
     none_negative(spec, &counts, causes);
     none_negative(spec, &["backoffLimitPerIndex", "maxFailedIndexes"], causes);
@@ -285,7 +285,7 @@ fn job_spec(spec: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn indexed(spec: At, causes: &mut Vec<Cause>) {
+fn indexed(spec: At, causes: &mut Causes) {
     let (completions, parallelism) = (spec.get("completions"), spec.get("parallelism"));
     let failed = spec.get("maxFailedIndexes");
     if !completions.is_set() {

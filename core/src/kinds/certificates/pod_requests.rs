@@ -4,7 +4,7 @@ use super::pem;
 use crate::kinds::rules::{At, immutable, named, same};
 use crate::kinds::shapes::{conditions, is_condition_true, not_longer, signer_name};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
 const SECONDS_MIN: i64 = 3600;
@@ -13,8 +13,8 @@ const KUBERNETES_SECONDS_MAX: i64 = 86400;
 const KEY_BYTES_MAX: usize = 10 * 1024;
 const UID_BYTES_MAX: usize = 128;
 
-pub fn request(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn request(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     if let Some(old) = old {
@@ -53,9 +53,9 @@ pub fn request(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn status(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub fn status(new: &Value, old: Option<&Value>) -> Causes {
     const TERMINAL: &[&str] = &["Issued", "Denied", "Failed"];
-    let mut causes = Vec::new();
+    let mut causes = Causes::default();
     let root = At::root(new);
     let status = root.get("status");
     let list = status.get("conditions");
@@ -101,7 +101,7 @@ pub fn status(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn issued(status: At, causes: &mut Vec<Cause>) {
+fn issued(status: At, causes: &mut Causes) {
     let chain = status.get("certificateChain");
     let blocks = pem::blocks(chain.text());
     if blocks.is_empty() {

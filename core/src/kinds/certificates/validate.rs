@@ -4,7 +4,7 @@ use super::pem;
 use crate::kinds::rules::{At, Seen, immutable, same};
 use crate::kinds::shapes::{TRUE_FALSE_UNKNOWN, at_least, distinct_items, not_longer, signer_name};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
 
@@ -39,8 +39,8 @@ const USAGES: &[&str] = &[
 const BUNDLE_BYTES_MAX: usize = 1024 * 1024;
 const SECONDS_MIN: i64 = 600;
 
-pub fn request(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn request(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     // What was asked for never changes, so that it need not be looked at again.
@@ -51,7 +51,7 @@ pub fn request(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn request_spec(spec: At, causes: &mut Vec<Cause>) {
+fn request_spec(spec: At, causes: &mut Causes) {
     let (request, usages, signer) = (spec.get("request"), spec.get("usages"), spec.get("signerName"));
     match pem::blocks(&decoded(request)).first() {
         Some(block) if block.ty == "CERTIFICATE REQUEST" => {
@@ -81,7 +81,7 @@ fn decoded(at: At) -> String {
     pem::decoded(at.text())
 }
 
-fn conditions(status: At, causes: &mut Vec<Cause>) {
+fn conditions(status: At, causes: &mut Causes) {
     let mut seen = Seen::default();
     let (mut approved, mut denied) = (false, false);
     let list = status.get("conditions");
@@ -111,8 +111,8 @@ fn conditions(status: At, causes: &mut Vec<Cause>) {
 }
 
 /// Who approves may add a condition that says so, and nobody may take one away.
-pub fn approval(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn approval(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     conditions(root.get("status"), &mut causes);
     none_removed(root, old, &mut causes);
@@ -120,7 +120,7 @@ pub fn approval(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 }
 
 /// Who signs brings the certificate, once, and leaves the approval as it is.
-pub fn status(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub fn status(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = approval(new, old);
     let root = At::root(new);
     let status = root.get("status");
@@ -150,7 +150,7 @@ pub fn status(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn none_removed(request: At, old: Option<&Value>, causes: &mut Vec<Cause>) {
+fn none_removed(request: At, old: Option<&Value>, causes: &mut Causes) {
     let Some(old) = old else { return };
     let status = request.get("status");
     for ty in [APPROVED, DENIED, "Failed"] {
@@ -182,8 +182,8 @@ fn chain_fault(text: &str) -> Option<String> {
     })
 }
 
-pub fn bundle(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn bundle(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let (signer, trust) = (spec.get("signerName"), spec.get("trustBundle"));
@@ -201,7 +201,7 @@ pub fn bundle(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn bundle_name(name: At, signer: &str, causes: &mut Vec<Cause>) {
+fn bundle_name(name: At, signer: &str, causes: &mut Causes) {
     let prefix = format!("{}:", signer.replace('/', ":"));
     let rest = match name.text().strip_prefix(&prefix) {
         _ if signer.is_empty() && name.text().contains(':') => {
@@ -219,7 +219,7 @@ fn bundle_name(name: At, signer: &str, causes: &mut Vec<Cause>) {
     causes.extend(names::subdomain(rest).iter().map(|message| name.invalid(message)));
 }
 
-fn anchors(trust: At, causes: &mut Vec<Cause>) {
+fn anchors(trust: At, causes: &mut Causes) {
     let text = trust.text();
     if text.len() > BUNDLE_BYTES_MAX {
         not_longer(trust, BUNDLE_BYTES_MAX, causes);

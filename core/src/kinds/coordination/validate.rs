@@ -2,13 +2,13 @@
 
 use crate::kinds::rules::{At, immutable, not_negative};
 use crate::kinds::shapes::{at_least, qualified, semantic_version};
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use holdfast_value::Value;
 
 const STRATEGIES: &[&str] = &[super::OLDEST_EMULATION_VERSION];
 
-pub fn lease(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn lease(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     at_least(spec.get("leaseDurationSeconds"), 1, "must be greater than 0", &mut causes);
@@ -23,8 +23,8 @@ pub fn lease(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn candidate(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn candidate(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let name = spec.get("leaseName");
@@ -64,7 +64,7 @@ pub fn candidate(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 }
 
 /// A strategy of Kubernetes, or one of somebody else, whose name has a domain.
-fn known_strategy(at: At, causes: &mut Vec<Cause>) {
+fn known_strategy(at: At, causes: &mut Causes) {
     // Kubernetes puts the field's name below the field itself.
     let below = at.get("strategy");
     let at = below.holding(at.value);

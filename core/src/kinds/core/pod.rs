@@ -6,7 +6,7 @@ use crate::authz::nodes::Relation;
 use crate::kinds::build::{drop_from_spec, text, text_or};
 use crate::kinds::{ConnectOptions, Gated, GatedRule, Judging, Kind};
 use crate::object::meta::Document;
-use crate::refusal::{BadRequest, Cause, Internal, Refusal, Subject, Unavailable};
+use crate::refusal::{BadRequest, Cause, Causes, Internal, Refusal, Subject, Unavailable};
 use holdfast_value::{Map, Value, json};
 
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -86,7 +86,7 @@ fn connect_options(name: &str, part: &str, options: &ConnectOptions) -> Result<(
         return Ok(());
     }
     let ConnectOptions { limit_bytes, since_seconds, since_time, tail_lines, .. } = options;
-    let mut causes = Vec::new();
+    let mut causes = Causes::default();
     if let Some(lines) = tail_lines.filter(|lines| *lines < 0) {
         causes.push(Cause::invalid("tailLines", &lines.into(), "must be greater than or equal to 0"));
     }
@@ -322,7 +322,7 @@ fn containers<'a>(spec: &'a Value, list: &str) -> impl Iterator<Item = (usize, &
 }
 
 /// While the gate is off a container that ends restarts itself alone.
-fn restart_one(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
+fn restart_one(judging: &Judging<'_>, causes: &mut Causes) {
     const ALL: &str = "RestartAllContainers";
     let rules = |container: &Value| container["restartPolicyRules"].as_array().cloned().unwrap_or_default();
     let is_used = |spec: &Value| {
@@ -344,7 +344,7 @@ fn restart_one(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
     }
 }
 
-fn no_sctp(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
+fn no_sctp(judging: &Judging<'_>, causes: &mut Causes) {
     let had = |spec: &Value| {
         CONTAINERS.into_iter().flat_map(|list| containers(spec, list)).any(|(_, one)| uses_sctp(&one["ports"]))
     };
@@ -359,7 +359,7 @@ fn no_sctp(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
 }
 
 /// A pod with users of its own may be on its node's network, by a gate.
-fn share_network(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
+fn share_network(judging: &Judging<'_>, causes: &mut Causes) {
     let had = |spec: &Value| spec["hostUsers"] == false && spec["hostNetwork"] == true;
     if judging.is_on("UserNamespacesHostNetworkSupport") || judging.old.is_some_and(had) {
         let path = judging.at("hostNetwork");

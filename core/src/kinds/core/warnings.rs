@@ -7,6 +7,7 @@ mod template;
 use crate::kinds::Kind;
 use crate::object::meta::{Document, metadata};
 use crate::object::names;
+use crate::refusal::Texts;
 use crate::schema::quantity;
 use addresses::{of_address, of_network};
 use base64::Engine as _;
@@ -14,7 +15,7 @@ use holdfast_value::Value;
 pub use template::{job, pod, template, workload};
 
 /// A set's claims are told of as its pods are, and its history by itself.
-pub fn stateful_set(_: &Kind, set: &Document, old: Option<&Document>) -> Vec<String> {
+pub fn stateful_set(_: &Kind, set: &Document, old: Option<&Document>) -> Texts {
     let mut warnings = template(set, old, "spec.template");
     let spec = part(set, "spec");
     // Kubernetes spells the field so where a set is updated, and leaves it out where one is made.
@@ -29,10 +30,10 @@ pub fn stateful_set(_: &Kind, set: &Document, old: Option<&Document>) -> Vec<Str
     warnings
 }
 
-pub fn service(_: &Kind, service: &Document, _: Option<&Document>) -> Vec<String> {
+pub fn service(_: &Kind, service: &Document, _: Option<&Document>) -> Texts {
     let spec = part(service, "spec");
     let text = |field: &str| spec[field].as_str().unwrap_or_default();
-    let mut warnings = Vec::new();
+    let mut warnings = Texts::default();
     let mut say = |warning: &str| warnings.push(warning.to_owned());
     if annotation(service, "service.kubernetes.io/topology-aware-hints").is_some() {
         say("annotation service.kubernetes.io/topology-aware-hints is deprecated, please use \
@@ -76,8 +77,8 @@ pub fn service(_: &Kind, service: &Document, _: Option<&Document>) -> Vec<String
 }
 
 /// Addresses behind a service that people wrote: those that the controllers write are as they should be.
-pub fn endpoints(_: &Kind, endpoints: &Document, _: Option<&Document>) -> Vec<String> {
-    let mut warnings = Vec::new();
+pub fn endpoints(_: &Kind, endpoints: &Document, _: Option<&Document>) -> Texts {
+    let mut warnings = Texts::default();
     if label(endpoints, "endpoints.kubernetes.io/managed-by") == Some("endpoint-controller") {
         return warnings;
     }
@@ -93,8 +94,8 @@ pub fn endpoints(_: &Kind, endpoints: &Document, _: Option<&Document>) -> Vec<St
 }
 
 /// The same of a slice, which may name what has no address at all: that is told once, for it cannot change.
-pub fn endpoint_slice(_: &Kind, slice: &Document, old: Option<&Document>) -> Vec<String> {
-    let mut warnings = Vec::new();
+pub fn endpoint_slice(_: &Kind, slice: &Document, old: Option<&Document>) -> Texts {
+    let mut warnings = Texts::default();
     if old.is_none() && *part(slice, "addressType") == "FQDN" {
         warnings.push("spec.addressType: FQDN endpoints are deprecated".to_owned());
     }
@@ -109,9 +110,9 @@ pub fn endpoint_slice(_: &Kind, slice: &Document, old: Option<&Document>) -> Vec
 }
 
 /// A certificate and a key that are none.
-pub fn secret(_: &Kind, secret: &Document, _: Option<&Document>) -> Vec<String> {
+pub fn secret(_: &Kind, secret: &Document, _: Option<&Document>) -> Texts {
     if secret.get("type").is_none_or(|ty| ty != "kubernetes.io/tls") {
-        return Vec::new();
+        return Texts::default();
     }
     let has_pem = |key: &str| {
         let data = secret.get("data").and_then(|data| data[key].as_str()).unwrap_or_default();
@@ -137,9 +138,9 @@ const STORAGE_CLASS: (&str, &str) =
 const MOUNT_OPTIONS: (&str, &str) =
     ("volume.beta.kubernetes.io/mount-options", "deprecated since v1.31; use \"mountOptions\" attribute instead");
 
-pub fn persistent_volume(_: &Kind, volume: &Document, _: Option<&Document>) -> Vec<String> {
+pub fn persistent_volume(_: &Kind, volume: &Document, _: Option<&Document>) -> Texts {
     let spec = part(volume, "spec");
-    let mut warnings = Vec::new();
+    let mut warnings = Texts::default();
     for (key, why) in [STORAGE_CLASS, MOUNT_OPTIONS] {
         of_annotation(volume, key, why, &mut warnings);
     }
@@ -160,16 +161,16 @@ pub fn persistent_volume(_: &Kind, volume: &Document, _: Option<&Document>) -> V
     warnings
 }
 
-pub fn claim(_: &Kind, claim: &Document, _: Option<&Document>) -> Vec<String> {
-    let mut warnings = Vec::new();
+pub fn claim(_: &Kind, claim: &Document, _: Option<&Document>) -> Texts {
+    let mut warnings = Texts::default();
     of_annotation(claim, STORAGE_CLASS.0, STORAGE_CLASS.1, &mut warnings);
     of_claim(part(claim, "spec"), "spec", &mut warnings);
     warnings
 }
 
-pub fn node(_: &Kind, node: &Document, _: Option<&Document>) -> Vec<String> {
+pub fn node(_: &Kind, node: &Document, _: Option<&Document>) -> Texts {
     let spec = part(node, "spec");
-    let mut warnings = Vec::new();
+    let mut warnings = Texts::default();
     if spec["configSource"].is_object() {
         warnings.push("spec.configSource: the feature is removed".to_owned());
     }
@@ -180,9 +181,9 @@ pub fn node(_: &Kind, node: &Document, _: Option<&Document>) -> Vec<String> {
 }
 
 /// Whoever had the annotation before has heard of it.
-pub fn service_account(_: &Kind, account: &Document, old: Option<&Document>) -> Vec<String> {
+pub fn service_account(_: &Kind, account: &Document, old: Option<&Document>) -> Texts {
     const ENFORCED: &str = "kubernetes.io/enforce-mountable-secrets";
-    let mut warnings = Vec::new();
+    let mut warnings = Texts::default();
     if old.and_then(|old| annotation(old, ENFORCED)).is_none() {
         let why = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets";
         of_annotation(account, ENFORCED, why, &mut warnings);
@@ -191,13 +192,13 @@ pub fn service_account(_: &Kind, account: &Document, old: Option<&Document>) -> 
 }
 
 /// Of what a claim asks for: bytes come whole.
-fn of_claim(spec: &Value, at: &str, warnings: &mut Vec<String>) {
+fn of_claim(spec: &Value, at: &str, warnings: &mut Texts) {
     for part in ["requests", "limits"] {
         fraction(&spec["resources"][part], "storage", &format!("{at}.resources.{part}"), warnings);
     }
 }
 
-fn fraction(resources: &Value, name: &str, at: &str, warnings: &mut Vec<String>) {
+fn fraction(resources: &Value, name: &str, at: &str, warnings: &mut Texts) {
     let Some(amount) = resources[name].as_str() else { return };
     if quantity::nanos(amount).is_some_and(|nanos| nanos % 1_000_000_000 != 0) {
         warnings.push(format!("{at}[{name}]: fractional byte value \"{amount}\" is invalid, must be an integer"));
@@ -220,7 +221,7 @@ pub(crate) fn old_label(key: &str) -> Option<String> {
 }
 
 /// Of the expressions of a selector of nodes, or of one of its terms. Values are told of where no rule looks at them.
-pub(crate) fn of_term(term: &Value, at: &str, with_values: bool, warnings: &mut Vec<String>) {
+pub(crate) fn of_term(term: &Value, at: &str, with_values: bool, warnings: &mut Texts) {
     for (index, expression) in list(&term["matchExpressions"]).iter().enumerate() {
         let at = format!("{at}.matchExpressions[{index}]");
         let key = expression["key"].as_str().unwrap_or_default();
@@ -236,13 +237,13 @@ pub(crate) fn of_term(term: &Value, at: &str, with_values: bool, warnings: &mut 
 }
 
 /// Of each text of a list.
-pub(crate) fn of_each(texts: &Value, at: &str, of: fn(&str, &str, &mut Vec<String>), warnings: &mut Vec<String>) {
+pub(crate) fn of_each(texts: &Value, at: &str, of: fn(&str, &str, &mut Texts), warnings: &mut Texts) {
     for (index, text) in list(texts).iter().enumerate() {
         of(text.as_str().unwrap_or_default(), &format!("{at}[{index}]"), warnings);
     }
 }
 
-fn of_annotation(object: &Document, key: &str, why: &str, warnings: &mut Vec<String>) {
+fn of_annotation(object: &Document, key: &str, why: &str, warnings: &mut Texts) {
     if annotation(object, key).is_some() {
         warnings.push(format!("metadata.annotations[{key}]: {why}"));
     }

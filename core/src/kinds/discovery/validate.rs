@@ -4,7 +4,7 @@ use crate::kinds::rules::{At, PROTOCOLS, distinct, immutable, known, labels, nam
 use crate::kinds::shapes::{at_most, domain_name, need_one_of, qualified};
 use crate::object::address::address;
 use crate::object::names;
-use crate::refusal::{Cause, CauseReason};
+use crate::refusal::{Cause, CauseReason, Causes};
 use holdfast_value::Value;
 use std::net::IpAddr;
 
@@ -15,8 +15,8 @@ const TOPOLOGY_LABELS_MAX: usize = 16;
 const HINTS_MAX: usize = 8;
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-pub fn endpoint_slice(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn endpoint_slice(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let ty = root.get("addressType");
     need_one_of(ty, &["FQDN", "IPv4", "IPv6"], &mut causes);
@@ -33,7 +33,7 @@ pub fn endpoint_slice(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn one(endpoint: At, ty: &str, causes: &mut Vec<Cause>) {
+fn one(endpoint: At, ty: &str, causes: &mut Causes) {
     let addresses = endpoint.get("addresses");
     if addresses.is_empty() {
         causes.push(addresses.required("must contain at least 1 address"));
@@ -73,7 +73,7 @@ fn one(endpoint: At, ty: &str, causes: &mut Vec<Cause>) {
 }
 
 /// Kubernetes tells of an address of the other family at the list.
-fn ip(at: At, list: At, v4: bool, causes: &mut Vec<Cause>) {
+fn ip(at: At, list: At, v4: bool, causes: &mut Causes) {
     let Some(address) = address(at.text()) else {
         causes.push(at.invalid("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
         return;
@@ -110,7 +110,7 @@ fn special(address: IpAddr) -> Option<String> {
     }
 }
 
-fn ports(list: At, causes: &mut Vec<Cause>) {
+fn ports(list: At, causes: &mut Causes) {
     if !at_most(list, PORTS_MAX, causes) {
         return;
     }

@@ -4,7 +4,7 @@ use crate::kinds::rules::{At, immutable, named, same};
 use crate::kinds::shapes::qualified;
 use crate::object::names::{self, NameRule};
 use crate::object::validate;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::{Map, Value};
 
 const WORD_BYTES_MAX: usize = 128;
@@ -27,24 +27,24 @@ const FIXED: [&str; 12] = [
 ];
 
 /// Only events of the newer form, which have a time of their own, must say everything.
-pub fn event(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+pub fn event(new: &Value, _: Option<&Value>) -> Causes {
     of_any_version(new, "reportingComponent")
 }
 
 /// Events through the newer group, which has no place for what older clients wrote.
-pub fn newer_event(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub fn newer_event(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = of_any_version(new, "reportingController");
     let root = At::root(new);
     let empty = Map::new();
     let meta = |event: &Value| event["metadata"].as_object().cloned().unwrap_or_default();
     let Some(old) = old else {
-        causes.extend(validate::object_names(&meta(new), NameRule::Subdomain));
-        causes.extend(validate::standard_finalizers(new["metadata"].as_object().unwrap_or(&empty)));
+        causes.append(validate::object_names(&meta(new), NameRule::Subdomain));
+        causes.append(validate::standard_finalizers(new["metadata"].as_object().unwrap_or(&empty)));
         series(root.get("series"), &mut causes);
         newly_said(root, &mut causes);
         return causes;
     };
-    causes.extend(validate::metadata_update(&meta(new), &meta(old)));
+    causes.append(validate::metadata_update(&meta(new), &meta(old)));
     if !same(&new["series"], &old["series"]) {
         series(root.get("series"), &mut causes);
     }
@@ -58,7 +58,7 @@ pub fn newer_event(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn newly_said(root: At, causes: &mut Vec<Cause>) {
+fn newly_said(root: At, causes: &mut Causes) {
     if root.get("eventTime").is_empty() {
         causes.push(root.get("eventTime").required(""));
     }
@@ -73,7 +73,7 @@ fn newly_said(root: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn series(series: At, causes: &mut Vec<Cause>) {
+fn series(series: At, causes: &mut Causes) {
     if !series.is_set() {
         return;
     }
@@ -85,8 +85,8 @@ fn series(series: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn of_any_version(new: &Value, reporting: &str) -> Vec<Cause> {
-    let mut causes = Vec::new();
+fn of_any_version(new: &Value, reporting: &str) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let metadata = root.get("metadata");
     let namespace = metadata.get("namespace").text();
@@ -131,7 +131,7 @@ fn of_any_version(new: &Value, reporting: &str) -> Vec<Cause> {
     causes
 }
 
-fn at_most_characters(field: At, shown: At, bytes_max: usize, causes: &mut Vec<Cause>) {
+fn at_most_characters(field: At, shown: At, bytes_max: usize, causes: &mut Causes) {
     if field.text().len() > bytes_max {
         causes.push(shown.invalid_unshown(&format!("can have at most {bytes_max} characters")));
     }

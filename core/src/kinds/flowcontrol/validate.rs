@@ -4,7 +4,7 @@ use crate::authz::bootstrap_objects::bootstrap_objects;
 use crate::kinds::rules::{At, Seen, named, need, need_name, same};
 use crate::kinds::shapes::{at_least, count, exactly_one_of, no_more_than, positive, texts};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 use std::sync::LazyLock;
 
@@ -15,8 +15,8 @@ const QUEUES_MAX: i64 = 10_000_000;
 const HASH_BITS: u32 = 60;
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 
-pub fn schema(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn schema(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let precedence = spec.get("matchingPrecedence");
@@ -44,7 +44,7 @@ pub fn schema(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn rules(rule: At, causes: &mut Vec<Cause>) {
+fn rules(rule: At, causes: &mut Causes) {
     let (subjects, resources, urls) = (rule.get("subjects"), rule.get("resourceRules"), rule.get("nonResourceRules"));
     if subjects.is_empty() {
         causes.push(subjects.required("subjects must contain at least one value"));
@@ -67,7 +67,9 @@ fn rules(rule: At, causes: &mut Vec<Cause>) {
             for namespace in namespaces.items() {
                 let intro = "each member of this list must be '*' or a DNS-1123 label; ";
                 let messages = names::label(namespace.text());
-                causes.extend(messages.iter().map(|message| namespace.invalid(&format!("{intro}{message}"))));
+                causes.extend(
+                    messages.iter().map(|message| Cause::from(namespace.invalid(&format!("{intro}{message}")))),
+                );
             }
         }
     }
@@ -82,7 +84,7 @@ fn rules(rule: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn verbs(list: At, causes: &mut Vec<Cause>) {
+fn verbs(list: At, causes: &mut Causes) {
     if list.is_empty() {
         causes.push(list.required("verbs must contain at least one value"));
     } else if all_or_some(list, "verbs", causes) && !texts(list).iter().all(|verb| VERBS.contains(verb)) {
@@ -90,7 +92,7 @@ fn verbs(list: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn wildcard(list: At, missing: &str, what: &str, causes: &mut Vec<Cause>) {
+fn wildcard(list: At, missing: &str, what: &str, causes: &mut Causes) {
     if list.is_empty() {
         causes.push(list.required(missing));
     }
@@ -98,7 +100,7 @@ fn wildcard(list: At, missing: &str, what: &str, causes: &mut Vec<Cause>) {
 }
 
 /// True when the list is without `*`, which must stand alone.
-fn all_or_some(list: At, what: &str, causes: &mut Vec<Cause>) -> bool {
+fn all_or_some(list: At, what: &str, causes: &mut Causes) -> bool {
     let all = texts(list).contains("*");
     if all && count(list) > 1 {
         causes.push(list.invalid(&format!("if '*' is present, must not specify other {what}")));
@@ -119,7 +121,7 @@ fn path_fault(path: &str) -> Option<&'static str> {
     }
 }
 
-fn subject(subject: At, causes: &mut Vec<Cause>) {
+fn subject(subject: At, causes: &mut Causes) {
     const KINDS: &[(&str, &str)] = &[("Group", "group"), ("ServiceAccount", "serviceAccount"), ("User", "user")];
     let kind = subject.get("kind");
     if !KINDS.iter().any(|(known, _)| *known == kind.text()) {
@@ -140,7 +142,7 @@ fn subject(subject: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn account(at: At, causes: &mut Vec<Cause>) {
+fn account(at: At, causes: &mut Causes) {
     let (name, namespace) = (at.get("name"), at.get("namespace"));
     if name.text() != "*" {
         need_name(name, names::subdomain, causes);
@@ -152,8 +154,8 @@ fn account(at: At, causes: &mut Vec<Cause>) {
     }
 }
 
-pub fn level(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn level(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let (ty, limited, exempt) = (spec.get("type"), spec.get("limited"), spec.get("exempt"));
@@ -187,7 +189,7 @@ pub fn level(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn shares(at: At, causes: &mut Vec<Cause>) {
+fn shares(at: At, causes: &mut Causes) {
     at_least(at.get("nominalConcurrencyShares"), 0, "must be a non-negative integer", causes);
     let lent = at.get("lendablePercent");
     if lent.number().is_some_and(|percent| !(0..=100).contains(&percent)) {
@@ -195,7 +197,7 @@ fn shares(at: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn response(response: At, causes: &mut Vec<Cause>) {
+fn response(response: At, causes: &mut Causes) {
     let (ty, queuing) = (response.get("type"), response.get("queuing"));
     match ty.text() {
         "Reject" if queuing.is_set() => {
@@ -210,7 +212,7 @@ fn response(response: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn queues(queuing: At, causes: &mut Vec<Cause>) {
+fn queues(queuing: At, causes: &mut Causes) {
     let (queues, hand) = (queuing.get("queues"), queuing.get("handSize"));
     positive(queuing.get("queueLengthLimit"), "must be positive", causes);
     positive(queues, "must be positive", causes);
@@ -236,8 +238,8 @@ fn deals(deck: i64, hand: i64) -> Option<u128> {
 }
 
 /// Status of both kinds.
-pub fn status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn status(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let status = root.get("status");
     let mut seen = Seen::default();
@@ -254,7 +256,7 @@ pub fn status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
 }
 
 /// The mandatory objects have one spec only; but how much of itself the exempt level lends is the operator's business.
-fn fixed(root: At, kind: &str, causes: &mut Vec<Cause>) {
+fn fixed(root: At, kind: &str, causes: &mut Causes) {
     static OBJECTS: LazyLock<Vec<Value>> = LazyLock::new(|| {
         let mandatory =
             |object: &Value| object["metadata"]["name"].as_str().is_some_and(|name| MANDATORY.contains(&name));

@@ -3,14 +3,14 @@
 use crate::kinds::rules::{At, distinct, named};
 use crate::kinds::shapes::texts;
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 use std::collections::BTreeMap;
 
 const FAULTS_MAX: usize = 10;
 
-pub fn storage_version(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn storage_version(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     if old.is_some() {
         return causes;
     }
@@ -22,15 +22,15 @@ pub fn storage_version(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         Some((group, resource)) => {
             let group = names::subdomain(group).into_iter().map(|why| format!("the group segment {why}"));
             let resource = names::label_1035(resource).into_iter().map(|why| format!("the resource segment {why}"));
-            causes.extend(group.chain(resource).map(|message| name.invalid(&message)));
+            causes.extend(group.chain(resource).map(|message| Cause::from(name.invalid(&message))));
         }
     }
-    causes.extend(status(new, None));
+    causes.append(status(new, None));
     causes
 }
 
-pub fn status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn status(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let status = root.get("status");
     let servers = status.get("storageVersions");
@@ -61,7 +61,7 @@ pub fn status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn of_server(server: At, causes: &mut Vec<Cause>) {
+fn of_server(server: At, causes: &mut Causes) {
     named(server.get("apiServerID"), names::subdomain, causes);
     let (encoded, decodable) = (server.get("encodingVersion"), server.get("decodableVersions"));
     api_version(encoded, causes);
@@ -91,7 +91,7 @@ fn of_server(server: At, causes: &mut Vec<Cause>) {
 }
 
 /// The version that all servers agree on is said when there is one.
-fn common(status: At, causes: &mut Vec<Cause>) {
+fn common(status: At, causes: &mut Causes) {
     let said = status.get("commonEncodingVersion");
     let servers = status.get("storageVersions");
     let mut versions = servers.items().map(|server| server.get("encodingVersion").text().to_owned());
@@ -116,7 +116,7 @@ fn common(status: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn api_version(at: At, causes: &mut Vec<Cause>) {
+fn api_version(at: At, causes: &mut Causes) {
     const EMPTY: &str = "must be non-empty";
     let parts: Vec<&str> = at.text().split('/').collect();
     let part = |what: &str, text: &str, check: fn(&str) -> Vec<String>| -> Vec<String> {

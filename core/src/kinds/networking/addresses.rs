@@ -4,11 +4,11 @@ use crate::kinds::rules::{At, IMMUTABLE, immutable, named};
 use crate::kinds::shapes::{canonical_cidr, count, need_segment};
 use crate::object::address::network;
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use holdfast_value::Value;
 
-pub fn ip_address(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn ip_address(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let parent = spec.get("parentRef");
@@ -31,8 +31,8 @@ pub fn ip_address(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn service_cidr(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn service_cidr(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let ranges = spec.get("cidrs");
@@ -54,7 +54,7 @@ pub fn service_cidr(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn checked(ranges: At, causes: &mut Vec<Cause>) {
+fn checked(ranges: At, causes: &mut Causes) {
     match count(ranges) {
         0 => causes.push(ranges.required("at least one CIDR required")),
         1 | 2 => {

@@ -12,6 +12,7 @@ use super::core::warnings::{list, of_each};
 use super::{ApiGroup, Kind};
 use crate::object::meta::{Document, metadata};
 use crate::object::names::NameRule;
+use crate::refusal::Texts;
 use holdfast_value::Value;
 
 pub const GROUP: &str = "networking.k8s.io";
@@ -66,22 +67,20 @@ pub fn kinds() -> Vec<Kind> {
 }
 
 /// The class of a new ingress was an annotation once, and may still be one beside the field.
-fn ingress_warnings(_: &Kind, ingress: &Document, old: Option<&Document>) -> Vec<String> {
+fn ingress_warnings(_: &Kind, ingress: &Document, old: Option<&Document>) -> Texts {
     let annotations = metadata(ingress).get("annotations");
     let has_class = ingress.get("spec").is_some_and(|spec| !spec["ingressClassName"].is_null());
     let is_named = annotations.is_some_and(|annotations| !annotations["kubernetes.io/ingress.class"].is_null());
     if old.is_some() || has_class || !is_named {
-        return Vec::new();
+        return Texts::default();
     }
-    vec![
-        "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"
-            .to_owned(),
-    ]
+    let told = "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead";
+    told.to_owned().into()
 }
 
 /// Networks of peers that are not written as they should be.
-fn policy_warnings(_: &Kind, policy: &Document, _: Option<&Document>) -> Vec<String> {
-    let mut warnings = Vec::new();
+fn policy_warnings(_: &Kind, policy: &Document, _: Option<&Document>) -> Texts {
+    let mut warnings = Texts::default();
     let spec = policy.get("spec").unwrap_or(&Value::Null);
     for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
         for (index, rule) in list(&spec[direction]).iter().enumerate() {
@@ -127,6 +126,6 @@ mod tests {
             format!("{at}.cidr: CIDR value \"10.1.0.0/8\" {is} (should be \"10.0.0.0/8\" or \"10.1.0.0/32\"?)"),
             format!("{at}.except[1]: CIDR value \"10.3.0.1/16\" {is} (should be \"10.3.0.0/16\" or \"10.3.0.1/32\"?)"),
         ];
-        assert_eq!(policy_warnings(&kind, &policy, None), expected);
+        assert_eq!(policy_warnings(&kind, &policy, None).into_vec(), expected);
     }
 }

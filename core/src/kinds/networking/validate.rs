@@ -4,7 +4,7 @@ use crate::kinds::rules::{self, At, cidr, immutable, known, named, need_name, po
 use crate::kinds::shapes::{at_most, domain_prefixed_path, first_of, host, local_reference, need_segment, not_longer};
 use crate::object::address::{address, network};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
 const CLASS: &str = "kubernetes.io/ingress.class";
@@ -13,8 +13,8 @@ const FORBIDDEN_PARTS: &[&str] = &["//", "/./", "/../", "%2f", "%2F"];
 const FORBIDDEN_ENDS: &[&str] = &["/..", "/."];
 const CONTROLLER_BYTES_MAX: usize = 250;
 
-pub fn ingress(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn ingress(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let (default, rules) = (spec.get("defaultBackend"), spec.get("rules"));
@@ -22,7 +22,7 @@ pub fn ingress(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         let detail = "either `defaultBackend` or `rules` must be specified";
         causes.push(match rules.is_set() {
             true => Cause::invalid(spec.path(), rules.value, detail),
-            false => spec.invalid_null(detail),
+            false => spec.invalid_null(detail).into(),
         });
     }
     if default.is_set() {
@@ -65,7 +65,7 @@ pub fn ingress(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn http_path(path: At, causes: &mut Vec<Cause>) {
+fn http_path(path: At, causes: &mut Causes) {
     let ty = path.get("pathType");
     if !ty.is_set() {
         causes.push(ty.required("pathType must be specified"));
@@ -93,7 +93,7 @@ fn http_path(path: At, causes: &mut Vec<Cause>) {
     backend(path.get("backend"), causes);
 }
 
-fn backend(backend: At, causes: &mut Vec<Cause>) {
+fn backend(backend: At, causes: &mut Causes) {
     let (service, resource) = (backend.get("service"), backend.get("resource"));
     match (service.is_set(), resource.is_set()) {
         (true, true) => causes.push(backend.invalid_unshown("cannot set both resource and service backends")),
@@ -113,8 +113,8 @@ fn backend(backend: At, causes: &mut Vec<Cause>) {
     }
 }
 
-pub fn ingress_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn ingress_status(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let status = root.get("status");
     let balancer = status.get("loadBalancer");
@@ -133,8 +133,8 @@ pub fn ingress_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn ingress_class(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn ingress_class(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let controller = spec.get("controller");
@@ -168,8 +168,8 @@ pub fn ingress_class(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn network_policy(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn network_policy(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     selector(spec.get("podSelector"), &mut causes);
@@ -185,7 +185,7 @@ pub fn network_policy(new: &Value, _: Option<&Value>) -> Vec<Cause> {
         }
     }
     let types = spec.get("policyTypes");
-    if at_most(types, 2, &mut Vec::new()) {
+    if at_most(types, 2, &mut Causes::default()) {
         for ty in types.items() {
             if !matches!(ty.text(), "Ingress" | "Egress") {
                 causes.push(ty.not_supported(&["Ingress", "Egress"]));
@@ -197,7 +197,7 @@ pub fn network_policy(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn port_range(entry: At, causes: &mut Vec<Cause>) {
+fn port_range(entry: At, causes: &mut Causes) {
     let (first, last) = (entry.get("port"), entry.get("endPort"));
     port(first, causes);
     if !last.is_set() {
@@ -213,7 +213,7 @@ fn port_range(entry: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn peer(peer: At, causes: &mut Vec<Cause>) {
+fn peer(peer: At, causes: &mut Causes) {
     let (pods, namespaces, block) = (peer.get("podSelector"), peer.get("namespaceSelector"), peer.get("ipBlock"));
     selector(pods, causes);
     selector(namespaces, causes);

@@ -8,6 +8,7 @@ mod validate;
 use super::core::warnings::old_label;
 use super::{ApiGroup, Gated, Kind};
 use crate::object::meta::Document;
+use crate::refusal::Texts;
 
 pub const GROUP: &str = "node.k8s.io";
 const PACKAGE: &str = "io.k8s.api.node";
@@ -32,7 +33,7 @@ pub fn kinds() -> Vec<Kind> {
 }
 
 /// Labels of nodes that have other names now.
-fn class_warnings(_: &Kind, class: &Document, _: Option<&Document>) -> Vec<String> {
+fn class_warnings(_: &Kind, class: &Document, _: Option<&Document>) -> Texts {
     let labels = class.get("scheduling").and_then(|scheduling| scheduling["nodeSelector"].as_object());
     let why = labels.into_iter().flat_map(|labels| labels.keys()).filter_map(|label| old_label(label));
     why.map(|why| format!("scheduling.nodeSelector: {why}")).collect()
@@ -48,7 +49,7 @@ mod tests {
         let class = json!({"scheduling": {"nodeSelector": {"a": "b", "beta.kubernetes.io/os": "linux"}}});
         let kind = kinds().remove(0);
         assert_eq!(
-            class_warnings(&kind, class.as_object().expect("an object"), None),
+            class_warnings(&kind, class.as_object().expect("an object"), None).into_vec(),
             ["scheduling.nodeSelector: deprecated since v1.14; use \"kubernetes.io/os\" instead"]
         );
     }

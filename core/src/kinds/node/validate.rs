@@ -3,11 +3,11 @@
 use crate::kinds::core::validate::{container_amounts, tolerations};
 use crate::kinds::rules::{At, Seen, immutable, labels, need_name};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use holdfast_value::{Value, json};
 
-pub fn runtime_class(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn runtime_class(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let handler = root.get("handler");
     need_name(handler, names::label, &mut causes);

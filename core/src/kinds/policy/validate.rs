@@ -2,11 +2,11 @@
 
 use crate::kinds::rules::{At, none_negative, number_or_percent, percent, selector};
 use crate::kinds::shapes::{conditions, exactly_one_of};
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use holdfast_value::Value;
 
-pub fn budget(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn budget(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let bounds = [spec.get("minAvailable"), spec.get("maxUnavailable")];
@@ -27,8 +27,8 @@ pub fn budget(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn status(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let status = root.get("status");
     conditions(status.get("conditions"), &mut causes);

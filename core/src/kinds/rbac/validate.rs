@@ -3,15 +3,15 @@
 use super::GROUP;
 use crate::kinds::rules::{At, named, need, need_name, selector};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use crate::select::LabelSelector;
 use holdfast_value::Value;
 
-pub fn role(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+pub fn role(new: &Value, _: Option<&Value>) -> Causes {
     rules(new, true)
 }
 
-pub fn cluster_role(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+pub fn cluster_role(new: &Value, _: Option<&Value>) -> Causes {
     let mut causes = rules(new, false);
     let root = At::root(new);
     let aggregation = root.get("aggregationRule");
@@ -28,8 +28,8 @@ pub fn cluster_role(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn rules(role: &Value, namespaced: bool) -> Vec<Cause> {
-    let mut causes = Vec::new();
+fn rules(role: &Value, namespaced: bool) -> Causes {
+    let mut causes = Causes::default();
     for rule in At::root(role).get("rules").items() {
         let verbs = rule.get("verbs");
         if verbs.is_empty() {
@@ -55,16 +55,16 @@ fn rules(role: &Value, namespaced: bool) -> Vec<Cause> {
     causes
 }
 
-pub fn role_binding(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub fn role_binding(new: &Value, old: Option<&Value>) -> Causes {
     binding(new, old, &["Role", "ClusterRole"])
 }
 
-pub fn cluster_role_binding(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub fn cluster_role_binding(new: &Value, old: Option<&Value>) -> Causes {
     binding(new, old, &["ClusterRole"])
 }
 
-fn binding(binding: &Value, old: Option<&Value>, kinds: &[&str]) -> Vec<Cause> {
-    let mut causes = Vec::new();
+fn binding(binding: &Value, old: Option<&Value>, kinds: &[&str]) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(binding);
     if old.is_some_and(|old| old["roleRef"] != binding["roleRef"]) {
         // Whom the binding was trusted with its role for must not come to another by a change of the role.

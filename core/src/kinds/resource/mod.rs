@@ -13,6 +13,7 @@ use super::build::STATUS_RESETS_METADATA;
 use super::{ApiGroup, Asking, Gated, Kind};
 use crate::authz::nodes::{Object, Relation};
 use crate::object::meta::Document;
+use crate::refusal::Texts;
 use crate::schema::defaults::{objects, set_absent};
 use holdfast_value::Value;
 
@@ -24,12 +25,12 @@ pub const API_GROUP: ApiGroup = ApiGroup::new(GROUP, kinds, defaults::rules)
     .prioritized(16_200, &[("v1", 20), ("v1beta2", 15), ("v1beta1", 9), ("v1alpha3", 1)]);
 
 /// Drivers are told apart by their names, which are names of domains.
-fn driver_warnings(_: &Kind, slice: &Document, _: Option<&Document>) -> Vec<String> {
+fn driver_warnings(_: &Kind, slice: &Document, _: Option<&Document>) -> Texts {
     let driver = slice.get("spec").and_then(|spec| spec["driver"].as_str()).unwrap_or_default();
     if driver.to_lowercase() == driver {
-        return Vec::new();
+        return Texts::default();
     }
-    vec![format!("spec.driver: driver names should be lowercase; \"{driver}\" contains uppercase characters")]
+    format!("spec.driver: driver names should be lowercase; \"{driver}\" contains uppercase characters").into()
 }
 
 /// A taint without a time has just been added.
@@ -191,7 +192,7 @@ mod tests {
         let kind = kinds().into_iter().find(|kind| kind.kind == "ResourceSlice").expect("a kind");
         let told = |driver: &str| {
             let slice = json!({"spec": {"driver": driver}});
-            kind.hooks.warnings.expect("a hook")(&kind, slice.as_object().expect("an object"), None)
+            kind.hooks.warnings.expect("a hook")(&kind, slice.as_object().expect("an object"), None).into_vec()
         };
         let expected =
             "spec.driver: driver names should be lowercase; \"Gpu.example.com\" contains uppercase characters";

@@ -5,7 +5,7 @@ use crate::kinds::expressions::device_selector;
 use crate::kinds::rules::{At, named};
 use crate::kinds::shapes::{at_most, driver_name, identifier, need_one_of, not_longer, qualified};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
 const EXPRESSION_BYTES_MAX: usize = 10 * 1024;
@@ -15,21 +15,21 @@ const IDENTIFIER_BYTES_MAX: usize = 32;
 const EFFECTS: &[&str] = &["NoExecute", "NoSchedule", "None"];
 
 /// A name that must obey the rule; one that is missing breaks it.
-fn must(at: At, check: fn(&str) -> Vec<String>, causes: &mut Vec<Cause>) {
+fn must(at: At, check: fn(&str) -> Vec<String>, causes: &mut Causes) {
     let text = Value::from(at.text());
     named(at.holding(&text), check, causes);
 }
 
-pub(super) fn device_name(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn device_name(at: At, causes: &mut Causes) {
     must(at, names::label, causes);
 }
 
-pub(super) fn device_class(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn device_class(at: At, causes: &mut Causes) {
     if at.is_empty() { causes.push(at.required("")) } else { named(at, names::subdomain, causes) }
 }
 
 /// Domain names with slashes between them.
-pub(super) fn pool_name(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn pool_name(at: At, causes: &mut Causes) {
     if at.is_empty() {
         causes.push(at.required(""));
         return;
@@ -42,7 +42,7 @@ pub(super) fn pool_name(at: At, causes: &mut Vec<Cause>) {
 }
 
 /// A name of an attribute, with or without the domain of its maker.
-pub(super) fn attribute_name(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn attribute_name(at: At, causes: &mut Causes) {
     let part = |text: &str| Value::from(text);
     match at.text().split('/').collect::<Vec<_>>()[..] {
         [""] => causes.push(at.required("name required")),
@@ -63,14 +63,14 @@ pub(super) fn attribute_name(at: At, causes: &mut Vec<Cause>) {
     }
 }
 
-pub(super) fn word(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn word(at: At, causes: &mut Causes) {
     not_longer(at, IDENTIFIER_BYTES_MAX, causes);
     for message in identifier(at.text()) {
         causes.push(Cause::type_invalid(at.path(), at.value, &message));
     }
 }
 
-pub(super) fn cel_selectors(list: At, causes: &mut Vec<Cause>) {
+pub(super) fn cel_selectors(list: At, causes: &mut Causes) {
     for selector in list.items() {
         let cel = selector.get("cel");
         if cel.is_set() {
@@ -88,7 +88,7 @@ pub(super) fn cel_selectors(list: At, causes: &mut Vec<Cause>) {
 }
 
 /// What only the driver understands.
-pub(super) fn configuration(config: At, causes: &mut Vec<Cause>) {
+pub(super) fn configuration(config: At, causes: &mut Causes) {
     let opaque = config.get("opaque");
     if !opaque.is_set() {
         causes.push(opaque.required(""));
@@ -98,7 +98,7 @@ pub(super) fn configuration(config: At, causes: &mut Vec<Cause>) {
     parameters(opaque.get("parameters"), PARAMETERS_BYTES_MAX, causes);
 }
 
-pub(super) fn parameters(at: At, bytes_max: usize, causes: &mut Vec<Cause>) {
+pub(super) fn parameters(at: At, bytes_max: usize, causes: &mut Causes) {
     if !at.is_set() {
         causes.push(at.required(""));
     } else if at.value.to_string().len() > bytes_max {
@@ -109,14 +109,14 @@ pub(super) fn parameters(at: At, bytes_max: usize, causes: &mut Vec<Cause>) {
     }
 }
 
-pub(super) fn taint(taint: At, causes: &mut Vec<Cause>) {
+pub(super) fn taint(taint: At, causes: &mut Causes) {
     let (key, effect) = (taint.get("key"), taint.get("effect"));
     must(key, names::qualified_name, causes);
     named(taint.get("value"), names::label_value, causes);
     need_one_of(effect, EFFECTS, causes);
 }
 
-pub(super) fn toleration(toleration: At, causes: &mut Vec<Cause>) {
+pub(super) fn toleration(toleration: At, causes: &mut Causes) {
     let (key, operator, value) = (toleration.get("key"), toleration.get("operator"), toleration.get("value"));
     if !key.is_empty() {
         qualified(key, causes);

@@ -5,7 +5,7 @@ use crate::kinds::core::validate::node_selector;
 use crate::kinds::rules::{At, Seen, distinct, named, need_name, quantities};
 use crate::kinds::shapes::{at_most, count, not_longer, qualified, semantic_version};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
 const DEVICES_MAX: usize = 128;
@@ -20,7 +20,7 @@ const CONSUMED_MAX: usize = 2;
 const CONDITIONS_MAX: usize = 4;
 
 /// One field says which nodes reach the devices.
-pub(super) fn nodes(spec: At, causes: &mut Vec<Cause>) {
+pub(super) fn nodes(spec: At, causes: &mut Causes) {
     let selector = spec.get("nodeSelector");
     let mut set = Vec::new();
     if !spec.get("nodeName").is_empty() {
@@ -40,7 +40,7 @@ pub(super) fn nodes(spec: At, causes: &mut Vec<Cause>) {
     exactly_one(spec, &set, which, causes);
 }
 
-fn exactly_one(at: At, set: &[&str], which: &str, causes: &mut Vec<Cause>) {
+fn exactly_one(at: At, set: &[&str], which: &str, causes: &mut Causes) {
     match set.len() {
         0 => causes.push(at.required(which)),
         1 => {}
@@ -51,14 +51,14 @@ fn exactly_one(at: At, set: &[&str], which: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-fn one_term(selector: At, causes: &mut Vec<Cause>) {
+fn one_term(selector: At, causes: &mut Causes) {
     node_selector(selector, causes);
     if count(selector.get("nodeSelectorTerms")) != 1 {
         causes.push(selector.get("nodeSelectorTerms").invalid("must have exactly one node selector term"));
     }
 }
 
-pub(super) fn devices(spec: At, causes: &mut Vec<Cause>) {
+pub(super) fn devices(spec: At, causes: &mut Causes) {
     let list = spec.get("devices");
     let rich = |device: At| !device.get("taints").is_empty() || !device.get("consumesCounters").is_empty();
     let most = if list.items().any(rich) { RICH_DEVICES_MAX } else { DEVICES_MAX };
@@ -83,7 +83,7 @@ pub(super) fn devices(spec: At, causes: &mut Vec<Cause>) {
     distinct(sets, "name", causes);
 }
 
-fn one(device: At, placed: bool, causes: &mut Vec<Cause>) {
+fn one(device: At, placed: bool, causes: &mut Causes) {
     device_name(device.get("name"), causes);
     let (attributes, capacity) = (device.get("attributes"), device.get("capacity"));
     for (name, attribute) in attributes.entries() {
@@ -123,7 +123,7 @@ fn one(device: At, placed: bool, causes: &mut Vec<Cause>) {
     place(device, placed, causes);
 }
 
-fn place(device: At, placed: bool, causes: &mut Vec<Cause>) {
+fn place(device: At, placed: bool, causes: &mut Causes) {
     let (name, selector, all) = (device.get("nodeName"), device.get("nodeSelector"), device.get("allNodes"));
     if placed {
         let fields =
@@ -148,7 +148,7 @@ fn place(device: At, placed: bool, causes: &mut Vec<Cause>) {
     }
 }
 
-fn attribute_value(attribute: At, causes: &mut Vec<Cause>) {
+fn attribute_value(attribute: At, causes: &mut Causes) {
     let set = ["bool", "int", "string", "version"].iter().filter(|field| attribute.get(field).is_set()).count();
     for field in ["string", "version"] {
         not_longer(attribute.get(field), VALUE_BYTES_MAX, causes);
@@ -164,7 +164,7 @@ fn attribute_value(attribute: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn counters(map: At, causes: &mut Vec<Cause>) {
+fn counters(map: At, causes: &mut Causes) {
     if map.is_empty() {
         causes.push(map.required(""));
     }

@@ -6,7 +6,7 @@ use crate::kinds::core::validate::node_selector;
 use crate::kinds::rules::{At, IMMUTABLE, Seen, distinct, same};
 use crate::kinds::shapes::{at_most, conditions, distinct_items, driver_name, need_one_of, not_longer};
 use crate::object::address::network;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ const INTERFACE_BYTES_MAX: usize = 256;
 const HARDWARE_BYTES_MAX: usize = 128;
 const IPS_MAX: usize = 16;
 
-pub fn claim(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn claim(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let known = requests(spec.get("devices").value);
@@ -56,7 +56,7 @@ pub fn claim(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn allocated(allocation: At, known: &Requests, causes: &mut Vec<Cause>) {
+fn allocated(allocation: At, known: &Requests, causes: &mut Causes) {
     let devices = allocation.get("devices");
     let (results, configs) = (devices.get("results"), devices.get("config"));
     for result in results.items() {
@@ -75,13 +75,13 @@ fn allocated(allocation: At, known: &Requests, causes: &mut Vec<Cause>) {
     }
 }
 
-fn device_place(at: At, causes: &mut Vec<Cause>) {
+fn device_place(at: At, causes: &mut Causes) {
     driver_name(at.get("driver"), causes);
     pool_name(at.get("pool"), causes);
     device_name(at.get("device"), causes);
 }
 
-fn device_statuses(status: At, causes: &mut Vec<Cause>) {
+fn device_statuses(status: At, causes: &mut Causes) {
     let place = |at: &Value| ["driver", "pool", "device", "shareID"].map(|field| at[field].clone());
     let allocated = &status.value["allocation"]["devices"]["results"];
     let allocated = allocated.as_array().map_or(&[][..], Vec::as_slice);

@@ -4,7 +4,7 @@ use super::shapes::{cel_selectors, configuration, device_class, device_name, poo
 use crate::kinds::rules::{At, distinct, immutable, labels, named};
 use crate::kinds::shapes::{at_least, at_most, conditions, count, distinct_items, driver_name, without_value};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +18,8 @@ const NOT_A_REQUEST: &str = "must be the name of a request in the claim or the n
 /// Requests of a claim with their alternatives.
 pub(super) type Requests = BTreeMap<String, BTreeSet<String>>;
 
-pub fn claim(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn claim(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     match old {
@@ -30,8 +30,8 @@ pub fn claim(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn claim_template(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn claim_template(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     if let Some(old) = old {
@@ -44,7 +44,7 @@ pub fn claim_template(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn claim_spec(spec: At, causes: &mut Vec<Cause>) {
+fn claim_spec(spec: At, causes: &mut Causes) {
     let devices = spec.get("devices");
     let known = requests(devices.value);
     let list = devices.get("requests");
@@ -82,15 +82,15 @@ pub(super) fn requests(devices: &Value) -> Requests {
 }
 
 /// Devices that somebody else uses are for those who look after the cluster.
-pub fn claim_in_namespace(new: &Value, labels: &Value) -> Vec<Cause> {
+pub fn claim_in_namespace(new: &Value, labels: &Value) -> Causes {
     admin_access(&new["spec"]["devices"], labels)
 }
 
-pub fn claim_template_in_namespace(new: &Value, labels: &Value) -> Vec<Cause> {
+pub fn claim_template_in_namespace(new: &Value, labels: &Value) -> Causes {
     admin_access(&new["spec"]["spec"]["devices"], labels)
 }
 
-fn admin_access(devices: &Value, labels: &Value) -> Vec<Cause> {
+fn admin_access(devices: &Value, labels: &Value) -> Causes {
     const LABEL: &str = "resource.kubernetes.io/admin-access";
     let requests = devices["requests"].as_array().map_or(&[][..], Vec::as_slice);
     let asking = requests.iter().enumerate().filter(|(_, request)| request["exactly"]["adminAccess"] == true);
@@ -98,10 +98,10 @@ fn admin_access(devices: &Value, labels: &Value) -> Vec<Cause> {
     // Kubernetes names the field of a claim in its first form.
     let cause =
         |(index, _): (usize, &Value)| Cause::forbidden(format!("spec.devices.requests[{index}].adminAccess"), &detail);
-    if labels[LABEL] == "true" { Vec::new() } else { asking.map(cause).collect() }
+    if labels[LABEL] == "true" { Causes::default() } else { asking.map(cause).collect() }
 }
 
-fn device_request(request: At, causes: &mut Vec<Cause>) {
+fn device_request(request: At, causes: &mut Causes) {
     let text = Value::from(request.get("name").text());
     named(request.get("name").holding(&text), names::label, causes);
     let (exactly, first) = (request.get("exactly"), request.get("firstAvailable"));
@@ -129,7 +129,7 @@ fn device_request(request: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn exact(request: At, causes: &mut Vec<Cause>) {
+fn exact(request: At, causes: &mut Causes) {
     device_class(request.get("deviceClassName"), causes);
     cel_selectors(request.get("selectors"), causes);
     let (mode, number) = (request.get("allocationMode"), request.get("count"));
@@ -153,7 +153,7 @@ fn exact(request: At, causes: &mut Vec<Cause>) {
     }
 }
 
-pub(super) fn references(list: At, known: &Requests, causes: &mut Vec<Cause>) {
+pub(super) fn references(list: At, known: &Requests, causes: &mut Causes) {
     for name in list.items() {
         reference(name, known, causes);
     }
@@ -161,7 +161,7 @@ pub(super) fn references(list: At, known: &Requests, causes: &mut Vec<Cause>) {
     distinct_items(list, causes);
 }
 
-pub(super) fn reference(name: At, known: &Requests, causes: &mut Vec<Cause>) {
+pub(super) fn reference(name: At, known: &Requests, causes: &mut Causes) {
     let parts: Vec<&str> = name.text().split('/').collect();
     let found = match parts[..] {
         [request] => known.contains_key(request),
@@ -180,7 +180,7 @@ pub(super) fn reference(name: At, known: &Requests, causes: &mut Vec<Cause>) {
     }
 }
 
-fn full_name(at: At, causes: &mut Vec<Cause>) {
+fn full_name(at: At, causes: &mut Causes) {
     if at.is_empty() {
         super::shapes::word(at, causes);
     } else {
@@ -191,8 +191,8 @@ fn full_name(at: At, causes: &mut Vec<Cause>) {
     }
 }
 
-pub fn class(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn class(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     cel_selectors(spec.get("selectors"), &mut causes);
@@ -212,8 +212,8 @@ pub fn class(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn taint_rule(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn taint_rule(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let selector = spec.get("deviceSelector");
@@ -230,8 +230,8 @@ pub fn taint_rule(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn taint_rule_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn taint_rule_status(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let status = root.get("status");
     conditions(status.get("conditions"), &mut causes);
@@ -239,8 +239,8 @@ pub fn taint_rule_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn slice(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn slice(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let (pool, driver) = (spec.get("pool"), spec.get("driver"));

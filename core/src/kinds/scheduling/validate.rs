@@ -3,7 +3,7 @@
 use crate::kinds::rules::{At, distinct, immutable, need_name, same};
 use crate::kinds::shapes::{at_least, at_most, local_reference, without_value};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
 const SYSTEM: &str = "system-";
@@ -13,8 +13,8 @@ const SYSTEM_CLASSES: &[(&str, i64)] =
     &[("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 const POD_GROUPS_MAX: usize = 8;
 
-pub fn priority_class(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn priority_class(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let (value, policy) = (root.get("value"), root.get("preemptionPolicy"));
     if let Some(old) = old {
@@ -54,8 +54,8 @@ fn not_of_the_system(class: At, name: &str) -> Option<String> {
     class.get("globalDefault").is_true().then(|| format!("globalDefault of {name} PriorityClass must be false"))
 }
 
-pub fn workload(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn workload(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let (controller, groups) = (spec.get("controllerRef"), spec.get("podGroups"));

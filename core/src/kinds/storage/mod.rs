@@ -9,6 +9,7 @@ use super::core::warnings::{list, of_term, old_label};
 use super::{ApiGroup, Gated, Kind, MetadataOnUpdate};
 use crate::authz::nodes::{Object, Relation};
 use crate::object::meta::Document;
+use crate::refusal::Texts;
 use holdfast_value::Value;
 
 pub const GROUP: &str = "storage.k8s.io";
@@ -77,8 +78,8 @@ const DRIVER_GATED: &[Gated] = &[
 ];
 
 /// Labels of nodes that have other names now.
-fn class_warnings(_: &Kind, class: &Document, _: Option<&Document>) -> Vec<String> {
-    let mut warnings = Vec::new();
+fn class_warnings(_: &Kind, class: &Document, _: Option<&Document>) -> Texts {
+    let mut warnings = Texts::default();
     for (index, term) in list(class.get("allowedTopologies").unwrap_or(&Value::Null)).iter().enumerate() {
         for (nth, expression) in list(&term["matchLabelExpressions"]).iter().enumerate() {
             if let Some(why) = expression["key"].as_str().and_then(old_label) {
@@ -90,8 +91,8 @@ fn class_warnings(_: &Kind, class: &Document, _: Option<&Document>) -> Vec<Strin
 }
 
 /// The same of the nodes that a capacity is there for.
-fn capacity_warnings(_: &Kind, capacity: &Document, _: Option<&Document>) -> Vec<String> {
-    let mut warnings = Vec::new();
+fn capacity_warnings(_: &Kind, capacity: &Document, _: Option<&Document>) -> Texts {
+    let mut warnings = Texts::default();
     let Some(topology) = capacity.get("nodeTopology") else { return warnings };
     of_term(topology, "nodeTopology", false, &mut warnings);
     for label in topology["matchLabels"].as_object().into_iter().flat_map(|labels| labels.keys()) {
@@ -101,18 +102,16 @@ fn capacity_warnings(_: &Kind, capacity: &Document, _: Option<&Document>) -> Vec
 }
 
 /// Said where tokens are asked for, and where others are.
-fn driver_warnings(_: &Kind, driver: &Document, old: Option<&Document>) -> Vec<String> {
-    let Some(spec) = driver.get("spec") else { return Vec::new() };
+fn driver_warnings(_: &Kind, driver: &Document, old: Option<&Document>) -> Texts {
+    let Some(spec) = driver.get("spec") else { return Texts::default() };
     let requests = list(&spec["tokenRequests"]);
     let had = old.and_then(|old| old.get("spec")).map_or(&[][..], |spec| list(&spec["tokenRequests"]));
     if requests == had || requests.is_empty() || !spec["serviceAccountTokenInSecrets"].is_null() {
-        return Vec::new();
+        return Texts::default();
     }
-    vec![
-        "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible \
-         logging of tokens in volume attributes"
-            .to_owned(),
-    ]
+    let told = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent \
+                possible logging of tokens in volume attributes";
+    told.to_owned().into()
 }
 
 #[cfg(test)]
@@ -141,7 +140,7 @@ mod tests {
         let why = "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead";
         let told = |kind: &str, object: Value| {
             let kind = kinds().into_iter().find(|known| known.kind == kind).expect("a kind");
-            kind.hooks.warnings.expect("a hook")(&kind, object.as_object().expect("an object"), None)
+            kind.hooks.warnings.expect("a hook")(&kind, object.as_object().expect("an object"), None).into_vec()
         };
         let topologies = json!([{"matchLabelExpressions": [{"key": "a"}, {"key": old}]}]);
         assert_eq!(

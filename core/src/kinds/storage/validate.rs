@@ -7,7 +7,7 @@ use crate::kinds::shapes::{
     qualified, texts,
 };
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,8 @@ const ERROR_BYTES_MAX: usize = 1024;
 const TOKEN_SECONDS_MIN: i64 = 600;
 const TOKEN_SECONDS_MAX: i64 = 1 << 32;
 
-pub fn storage_class(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn storage_class(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     if let Some(old) = old {
         for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
@@ -32,7 +32,7 @@ pub fn storage_class(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn provisioner(at: At, causes: &mut Vec<Cause>) {
+fn provisioner(at: At, causes: &mut Causes) {
     if at.is_empty() {
         causes.push(at.required(""));
         return;
@@ -41,7 +41,7 @@ fn provisioner(at: At, causes: &mut Vec<Cause>) {
     qualified(at.holding(&lower), causes);
 }
 
-fn topologies(list: At, causes: &mut Vec<Cause>) {
+fn topologies(list: At, causes: &mut Causes) {
     let mut seen = Seen::default();
     // A term that says nothing is one too many.
     seen.again(&json!({}));
@@ -67,8 +67,8 @@ fn topologies(list: At, causes: &mut Vec<Cause>) {
     }
 }
 
-pub fn volume_attachment(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn volume_attachment(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     driver_name(spec.get("attacher"), &mut causes);
@@ -91,8 +91,8 @@ pub fn volume_attachment(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn attachment_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn attachment_status(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let status = root.get("status");
     entries_fit(status.get("attachmentMetadata"), &mut causes);
@@ -104,8 +104,8 @@ pub fn attachment_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn driver(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn driver(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let policy = spec.get("fsGroupPolicy");
@@ -146,8 +146,8 @@ pub fn driver(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn node(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn node(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let list = spec.get("drivers");
@@ -192,8 +192,8 @@ pub fn node(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn capacity(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn capacity(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     selector(root.get("nodeTopology"), &mut causes);
     named(root.get("storageClassName"), names::subdomain, &mut causes);
@@ -209,8 +209,8 @@ pub fn capacity(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn attributes_class(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn attributes_class(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     provisioner(root.get("driverName"), &mut causes);
     let settings = root.get("parameters");

@@ -2,15 +2,15 @@
 
 use crate::kinds::rules::{At, IMMUTABLE, not_negative};
 use crate::kinds::shapes::{conditions, is_condition_true};
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
 const SUCCEEDED: &str = "Succeeded";
 const FAILED: &str = "Failed";
 const RUNNING: &str = "Running";
 
-pub fn migration(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn migration(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let resource = spec.get("resource");
@@ -30,8 +30,8 @@ pub fn migration(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn status(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn status(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let status = root.get("status");
     let version = status.get("resourceVersion");

@@ -52,7 +52,7 @@ fn root(rest: Value) -> Value {
 /// Manager and owned paths, entry by entry.
 fn owners(document: &Value) -> Vec<(String, Vec<String>)> {
     let entries = Entries::read(managed_fields(document)).unwrap();
-    entries.iter().map(|entry| (entry.shown(), entry.set().paths())).collect()
+    entries.iter().map(|entry| (entry.shown(), entry.set().paths().into_vec())).collect()
 }
 
 fn without_managed(mut document: Value) -> Value {
@@ -124,7 +124,10 @@ fn conflicts_name_every_field_and_its_owner() {
     let owner = "conflict with \"kubectl-client-side-apply\" using test/v1";
     assert_eq!(refused.message(), format!("Apply failed with 1 conflict: {owner}: .spec.replicas"));
     let owner = "\"kubectl-client-side-apply\" using test/v1".to_owned();
-    assert_eq!(refused, Refusal::ApplyConflict(vec![OwnedFields { owner, fields: vec![".spec.replicas".into()] }]));
+    assert_eq!(
+        refused,
+        Refusal::ApplyConflict(vec![OwnedFields { owner, fields: [".spec.replicas"].into_iter().collect() }])
+    );
 
     let live = updated(None, "a", ONE, root(json!({"data": {"x": "1", "y": "1"}})));
     let live = applied(Some(&live), "b", ONE, root(json!({"metadata": {"labels": {"l": "1"}}})), false).unwrap();

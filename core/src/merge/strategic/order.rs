@@ -22,26 +22,29 @@ pub(super) fn arrange(
     let named = places(named, merge_key);
     let patch_places = places(patch_order, merge_key);
     let server_places = places(server_order, merge_key);
-    let place_in = |places: &BTreeMap<String, usize>, item: &Value| places.get(&identity(item, merge_key)).copied();
-
-    let (mut patched, mut others): (Vec<Value>, Vec<Value>) =
-        merged.into_iter().partition(|item| named.contains_key(&identity(item, merge_key)));
-    patched.sort_by_cached_key(|item| place_in(&patch_places, item).unwrap_or(usize::MAX));
-    others.sort_by_cached_key(|item| place_in(&server_places, item).unwrap_or(usize::MAX));
+    // What tells an element from others is made of it once, however long it is.
+    let (mut patched, mut others) = (Vec::new(), Vec::new());
+    for item in merged {
+        let identity = identity(&item, merge_key);
+        let live = server_places.get(&identity).copied();
+        match named.contains_key(&identity) {
+            true => patched.push((patch_places.get(&identity).copied().unwrap_or(usize::MAX), live, item)),
+            false => others.push((live.unwrap_or(usize::MAX), live, item)),
+        }
+    }
+    patched.sort_by_key(|(place, ..)| *place);
+    others.sort_by_key(|(place, ..)| *place);
 
     let mut arranged = Vec::with_capacity(patched.len() + others.len());
     let mut patched = patched.into_iter().peekable();
     let mut others = others.into_iter().peekable();
-    while let (Some(other), Some(patch)) = (others.peek(), patched.peek()) {
-        let other_first = match (place_in(&server_places, other), place_in(&server_places, patch)) {
-            (Some(other), Some(patch)) => other < patch,
-            _ => false,
-        };
+    while let (Some((_, other, _)), Some((_, patch, _))) = (others.peek(), patched.peek()) {
+        let other_first = matches!((other, patch), (Some(other), Some(patch)) if other < patch);
         arranged.extend(if other_first { others.next() } else { patched.next() });
     }
     arranged.extend(patched);
     arranged.extend(others);
-    arranged
+    arranged.into_iter().map(|(_, _, item)| item).collect()
 }
 
 /// A `$setElementOrder` list must name every element that the patch sets, in the same order.

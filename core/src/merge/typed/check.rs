@@ -6,18 +6,19 @@ use holdfast_value::Value;
 
 use super::{Node, Typed, field_element, of_structural, shown};
 use crate::merge::strategic::go_value;
+use crate::refusal::Texts;
 use crate::schema::structural::{self, Additional, Structural};
 use crate::schema::{Shape, Type};
 
 /// Every fault, each with the path that it is about.
-pub(crate) fn check(typed: Typed, config: &Value) -> Vec<String> {
-    let mut faults = Vec::new();
+pub(crate) fn check(typed: Typed, config: &Value) -> Texts {
+    let mut faults = Texts::default();
     typed.check(typed.root(), config, &mut String::new(), &mut faults);
     faults
 }
 
 impl<'s> Typed<'s> {
-    fn check(self, node: Node<'s>, value: &Value, path: &mut String, faults: &mut Vec<String>) {
+    fn check(self, node: Node<'s>, value: &Value, path: &mut String, faults: &mut Texts) {
         if value.is_null() {
             return;
         }
@@ -33,7 +34,7 @@ impl<'s> Typed<'s> {
                     path.push_str(&shown(&field_element(key)));
                     let inner = self.inside(node, key);
                     if matches!(inner, Node::Unknown) && !within.may_hold(node, key) {
-                        faults.push(format!("{path}: field not declared in schema"));
+                        faults.push_with(|| format!("{path}: field not declared in schema"));
                     } else {
                         within.check(inner, value, path, faults);
                     }
@@ -60,7 +61,9 @@ impl<'s> Typed<'s> {
             (list, _) if list.is_list() => Some(format!("expected list, got &{{{}}}", go_value(value))),
             _ => Some(format!("expected map, got &{{{}}}", go_value(value))),
         };
-        faults.extend(fault.map(|fault| format!("{path}: {fault}")));
+        if let Some(fault) = fault {
+            faults.push_with(|| format!("{path}: {fault}"));
+        }
     }
 
     /// The node as it would be if its parts were owned apart. A list stays what it is: its items have no keys.
@@ -89,7 +92,7 @@ impl<'s> Typed<'s> {
     }
 
     /// The items of a list that is owned as a whole.
-    fn check_positions(self, item: Node<'s>, items: &[Value], path: &mut String, faults: &mut Vec<String>) {
+    fn check_positions(self, item: Node<'s>, items: &[Value], path: &mut String, faults: &mut Texts) {
         for (position, value) in items.iter().enumerate() {
             let length = path.len();
             path.push_str(&format!("[{position}]"));
@@ -99,20 +102,20 @@ impl<'s> Typed<'s> {
     }
 
     /// The items of a list that have keys.
-    fn check_items(self, node: Node<'s>, items: &[Value], path: &mut String, faults: &mut Vec<String>) {
+    fn check_items(self, node: Node<'s>, items: &[Value], path: &mut String, faults: &mut Texts) {
         let inner = self.element_node(node);
         let mut seen = BTreeSet::new();
         for (position, item) in items.iter().enumerate() {
             let element = match self.element(node, item) {
                 Ok(element) => element,
                 Err(fault) => {
-                    faults.push(format!("{path}: element {position}: {fault}"));
+                    faults.push_with(|| format!("{path}: element {position}: {fault}"));
                     continue;
                 }
             };
             let key = shown(&element);
             if !seen.insert(element) {
-                faults.push(format!("{path}: duplicate entries for key {key}"));
+                faults.push_with(|| format!("{path}: duplicate entries for key {key}"));
                 continue;
             }
             let length = path.len();

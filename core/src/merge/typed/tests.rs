@@ -132,7 +132,7 @@ fn faults_name_their_paths() {
             {"image": "x"}, {"name": "a"}, {"name": "a"}, {"name": "b", "ports": [{"containerPort": 1, "x": 1}]}]},
     });
     assert_eq!(
-        check(typed, &config),
+        &*check(typed, &config),
         [
             ".data.a: expected string, got &value.valueUnstructured{Value:1}",
             ".metadata.finalizers: element 0: associative list without keys has an element that's a map type",
@@ -223,7 +223,7 @@ fn parts_of_what_is_owned_as_a_whole_have_types() {
         "keyed": [{"a": "x"}, {"c": 1}],
     });
     assert_eq!(
-        check(typed, &config),
+        &*check(typed, &config),
         [
             ".free[0].in.b: expected numeric (int or float), got string",
             ".keyed: element 1: associative list with keys has an element that omits all key fields [\"a\" \"b\"] (and \
@@ -258,12 +258,12 @@ proptest! {
         let mut missing = typed.paths(&config);
         missing.remove_member(&["spec"]);
         missing.subtract(&typed.paths(&merged));
-        prop_assert_eq!(missing.paths(), Vec::<String>::new());
+        prop_assert!(missing.paths().is_empty());
         prop_assert!(check(typed, &merged).is_empty());
         let rest = remove(typed, &merged, &typed.paths(&config));
         let mut left = typed.paths(&rest).intersection(&typed.paths(&config));
         // A struct that is always written stays, empty.
         left.remove_member(&["spec"]);
-        prop_assert_eq!(left.paths(), Vec::<String>::new());
+        prop_assert!(left.paths().is_empty());
     }
 }

@@ -5,6 +5,8 @@ use std::{borrow::Cow, fmt};
 use holdfast_value::{CompactString, Map, Number, Value, map::Entry};
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 
+use crate::refusal::Texts;
+
 use super::{DecodeError, Decoded, Path, Room, Segment, TOO_LARGE, syntax};
 
 /// Decodes one JSON value; nothing but white space may follow it.
@@ -32,7 +34,7 @@ pub fn json(bytes: &[u8]) -> Result<Decoded, DecodeError> {
 }
 
 fn parse(text: &str) -> Result<Decoded, serde_json::Error> {
-    let mut state = State { duplicates: Vec::new(), room: Room::whole() };
+    let mut state = State { duplicates: Texts::default(), room: Room::whole() };
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let value = Node { state: &mut state, path: None }.deserialize(&mut deserializer)?;
     deserializer.end()?;
@@ -40,7 +42,7 @@ fn parse(text: &str) -> Result<Decoded, serde_json::Error> {
 }
 
 struct State {
-    duplicates: Vec<String>,
+    duplicates: Texts,
     room: Room,
 }
 
@@ -155,7 +157,7 @@ mod tests {
     #[test]
     fn duplicates_are_named_and_the_last_counts() {
         let decoded = json(br#"{"a": 1, "b": [{"c": 1, "c": 2, "c": 3}], "a": {"x": {"y": 1, "y": 2}}}"#).unwrap();
-        assert_eq!(decoded.duplicates, ["b[0].c", "a.x.y", "a"]);
+        assert_eq!(&*decoded.duplicates, ["b[0].c", "a.x.y", "a"]);
         assert_eq!(decoded.value, value!({"a": {"x": {"y": 2}}, "b": [{"c": 3}]}));
         assert_eq!(decoded.strict_errors()[0], "duplicate field \"b[0].c\"");
     }

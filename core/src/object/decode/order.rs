@@ -1,6 +1,7 @@
 //! In which order Go's decoder comes to what it complains of: that of the document, which values do not keep.
 
 use super::{Path, Segment};
+use crate::refusal::{Cut, PATH_BYTES_MAX};
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -54,12 +55,12 @@ impl<'de> Visitor<'de> for Node<'_> {
         let mut seen = BTreeSet::new();
         while let Some(key) = map.next_key::<String>()? {
             let path = Path { parent: self.path, segment: Segment::Key(&key) };
-            let mut text = String::new();
-            path.write(&mut text);
+            let mut shown = Cut::at(PATH_BYTES_MAX);
+            path.write(&mut shown);
             if seen.contains(&key) {
-                self.walk.found.extend(self.walk.repeated.remove(&text));
+                self.walk.found.extend(self.walk.repeated.remove(&shown.text));
             }
-            match self.walk.unknown.remove(&text) {
+            match self.walk.unknown.remove(&shown.text) {
                 Some(complaint) => {
                     self.walk.found.push(complaint);
                     map.next_value::<IgnoredAny>()?;

@@ -9,8 +9,9 @@ use std::fmt;
 use holdfast_value::{Map, Number, Value, map::Entry};
 use serde::de::{DeserializeSeed, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor};
 
-use super::{DecodeError, Decoded, Path, Room, Segment, TOO_LARGE, has_room};
+use super::{DecodeError, Decoded, Path, Room, Segment, TOO_LARGE};
 use crate::object::base64;
+use crate::refusal::Texts;
 
 /// Decodes the first document in `bytes`.
 pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
@@ -42,7 +43,7 @@ pub fn yaml(bytes: &[u8]) -> Result<Decoded, DecodeError> {
 pub(super) const UNMARSHAL_ERRORS: &str = "yaml: unmarshal errors:\n";
 
 fn decoded(value: Value, state: State) -> Decoded {
-    let complaints = state.complaints.join("\n  ");
+    let complaints = state.complaints.into_vec().join("\n  ");
     let yaml_complaint = (!complaints.is_empty()).then(|| format!("{UNMARSHAL_ERRORS}  {complaints}"));
     Decoded { value, duplicates: state.duplicates, yaml_complaint }
 }
@@ -234,8 +235,8 @@ struct State<'de> {
     offset: usize,
     /// Where the value begins that was read last, if it or what it begins with has a place.
     start: Option<usize>,
-    duplicates: Vec<String>,
-    complaints: Vec<String>,
+    duplicates: Texts,
+    complaints: Texts,
 }
 
 impl<'de> State<'de> {
@@ -246,8 +247,8 @@ impl<'de> State<'de> {
             room: Room::whole(),
             offset: 0,
             start: None,
-            duplicates: Vec::new(),
-            complaints: Vec::new(),
+            duplicates: Texts::default(),
+            complaints: Texts::default(),
         }
     }
 
@@ -271,10 +272,10 @@ impl<'de> State<'de> {
             None => Written::Plain,
         }
     }
+}
 
-    fn line(&self, offset: usize) -> usize {
-        1 + self.text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count()
-    }
+fn line(text: &str, offset: usize) -> usize {
+    1 + text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count()
 }
 
 /// How a scalar stands in the text.
@@ -422,10 +423,8 @@ impl<'de> Visitor<'de> for Node<'_, 'de> {
             }
             Entry::Occupied(mut entry) => {
                 let key = entry.key();
-                if has_room(&state.complaints) {
-                    let line = state.line(offset);
-                    state.complaints.push(format!("line {line}: key {key:?} already set in map"));
-                }
+                let State { complaints, text, .. } = &mut *state;
+                complaints.push_with(|| format!("line {}: key {key:?} already set in map", line(text, offset)));
                 Path { parent: path, segment: Segment::Key(key) }.note(&mut state.duplicates);
                 entry.insert(value);
             }

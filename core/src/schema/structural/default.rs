@@ -1,69 +1,77 @@
 //! Fills in what a schema has a default for.
 
 use super::Structural;
+use crate::schema::defaults::{ADDED_BYTES_MAX, Room, Swollen};
 use holdfast_value::Value;
-
-/// How much the copies of defaults may amount to. No object that is larger can be stored, so that those that a stranger
-/// multiplies beyond that may stay away.
-const COPIED_BYTES_MAX: usize = 8 << 20;
 
 impl Structural {
     /// Sets absent fields that have a default. A null that the schema does not allow counts as absent, and goes.
-    pub fn apply_defaults(&self, object: &mut Value) {
-        let mut room = COPIED_BYTES_MAX;
-        walk(self, object, true, &mut room);
+    /// Their copies, which a stranger multiplies, end where the object would become too large.
+    pub fn apply_defaults(&self, object: &mut Value) -> Result<(), Swollen> {
+        walk(self, object, true, &mut Room(ADDED_BYTES_MAX))
     }
 
     /// The same for what server-side apply made: a null without a default stays, for the rules of the schema to judge.
-    pub fn apply_defaults_beside_nulls(&self, object: &mut Value) {
-        let mut room = COPIED_BYTES_MAX;
-        walk(self, object, false, &mut room);
+    pub fn apply_defaults_beside_nulls(&self, object: &mut Value) -> Result<(), Swollen> {
+        walk(self, object, false, &mut Room(ADDED_BYTES_MAX))
     }
 
-    fn copy_default(&self, room: &mut usize) -> Option<Value> {
-        let default = self.default.as_ref()?;
-        *room = room.checked_sub(self.default_bytes)?;
-        Some(default.clone())
+    fn copy_default(&self, name: &str, room: &mut Room) -> Result<Option<Value>, Swollen> {
+        let Some(default) = &self.default else { return Ok(None) };
+        room.take(name.len() + self.default_bytes + ENTRY_BYTES)?;
+        Ok(Some(default.clone()))
     }
 }
 
-fn walk(schema: &Structural, value: &mut Value, nulls_go: bool, room: &mut usize) {
+/// What an entry takes in JSON beside its name and value.
+const ENTRY_BYTES: usize = 4;
+
+fn walk(schema: &Structural, value: &mut Value, nulls_go: bool, room: &mut Room) -> Result<(), Swollen> {
     match value {
         Value::Object(fields) => {
+            let mut outcome = Ok(());
             fields.retain(|name, value| {
                 let Some(schema) = schema.field(name).filter(|schema| value.is_null() && !schema.nullable) else {
                     return true;
                 };
-                schema.copy_default(room).map(|default| *value = default).is_some() || !nulls_go
+                match schema.copy_default(name, room) {
+                    Ok(Some(default)) => *value = default,
+                    Ok(None) => return !nulls_go,
+                    Err(swollen) => outcome = Err(swollen),
+                }
+                true
             });
-            for (name, property) in schema.properties.iter().filter(|(_, property)| property.default.is_some()) {
-                if !fields.contains_key(name)
-                    && let Some(default) = property.copy_default(room)
+            outcome?;
+            for name in &schema.defaulted {
+                if let Some(property) = schema.properties.get(name)
+                    && !fields.contains_key(name)
+                    && let Some(default) = property.copy_default(name, room)?
                 {
                     fields.insert(name.clone(), default);
                 }
             }
             for (name, value) in fields.iter_mut() {
                 if let Some(schema) = schema.field(name) {
-                    walk(schema, value, nulls_go, room);
+                    walk(schema, value, nulls_go, room)?;
                 }
             }
         }
         Value::Array(items) => {
-            let Some(schema) = schema.items.as_deref() else { return };
+            let Some(schema) = schema.items.as_deref() else { return Ok(()) };
             for item in items {
                 // A null without a default stays, since the items behind it would move.
                 if item.is_null()
                     && !schema.nullable
-                    && let Some(default) = schema.copy_default(room)
+                    && let Some(default) = schema.copy_default("", room)?
                 {
                     *item = default;
                 }
-                walk(schema, item, nulls_go, room);
+                walk(schema, item, nulls_go, room)?;
             }
         }
         _ => {}
     }
+    Ok(())
 }
 
 /// A whole number is one however it was written: `2.0` is `2`, as it would be after a round through YAML.
@@ -85,6 +93,7 @@ pub fn whole_numbers(value: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::super::Structural;
+    use super::Swollen;
     use holdfast_value::{Value, json};
 
     #[test]
@@ -98,8 +107,8 @@ mod tests {
         let sent = json!({"a": null, "b": null, "list": [{"a": null}]});
         let schema = Structural::parse(&schema).expect("a good schema");
         let (mut posted, mut applied) = (sent.clone(), sent);
-        schema.apply_defaults(&mut posted);
-        schema.apply_defaults_beside_nulls(&mut applied);
+        assert_eq!(schema.apply_defaults(&mut posted), Ok(()));
+        assert_eq!(schema.apply_defaults_beside_nulls(&mut applied), Ok(()));
         assert_eq!(posted, json!({"b": 1, "list": [{}]}));
         assert_eq!(applied, json!({"a": null, "b": 1, "list": [{"a": null}]}));
     }
@@ -138,7 +147,7 @@ mod tests {
             ),
         ];
         for (schema, mut value, expected) in cases {
-            Structural::parse(&schema).expect("a good schema").apply_defaults(&mut value);
+            assert_eq!(Structural::parse(&schema).expect("a good schema").apply_defaults(&mut value), Ok(()));
             assert_eq!(value, expected, "{schema}");
         }
     }
@@ -148,7 +157,7 @@ mod tests {
         let schema = json!({"type": "object", "properties": {"list": {"type": "array", "items":
             {"type": "object", "properties": {"a": {"type": "string", "default": "x".repeat(1 << 20)}}}}}});
         let mut object = json!({"list": vec![json!({}); 1000]});
-        Structural::parse(&schema).expect("a good schema").apply_defaults(&mut object);
+        assert_eq!(Structural::parse(&schema).expect("a good schema").apply_defaults(&mut object), Err(Swollen));
         assert!(object.to_string().len() < 10 << 20);
     }
 }

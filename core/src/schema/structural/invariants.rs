@@ -1,11 +1,11 @@
 //! What holds for whole objects besides their fields' own rules: embedded resources are resources, and sets and keyed
 //! lists have no duplicates.
 
-use super::{Complaints, ListType, Structural};
+use super::{ListType, Structural};
 use crate::object::at::At;
 use crate::object::names;
 use crate::object::validate::{NameRule, metadata};
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use crate::schema::layout::object_meta;
 use crate::schema::schema;
 use holdfast_value::{Map, Value};
@@ -13,22 +13,22 @@ use std::collections::BTreeMap;
 
 impl Structural {
     /// What is wrong with resources within the object.
-    pub(super) fn embedded_causes(&self, object: &Value, prefix: &str) -> Vec<Cause> {
-        let mut causes = Complaints::default();
+    pub(super) fn embedded_causes(&self, object: &Value, prefix: &str) -> Causes {
+        let mut causes = Causes::default();
         walk(self, At::root(object), &mut |schema, at| {
             if schema.embedded_resource && at.value.is_object() {
                 embedded(at, &mut causes);
             }
         });
-        for cause in causes.all.iter_mut().filter(|_| !prefix.is_empty()) {
+        for cause in causes.iter_mut().filter(|_| !prefix.is_empty()) {
             cause.field = format!("{prefix}.{}", cause.field);
         }
-        causes.all
+        causes
     }
 
     /// Items of sets and keyed lists that stand there twice; of each only the second is told.
-    pub(super) fn duplicates(&self, object: &Value) -> Vec<Cause> {
-        let mut causes = Complaints::default();
+    pub(super) fn duplicates(&self, object: &Value) -> Causes {
+        let mut causes = Causes::default();
         walk(self, At::root(object), &mut |schema, list| {
             let keys = match &schema.list_type {
                 Some(ListType::Map(keys)) => Some(keys.as_slice()),
@@ -37,7 +37,7 @@ impl Structural {
             };
             let alien = |item: &At| keys.is_some() && item.is_set() && !item.value.is_object();
             if let Some(item) = list.items().find(alien) {
-                causes.add(|| item.invalid("must be an object for an array of list-type map"));
+                causes.push_with(|| item.invalid("must be an object for an array of list-type map"));
                 return;
             }
             let mut seen = BTreeMap::new();
@@ -47,19 +47,19 @@ impl Structural {
                 let count = seen.entry(key.to_string()).or_insert(0);
                 *count += 1;
                 if *count == 2 {
-                    causes.add(|| item.holding(key).duplicate());
+                    causes.push_with(|| item.holding(key).duplicate());
                 }
             }
         });
-        causes.all
+        causes
     }
 }
 
 /// What is wrong with a resource, as far as the rules for all of them go.
-pub(super) fn resource_causes(object: &Value) -> Vec<Cause> {
-    let mut causes = Complaints::default();
+pub(super) fn resource_causes(object: &Value) -> Causes {
+    let mut causes = Causes::default();
     embedded(At::root(object), &mut causes);
-    causes.all
+    causes
 }
 
 /// The fields that identify an item, as far as it has them.
@@ -84,20 +84,20 @@ fn walk(schema: &Structural, at: At, visit: &mut impl FnMut(&Structural, At)) {
     }
 }
 
-fn embedded(at: At, causes: &mut Complaints<Cause>) {
+fn embedded(at: At, causes: &mut Causes) {
     for field in ["apiVersion", "kind"] {
         let at = at.get(field);
         let text = at.text();
         let messages = if field == "kind" { names::label_1035(&text.to_lowercase()) } else { Vec::new() };
         if at.is_set() && !at.value.is_string() {
-            causes.add(|| at.invalid("must be a string"));
+            causes.push_with(|| at.invalid("must be a string"));
         } else if text.is_empty() {
-            causes.add(|| at.required(""));
+            causes.push_with(|| at.required(""));
         } else if field == "apiVersion" && text.matches('/').count() > 1 {
-            causes.add(|| at.invalid(&format!("unexpected GroupVersion string: {text}")));
+            causes.push_with(|| Cause::from(at.invalid(&format!("unexpected GroupVersion string: {text}"))));
         } else if !messages.is_empty() {
             let detail = format!("may have mixed case, but should otherwise match: {}", messages.join(","));
-            causes.add(|| at.invalid(&detail));
+            causes.push_with(|| at.invalid(&detail));
         }
     }
     let meta = at.get("metadata");
@@ -106,7 +106,7 @@ fn embedded(at: At, causes: &mut Complaints<Cause>) {
     }
     let mut checked = meta.value.clone();
     if let Err(error) = crate::schema::check(schema(), object_meta(), &mut checked) {
-        causes.add(|| meta.invalid(&error.to_string()));
+        causes.push_with(|| Cause::from(meta.invalid(&error.to_string())));
         return;
     }
     let Value::Object(mut fields) = checked else { return };
@@ -114,10 +114,13 @@ fn embedded(at: At, causes: &mut Complaints<Cause>) {
         fields.insert("name", "fakename".into());
     }
     let namespaced = fields.get("namespace").and_then(Value::as_str).is_some_and(|namespace| !namespace.is_empty());
-    for mut cause in metadata(&fields, NameRule::PathSegment, namespaced) {
-        let path = at.path();
-        let dot = if path.is_empty() { "" } else { "." };
-        causes.add(|| {
+    let of_metadata = metadata(&fields, NameRule::PathSegment, namespaced);
+    causes.add_more(of_metadata.more());
+    for cause in &of_metadata {
+        causes.push_with(|| {
+            let path = at.path();
+            let dot = if path.is_empty() { "" } else { "." };
+            let mut cause = cause.clone();
             cause.field = format!("{path}{dot}{}", cause.field);
             cause
         });

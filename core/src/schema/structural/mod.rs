@@ -51,6 +51,8 @@ pub struct Structural {
     checks: Option<Box<Checks>>,
     /// How long the default is as JSON.
     default_bytes: usize,
+    /// The properties that have a default: an item without any field costs no more than these.
+    defaulted: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,10 +6,11 @@ use super::formats::Format;
 use super::pattern::Pattern;
 use super::rules::Rules;
 use super::validate::enum_key;
-use super::{Additional, Bound, Checks, Complaints, Limits, ListType, Members, Structural, Type};
+use super::{Additional, Bound, Checks, Limits, ListType, Members, Structural, Type};
 use crate::object::at::At;
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use holdfast_value::Value;
+use std::collections::BTreeSet;
 
 /// How deep schemas may be within each other. Documents themselves are hardly deeper.
 const DEPTH_MAX: usize = 100;
@@ -20,14 +21,14 @@ const UNSUPPORTED: [&str; 7] =
 
 impl Structural {
     /// Compiles a schema. It fails for what no structural schema can say; the rules that make one are `well_formed`'s.
-    pub fn parse(schema: &Value) -> Result<Structural, Vec<Cause>> {
-        let mut causes = Complaints::default();
+    pub fn parse(schema: &Value) -> Result<Structural, Causes> {
+        let mut causes = Causes::default();
         let parsed = parse(At::root(schema), 0, &mut causes);
-        if causes.all.is_empty() { Ok(parsed) } else { Err(causes.all) }
+        if causes.is_empty() { Ok(parsed) } else { Err(causes) }
     }
 }
 
-fn parse(at: At, depth: usize, causes: &mut Complaints<Cause>) -> Structural {
+fn parse(at: At, depth: usize, causes: &mut Causes) -> Structural {
     if !is_supported(at, depth, causes) {
         return Structural::default();
     }
@@ -62,10 +63,13 @@ fn parse(at: At, depth: usize, causes: &mut Complaints<Cause>) -> Structural {
         atomic_map: at.get("x-kubernetes-map-type").text() == "atomic",
         rules: Rules::parse(at.get("x-kubernetes-validations")),
         has_rules: false,
+        defaulted: Vec::new(),
         default_bytes: if default.is_null() { 0 } else { default.to_string().len() },
         default: Some(default).filter(|default| !default.is_null()),
         checks: checks(at, &mut one),
     };
+    let defaulted = schema.properties.iter().filter(|(_, property)| property.default.is_some());
+    schema.defaulted = defaulted.map(|(name, _)| name.clone()).collect();
     let additional = schema.additional_properties.as_ref().and_then(Additional::schema);
     let mut below = schema.properties.values().chain(additional).chain(schema.items.as_deref());
     schema.has_rules = schema.rules.is_some() || below.any(|schema| schema.has_rules);
@@ -73,8 +77,8 @@ fn parse(at: At, depth: usize, causes: &mut Complaints<Cause>) -> Structural {
 }
 
 /// Whether the schema is one that can be gone into; what is wrong with its words is noted.
-fn is_supported(at: At, depth: usize, causes: &mut Complaints<Cause>) -> bool {
-    let mut refuse = |detail: &str| causes.add(|| at.invalid_as("", detail));
+fn is_supported(at: At, depth: usize, causes: &mut Causes) -> bool {
+    let mut refuse = |detail: &str| causes.push_with(|| at.invalid_as("", detail));
     if depth > DEPTH_MAX {
         refuse("OpenAPIV3Schema is nested too deeply");
         return false;
@@ -143,13 +147,21 @@ fn checks(at: At, one: &mut impl FnMut(At) -> Structural) -> Option<Box<Checks>>
             items: limits("minItems", "maxItems"),
             properties: limits("minProperties", "maxProperties"),
             unique_items: at.get("uniqueItems").is_true(),
-            required: texts(at.get("required")),
+            required: once(texts(at.get("required"))),
             all_of: at.get("allOf").items().map(&mut *one).collect(),
             any_of: at.get("anyOf").items().map(&mut *one).collect(),
             one_of: at.get("oneOf").items().map(&mut *one).collect(),
             not: not.is_set().then(|| Box::new(one(not))),
         })
     })
+}
+
+/// Each text once, where it stands first.
+fn once(texts: Vec<String>) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let mut texts = texts;
+    texts.retain(|text| seen.insert(text.clone()));
+    texts
 }
 
 fn texts(list: At) -> Vec<String> {

@@ -1,5 +1,7 @@
 //! Where a walk stands in an object: a chain on the stack, written out only for a complaint.
 
+use crate::refusal::{Cut, PATH_BYTES_MAX};
+
 #[derive(Clone, Copy)]
 pub(super) struct Path<'a> {
     pub parent: Option<&'a Path<'a>>,
@@ -26,14 +28,22 @@ impl Path<'_> {
 
     /// `spec.containers[0].image`.
     pub fn text(&self) -> String {
-        let mut text = self.parent.map(Path::text).unwrap_or_default();
-        match self.step {
-            Step::Root => {}
-            Step::Field(name) if text.is_empty() => text.push_str(name),
-            Step::Field(name) | Step::Extra(name) => text.extend([".", name]),
-            Step::Key(name) => text.extend(["[", name, "]"]),
-            Step::Index(index) => text.push_str(&format!("[{index}]")),
+        let mut path = Cut::at(PATH_BYTES_MAX);
+        self.write(&mut path);
+        path.text
+    }
+
+    fn write(&self, path: &mut Cut) {
+        if let Some(parent) = self.parent {
+            parent.write(path);
         }
-        text
+        let parts = match self.step {
+            Step::Root => return,
+            Step::Field(name) if path.text.is_empty() => ["", name, ""],
+            Step::Field(name) | Step::Extra(name) => [".", name, ""],
+            Step::Key(name) => ["[", name, "]"],
+            Step::Index(index) => ["[", &index.to_string(), "]"],
+        };
+        parts.iter().for_each(|part| _ = path.add(part));
     }
 }

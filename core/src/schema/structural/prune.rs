@@ -2,7 +2,7 @@
 
 use super::path::{Path, Step};
 use super::{Structural, is_meta};
-use crate::object::decode::has_room;
+use crate::refusal::Texts;
 use crate::schema::layout::object_meta;
 use crate::schema::{check, schema};
 use holdfast_value::Value;
@@ -10,13 +10,13 @@ use holdfast_value::Value;
 impl Structural {
     /// Removes the fields that the schema does not know, and returns their paths, as far as anyone would read them.
     /// What every resource has is kept: at the root, and where an embedded resource stands.
-    pub fn prune(&self, object: &mut Value) -> Vec<String> {
+    pub fn prune(&self, object: &mut Value) -> Texts {
         self.prune_value(object, true)
     }
 
     /// The same for a value within an object, such as a default.
-    pub(super) fn prune_value(&self, value: &mut Value, is_resource: bool) -> Vec<String> {
-        let mut paths = Vec::new();
+    pub(super) fn prune_value(&self, value: &mut Value, is_resource: bool) -> Texts {
+        let mut paths = Texts::default();
         let is_resource = is_resource || self.embedded_resource;
         walk(Some(self), value, self.preserve_unknown_fields, is_resource, &Path::ROOT, &mut paths);
         paths.sort();
@@ -31,9 +31,9 @@ fn walk(
     keeps: bool,
     is_resource: bool,
     path: &Path,
-    pruned: &mut Vec<String>,
+    pruned: &mut Texts,
 ) {
-    let below = |schema: Option<&Structural>, keeps: bool, value: &mut Value, step: Step, pruned: &mut Vec<String>| {
+    let below = |schema: Option<&Structural>, keeps: bool, value: &mut Value, step: Step, pruned: &mut Texts| {
         let keeps = keeps || schema.is_some_and(|schema| schema.preserve_unknown_fields);
         let is_resource = schema.is_some_and(|schema| schema.embedded_resource);
         walk(schema, value, keeps, is_resource, &path.then(step), pruned);
@@ -53,9 +53,7 @@ fn walk(
                 (None, Some(additional)) => below(additional.schema(), false, value, Step::Field(name), pruned),
                 (None, None) if keeps => {}
                 (None, None) => {
-                    if has_room(pruned) {
-                        pruned.push(path.then(Step::Field(name)).text());
-                    }
+                    pruned.push_with(|| path.then(Step::Field(name)).text());
                     return false;
                 }
             }
@@ -77,17 +75,12 @@ fn walk(
 
 /// Fits the metadata of a resource within the object to what all resources have. What is no metadata at all stays, and
 /// is told when the object is validated. That of the object itself has been fitted when it was decoded.
-fn fit_metadata(metadata: &mut Value, path: &Path, pruned: &mut Vec<String>) {
+fn fit_metadata(metadata: &mut Value, path: &Path, pruned: &mut Texts) {
     let mut fitted = metadata.clone();
     if let Ok(unknown) = check(schema(), object_meta(), &mut fitted) {
         *metadata = fitted;
         let path = path.text();
-        for unknown in unknown {
-            if !has_room(pruned) {
-                break;
-            }
-            pruned.push(format!("{path}.{unknown}"));
-        }
+        pruned.append(unknown.map(|unknown| format!("{path}.{unknown}")));
     }
 }
 
@@ -161,7 +154,7 @@ mod tests {
         ];
         for (schema, mut object, expected, paths) in cases {
             let schema = Structural::parse(&schema).expect("a good schema");
-            assert_eq!(schema.prune(&mut object), paths);
+            assert_eq!(&*schema.prune(&mut object), paths);
             assert_eq!(object, expected);
         }
     }

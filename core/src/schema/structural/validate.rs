@@ -5,46 +5,46 @@
 
 use super::correlate::{OldItems, unchanged};
 use super::path::{Path, Step};
-use super::{Bound, Checks, Complaints, Limits, Structural, Type};
-use crate::refusal::{Cause, CauseReason};
+use super::{Bound, Checks, Limits, Structural, Type};
+use crate::refusal::{Cause, CauseReason, Causes, Texts};
 use holdfast_value::{Number, Value};
 use std::collections::BTreeSet;
 
 /// What is wrong with an object, and what was before and may stay.
 #[derive(Debug, Default)]
 pub struct Judged {
-    pub causes: Vec<Cause>,
-    pub warnings: Vec<String>,
+    pub causes: Causes,
+    pub warnings: Texts,
 }
 
-impl From<Vec<Cause>> for Judged {
-    fn from(causes: Vec<Cause>) -> Self {
-        Judged { causes, warnings: Vec::new() }
+impl From<Causes> for Judged {
+    fn from(causes: Causes) -> Self {
+        Judged { causes, warnings: Texts::default() }
     }
 }
 
 impl Structural {
     /// What is wrong with a custom object. What `old` had already is not held against an update.
-    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<Cause> {
-        self.judge(object, old, Vec::new()).causes
+    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Causes {
+        self.judge(object, old, Causes::default()).causes
     }
 
     /// The same, with warnings of rules that `old` broke already. What is wrong `beside` the schema is told before what
     /// rules say.
-    pub fn judge(&self, object: &Value, old: Option<&Value>, beside: Vec<Cause>) -> Judged {
+    pub fn judge(&self, object: &Value, old: Option<&Value>, beside: Causes) -> Judged {
         let mut causes = self.validate_value(object, old, None);
-        causes.extend(beside);
-        causes.extend(self.embedded_causes(object, ""));
+        causes.append(beside);
+        causes.append(self.embedded_causes(object, ""));
         let duplicates = self.duplicates(object);
         if !duplicates.is_empty() && old.is_none_or(|old| self.duplicates(old).is_empty()) {
-            causes.extend(duplicates);
+            causes.append(duplicates);
         }
         if self.has_rules {
-            if causes.iter().any(hides_rules) {
+            if causes.more() > 0 || causes.iter().any(hides_rules) {
                 causes.push(Cause::invalid(NOWHERE, &Value::Null, RULES_UNCHECKED));
             } else {
                 let of_rules = self.judge_by_rules(object, old);
-                causes.extend(of_rules.causes);
+                causes.append(of_rules.causes);
                 return Judged { causes, warnings: of_rules.warnings };
             }
         }
@@ -52,16 +52,16 @@ impl Structural {
     }
 
     /// The same for a value that stands at `prefix`, without what holds for whole objects.
-    pub(super) fn validate_value(&self, value: &Value, old: Option<&Value>, prefix: Option<&str>) -> Vec<Cause> {
-        let mut walk = Walk { causes: Complaints::default(), prefix, loud: false };
+    pub(super) fn validate_value(&self, value: &Value, old: Option<&Value>, prefix: Option<&str>) -> Causes {
+        let mut walk = Walk { causes: Causes::default(), prefix, loud: false };
         if walk.value(self, value, None, &Path::ROOT).failures == 0 {
-            return Vec::new();
+            return Causes::default();
         }
         walk.loud = true;
         walk.value(self, value, old, &Path::ROOT);
         let mut told = BTreeSet::new();
-        walk.causes.all.retain(|cause| told.insert((cause.field.clone(), cause.message.clone())));
-        walk.causes.all
+        walk.causes.retain(|cause| told.insert((cause.field.clone(), cause.message.clone())));
+        walk.causes
     }
 }
 
@@ -75,7 +75,7 @@ const RULES_UNCHECKED: &str = "some validation rules were not checked because th
                                existing errors to complete validation";
 
 struct Walk<'p> {
-    causes: Complaints<Cause>,
+    causes: Causes,
     prefix: Option<&'p str>,
     /// Whether failures are written down, or just counted.
     loud: bool,
@@ -137,7 +137,7 @@ impl Walk<'_> {
             return;
         }
         let prefix = self.prefix;
-        self.causes.add(|| {
+        self.causes.push_with(|| {
             let name = path.text();
             let field = match (prefix, name.trim_start_matches('.')) {
                 (Some(prefix), "") => prefix.to_owned(),
@@ -409,7 +409,16 @@ impl Walk<'_> {
                 Some(super::Additional::Anything) | None => {}
             }
         }
-        for name in checks.into_iter().flat_map(|checks| &checks.required) {
+        let required = checks.map_or(&[][..], |checks| &checks.required);
+        // Items of nothing, each without hundreds of fields, cost no more than what is told of them.
+        if let Some(missing) = required.len().checked_sub(fields.len()).filter(|missing| *missing > 0)
+            && !(self.loud && self.causes.has_room())
+        {
+            tally.failures += missing;
+            self.causes.add_more(if self.loud { missing } else { 0 });
+            return;
+        }
+        for name in required {
             if !fields.contains_key(name) {
                 self.fail(&path.then(Step::Field(name)), tally, |field, _| Cause::required(field, ""));
             }

@@ -10,8 +10,8 @@ mod words;
 use super::path::{Path, Step};
 use super::rules::{OBJECT_COST_MAX, Run};
 use super::{Complaints, Structural, invariants, is_meta, pattern};
-use crate::object::at::At;
-use crate::refusal::Cause;
+use crate::object::at::{self, At};
+use crate::refusal::{Cause, Causes};
 use holdfast_value::{Value, json};
 use words::{Context, words};
 
@@ -66,7 +66,7 @@ pub(crate) fn faults(schema: At, has_status: bool, is_unchanged: bool) -> Vec<Fa
         rules::rules(parsed, schema, before, is_unchanged, &mut faults);
     }
     if let (true, Err(causes)) = (faults.all.is_empty(), parsed) {
-        for cause in causes {
+        for cause in &causes {
             add(&mut faults, Group::Structure, || schema.invalid_as("", cause.message.trim_start_matches(UNSHOWN)));
         }
     }
@@ -76,8 +76,8 @@ pub(crate) fn faults(schema: At, has_status: bool, is_unchanged: bool) -> Vec<Fa
 /// How the causes of [`Structural::parse`] begin.
 const UNSHOWN: &str = "Invalid value: \"\": ";
 
-fn add(faults: &mut Faults, group: Group, cause: impl FnOnce() -> Cause) {
-    faults.add(|| Fault { group, cause: cause() });
+fn add<C: Into<Cause>>(faults: &mut Faults, group: Group, cause: impl FnOnce() -> C) {
+    faults.add(|| Fault { group, cause: cause().into() });
 }
 
 /// What may stand beside `properties` where these are taken apart, with Go's names, which the message lists.
@@ -143,7 +143,7 @@ enum Level {
 
 /// What makes a schema structural.
 fn structure(schema: At, level: Level, faults: &mut Faults) {
-    let mut say = |cause: Cause| add(faults, Group::Structure, || cause);
+    let mut say = |fault: at::Fault| add(faults, Group::Structure, || fault);
     let (ty, items, properties) = (schema.get("type"), schema.get("items"), schema.get("properties"));
     let additional = schema.get("additionalProperties");
     let (preserve, embedded) =
@@ -276,7 +276,9 @@ fn within_junctor(schema: At, skips: bool, faults: &mut Faults) {
         let at = schema.get(word);
         let is_there = if *expected == "undefined" { at.is_set() } else { !is_zero(&at) };
         if is_there {
-            add(faults, Group::Structure, || at.forbidden(&format!("must be {expected} to be structural")));
+            add(faults, Group::Structure, || {
+                Cause::from(at.forbidden(&format!("must be {expected} to be structural")))
+            });
         }
     }
     let metadata = properties.key("metadata");
@@ -300,7 +302,9 @@ fn complete_junctors(nested: At, schema: At, faults: &mut Faults) {
 
 fn complete(nested: At, schema: At, faults: &mut Faults) {
     if !schema.is_set() {
-        add(faults, Group::Structure, || schema.required(&format!("because it is defined in {}", nested.path())));
+        add(faults, Group::Structure, || {
+            Cause::from(schema.required(&format!("because it is defined in {}", nested.path())))
+        });
         return;
     }
     complete_junctors(nested, schema, faults);
@@ -350,8 +354,9 @@ impl Defaults<'_> {
                 let causes = invariants::resource_causes(&around(way, default.value));
                 let words: Vec<String> = causes.iter().map(Cause::to_string).collect();
                 let words = if words.len() == 1 { words.concat() } else { format!("[{}]", words.join(", ")) };
-                let invalid = || default.invalid(&format!("must result in valid metadata: {words}"));
-                if causes.is_empty() { Vec::new() } else { vec![invalid()] }
+                let detail = format!("must result in valid metadata: {words}");
+                let invalid = || Cause::from(default.invalid(&detail));
+                if causes.is_empty() { Causes::default() } else { invalid().into() }
             }
             None => {
                 let mut pruned = default.value.clone();
@@ -368,10 +373,10 @@ impl Defaults<'_> {
             let mut run = Run::new(self.left);
             run.default_value(schema, default.value, &path, is_root || schema.embedded_resource);
             self.left = run.left;
-            causes = run.causes.all;
+            causes = run.causes;
         }
-        for cause in causes {
-            add(self.faults, Group::Defaults, || cause);
+        for cause in &causes {
+            add(self.faults, Group::Defaults, || cause.clone());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Which standard is asked of the pods of a namespace: its labels say, or else the operator.
 
 use crate::object::reader::Reader;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 use std::fmt;
 
@@ -91,8 +91,8 @@ impl Default for Policy {
 
 impl Policy {
     /// What the labels of a namespace ask for, and what is wrong with them: a wrong level to enforce is the strictest.
-    pub fn of_labels(labels: &Value, defaults: &Policy) -> (Policy, Vec<Cause>) {
-        let (mut policy, mut causes) = (*defaults, Vec::new());
+    pub fn of_labels(labels: &Value, defaults: &Policy) -> (Policy, Causes) {
+        let (mut policy, mut causes) = (*defaults, Causes::default());
         let label = |mode: &str| labels.get(format!("{PREFIX}{mode}"));
         for (mode, standard, otherwise) in [
             ("enforce", &mut policy.enforce, Level::Restricted),

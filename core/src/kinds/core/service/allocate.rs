@@ -4,7 +4,7 @@ use super::range::ServiceRange;
 use crate::kinds::Allocator;
 use crate::object::address::address;
 use crate::object::meta::{self, Document, object_mut, text};
-use crate::refusal::{Cause, CauseReason};
+use crate::refusal::{Cause, CauseReason, Causes};
 use crate::stamp::Purpose;
 use holdfast_value::{Value, json};
 use std::cell::LazyCell;
@@ -54,8 +54,8 @@ fn cluster_ips(spec: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// Completes a service with the addresses and ports that it lacks.
-pub fn allocate(allocator: &Allocator, old: Option<&Value>, service: &mut Value) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn allocate(allocator: &Allocator, old: Option<&Value>, service: &mut Value) -> Causes {
+    let mut causes = Causes::default();
     let old_spec = old.map_or(&Value::Null, |old| &old["spec"]);
     let spec = object_mut(meta::fields_mut(service), "spec");
     if text(spec, "type") == "ExternalName" {
@@ -156,7 +156,7 @@ struct Allocation<'a>(&'a Allocator<'a>);
 
 impl Allocation<'_> {
     /// Families and addresses, as many as the policy wants.
-    fn addresses(&self, spec: &mut Document, old: &Value, causes: &mut Vec<Cause>) {
+    fn addresses(&self, spec: &mut Document, old: &Value, causes: &mut Causes) {
         link(spec, old);
         if stays(spec, old) {
             return;
@@ -185,7 +185,7 @@ impl Allocation<'_> {
     }
 
     /// Adds the families of the addresses that a client names. Tells whether all can be read.
-    fn infer_families(&self, spec: &mut Document, causes: &mut Vec<Cause>) -> bool {
+    fn infer_families(&self, spec: &mut Document, causes: &mut Causes) -> bool {
         let list: Vec<String> = texts(spec, "clusterIPs").into_iter().map(str::to_owned).collect();
         let mut families: Vec<String> = texts(spec, "ipFamilies").into_iter().map(str::to_owned).collect();
         for (index, wanted) in list.iter().enumerate() {
@@ -233,7 +233,7 @@ impl Allocation<'_> {
     }
 
     /// Completes the families with those of the cluster. Tells whether the cluster has all that are wanted.
-    fn choose_families(&self, spec: &mut Document, causes: &mut Vec<Cause>) -> bool {
+    fn choose_families(&self, spec: &mut Document, causes: &mut Causes) -> bool {
         let (ranges, policy) = (self.0.service_ranges, text(spec, "ipFamilyPolicy").to_owned());
         let is_dual = ranges.second.is_some();
         if policy == "RequireDualStack" && !is_dual {
@@ -262,7 +262,7 @@ impl Allocation<'_> {
     }
 
     /// Gives the service an address of each of its families, those that it names or others.
-    fn take_addresses(&self, spec: &mut Document, old: &Value, causes: &mut Vec<Cause>) {
+    fn take_addresses(&self, spec: &mut Document, old: &Value, causes: &mut Causes) {
         let had: Vec<&str> = old["clusterIPs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let asked: Vec<String> = texts(spec, "clusterIPs").into_iter().map(str::to_owned).collect();
         let families: Vec<String> = texts(spec, "ipFamilies").into_iter().map(str::to_owned).collect();
@@ -358,7 +358,7 @@ impl Allocation<'_> {
         ranges.iter().find_map(&mut at_random).or_else(|| ranges.iter().find_map(searched))
     }
 
-    fn node_ports(&self, spec: &mut Document, old: &Value, causes: &mut Vec<Cause>) {
+    fn node_ports(&self, spec: &mut Document, old: &Value, causes: &mut Causes) {
         if spec.get("allocateLoadBalancerNodePorts") == Some(&Value::Bool(false))
             && text(spec, "type") == "LoadBalancer"
         {
@@ -401,7 +401,7 @@ impl Allocation<'_> {
         }
     }
 
-    fn health_check_port(&self, spec: &mut Document, old: &Value, causes: &mut Vec<Cause>) {
+    fn health_check_port(&self, spec: &mut Document, old: &Value, causes: &mut Causes) {
         let asked = spec.get("healthCheckNodePort").and_then(Value::as_i64).filter(|n| *n != 0);
         let number = match asked.or(old["healthCheckNodePort"].as_i64().filter(|n| *n != 0)) {
             Some(number) => match self.check_port(number, "TCP") {

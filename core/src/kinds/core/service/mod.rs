@@ -10,7 +10,7 @@ use crate::kinds::build::{drop_from_spec, keep_old, text};
 use crate::kinds::{Gated, GatedRule, Judging, Kind};
 use crate::object::meta::Document;
 use crate::object::names::{self, NameRule};
-use crate::refusal::{Cause, CauseReason, Refusal, Unavailable};
+use crate::refusal::{Cause, CauseReason, Causes, Refusal, Unavailable};
 use holdfast_value::{Map, Value};
 
 pub fn kind() -> Kind {
@@ -49,7 +49,7 @@ const RULES: &[GatedRule] = &[
 ];
 
 /// By a gate, a name may begin with a digit.
-fn relax_name(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
+fn relax_name(judging: &Judging<'_>, causes: &mut Causes) {
     if !judging.is_on("RelaxedServiceNameValidation") {
         return;
     }
@@ -68,7 +68,7 @@ fn relax_name(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
 }
 
 /// Clusters of old that do not know SCTP refuse it.
-fn no_sctp(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
+fn no_sctp(judging: &Judging<'_>, causes: &mut Causes) {
     if judging.is_on("SCTPSupport") {
         return;
     }
@@ -84,7 +84,7 @@ pub fn uses_sctp(ports: &Value) -> bool {
 }
 
 /// Tells of those that are.
-pub fn refuse_sctp(ports: &Value, path: &str, causes: &mut Vec<Cause>) {
+pub fn refuse_sctp(ports: &Value, path: &str, causes: &mut Causes) {
     for (index, port) in ports.as_array().into_iter().flatten().enumerate() {
         if port["protocol"] == "SCTP" {
             let path = format!("{path}[{index}].protocol");

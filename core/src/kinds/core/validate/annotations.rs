@@ -3,7 +3,7 @@
 
 use super::security::CONTAINER_LISTS;
 use crate::kinds::rules::{At, descending_path};
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const LOCALHOST: &str = "localhost/";
 
 /// The annotations alone.
-pub(super) fn check(annotations: At, spec: At, causes: &mut Vec<Cause>) {
+pub(super) fn check(annotations: At, spec: At, causes: &mut Causes) {
     let lists = CONTAINER_LISTS.iter().filter_map(|list| spec.value[*list].as_array()).flatten();
     let containers: BTreeSet<&str> = lists.filter_map(|container| container["name"].as_str()).collect();
     for (key, at) in annotations.entries() {
@@ -43,7 +43,7 @@ pub(super) fn check(annotations: At, spec: At, causes: &mut Vec<Cause>) {
 }
 
 /// Fields that say the same as annotations of the new object must not say otherwise.
-pub(super) fn agree(annotations: &Value, spec: At, causes: &mut Vec<Cause>) {
+pub(super) fn agree(annotations: &Value, spec: At, causes: &mut Causes) {
     let context = spec.get("securityContext");
     profiles_agree(&annotations[SECCOMP_POD], context.get("seccompProfile"), "seccomp", causes);
     let whole_app_armor = context.get("appArmorProfile");
@@ -63,7 +63,7 @@ pub(super) fn agree(annotations: &Value, spec: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn profiles_agree(annotation: &Value, profile: At, what: &str, causes: &mut Vec<Cause>) {
+fn profiles_agree(annotation: &Value, profile: At, what: &str, causes: &mut Causes) {
     let Some(annotation) = annotation.as_str().filter(|_| profile.is_set()) else { return };
     let (ty, local) = (profile.get("type"), profile.get("localhostProfile"));
     let path = annotation.strip_prefix(LOCALHOST);
@@ -81,7 +81,7 @@ fn profiles_agree(annotation: &Value, profile: At, what: &str, causes: &mut Vec<
 }
 
 /// Some annotations are for good.
-pub(super) fn update(new: At, old: &Value, causes: &mut Vec<Cause>) {
+pub(super) fn update(new: At, old: &Value, causes: &mut Causes) {
     let fixed = |key: &str| match key {
         MIRROR => Some("mirror pod annotation"),
         _ if key.starts_with(APP_ARMOR) => Some("AppArmor annotations"),

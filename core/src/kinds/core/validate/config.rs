@@ -1,7 +1,7 @@
 //! ConfigMaps and Secrets: keys, size, and what the types of secrets promise.
 
 use crate::kinds::rules::{At, config_key, immutable, need};
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use holdfast_value::Value;
@@ -9,7 +9,7 @@ use holdfast_value::Value;
 /// Bytes that the values may take together.
 const BYTES_MAX: usize = 1024 * 1024;
 
-pub fn config_map(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub fn config_map(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = frozen(new, old);
     let root = At::root(new);
     let (data, binary) = (root.get("data"), root.get("binaryData"));
@@ -29,14 +29,14 @@ pub fn config_map(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 }
 
 /// What is marked as immutable stays as it is.
-fn frozen(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+fn frozen(new: &Value, old: Option<&Value>) -> Causes {
     const DETAIL: &str = "field is immutable when `immutable` is set";
-    let Some(old) = old.filter(|old| old["immutable"] == true) else { return Vec::new() };
+    let Some(old) = old.filter(|old| old["immutable"] == true) else { return Causes::default() };
     let changed = ["immutable", "data", "binaryData"].into_iter().filter(|field| new.get(*field) != old.get(*field));
     changed.map(|field| Cause::forbidden(field, DETAIL)).collect()
 }
 
-pub fn secret(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub fn secret(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = frozen(new, old);
     let root = At::root(new);
     if let Some(old) = old {
@@ -74,7 +74,7 @@ pub fn secret(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 }
 
 /// A file of JSON, whose contents are nobody's business.
-fn docker_config(at: At, causes: &mut Vec<Cause>) {
+fn docker_config(at: At, causes: &mut Causes) {
     let Some(text) = at.value.as_str() else {
         causes.push(at.required(""));
         return;
@@ -109,7 +109,7 @@ fn line_start(bytes: &[u8], line: usize) -> usize {
     std::iter::once(0).chain(ends).nth(line.saturating_sub(1)).unwrap_or(0)
 }
 
-fn keys(map: At, causes: &mut Vec<Cause>) {
+fn keys(map: At, causes: &mut Causes) {
     for (key, at) in map.entries() {
         let shown = Value::from(key);
         causes.extend(config_key(key).iter().map(|message| Cause::invalid(at.path(), &shown, message)));

@@ -8,7 +8,7 @@ use super::security::container_context;
 use super::volume::Volumes;
 use crate::kinds::rules::{At, PROTOCOLS, Seen, named, need, need_name, need_one_of, port_name, port_number};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ pub(super) struct Surroundings<'a> {
 }
 
 /// All containers of a pod's spec.
-pub(super) fn containers(spec: At, around: &Surroundings, causes: &mut Vec<Cause>) {
+pub(super) fn containers(spec: At, around: &Surroundings, causes: &mut Causes) {
     let grace = spec.get("terminationGracePeriodSeconds").number();
     let list = spec.get("containers");
     let mut names = Seen::default();
@@ -62,7 +62,7 @@ pub(super) fn containers(spec: At, around: &Surroundings, causes: &mut Vec<Cause
     host_network_ports(spec, around.is_pod, causes);
 }
 
-fn init_containers(spec: At, grace: Option<i64>, around: &Surroundings, names: &mut Seen, causes: &mut Vec<Cause>) {
+fn init_containers(spec: At, grace: Option<i64>, around: &Surroundings, names: &mut Seen, causes: &mut Causes) {
     let list = spec.get("initContainers");
     let Some(first) = list.items().next() else { return };
     for container in list.items() {
@@ -85,7 +85,7 @@ fn init_containers(spec: At, grace: Option<i64>, around: &Surroundings, names: &
     }
 }
 
-fn ephemeral_containers(spec: At, around: &Surroundings, names: &mut Seen, causes: &mut Vec<Cause>) {
+fn ephemeral_containers(spec: At, around: &Surroundings, names: &mut Seen, causes: &mut Causes) {
     let others: BTreeSet<&str> = ["containers", "initContainers"]
         .iter()
         .filter_map(|list| spec.value[*list].as_array())
@@ -121,7 +121,7 @@ fn ephemeral_containers(spec: At, around: &Surroundings, names: &mut Seen, cause
 }
 
 /// What holds for every container.
-fn common(spec: At, container: At, around: &Surroundings, causes: &mut Vec<Cause>) {
+fn common(spec: At, container: At, around: &Surroundings, causes: &mut Causes) {
     need_name(container.get("name"), names::label, causes);
     need(container.get("image"), causes);
     if around.is_pod {
@@ -138,20 +138,20 @@ fn common(spec: At, container: At, around: &Surroundings, causes: &mut Vec<Cause
     container_context(container.get("securityContext"), !spec.get("hostUsers").is_false(), causes);
 }
 
-fn unique_name(container: At, names: &mut Seen, causes: &mut Vec<Cause>) {
+fn unique_name(container: At, names: &mut Seen, causes: &mut Causes) {
     let name = container.get("name");
     if !name.is_empty() && names.again(name.value) {
         causes.push(name.duplicate());
     }
 }
 
-pub(super) fn bare_image(image: At, causes: &mut Vec<Cause>) {
+pub(super) fn bare_image(image: At, causes: &mut Causes) {
     if image.text().trim() != image.text() {
         causes.push(image.invalid("must not have leading or trailing whitespace"));
     }
 }
 
-fn ports(list: At, causes: &mut Vec<Cause>) {
+fn ports(list: At, causes: &mut Causes) {
     let mut names = Seen::default();
     for entry in list.items() {
         let name = entry.get("name");
@@ -175,7 +175,7 @@ fn ports(list: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn unique_host_ports(list: At, seen: &mut Seen, causes: &mut Vec<Cause>) {
+fn unique_host_ports(list: At, seen: &mut Seen, causes: &mut Causes) {
     for entry in list.items() {
         let host = entry.get("hostPort");
         let number = host.number_or_zero();
@@ -191,7 +191,7 @@ fn unique_host_ports(list: At, seen: &mut Seen, causes: &mut Vec<Cause>) {
 }
 
 /// On the host's network a container's port is the host's. A template may leave the second one open.
-fn host_network_ports(spec: At, is_pod: bool, causes: &mut Vec<Cause>) {
+fn host_network_ports(spec: At, is_pod: bool, causes: &mut Causes) {
     if !spec.get("hostNetwork").is_true() {
         return;
     }
@@ -207,7 +207,7 @@ fn host_network_ports(spec: At, is_pod: bool, causes: &mut Vec<Cause>) {
 }
 
 /// What a container does when it ends, and rules that depend on how it ended.
-fn restart_policy(container: At, causes: &mut Vec<Cause>) {
+fn restart_policy(container: At, causes: &mut Causes) {
     let (policy, rules) = (container.get("restartPolicy"), container.get("restartPolicyRules"));
     if !policy.is_set() && !rules.is_empty() {
         causes.push(policy.required("must specify restartPolicy when restart rules are used"));
@@ -238,7 +238,7 @@ fn restart_policy(container: At, causes: &mut Vec<Cause>) {
 }
 
 /// What a change of resources does to the container. Kubernetes tells of these at the list.
-fn resize_policies(list: At, pod_restarts: &str, causes: &mut Vec<Cause>) {
+fn resize_policies(list: At, pod_restarts: &str, causes: &mut Causes) {
     let mut seen = Seen::default();
     for policy in list.items() {
         let (resource, restart) = (policy.get("resourceName"), policy.get("restartPolicy"));

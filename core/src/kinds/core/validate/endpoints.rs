@@ -2,11 +2,11 @@
 
 use crate::kinds::rules::{At, PROTOCOLS, ip, named, named_if_any, need_name, need_one_of, ordinary_ip, port_number};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use holdfast_value::{Value, json};
 
-pub fn endpoints(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn endpoints(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     for subset in root.get("subsets").items() {
         let (ready, waiting, ports) = (subset.get("addresses"), subset.get("notReadyAddresses"), subset.get("ports"));
@@ -23,7 +23,7 @@ pub fn endpoints(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn address(entry: At, causes: &mut Vec<Cause>) {
+fn address(entry: At, causes: &mut Causes) {
     ip(entry.get("ip"), causes);
     named_if_any(entry.get("hostname"), names::label, causes);
     let node = entry.get("nodeName");
@@ -33,7 +33,7 @@ fn address(entry: At, causes: &mut Vec<Cause>) {
     ordinary_ip(entry.get("ip"), causes);
 }
 
-fn port(entry: At, several: bool, causes: &mut Vec<Cause>) {
+fn port(entry: At, several: bool, causes: &mut Causes) {
     let (name, number, protocol) = (entry.get("name"), entry.get("port"), entry.get("appProtocol"));
     if several || !name.is_empty() {
         need_name(name, names::label, causes);

@@ -3,7 +3,7 @@
 use super::resources::text;
 use crate::kinds::rules::{At, config_key, env_name, file_path, named_if_any, need, need_name};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use crate::schema::quantity;
 use std::collections::BTreeMap;
 
@@ -34,14 +34,14 @@ const RESOURCES: &[&str] = &[
 ];
 const SIZES: &[&str] = &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
 
-pub(super) fn variables(list: At, volumes: &BTreeMap<&str, &str>, causes: &mut Vec<Cause>) {
+pub(super) fn variables(list: At, volumes: &BTreeMap<&str, &str>, causes: &mut Causes) {
     for variable in list.items() {
         need_name(variable.get("name"), env_name, causes);
         value_from(variable, volumes, causes);
     }
 }
 
-fn value_from(variable: At, volumes: &BTreeMap<&str, &str>, causes: &mut Vec<Cause>) {
+fn value_from(variable: At, volumes: &BTreeMap<&str, &str>, causes: &mut Causes) {
     let source = variable.get("valueFrom");
     if !source.is_set() {
         return;
@@ -78,7 +78,7 @@ fn value_from(variable: At, volumes: &BTreeMap<&str, &str>, causes: &mut Vec<Cau
     }
 }
 
-fn file_reference(file: At, volumes: &BTreeMap<&str, &str>, causes: &mut Vec<Cause>) {
+fn file_reference(file: At, volumes: &BTreeMap<&str, &str>, causes: &mut Causes) {
     need_name(file.get("key"), env_name, causes);
     let (path, volume) = (file.get("path"), file.get("volumeName"));
     need(path, causes);
@@ -93,7 +93,7 @@ fn file_reference(file: At, volumes: &BTreeMap<&str, &str>, causes: &mut Vec<Cau
     }
 }
 
-pub(super) fn sources(list: At, causes: &mut Vec<Cause>) {
+pub(super) fn sources(list: At, causes: &mut Causes) {
     for source in list.items() {
         named_if_any(source.get("prefix"), env_name, causes);
         let mut count = 0;
@@ -121,7 +121,7 @@ pub(super) fn sources(list: At, causes: &mut Vec<Cause>) {
 }
 
 /// A field of the pod, by its path.
-pub(super) fn field_reference(at: At, fields: &[&str], causes: &mut Vec<Cause>) {
+pub(super) fn field_reference(at: At, fields: &[&str], causes: &mut Causes) {
     let (version, field) = (at.get("apiVersion"), at.get("fieldPath"));
     for needed in [version, field] {
         if needed.is_empty() {
@@ -168,7 +168,7 @@ fn subscripted(field: &str) -> Option<(&str, &str)> {
 }
 
 /// A resource of a container.
-pub(super) fn resource_reference(at: At, in_file: bool, causes: &mut Vec<Cause>) {
+pub(super) fn resource_reference(at: At, in_file: bool, causes: &mut Causes) {
     let (container, resource) = (at.get("containerName"), at.get("resource"));
     let is_huge = ["limits.hugepages-", "requests.hugepages-"].iter().any(|start| resource.text().starts_with(start));
     if in_file && container.is_empty() {

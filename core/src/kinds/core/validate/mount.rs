@@ -2,14 +2,14 @@
 
 use super::volume::Volumes;
 use crate::kinds::rules::{At, Seen, descending_path, has_backsteps, need};
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use std::collections::BTreeSet;
 
 const PROPAGATIONS: &[&str] = &["Bidirectional", "HostToContainer", "None"];
 const RECURSIVE: &[&str] = &["Disabled", "Enabled", "IfPossible"];
 
 /// `volumeMounts` and `volumeDevices` of a container: no volume and no path is in both.
-pub(super) fn mounts_and_devices(container: At, volumes: &Volumes, causes: &mut Vec<Cause>) {
+pub(super) fn mounts_and_devices(container: At, volumes: &Volumes, causes: &mut Causes) {
     let (mounts, devices) = (container.get("volumeMounts"), container.get("volumeDevices"));
     let collect = |list: &At, field: &str| -> BTreeSet<String> {
         list.items().filter_map(|item| item.value[field].as_str()).map(str::to_owned).collect()
@@ -70,7 +70,7 @@ pub(super) fn mounts_and_devices(container: At, volumes: &Volumes, causes: &mut 
 }
 
 /// `subPath` and `subPathExpr`, which Kubernetes tells of without the item's index.
-fn below(list: At, mount: At, causes: &mut Vec<Cause>) {
+fn below(list: At, mount: At, causes: &mut Causes) {
     let (plain, expanded) = (mount.get("subPath"), mount.get("subPathExpr"));
     descending_path(list.get("subPath").holding(plain.value), causes);
     if !expanded.is_empty() && !plain.is_empty() {
@@ -80,7 +80,7 @@ fn below(list: At, mount: At, causes: &mut Vec<Cause>) {
 }
 
 /// How mounts inside the volume spread, told of without the item's index as well.
-fn propagation(list: At, mount: At, privileged: bool, causes: &mut Vec<Cause>) {
+fn propagation(list: At, mount: At, privileged: bool, causes: &mut Causes) {
     let value = mount.get("mountPropagation");
     if value.is_set() {
         let at = list.get("mountPropagation").holding(value.value);

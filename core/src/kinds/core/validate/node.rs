@@ -3,7 +3,7 @@
 use super::placement::taints;
 use super::resources::amount;
 use crate::kinds::rules::{At, Seen, cidr, is_dual_stack};
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use holdfast_value::Value;
 use std::cmp::Ordering;
 
@@ -15,8 +15,8 @@ const FEATURE_RULE: &str = "must start with an UpperCamelCase segment, with subs
 const PROVIDER_FIXED: &str = "node updates may not change providerID except from \"\" to valid";
 
 /// A node itself, and then once more as an update: Kubernetes tells of most faults of an update twice.
-pub fn node(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn node(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let (metadata, spec, status) = (root.get("metadata"), root.get("spec"), root.get("status"));
     taints(taints_of(&metadata.get("taints"), spec), &mut causes);
@@ -30,14 +30,14 @@ pub fn node(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     }
     features(status.get("declaredFeatures"), &mut causes);
     ranges(spec.get("podCIDRs"), &mut causes);
-    causes.extend(node_status(new, old));
+    causes.append(node_status(new, old));
     causes
 }
 
 /// The rules for a write to the status, and for updates besides.
-pub fn node_status(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let Some(old) = old else { return Vec::new() };
-    let mut causes = Vec::new();
+pub fn node_status(new: &Value, old: Option<&Value>) -> Causes {
+    let Some(old) = old else { return Causes::default() };
+    let mut causes = Causes::default();
     let root = At::root(new);
     let (metadata, spec, status) = (root.get("metadata"), root.get("spec"), root.get("status"));
     amounts(status, &mut causes);
@@ -57,14 +57,14 @@ fn taints_of<'a>(place: &At<'a>, spec: At<'a>) -> At<'a> {
 }
 
 /// Kubernetes tells of resources as if they were fields.
-fn amounts(status: At, causes: &mut Vec<Cause>) {
+fn amounts(status: At, causes: &mut Causes) {
     for list in ["capacity", "allocatable"] {
         let list = status.get(list);
         list.entries().for_each(|(name, _)| amount(name, list.get(name), causes));
     }
 }
 
-fn features(list: At, causes: &mut Vec<Cause>) {
+fn features(list: At, causes: &mut Causes) {
     let mut last: Option<&str> = None;
     for feature in list.items() {
         let (text, name) = (feature.text(), Value::from(feature.text()));
@@ -90,7 +90,7 @@ fn is_feature(name: &str) -> bool {
 }
 
 /// Networks of the node's pods: one of each family.
-fn ranges(list: At, causes: &mut Vec<Cause>) {
+fn ranges(list: At, causes: &mut Causes) {
     list.items().for_each(|range| cidr(range, causes));
     if list.len() < 2 {
         return;
@@ -101,7 +101,7 @@ fn ranges(list: At, causes: &mut Vec<Cause>) {
 }
 
 /// What is set once.
-fn fixed(spec: At, old: &Value, causes: &mut Vec<Cause>) {
+fn fixed(spec: At, old: &Value, causes: &mut Causes) {
     let (ranges, provider) = (spec.get("podCIDRs"), spec.get("providerID"));
     if old["podCIDRs"].as_array().is_some_and(|old| !old.is_empty()) && *ranges.value != old["podCIDRs"] {
         causes.push(ranges.forbidden(RANGES_FIXED));
@@ -216,7 +216,7 @@ mod tests {
         let mut bad = good.clone();
         bad["spec"]["taints"][0]["effect"] = json!("Other");
         let fields =
-            |causes: Vec<crate::refusal::Cause>| causes.into_iter().map(|cause| cause.field).collect::<Vec<_>>();
+            |causes: crate::refusal::Causes| causes.iter().map(|cause| cause.field.clone()).collect::<Vec<_>>();
         assert_eq!(fields(super::node(&bad, None)), ["metadata.taints[0].effect"]);
         assert_eq!(fields(super::node(&bad, Some(&good))), ["metadata.taints[0].effect"; 2]);
     }

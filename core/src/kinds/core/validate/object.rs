@@ -2,14 +2,14 @@
 
 use crate::kinds::rules::{At, named};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use holdfast_value::Value;
 
 const STANDARD: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
 /// Finalizers of the spec change through a subresource of their own.
-pub fn namespace(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn namespace(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     if old.is_some() {
         return causes;
     }
@@ -23,15 +23,15 @@ pub fn namespace(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn namespace_finalize(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn namespace_finalize(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     spec.get("finalizers").items().for_each(|finalizer| finalizer_name(finalizer, &mut causes));
     causes
 }
 
-fn finalizer_name(at: At, causes: &mut Vec<Cause>) {
+fn finalizer_name(at: At, causes: &mut Causes) {
     named(at, names::qualified_name, causes);
     if !at.text().contains('/') && !STANDARD.contains(&at.text()) {
         causes.push(at.invalid("name is neither a standard finalizer name nor is it fully qualified"));
@@ -39,17 +39,17 @@ fn finalizer_name(at: At, causes: &mut Vec<Cause>) {
 }
 
 /// The phase follows from the deletion.
-pub fn namespace_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
+pub fn namespace_status(new: &Value, _: Option<&Value>) -> Causes {
     let root = At::root(new);
     let (metadata, status) = (root.get("metadata"), root.get("status"));
     let phase = status.get("phase");
     let (expected, state) =
         if metadata.get("deletionTimestamp").is_empty() { ("Active", "empty") } else { ("Terminating", "not empty") };
     if phase.text() == expected {
-        return Vec::new();
+        return Causes::default();
     }
     let detail = format!("may only be '{expected}' if `deletionTimestamp` is {state}");
-    vec![status.get("Phase").invalid_as(phase.text(), &detail)]
+    status.get("Phase").invalid_as(phase.text(), &detail).into()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::kinds::rules::{
     twice_on_update,
 };
 use crate::object::{names, validate};
-use crate::refusal::{Cause, CauseReason};
+use crate::refusal::{Cause, CauseReason, Causes};
 use crate::schema::quantity;
 use holdfast_value::{Value, json};
 use std::cmp::Ordering;
@@ -27,8 +27,8 @@ const RESIZE_STATES: &[&str] = &[
     "NodeResizePending",
 ];
 
-pub fn volume(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn volume(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let metadata = root.get("metadata");
     let spec = root.get("spec");
@@ -66,14 +66,14 @@ fn sources_of(spec: &Value) -> Value {
 }
 
 /// The affinity of a volume may change while it is in use, by a gate.
-pub fn free_affinity(judging: &Judging<'_>, causes: &mut Vec<Cause>) {
+pub fn free_affinity(judging: &Judging<'_>, causes: &mut Causes) {
     if judging.is_on("MutablePVNodeAffinity") {
         causes.retain(|cause| cause.field != "nodeAffinity");
     }
 }
 
 /// Options of the older form, which some volumes are not mounted with.
-fn mount_options(metadata: At, spec: At, causes: &mut Vec<Cause>) {
+fn mount_options(metadata: At, spec: At, causes: &mut Causes) {
     const OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
     const WITHOUT: [&str; 8] =
         ["hostPath", "local", "fc", "flexVolume", "flocker", "portworxVolume", "scaleIO", "storageos"];
@@ -85,7 +85,7 @@ fn mount_options(metadata: At, spec: At, causes: &mut Vec<Cause>) {
 }
 
 /// A volume that stands in an attachment: bound to no claim, and of a driver.
-pub fn inline_volume(spec: At, causes: &mut Vec<Cause>) {
+pub fn inline_volume(spec: At, causes: &mut Causes) {
     for field in ["claimRef", "capacity"] {
         let at = spec.get(field);
         if !at.is_empty() {
@@ -98,12 +98,12 @@ pub fn inline_volume(spec: At, causes: &mut Vec<Cause>) {
     of_any_volume(spec, "", causes);
 }
 
-fn volume_spec(spec: At, name: &str, causes: &mut Vec<Cause>) {
+fn volume_spec(spec: At, name: &str, causes: &mut Causes) {
     capacity(spec.get("capacity"), causes);
     of_any_volume(spec, name, causes);
 }
 
-fn capacity(capacity: At, causes: &mut Vec<Cause>) {
+fn capacity(capacity: At, causes: &mut Causes) {
     need(capacity, causes);
     if capacity.value["storage"].is_null() || capacity.len() > 1 {
         causes.push(Cause::not_supported(capacity.path(), capacity.value, &["storage"]));
@@ -114,7 +114,7 @@ fn capacity(capacity: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn of_any_volume(spec: At, name: &str, causes: &mut Vec<Cause>) {
+fn of_any_volume(spec: At, name: &str, causes: &mut Causes) {
     access_modes(spec.get("accessModes"), "", causes);
     let policy = spec.get("persistentVolumeReclaimPolicy");
     one_of(policy, &["Delete", "Recycle", "Retain"], causes);
@@ -153,7 +153,7 @@ fn of_any_volume(spec: At, name: &str, causes: &mut Vec<Cause>) {
 }
 
 /// Kubernetes shows such an amount as a whole number.
-fn not_less_than_nothing(size: At, causes: &mut Vec<Cause>) {
+fn not_less_than_nothing(size: At, causes: &mut Causes) {
     if let Some(nanos) = quantity::nanos(&text(size.value)).filter(|nanos| *nanos < 0) {
         let shown = i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MIN);
         if shown < 0 {
@@ -163,7 +163,7 @@ fn not_less_than_nothing(size: At, causes: &mut Vec<Cause>) {
 }
 
 /// Kubernetes tells of a mode at the list.
-fn access_modes(list: At, detail: &str, causes: &mut Vec<Cause>) {
+fn access_modes(list: At, detail: &str, causes: &mut Causes) {
     if list.is_empty() {
         causes.push(list.required(detail));
     }
@@ -178,8 +178,8 @@ fn access_modes(list: At, detail: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-pub fn claim(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn claim(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     claim_spec(root.get("spec"), &mut causes);
     if let Some(old) = old {
@@ -189,7 +189,7 @@ pub fn claim(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 }
 
 /// `volumeClaimTemplate` of a pod: of its metadata only labels and annotations are of use.
-pub(super) fn claim_template(template: At, causes: &mut Vec<Cause>) {
+pub(super) fn claim_template(template: At, causes: &mut Causes) {
     let metadata = template.get("metadata");
     let annotations = metadata.get("annotations");
     if let Value::Object(map) = annotations.value {
@@ -205,7 +205,7 @@ pub(super) fn claim_template(template: At, causes: &mut Vec<Cause>) {
     claim_spec(template.get("spec"), causes);
 }
 
-pub fn claim_spec(spec: At, causes: &mut Vec<Cause>) {
+pub fn claim_spec(spec: At, causes: &mut Causes) {
     access_modes(spec.get("accessModes"), "at least 1 access mode is required", causes);
     selector(spec.get("selector"), causes);
     let resources = spec.get("resources");
@@ -236,7 +236,7 @@ pub fn claim_spec(spec: At, causes: &mut Vec<Cause>) {
     named_if_any(spec.get("volumeAttributesClassName"), names::subdomain, causes);
 }
 
-fn data_source(source: At, causes: &mut Vec<Cause>) {
+fn data_source(source: At, causes: &mut Causes) {
     need(source.get("name"), causes);
     let (kind, group) = (source.get("kind"), source.get("apiGroup"));
     need(kind, causes);
@@ -248,7 +248,7 @@ fn data_source(source: At, causes: &mut Vec<Cause>) {
 }
 
 /// A claim is bound once, and then may only grow.
-fn claim_update(root: At, old: &Value, causes: &mut Vec<Cause>) {
+fn claim_update(root: At, old: &Value, causes: &mut Causes) {
     let (spec, old_spec) = (root.get("spec"), &old["spec"]);
     let (mut was, mut kept) = (old_spec.clone(), spec.value.clone());
     if old_spec["volumeName"].as_str().is_none_or(str::is_empty) {
@@ -299,8 +299,8 @@ fn claim_update(root: At, old: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-pub fn claim_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn claim_status(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let status = root.get("status");
     for (_, size) in status.get("capacity").entries() {
@@ -323,7 +323,7 @@ pub fn claim_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
 }
 
 /// Of Kubernetes' own resources a claim has only storage.
-fn claim_resource(name: &str, at: At, causes: &mut Vec<Cause>) {
+fn claim_resource(name: &str, at: At, causes: &mut Causes) {
     let messages = names::qualified_name(name);
     let is_native = !name.contains('/') || name.contains("kubernetes.io/");
     if messages.is_empty() && is_native && name != "storage" {
@@ -338,6 +338,7 @@ mod tests {
     use super::claim_update;
     use crate::kinds::rules::testing::{check_part, check_rows, check_updates};
     use crate::object::at::At;
+    use crate::refusal::Causes;
     use holdfast_value::{Value, json};
 
     fn claim() -> Value {
@@ -388,7 +389,7 @@ mod tests {
         old["spec"]["storageClassName"] = json!("x");
         let mut new = claim();
         new["spec"]["volumeName"] = json!("v");
-        let mut causes = Vec::new();
+        let mut causes = Causes::default();
         claim_update(At::root(&new), &old, &mut causes);
         let (was, kept) = *causes[0].take_change().expect("what has changed");
         assert_eq!((&was["volumeName"], &kept["volumeName"]), (&json!("v"), &json!("v")));

@@ -2,7 +2,7 @@
 
 use crate::kinds::rules::{At, Seen, known, named, named_if_any, need_one_of, one_of, same, selector};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ const OLD_LABELS: &[(&str, &str)] = &[
 const NOT_A_KEY_TWICE: &str = "exists in both matchLabelKeys and labelSelector";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-pub(in crate::kinds) fn tolerations(list: At, causes: &mut Vec<Cause>) {
+pub(in crate::kinds) fn tolerations(list: At, causes: &mut Causes) {
     for toleration in list.items() {
         let (key, operator, value) = (toleration.get("key"), toleration.get("operator"), toleration.get("value"));
         if !key.is_empty() {
@@ -50,7 +50,7 @@ pub(in crate::kinds) fn tolerations(list: At, causes: &mut Vec<Cause>) {
 }
 
 /// Taints of a node: one for each key and effect.
-pub(super) fn taints(list: At, causes: &mut Vec<Cause>) {
+pub(super) fn taints(list: At, causes: &mut Causes) {
     let mut seen = Seen::default();
     for taint in list.items() {
         let (key, value, effect) = (taint.get("key"), taint.get("value"), taint.get("effect"));
@@ -67,7 +67,7 @@ pub(super) fn taints(list: At, causes: &mut Vec<Cause>) {
     }
 }
 
-pub(super) fn affinity(affinity: At, causes: &mut Vec<Cause>) {
+pub(super) fn affinity(affinity: At, causes: &mut Causes) {
     let node = affinity.get("nodeAffinity");
     let required = node.get(REQUIRED);
     if required.is_set() {
@@ -89,7 +89,7 @@ pub(super) fn affinity(affinity: At, causes: &mut Vec<Cause>) {
     }
 }
 
-pub(in crate::kinds) fn node_selector(selector: At, causes: &mut Vec<Cause>) {
+pub(in crate::kinds) fn node_selector(selector: At, causes: &mut Causes) {
     let terms = selector.get("nodeSelectorTerms");
     if terms.is_empty() {
         causes.push(terms.required("must have at least one node selector term"));
@@ -100,7 +100,7 @@ pub(in crate::kinds) fn node_selector(selector: At, causes: &mut Vec<Cause>) {
 }
 
 /// What is merely preferred may name values that no label can have.
-fn node_term(term: At, is_required: bool, causes: &mut Vec<Cause>) {
+fn node_term(term: At, is_required: bool, causes: &mut Causes) {
     for expression in term.get("matchExpressions").items() {
         let (operator, values) = (expression.get("operator"), expression.get("values"));
         match operator.text() {
@@ -157,14 +157,14 @@ pub(super) fn same_but_for_old_labels(new: &Value, old: &Value) -> bool {
     same(new, &old)
 }
 
-fn weight(preferred: At, causes: &mut Vec<Cause>) {
+fn weight(preferred: At, causes: &mut Causes) {
     let weight = preferred.get("weight");
     if !(1..=100).contains(&weight.number().unwrap_or(0)) {
         causes.push(weight.invalid_as(weight.number_or_zero(), "must be in the range 1-100"));
     }
 }
 
-fn pod_term(term: At, causes: &mut Vec<Cause>) {
+fn pod_term(term: At, causes: &mut Causes) {
     selector(term.get("labelSelector"), causes);
     selector(term.get("namespaceSelector"), causes);
     for namespace in term.get("namespaces").items() {
@@ -180,7 +180,7 @@ fn pod_term(term: At, causes: &mut Vec<Cause>) {
 }
 
 /// Keys whose values are the new pod's own.
-fn label_keys(term: At, causes: &mut Vec<Cause>) {
+fn label_keys(term: At, causes: &mut Causes) {
     let (own, others, labels) = (term.get("matchLabelKeys"), term.get("mismatchLabelKeys"), term.get("labelSelector"));
     for keys in [own, others] {
         if !keys.is_empty() && !labels.is_set() {
@@ -208,7 +208,7 @@ fn label_keys(term: At, causes: &mut Vec<Cause>) {
     }
 }
 
-pub(super) fn spread(list: At, causes: &mut Vec<Cause>) {
+pub(super) fn spread(list: At, causes: &mut Causes) {
     const ACTIONS: &[&str] = &["DoNotSchedule", "ScheduleAnyway"];
     let identity = |constraint: &At| {
         let text = |field: &str| constraint.value[field].as_str().unwrap_or_default().to_owned();

@@ -6,7 +6,7 @@ use super::volume::volumes;
 use super::{annotations, placement, security};
 use crate::kinds::rules::{At, Seen, between, ip, labels, named, named_if_any, need_one_of};
 use crate::object::{names, validate};
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ const SEARCHES_MAX: usize = 32;
 const SEARCH_BYTES_MAX: usize = 2048;
 const HOSTNAME_BYTES_MAX: usize = 64;
 
-pub fn pod(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub fn pod(new: &Value, old: Option<&Value>) -> Causes {
     let mut causes = pod_itself(new);
     let root = At::root(new);
     let spec = root.get("spec");
@@ -38,8 +38,8 @@ pub fn pod(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 }
 
 /// What holds for a pod at any time.
-pub(super) fn pod_itself(pod: &Value) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub(super) fn pod_itself(pod: &Value) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(pod);
     let (metadata, spec) = (root.get("metadata"), root.get("spec"));
     annotations::check(metadata.get("annotations"), spec, &mut causes);
@@ -58,14 +58,14 @@ pub(super) fn pod_itself(pod: &Value) -> Vec<Cause> {
     causes
 }
 
-pub fn pod_template(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn pod_template(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     template(At::root(new).get("template"), &mut causes);
     causes
 }
 
 /// `{metadata, spec}` of the pods that a workload makes.
-pub(in crate::kinds) fn template(at: At, causes: &mut Vec<Cause>) {
+pub(in crate::kinds) fn template(at: At, causes: &mut Causes) {
     let metadata = at.get("metadata");
     // Kubernetes leaves `metadata` out of these paths.
     labels(at.get("labels").holding(&metadata.value["labels"]), causes);
@@ -84,7 +84,7 @@ pub(in crate::kinds) fn template(at: At, causes: &mut Vec<Cause>) {
 }
 
 /// The spec of a pod, whose name is known, or of a template.
-fn pod_spec(spec: At, pod: &str, is_pod: bool, causes: &mut Vec<Cause>) {
+fn pod_spec(spec: At, pod: &str, is_pod: bool, causes: &mut Causes) {
     let grace = spec.get("terminationGracePeriodSeconds");
     if !grace.is_set() {
         causes.push(grace.required(""));
@@ -129,7 +129,7 @@ fn pod_spec(spec: At, pod: &str, is_pod: bool, causes: &mut Vec<Cause>) {
     security::operating_system(spec, causes);
 }
 
-fn names_of(spec: At, causes: &mut Vec<Cause>) {
+fn names_of(spec: At, causes: &mut Causes) {
     for (field, check) in [
         ("serviceAccountName", names::subdomain as fn(&str) -> Vec<String>),
         ("nodeName", names::subdomain),
@@ -159,7 +159,7 @@ fn names_of(spec: At, causes: &mut Vec<Cause>) {
 }
 
 /// Claims of devices, each made beforehand or from a template; the names are for containers to refer to.
-fn resource_claims(list: At, causes: &mut Vec<Cause>) -> BTreeSet<String> {
+fn resource_claims(list: At, causes: &mut Causes) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for claim in list.items() {
         let name = claim.get("name");
@@ -191,7 +191,7 @@ fn resource_claims(list: At, causes: &mut Vec<Cause>) -> BTreeSet<String> {
     found
 }
 
-fn dns(spec: At, causes: &mut Vec<Cause>) {
+fn dns(spec: At, causes: &mut Causes) {
     let config = spec.get("dnsConfig");
     let (servers, searches) = (config.get("nameservers"), config.get("searches"));
     if spec.get("dnsPolicy").text() == "None" {
@@ -255,7 +255,7 @@ fn search_path(name: &str) -> Vec<String> {
 }
 
 /// Kubernetes tells of a gate, not of its name.
-fn scheduling_gates(list: At, causes: &mut Vec<Cause>) {
+fn scheduling_gates(list: At, causes: &mut Causes) {
     let mut seen = Seen::default();
     for gate in list.items() {
         let name = gate.value["name"].as_str().unwrap_or_default();

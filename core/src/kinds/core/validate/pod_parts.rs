@@ -5,17 +5,17 @@ use super::pod::pod_itself;
 use crate::kinds::core::pod::qos_class;
 use crate::kinds::rules::{At, Seen, between, ip, is_dual_stack, named_if_any, need_name, same};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 const RESIZABLE: &str = "only cpu and memory resources are mutable";
 
 /// Debugging containers are added and then stay as they are.
-pub fn ephemeral_containers(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let Some(old) = old else { return Vec::new() };
+pub fn ephemeral_containers(new: &Value, old: Option<&Value>) -> Causes {
+    let Some(old) = old else { return Causes::default() };
     if old["metadata"]["annotations"][MIRROR].is_string() {
-        return vec![Cause::forbidden("[]", "static pods do not support ephemeral containers")];
+        return Cause::forbidden("[]", "static pods do not support ephemeral containers").into();
     }
     let mut causes = pod_itself(new);
     let root = At::root(new);
@@ -43,8 +43,8 @@ pub fn ephemeral_containers(new: &Value, old: Option<&Value>) -> Vec<Cause> {
 }
 
 /// CPU and memory of containers that run.
-pub fn resize(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let Some(old) = old else { return Vec::new() };
+pub fn resize(new: &Value, old: Option<&Value>) -> Causes {
+    let Some(old) = old else { return Causes::default() };
     let whole = |pod: &Value| {
         let resources = &pod["spec"]["resources"];
         ["requests", "limits"].iter().any(|field| resources[*field].as_object().is_some_and(|map| !map.is_empty()))
@@ -59,7 +59,7 @@ pub fn resize(new: &Value, old: Option<&Value>) -> Vec<Cause> {
         ""
     };
     if !refused.is_empty() {
-        return vec![Cause::forbidden("[]", refused)];
+        return Cause::forbidden("[]", refused).into();
     }
     let mut causes = pod_itself(new);
     let root = At::root(new);
@@ -104,7 +104,7 @@ fn can_resize(pod: &Value) -> bool {
     running.next().is_none_or(|status| !status["resources"].is_null())
 }
 
-fn nothing_removed(resources: At, old: &Value, causes: &mut Vec<Cause>) {
+fn nothing_removed(resources: At, old: &Value, causes: &mut Causes) {
     for (field, what) in [("requests", "requests"), ("limits", "limits")] {
         let at = resources.get(field);
         let mut before = old[field].as_object().into_iter().flatten();
@@ -133,9 +133,9 @@ fn with_old_amounts(new: &Value, old: &Value) -> Value {
 }
 
 /// What a kubelet tells of a pod.
-pub fn status(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let Some(old) = old else { return Vec::new() };
-    let mut causes = Vec::new();
+pub fn status(new: &Value, old: Option<&Value>) -> Causes {
+    let Some(old) = old else { return Causes::default() };
+    let mut causes = Causes::default();
     let root = At::root(new);
     let (metadata, spec, status) = (root.get("metadata"), root.get("spec"), root.get("status"));
     annotations::update(metadata.get("annotations"), &old["metadata"]["annotations"], &mut causes);
@@ -189,7 +189,7 @@ const CONTAINERS: [(&str, &str); 3] = [
 ];
 
 /// A container that has ended and is not to be started again stays as it is.
-fn ended_for_good(list: At, old: &Value, spec: &Value, containers: &str, causes: &mut Vec<Cause>) {
+fn ended_for_good(list: At, old: &Value, spec: &Value, containers: &str, causes: &mut Causes) {
     let is_debugging = containers == "ephemeralContainers";
     if !is_debugging && restarts_all(spec) {
         return;
@@ -250,7 +250,7 @@ fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
 }
 
 /// Whom a container runs as, and how its devices are.
-fn container_statuses(status: At, spec: &Value, causes: &mut Vec<Cause>) {
+fn container_statuses(status: At, spec: &Value, causes: &mut Causes) {
     for (list, _) in CONTAINERS {
         for container in status.get(list).items() {
             let user = container.get("user");
@@ -271,7 +271,7 @@ fn container_statuses(status: At, spec: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-fn run_as(user: At, os: &str, causes: &mut Vec<Cause>) {
+fn run_as(user: At, os: &str, causes: &mut Causes) {
     if !user.is_set() {
         return;
     }
@@ -288,7 +288,7 @@ fn run_as(user: At, os: &str, causes: &mut Vec<Cause>) {
 }
 
 /// How devices are that a container has by its requests or claims.
-fn health(allocated: At, asked: Option<&Value>, causes: &mut Vec<Cause>) {
+fn health(allocated: At, asked: Option<&Value>, causes: &mut Causes) {
     if allocated.is_empty() {
         return;
     }
@@ -332,7 +332,7 @@ fn claimed(resources: &Value) -> BTreeSet<String> {
     resources["claims"].as_array().into_iter().flatten().map(full).collect()
 }
 
-fn claim_statuses(list: At, claims: &Value, causes: &mut Vec<Cause>) {
+fn claim_statuses(list: At, claims: &Value, causes: &mut Causes) {
     let known: BTreeSet<&str> =
         claims.as_array().into_iter().flatten().filter_map(|claim| claim["name"].as_str()).collect();
     let mut seen = Seen::default();
@@ -350,11 +350,14 @@ fn claim_statuses(list: At, claims: &Value, causes: &mut Vec<Cause>) {
 }
 
 /// What containers have of the claim that was made for their extended resources.
-fn extended_claim_status(status: At, spec: &Value, causes: &mut Vec<Cause>) {
+fn extended_claim_status(status: At, spec: &Value, causes: &mut Causes) {
     if !status.is_set() {
         return;
     }
-    let containers = || ["initContainers", "containers"].iter().filter_map(|list| spec[*list].as_array()).flatten();
+    let mut containers: BTreeMap<&str, &Value> = BTreeMap::new();
+    for one in ["initContainers", "containers"].iter().filter_map(|list| spec[*list].as_array()).flatten() {
+        containers.entry(one["name"].as_str().unwrap_or_default()).or_insert(one);
+    }
     let mappings = status.get("requestMappings");
     if mappings.items().next().is_none() {
         causes.push(mappings.required("at least one request mapping is required"));
@@ -363,7 +366,7 @@ fn extended_claim_status(status: At, spec: &Value, causes: &mut Vec<Cause>) {
     for mapping in mappings.items() {
         let [container, resource, request] =
             ["containerName", "resourceName", "requestName"].map(|field| mapping.get(field));
-        match containers().find(|one| one["name"] == *container.value) {
+        match containers.get(container.text()) {
             None => causes.push(
                 container
                     .invalid("must match the name of an entry in spec.initContainers.name or spec.containers.name"),
@@ -387,7 +390,7 @@ fn extended_claim_status(status: At, spec: &Value, causes: &mut Vec<Cause>) {
 }
 
 /// Addresses of a pod or host: one of each family.
-fn addresses(list: At, causes: &mut Vec<Cause>) {
+fn addresses(list: At, causes: &mut Causes) {
     for entry in list.items() {
         // Kubernetes tells of the entry, not of its field.
         let text = Value::from(entry.value["ip"].as_str().unwrap_or_default());

@@ -4,7 +4,7 @@ use super::annotations;
 use super::container::bare_image;
 use super::placement;
 use crate::kinds::rules::{At, between, need, same};
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::{CompactString, Value, json};
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ const FIXED: &str = "pod updates may not change fields other than `spec.containe
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 
 /// A pod that runs keeps its spec but for images, a shorter deadline and more tolerations.
-pub(super) fn update(root: At, old: &Value, causes: &mut Vec<Cause>) {
+pub(super) fn update(root: At, old: &Value, causes: &mut Causes) {
     let metadata = root.get("metadata");
     annotations::update(metadata.get("annotations"), &old["metadata"]["annotations"], causes);
     let (spec, old) = (root.get("spec"), &old["spec"]);
@@ -49,7 +49,7 @@ pub(super) fn update(root: At, old: &Value, causes: &mut Vec<Cause>) {
 }
 
 /// False when the rest need not be looked at.
-fn deadline(deadline: At, old: &Value, causes: &mut Vec<Cause>) -> bool {
+fn deadline(deadline: At, old: &Value, causes: &mut Causes) -> bool {
     match (deadline.number(), old.as_i64()) {
         (Some(new), _) if !(0..=i64::from(i32::MAX)).contains(&new) => {
             between(deadline, 0, i64::from(i32::MAX), causes);
@@ -75,7 +75,7 @@ fn keeps_tolerations(new: &Value, old: &Value) -> bool {
     old.as_array().into_iter().flatten().all(|toleration| kept.contains(&identity(toleration)))
 }
 
-fn only_fewer_gates(gates: At, old: &Value, causes: &mut Vec<Cause>) {
+fn only_fewer_gates(gates: At, old: &Value, causes: &mut Causes) {
     let before: BTreeSet<&str> =
         old.as_array().into_iter().flatten().filter_map(|gate| gate["name"].as_str()).collect();
     for gate in gates.items() {
@@ -88,7 +88,7 @@ fn only_fewer_gates(gates: At, old: &Value, causes: &mut Vec<Cause>) {
 }
 
 /// The new spec with everything that may change put back.
-fn with_changeable_restored(at: At, old: &Value, causes: &mut Vec<Cause>) -> Value {
+fn with_changeable_restored(at: At, old: &Value, causes: &mut Causes) -> Value {
     let new = at.value;
     let mut spec = new.clone();
     for list in ["initContainers", "containers"] {
@@ -127,7 +127,7 @@ fn with_changeable_restored(at: At, old: &Value, causes: &mut Vec<Cause>) -> Val
 }
 
 /// Every term that nodes had to fulfil stands, with more demands at most.
-fn narrower_affinity(affinity: At, old: &Value, causes: &mut Vec<Cause>) {
+fn narrower_affinity(affinity: At, old: &Value, causes: &mut Causes) {
     let Some(old_terms) = old[REQUIRED]["nodeSelectorTerms"].as_array().filter(|terms| !terms.is_empty()) else {
         return;
     };

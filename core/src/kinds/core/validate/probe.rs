@@ -2,7 +2,7 @@
 
 use crate::kinds::rules::{At, need, none_negative, one_of, port};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 
 const PROBE_WAYS: &[&str] = &["exec", "httpGet", "tcpSocket", "grpc"];
 const HOOK_WAYS: &[&str] = &["exec", "httpGet", "tcpSocket", "sleep"];
@@ -10,7 +10,7 @@ const SECONDS: &[&str] =
     &["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"];
 
 /// Probes and hooks of a container that runs as long as its pod, which may take `grace` seconds to end.
-pub(super) fn probes_and_hooks(container: At, grace: Option<i64>, causes: &mut Vec<Cause>) {
+pub(super) fn probes_and_hooks(container: At, grace: Option<i64>, causes: &mut Causes) {
     let lifecycle = container.get("lifecycle");
     for field in ["postStart", "preStop"] {
         let hook = lifecycle.get(field);
@@ -40,7 +40,7 @@ pub(super) fn probes_and_hooks(container: At, grace: Option<i64>, causes: &mut V
     }
 }
 
-fn handler(at: At, ways: &[&str], grace: Option<i64>, causes: &mut Vec<Cause>) {
+fn handler(at: At, ways: &[&str], grace: Option<i64>, causes: &mut Causes) {
     let mut found = false;
     for way in ways {
         let handler = at.get(way);
@@ -69,7 +69,7 @@ fn handler(at: At, ways: &[&str], grace: Option<i64>, causes: &mut Vec<Cause>) {
     }
 }
 
-fn http_get(handler: At, causes: &mut Vec<Cause>) {
+fn http_get(handler: At, causes: &mut Causes) {
     need(handler.get("path"), causes);
     port(handler.get("port"), causes);
     one_of(handler.get("scheme"), &["HTTP", "HTTPS"], causes);

@@ -6,7 +6,7 @@ use super::resources::{
 };
 use crate::kinds::rules::{At, Seen, is_less};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use crate::schema::quantity;
 use holdfast_value::{Value, json};
 use std::collections::BTreeSet;
@@ -28,8 +28,8 @@ const ONLY_EXISTS: &str = "must be 'Exists' when scope is any of ResourceQuotaSc
 const UNSUITED: &str = "unsupported scope applied to resource";
 const LIMIT_TYPES: &[&str] = &["Container", "PersistentVolumeClaim", "Pod"];
 
-pub fn resource_quota(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn resource_quota(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let (hard, scopes) = (spec.get("hard"), spec.get("scopes"));
@@ -57,8 +57,8 @@ pub fn resource_quota(new: &Value, old: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-pub fn resource_quota_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn resource_quota_status(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let status = root.get("status");
     amounts(status.get("hard"), &mut causes);
@@ -66,7 +66,7 @@ pub fn resource_quota_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn amounts(map: At, causes: &mut Vec<Cause>) {
+fn amounts(map: At, causes: &mut Causes) {
     for (name, at) in map.entries() {
         quota_resource(name, at, causes);
         amount(name, at, causes);
@@ -104,13 +104,13 @@ fn unsuited(scope: &str, hard: At) -> usize {
     hard.entries().filter(|(name, _)| is_quota_resource(name) && !resources.contains(name)).count()
 }
 
-fn no_opposites(scopes: &BTreeSet<&str>, at: At, shown: &Value, causes: &mut Vec<Cause>) {
+fn no_opposites(scopes: &BTreeSet<&str>, at: At, shown: &Value, causes: &mut Causes) {
     let conflicts = OPPOSITES.iter().filter(|pair| pair.iter().all(|scope| scopes.contains(scope)));
     causes.extend(conflicts.map(|_| Cause::invalid(at.path(), shown, "conflicting scopes")));
 }
 
 /// Kubernetes tells of expressions without their place in the list.
-fn selector(spec: At, causes: &mut Vec<Cause>) {
+fn selector(spec: At, causes: &mut Causes) {
     let selector = spec.get("scopeSelector");
     let list = selector.get("matchExpressions");
     let named: BTreeSet<&str> =
@@ -148,8 +148,8 @@ fn selector(spec: At, causes: &mut Vec<Cause>) {
     no_opposites(&named, list, &spec.value["scopes"], causes);
 }
 
-pub fn limit_range(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn limit_range(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let spec = root.get("spec");
     let mut seen = Seen::default();
@@ -164,7 +164,7 @@ pub fn limit_range(new: &Value, _: Option<&Value>) -> Vec<Cause> {
     causes
 }
 
-fn limit_type(at: At, causes: &mut Vec<Cause>) {
+fn limit_type(at: At, causes: &mut Causes) {
     let messages = names::qualified_name(at.text());
     if messages.is_empty() && !at.text().contains('/') && !LIMIT_TYPES.contains(&at.text()) {
         causes.push(at.invalid("must be a standard limit type or fully qualified"));
@@ -173,7 +173,7 @@ fn limit_type(at: At, causes: &mut Vec<Cause>) {
 }
 
 /// The bounds of one type of object, which must leave room between them.
-fn bounds(limit: At, causes: &mut Vec<Cause>) {
+fn bounds(limit: At, causes: &mut Causes) {
     let ty = limit.get("type").text();
     let name: NameRule = if matches!(ty, "Container" | "Pod") { container_resource } else { resource_name };
     let mut resources = BTreeSet::new();
@@ -211,7 +211,7 @@ const ORDERED: &[(&str, &str, &str, &str)] = &[
     ("default", "max", "default", "max"),
 ];
 
-fn relations(limit: At, ty: &str, resource: &str, causes: &mut Vec<Cause>) {
+fn relations(limit: At, ty: &str, resource: &str, causes: &mut Causes) {
     let value = |field: &str| {
         let is_passed_over = ty == "Pod" && matches!(field, "default" | "defaultRequest");
         Some(&limit.value[field][resource]).filter(|value| !is_passed_over && !value.is_null())

@@ -1,12 +1,12 @@
 //! What is told of the pods of a ReplicationController.
 
 use crate::kinds::rules::{At, none_negative};
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use holdfast_value::Value;
 
 /// No count is greater than the one that it is a part of.
-pub fn controller_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn controller_status(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let status = root.get("status");
     let counts = ["replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration"];

@@ -2,7 +2,7 @@
 
 use crate::kinds::rules::{At, compare, is_less, named_if_any};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use crate::schema::quantity;
 use holdfast_value::{Value, json};
 use std::cmp::Ordering;
@@ -38,10 +38,10 @@ const NAMES_SHOWN_MAX: usize = 100;
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
 /// A check of the name of a resource; the place is that of its amount.
-pub(super) type NameRule = fn(&str, At, &mut Vec<Cause>);
+pub(super) type NameRule = fn(&str, At, &mut Causes);
 
 /// `requests`, `limits` and `claims` of a container or of a whole pod.
-pub(super) fn requirements(at: At, name: NameRule, claims: &BTreeSet<String>, causes: &mut Vec<Cause>) {
+pub(super) fn requirements(at: At, name: NameRule, claims: &BTreeSet<String>, causes: &mut Causes) {
     let (requests, limits) = (at.get("requests"), at.get("limits"));
     for (resource, limit) in limits.entries() {
         named_amount(resource, limit, name, causes);
@@ -72,7 +72,7 @@ pub(super) fn requirements(at: At, name: NameRule, claims: &BTreeSet<String>, ca
     claim_names(at.get("claims"), claims, causes);
 }
 
-fn named_amount(resource: &str, at: At, name: NameRule, causes: &mut Vec<Cause>) {
+fn named_amount(resource: &str, at: At, name: NameRule, causes: &mut Causes) {
     name(resource, at, causes);
     amount(resource, at, causes);
     let Some(size) = resource.strip_prefix(HUGE_PAGES) else { return };
@@ -88,7 +88,7 @@ fn named_amount(resource: &str, at: At, name: NameRule, causes: &mut Vec<Cause>)
 }
 
 /// An amount that makes sense for the resource.
-pub(super) fn amount(resource: &str, at: At, causes: &mut Vec<Cause>) {
+pub(super) fn amount(resource: &str, at: At, causes: &mut Causes) {
     if is_less(at.value, &json!("0")) {
         causes.push(at.invalid_as(canonical(at.value), NOT_NEGATIVE));
     }
@@ -99,14 +99,14 @@ pub(super) fn amount(resource: &str, at: At, causes: &mut Vec<Cause>) {
 }
 
 /// An amount of something.
-pub(super) fn positive(at: At, causes: &mut Vec<Cause>) {
+pub(super) fn positive(at: At, causes: &mut Causes) {
     if !is_less(&json!("0"), at.value) {
         causes.push(at.invalid_as(canonical(at.value), "must be greater than zero"));
     }
 }
 
 /// A name that is Kubernetes' own, or has a domain.
-pub(super) fn resource_name(name: &str, at: At, causes: &mut Vec<Cause>) {
+pub(super) fn resource_name(name: &str, at: At, causes: &mut Causes) {
     let messages = names::qualified_name(name);
     if messages.is_empty() && !name.contains('/') && known(name).is_none() {
         causes.push(at.invalid_as(name, "must be a standard resource type or fully qualified"));
@@ -114,7 +114,7 @@ pub(super) fn resource_name(name: &str, at: At, causes: &mut Vec<Cause>) {
     causes.extend(messages.iter().map(|message| at.invalid_as(name, message)));
 }
 
-pub(super) fn container_resource(name: &str, at: At, causes: &mut Vec<Cause>) {
+pub(super) fn container_resource(name: &str, at: At, causes: &mut Causes) {
     resource_name(name, at, causes);
     if !name.contains('/') {
         if !is_huge(name) && !known(name).is_some_and(|uses| uses.contains('c')) {
@@ -126,14 +126,14 @@ pub(super) fn container_resource(name: &str, at: At, causes: &mut Vec<Cause>) {
 }
 
 /// Amounts of what a container can have, and no less than nothing of each.
-pub(in crate::kinds) fn container_amounts(map: At, causes: &mut Vec<Cause>) {
+pub(in crate::kinds) fn container_amounts(map: At, causes: &mut Causes) {
     for (name, at) in map.entries() {
         container_resource(name, at, causes);
         amount(name, at, causes);
     }
 }
 
-pub(super) fn pod_resource(name: &str, at: At, causes: &mut Vec<Cause>) {
+pub(super) fn pod_resource(name: &str, at: At, causes: &mut Causes) {
     let before = causes.len();
     resource_name(name, at, causes);
     if causes.len() == before && !is_huge(name) && !matches!(name, "cpu" | "memory") {
@@ -142,7 +142,7 @@ pub(super) fn pod_resource(name: &str, at: At, causes: &mut Vec<Cause>) {
     }
 }
 
-pub(super) fn quota_resource(name: &str, at: At, causes: &mut Vec<Cause>) {
+pub(super) fn quota_resource(name: &str, at: At, causes: &mut Causes) {
     resource_name(name, at, causes);
     if !name.contains('/') && !is_quota_resource(name) {
         causes.push(at.invalid_as(name, "must be a standard resource for quota"));
@@ -179,12 +179,12 @@ pub(in crate::kinds::core) fn is_extended(name: &str) -> bool {
 }
 
 /// Claims of a container, which refer to those of the pod: each whole claim, or each of its requests, once.
-fn claim_names(list: At, claims: &BTreeSet<String>, causes: &mut Vec<Cause>) {
-    // So long a list that it would fill the answer is told of without its names.
-    let known = if claims.len() <= NAMES_SHOWN_MAX {
-        claims.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
-    } else {
-        format!("{} names", claims.len())
+fn claim_names(list: At, claims: &BTreeSet<String>, causes: &mut Causes) {
+    // So long a list that it would fill the answer is told of without its names. It is made where it is told.
+    let known = || match claims.len() {
+        0 => " which is empty".to_owned(),
+        1..=NAMES_SHOWN_MAX => format!(": {}", claims.iter().map(String::as_str).collect::<Vec<_>>().join(", ")),
+        more => format!(": {more} names"),
     };
     // By claim: whether it was named as a whole, and the requests of it that were.
     let mut seen: BTreeMap<&str, (bool, BTreeSet<&str>)> = BTreeMap::new();
@@ -207,16 +207,17 @@ fn claim_names(list: At, claims: &BTreeSet<String>, causes: &mut Vec<Cause>) {
         }
         *whole |= request.is_empty();
         if !claims.contains(name) {
-            let end = if known.is_empty() { " which is empty".to_owned() } else { format!(": {known}") };
-            let mut cause = Cause::not_found(claim.path(), &shown);
-            cause.message += &format!(": must be one of the names in pod.spec.resourceClaims{end}");
-            causes.push(cause);
+            causes.push_with(|| {
+                let mut cause = Cause::not_found(claim.path(), &shown);
+                cause.message += &format!(": must be one of the names in pod.spec.resourceClaims{}", known());
+                cause
+            });
         }
     }
 }
 
 /// Resources of a whole pod, which its containers' must fit in.
-pub(super) fn pod_requirements(spec: At, claims: &BTreeSet<String>, causes: &mut Vec<Cause>) {
+pub(super) fn pod_requirements(spec: At, claims: &BTreeSet<String>, causes: &mut Causes) {
     let at = spec.get("resources");
     if !at.is_set() {
         return;

@@ -2,7 +2,7 @@
 
 use crate::kinds::rules::{At, Seen, between, descending_path, known, named, one_of};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
 const USER_MAX: i64 = i32::MAX as i64;
@@ -49,7 +49,7 @@ const CONTAINER_NOT_ON_WINDOWS: &[&str] = &[
 pub(super) const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
 /// `spec.securityContext`, and the fields of the spec that mean the same.
-pub(super) fn pod_context(spec: At, causes: &mut Vec<Cause>) {
+pub(super) fn pod_context(spec: At, causes: &mut Causes) {
     let context = spec.get("securityContext");
     for field in ["fsGroup", "runAsUser", "runAsGroup"] {
         between(context.get(field), 0, USER_MAX, causes);
@@ -72,7 +72,7 @@ pub(super) fn pod_context(spec: At, causes: &mut Vec<Cause>) {
     known(context.get("seLinuxChangePolicy"), &["Recursive"], causes);
 }
 
-pub(super) fn container_context(context: At, host_users: bool, causes: &mut Vec<Cause>) {
+pub(super) fn container_context(context: At, host_users: bool, causes: &mut Causes) {
     if !context.is_set() {
         return;
     }
@@ -103,13 +103,13 @@ pub(super) fn container_context(context: At, host_users: bool, causes: &mut Vec<
 }
 
 /// Each container that is privileged, of the pod's spec that this pointer leads to.
-pub fn privileged(object: &Value, pods_at: &str) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn privileged(object: &Value, pods_at: &str) -> Causes {
+    let mut causes = Causes::default();
     privileged_below(At::root(object), pods_at, &mut causes);
     causes
 }
 
-fn privileged_below(at: At, pods_at: &str, causes: &mut Vec<Cause>) {
+fn privileged_below(at: At, pods_at: &str, causes: &mut Causes) {
     if let Some(path) = pods_at.strip_prefix('/') {
         let (name, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
         return privileged_below(at.get(name), rest, causes);
@@ -125,7 +125,7 @@ fn privileged_below(at: At, pods_at: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-fn seccomp(profile: At, causes: &mut Vec<Cause>) {
+fn seccomp(profile: At, causes: &mut Causes) {
     if !profile.is_set() {
         return;
     }
@@ -146,7 +146,7 @@ fn seccomp(profile: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn app_armor(profile: At, causes: &mut Vec<Cause>) {
+fn app_armor(profile: At, causes: &mut Causes) {
     const MISSING: &str = "must be set when AppArmor type is Localhost";
     if !profile.is_set() {
         return;
@@ -173,7 +173,7 @@ fn app_armor(profile: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn sysctls(spec: At, list: At, causes: &mut Vec<Cause>) {
+fn sysctls(spec: At, list: At, causes: &mut Causes) {
     let mut seen = Seen::default();
     for entry in list.items() {
         let name = entry.get("name");
@@ -215,7 +215,7 @@ fn kernel_namespace(name: &str) -> Option<&'static str> {
     of_ipc.then_some("hostIPC")
 }
 
-fn windows_options(options: At, causes: &mut Vec<Cause>) {
+fn windows_options(options: At, causes: &mut Causes) {
     let name = options.get("gmsaCredentialSpecName");
     if name.is_set() {
         named(name, names::subdomain, causes);
@@ -228,7 +228,11 @@ fn windows_options(options: At, causes: &mut Vec<Cause>) {
     }
     let user = options.get("runAsUserName");
     if user.is_set() {
-        causes.extend(windows_user(user.text()).iter().map(|message| user.invalid(&format!("runAsUserName{message}"))));
+        causes.extend(
+            windows_user(user.text())
+                .iter()
+                .map(|message| Cause::from(user.invalid(&format!("runAsUserName{message}")))),
+        );
     }
 }
 
@@ -277,7 +281,7 @@ fn is_windows_domain(domain: &str) -> bool {
 }
 
 /// Containers that are processes of a Windows host are so all together, and on the host's network.
-pub(super) fn host_processes(spec: At, causes: &mut Vec<Cause>) {
+pub(super) fn host_processes(spec: At, causes: &mut Causes) {
     let of = |at: At| at.value["securityContext"]["windowsOptions"]["hostProcess"].as_bool();
     let pod = of(spec);
     let (mut all, mut on_host) = (0, 0);
@@ -310,7 +314,7 @@ pub(super) fn host_processes(spec: At, causes: &mut Vec<Cause>) {
 }
 
 /// A pod with users of its own shares nothing else with the host.
-pub(super) fn host_users(spec: At, causes: &mut Vec<Cause>) {
+pub(super) fn host_users(spec: At, causes: &mut Causes) {
     if !spec.get("hostUsers").is_false() {
         return;
     }
@@ -322,7 +326,7 @@ pub(super) fn host_users(spec: At, causes: &mut Vec<Cause>) {
 }
 
 /// What the pod's operating system does not know.
-pub(super) fn operating_system(spec: At, causes: &mut Vec<Cause>) {
+pub(super) fn operating_system(spec: At, causes: &mut Causes) {
     let os = spec.get("os");
     if !os.is_set() {
         return;

@@ -7,7 +7,7 @@ use crate::kinds::rules::{
 };
 use crate::object::address::address;
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::{Value, json};
 
 const TYPES: &[&str] = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
@@ -21,8 +21,8 @@ const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ran
 const TOPOLOGY_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
 const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
 
-pub fn service(new: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn service(new: &Value, old: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let metadata = root.get("metadata");
     let annotations = metadata.get("annotations");
@@ -73,7 +73,7 @@ pub(super) fn needs_health_check(spec: &Value) -> bool {
     spec["type"] == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local"
 }
 
-fn of_type(spec: At, causes: &mut Vec<Cause>) {
+fn of_type(spec: At, causes: &mut Causes) {
     let ty = spec.get("type").text();
     let headless = is_headless(spec.value);
     let ports = spec.get("ports");
@@ -98,7 +98,7 @@ fn of_type(spec: At, causes: &mut Vec<Cause>) {
     need_name(name.holding(&bare), names::subdomain, causes);
 }
 
-fn ports(list: At, causes: &mut Vec<Cause>) {
+fn ports(list: At, causes: &mut Causes) {
     let several = list.len() > 1;
     let (mut names_seen, unset) = (Seen::default(), json!(0));
     for entry in list.items() {
@@ -120,7 +120,7 @@ fn ports(list: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn node_ports(list: At, ty: &str, causes: &mut Vec<Cause>) {
+fn node_ports(list: At, ty: &str, causes: &mut Causes) {
     let (mut ports, mut node_ports) = (Seen::default(), Seen::default());
     for entry in list.items() {
         let node_port = entry.get("nodePort");
@@ -144,7 +144,7 @@ fn node_ports(list: At, ty: &str, causes: &mut Vec<Cause>) {
 }
 
 /// Whether a client comes to the same pod again, and for how long.
-fn affinity(spec: At, causes: &mut Vec<Cause>) {
+fn affinity(spec: At, causes: &mut Causes) {
     let (at, config) = (spec.get("sessionAffinity"), spec.get("sessionAffinityConfig"));
     need_one_of(at, &["ClientIP", "None"], causes);
     match at.text() {
@@ -165,7 +165,7 @@ fn affinity(spec: At, causes: &mut Vec<Cause>) {
 }
 
 /// `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy`, which must not contradict each other.
-fn addresses(spec: At, causes: &mut Vec<Cause>) {
+fn addresses(spec: At, causes: &mut Causes) {
     let (single, list, families) = (spec.get("clusterIP"), spec.get("clusterIPs"), spec.get("ipFamilies"));
     let first = list.value[0].as_str().unwrap_or_default();
     match (single.is_empty(), list.is_empty()) {
@@ -219,7 +219,7 @@ fn addresses(spec: At, causes: &mut Vec<Cause>) {
 }
 
 /// What only a load balancer can have.
-fn balancer(spec: At, annotations: At, causes: &mut Vec<Cause>) {
+fn balancer(spec: At, annotations: At, causes: &mut Causes) {
     let is_balanced = spec.get("type").text() == "LoadBalancer";
     // Kubernetes writes this field with a capital letter.
     let ranges = spec.get("LoadBalancerSourceRanges").holding(&spec.value["loadBalancerSourceRanges"]);
@@ -258,7 +258,7 @@ fn balancer(spec: At, annotations: At, causes: &mut Vec<Cause>) {
 }
 
 /// Which pods the traffic goes to.
-fn traffic(spec: At, causes: &mut Vec<Cause>) {
+fn traffic(spec: At, causes: &mut Causes) {
     let (outer, inner) = (spec.get("externalTrafficPolicy"), spec.get("internalTrafficPolicy"));
     if is_outward(spec.value) {
         need_one_of(outer, POLICIES, causes);
@@ -289,14 +289,14 @@ fn traffic(spec: At, causes: &mut Vec<Cause>) {
 }
 
 /// Where the balancer can be reached.
-pub fn service_status(new: &Value, _: Option<&Value>) -> Vec<Cause> {
-    let mut causes = Vec::new();
+pub fn service_status(new: &Value, _: Option<&Value>) -> Causes {
+    let mut causes = Causes::default();
     let root = At::root(new);
     let status = root.get("status");
     let balancer = status.get("loadBalancer");
     let list = balancer.get("ingress");
     if !list.is_empty() && new["spec"]["type"] != "LoadBalancer" {
-        return vec![list.forbidden("may only be used when `spec.type` is 'LoadBalancer'")];
+        return list.forbidden("may only be used when `spec.type` is 'LoadBalancer'").into();
     }
     for entry in list.items() {
         let (at, mode, host) = (entry.get("ip"), entry.get("ipMode"), entry.get("hostname"));

@@ -2,13 +2,13 @@
 
 use super::service::{is_headless, needs_health_check};
 use crate::kinds::rules::{At, same};
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::Value;
 
 const SET_ONCE: &str = "may not change once set";
 
 /// Addresses come and go with the type `ExternalName`, and a second one may be added or given up.
-pub(super) fn update(spec: At, old: &Value, causes: &mut Vec<Cause>) {
+pub(super) fn update(spec: At, old: &Value, causes: &mut Causes) {
     let is_outside = |spec: &Value| spec["type"] == "ExternalName";
     if !is_outside(spec.value) && !is_outside(old) {
         let headless = (is_headless(old), is_headless(spec.value));
@@ -32,7 +32,7 @@ pub(super) fn update(spec: At, old: &Value, causes: &mut Vec<Cause>) {
 }
 
 /// One or two values, of which the first stays.
-fn kept_values(spec: At, field: &str, what: &str, old: &Value, causes: &mut Vec<Cause>) {
+fn kept_values(spec: At, field: &str, what: &str, old: &Value, causes: &mut Causes) {
     let at = spec.get(field);
     let (new, old) = (at.value.as_array().map_or(&[][..], Vec::as_slice), old[field].as_array());
     let old = old.map_or(&[][..], Vec::as_slice);

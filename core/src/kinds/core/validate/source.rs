@@ -7,7 +7,7 @@ use crate::kinds::rules::{
     no_backsteps, one_of, selector,
 };
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::{Cause, Causes};
 use holdfast_value::{Value, json};
 
 /// The volume that a source is of.
@@ -27,12 +27,12 @@ pub(super) struct Source {
     needs: &'static [&'static str],
     /// What a `secretRef` must hold.
     secret: &'static [&'static str],
-    rule: Option<fn(At, &Owner, &mut Vec<Cause>)>,
+    rule: Option<fn(At, &Owner, &mut Causes)>,
     /// Kubernetes lets it stand beside another.
     beside: bool,
 }
 
-type Rule = fn(At, &Owner, &mut Vec<Cause>);
+type Rule = fn(At, &Owner, &mut Causes);
 
 const fn source(field: &'static str, needs: &'static [&'static str], rule: Option<Rule>) -> Source {
     Source { field, names: (field, field), needs, secret: &[], rule, beside: false }
@@ -127,7 +127,7 @@ pub(super) const PERSISTENT: &[Source] = &[
 ];
 
 /// The one source of a volume, whose fields stand at `at`.
-pub(super) fn check<'a>(at: At, sources: &'a [Source], owner: &Owner, causes: &mut Vec<Cause>) -> Option<&'a Source> {
+pub(super) fn check<'a>(at: At, sources: &'a [Source], owner: &Owner, causes: &mut Causes) -> Option<&'a Source> {
     let mut found = None;
     for source in sources {
         let value = at.get(source.field);
@@ -157,14 +157,14 @@ pub(super) fn check<'a>(at: At, sources: &'a [Source], owner: &Owner, causes: &m
     found
 }
 
-fn empty_dir(at: At, _: &Owner, causes: &mut Vec<Cause>) {
+fn empty_dir(at: At, _: &Owner, causes: &mut Causes) {
     let limit = at.get("sizeLimit");
     if is_less(limit.value, &json!("0")) {
         causes.push(limit.forbidden("SizeLimit field must be a valid resource quantity"));
     }
 }
 
-fn host_path(at: At, _: &Owner, causes: &mut Vec<Cause>) {
+fn host_path(at: At, _: &Owner, causes: &mut Causes) {
     const TYPES: &[&str] =
         &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
     if !at.get("path").is_empty() {
@@ -173,7 +173,7 @@ fn host_path(at: At, _: &Owner, causes: &mut Vec<Cause>) {
     }
 }
 
-fn partition(at: At, _: &Owner, causes: &mut Vec<Cause>) {
+fn partition(at: At, _: &Owner, causes: &mut Causes) {
     let partition = at.get("partition");
     if partition.number().is_some_and(|number| !(0..=255).contains(&number)) {
         causes.push(partition.invalid("must be between 1 and 255, inclusive"));
@@ -181,12 +181,12 @@ fn partition(at: At, _: &Owner, causes: &mut Vec<Cause>) {
 }
 
 /// Keys of a Secret or ConfigMap as files.
-fn files(at: At, _: &Owner, causes: &mut Vec<Cause>) {
+fn files(at: At, _: &Owner, causes: &mut Causes) {
     file_mode(at.get("defaultMode"), causes);
     keys(at.get("items"), causes);
 }
 
-fn keys(list: At, causes: &mut Vec<Cause>) {
+fn keys(list: At, causes: &mut Causes) {
     for item in list.items() {
         let path = item.get("path");
         need(item.get("key"), causes);
@@ -196,14 +196,14 @@ fn keys(list: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn nfs(at: At, _: &Owner, causes: &mut Vec<Cause>) {
+fn nfs(at: At, _: &Owner, causes: &mut Causes) {
     let path = at.get("path");
     if !path.text().starts_with('/') {
         causes.push(path.invalid_as(path.text(), "must be an absolute path"));
     }
 }
 
-fn iscsi(at: At, owner: &Owner, causes: &mut Vec<Cause>) {
+fn iscsi(at: At, owner: &Owner, causes: &mut Causes) {
     const START: &str = "must be valid format starting with iqn, eui, or naa";
     iscsi_names(at, START, causes);
     if is_too_long(at, owner.name) {
@@ -211,7 +211,7 @@ fn iscsi(at: At, owner: &Owner, causes: &mut Vec<Cause>) {
     }
 }
 
-fn persistent_iscsi(at: At, owner: &Owner, causes: &mut Vec<Cause>) {
+fn persistent_iscsi(at: At, owner: &Owner, causes: &mut Causes) {
     if is_too_long(at, owner.name) {
         let portal = at.get("targetPortal");
         causes.push(at.get("targetportal").invalid_as(portal.text(), PORTAL_TOO_LONG));
@@ -226,7 +226,7 @@ fn is_too_long(at: At, volume: &str) -> bool {
     at.get("initiatorName").is_set() && volume.len() + 1 + at.get("targetPortal").text().len() > 64
 }
 
-fn iscsi_names(at: At, wrong_start: &str, causes: &mut Vec<Cause>) {
+fn iscsi_names(at: At, wrong_start: &str, causes: &mut Causes) {
     let target = at.get("iqn");
     if target.is_empty() {
         causes.push(target.required(""));
@@ -246,7 +246,7 @@ fn iscsi_names(at: At, wrong_start: &str, causes: &mut Vec<Cause>) {
 }
 
 /// `iqn.2001-04.com.example:storage`, `eui.` and 16 letters or digits, or `naa.` and 32.
-fn iscsi_name(at: At, wrong_start: &str, causes: &mut Vec<Cause>) {
+fn iscsi_name(at: At, wrong_start: &str, causes: &mut Causes) {
     let name = at.text();
     let plain = |text: &str, length| text.len() == length && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let after = |length: usize| name.get(length..).unwrap_or("");
@@ -277,7 +277,7 @@ fn is_qualified_iscsi(name: &str) -> bool {
         && !unique.contains(|c: char| c.is_whitespace() || ",;*&$|".contains(c))
 }
 
-fn glusterfs(at: At, _: &Owner, causes: &mut Vec<Cause>) {
+fn glusterfs(at: At, _: &Owner, causes: &mut Causes) {
     let namespace = at.get("endpointsNamespace");
     if namespace.is_set() && namespace.is_empty() {
         causes.push(namespace.invalid("if the endpointnamespace is set, it must be a valid namespace name"));
@@ -285,7 +285,7 @@ fn glusterfs(at: At, _: &Owner, causes: &mut Vec<Cause>) {
     named_if_any(namespace, names::label, causes);
 }
 
-fn flocker(at: At, _: &Owner, causes: &mut Vec<Cause>) {
+fn flocker(at: At, _: &Owner, causes: &mut Causes) {
     let name = at.get("datasetName");
     match (name.is_empty(), at.get("datasetUUID").is_empty()) {
         (true, true) => causes.push(at.required("one of datasetName and datasetUUID is required")),
@@ -299,7 +299,7 @@ fn flocker(at: At, _: &Owner, causes: &mut Vec<Cause>) {
     }
 }
 
-fn quobyte(at: At, _: &Owner, causes: &mut Vec<Cause>) {
+fn quobyte(at: At, _: &Owner, causes: &mut Causes) {
     const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
     let (registry, tenant) = (at.get("registry"), at.get("tenant"));
     let is_pair = |pair: &str| {
@@ -317,13 +317,13 @@ fn quobyte(at: At, _: &Owner, causes: &mut Vec<Cause>) {
     need(at.get("volume"), causes);
 }
 
-fn downward(at: At, _: &Owner, causes: &mut Vec<Cause>) {
+fn downward(at: At, _: &Owner, causes: &mut Causes) {
     file_mode(at.get("defaultMode"), causes);
     downward_files(at, causes);
 }
 
 /// Files that show fields of the pod. Kubernetes tells of them without their place in the list.
-fn downward_files(at: At, causes: &mut Vec<Cause>) {
+fn downward_files(at: At, causes: &mut Causes) {
     for item in at.get("items").items() {
         let file = at.holding(item.value);
         let path = file.get("path");
@@ -345,7 +345,7 @@ fn downward_files(at: At, causes: &mut Vec<Cause>) {
     }
 }
 
-fn fibre_channel(at: At, _: &Owner, causes: &mut Vec<Cause>) {
+fn fibre_channel(at: At, _: &Owner, causes: &mut Causes) {
     let (names, ids, unit) = (at.get("targetWWNs"), at.get("wwids"), at.get("lun"));
     match (names.is_empty(), ids.is_empty()) {
         (true, true) => causes.push(names.required("must specify either targetWWNs or wwids, but not both")),
@@ -361,7 +361,7 @@ fn fibre_channel(at: At, _: &Owner, causes: &mut Vec<Cause>) {
     }
 }
 
-fn flex(at: At, _: &Owner, causes: &mut Vec<Cause>) {
+fn flex(at: At, _: &Owner, causes: &mut Causes) {
     for (key, option) in at.get("options").entries() {
         let domain = format!(".{}", key.split('/').next().unwrap_or_default().to_lowercase());
         if domain.ends_with(".kubernetes.io") || domain.ends_with(".k8s.io") {
@@ -370,14 +370,14 @@ fn flex(at: At, _: &Owner, causes: &mut Vec<Cause>) {
     }
 }
 
-fn persistent_azure_file(at: At, _: &Owner, causes: &mut Vec<Cause>) {
+fn persistent_azure_file(at: At, _: &Owner, causes: &mut Causes) {
     let namespace = at.get("secretNamespace");
     if namespace.is_set() {
         need(namespace, causes);
     }
 }
 
-fn azure_disk(at: At, _: &Owner, causes: &mut Vec<Cause>) {
+fn azure_disk(at: At, _: &Owner, causes: &mut Causes) {
     const MANAGED: &str =
         "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}";
     const BLOB: &str = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
@@ -390,13 +390,13 @@ fn azure_disk(at: At, _: &Owner, causes: &mut Vec<Cause>) {
     }
 }
 
-fn storage_os(at: At, _: &Owner, causes: &mut Vec<Cause>) {
+fn storage_os(at: At, _: &Owner, causes: &mut Causes) {
     named_if_any(at.get("volumeName"), names::label, causes);
     named_if_any(at.get("volumeNamespace"), names::label, causes);
 }
 
 /// Several sources in one directory, where no two may write the same file.
-fn projected(at: At, _: &Owner, causes: &mut Vec<Cause>) {
+fn projected(at: At, _: &Owner, causes: &mut Causes) {
     const CONFLICT: &str = "conflicting duplicate paths";
     file_mode(at.get("defaultMode"), causes);
     let mut paths = Seen::default();
@@ -438,7 +438,7 @@ fn projected(at: At, _: &Owner, causes: &mut Vec<Cause>) {
     }
 }
 
-fn token(volume: At, token: At, causes: &mut Vec<Cause>) {
+fn token(volume: At, token: At, causes: &mut Causes) {
     if !token.is_set() {
         return;
     }
@@ -457,7 +457,7 @@ fn token(volume: At, token: At, causes: &mut Vec<Cause>) {
 }
 
 /// Trust anchors, by the name of one bundle or by its signer.
-fn trust_bundle(bundle: At, causes: &mut Vec<Cause>) {
+fn trust_bundle(bundle: At, causes: &mut Causes) {
     let (name, signer, labels) = (bundle.get("name"), bundle.get("signerName"), bundle.get("labelSelector"));
     match (name.is_set(), signer.is_set()) {
         (true, true) => causes.push(bundle.invalid("only one of name and signerName may be used")),
@@ -467,7 +467,9 @@ fn trust_bundle(bundle: At, causes: &mut Vec<Cause>) {
             }
             let plain = name.text().rsplit(':').next().unwrap_or_default();
             let messages = names::subdomain(plain);
-            causes.extend(messages.iter().map(|m| name.invalid(&format!("not a valid clustertrustbundlename: {m}"))));
+            causes.extend(
+                messages.iter().map(|m| Cause::from(name.invalid(&format!("not a valid clustertrustbundlename: {m}")))),
+            );
             if labels.is_set() {
                 causes.push(labels.invalid("labelSelector must be unset if name is specified"));
             }
@@ -490,7 +492,7 @@ fn trust_bundle(bundle: At, causes: &mut Vec<Cause>) {
 }
 
 /// A certificate of the pod's own, in one file or in two.
-fn certificate(volume: At, certificate: At, paths: &mut Seen, causes: &mut Vec<Cause>) {
+fn certificate(volume: At, certificate: At, paths: &mut Seen, causes: &mut Causes) {
     for field in ["credentialBundlePath", "keyPath", "certificateChainPath"] {
         let path = certificate.get(field);
         if path.is_empty() {
@@ -503,7 +505,7 @@ fn certificate(volume: At, certificate: At, paths: &mut Seen, causes: &mut Vec<C
     }
 }
 
-fn csi(at: At, _: &Owner, causes: &mut Vec<Cause>) {
+fn csi(at: At, _: &Owner, causes: &mut Causes) {
     driver(at.get("driver"), causes);
     let reference = at.get("nodePublishSecretRef");
     if reference.is_set() {
@@ -514,7 +516,7 @@ fn csi(at: At, _: &Owner, causes: &mut Vec<Cause>) {
     }
 }
 
-fn persistent_csi(at: At, _: &Owner, causes: &mut Vec<Cause>) {
+fn persistent_csi(at: At, _: &Owner, causes: &mut Causes) {
     driver(at.get("driver"), causes);
     need(at.get("volumeHandle"), causes);
     let references =
@@ -529,7 +531,7 @@ fn persistent_csi(at: At, _: &Owner, causes: &mut Vec<Cause>) {
 }
 
 /// The name of a storage driver.
-fn driver(at: At, causes: &mut Vec<Cause>) {
+fn driver(at: At, causes: &mut Causes) {
     if at.is_empty() {
         need(at, causes);
         return;
@@ -541,7 +543,7 @@ fn driver(at: At, causes: &mut Vec<Cause>) {
     causes.extend(messages.iter().map(|message| at.invalid_as(at.text(), message)));
 }
 
-fn ephemeral(at: At, owner: &Owner, causes: &mut Vec<Cause>) {
+fn ephemeral(at: At, owner: &Owner, causes: &mut Causes) {
     let template = at.get("volumeClaimTemplate");
     if template.is_set() {
         claim_template(template, causes);
@@ -556,7 +558,7 @@ fn ephemeral(at: At, owner: &Owner, causes: &mut Vec<Cause>) {
     }
 }
 
-fn image(at: At, owner: &Owner, causes: &mut Vec<Cause>) {
+fn image(at: At, owner: &Owner, causes: &mut Causes) {
     if owner.is_pod {
         need(at.get("reference"), causes);
     }

@@ -3,14 +3,14 @@
 use super::source::{OF_PODS, Owner, check};
 use crate::kinds::rules::{At, Seen, need_name};
 use crate::object::names;
-use crate::refusal::Cause;
+use crate::refusal::Causes;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Source of each volume without a fault, by the volume's name.
 pub(super) type Volumes<'a> = BTreeMap<&'a str, &'static str>;
 
 /// The volumes for mounts to refer to. `pod` is the name of the pod, where it is known.
-pub(super) fn volumes<'a>(list: At<'a>, pod: &str, is_pod: bool, causes: &mut Vec<Cause>) -> Volumes<'a> {
+pub(super) fn volumes<'a>(list: At<'a>, pod: &str, is_pod: bool, causes: &mut Causes) -> Volumes<'a> {
     let created: BTreeSet<String> = list
         .items()
         .filter(|volume| !pod.is_empty() && !volume.value["ephemeral"].is_null())

@@ -1,10 +1,11 @@
 //! Addresses and networks that are taken, and not written as they should be.
 
 use crate::object::address::{address, network};
+use crate::refusal::Texts;
 use std::net::IpAddr;
 
 /// An address whose numbers begin with zeros, one of the older family within the newer, or one that has a shorter form.
-pub(crate) fn of_address(text: &str, at: &str, warnings: &mut Vec<String>) {
+pub(crate) fn of_address(text: &str, at: &str, warnings: &mut Texts) {
     let Some(found) = address(text) else { return };
     if text.parse::<IpAddr>().ok() != Some(found) {
         warnings.push(format!(
@@ -18,7 +19,7 @@ pub(crate) fn of_address(text: &str, at: &str, warnings: &mut Vec<String>) {
 
 /// A network with bits behind its prefix, which may mean the network or the one address, or one that is written as
 /// above.
-pub(crate) fn of_network(text: &str, at: &str, warnings: &mut Vec<String>) {
+pub(crate) fn of_network(text: &str, at: &str, warnings: &mut Texts) {
     let Some((address, bits)) = network(text) else { return };
     let begin = masked(address, bits);
     let shown = shown(begin, bits);
@@ -71,10 +72,10 @@ fn shown(begin: IpAddr, bits: u8) -> String {
 mod tests {
     use super::*;
 
-    fn told(of: fn(&str, &str, &mut Vec<String>), text: &str) -> Vec<String> {
-        let mut warnings = Vec::new();
+    fn told(of: fn(&str, &str, &mut Texts), text: &str) -> Vec<String> {
+        let mut warnings = Texts::default();
         of(text, "f", &mut warnings);
-        warnings
+        warnings.into_vec()
     }
 
     #[test]

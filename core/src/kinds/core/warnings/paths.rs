@@ -1,6 +1,7 @@
 //! Files of a volume of which one is in the place, or in the folder, of another.
 
 use super::list;
+use crate::refusal::Texts;
 use holdfast_value::Value;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,7 +15,7 @@ const SHOWN_MAX: usize = 256;
 const FOLDERS_MAX: usize = 64;
 
 /// Of the files that the volume is made of.
-pub(super) fn of_volume(volume: &Value, warnings: &mut Vec<String>) {
+pub(super) fn of_volume(volume: &Value, warnings: &mut Texts) {
     let name = cut(volume["name"].as_str().unwrap_or_default());
     for (source, shown) in [
         ("configMap", format!("ConfigMap \"{}\"", text(&volume["configMap"]["name"]))),
@@ -134,7 +135,7 @@ mod tests {
         let long = "é".repeat(1000);
         let file = holdfast_value::json!({"path": long});
         let volume = holdfast_value::json!({"name": long, "configMap": {"name": long, "items": [file, file]}});
-        let mut warnings = Vec::new();
+        let mut warnings = Texts::default();
         of_volume(&volume, &mut warnings);
         assert_eq!(warnings.len(), 1);
         assert!(warnings[0].len() < 5 * SHOWN_MAX, "{}", warnings[0].len());

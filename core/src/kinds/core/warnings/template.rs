@@ -4,13 +4,14 @@ use super::addresses::of_address;
 use super::{fraction, list, of_claim, of_each, of_term, old_label, part, paths};
 use crate::kinds::Kind;
 use crate::object::meta::{Document, metadata};
+use crate::refusal::Texts;
 use holdfast_value::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A pod is looked at when it is made: later it is seldom people who change it.
-pub fn pod(_: &Kind, pod: &Document, old: Option<&Document>) -> Vec<String> {
+pub fn pod(_: &Kind, pod: &Document, old: Option<&Document>) -> Texts {
     if old.is_some() {
-        return Vec::new();
+        return Texts::default();
     }
     let mut warnings = name(pod, "the Pod's hostname");
     let template = Template { at: "", metadata: metadata(pod), spec: part(pod, "spec") };
@@ -19,32 +20,32 @@ pub fn pod(_: &Kind, pod: &Document, old: Option<&Document>) -> Vec<String> {
 }
 
 /// Of the template at this path, when the object is made or its spec changes.
-pub fn template(object: &Document, old: Option<&Document>, path: &'static str) -> Vec<String> {
+pub fn template(object: &Document, old: Option<&Document>, path: &'static str) -> Texts {
     // The spec, or what a PodTemplate has in its place.
     let top = path.split('.').next().unwrap_or_default();
     if old.is_some_and(|old| part(old, top) == part(object, top)) {
-        return Vec::new();
+        return Texts::default();
     }
     let template = path.split('.').skip(1).fold(part(object, top), |at, name| &at[name]);
     let empty = Map::new();
     let metadata = template["metadata"].as_object().unwrap_or(&empty);
-    let mut warnings = Vec::new();
+    let mut warnings = Texts::default();
     Template { at: path, metadata, spec: &template["spec"] }.warn(&mut warnings);
     warnings
 }
 
 /// The same with what a name would be used for that is no DNS label, of a new object.
-pub fn workload(object: &Document, old: Option<&Document>, path: &'static str) -> Vec<String> {
-    let mut warnings = if old.is_none() { name(object, "Pod names and hostnames") } else { Vec::new() };
-    warnings.extend(template(object, old, path));
+pub fn workload(object: &Document, old: Option<&Document>, path: &'static str) -> Texts {
+    let mut warnings = if old.is_none() { name(object, "Pod names and hostnames") } else { Texts::default() };
+    warnings.append(template(object, old, path));
     warnings
 }
 
 /// The same of a job's template, and of jobs of more parts than their status can tell of.
-pub fn job(object: &Document, old: Option<&Document>, spec: &'static str, path: &'static str) -> Vec<String> {
+pub fn job(object: &Document, old: Option<&Document>, spec: &'static str, path: &'static str) -> Texts {
     const COMPLETIONS: i64 = 100_000;
     const PARALLELISM: i64 = 10_000;
-    let mut warnings = if old.is_none() { name(object, "Pod names and hostnames") } else { Vec::new() };
+    let mut warnings = if old.is_none() { name(object, "Pod names and hostnames") } else { Texts::default() };
     let job = spec.split('.').skip(1).fold(part(object, "spec"), |at, name| &at[name]);
     let is_over = |field: &str, most: i64| job[field].as_i64().is_some_and(|count| count > most);
     let is_new = old.is_none_or(|old| part(old, "spec") != part(object, "spec"));
@@ -58,11 +59,11 @@ pub fn job(object: &Document, old: Option<&Document>, spec: &'static str, path: 
              Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
         ));
     }
-    warnings.extend(template(object, old, path));
+    warnings.append(template(object, old, path));
     warnings
 }
 
-fn name(object: &Document, used: &str) -> Vec<String> {
+fn name(object: &Document, used: &str) -> Texts {
     let name = metadata(object).get("name").and_then(Value::as_str).unwrap_or_default();
     let mut faults = Vec::new();
     if name.len() > 63 {
@@ -72,13 +73,14 @@ fn name(object: &Document, used: &str) -> Vec<String> {
         faults.push("must not contain dots");
     }
     if faults.is_empty() {
-        return Vec::new();
+        return Texts::default();
     }
     let faults = faults.join(" ");
-    vec![format!(
+    let told = format!(
         "metadata.name: this is used in {used}, which can result in surprising behavior; a DNS label is recommended: \
          [{faults}]"
-    )]
+    );
+    told.into()
 }
 
 /// A pod, or what pods are made of.
@@ -129,7 +131,7 @@ impl<'a> Template<'a> {
     }
 
     /// In Kubernetes' order.
-    fn warn(&self, warnings: &mut Vec<String>) {
+    fn warn(&self, warnings: &mut Texts) {
         self.nodes(warnings);
         for (key, why) in ANNOTATIONS {
             self.annotation(key, why, warnings);
@@ -179,14 +181,14 @@ impl<'a> Template<'a> {
         })
     }
 
-    fn annotation(&self, key: &str, why: &str, warnings: &mut Vec<String>) {
+    fn annotation(&self, key: &str, why: &str, warnings: &mut Texts) {
         if self.metadata.get("annotations").is_some_and(|annotations| !annotations[key].is_null()) {
             warnings.push(format!("{}[{key}]: {why}", self.path("metadata.annotations")));
         }
     }
 
     /// Profiles of a container in annotations, where no field says them. Those of a pod have become fields by now.
-    fn profiles(&self, container: &Value, warnings: &mut Vec<String>) {
+    fn profiles(&self, container: &Value, warnings: &mut Texts) {
         let name = container["name"].as_str().unwrap_or_default();
         let own = &container["securityContext"];
         if own["seccompProfile"].is_null() {
@@ -199,7 +201,7 @@ impl<'a> Template<'a> {
     }
 
     /// Labels of nodes that have other names now, and constraints that select nothing.
-    fn nodes(&self, warnings: &mut Vec<String>) {
+    fn nodes(&self, warnings: &mut Texts) {
         let spec = self.path("spec");
         for key in self.spec["nodeSelector"].as_object().into_iter().flat_map(|labels| labels.keys()) {
             if let Some(why) = old_label(key) {
@@ -226,7 +228,7 @@ impl<'a> Template<'a> {
     }
 
     /// Selectors that are not there match nothing, and not everything.
-    fn selectors(&self, warnings: &mut Vec<String>) {
+    fn selectors(&self, warnings: &mut Texts) {
         let spec = self.path("spec");
         for kind in ["podAffinity", "podAntiAffinity"] {
             let affinity = &self.spec["affinity"][kind];
@@ -240,7 +242,7 @@ impl<'a> Template<'a> {
         }
     }
 
-    fn volumes(&self, warnings: &mut Vec<String>) {
+    fn volumes(&self, warnings: &mut Texts) {
         let spec = self.path("spec");
         for (index, volume) in list(&self.spec["volumes"]).iter().enumerate() {
             let at = format!("{spec}.volumes[{index}]");
@@ -256,7 +258,7 @@ impl<'a> Template<'a> {
     }
 
     /// Entries of a list whose key another one has.
-    fn repeated(&self, field: &str, key: &str, warnings: &mut Vec<String>) {
+    fn repeated(&self, field: &str, key: &str, warnings: &mut Texts) {
         let at = self.path("spec");
         let mut seen = BTreeSet::new();
         for (index, entry) in list(&self.spec[field]).iter().enumerate() {
@@ -268,7 +270,7 @@ impl<'a> Template<'a> {
     }
 
     /// Ports of which nobody can tell which container has them.
-    fn ports(&self, warnings: &mut Vec<String>) {
+    fn ports(&self, warnings: &mut Texts) {
         struct Port<'a> {
             at: String,
             address: &'a str,
@@ -311,7 +313,7 @@ impl<'a> Template<'a> {
     }
 
     /// Names of ports that two containers have which run side by side.
-    fn port_names(&self, warnings: &mut Vec<String>) {
+    fn port_names(&self, warnings: &mut Texts) {
         let mut known: BTreeMap<&str, String> = BTreeMap::new();
         let is_beside = |container: &Value, at: &str| {
             !at[self.at.len()..].contains("initContainers[") || container["restartPolicy"] == "Always"
@@ -333,13 +335,13 @@ impl<'a> Template<'a> {
     }
 }
 
-fn no_selector(term: &Value, at: &str, warnings: &mut Vec<String>) {
+fn no_selector(term: &Value, at: &str, warnings: &mut Texts) {
     if term["labelSelector"].is_null() {
         warnings.push(format!("{at}.labelSelector: {NULL_SELECTOR}"));
     }
 }
 
-fn of_container(container: &Value, at: &str, warnings: &mut Vec<String>) {
+fn of_container(container: &Value, at: &str, warnings: &mut Texts) {
     for name in ["memory", "ephemeral-storage"] {
         for part in ["limits", "requests"] {
             fraction(&container["resources"][part], name, &format!("{at}.resources.{part}"), warnings);

@@ -3,11 +3,11 @@
 use super::compile::{Compiled, CompiledRule, OLD_SELF};
 use super::{Rule, Rules};
 use crate::cel::{Budget, EvalError, Program, Value as Seen};
-use crate::refusal::{Cause, CauseReason};
+use crate::refusal::{Cause, CauseReason, Causes, Texts};
 use crate::schema::structural::correlate::{OldItems, unchanged};
 use crate::schema::structural::path::{Path, Step};
 use crate::schema::structural::validate::NOWHERE;
-use crate::schema::structural::{Additional, Complaints, Judged, Structural};
+use crate::schema::structural::{Additional, Judged, Structural};
 use holdfast_value::Value;
 
 /// What one evaluation may cost, and all those for an object.
@@ -21,18 +21,23 @@ impl Structural {
     pub(in super::super) fn judge_by_rules(&self, object: &Value, old: Option<&Value>) -> Judged {
         let mut run = Run::new(Some(OBJECT_COST_MAX));
         run.object(self, object, old);
-        Judged { causes: run.causes.all, warnings: run.old_news.all.iter().map(Cause::to_string).collect() }
+        let mut warnings: Texts = run.old_news.iter().map(Cause::to_string).collect();
+        warnings.add_more(run.old_news.more());
+        Judged { causes: run.causes, warnings }
     }
 }
 
 pub(in super::super) struct Run<'p> {
-    pub causes: Complaints<Cause>,
+    pub causes: Causes,
     /// What was wrong before.
-    old_news: Complaints<Cause>,
+    old_news: Causes,
     /// Where the value stands, if it is not an object of its own.
     prefix: Option<&'p str>,
     /// None once it is spent.
     pub left: Option<u64>,
+    /// The value that was last compared with its old one, and whether it is the same: all items of a list ask for that of
+    /// the list.
+    compared: Option<(*const Value, bool)>,
 }
 
 /// A value that rules are about.
@@ -64,15 +69,23 @@ impl<'a> Kept<'a> {
             _ => Kept { is_own: false, ..self },
         }
     }
-
-    fn is_unchanged(self) -> bool {
-        self.pair.is_some_and(|(schema, value, old)| unchanged(Some(schema), value, old))
-    }
 }
 
 impl<'p> Run<'p> {
     pub fn new(left: Option<u64>) -> Self {
-        Run { causes: Complaints::default(), old_news: Complaints::default(), prefix: None, left }
+        Run { causes: Causes::default(), old_news: Causes::default(), prefix: None, left, compared: None }
+    }
+
+    fn is_unchanged(&mut self, kept: Kept) -> bool {
+        let Some((schema, value, old)) = kept.pair else { return false };
+        match self.compared {
+            Some((known, same)) if std::ptr::eq(known, value) => same,
+            _ => {
+                let same = unchanged(Some(schema), value, old);
+                self.compared = Some((value, same));
+                same
+            }
+        }
     }
 
     fn object<'a>(&mut self, schema: &'a Structural, object: &'a Value, old: Option<&'a Value>) {
@@ -235,7 +248,7 @@ impl<'n> Node<'n, '_, '_, '_> {
 
     /// Tells that the rule is broken, and whether that is news: a rule that is not about the change may have been before.
     fn tell(&mut self, compiled: &CompiledRule, cause: impl FnOnce(String) -> Cause) {
-        let is_old = !compiled.uses_old_self && self.place.kept.is_unchanged();
+        let is_old = !compiled.uses_old_self && self.run.is_unchanged(self.place.kept);
         self.add(&compiled.field, is_old, cause);
     }
 
@@ -253,7 +266,7 @@ impl<'n> Node<'n, '_, '_, '_> {
     fn add(&mut self, below: &str, is_old: bool, cause: impl FnOnce(String) -> Cause) {
         let (prefix, path) = (self.run.prefix, self.place.path);
         let complaints = if is_old { &mut self.run.old_news } else { &mut self.run.causes };
-        complaints.add(|| {
+        complaints.push_with(|| {
             let mut field = prefix.unwrap_or_default().to_owned();
             for part in [path.text().as_str(), below] {
                 let dot = if field.is_empty() || part.is_empty() || part.starts_with('[') { "" } else { "." };

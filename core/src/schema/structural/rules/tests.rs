@@ -1,10 +1,10 @@
 //! What objects are told by rules.
 
 use super::super::Structural;
-use crate::refusal::{Cause, CauseReason};
+use crate::refusal::{Cause, CauseReason, Causes};
 use holdfast_value::{Value, json};
 
-fn found(schema: &Value, value: &Value, old: Option<&Value>) -> Vec<Cause> {
+fn found(schema: &Value, value: &Value, old: Option<&Value>) -> Causes {
     Structural::parse(schema).expect("a good schema").validate(value, old)
 }
 

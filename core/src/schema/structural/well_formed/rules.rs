@@ -33,7 +33,7 @@ pub(super) fn rules(parsed: &Structural, schema: At, words: usize, is_unchanged:
             add(faults, Group::Always, || Cause::forbidden(path, detail));
         }
         let what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema";
-        add(faults, Group::Always, || schema.forbidden(&too_expensive(what, total, TOTAL_COST_MAX)));
+        add(faults, Group::Always, || Cause::from(schema.forbidden(&too_expensive(what, total, TOTAL_COST_MAX))));
     }
 }
 
@@ -130,7 +130,7 @@ impl Walk<'_> {
 
     fn cost(&mut self, at: At, what: &str, cost: u64) {
         if cost > EXPRESSION_COST_MAX && !self.is_unchanged {
-            self.say(|| at.forbidden(&too_expensive(what, cost, EXPRESSION_COST_MAX)));
+            self.say(|| Cause::from(at.forbidden(&too_expensive(what, cost, EXPRESSION_COST_MAX))));
         }
         self.total = self.total.saturating_add(cost);
         if cost >= TOTAL_COST_MAX / 100 {
@@ -140,7 +140,7 @@ impl Walk<'_> {
         }
     }
 
-    fn say(&mut self, cause: impl FnOnce() -> Cause) {
+    fn say<C: Into<Cause>>(&mut self, cause: impl FnOnce() -> C) {
         add(self.faults, Group::Always, cause);
     }
 }

@@ -1,7 +1,7 @@
 //! The rules of each word of a schema by itself, wherever the schema stands.
 
 use super::{Faults, Group, JUNCTORS, add};
-use crate::object::at::At;
+use crate::object::at::{self, At};
 use crate::refusal::Cause;
 use crate::schema::structural::field_path::FieldPath;
 use crate::schema::structural::{Structural, is_meta};
@@ -34,7 +34,7 @@ const UNSUPPORTED: &[(&str, bool)] = &[
 
 /// Each word by itself, wherever it stands.
 pub(super) fn words(schema: At, context: Context, is_root: bool, faults: &mut Faults) {
-    let mut say = |cause: Cause| add(faults, Group::Always, || cause);
+    let mut say = |fault: at::Fault| add(faults, Group::Always, || fault);
     let (ty, items, properties) = (schema.get("type"), schema.get("items"), schema.get("properties"));
     let (additional, embedded) = (schema.get("additionalProperties"), schema.get("x-kubernetes-embedded-resource"));
     if let (Some((reason, name)), true) = (context.no_default, schema.get("default").is_set()) {
@@ -130,7 +130,7 @@ fn below(schema: At, context: Context, is_root: bool, faults: &mut Faults) {
     items.items().for_each(|at| words(at, context, false, faults));
 }
 
-fn need_type(ty: At, expected: &str, word: &str, say: &mut impl FnMut(Cause)) {
+fn need_type(ty: At, expected: &str, word: &str, say: &mut impl FnMut(at::Fault)) {
     let detail = format!("must be {expected} if {word} is specified");
     if ty.is_empty() {
         say(ty.required(&detail));
@@ -148,7 +148,7 @@ fn lists(schema: At, faults: &mut Faults) {
     if list_type.is_set() {
         need_type(ty, "array", "x-kubernetes-list-type", &mut |cause| add(faults, Group::Always, || cause));
         if !["atomic", "set", "map"].contains(&kind) {
-            add(faults, Group::Always, || list_type.not_supported(&["atomic", "set", "map"]));
+            add(faults, Group::Always, || Cause::from(list_type.not_supported(&["atomic", "set", "map"])));
         }
     }
     if !keys.is_empty() && !is_map {
@@ -178,7 +178,7 @@ fn lists(schema: At, faults: &mut Faults) {
 }
 
 fn map_keys(keys: At, items: At, faults: &mut Faults) {
-    let mut say = |group: Group, cause: Cause| add(faults, group, || cause);
+    let mut say = |group: Group, fault: at::Fault| add(faults, group, || fault);
     if keys.is_empty() {
         say(Group::Always, keys.required("must not be empty if x-kubernetes-list-type is map"));
     }
@@ -230,7 +230,7 @@ fn map_keys(keys: At, items: At, faults: &mut Faults) {
 const REASONS: &[&str] = &["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
 /// What can be said of a rule without reading its expression.
-fn validation_rule(at: At, say: &mut impl FnMut(Cause)) {
+fn validation_rule(at: At, say: &mut impl FnMut(at::Fault)) {
     let (rule, message) = (at.get("rule"), at.get("message"));
     let has_breaks = |text: &str| text.trim().contains(['\n', '\r']);
     if rule.text().trim().is_empty() {

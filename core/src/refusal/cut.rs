@@ -1,0 +1,72 @@
+//! Texts that are shown in part, for nobody reads more: a body of megabytes would be told once for each of its faults.
+
+use holdfast_value::Value;
+use std::io::{self, Write};
+
+/// A text that ends after so many bytes, and says that there was more.
+pub(crate) struct Cut {
+    pub text: String,
+    bytes_max: usize,
+    pub is_cut: bool,
+}
+
+impl Cut {
+    pub fn at(bytes_max: usize) -> Cut {
+        Cut { text: String::new(), bytes_max, is_cut: false }
+    }
+
+    /// A value in JSON. Of one that is far too large no more is written than is shown.
+    pub fn json(value: &Value, bytes_max: usize) -> Cut {
+        let mut cut = Cut::at(bytes_max);
+        // A cut ends writing with an error.
+        let _ = serde_json::to_writer(&mut cut, value);
+        cut
+    }
+
+    /// Adds a text, as far as there is room; false where there is none.
+    pub fn add(&mut self, text: &str) -> bool {
+        if self.is_cut {
+            return false;
+        }
+        let room = self.bytes_max - self.text.len();
+        if text.len() <= room {
+            self.text.push_str(text);
+            return true;
+        }
+        self.text.push_str(&text[..text.floor_char_boundary(room)]);
+        self.text.push('…');
+        self.is_cut = true;
+        false
+    }
+}
+
+impl Write for Cut {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = str::from_utf8(bytes).map_err(io::Error::other)?;
+        if self.add(text) { Ok(bytes.len()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A text, or as much of it as anybody reads.
+pub(crate) fn cut(text: String, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text;
+    }
+    let mut cut = Cut::at(bytes_max);
+    cut.add(&text);
+    cut.text
+}
+
+/// How many bytes a text takes in JSON.
+pub(super) fn json_bytes(text: &str) -> usize {
+    let escaped = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
+        0..=0x1f => 6,
+        _ => 1,
+    };
+    text.bytes().map(escaped).sum()
+}

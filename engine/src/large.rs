@@ -1,0 +1,170 @@
+//! Large requests are judged beside the workers that answer requests: a few at a time, and users in turn.
+//!
+//! Judging takes time in proportion to what a request brings and changes. What takes a worker no longer than many others
+//! do is judged where it is; what would keep it for long waits here until it is its user's turn, and then runs on a
+//! thread of its own. So whoever sends bodies of megabytes, however many, takes some of the processors and no worker, and
+//! somebody else's large request waits for one of each other user's, not for all of them.
+
+use std::collections::VecDeque;
+use std::num::NonZero;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::oneshot;
+
+/// From how many bytes on a request, with the object that it changes, is large.
+const LARGE_BYTES: usize = 64 << 10;
+
+pub(crate) struct Large {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// How many are judged at a time.
+    most: usize,
+    line: Mutex<Line>,
+}
+
+#[derive(Default)]
+struct Line {
+    running: usize,
+    /// Those who wait, by user, in the order in which users have their turns.
+    waiting: VecDeque<(String, VecDeque<oneshot::Sender<Place>>)>,
+}
+
+/// One of the places. Dropping it gives it to the next user.
+pub(crate) struct Place {
+    shared: Arc<Shared>,
+    /// False once it has been given on.
+    is_held: bool,
+}
+
+impl Default for Large {
+    fn default() -> Large {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        Large::of(processors.div_ceil(2))
+    }
+}
+
+impl Large {
+    fn of(most: usize) -> Large {
+        Large { shared: Arc::new(Shared { most, line: Mutex::default() }) }
+    }
+
+    /// A place for a request of this size, when it is its user's turn; none for one that needs none.
+    pub async fn turn(&self, user: &str, bytes: usize) -> Option<Place> {
+        if bytes < LARGE_BYTES {
+            return None;
+        }
+        let next = {
+            let mut line = self.shared.line();
+            if line.running < self.shared.most {
+                line.running += 1;
+                return Some(Place { shared: self.shared.clone(), is_held: true });
+            }
+            let (sender, receiver) = oneshot::channel();
+            match line.waiting.iter_mut().find(|(known, _)| known == user) {
+                Some((_, own)) => own.push_back(sender),
+                None => line.waiting.push_back((user.to_owned(), VecDeque::from([sender]))),
+            }
+            receiver
+        };
+        // A place comes to everybody who waits: senders are dropped only with the engine.
+        next.await.ok()
+    }
+}
+
+impl Shared {
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Line {
+    /// The first of the user whose turn it is, who then stands behind all other users.
+    fn next(&mut self) -> Option<oneshot::Sender<Place>> {
+        let (user, mut own) = self.waiting.pop_front()?;
+        let next = own.pop_front();
+        if !own.is_empty() {
+            self.waiting.push_back((user, own));
+        }
+        next
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Those who went away in the meantime are passed over. One who goes away just after drops the place itself.
+        while self.is_held {
+            let mut line = self.shared.line();
+            let next = line.next();
+            if next.is_none() {
+                line.running -= 1;
+            }
+            drop(line);
+            let place = || Place { shared: self.shared.clone(), is_held: true };
+            self.is_held = next.is_some_and(|next| match next.send(place()) {
+                Ok(()) => false,
+                Err(mut unwanted) => std::mem::take(&mut unwanted.is_held),
+            });
+        }
+    }
+}
+
+/// Does what may take long, while others have the tasks that would wait for this thread.
+pub(crate) fn aside<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use std::pin::Pin;
+
+    type Turn<'a> = Pin<Box<dyn Future<Output = Option<Place>> + 'a>>;
+
+    fn asks<'a>(large: &'a Large, user: &'a str) -> Turn<'a> {
+        let mut turn: Turn = Box::pin(large.turn(user, LARGE_BYTES));
+        assert!((&mut turn).now_or_never().is_none(), "{user} waits");
+        turn
+    }
+
+    #[test]
+    fn users_have_their_turns_however_much_one_of_them_asks_for() {
+        let large = Large::of(1);
+        assert!(large.turn("a", LARGE_BYTES - 1).now_or_never().is_some_and(|place| place.is_none()));
+        let first = large.turn("a", LARGE_BYTES).now_or_never().flatten().expect("nobody else is there");
+        let mut waiting: Vec<(&str, Turn)> =
+            ["a", "a", "a", "b", "b", "c"].map(|user| (user, asks(&large, user))).into();
+        let (mut held, mut order) = (Some(first), Vec::new());
+        while !waiting.is_empty() {
+            drop(held.take());
+            let served = waiting.iter_mut().position(|(_, turn)| match turn.now_or_never() {
+                Some(place) => {
+                    held = place;
+                    true
+                }
+                None => false,
+            });
+            order.push(waiting.remove(served.expect("somebody is served")).0);
+        }
+        assert_eq!(order, ["a", "b", "c", "a", "b", "a"]);
+        drop(held);
+        assert!(large.turn("a", LARGE_BYTES).now_or_never().flatten().is_some(), "all places are given back");
+    }
+
+    #[test]
+    fn who_goes_away_leaves_no_place_behind() {
+        let large = Large::of(1);
+        let first = large.turn("a", LARGE_BYTES).now_or_never().flatten();
+        let (gone, late, next) = (asks(&large, "b"), asks(&large, "c"), asks(&large, "d"));
+        drop(gone);
+        drop(first);
+        // It has been given the place, and never takes it.
+        drop(late);
+        assert!(next.now_or_never().flatten().is_some());
+    }
+}
