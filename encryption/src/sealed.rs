@@ -4,7 +4,7 @@ use crate::keyring::Keyring;
 use crate::live::Live;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::log::{Identity, Prepared, Values, Wake};
-use holdfast_engine::{Append, AsOf, Fault, Log, LogRead, Size};
+use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Size};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -75,6 +75,10 @@ impl<L: LogRead + ?Sized> LogRead for SealedLog<L> {
             }
         })?;
         fault.map_or(Ok(()), Err)
+    }
+
+    fn changes(&self, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
+        self.log.changes(asked, limit)
     }
 
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {

@@ -8,10 +8,11 @@ use crate::limits::Limits;
 use crate::load::load;
 use crate::log::{Fault, Log, Prepared};
 use crate::past::{Memory, View};
-use crate::pins::Pins;
+use crate::pins::{Cut, Kept, Pins};
 use crate::planted::{Bug, planted};
 use crate::queue::{Health, Queue, Unsent};
-use crate::reads::Reads;
+use crate::read_memory::Reader;
+use crate::reads::{Length, Reads};
 use crate::turns::Turns;
 use crate::watch::{Watch, WatchStart};
 use crate::writer::{Command, Input, Rejection, Writer};
@@ -33,7 +34,7 @@ use holdfast_core::state::{Entry, State};
 use holdfast_value::Value;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -94,7 +95,7 @@ pub struct Engine {
     hub: Arc<Hub>,
     log: Arc<dyn Log>,
     queue: Queue,
-    pins: Pins,
+    pins: Arc<Pins>,
     past: Memory,
     reads: Reads,
     built_in: Arc<Registry>,
@@ -136,7 +137,7 @@ impl Engine {
         hub: Hub,
         commands_max: usize,
     ) -> Result<(Arc<Engine>, Writer, Receiver<Input>), Fault> {
-        Engine::assembled(log, registry, options, hub, (commands_max, Reads::Here))
+        Engine::assembled(log, registry, options, hub, (commands_max, Reads::here()))
     }
 
     fn assembled(
@@ -166,14 +167,15 @@ impl Engine {
         hub.start_at(state.offset);
         let published = Arc::new(ArcSwap::from_pointee(state.clone()));
         let (queue, outputs) = Queue::new(commands_max);
-        let writer = Writer::new(state, log.clone(), published.clone(), hub.clone());
+        let pins = Pins::new(reads.memory().clone());
+        let writer = Writer::new(state, log.clone(), published.clone(), hub.clone(), pins.clone());
         log.wake_by(queue.wake(&writer));
         let engine = Engine {
             published,
             hub,
             log,
             queue,
-            pins: Pins::default(),
+            pins,
             past: Memory::default(),
             reads,
             built_in,
@@ -342,8 +344,18 @@ impl Engine {
 
     /// What a list wants to read, and where in it to go on.
     pub async fn view_for(self: &Arc<Self>, freshness: Freshness, from: Option<&Continue>) -> Result<View, Refusal> {
+        self.view_by(&Reader::SERVER, freshness, from).await
+    }
+
+    /// The same for somebody, whose turn and whose memory reads of the past take.
+    pub async fn view_by(
+        self: &Arc<Self>,
+        reader: &Reader,
+        freshness: Freshness,
+        from: Option<&Continue>,
+    ) -> Result<View, Refusal> {
         match (from, freshness) {
-            (Some(token), _) => self.view_of(token).await,
+            (Some(token), _) => self.view_of(token, reader).await,
             (None, Freshness::Newest) if planted(Bug::StaleRead) && self.snapshot().offset.0 % 7 == 6 => {
                 self.past(Offset(self.snapshot().offset.0 - 1)).await
             }
@@ -356,14 +368,14 @@ impl Engine {
                 self.reach(offset).await?;
                 match self.kept(offset) {
                     Some(state) => Ok(View::of(state).named(true)),
-                    None => self.past(offset).await,
+                    None => self.past_for(offset, reader).await,
                 }
             }
         }
     }
 
     /// What a list goes on with. One that began with the newest state must go on soon, whatever the log remembers.
-    async fn view_of(self: &Arc<Self>, token: &Continue) -> Result<View, Refusal> {
+    async fn view_of(self: &Arc<Self>, token: &Continue, reader: &Reader) -> Result<View, Refusal> {
         let offset = Offset(token.version);
         if planted(Bug::TokenOfNewest) {
             return Ok(View::of(self.snapshot()).named(token.past));
@@ -377,14 +389,14 @@ impl Engine {
         }
         if !token.past {
             let log = self.log.clone();
-            let since = self.reads.run(move || log.next_time(offset)).await;
+            let since = self.reads.run_for(reader, Length::Short, move || log.next_time(offset)).await;
             let since = since.map_err(Refusal::fault)?;
             let limit_ms = self.stamp().time.as_millisecond() - crate::pins::LIFETIME.as_millis() as i64;
             if since.is_some_and(|(_, time_ms)| time_ms < limit_ms) {
                 return Err(expired());
             }
         }
-        Ok(self.past(offset).await?.named(token.past))
+        Ok(self.past_for(offset, reader).await?.named(token.past))
     }
 
     /// The newest state or one that was kept, if it is of this version.
@@ -402,9 +414,19 @@ impl Engine {
         &self.built_in
     }
 
-    /// Keeps the snapshot for the pages that follow.
-    pub fn pin(&self, state: &Arc<State>) {
-        self.pins.pin(state);
+    /// Keeps the snapshot for the pages that follow, as the reader's.
+    pub fn pin(&self, state: &Arc<State>, reader: &Reader) {
+        self.pins.pin(state, reader);
+    }
+
+    /// Counts as the reader's what an answer made of the newest state keeps of it, and has it cut when others need the
+    /// memory.
+    pub fn keep(&self, reader: &Reader, cut: Weak<dyn Cut>) -> Result<Kept, Refusal> {
+        self.pins.keep(&self.snapshot(), reader, Some(cut))
+    }
+
+    pub(crate) fn pins(&self) -> &Arc<Pins> {
+        &self.pins
     }
 
     /// Waits a little for a version that is yet to come.

@@ -4,7 +4,7 @@
 //! Making one takes no longer however long the other log is. While it lives the other log [keeps](Held) the history that
 //! the two share. Nothing is written to a disk: the fork goes when it is dropped.
 
-use crate::log::{Append, AsOf, Fault, Identity, Log, LogRead, Origin, Size};
+use crate::log::{Append, AsOf, Changed, Changes, Fault, Identity, Log, LogRead, Origin, Size};
 use crate::volatile::VolatileLog;
 use holdfast_core::event::{Offset, Record};
 use std::collections::{BTreeMap, BTreeSet};
@@ -190,6 +190,21 @@ impl LogRead for ForkedLog {
         let mut found = self.shared(resource, after, limit)?;
         found.extend(self.own.scan(resource, after, limit - found.len())?);
         Ok(found)
+    }
+
+    fn changes(&self, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
+        if asked.after >= self.at {
+            return self.own.changes(asked, limit);
+        }
+        let shared = Changes { until: asked.until.min(self.at), ..*asked };
+        let mut found = self.base.changes(&shared, limit)?;
+        found.offsets.retain(|offset| self.is_shared(*offset));
+        if found.through < shared.until || found.through >= asked.until || found.offsets.len() >= limit {
+            return Ok(found);
+        }
+        let own = self.own.changes(&Changes { after: self.at, ..*asked }, limit - found.offsets.len())?;
+        found.offsets.extend(own.offsets);
+        Ok(Changed { through: own.through, ..found })
     }
 
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {
@@ -406,6 +421,19 @@ mod tests {
                         let scan = |log: &dyn LogRead| log.scan(resource, offset, limit).expect("some");
                         assert_eq!(scan(&forked), scan(&twin), "{at} {offset} {resource:?} {limit}");
                     }
+                }
+                for (prefix, after, limit) in [("", 0, 3), ("a/", 0, 1), ("a/", at / 2, 99), ("b/", at, 2)] {
+                    let changes = |log: &dyn LogRead| {
+                        let (mut found, mut after) = (Vec::new(), Offset(after));
+                        while after < last {
+                            let asked = Changes { resource: "pods", prefix, after, until: last };
+                            let next = log.changes(&asked, limit).expect("changes");
+                            found.extend(next.offsets);
+                            after = next.through;
+                        }
+                        found
+                    };
+                    assert_eq!(changes(&forked), changes(&twin), "{at} {prefix} {after}");
                 }
                 for version in oldest..=last.0 {
                     assert_eq!(told(&forked, Offset(version)), told(&twin, Offset(version)), "{at} {version}");

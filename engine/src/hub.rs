@@ -83,6 +83,18 @@ impl Event {
         Event { change, previous, bytes, frames: OnceLock::new(), left: OnceLock::new() }
     }
 
+    /// What the event holds on to, about.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Lets go of the object before the event, unless it is shown: to those whose selection the object has left.
+    pub(crate) fn keep_shown(&mut self, change_type: ChangeType) {
+        if change_type != ChangeType::Deleted || self.change.deleted {
+            self.bytes -= self.previous.take().map_or(0, |previous| previous.size());
+        }
+    }
+
     /// How a selection sees this event; `None`: not at all.
     pub fn seen_by(&self, kind: &Kind, selection: &Selection) -> Option<ChangeType> {
         let change = &self.change;

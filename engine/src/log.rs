@@ -5,7 +5,7 @@
 //! [`Log::tail`].
 
 use holdfast_core::event::{Damage, Offset, Record};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::future::Future;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -30,6 +30,16 @@ pub trait LogRead: Send + Sync + 'static {
 
     /// Up to `limit` records after `after`, in order; of one resource, or of all.
     fn scan(&self, resource: Option<&str>, after: Offset, limit: usize) -> Result<Vec<Record>, Fault>;
+
+    /// The next events on some of a resource's objects, up to `limit` of them, which is not zero. It costs what it finds,
+    /// whatever happened to other objects; where a backend has no index for that, a bounded look at what did, after which
+    /// it tells how far it came.
+    fn changes(&self, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
+        let records = self.scan(Some(asked.resource), asked.after, PIECE)?;
+        let is_end = records.len() < PIECE;
+        let seen = records.iter().map(|record| (record.offset(), record.key.as_str()));
+        Ok(asked.pick(seen, limit, is_end))
+    }
 
     /// The first event after `after`, and its time. What the event was is not looked at.
     fn next_time(&self, after: Offset) -> Result<Option<(Offset, i64)>, Fault> {
@@ -147,6 +157,88 @@ impl<'a> AsOf<'a> {
         record.offset() <= self.at
             && record.key.starts_with(self.prefix)
             && self.after.is_none_or(|after| *record.key > *after)
+    }
+}
+
+/// Which events are asked for: those on a resource's objects whose keys begin so, between two versions.
+#[derive(Debug, Clone, Copy)]
+pub struct Changes<'a> {
+    pub resource: &'a str,
+    pub prefix: &'a str,
+    pub after: Offset,
+    /// The last one that is asked for.
+    pub until: Offset,
+}
+
+impl Changes<'_> {
+    /// The first of them.
+    pub fn first(&self, log: &dyn LogRead) -> Result<Option<Offset>, Fault> {
+        let mut asked = *self;
+        while asked.after < asked.until {
+            let found = log.changes(&asked, 1)?;
+            if let Some(first) = found.offsets.first() {
+                return Ok(Some(*first));
+            }
+            asked.after = found.through;
+        }
+        Ok(None)
+    }
+}
+
+/// Events that were asked for, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changed {
+    pub offsets: Vec<Offset>,
+    /// Up to here there are no others.
+    pub through: Offset,
+}
+
+impl Changes<'_> {
+    /// Of the resource's events, which come in order and whose keys are told, those that are asked for.
+    pub fn pick<'k>(&self, seen: impl Iterator<Item = (Offset, &'k str)>, limit: usize, is_end: bool) -> Changed {
+        let mut found = Changed { offsets: Vec::new(), through: self.after };
+        for (offset, key) in seen {
+            if offset > self.until {
+                return Changed { through: self.until, ..found };
+            }
+            found.through = offset;
+            if key.starts_with(self.prefix) {
+                found.offsets.push(offset);
+            }
+            if found.offsets.len() >= limit {
+                return found;
+            }
+        }
+        if is_end { Changed { through: self.until, ..found } } else { found }
+    }
+}
+
+/// The first of events that come in no order.
+pub struct First {
+    limit: usize,
+    /// The last of them on top.
+    offsets: BinaryHeap<Offset>,
+    is_cut: bool,
+}
+
+impl First {
+    /// So many of them, which is not zero.
+    pub fn new(limit: usize) -> First {
+        First { limit, offsets: BinaryHeap::new(), is_cut: false }
+    }
+
+    pub fn note(&mut self, offset: Offset) {
+        self.offsets.push(offset);
+        if self.offsets.len() > self.limit {
+            self.offsets.pop();
+            self.is_cut = true;
+        }
+    }
+
+    /// All that were noted are after one version and up to this one.
+    pub fn changed(self, until: Offset) -> Changed {
+        let through = self.offsets.peek().copied().filter(|_| self.is_cut).unwrap_or(until);
+        Changed { offsets: self.offsets.into_sorted_vec(), through }
     }
 }
 

@@ -1,23 +1,44 @@
 //! What a watcher missed while the hub did not know it, read from the log.
 
-use crate::hub::{Delivery, Event};
-use crate::log::{Fault, LogRead};
+use crate::hub::{ChangeType, Delivery, Event};
+use crate::log::{Changes, Fault, LogRead};
 use crate::planted::{Bug, planted};
-use crate::reads::Reads;
+use crate::read_memory::{Charge, Reader};
+use crate::reads::{Length, Reads};
 use holdfast_core::event::{Offset, Record};
 use holdfast_core::list::Selection;
 use holdfast_core::state::{Change, Entry, State};
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// How many records are read at a time.
-const RECORDS_MAX: usize = 256;
+/// How many events are read at a time, and how many bytes of objects: one more than there is room for ends it.
+const WORK_MAX: usize = 256;
+const BYTES_MAX: u64 = 256 << 10;
+/// How many events are looked up at a time, and as how many that counts which are read.
+const AHEAD_MAX: usize = 4096;
+const LOOK_UP_WORK: usize = 64;
+/// Who is not farther behind waits only for others who are not.
+pub const NEAR: u64 = 1024;
+/// What an event takes beside its object.
+const EVENT_BYTES: u64 = 1 << 10;
 
 /// Events between two versions, as a watcher of the selection is told of them.
 pub struct Missed {
     pub deliveries: Vec<Delivery>,
     /// Up to here nothing else concerned the watcher.
     pub position: Offset,
+    pub ahead: Ahead,
+    /// What the events take, until the watcher has them.
+    pub charge: Charge,
+}
+
+/// Events that were looked up and not read yet.
+#[derive(Debug, Default)]
+pub struct Ahead {
+    offsets: VecDeque<Offset>,
+    /// Up to here there are no others.
+    through: Offset,
 }
 
 /// A read that is under way.
@@ -30,26 +51,67 @@ pub struct Ask {
     pub state: Arc<State>,
     pub began: Offset,
     pub until: Offset,
+    pub reader: Reader,
+    pub ahead: Ahead,
+}
+
+/// What came of a read.
+enum Read {
+    Done(Missed),
+    /// There is no room for what was read, so that it is to be read once there is room for so many bytes.
+    Crowded {
+        bytes: u64,
+    },
 }
 
 impl Ask {
     /// Begins to read, where reads of the log are made.
-    pub fn begin(self, log: Arc<dyn LogRead>, reads: &Reads) -> Reading {
-        Box::pin(reads.run(move || self.read(log.as_ref())))
+    pub fn begin(mut self, log: Arc<dyn LogRead>, reads: &Reads) -> Reading {
+        let reads = reads.clone();
+        Box::pin(async move {
+            let mut charge = reads.memory().nothing(&self.reader);
+            loop {
+                let is_near = self.until.0.saturating_sub(self.began.0) <= NEAR;
+                let length = if is_near { Length::Short } else { Length::Long };
+                let (log, reader) = (log.clone(), self.reader.clone());
+                let work = move || {
+                    let read = self.read(log.as_ref(), charge);
+                    (self, read)
+                };
+                let read;
+                (self, read) = reads.run_for(&reader, length, work).await;
+                match read? {
+                    Read::Done(missed) => return Ok(missed),
+                    Read::Crowded { bytes } => charge = reads.memory().room(&reader, bytes).await,
+                }
+            }
+        })
     }
 
-    fn read(&self, log: &dyn LogRead) -> Result<Missed, Fault> {
-        let kind = self.state.kind(self.selection.kind);
-        let records = log.scan(Some(&kind.storage), self.began, RECORDS_MAX)?;
-        let mut missed = Missed { deliveries: Vec::new(), position: self.began };
-        for record in records.iter().take_while(|record| record.offset() <= self.until) {
-            missed.position = record.offset();
-            if !record.key.starts_with(&self.selection.prefix) {
-                continue;
+    fn read(&mut self, log: &dyn LogRead, mut charge: Charge) -> Result<Read, Fault> {
+        let mut deliveries = Vec::new();
+        let (mut position, mut bytes, mut work) = (self.began, 0, 0);
+        let mut ahead = std::mem::take(&mut self.ahead);
+        while position < self.until && work < WORK_MAX && bytes < BYTES_MAX {
+            match ahead.offsets.pop_front() {
+                Some(offset) => {
+                    work += 1;
+                    let delivery = log.read(offset)?.map(|record| self.delivery(log, &record)).transpose()?;
+                    if let Some(delivery) = delivery.flatten() {
+                        bytes += delivery.event.held_bytes() as u64 + EVENT_BYTES;
+                        deliveries.push(delivery);
+                    }
+                    position = offset;
+                }
+                None => {
+                    work += LOOK_UP_WORK;
+                    let asked = self.asked(position);
+                    let found = log.changes(&asked, AHEAD_MAX)?;
+                    ahead = Ahead { offsets: found.offsets.into(), through: found.through };
+                }
             }
-            let event = Arc::new(Event::new(self.change(record)?, self.previous(log, record)?));
-            if let Some(change_type) = event.seen_by(kind, &self.selection) {
-                missed.deliveries.push(Delivery { event, change_type });
+            if ahead.offsets.is_empty() {
+                position = position.max(ahead.through);
             }
         }
         // Asked after all was read, for events are let go meanwhile.
@@ -57,11 +119,39 @@ impl Ask {
         if self.began < oldest && !planted(Bug::ForgottenIgnored) {
             return Err(Fault::Forgotten { asked: self.began, oldest });
         }
-        let goes_on = records.len() == RECORDS_MAX && records.last().is_some_and(|last| last.offset() <= self.until);
-        if !goes_on {
-            missed.position = missed.position.max(self.until);
+        bytes += (ahead.offsets.len() * size_of::<Offset>()) as u64;
+        if !charge.fits(bytes) {
+            return Ok(Read::Crowded { bytes });
         }
-        Ok(missed)
+        Ok(Read::Done(Missed { deliveries, position: position.min(self.until), ahead, charge }))
+    }
+
+    /// The events behind a version that may concern the selection.
+    fn asked(&self, after: Offset) -> Changes<'_> {
+        let Selection { key, prefix, .. } = &self.selection;
+        let resource = &self.state.kind(self.selection.kind).storage;
+        Changes { resource, prefix: key.as_deref().unwrap_or(prefix), after, until: self.until }
+    }
+
+    /// The event as the selection sees it, if it does.
+    fn delivery(&self, log: &dyn LogRead, record: &Record) -> Result<Option<Delivery>, Fault> {
+        let Selection { kind, labels, fields, prefix, .. } = &self.selection;
+        if !record.key.starts_with(prefix) {
+            return Ok(None);
+        }
+        // What was there before matters where it may have been another one to the selection.
+        let is_alike = labels.is_everything() && fields.is_everything();
+        let previous = if is_alike { None } else { self.previous(log, record)? };
+        let mut event = Event::new(self.change(record)?, previous);
+        let change_type = match (is_alike, record.replaces > 0, record.is_delete()) {
+            (false, ..) => event.seen_by(self.state.kind(*kind), &self.selection),
+            (true, true, true) => Some(ChangeType::Deleted),
+            (true, true, false) => Some(ChangeType::Modified),
+            (true, false, is_delete) => (!is_delete).then_some(ChangeType::Added),
+        };
+        let Some(change_type) = change_type else { return Ok(None) };
+        event.keep_shown(change_type);
+        Ok(Some(Delivery { event: Arc::new(event), change_type }))
     }
 
     fn change(&self, record: &Record) -> Result<Change, Fault> {

@@ -6,9 +6,11 @@
 //! [its reads](crate::reads) made, and never on an async worker.
 
 use crate::engine::Engine;
-use crate::log::{AsOf, Fault};
+use crate::log::{AsOf, Changes, Fault};
 use crate::moment::{self, Unknown};
 use crate::planted::{Bug, planted};
+use crate::read_memory::{Charge, Reader};
+use crate::reads::Length;
 use holdfast_core::Refusal;
 use holdfast_core::apply::hold;
 use holdfast_core::authz::Mode;
@@ -31,6 +33,8 @@ const VERSIONS_MAX: usize = 16;
 const REGISTRIES_MAX: usize = 4;
 /// How many bytes of past objects each of two generations holds.
 const GENERATION_BYTES_MAX: usize = 8 << 20;
+/// What an object takes in a state beside itself, about.
+const PLACE_BYTES: usize = 256;
 
 /// The cluster at one version, as reads see it.
 #[derive(Clone)]
@@ -40,6 +44,8 @@ pub struct View {
     past: Option<Past>,
     /// The version was asked for: pages of it can be had for as long as the log remembers it.
     named: bool,
+    /// Who reads.
+    reader: Reader,
 }
 
 #[derive(Clone)]
@@ -75,7 +81,12 @@ struct Generation {
 impl View {
     /// Of a state that is there as a whole.
     pub fn of(state: Arc<State>) -> View {
-        View { state, past: None, named: false }
+        View { state, past: None, named: false, reader: Reader::SERVER }
+    }
+
+    /// The same, read by somebody: whose turn it is, and whose memory.
+    pub fn read_by(self, reader: &Reader) -> View {
+        View { reader: reader.clone(), ..self }
     }
 
     /// The same, asked for by its version or not.
@@ -111,7 +122,7 @@ impl View {
     pub async fn get(&self, kind: KindId, key: &str) -> Result<Option<Arc<Entry>>, Refusal> {
         let Some(past) = &self.past else { return Ok(self.state.get(kind, key).cloned()) };
         let (view, key) = (self.clone(), key.to_owned());
-        past.engine.reads().run(move || view.read(kind, &key)).await
+        past.engine.reads().run_for(&self.reader, Length::Short, move || view.read(kind, &key)).await
     }
 
     /// One page of what the selection picks; see [`list::page`]. Of a past version nobody counts how many follow.
@@ -121,11 +132,22 @@ impl View {
         limit: Option<u64>,
         from: Option<&Continue>,
     ) -> Result<Page, Refusal> {
-        let mut page = match &self.past {
-            None => list::page(&self.state, selection, limit, from),
+        Ok(self.counted_page(selection, limit, from).await?.0)
+    }
+
+    /// The same with what of it is counted as the reader's: objects that the newest state does not have.
+    pub async fn counted_page(
+        &self,
+        selection: &Selection,
+        limit: Option<u64>,
+        from: Option<&Continue>,
+    ) -> Result<(Page, Option<Charge>), Refusal> {
+        let (mut page, charge) = match &self.past {
+            None => (list::page(&self.state, selection, limit, from), None),
             Some(past) => {
                 let (view, selection, from) = (self.clone(), selection.clone(), from.cloned());
-                past.engine.reads().run(move || view.read_page(&selection, limit, from.as_ref())).await?
+                let read = move || view.read_page(&selection, limit, from.as_ref());
+                past.engine.reads().run_for(&self.reader, Length::Long, read).await?
             }
         };
         if planted(Bug::PageSkips) && page.next.is_some() {
@@ -134,7 +156,7 @@ impl View {
         if let Some(next) = &mut page.next {
             next.past = self.named;
         }
-        Ok(page)
+        Ok((page, charge))
     }
 
     fn read(&self, kind: KindId, key: &str) -> Result<Option<Arc<Entry>>, Refusal> {
@@ -148,26 +170,32 @@ impl View {
             return Ok(Some(entry.clone()));
         }
         let found = match past.engine.log().version_at(&kind.storage, key, at).map_err(Refusal::fault)? {
-            Some(offset) => Some(self.entry(past, kind, present, key, offset)?),
+            Some(offset) => Some(self.entry(past, kind, present, key, offset, None)?),
             None => None,
         };
         past.remembers(at)?;
         Ok(found)
     }
 
-    fn read_page(&self, selection: &Selection, limit: Option<u64>, from: Option<&Continue>) -> Result<Page, Refusal> {
-        let Some(past) = &self.past else { return Ok(list::page(&self.state, selection, limit, from)) };
-        let page = self.past_page(past, selection, limit, from)?;
+    fn read_page(
+        &self,
+        selection: &Selection,
+        limit: Option<u64>,
+        from: Option<&Continue>,
+    ) -> Result<(Page, Option<Charge>), Refusal> {
+        let Some(past) = &self.past else { return Ok((list::page(&self.state, selection, limit, from), None)) };
+        let mut charge = past.engine.reads().memory().nothing(&self.reader);
+        let page = self.past_page(past, selection, (limit, from), &mut charge)?;
         past.remembers(self.state.offset)?;
-        Ok(page)
+        Ok((page, Some(charge).filter(|charge| charge.bytes() > 0)))
     }
 
     fn past_page(
         &self,
         past: &Past,
         selection: &Selection,
-        limit: Option<u64>,
-        from: Option<&Continue>,
+        (limit, from): (Option<u64>, Option<&Continue>),
+        charge: &mut Charge,
     ) -> Result<Page, Refusal> {
         let kind = self.state.kind(selection.kind);
         let at = self.state.offset;
@@ -194,7 +222,7 @@ impl View {
             let goes_on = found.len() > room;
             found.truncate(room);
             for (key, offset) in &found {
-                let entry = self.entry(past, kind, present, key, *offset)?;
+                let entry = self.entry(past, kind, present, key, *offset, Some(&mut *charge))?;
                 if selection.matches(kind, key, &entry) {
                     page.entries.push(entry);
                 }
@@ -216,7 +244,8 @@ impl View {
         }
     }
 
-    /// The object as it was written by this event, which is its newest one up to this version.
+    /// The object as it was written by this event, which is its newest one up to this version; counted where only this
+    /// read will have it.
     fn entry(
         &self,
         past: &Past,
@@ -224,6 +253,7 @@ impl View {
         present: Option<KindId>,
         key: &str,
         offset: Offset,
+        charge: Option<&mut Charge>,
     ) -> Result<Arc<Entry>, Refusal> {
         if let Some(entry) = present.and_then(|present| past.newest.get(present, key))
             && entry.offset == offset
@@ -232,37 +262,101 @@ impl View {
         }
         let memory = &past.engine.past_memory().kept;
         let name = (offset, kind.since());
-        if let Some(entry) = lock(memory).recall(name) {
-            return Ok(entry);
+        let known = lock(memory).recall(name);
+        let entry = match known {
+            Some(entry) => entry,
+            None => {
+                let record = past.engine.log().read(offset).map_err(Refusal::fault)?;
+                let record = record.ok_or_else(|| let_go(self.state.offset, past.engine.log().oldest()))?;
+                let entry = change(&self.state.registry, &record)?.entry;
+                lock(memory).keep(name, entry.clone());
+                entry
+            }
+        };
+        if let Some(charge) = charge {
+            charge.grow((entry.size() + size_of::<Entry>()) as u64)?;
         }
-        let record = past.engine.log().read(offset).map_err(Refusal::fault)?;
-        let record = record.ok_or_else(|| let_go(self.state.offset, past.engine.log().oldest()))?;
-        let entry = change(&self.state.registry, &record)?.entry;
-        lock(memory).keep(name, entry.clone());
         Ok(entry)
     }
 
-    /// The whole state.
-    fn whole(&self) -> Result<Arc<State>, Refusal> {
-        let Some(past) = &self.past else { return Ok(self.state.clone()) };
+    /// The state with all objects of it that are asked for, and what of it is counted as the reader's.
+    fn part(&self, wanted: &Wanted) -> Result<(Arc<State>, Charge), Refusal> {
+        let Some(past) = &self.past else {
+            return Err(Refusal::fault("a state that is there as a whole is not read in parts"));
+        };
         let at = self.state.offset;
+        let mut charge = past.engine.reads().memory().nothing(&self.reader);
         let mut state = State::clone(&self.state);
         for (id, kind) in self.state.registry.iter().filter(|(_, kind)| kind.stored) {
+            let Some(prefix) = wanted.prefix(&self.state, id) else { continue };
             let mut found = Vec::new();
             let mut gather = |key: &str, offset| {
                 found.push((key.to_owned(), offset));
                 ControlFlow::Continue(())
             };
-            past.engine.log().as_of(&AsOf::all(&kind.storage, at), &mut gather).map_err(Refusal::fault)?;
+            let asked = AsOf { prefix: &prefix, ..AsOf::all(&kind.storage, at) };
+            past.engine.log().as_of(&asked, &mut gather).map_err(Refusal::fault)?;
             let present = past.present(kind);
-            for (key, offset) in found {
-                let entry = self.entry(past, kind, present, &key, offset)?;
-                hold(&mut state, &Change { offset, kind: id, key: key.into(), entry, deleted: false });
+            for piece in found.chunks(PIECE) {
+                // The tree that they stand in is this state's own, too.
+                charge.grow((piece.len() * PLACE_BYTES) as u64)?;
+                for (key, offset) in piece {
+                    let entry = self.entry(past, kind, present, key, *offset, Some(&mut charge))?;
+                    let (offset, key) = (*offset, key.as_str().into());
+                    hold(&mut state, &Change { offset, kind: id, key, entry, deleted: false });
+                }
             }
         }
         state.offset = at;
         past.remembers(at)?;
-        Ok(Arc::new(state))
+        Ok((Arc::new(state), charge))
+    }
+
+    /// Whether nothing of what is asked for has changed since the version.
+    fn is_as_now(&self, past: &Past, wanted: &Wanted) -> Result<bool, Refusal> {
+        for (id, kind) in past.newest.registry.iter().filter(|(_, kind)| kind.stored) {
+            let Some(prefix) = wanted.prefix(&past.newest, id) else { continue };
+            let (after, until) = (self.state.offset, past.newest.offset);
+            let asked = Changes { resource: &kind.storage, prefix: &prefix, after, until };
+            if asked.first(past.engine.log().as_ref()).map_err(Refusal::fault)?.is_some() {
+                return Ok(false);
+            }
+        }
+        past.remembers(self.state.offset)?;
+        Ok(true)
+    }
+}
+
+/// What of a past state is asked for.
+pub enum Wanted {
+    All,
+    /// What access is judged by in one namespace: its roles and bindings, and those of the cluster.
+    Roles {
+        namespace: String,
+    },
+    /// What admission goes by where nothing is written: who looks at requests, the namespace, and the object that it is
+    /// about, by the storage of its kind and its key.
+    Admission {
+        namespace: String,
+        object: Option<(String, String)>,
+    },
+}
+
+impl Wanted {
+    /// What the keys of the kind's objects begin with; nothing where none are asked for.
+    fn prefix(&self, state: &State, id: KindId) -> Option<String> {
+        let kind = state.kind(id);
+        match self {
+            Wanted::All => Some(String::new()),
+            Wanted::Roles { namespace } => match (kind.role.is_some(), kind.is_namespaced()) {
+                (true, false) => Some(String::new()),
+                (true, true) if !namespace.is_empty() => Some(format!("{namespace}/")),
+                _ => None,
+            },
+            Wanted::Admission { namespace, .. } if id == state.registry.namespaces() => Some(namespace.clone()),
+            Wanted::Admission { object: Some((storage, key)), .. } if *storage == kind.storage => Some(key.clone()),
+            Wanted::Admission { .. } => kind.registers.is_some().then(String::new),
+        }
     }
 }
 
@@ -283,12 +377,18 @@ impl Past {
 impl Engine {
     /// The version that a version, a time or a time ago means, which the log must remember.
     pub async fn moment(&self, text: &str) -> Result<Offset, Refusal> {
+        self.moment_for(text, &Reader::SERVER).await
+    }
+
+    /// The same for somebody, when it is the reader's turn.
+    pub async fn moment_for(&self, text: &str, reader: &Reader) -> Result<Offset, Refusal> {
         let now = self.stamp().time;
         let moment = parse(text, now).map_err(|unclear| undecodable(&unclear))?;
         // What is durable and not yet served is of the future.
         let newest = self.snapshot().offset;
         let log = self.log().clone();
-        match self.reads().run(move || moment::resolve(log.as_ref(), moment)).await {
+        let resolved = move || moment::resolve(log.as_ref(), moment);
+        match self.reads().run_for(reader, Length::Short, resolved).await {
             Ok(version) if version <= newest => Ok(version),
             Ok(version) => Err(undecodable(&Unknown::Future { asked: version, newest })),
             Err(Unknown::LetGo { asked, oldest }) => Err(let_go(asked, Ok(oldest))),
@@ -299,8 +399,14 @@ impl Engine {
 
     /// The cluster as it was at a version that there is.
     pub async fn past(self: &Arc<Self>, at: Offset) -> Result<View, Refusal> {
+        self.past_for(at, &Reader::SERVER).await
+    }
+
+    /// The same for somebody, whose turn and whose memory reads of it take.
+    pub async fn past_for(self: &Arc<Self>, at: Offset, reader: &Reader) -> Result<View, Refusal> {
         let engine = self.clone();
-        self.reads().run(move || engine.read_past(at)).await
+        let view = self.reads().run_for(reader, Length::Long, move || engine.read_past(at)).await?;
+        Ok(view.read_by(reader))
     }
 
     pub(crate) fn read_past(self: &Arc<Self>, at: Offset) -> Result<View, Refusal> {
@@ -323,25 +429,54 @@ impl Engine {
                 state
             }
         };
-        Ok(View { state, past: Some(Past { engine: self.clone(), newest }), named: true })
+        Ok(View { state, past: Some(Past { engine: self.clone(), newest }), named: true, reader: Reader::SERVER })
     }
 
     /// The whole state at a version, for what looks at more than can be said beforehand.
     pub async fn state_at(self: &Arc<Self>, at: Offset) -> Result<Arc<State>, Refusal> {
+        self.state_for(at, &Reader::SERVER).await
+    }
+
+    /// The same for somebody, as whose it is counted. It is kept for the next request as long as there is room.
+    pub async fn state_for(self: &Arc<Self>, at: Offset, reader: &Reader) -> Result<Arc<State>, Refusal> {
         if let Some(state) = self.kept(at) {
             return Ok(state);
         }
-        let engine = self.clone();
+        let (engine, of) = (self.clone(), reader.clone());
         let whole = move || {
-            let mut state = engine.read_past(at)?.whole()?;
+            let view = engine.read_past(at)?.read_by(&of);
+            if view.is_whole() {
+                return Ok((view.state, None));
+            }
+            let (mut state, charge) = view.part(&Wanted::All)?;
             if state.nodes.is_none() && engine.settings().authorization.now().has(Mode::Node) {
                 Arc::make_mut(&mut state).follow_nodes();
             }
-            Ok::<_, Refusal>(state)
+            Ok::<_, Refusal>((state, Some(charge)))
         };
-        let state = self.reads().run(whole).await?;
-        self.pin(&state);
+        let (state, charge) = self.reads().run_for(reader, Length::Long, whole).await?;
+        if let Some(charge) = charge {
+            self.pins().pin_counted(&state, reader, charge);
+        }
         Ok(state)
+    }
+
+    /// A state that has what is asked for of a version, and perhaps other objects of other versions.
+    pub async fn part_at(self: &Arc<Self>, at: Offset, wanted: Wanted, reader: &Reader) -> Result<Arc<State>, Refusal> {
+        if let Some(state) = self.kept(at) {
+            return Ok(state);
+        }
+        let (engine, of) = (self.clone(), reader.clone());
+        let read = move || {
+            let view = engine.read_past(at)?.read_by(&of);
+            match &view.past {
+                None => Ok(view.state.clone()),
+                // What is asked for changes rarely.
+                Some(past) if view.has_kinds_of_now() && view.is_as_now(past, &wanted)? => Ok(past.newest.clone()),
+                Some(_) => Ok(view.part(&wanted)?.0),
+            }
+        };
+        self.reads().run_for(reader, Length::Long, read).await
     }
 
     /// The kinds that there were: those of now, unless a definition has changed since.
@@ -351,8 +486,8 @@ impl Engine {
             return Ok(newest.registry.clone());
         }
         let storage = &newest.kind(definitions).storage;
-        let ended = self.log().scan(Some(storage), at, 1).map_err(Refusal::fault)?;
-        let Some(ended) = ended.first().map(Record::offset).filter(|ended| *ended <= newest.offset) else {
+        let asked = Changes { resource: storage, prefix: "", after: at, until: newest.offset };
+        let Some(ended) = asked.first(self.log().as_ref()).map_err(Refusal::fault)? else {
             return Ok(newest.registry.clone());
         };
         let memory = &self.past_memory().kept;

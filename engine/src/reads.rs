@@ -1,54 +1,221 @@
-//! Reads of the log, away from the async workers: several at once, and a bound to how many.
+//! Reads of the log, away from the async workers: several at once, a bound to how many, and turns between those who read.
 //!
 //! A read may wait for a disk. On a worker of the runtime it would hold up every request that the worker has; so each
-//! goes to a thread of its own, and who comes when as many as may are under way waits without one.
+//! goes to a thread of its own, and who comes when as many as may are under way waits without one. Those who wait are
+//! taken in turns between users, and one user has only a few under way, however many it asks for. What is known to be
+//! short waits only for others like it.
 
-use std::sync::Arc;
-use tokio::sync::Semaphore;
+use crate::read_memory::{Name, ReadMemory, Reader};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
 
-/// How many reads of the log are under way at once.
+/// How many reads of the log are under way at once, and how many short ones beside them.
 const READS_MAX: usize = 16;
+const SHORT_MAX: usize = 4;
+/// How many of them are one user's: as many as there are cores, within these bounds.
+const OF_ONE_MAX: (usize, usize) = (2, READS_MAX / 2);
 
-/// Where reads of the log are made.
+/// Where reads of the log are made, and the memory that they may make the server hold.
 #[derive(Clone)]
-pub enum Reads {
+pub struct Reads {
+    way: Way,
+    memory: ReadMemory,
+}
+
+#[derive(Clone)]
+enum Way {
     /// On threads for what blocks, so many at a time.
-    Pool(Arc<Semaphore>),
+    Pool { long: Arc<Turns>, short: Arc<Turns> },
     /// Where they are asked for: for simulation and tests, which have one thread and no runtime.
     Here,
 }
 
+/// How long a read takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// A bounded and small number of looks.
+    Short,
+    Long,
+}
+
 impl Default for Reads {
     fn default() -> Reads {
-        Reads::Pool(Arc::new(Semaphore::new(READS_MAX)))
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let of_one = cores.clamp(OF_ONE_MAX.0, OF_ONE_MAX.1);
+        let way = Way::Pool { long: Turns::new(READS_MAX, of_one), short: Turns::new(SHORT_MAX, SHORT_MAX / 2) };
+        Reads { way, memory: ReadMemory::default() }
     }
 }
 
 impl Reads {
-    /// Has the work done, and resolves to what comes of it. Work that was begun is finished, and counted until then, also
-    /// where nobody waits any more.
+    /// Each where it is asked for.
+    pub fn here() -> Reads {
+        Reads { way: Way::Here, memory: ReadMemory::default() }
+    }
+
+    pub fn memory(&self) -> &ReadMemory {
+        &self.memory
+    }
+
+    /// Has the server's own work done; see [`Self::run_for`].
     pub fn run<T, W>(&self, work: W) -> impl Future<Output = T> + Send + use<T, W>
     where
         T: Send + 'static,
         W: FnOnce() -> T + Send + 'static,
     {
-        let reads = self.clone();
-        async move { reads.make(work).await }
+        self.run_for(&Reader::SERVER, Length::Long, work)
     }
 
-    async fn make<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let Reads::Pool(places) = self else { return work() };
-        let place = places.clone().acquire_owned().await;
-        let counted = move || {
-            let done = work();
-            drop(place);
-            done
+    /// Has the work done when it is the reader's turn, and resolves to what comes of it. Work that was begun is finished,
+    /// and counted until then, also where nobody waits any more.
+    pub fn run_for<T, W>(&self, reader: &Reader, length: Length, work: W) -> impl Future<Output = T> + Send + use<T, W>
+    where
+        T: Send + 'static,
+        W: FnOnce() -> T + Send + 'static,
+    {
+        let turns = match (&self.way, length) {
+            (Way::Here, _) => None,
+            (Way::Pool { long, .. }, Length::Long) => Some((long.clone(), reader.name().clone())),
+            (Way::Pool { short, .. }, Length::Short) => Some((short.clone(), reader.name().clone())),
         };
-        match tokio::task::spawn_blocking(counted).await {
-            Ok(done) => done,
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // The runtime ends, and who waits here ends with it.
+        async move {
+            let Some((turns, name)) = turns else { return work() };
+            let turn = turns.turn(name).await;
+            let counted = move || {
+                let done = work();
+                drop(turn);
+                done
+            };
+            match tokio::task::spawn_blocking(counted).await {
+                Ok(done) => done,
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                // The runtime ends, and who waits here ends with it.
+                Err(_) => std::future::pending().await,
+            }
+        }
+    }
+}
+
+/// Places for reads, given in turns between those who ask.
+struct Turns {
+    lines: Mutex<Lines>,
+    of_one_max: usize,
+}
+
+#[derive(Default)]
+struct Lines {
+    free: usize,
+    /// Those who read or wait.
+    lines: HashMap<Name, Line>,
+    /// Those who wait, in the order of their turns.
+    round: VecDeque<Name>,
+}
+
+#[derive(Default)]
+struct Line {
+    under_way: usize,
+    waiting: VecDeque<oneshot::Sender<Turn>>,
+}
+
+/// A place. Dropping it gives it to the next one.
+struct Turn(Option<(Arc<Turns>, Name)>);
+
+impl Turns {
+    fn new(places: usize, of_one_max: usize) -> Arc<Turns> {
+        Arc::new(Turns { lines: Mutex::new(Lines { free: places, ..Lines::default() }), of_one_max })
+    }
+
+    async fn turn(self: &Arc<Self>, name: Name) -> Turn {
+        let given = {
+            let mut lines = self.lock();
+            let (free, of_one_max) = (lines.free, self.of_one_max(&name));
+            let line = lines.lines.entry(name.clone()).or_default();
+            if free > 0 && line.waiting.is_empty() && line.under_way < of_one_max {
+                line.under_way += 1;
+                lines.free -= 1;
+                return Turn(Some((self.clone(), name)));
+            }
+            let (sender, given) = oneshot::channel();
+            line.waiting.push_back(sender);
+            if line.waiting.len() == 1 {
+                lines.round.push_back(name);
+            }
+            given
+        };
+        match given.await {
+            Ok(turn) => turn,
+            // Who waits is kept until its turn.
             Err(_) => std::future::pending().await,
+        }
+    }
+
+    fn give_back(self: &Arc<Self>, name: &Name) {
+        let mut lines = self.lock();
+        lines.free += 1;
+        lines.leave(name);
+        // At most each who waits once: those who have all that one may are passed over.
+        for _ in 0..lines.round.len() {
+            if lines.free == 0 {
+                return;
+            }
+            self.give_next(&mut lines);
+        }
+    }
+
+    /// Gives a place to whoever is next.
+    fn give_next(self: &Arc<Self>, lines: &mut Lines) {
+        let Some(name) = lines.round.pop_front() else { return };
+        let Some(line) = lines.lines.get_mut(&name) else { return };
+        if line.under_way >= self.of_one_max(&name) {
+            lines.round.push_back(name);
+            return;
+        }
+        while let Some(sender) = line.waiting.pop_front() {
+            line.under_way += 1;
+            match sender.send(Turn(Some((self.clone(), name.clone())))) {
+                Ok(()) => {
+                    lines.free -= 1;
+                    break;
+                }
+                // Nobody waits there any more. Dropping the place as usual would ask for the lock again.
+                Err(mut turn) => {
+                    turn.0 = None;
+                    line.under_way -= 1;
+                }
+            }
+        }
+        match line.waiting.is_empty() {
+            true if line.under_way == 0 => drop(lines.lines.remove(&name)),
+            true => {}
+            false => lines.round.push_back(name),
+        }
+    }
+
+    fn of_one_max(&self, name: &Name) -> usize {
+        if name.is_some() { self.of_one_max } else { usize::MAX }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lines {
+    fn leave(&mut self, name: &Name) {
+        if let Some(line) = self.lines.get_mut(name) {
+            line.under_way -= 1;
+            if line.under_way == 0 && line.waiting.is_empty() {
+                self.lines.remove(name);
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some((turns, name)) = self.0.take() {
+            turns.give_back(&name);
         }
     }
 }
@@ -88,5 +255,65 @@ mod tests {
         let reads = Arc::new(Reads::default());
         let asked = tokio::spawn(async move { reads.run(|| panic!("a broken read")).await });
         assert!(asked.await.expect_err("it panicked").is_panic());
+    }
+
+    /// Asks without waiting: the turn, if it is this one's already.
+    fn ask(turns: &Arc<Turns>, name: &str) -> std::pin::Pin<Box<impl Future<Output = Turn> + use<>>> {
+        let (turns, name) = (turns.clone(), Some(Arc::from(name)));
+        let mut asked = Box::pin(async move { turns.turn(name).await });
+        // What is polled once stands in line.
+        if let Some(turn) = now(&mut asked) {
+            return Box::pin(ready(Some(turn), asked));
+        }
+        Box::pin(ready(None, asked))
+    }
+
+    async fn ready(turn: Option<Turn>, asked: std::pin::Pin<Box<impl Future<Output = Turn>>>) -> Turn {
+        match turn {
+            Some(turn) => turn,
+            None => asked.await,
+        }
+    }
+
+    fn now<T>(future: &mut std::pin::Pin<Box<impl Future<Output = T>>>) -> Option<T> {
+        match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+            std::task::Poll::Ready(done) => Some(done),
+            std::task::Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn users_take_turns_however_many_reads_one_asks_for() {
+        let turns = Turns::new(3, 2);
+        let mut greedy: Vec<_> = (0..100).map(|_| ask(&turns, "greedy")).collect();
+        let mut under_way: Vec<Turn> = greedy.iter_mut().filter_map(now).collect();
+        assert_eq!(under_way.len(), 2, "one user does not have all places");
+        let mut others = ["b", "c", "d"].map(|name| ask(&turns, name));
+        let first = now(&mut others[0]).expect("a place that was left");
+        assert!(now(&mut others[1]).is_none() && now(&mut others[2]).is_none());
+        // Whoever came first has the next turn; among 98 that wait of one user it is one of them, and then others'.
+        drop(under_way.pop());
+        let mut next: Vec<Turn> = greedy.split_off(2).iter_mut().filter_map(now).collect();
+        assert_eq!(next.len(), 1);
+        drop(next.pop());
+        assert!(now(&mut others[1]).is_some(), "they come before the rest of the greedy one's");
+        drop(first);
+        drop(under_way);
+        assert!(now(&mut others[2]).is_some());
+    }
+
+    #[test]
+    fn who_goes_away_gives_its_place_to_the_next() {
+        let turns = Turns::new(1, 1);
+        let mut first = ask(&turns, "a");
+        let first = now(&mut first).expect("a place");
+        let gone = ask(&turns, "b");
+        let mut other = ask(&turns, "c");
+        drop(gone);
+        drop(first);
+        let turn = now(&mut other).expect("its turn");
+        drop(turn);
+        let lines = turns.lock();
+        assert_eq!((lines.free, lines.lines.len(), lines.round.len()), (1, 0, 0));
     }
 }

@@ -3,7 +3,7 @@
 //! It keeps the same indexes as a log on a disk, so that reads of the past cost the same kind of work. An object's bytes
 //! are those that the state holds.
 
-use crate::log::{Append, AsOf, Fault, Log, LogRead, Size};
+use crate::log::{Append, AsOf, Changed, Changes, Fault, First, Log, LogRead, Size};
 use holdfast_core::event::{Offset, Record};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Bound, ControlFlow};
@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLo
 
 /// How many events are gone through at a time while old ones are let go, so that no writer waits for long.
 const PIECE: usize = 1000;
+/// How many events of a resource are gone through before those of the objects that are asked for are looked up instead.
+const LOOKS_MAX: usize = 256;
 
 #[derive(Default)]
 pub struct VolatileLog {
@@ -185,6 +187,28 @@ impl LogRead for VolatileLog {
             }
         };
         Ok(found)
+    }
+
+    fn changes(&self, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
+        let inner = self.read_inner();
+        let Some(resource) = inner.resources.get(asked.resource) else {
+            return Ok(Changed { offsets: Vec::new(), through: asked.until });
+        };
+        let looks = if asked.prefix.is_empty() { limit.saturating_add(1) } else { LOOKS_MAX };
+        let seen = resource.offsets.range(behind(asked.after));
+        let seen = seen.filter_map(|offset| Some((Offset(*offset), inner.records.get(offset)?.key.as_str())));
+        let found = asked.pick(seen.take(looks), limit, false);
+        let is_end = found.through >= resource.offsets.last().map_or(Offset::ZERO, |last| Offset(*last));
+        if is_end || found.through >= asked.until || found.offsets.len() >= limit || asked.prefix.is_empty() {
+            return Ok(if is_end { Changed { through: asked.until, ..found } } else { found });
+        }
+        let mut first = First::new(limit);
+        let objects = resource.objects.range::<str, _>((Bound::Included(asked.prefix), Bound::Unbounded));
+        for (_, versions) in objects.take_while(|(key, _)| key.starts_with(asked.prefix)) {
+            let between = (Bound::Excluded(asked.after.0), Bound::Included(asked.until.0));
+            versions.range(between).for_each(|version| first.note(Offset(*version)));
+        }
+        Ok(first.changed(asked.until))
     }
 
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {

@@ -6,10 +6,13 @@
 use crate::engine::Engine;
 use crate::hub::{ChangeType, Delivery, Event, Place, Subscription};
 use crate::log::Fault;
-use crate::missed::{Ask, Reading};
+use crate::missed::{Ahead, Ask, NEAR, Reading};
 use crate::past::View;
+use crate::pins::Kept;
 use crate::planted::{Bug, planted};
+use crate::read_memory::{Charge, Reader};
 use holdfast_core::Refusal;
+use holdfast_core::authz::User;
 use holdfast_core::event::Offset;
 use holdfast_core::kinds::KindId;
 use holdfast_core::list::Selection;
@@ -39,6 +42,12 @@ pub struct Watch {
     position: Offset,
     /// What is being read of the log. Nothing is pending meanwhile, and the position stays.
     reading: Option<Reading>,
+    /// What was looked up for that, and is yet to be read.
+    ahead: Ahead,
+    /// Who watches.
+    reader: Reader,
+    /// What is pending and was made for this watcher alone, counted as the reader's.
+    charge: Option<Charge>,
     /// The version whose objects are the first events; `None` once they are given out.
     initial: Option<Offset>,
     /// Those of them that are yet to come.
@@ -50,19 +59,27 @@ pub struct Watch {
 /// The objects that a watch begins with. Events are made of a few at a time: a watcher that does not read holds no more.
 enum Beginning {
     /// What the selection picks of a state, behind this key.
-    Picked(Arc<State>, Option<Arc<str>>),
+    Picked(Begun, Option<Arc<str>>),
     Listed(std::vec::IntoIter<Arc<Entry>>),
+}
+
+/// The state that a watch begins with.
+enum Begun {
+    Own(Arc<State>),
+    /// One that is let go of when its memory is needed.
+    Kept(Kept),
 }
 
 /// How many of the first events are made at a time.
 const BEGINNING_EVENTS_MAX: usize = 64;
 
 impl Beginning {
-    /// The next events; none when there are no more.
-    fn next(&mut self, selection: &Selection) -> VecDeque<Delivery> {
+    /// The next events; none when there are no more, and a fault where the state has been let go of.
+    fn next(&mut self, selection: &Selection) -> Result<VecDeque<Delivery>, Fault> {
         let kind = selection.kind;
-        match self {
-            Beginning::Picked(state, after) => {
+        Ok(match self {
+            Beginning::Picked(begun, after) => {
+                let state = &begun.state()?;
                 let picks = |(key, entry): &(&Arc<str>, &Arc<Entry>)| selection.matches(state.kind(kind), key, entry);
                 // One object that is named is found by its name.
                 let prefix = selection.key.as_deref().unwrap_or(&selection.prefix);
@@ -77,6 +94,15 @@ impl Beginning {
             Beginning::Listed(entries) => {
                 entries.take(BEGINNING_EVENTS_MAX).map(|entry| added(kind, key_of(&entry), entry)).collect()
             }
+        })
+    }
+}
+
+impl Begun {
+    fn state(&self) -> Result<Arc<State>, Fault> {
+        match self {
+            Begun::Own(state) => Ok(state.clone()),
+            Begun::Kept(kept) => kept.state(),
         }
     }
 }
@@ -140,8 +166,9 @@ impl Watch {
                 // Taken after joining: it holds everything that was delivered before.
                 watch.position = snapshot.offset;
                 watch.initial = Some(snapshot.offset);
-                watch.beginning = Some(Beginning::Picked(snapshot, None));
-                watch.begin_on();
+                watch.beginning = Some(Beginning::Picked(Begun::Own(snapshot), None));
+                // The state is there, and nothing is let go of yet.
+                let _ = watch.begin_on();
             }
         }
         watch
@@ -158,11 +185,12 @@ impl Watch {
         match start {
             WatchStart::After(offset) => watch.position = offset,
             WatchStart::Now => {
-                let page = view.page(&watch.selection, None, None).await?;
+                let (page, charge) = view.counted_page(&watch.selection, None, None).await?;
+                watch.charge = charge;
                 watch.position = view.offset();
                 watch.initial = Some(view.offset());
                 watch.beginning = Some(Beginning::Listed(page.entries.into_iter()));
-                watch.begin_on();
+                let _ = watch.begin_on();
             }
         }
         Ok(watch)
@@ -176,19 +204,38 @@ impl Watch {
             pending: VecDeque::new(),
             position: Offset::ZERO,
             reading: None,
+            ahead: Ahead::default(),
+            reader: Reader::SERVER,
+            charge: None,
             initial: None,
             beginning: None,
             place: None,
         }
     }
 
-    /// The same watch, counted among those of a user, who may not have too many.
-    pub fn of_user(mut self, name: &str) -> Result<Watch, Refusal> {
+    /// The same watch, counted among those of a user, who may not have too many; and what it holds, as the user's.
+    pub fn of_user(mut self, user: &User) -> Result<Watch, Refusal> {
         let Selection { labels, fields, .. } = &self.selection;
-        let place = self.engine.hub().place(name, labels.bytes() + fields.bytes());
+        let place = self.engine.hub().place(&user.name, labels.bytes() + fields.bytes());
         let place = place.map_err(|what| Refusal::TooManyRequests { what, retry_after_seconds: 10 })?;
         self.place = Some(place);
+        self.reader = Reader::of(user);
+        if let Some(Beginning::Picked(begun, _)) = &mut self.beginning
+            && let Begun::Own(state) = begun
+        {
+            *begun = Begun::Kept(self.engine.pins().keep(state, &self.reader, None)?);
+        }
         Ok(self)
+    }
+
+    /// Whether it has to read much of the past before it has caught up.
+    pub fn is_far_behind(&self) -> bool {
+        self.source.since().0.saturating_sub(self.position.0) > NEAR
+    }
+
+    /// Whether what it gave out last is counted as its reader's already.
+    pub fn is_counted(&self) -> bool {
+        self.charge.is_some()
     }
 
     /// Whether it still has to tell what was there at the beginning.
@@ -198,7 +245,7 @@ impl Watch {
 
     /// Whether the events that tell what was there at the beginning have all been given out; true once.
     pub fn initial_events_ended(&mut self) -> Option<Offset> {
-        if self.pending.is_empty() { self.initial.take() } else { None }
+        if self.pending.is_empty() && self.beginning.is_none() { self.initial.take() } else { None }
     }
 
     /// The next event, waiting for it.
@@ -232,10 +279,17 @@ impl Watch {
         loop {
             if let Some(delivery) = self.pending.pop_front() {
                 if self.pending.is_empty() {
-                    self.begin_on();
+                    // A fault is met again when there is nothing else to tell.
+                    let _ = self.begin_on();
                 }
                 return Ok(Some(delivery));
             }
+            if self.beginning.is_some() {
+                self.begin_on()?;
+                continue;
+            }
+            // Who comes back for more has got what there was.
+            self.charge = None;
             if self.position < self.source.since() {
                 match self.poll_catch_up(&mut Context::from_waker(Waker::noop())) {
                     Poll::Ready(read) => read?,
@@ -266,13 +320,14 @@ impl Watch {
     }
 
     /// Makes the next of the first events ready.
-    fn begin_on(&mut self) {
+    fn begin_on(&mut self) -> Result<(), Fault> {
         if let Some(beginning) = &mut self.beginning {
-            self.pending = beginning.next(&self.selection);
+            self.pending = beginning.next(&self.selection)?;
             if self.pending.len() < BEGINNING_EVENTS_MAX {
                 self.beginning = None;
             }
         }
+        Ok(())
     }
 
     /// A version up to which this watcher has seen everything, when nothing waits for it.
@@ -330,10 +385,12 @@ impl Watch {
         let missed = read?;
         self.pending.extend(missed.deliveries);
         self.position = missed.position;
+        self.ahead = missed.ahead;
+        self.charge = Some(missed.charge).filter(|charge| charge.bytes() > 0);
         Poll::Ready(Ok(()))
     }
 
-    fn begin_reading(&self) -> Result<Reading, Fault> {
+    fn begin_reading(&mut self) -> Result<Reading, Fault> {
         let state = match &self.source {
             Source::Hub(_) => self.engine.snapshot(),
             Source::Still(state) => state.clone(),
@@ -343,7 +400,8 @@ impl Watch {
             return Err(Fault::Redefined);
         }
         let (began, until) = (self.position, self.source.since());
-        let ask = Ask { selection: self.selection.clone(), state, began, until };
+        let (selection, reader) = (self.selection.clone(), self.reader.clone());
+        let ask = Ask { selection, state, began, until, reader, ahead: std::mem::take(&mut self.ahead) };
         Ok(ask.begin(self.engine.log().clone(), self.engine.reads()))
     }
 }

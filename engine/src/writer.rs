@@ -14,6 +14,7 @@
 use crate::gather::Gathering;
 use crate::hub::Hub;
 use crate::log::{Append, Fault, Log};
+use crate::pins::Pins;
 use crate::planted::{Bug, order, planted};
 use arc_swap::ArcSwap;
 use crossbeam::channel::{Receiver, RecvTimeoutError};
@@ -106,6 +107,8 @@ pub struct Writer {
     log: Arc<dyn Log>,
     published: Arc<ArcSwap<State>>,
     hub: Arc<Hub>,
+    /// Told of what is replaced.
+    pins: Arc<Pins>,
     /// Set when others have appended, and taken back before the tail is read.
     others: Arc<AtomicBool>,
     /// Why the log may not be appended to; `None` when all is well.
@@ -136,9 +139,15 @@ impl Poison {
 }
 
 impl Writer {
-    pub fn new(state: State, log: Arc<dyn Log>, published: Arc<ArcSwap<State>>, hub: Arc<Hub>) -> Writer {
+    pub(crate) fn new(
+        state: State,
+        log: Arc<dyn Log>,
+        published: Arc<ArcSwap<State>>,
+        hub: Arc<Hub>,
+        pins: Arc<Pins>,
+    ) -> Writer {
         let packer = Packer::default();
-        Writer { state, log, published, hub, others: Arc::default(), poison: None, batch: Vec::new(), packer }
+        Writer { state, log, published, hub, pins, others: Arc::default(), poison: None, batch: Vec::new(), packer }
     }
 
     /// Set by whoever sees that others have appended.
@@ -221,11 +230,15 @@ impl Writer {
                     Err(()) => return,
                 },
                 Step::Publish => self.published.store(Arc::new(batch.next.clone())),
-                Step::Deliver => self.hub.deliver(&batch.next, std::mem::take(&mut batch.changes)),
+                Step::Deliver => {
+                    self.pins.replaced(&batch.changes);
+                    self.hub.deliver(&batch.next, std::mem::take(&mut batch.changes));
+                }
                 Step::Answer => batch.answer(),
             }
         }
         // While nobody waits.
+        self.pins.count_late();
         fresh.iter().for_each(|body| self.packer.note(body));
     }
 
@@ -349,6 +362,8 @@ impl Writer {
             self.state = next;
             self.published.store(Arc::new(self.state.clone()));
             bodies(&changes).iter().for_each(|body| self.packer.note(body));
+            self.pins.replaced(&changes);
+            self.pins.count_late();
             self.hub.deliver(&self.state, changes);
         }
     }

@@ -5,7 +5,9 @@ use crate::components::Components;
 use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::offered::Releases;
-use crate::{admission, aggregation, authentication, checks, disk, encryption, image_policy, otlp, pages, pki, tls};
+use crate::{
+    admission, aggregation, authentication, checks, disk, encryption, image_policy, otlp, pages, pki, read_memory, tls,
+};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_audit::Auditor;
 use holdfast_authorization::Webhooks;
@@ -221,6 +223,7 @@ impl Server {
         let log: Arc<dyn Log> = Arc::new(SealedLog::new(log, keys.clone()));
         let registry = Arc::new(offer.registry(registry()));
         let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
+        engine.reads().memory().set_bytes_max(args.read_memory.unwrap_or_else(read_memory::of_machine));
         let runtime = holdfast_chronicle::runtime()?;
         let served = async {
             let mut signals = Signals::catch()?;

@@ -9,7 +9,7 @@ use crate::encryption::EncryptionArgs;
 use crate::offered::OfferArgs;
 use crate::serving::ServingArgs;
 use crate::settled::{self, Settled};
-use crate::{admission, aggregation, authentication, tls};
+use crate::{admission, aggregation, authentication, read_memory, tls};
 use anyhow::{Result, anyhow};
 use clap::{ArgAction, Command};
 use holdfast_chronicle::log::HistoryArgs;
@@ -139,6 +139,11 @@ pub struct Args {
     #[arg(long, default_value_t = 200)]
     pub max_mutating_requests_inflight: u32,
 
+    /// Memory that reads may make the server hold: the past, pages to come, answers that nobody has read yet; one user has
+    /// at most half of it, and less when others want theirs [default: an eighth of the machine's memory, 512Mi at most].
+    #[arg(long, value_parser = parse_bytes, value_name = "SIZE")]
+    pub read_memory: Option<u64>,
+
     /// Forks in memory at most, each served below /forks/NAME; one user has at most half of them, and 0 allows none
     /// [default: 0, and 1024 with up].
     #[arg(long, value_name = "COUNT")]
@@ -240,6 +245,7 @@ impl Args {
     pub fn faults(&self) -> Vec<String> {
         let mut faults = self.serving.manners().err().unwrap_or_default();
         faults.extend(self.serving.bounds().err().into_iter().flatten());
+        faults.extend(self.read_memory.and_then(read_memory::fault));
         let (ranges, ports) = (self.service_cluster_ip_range, self.service_node_port_range);
         faults.extend(self.cluster.faults(ranges, ports, self.advertise_address));
         faults.extend(self.metrics.shown().err().into_iter().flatten());

@@ -28,6 +28,7 @@ mod offered;
 mod otlp;
 mod pages;
 mod pki;
+mod read_memory;
 mod run;
 mod scheduler;
 mod scheduling;

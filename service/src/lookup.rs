@@ -9,6 +9,7 @@ use holdfast_core::refusal::{BadRequest, Cause, MethodNotAllowed, Subject};
 use holdfast_core::request::{Request, Target, Verb};
 use holdfast_core::state::State;
 use holdfast_engine::planted::{Bug, planted};
+use holdfast_engine::{Engine, Reader, Wanted};
 use std::sync::Arc;
 
 /// A request on a kind, and the state that it is about.
@@ -42,6 +43,22 @@ impl Found {
         let Named { verb, options, body, .. } = named;
         let id = passage.id.as_ref().map(RequestId::as_str).unwrap_or_default().to_owned();
         Request { user: passage.user.clone(), verb, target, options, body, id }
+    }
+}
+
+impl Found {
+    /// The state by which admission judges a request that writes nothing, as it was at the moment that the call is about.
+    pub(crate) async fn admitting(&self, engine: &Arc<Engine>) -> Result<Arc<State>, Refusal> {
+        let Found { scene, kind, request, .. } = self;
+        let reader = Reader::of(&request.user);
+        let namespace = request.namespace().unwrap_or_default().to_owned();
+        let object = kind.stored.then(|| (kind.storage.clone(), request.key()));
+        let state = scene.part(engine, Wanted::Admission { namespace, object }, &reader).await?;
+        // Policies may have parameters of any kind.
+        match scene.is_past() && state.registered.has_policies_on(&kind.resource) {
+            true => scene.whole(engine, &reader).await,
+            false => Ok(state),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use holdfast_core::list::Page;
 use holdfast_core::object::meta::Document;
 use holdfast_core::refusal::Subject;
 use holdfast_core::state::Entry;
-use holdfast_engine::Watch;
+use holdfast_engine::{Charge, Watch};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,6 +81,8 @@ pub struct Listed {
     pub continue_token: String,
     /// Empty: all of them, or none.
     pub namespace: String,
+    /// What of it is held for its reader alone.
+    pub charge: Option<Charge>,
 }
 
 /// Events to come.

@@ -4,12 +4,13 @@
 //! the parameter `at` of one read, or by `resourceVersion` with `resourceVersionMatch=Exact`.
 
 use holdfast_core::Refusal;
+use holdfast_core::authz::User;
 use holdfast_core::event::Offset;
 use holdfast_core::list::{self, Continue, Freshness};
 use holdfast_core::refusal::{Cause, Forbidden, Subject, Timeout};
 use holdfast_core::request::{Options, Request, Verb};
 use holdfast_core::state::State;
-use holdfast_engine::{Engine, View};
+use holdfast_engine::{Engine, Reader, View, Wanted};
 use std::sync::Arc;
 
 /// What a call sees.
@@ -24,10 +25,10 @@ pub enum Scene {
 
 impl Scene {
     /// What the call says.
-    pub(crate) async fn of(engine: &Arc<Engine>, moment: Option<&str>) -> Result<Scene, Refusal> {
+    pub(crate) async fn of(engine: &Arc<Engine>, moment: Option<&str>, reader: &Reader) -> Result<Scene, Refusal> {
         match moment {
             None => Ok(Scene::Present(engine.snapshot())),
-            Some(moment) => Ok(Scene::Past(engine.past(engine.moment(moment).await?).await?)),
+            Some(moment) => Ok(Scene::Past(view_at(engine, moment, reader).await?)),
         }
     }
 
@@ -35,6 +36,7 @@ impl Scene {
     pub(crate) async fn named(
         self,
         engine: &Arc<Engine>,
+        reader: &Reader,
         at: Option<&str>,
         verb: Verb,
         options: &Options,
@@ -55,7 +57,7 @@ impl Scene {
             let subject = Subject::new("meta.k8s.io", "ListOptions", "");
             return Err(Refusal::Invalid { subject, causes: Cause::forbidden("at", why).into() });
         }
-        let view = engine.past(engine.moment(moment).await?).await?;
+        let view = view_at(engine, moment, reader).await?;
         Ok(Scene::Read(self.state().clone(), view))
     }
 
@@ -95,10 +97,23 @@ impl Scene {
     }
 
     /// The whole state, for what looks at more of it than one kind.
-    pub(crate) async fn whole(&self, engine: &Arc<Engine>) -> Result<Arc<State>, Refusal> {
+    pub(crate) async fn whole(&self, engine: &Arc<Engine>, reader: &Reader) -> Result<Arc<State>, Refusal> {
         match self {
             Scene::Present(_) | Scene::Read(..) => Ok(engine.snapshot()),
-            Scene::Past(view) => engine.state_at(view.offset()).await,
+            Scene::Past(view) => engine.state_for(view.offset(), reader).await,
+        }
+    }
+
+    /// A state that has what is asked for, and perhaps nothing else.
+    pub(crate) async fn part(
+        &self,
+        engine: &Arc<Engine>,
+        wanted: Wanted,
+        reader: &Reader,
+    ) -> Result<Arc<State>, Refusal> {
+        match self {
+            Scene::Present(_) | Scene::Read(..) => Ok(engine.snapshot()),
+            Scene::Past(view) => engine.part_at(view.offset(), wanted, reader).await,
         }
     }
 
@@ -143,10 +158,15 @@ impl Scene {
     pub(crate) async fn read(
         &self,
         engine: &Arc<Engine>,
+        user: &User,
         freshness: Freshness,
         from: Option<&Continue>,
     ) -> Result<View, Refusal> {
-        let Some(view) = self.past() else { return engine.view_for(freshness, from).await };
+        let reader = match (from, freshness) {
+            (None, Freshness::Newest | Freshness::NotOlderThan(_)) => Reader::SERVER,
+            _ => Reader::of(user),
+        };
+        let Some(view) = self.past() else { return engine.view_by(&reader, freshness, from).await };
         let newest = view.offset();
         let asked = match (from, freshness) {
             (Some(token), _) => Offset(token.version),
@@ -159,9 +179,14 @@ impl Scene {
         }
         match (from, freshness) {
             (None, Freshness::NotOlderThan(_)) => Ok(view.clone()),
-            _ => engine.past(asked).await,
+            _ => engine.past_for(asked, &reader).await,
         }
     }
+}
+
+/// The cluster as it was at a moment, for somebody who reads it.
+async fn view_at(engine: &Arc<Engine>, moment: &str, reader: &Reader) -> Result<View, Refusal> {
+    engine.past_for(engine.moment_for(moment, reader).await?, reader).await
 }
 
 /// In a view of the past nothing newer will ever come.

@@ -18,6 +18,7 @@ use holdfast_core::refusal::Internal;
 use holdfast_core::state::State;
 use holdfast_engine::Engine;
 use holdfast_engine::planted::{Bug, planted};
+use holdfast_engine::read_memory::Told as ReadMemory;
 use prometheus_client::registry::Registry;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -283,6 +284,7 @@ impl Service {
         let beside = [
             self.auditor.as_ref().map(|auditor| auditor.metrics()),
             self.authorities.as_ref().map(|authorities| authorities.metrics()),
+            Some(read_memory(self.engine.reads().memory().told())),
         ];
         let meters = self.meters.iter().map(|meter| meter());
         for more in beside.into_iter().flatten().chain(meters) {
@@ -336,6 +338,23 @@ impl Service {
     pub fn new_id(&self) -> RequestId {
         RequestId::made(self.engine.stamp().uid(u64::MAX))
     }
+}
+
+/// What reads hold, as metrics.
+fn read_memory(told: ReadMemory) -> String {
+    let rows = [
+        ("bytes", "gauge", "", "Memory that reads hold", told.bytes),
+        ("max_bytes", "gauge", "", "Memory that reads may hold together", told.bytes_max),
+        ("largest_bytes", "gauge", "", "Memory that reads of the user hold who holds most", told.largest),
+        ("holders", "gauge", "", "Users whose reads hold memory", told.holders),
+        ("refused", "counter", "_total", "How often there was no memory for a read", told.refused),
+        ("gave_way", "counter", "_total", "How often something was let go of, to be made again", told.gave_way),
+    ];
+    let text = |(name, form, end, help, value): (&str, &str, &str, &str, u64)| {
+        let name = format!("holdfast_read_memory_{name}");
+        format!("# HELP {name} {help}.\n# TYPE {name} {form}\n{name}{end} {value}\n")
+    };
+    rows.map(text).concat()
 }
 
 /// Does what belongs to one request; a panic in it becomes its refusal.

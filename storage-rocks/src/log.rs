@@ -13,7 +13,7 @@ use crate::past;
 use crate::room::{Reserve, Room, Standing};
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::log::Identity;
-use holdfast_engine::{Append, AsOf, Fault, Log, LogRead, Size};
+use holdfast_engine::{Append, AsOf, Changed, Changes, Fault, Log, LogRead, Size};
 use rocksdb::{
     ColumnFamily, ColumnFamilyDescriptor, DB, DBRecoveryMode, Direction, IteratorMode, LogLevel, Options, ReadOptions,
     WriteBatch, WriteOptions,
@@ -515,6 +515,10 @@ impl LogRead for RocksLog {
 
     fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
         each(&*self.db()?, &self.told_as, after, visit)
+    }
+
+    fn changes(&self, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
+        past::changes(&*self.db()?, &self.told_as, asked, limit)
     }
 
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {

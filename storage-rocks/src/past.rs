@@ -1,10 +1,11 @@
 //! What was there at a version, read from the index of versions: no time for what happened since, or to other objects.
 
 use crate::fault::damage;
-use crate::key::{self, HISTORY, Mark};
+use crate::key::{self, BY_RESOURCE, HISTORY, Mark};
 use crate::log::{family, foreign, missing, read};
 use holdfast_core::event::Offset;
-use holdfast_engine::{AsOf, Fault};
+use holdfast_engine::log::First;
+use holdfast_engine::{AsOf, Changed, Changes, Fault};
 use rocksdb::{DB, DBRawIterator, ReadOptions};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -12,6 +13,9 @@ use std::path::Path;
 /// How many versions of one object are stepped over before the next object, or the right version, is sought: a step is
 /// far cheaper than a search, and most objects have few versions.
 const STEPS_MAX: usize = 8;
+/// How many events of a resource are stepped over before those of the objects that are asked for are looked up instead: a
+/// watcher that was away for a moment has few to step over.
+const LOOKS_MAX: usize = 1024;
 
 /// The newest event on the object up to a version, unless it is a deletion.
 pub fn version_at(db: &DB, folder: &Path, resource: &str, key: &str, at: Offset) -> Result<Option<Offset>, Fault> {
@@ -53,6 +57,73 @@ pub fn as_of(
         }
     }
     Ok(())
+}
+
+/// See [`LogRead::changes`](holdfast_engine::LogRead::changes): from the index of a resource's events where few came since,
+/// and of the objects' own versions where others' are between them.
+pub fn changes(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
+    if asked.after >= asked.until {
+        return Ok(Changed { offsets: Vec::new(), through: asked.until });
+    }
+    let near = of_resource(db, folder, asked, limit)?;
+    let is_enough = near.offsets.len() >= limit || near.through >= asked.until || asked.prefix.is_empty();
+    if is_enough { Ok(near) } else { of_objects(db, folder, asked, limit) }
+}
+
+/// The first of a resource's events, as far as few others are stepped over.
+fn of_resource(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
+    let name = asked.resource.as_bytes();
+    let mut bounds = ReadOptions::default();
+    bounds.set_iterate_upper_bound(key::versioned(name, asked.until.next()));
+    let mut rows = db.raw_iterator_cf_opt(family(db, BY_RESOURCE)?, bounds);
+    rows.seek(key::versioned(name, asked.after.next()));
+    let looks_max = if asked.prefix.is_empty() { limit } else { LOOKS_MAX };
+    let mut found = Changed { offsets: Vec::new(), through: asked.after };
+    for _ in 0..looks_max {
+        let Some((entry, object)) = rows.item() else {
+            rows.status().map_err(|error| damage("read events", folder, found.through, error))?;
+            return Ok(Changed { through: asked.until, ..found });
+        };
+        let (_, offset) = key::parse_versioned(entry).ok_or_else(|| foreign(BY_RESOURCE, folder))?;
+        found.through = offset;
+        if object.starts_with(asked.prefix.as_bytes()) {
+            found.offsets.push(offset);
+            if found.offsets.len() >= limit {
+                break;
+            }
+        }
+        rows.next();
+    }
+    Ok(found)
+}
+
+/// The first events on the objects, from their versions.
+fn of_objects(db: &DB, folder: &Path, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
+    let start = key::object(asked.resource, asked.prefix);
+    let mut bounds = ReadOptions::default();
+    bounds.set_iterate_upper_bound(end_of(start.clone()));
+    let mut rows = db.raw_iterator_cf_opt(family(db, HISTORY)?, bounds);
+    rows.seek(start);
+    let (mut first, mut object, mut older) = (First::new(limit), Vec::new(), 0);
+    while let Some((name, offset, _)) = row(&rows, folder)? {
+        if offset > asked.after && offset <= asked.until {
+            first.note(offset);
+        }
+        if name != object {
+            object.clear();
+            object.extend_from_slice(name);
+            older = 0;
+        }
+        if offset > asked.until {
+            rows.seek(behind(&object));
+        } else if offset <= asked.after && older >= STEPS_MAX {
+            rows.seek(key::versioned(&object, asked.after.next()));
+        } else {
+            older += 1;
+            rows.next();
+        }
+    }
+    Ok(first.changed(asked.until))
 }
 
 /// The newest of an object's rows up to a version. The iterator stands on the first one, and then behind the last.

@@ -6,7 +6,7 @@ use crate::past;
 use crate::whole::check_log;
 use holdfast_core::event::{Offset, Record};
 use holdfast_engine::log::Identity;
-use holdfast_engine::{AsOf, Fault, LogRead, Size};
+use holdfast_engine::{AsOf, Changed, Changes, Fault, LogRead, Size};
 use rocksdb::DB;
 use std::fs::Permissions;
 use std::ops::ControlFlow;
@@ -66,6 +66,10 @@ impl LogRead for LogReader {
 
     fn each(&self, after: Offset, visit: &mut dyn FnMut(&Record) -> ControlFlow<()>) -> Result<(), Fault> {
         each(&self.db, &self.folder, after, visit)
+    }
+
+    fn changes(&self, asked: &Changes, limit: usize) -> Result<Changed, Fault> {
+        past::changes(&self.db, &self.folder, asked, limit)
     }
 
     fn versions(&self, resource: &str, key: &str) -> Result<Vec<Offset>, Fault> {

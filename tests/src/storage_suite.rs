@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use holdfast_core::event::{Actor, Offset, Operation, Record};
-use holdfast_engine::{Append, AsOf, Fault, Log, LogRead};
+use holdfast_engine::{Append, AsOf, Changes, Fault, Log, LogRead};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -30,7 +30,8 @@ macro_rules! storage_suite {
             empty, records_read_back, offsets_are_dense, scans_begin_and_end_where_told, resources_do_not_mix,
             current_is_the_newest_of_each, deletes, large_batches, large_records, survives_reopening, recovers,
             readers_beside_the_writer, forgets_what_was_replaced, forgets_in_steps_as_at_once,
-            forgets_beside_the_writer, tells_what_was_there, has_a_secret, tells_its_tail, lets_others_be_first);
+            forgets_beside_the_writer, tells_what_was_there,
+            tells_what_changed, has_a_secret, tells_its_tail, lets_others_be_first);
     };
     (@cases $backend:ty: $($case:ident),*) => {
         $(#[test]
@@ -523,6 +524,63 @@ pub fn tells_what_was_there<B: Backend>() {
     (0..=400).step_by(7).chain([400, 999]).for_each(check);
     log.forget(Offset(200)).unwrap();
     (200..=400).step_by(9).for_each(check);
+}
+
+/// The events on some objects between two versions, against a plain look through all events: few among many of others,
+/// many on one object, and more than are asked for at a time.
+pub fn tells_what_changed<B: Backend>() {
+    let backend = B::fresh();
+    let log = backend.log();
+    let key = |offset: u64| match offset {
+        offset if offset.is_multiple_of(350) => "a/few",
+        offset if offset.is_multiple_of(450) => "a/other",
+        offset if offset.is_multiple_of(7) => "b/some",
+        _ => "c/many",
+    };
+    let resource = |offset: u64| if offset.is_multiple_of(11) { "podspecs" } else { "pods" };
+    let mut newest: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    let mut written = Vec::new();
+    for offset in 1..=3000 {
+        let place = (resource(offset), key(offset));
+        let before = newest.insert(place, offset).unwrap_or(0);
+        written.push(put(offset, place.0, place.1, before));
+    }
+    written.chunks(1000).for_each(|batch| assert!(log.append(batch).is_ok()));
+    let check = |after: u64, until: u64| {
+        for (resource, prefix) in [
+            ("pods", ""),
+            ("pods", "a/"),
+            ("pods", "a/few"),
+            ("pods", "b/"),
+            ("pods", "zz/"),
+            ("podspecs", "c/"),
+            ("x", ""),
+        ] {
+            let asked_for = |record: &&Record| record.resource == resource && record.key.starts_with(prefix);
+            let between = written.iter().filter(|record| record.offset > after && record.offset <= until);
+            let expected: Vec<u64> = between.filter(asked_for).map(|record| record.offset).collect();
+            for limit in [1, 5, 10_000] {
+                if limit < 10 && expected.len() > 50 {
+                    continue;
+                }
+                let (mut found, mut position) = (Vec::new(), Offset(after));
+                while position < Offset(until) {
+                    let asked = Changes { resource, prefix, after: position, until: Offset(until) };
+                    let next = log.changes(&asked, limit).unwrap();
+                    assert!(next.through > position && next.offsets.len() <= limit, "{next:?}");
+                    assert!(next.offsets.last().is_none_or(|last| *last <= next.through), "{next:?}");
+                    found.extend(next.offsets.iter().map(|offset| offset.0));
+                    position = next.through;
+                }
+                assert_eq!(found, expected, "{resource} {prefix:?} after {after} until {until}, {limit} at a time");
+            }
+        }
+    };
+    for (after, until) in [(0, 3000), (0, 3), (700, 700), (699, 1051), (2990, 3000), (2000, 3000)] {
+        check(after, until);
+    }
+    log.forget(Offset(1500)).unwrap();
+    check(1500, 3000);
 }
 
 pub fn has_a_secret<B: Backend>() {

@@ -5,6 +5,7 @@ use crate::authenticate::Authenticator;
 use crate::effects::{Effects, Images};
 use crate::forks::Forker;
 use crate::forks::live::{Live, Place};
+use crate::held::Answers;
 use crate::manners::Manners;
 use crate::pages::Pages;
 use crate::paths::{Library, git_version};
@@ -132,6 +133,7 @@ impl Builder {
         let constrained_impersonation = features.constrained_impersonation;
         let options =
             Options { limits, fairness, tokens, auditor, meters, authorities, watch_min, constrained_impersonation };
+        let answers = Answers::new(engine.reads().memory().clone());
         let service = Service::new(engine, options);
         Arc::new(Transport {
             service,
@@ -139,7 +141,7 @@ impl Builder {
             issuer,
             features,
             bodies: Default::default(),
-            answers: Default::default(),
+            answers,
             aggregator,
             trust: trust.map(Arc::new),
             documents: Library::new(address),

@@ -4,28 +4,21 @@
 //! Most answers are bytes that the state holds anyway, or are made of them while they go out. YAML, indented lists and
 //! single tables are not, and a reader who never comes would keep each of them, and a piece of every list, for a minute.
 
-use crate::respond::{self, Response, Shape};
+use crate::respond::{self, OWN_BYTES_MIN, Response, Shape};
 use bytes::Bytes;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
-use holdfast_core::refusal::Plenty;
-use holdfast_engine::Reads;
-use holdfast_service::{Share, Shares};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use holdfast_engine::{Charge, Cut, Kept, Length, Loss, ReadMemory, Reader, Reads};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// How many bytes of such answers are held at once, of all users.
-const ANSWERS_BYTES_MAX: u64 = 512 << 20;
 /// How many bytes of objects are written in other forms where requests are answered.
 const QUICK_BYTES_MAX: usize = 256 << 10;
-
-/// How often a stream looks whether there is room for its next event.
-const ROOM_PERIOD: Duration = Duration::from_millis(100);
 
 /// Room for answers that are made whole. Cloning gives the same.
 #[derive(Clone)]
 pub struct Answers {
-    room: Shares,
+    memory: ReadMemory,
     /// For what takes long.
     threads: Reads,
 }
@@ -33,65 +26,146 @@ pub struct Answers {
 /// What one answer holds until it has gone out. Its body keeps a clone, and gives the room back when it is dropped.
 #[derive(Clone)]
 pub struct Held {
+    /// What it holds by itself.
     bytes: usize,
-    share: Arc<OnceLock<Share>>,
+    /// Whether its objects are the state's, as long as the state has them.
+    is_shared: bool,
+    kept: Arc<Mutex<Counted>>,
+    is_cut: Arc<AtomicBool>,
+}
+
+/// An answer ended before all of it had gone out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CutOff;
+
+impl std::fmt::Display for CutOff {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the answer was cut off, for it was not read and others needed its memory")
+    }
+}
+
+impl std::error::Error for CutOff {}
+
+/// What is counted for an answer.
+#[derive(Default)]
+struct Counted {
+    charges: Vec<Charge>,
+    state: Option<Kept>,
+    /// Where its pieces are made.
+    pieces: Option<Weak<dyn Cut>>,
+}
+
+/// The pieces of an answer, until they have gone out or are cut off.
+struct Pieces<I> {
+    pieces: Mutex<Option<I>>,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl<I: Send> Cut for Pieces<I> {
+    fn cut(&self) {
+        self.is_cut.store(true, Ordering::Relaxed);
+        let cut = self.pieces.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(cut);
+    }
 }
 
 impl Held {
-    pub fn new(bytes: usize) -> Held {
-        Held { bytes, share: Arc::default() }
+    pub fn new(bytes: usize, is_shared: bool) -> Held {
+        Held { bytes, is_shared, kept: Arc::default(), is_cut: Arc::default() }
     }
 
-    /// The pieces, which keep the room until the last of them is gone.
-    pub fn over<I: Iterator<Item = Bytes>>(self, pieces: I) -> impl Iterator<Item = Bytes> + use<I> {
-        pieces.inspect(move |_| {
-            let _held = &self.share;
+    /// The pieces, which keep the room until the last of them is gone. They end early where others need the room, and
+    /// [`end`](Self::end) says so.
+    pub fn over<I>(self, pieces: I) -> impl Iterator<Item = Bytes> + Send + Sync + use<I>
+    where
+        I: Iterator<Item = Bytes> + Send + Sync + 'static,
+    {
+        let pieces = Arc::new(Pieces { pieces: Mutex::new(Some(pieces)), is_cut: self.is_cut.clone() });
+        let weak: Weak<Pieces<I>> = Arc::downgrade(&pieces);
+        self.counted().pieces = Some(weak);
+        std::iter::from_fn(move || {
+            let _held = &self.kept;
+            pieces.pieces.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.next()
         })
     }
-}
 
-impl Default for Answers {
-    fn default() -> Answers {
-        Answers { room: Shares::new(ANSWERS_BYTES_MAX), threads: Reads::default() }
+    /// What comes behind the pieces: a fault where they were cut off.
+    pub fn end(&self) -> impl Iterator<Item = Result<Bytes, CutOff>> + Send + Sync + use<> {
+        let is_cut = self.is_cut.clone();
+        std::iter::once_with(move || is_cut.load(Ordering::Relaxed)).filter(|is_cut| *is_cut).map(|_| Err(CutOff))
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Counted> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what was counted, and has the pieces cut off when it is to be let go of.
+    fn count(&self, mut charge: Charge) {
+        let mut counted = self.counted();
+        let (pieces, kept) = (counted.pieces.clone(), Arc::downgrade(&self.kept));
+        charge.give_way_by(Loss::Reply, move || {
+            pieces.as_ref().and_then(Weak::upgrade).into_iter().for_each(|pieces| pieces.cut());
+            let gone =
+                kept.upgrade().map(|kept| std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner)));
+            drop(gone);
+        });
+        counted.charges.push(charge);
     }
 }
 
 impl Answers {
-    /// Has something made of so many bytes of objects.
-    pub async fn make<T: Send + 'static>(&self, bytes: usize, work: impl FnOnce() -> T + Send + 'static) -> T {
-        // What takes long is in a box: what is quick need not make room for it.
-        if bytes <= QUICK_BYTES_MAX { work() } else { Box::pin(self.aside(work)).await }
+    pub fn new(memory: ReadMemory) -> Answers {
+        Answers { memory, threads: Reads::default() }
     }
 
-    /// Has something made that takes long.
-    pub async fn aside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        self.threads.run(work).await
+    /// Has something made of so many bytes of objects.
+    pub async fn make<T: Send + 'static>(
+        &self,
+        user: &User,
+        bytes: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        // What takes long is in a box: what is quick need not make room for it.
+        if bytes <= QUICK_BYTES_MAX { work() } else { Box::pin(self.aside(user, work)).await }
+    }
+
+    /// Has something made that takes long, when it is the user's turn.
+    pub async fn aside<T: Send + 'static>(&self, user: &User, work: impl FnOnce() -> T + Send + 'static) -> T {
+        self.threads.run_for(&Reader::of(user), Length::Long, work).await
     }
 
     /// Room for what a stream holds of one event until it has gone out. Who holds enough waits until some of it has.
-    pub async fn room(&self, user: &User, bytes: usize) -> Option<Share> {
-        loop {
-            match self.room.take(user, bytes as u64) {
-                None if user.is_privileged() => return None,
-                None => tokio::time::sleep(ROOM_PERIOD).await,
-                share => return share,
-            }
-        }
+    pub async fn room(&self, user: &User, bytes: usize) -> Charge {
+        self.memory.room(&Reader::of(user), bytes as u64).await
     }
 
-    /// The answer, counted as its user's until it has gone out; a refusal where this user holds enough.
-    pub fn hold(&self, user: &User, mut response: Response, shape: Shape) -> Response {
+    /// The answer, counted as its user's until it has gone out, with what of it is counted already and what it keeps of the
+    /// state, by `keep`; a refusal where this user holds enough.
+    pub fn hold(
+        &self,
+        user: &User,
+        mut response: Response,
+        (counted, shape): (Option<Charge>, Shape),
+        keep: impl FnOnce(&Reader, Weak<dyn Cut>) -> Result<Kept, Refusal>,
+    ) -> Response {
         let Some(held) = response.extensions_mut().remove::<Held>() else { return response };
-        match self.room.take(user, held.bytes as u64) {
-            Some(share) => {
-                let _ = held.share.set(share);
+        if held.bytes <= OWN_BYTES_MIN && counted.is_none() && !held.is_shared {
+            return response;
+        }
+        let reader = Reader::of(user);
+        let pieces = held.counted().pieces.clone();
+        let state = match (&counted, pieces) {
+            // What is counted already is not the state's.
+            (None, Some(pieces)) if held.is_shared => keep(&reader, pieces).map(Some),
+            _ => Ok(None),
+        };
+        match state.and_then(|state| Ok((state, self.memory.take(&reader, held.bytes as u64)?))) {
+            Ok((state, charge)) => {
+                held.counted().state = state;
+                counted.into_iter().chain([charge]).for_each(|charge| held.count(charge));
                 response
             }
-            None if user.is_privileged() => response,
-            None => {
-                let refusal = Refusal::TooManyRequests { what: Plenty::Answers, retry_after_seconds: 1 };
-                respond::refusal(&refusal, shape)
-            }
+            Err(refusal) => respond::refusal(&refusal, shape),
         }
     }
 }
@@ -102,11 +176,11 @@ mod tests {
 
     #[test]
     fn nobody_holds_the_room_of_all_answers() {
-        let answers = Answers::default();
+        let answers = Answers::new(ReadMemory::new(512 << 20));
         let (greedy, other) = (User::new("a", &[]), User::new("b", &[]));
         let ask = |user: &User| {
             let whole = respond::content(200, vec![0; 32 << 20].into(), respond::JSON, false);
-            answers.hold(user, whole, Shape::PLAIN)
+            answers.hold(user, whole, (None, Shape::PLAIN), |_, _| panic!("it is not the state's"))
         };
         let held: Vec<Response> = (0..20).map(|_| ask(&greedy)).collect();
         let codes: Vec<u16> = held.iter().map(|answer| answer.status().as_u16()).collect();
@@ -114,24 +188,8 @@ mod tests {
         assert_eq!(ask(&other).status(), 200);
         assert_eq!(ask(&User::new("root", &["system:masters"])).status(), 200);
         drop(held);
-        assert_eq!(answers.room.taken(), 0);
+        assert_eq!(answers.memory.told().bytes, 0);
         assert_eq!(ask(&greedy).status(), 200);
-    }
-
-    #[tokio::test]
-    async fn a_stream_waits_until_there_is_room() {
-        let answers = Arc::new(Answers::default());
-        let (greedy, other) = (User::new("a", &[]), User::new("b", &[]));
-        let first = answers.room(&greedy, 256 << 20).await.expect("room");
-        let waiting = tokio::spawn({
-            let (answers, greedy) = (answers.clone(), greedy.clone());
-            async move { answers.room(&greedy, 1).await }
-        });
-        assert!(answers.room(&other, 1).await.is_some());
-        assert!(answers.room(&User::new("root", &["system:masters"]), 1 << 30).await.is_none(), "it does not wait");
-        assert!(!waiting.is_finished());
-        drop(first);
-        assert!(waiting.await.expect("no panic").is_some());
     }
 
     #[test]

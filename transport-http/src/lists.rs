@@ -27,7 +27,7 @@ pub struct Head {
 pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Shape, now: i64) -> Response {
     let resource_version = page.offset.to_string();
     let bytes: usize = page.entries.iter().map(|entry| entry.size()).sum();
-    let (past, piece) = (past_bytes(&page.entries), piece_bytes(&page.entries));
+    let piece = piece_bytes(&page.entries);
     if let Form::Table(meta, include) = shape.form {
         let list = ListMeta {
             resource_version: &resource_version,
@@ -47,7 +47,7 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
             Some(second) => {
                 let size = bytes.max(first.len() + second.len());
                 // Cells may show as much of an object as there is of it.
-                respond::counted([first, second].into_iter().chain(pieces), past + 2 * piece, size, JSON, shape.gzip)
+                respond::counted([first, second].into_iter().chain(pieces), 2 * piece, size, JSON, shape.gzip)
             }
         };
     }
@@ -57,7 +57,7 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
         && let Some(messages) = protobuf_list(kind, version, &page, head)
     {
         let size = messages.size;
-        return respond::counted(messages.pieces(), past + piece, size, PROTOBUF, shape.gzip);
+        return respond::counted(messages.pieces(), piece, size, PROTOBUF, shape.gzip);
     }
     let (list_kind, api_version) = match shape.form {
         Form::Metadata(meta) => ("PartialObjectMetadataList".to_owned(), meta.api_version().to_owned()),
@@ -101,15 +101,10 @@ pub fn list(kind: &Arc<Kind>, version: usize, page: Page, head: &Head, shape: Sh
     // Items that were made for this list alone wait with it.
     let own = match &items.converted {
         Some(_) if is_partial => size,
-        Some(_) => past + piece,
-        None => past,
+        Some(_) => piece,
+        None => 0,
     };
     respond::counted(items.pieces(), own, size, JSON, shape.gzip)
-}
-
-/// What a list holds that nobody else has, for it is past.
-fn past_bytes(entries: &[Arc<Entry>]) -> usize {
-    entries.iter().filter(|entry| Arc::strong_count(entry) == 1).map(|entry| entry.size()).sum()
 }
 
 /// What the largest object takes in the piece that it is written into, where that is more than a piece takes anyway.

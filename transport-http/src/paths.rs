@@ -7,6 +7,7 @@ use crate::route::{Discovery, Route};
 use crate::transport::Transport;
 use bytes::Bytes;
 use holdfast_core::Refusal;
+use holdfast_core::authz::User;
 use holdfast_core::kinds::{GroupVersions, Registry, registry as built_in};
 use holdfast_core::object::encode;
 use holdfast_core::refusal::MethodNotAllowed;
@@ -15,7 +16,8 @@ use holdfast_core::wire::discovery::documents::{VersionInfo, indented};
 use holdfast_core::wire::discovery::{self, Aggregated, Catalog};
 use holdfast_core::wire::openapi::{self, OpenApi, v2};
 use holdfast_core::wire::protobuf;
-use holdfast_service::Scene;
+use holdfast_engine::{Charge, Loss, ReadMemory, Reader};
+use holdfast_service::{Granted, Scene};
 use holdfast_value::{Value, json};
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{HeaderMap, Method};
@@ -34,41 +36,61 @@ const PAST_MAX: usize = 4;
 /// The documents of the API as it is, and of those past ones that were asked for last.
 pub struct Library {
     present: Arc<Documents>,
-    /// With the kinds that they are about, the ones asked for last at the end.
-    past: Mutex<VecDeque<(Arc<Registry>, Arc<Documents>)>>,
+    past: Arc<Past>,
 }
+
+/// Documents with the kinds that they are about, the ones asked for last at the end.
+type Past = Mutex<VecDeque<(Arc<Registry>, Arc<Documents>)>>;
 
 impl Library {
     pub fn new(server_address: String) -> Library {
-        Library { present: Arc::new(Documents::new(server_address)), past: Mutex::default() }
+        Library { present: Arc::new(Documents::new(server_address)), past: Arc::default() }
     }
 
     /// Those of a fork, whose API is the same up to this revision.
     pub fn beside(&self, revision: u64) -> Library {
         let fresh = Documents::new(self.present.server_address.clone());
         let present = Documents { shared: Some((self.present.clone(), revision)), ..fresh };
-        Library { present: Arc::new(present), past: Mutex::default() }
+        Library { present: Arc::new(present), past: Arc::default() }
     }
 
-    /// The documents of the kinds that the scene has.
-    fn of(&self, scene: &Scene) -> Arc<Documents> {
-        if scene.has_kinds_of_now() { self.present.clone() } else { self.of_past(&scene.state().registry) }
+    /// The documents of the kinds that the scene has. What is kept of past ones is counted as their reader's.
+    fn of(&self, scene: &Scene, memory: &ReadMemory, user: &User) -> Arc<Documents> {
+        match scene.has_kinds_of_now() {
+            true => self.present.clone(),
+            false => self.of_past(&scene.state().registry, || memory.nothing(&Reader::of(user))),
+        }
     }
 
-    fn of_past(&self, registry: &Arc<Registry>) -> Arc<Documents> {
-        let mut past = self.past.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    fn of_past(&self, registry: &Arc<Registry>, charge: impl FnOnce() -> Charge) -> Arc<Documents> {
+        let mut past = lock(&self.past);
         let known = past.iter().position(|(kinds, _)| Arc::ptr_eq(kinds, registry));
         let found = known.and_then(|place| past.remove(place));
         let (kinds, documents) = found.unwrap_or_else(|| {
+            let mut charge = charge();
+            let (kept, kinds) = (Arc::downgrade(&self.past), Arc::downgrade(registry));
+            charge.give_way_by(Loss::Time, move || {
+                let Some(kept) = kept.upgrade() else { return };
+                let mut past = lock(&kept);
+                let place = past.iter().position(|(of, _)| Arc::as_ptr(of) == kinds.as_ptr());
+                let gone = place.and_then(|place| past.remove(place));
+                drop(past);
+                drop(gone);
+            });
             let address = self.present.server_address.clone();
-            (registry.clone(), Arc::new(Documents { is_past: true, ..Documents::new(address) }))
+            let documents = Documents { charge: Some(Mutex::new(charge)), ..Documents::new(address) };
+            (registry.clone(), Arc::new(documents))
         });
         past.push_back((kinds, documents.clone()));
-        if past.len() > PAST_MAX {
-            past.pop_front();
-        }
+        let gone = if past.len() > PAST_MAX { past.pop_front() } else { None };
+        drop(past);
+        drop(gone);
         documents
     }
+}
+
+fn lock(past: &Past) -> std::sync::MutexGuard<'_, VecDeque<(Arc<Registry>, Arc<Documents>)>> {
+    past.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// Documents that describe the API. Each is made when it is first asked for, and made again only when the part of the
@@ -80,8 +102,8 @@ pub struct Documents {
     made: Mutex<HashMap<String, (u64, Bytes)>>,
     /// Of a fork: the documents of the server that it was made of, and the revision up to which both have the same.
     shared: Option<(Arc<Documents>, u64)>,
-    /// They may be let go of while somebody reads them.
-    is_past: bool,
+    /// Of past kinds: what they take. They may be let go of while somebody reads them.
+    charge: Option<Mutex<Charge>>,
 }
 
 /// The documents of one state's API.
@@ -92,7 +114,7 @@ struct Described<'a> {
 
 impl Documents {
     pub fn new(server_address: String) -> Documents {
-        Documents { server_address, made: Mutex::default(), shared: None, is_past: false }
+        Documents { server_address, made: Mutex::default(), shared: None, charge: None }
     }
 
     fn find(&self, name: &str, revision: u64) -> Option<Bytes> {
@@ -107,6 +129,12 @@ impl Documents {
             && revision <= *until
         {
             return shared.keep(name, revision, made);
+        }
+        if let Some(charge) = &self.charge {
+            let mut charge = charge.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            if charge.grow(made.len() as u64).is_err() {
+                return;
+            }
         }
         let mut kept = self.lock();
         // A fork asks for what was there when it began; what is there now is asked for more often.
@@ -207,9 +235,8 @@ fn newest(groups: &[GroupVersions]) -> u64 {
 /// Answers a path that is no resource.
 pub async fn answer(
     transport: &Transport,
-    scene: &Scene,
-    method: &Method,
-    route: &Route,
+    Granted { user, scene }: &Granted,
+    (method, route): (&Method, &Route),
     headers: &HeaderMap,
     query: &Query,
     shape: Shape,
@@ -225,7 +252,7 @@ pub async fn answer(
         return respond::refusal(&Refusal::MethodNotAllowed(MethodNotAllowed::OnResource), shape);
     }
     let state = scene.state();
-    let documents = transport.documents.of(scene);
+    let documents = transport.documents.of(scene, transport.engine().reads().memory(), user);
     let described = Described { documents: &documents, registry: &state.registry };
     let found = match route {
         Route::Root => Some(json_answer(root(transport, &state.registry).into(), shape)),
@@ -252,7 +279,7 @@ pub async fn answer(
                 let described = Described { documents: &documents, registry: &registry };
                 openapi(&described, &route, &headers, shape)
             };
-            transport.answers.aside(answer).await
+            transport.answers.aside(user, answer).await
         }
         Route::FlowControl(table) => crate::flow_control::answer(transport, table, query),
         Route::Resource { .. } | Route::Log(_) | Route::Forks(_) | Route::Page(_) | Route::Unknown => None,
@@ -384,7 +411,7 @@ fn openapi_v2(described: &Described, headers: &HeaderMap, shape: Shape) -> Respo
     let (pieces, tag) = described.openapi_v2(encoding);
     with_tag(&tag, headers, |known| match known {
         true => respond::content(304, Bytes::new(), content_type, false),
-        false => respond::pieces(pieces, content_type, shape.gzip, described.documents.is_past),
+        false => respond::pieces(pieces, content_type, shape.gzip, described.documents.charge.is_some()),
     })
 }
 
@@ -522,8 +549,9 @@ mod tests {
     fn documents_of_the_past_are_made_once_and_counted() {
         let library = Library::new("a".into());
         let registries: Vec<_> = (0..=PAST_MAX).map(|_| Arc::new(built_in().clone())).collect();
+        let memory = ReadMemory::new(512 << 20);
         let index = |registry: &Arc<Registry>| {
-            let documents = library.of_past(registry);
+            let documents = library.of_past(registry, || memory.nothing(&Reader::of(&User::new("a", &[]))));
             let described = Described { documents: &documents, registry };
             let document = described.openapi_v3("apis/apps/v1").expect("a document");
             let answer = openapi_v2(&described, &HeaderMap::new(), Shape::PLAIN);
@@ -534,5 +562,11 @@ mod tests {
         assert_eq!(index(&registries[0]), first);
         registries.iter().for_each(|registry| _ = index(registry));
         assert_eq!(library.past.lock().unwrap().len(), PAST_MAX);
+        // Whoever needs the room gets it.
+        let held = memory.told().bytes;
+        assert!(held > 1 << 20, "{held}");
+        let other = memory.take(&Reader::of(&User::new("b", &[])), (512 << 20) - held / 2);
+        assert!(other.is_ok() && memory.told().bytes <= 512 << 20);
+        assert!(library.past.lock().unwrap().len() < PAST_MAX);
     }
 }

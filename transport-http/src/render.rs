@@ -35,10 +35,13 @@ pub async fn reply(
         Reply::Object(Shown { kind, version, entry, .. }) => {
             let shape = fitting(&kind, shape);
             let made = made_bytes(&kind, version, std::slice::from_ref(&entry), shape);
-            transport.answers.make(made, move || respond::object(&kind, version, &entry, code, shape, now)).await
+            transport
+                .answers
+                .make(&reader, made, move || respond::object(&kind, version, &entry, code, shape, now))
+                .await
         }
         // In a box, because every reply would make room for it otherwise.
-        Reply::List(listed) => Box::pin(list(transport, listed, shape, now)).await,
+        Reply::List(listed) => Box::pin(list(transport, &reader, listed, shape, now)).await,
         Reply::Watch(watched) => {
             let shape = fitting(&watched.kind, shape);
             watch::answer(transport, *watched, shape, reader, socket, place)
@@ -52,8 +55,8 @@ pub async fn reply(
     }
 }
 
-async fn list(transport: &Transport, listed: Listed, shape: Shape, now: i64) -> Response {
-    let Listed { kind, version, mut page, continue_token, namespace } = listed;
+async fn list(transport: &Transport, reader: &User, listed: Listed, shape: Shape, now: i64) -> Response {
+    let Listed { kind, version, mut page, continue_token, namespace, .. } = listed;
     page.remaining = page.remaining.filter(|_| transport.features.remaining_item_count);
     let self_link = if shape.links { respond::self_link(&kind, version, &namespace) } else { String::new() };
     let (head, shape) = (Head { continue_token, self_link }, fitting(&kind, shape));
@@ -62,7 +65,7 @@ async fn list(transport: &Transport, listed: Listed, shape: Shape, now: i64) -> 
         Form::Table(..) if shape.is_raw() => 0,
         _ => made_bytes(&kind, version, &page.entries, shape),
     };
-    transport.answers.make(made, move || lists::list(&kind, version, page, &head, shape, now)).await
+    transport.answers.make(reader, made, move || lists::list(&kind, version, page, &head, shape, now)).await
 }
 
 /// How many bytes of objects are written in another form than the stored one.

@@ -3,7 +3,7 @@
 //! The stored bytes of an object go out as they are; every other form (YAML, Table, metadata alone) is made on
 //! demand.
 
-use crate::held::Held;
+use crate::held::{CutOff, Held};
 use crate::status::Status;
 use crate::transport::Head;
 use bytes::Bytes;
@@ -28,14 +28,13 @@ use http::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, StatusCode};
-use std::convert::Infallible;
 use std::io::Write;
 use std::pin::Pin;
 use std::sync::Arc;
 use warp::Reply as _;
 
 pub type Response = warp::reply::Response;
-pub type Frames = Pin<Box<dyn Stream<Item = Result<Bytes, Infallible>> + Send + Sync>>;
+pub type Frames = Pin<Box<dyn Stream<Item = Result<Bytes, CutOff>> + Send + Sync>>;
 
 /// Answers above this size are compressed for clients that say they understand it.
 const GZIP_BYTES_MIN: usize = 128 << 10;
@@ -354,15 +353,18 @@ pub fn counted(
     content_type: &'static str,
     gzip: bool,
 ) -> Response {
-    let held = Held::new(own + size.min(PIECE_BYTES));
-    let mut response = in_pieces(held.clone().over(pieces), size, content_type, gzip);
+    let held = Held::new(own + size.min(PIECE_BYTES), size > PIECE_BYTES);
+    let mut response = in_pieces((held.clone().over(pieces), held.end()), size, content_type, gzip);
     response.extensions_mut().insert(held);
     response
 }
 
 /// A body made while it goes out; a short one all at once, with its length.
 fn in_pieces(
-    mut pieces: impl Iterator<Item = Bytes> + Send + Sync + 'static,
+    (mut pieces, end): (
+        impl Iterator<Item = Bytes> + Send + Sync + 'static,
+        impl Iterator<Item = Result<Bytes, CutOff>> + Send + Sync + 'static,
+    ),
     size: usize,
     content_type: &'static str,
     gzip: bool,
@@ -371,12 +373,15 @@ fn in_pieces(
         return content(200, pieces.next().unwrap_or_default(), content_type, false);
     }
     if gzip && size >= GZIP_BYTES_MIN {
-        return streamed(200, gzipped(pieces.flat_map(slices)), content_type, true);
+        return streamed(200, gzipped(pieces.flat_map(slices), end), content_type, true);
     }
-    streamed(200, Box::pin(stream::iter(pieces.flat_map(slices).map(Ok))), content_type, false)
+    streamed(200, Box::pin(stream::iter(pieces.flat_map(slices).map(Ok).chain(end))), content_type, false)
 }
 
-fn gzipped(pieces: impl Iterator<Item = Bytes> + Send + Sync + 'static) -> Frames {
+fn gzipped(
+    pieces: impl Iterator<Item = Bytes> + Send + Sync + 'static,
+    end: impl Iterator<Item = Result<Bytes, CutOff>> + Send + Sync + 'static,
+) -> Frames {
     let mut encoder = Some(GzEncoder::new(Vec::new(), Compression::fast()));
     let mut pieces = pieces;
     let compressed = std::iter::from_fn(move || {
@@ -395,7 +400,7 @@ fn gzipped(pieces: impl Iterator<Item = Bytes> + Send + Sync + 'static) -> Frame
             }
         }
     });
-    Box::pin(stream::iter(compressed))
+    Box::pin(stream::iter(compressed.chain(end)))
 }
 
 /// Bytes of JSON in the wanted writing.
@@ -432,12 +437,12 @@ pub fn content(code: u16, body: Bytes, content_type: &'static str, gzip: bool) -
         finish(&mut response, code, content_type);
         return response;
     }
-    let (size, held) = (body.len(), Held::new(own));
-    let pieces = held.clone().over(slices(body));
+    let (size, held) = (body.len(), Held::new(own, false));
+    let (pieces, end) = (held.clone().over(slices(body)), held.end());
     let mut response = if gzip && size >= GZIP_BYTES_MIN {
-        streamed(code, gzipped(pieces), content_type, true)
+        streamed(code, gzipped(pieces, end), content_type, true)
     } else {
-        let mut response = streamed(code, Box::pin(stream::iter(pieces.map(Ok))), content_type, false);
+        let mut response = streamed(code, Box::pin(stream::iter(pieces.map(Ok).chain(end))), content_type, false);
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(size));
         response
     };

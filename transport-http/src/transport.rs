@@ -524,6 +524,10 @@ impl Transport {
             Some(trail) => Box::pin(audit::tell(self, trail, &mut reply, &understood)).await,
             None => None,
         };
+        let counted = match &mut reply {
+            Ok(Reply::List(listed)) => listed.charge.take(),
+            _ => None,
+        };
         let mut response = match reply {
             Ok(Reply::Granted(granted)) => {
                 let granted = Permitted { granted, id: id.as_str(), place };
@@ -537,7 +541,8 @@ impl Transport {
         if let Some(trail) = trail {
             trail.end(Ended { code: response.status().as_u16(), ..Ended::default() }).await;
         }
-        response = self.answers.hold(&reader, response, shape);
+        response =
+            self.answers.hold(&reader, response, (counted, shape), |reader, cut| self.engine().keep(reader, cut));
         warn(&mut response, &warnings);
         if let Some(flow) = record.flow() {
             flow_control::tell(&mut response, flow);
@@ -575,11 +580,11 @@ impl Transport {
             }
             _ => {
                 if !granted.scene.is_past()
-                    && let Some(merged) = aggregate::answer(self, &head, route, *shape).await
+                    && let Some(merged) = aggregate::answer(self, &granted.user, &head, route, *shape).await
                 {
                     return merged;
                 }
-                paths::answer(self, &granted.scene, &head.method, route, &head.headers, query, *shape).await
+                paths::answer(self, &granted, (&head.method, route), &head.headers, query, *shape).await
             }
         }
     }

@@ -1,5 +1,6 @@
 //! A watch as a stream of frames, one event a line.
 
+use crate::held::CutOff;
 use crate::respond::{self, Encoding, Form, OWN_BYTES_MIN, PIECE_BYTES, Response, Shape};
 use crate::status::Status;
 use crate::transport::Transport;
@@ -14,11 +15,10 @@ use holdfast_core::kinds::Kind;
 use holdfast_core::refusal::Expired;
 use holdfast_core::wire::{ordered::ordered, protobuf, table};
 use holdfast_engine::hub::frame;
-use holdfast_engine::{Delivery, Fault, Watch};
-use holdfast_service::{Place, Share, Watched, Watching};
+use holdfast_engine::{Charge, Delivery, Fault, Watch};
+use holdfast_service::{Place, Watched, Watching};
 use holdfast_value::Value;
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -43,7 +43,8 @@ pub fn answer(
     place: Option<Place>,
 ) -> Response {
     let Watched { kind, version, watch, timeout, bookmarks, mark_initial_end, flaw, trail } = watched;
-    let beginning = watch.is_beginning();
+    // A seat is paid for as long as the past is read.
+    let beginning = watch.is_beginning() || watch.is_far_behind();
     let mut feeder = Feeder {
         transport: transport.clone(),
         kind,
@@ -74,7 +75,7 @@ pub fn answer(
     if let Some(socket) = socket {
         return socket.answer(&transport.sockets, pieces, shape.encoding == Encoding::Protobuf);
     }
-    let frames = Alone(Mutex::new(Box::pin(pieces.map(Ok::<_, Infallible>))));
+    let frames = Alone(Mutex::new(Box::pin(pieces.map(Ok::<_, CutOff>))));
     let content_type = match shape.encoding {
         Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         Encoding::Json | Encoding::Yaml => respond::JSON,
@@ -114,7 +115,7 @@ struct Feeder {
     mark_initial_end: bool,
     /// Why the watch cannot begin.
     flaw: Option<Box<Refusal>>,
-    /// There until the watch has told what there was.
+    /// There until the watch has told what there was, and is near to what there is.
     beginning: Option<oneshot::Sender<()>>,
     /// The next Table describes its columns.
     headers: bool,
@@ -128,7 +129,7 @@ struct Feeder {
     rest: VecDeque<Bytes>,
     reader: Arc<User>,
     /// What a large frame that nobody else has takes while it goes out.
-    room: Option<Share>,
+    room: Option<Charge>,
     /// What was given out last was the last.
     ended: bool,
     _counted: Watching,
@@ -166,6 +167,9 @@ impl Feeder {
                     let bookmark = self.bookmark(offset, true);
                     return Some(self.cut(bookmark));
                 }
+            }
+            if self.beginning.is_some() && !self.watch.is_beginning() && !self.watch.is_far_behind() {
+                self.beginning = None;
             }
             let gathered = match self.step().await {
                 Step::Tell(delivery) => {
@@ -276,13 +280,14 @@ impl Feeder {
 
     /// Waits for room for what only this watcher holds; false when it has waited up to its end.
     async fn take_room(&mut self, bytes: usize) -> bool {
-        if bytes <= OWN_BYTES_MIN || self.room.is_some() {
+        // What was read from the log for this watcher is counted already.
+        if bytes <= OWN_BYTES_MIN || self.room.is_some() || self.watch.is_counted() {
             return true;
         }
         let room = self.transport.answers.room(&self.reader, bytes);
         match tokio::time::timeout_at(self.deadline.deadline(), room).await {
             Ok(room) => {
-                self.room = room;
+                self.room = Some(room);
                 true
             }
             Err(_) => false,
@@ -332,7 +337,7 @@ impl Feeder {
         let (kind, version, shape) = (self.kind.clone(), self.version, self.shape);
         let (entry, bytes) = (entry.clone(), entry.size());
         let make = move || respond::form(&kind, version, &entry, shape, now, headers);
-        let json = self.transport.answers.make(bytes, make).await;
+        let json = self.transport.answers.make(&self.reader, bytes, make).await;
         Ok(self.written(delivery.change_type.as_str(), json.into()))
     }
 

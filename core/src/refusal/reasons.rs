@@ -403,8 +403,12 @@ pub enum Plenty {
         held: u64,
         max: u64,
     },
-    /// Answers that were made whole, and that nobody has read yet.
-    Answers,
+    /// Memory that reads hold, in bytes: the bound, what all hold together, and what this user does.
+    Memory {
+        bytes_max: u64,
+        bytes: u64,
+        own: u64,
+    },
     /// Forks in memory.
     Forks,
     /// Connections of one user, who may have so many.

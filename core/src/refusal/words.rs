@@ -364,7 +364,17 @@ impl Display for Plenty {
                      some watches or name fewer values"
                 );
             }
-            Self::Answers => "Too many answers wait to be read, please try again later.",
+            Self::Memory { bytes_max, bytes, own } => {
+                let mib = |bytes: &u64| bytes >> 20;
+                return write!(
+                    f,
+                    "reads hold {} of the {} MiB of memory that --read-memory gives them, and {} MiB of that are this \
+                     user's: read the answers that wait, or try again later",
+                    mib(bytes),
+                    mib(bytes_max),
+                    mib(own)
+                );
+            }
             Self::Forks => {
                 "there are too many forks in memory: delete one, or start the server with a larger --forks-max"
             }

@@ -6,6 +6,7 @@ mod collections;
 mod commit;
 mod faults;
 mod health;
+mod holding;
 mod others;
 mod past;
 mod policies;

@@ -5,8 +5,8 @@ use holdfast_core::Refusal;
 use holdfast_core::event::Offset;
 use holdfast_core::list::{Continue, Freshness, TokenKey, page};
 use holdfast_core::state::{Entry, State};
-use holdfast_engine::Engine;
 use holdfast_engine::memory::MemoryLog;
+use holdfast_engine::{Engine, Reader};
 use holdfast_value::json;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -190,7 +190,7 @@ fn pages_are_of_one_snapshot() {
     }
     let first_state = stage.engine.snapshot();
     let picked = selection(&first_state, "configmaps", "default", "", "");
-    stage.engine.pin(&first_state);
+    stage.engine.pin(&first_state, &Reader::SERVER);
     let first = page(&first_state, &picked, Some(4), None);
     assert_eq!(first.remaining, Some(6));
     let mut found: Vec<u64> = first.entries.iter().map(|entry| entry.offset.0).collect();

@@ -17,7 +17,7 @@ impl Layer for Connect {
             let engine = next.service().engine();
             if let Some(found) = passage.found.take() {
                 let mut told = Told::default();
-                let state = found.scene.whole(engine).await?;
+                let state = found.admitting(engine).await?;
                 let admitted = engine.admit(&state, &found.request, &mut told).await;
                 passage.found = Some(found);
                 passage.tell(told);

@@ -15,7 +15,7 @@ use holdfast_audit::Spent;
 use holdfast_core::Refusal;
 use holdfast_core::authz::User;
 use holdfast_core::flowcontrol::Work;
-use holdfast_core::kinds::known;
+use holdfast_core::kinds::{KindId, known};
 use holdfast_core::refusal::Plenty;
 use holdfast_core::request::Verb;
 use holdfast_core::state::State;
@@ -24,6 +24,13 @@ use std::time::Instant;
 
 /// How many requests may wait for what is yet to come.
 const WAITING_MAX: u64 = 4096;
+/// As how many objects of a list it counts, before it is known what it takes: an object that may have to be read from the
+/// log; a document about past kinds; a review by past roles.
+const READS_OF_PAST: usize = 2;
+const PAST_DOCUMENT: usize = 500;
+const PAST_REVIEW: usize = 300;
+/// How many events behind count as much as one object: most of them are no concern of the watcher.
+const EVENTS_AN_OBJECT: usize = 64;
 
 pub struct FlowControl {
     metrics: Arc<Metrics>,
@@ -128,8 +135,10 @@ impl FlowControl {
         let Some(attributes) = asked_for(&state, &passage.asked) else { return next.call(passage) };
         let flow = fairness.flow(&passage.user, &attributes);
         let caller = caller(passage);
-        let estimate =
-            |seats_max, measures: &FlowMeasures| estimate(next.service(), &state, &passage.asked, seats_max, measures);
+        let is_past = passage.at.is_some();
+        let estimate = |seats_max, measures: &FlowMeasures| {
+            estimate(next.service(), &state, (&passage.asked, is_past), seats_max, measures)
+        };
         let entered = fairness.enter(flow.clone(), &attributes, caller, estimate);
         passage.record.flow = Some(flow);
         match entered {
@@ -171,28 +180,27 @@ fn caller(passage: &Passage) -> Caller {
     Caller { user: passage.user.clone(), verb, asked }
 }
 
-/// What a call takes, by what it will touch: the objects that a list has, the watchers that hear of a write.
-fn estimate(service: &Service, state: &State, asked: &Asked, seats_max: u32, measures: &FlowMeasures) -> Work {
-    let Asked::Named(named) = asked else { return Work::LEAST };
+/// What a call takes, by what it will touch: the objects that a list has, the watchers that hear of a write, what is read
+/// of the past.
+fn estimate(
+    service: &Service,
+    state: &State,
+    (asked, is_past): (&Asked, bool),
+    seats_max: u32,
+    measures: &FlowMeasures,
+) -> Work {
+    let Asked::Named(named) = asked else {
+        return if is_past { Work::list(PAST_DOCUMENT, seats_max) } else { Work::LEAST };
+    };
     let path = &named.path;
     let Some((kind, _)) = state.registry.find(&path.group, &path.version, &path.resource) else { return Work::LEAST };
     if !state.kind(kind).stored {
-        return Work::LEAST;
+        return if is_past { Work::list(PAST_REVIEW, seats_max) } else { Work::LEAST };
+    }
+    if let Some(work) = reading(state, kind, (named, is_past), seats_max) {
+        return work;
     }
     match named.verb {
-        Verb::List | Verb::Watch => {
-            if !named.name().is_empty() || (named.verb == Verb::Watch && !begins_with_all(named)) {
-                return Work::LEAST;
-            }
-            let prefix = if path.within { format!("{}/", path.namespace) } else { String::new() };
-            let count = state.count_of(kind, &prefix, None);
-            let options = &named.options;
-            let selects = |selector: &Option<String>| selector.as_ref().is_some_and(|text| !text.is_empty());
-            let all = selects(&options.label_selector) || selects(&options.field_selector);
-            let page = options.limit.filter(|limit| *limit > 0 && !all);
-            let page = page.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-            Work::list(count.min(page), seats_max)
-        }
         Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => {
             let of_account = path.resource == known::SERVICE_ACCOUNT.resource && path.group.is_empty();
             if of_account && path.subresource == "token" {
@@ -205,6 +213,42 @@ fn estimate(service: &Service, state: &State, asked: &Asked, seats_max: u32, mea
         }
         _ => Work::LEAST,
     }
+}
+
+/// What is read now or of the past; nothing for what is written.
+fn reading(state: &State, kind: KindId, (named, is_past): (&Named, bool), seats_max: u32) -> Option<Work> {
+    let path = &named.path;
+    Some(match named.verb {
+        // It is only tried out, and on the whole state of then.
+        Verb::Create | Verb::Update | Verb::Patch | Verb::Delete if is_past => Work::list(usize::MAX, seats_max),
+        Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => return None,
+        Verb::Watch if !begins_with_all(named) => match named.options.resource_version.as_deref().map(str::parse) {
+            Some(Ok(version)) => Work::list(behind(state, version) / EVENTS_AN_OBJECT, seats_max),
+            _ => Work::LEAST,
+        },
+        Verb::List | Verb::Watch if named.name().is_empty() => {
+            let prefix = if path.within { format!("{}/", path.namespace) } else { String::new() };
+            let reads = if is_past || named.at.is_some() || is_exact(named) { READS_OF_PAST } else { 1 };
+            let count = state.count_of(kind, &prefix, None).saturating_mul(reads);
+            let options = &named.options;
+            let selects = |selector: &Option<String>| selector.as_ref().is_some_and(|text| !text.is_empty());
+            let all = selects(&options.label_selector) || selects(&options.field_selector);
+            let page = options.limit.filter(|limit| *limit > 0 && !all);
+            let page = page.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+            Work::list(count.min(page), seats_max)
+        }
+        _ => Work::LEAST,
+    })
+}
+
+/// How many events a watch is behind that begins at this version.
+fn behind(state: &State, version: u64) -> usize {
+    usize::try_from(state.offset.0.saturating_sub(version)).unwrap_or(usize::MAX)
+}
+
+/// Whether a list is of one version, which may be past.
+fn is_exact(named: &Named) -> bool {
+    named.options.resource_version_match.as_deref() == Some("Exact")
 }
 
 /// Whether a watch begins with what there is.
@@ -234,4 +278,37 @@ fn needs(asked: &Asked) -> Needs {
 
 fn too_many() -> Refusal {
     Refusal::TooManyRequests { what: Plenty::Requests, retry_after_seconds: 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::event::Offset;
+    use holdfast_core::kinds::registry;
+    use holdfast_core::request::{Body, Options};
+
+    #[test]
+    fn reads_of_the_past_are_paid_for() {
+        let mut state = State::new(Arc::new(registry().clone()));
+        state.offset = Offset(100_000);
+        let (kind, _) = state.registry.find("", "v1", "pods").expect("a built-in kind");
+        let seats = |verb: Verb, version: Option<&str>, is_past: bool| {
+            let options = Options { resource_version: version.map(str::to_owned), ..Options::default() };
+            let named = Named { verb, path: Arc::default(), options, body: Body::default(), at: None };
+            reading(&state, kind, (&named, is_past), 10).map(|work| work.seats())
+        };
+        for (verb, version, is_past, expected) in [
+            (Verb::Watch, Some("99000"), false, Some(1)),
+            (Verb::Watch, Some("90000"), false, Some(2)),
+            (Verb::Watch, Some("1"), false, Some(10)),
+            (Verb::Watch, Some("200000"), false, Some(1)),
+            (Verb::Watch, Some("?"), false, Some(1)),
+            (Verb::List, None, true, Some(1)),
+            (Verb::Create, None, true, Some(10)),
+            (Verb::Create, None, false, None),
+            (Verb::Get, None, true, Some(1)),
+        ] {
+            assert_eq!(seats(verb, version, is_past), expected, "{verb:?} {version:?} {is_past}");
+        }
+    }
 }

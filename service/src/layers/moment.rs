@@ -10,6 +10,7 @@ use crate::{Asked, Granted, Named, Reply, RequestId, Service};
 use futures_util::future::BoxFuture;
 use holdfast_core::Refusal;
 use holdfast_core::request::Request;
+use holdfast_engine::Reader;
 use std::sync::Arc;
 
 #[derive(Default)]
@@ -29,7 +30,8 @@ impl Layer for PastOrPresent {
         if !present {
             return Box::pin(async move {
                 let moment = passage.at.take();
-                let scene = Scene::of(next.service().engine(), moment.as_deref()).await?;
+                let reader = Reader::of(&passage.user);
+                let scene = Scene::of(next.service().engine(), moment.as_deref(), &reader).await?;
                 match passage.take_asked() {
                     Asked::Named(named) => self.find(next.service(), passage, *named, scene).await?,
                     _ => return granted(passage, scene),
@@ -73,7 +75,8 @@ impl PastOrPresent {
         let at = named.at.take();
         let (verb, options) = (named.verb, named.options.clone());
         let mut found = self.enter(passage, named, scene)?;
-        found.scene = found.scene.named(service.engine(), at.as_deref(), verb, &options).await?;
+        let reader = Reader::of(&passage.user);
+        found.scene = found.scene.named(service.engine(), &reader, at.as_deref(), verb, &options).await?;
         if let Some(view) = found.scene.past() {
             found.visible(service, view.offset()).await?;
         }

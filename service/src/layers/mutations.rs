@@ -13,7 +13,7 @@ use holdfast_core::object::meta;
 use holdfast_core::pipeline::{Representation, decode_body, delete_warning};
 use holdfast_core::request::Verb;
 use holdfast_core::stamp::Stamp;
-use holdfast_engine::{Collection, Reply as Written};
+use holdfast_engine::{Collection, Reader, Reply as Written};
 use std::sync::Arc;
 
 pub struct Mutations;
@@ -52,7 +52,8 @@ async fn carry_out(service: &Arc<Service>, mut found: Found, told: &mut Told) ->
         if !request.options.dry_run {
             scene.writable(engine)?;
         }
-        return engine.rehearse(&*scene.whole(engine).await?, request, told).await;
+        let state = scene.whole(engine, &Reader::of(&request.user)).await?;
+        return engine.rehearse(&state, request, told).await;
     }
     engine.mutate_telling(request, told).await
 }
@@ -72,7 +73,7 @@ async fn delete_collection(service: &Arc<Service>, found: &Found) -> Outcome {
     engine.prepare(&kind, version, &page.entries).await?;
     let continue_token = page.next.as_ref().map(|next| next.seal(engine.token_key())).unwrap_or_default();
     let namespace = request.namespace().unwrap_or("").to_owned();
-    Ok(Reply::List(Listed { kind, version, page, continue_token, namespace }))
+    Ok(Reply::List(Listed { kind, version, page, continue_token, namespace, charge: None }))
 }
 
 /// A Binding names its pod in its body.

@@ -11,7 +11,7 @@ use holdfast_core::authz::{Attributes, Authorizer, ResourceTarget};
 use holdfast_core::event::Offset;
 use holdfast_core::refusal::Expired;
 use holdfast_engine::planted::{Bug, planted};
-use holdfast_engine::{Fault, LogRead};
+use holdfast_engine::{Fault, Length, LogRead, Reader};
 use holdfast_value::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -56,7 +56,8 @@ impl Found {
         let uid = document.as_ref().and_then(|document| document["metadata"]["uid"].as_str()).map(str::to_owned);
         // Of a namespace that is gone nothing is anybody's own.
         let Some(uid) = uid else { return Err(earlier(version, namespace, state.offset)) };
-        let start = self.starts.find(service, storage, namespace, uid).await?;
+        let reader = Reader::of(&request.user);
+        let start = self.starts.find(service, &reader, storage, namespace, uid).await?;
         if version < start { Err(earlier(version, namespace, start)) } else { Ok(()) }
     }
 }
@@ -66,6 +67,7 @@ impl NamespaceStarts {
     async fn find(
         &self,
         service: &Arc<Service>,
+        reader: &Reader,
         storage: String,
         namespace: &str,
         uid: String,
@@ -74,7 +76,8 @@ impl NamespaceStarts {
             return Ok(*start);
         }
         let (log, key, wanted) = (service.engine().log().clone(), namespace.to_owned(), uid.clone());
-        let found = service.engine().reads().run(move || first_with_uid(log.as_ref(), &storage, &key, &wanted)).await;
+        let first = move || first_with_uid(log.as_ref(), &storage, &key, &wanted);
+        let found = service.engine().reads().run_for(reader, Length::Long, first).await;
         let start = found.map_err(Refusal::fault)?;
         let mut kept = self.lock();
         if kept.len() >= KEPT_MAX {

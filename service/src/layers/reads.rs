@@ -14,8 +14,8 @@ use holdfast_core::object::meta;
 use holdfast_core::refusal::{BadRequest, Expired, Internal, MethodNotAllowed, Subject, Unavailable};
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::state::{Entry, State};
-use holdfast_engine::WatchStart;
 use holdfast_engine::planted::{Bug, planted};
+use holdfast_engine::{Reader, WatchStart};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ impl Read<'_> {
         let is_scale = self.found.subresource().await? == "scale";
         let freshness = Scene::freshness(&self.found.request)?;
         self.await_version(freshness).await?;
-        let view = self.found.scene.read(self.service.engine(), freshness, None).await?;
+        let view = self.found.scene.read(self.service.engine(), &self.passage.user, freshness, None).await?;
         if matches!(freshness, Freshness::Exact(_)) {
             self.found.visible(self.service, view.offset()).await?;
         }
@@ -105,7 +105,7 @@ impl Read<'_> {
         if token.is_none() {
             self.await_version(freshness).await?;
         }
-        let view = match self.found.scene.read(engine, freshness, token.as_ref()).await {
+        let view = match self.found.scene.read(engine, &self.passage.user, freshness, token.as_ref()).await {
             Err(Refusal::Expired { .. }) if token.as_ref().is_some_and(|token| !token.past) => {
                 let after = token.map(|token| token.after).unwrap_or_default();
                 return Err(self.inconsistent(after));
@@ -119,14 +119,14 @@ impl Read<'_> {
         let request = &*self.found.request.retarget(&state.registry, &self.found.kind)?;
         let (kind, version) = (state.registry.share(request.target.kind), request.target.version);
         let selection = Selection::new(state, request)?;
-        let page = view.page(&selection, request.options.limit, token.as_ref()).await?;
+        let (page, charge) = view.counted_page(&selection, request.options.limit, token.as_ref()).await?;
         engine.prepare(&kind, version, &page.entries).await?;
         if page.next.is_some() && view.is_whole() {
-            engine.pin(state);
+            engine.pin(state, &Reader::of(&request.user));
         }
         let continue_token = page.next.as_ref().map(|next| next.seal(engine.token_key())).unwrap_or_default();
         let namespace = request.namespace().unwrap_or("").to_owned();
-        Ok(Reply::List(Listed { kind, version, page, continue_token, namespace }))
+        Ok(Reply::List(Listed { kind, version, page, continue_token, namespace, charge }))
     }
 
     /// The snapshot of a list has gone; the rest of the list can still be had, of the newest state.
@@ -167,7 +167,7 @@ impl Read<'_> {
             Scene::Past(view) => engine.watch_past(view.clone(), selection, start).await?,
             Scene::Present(_) | Scene::Read(..) => engine.watch(selection, start),
         };
-        let watch = watch.of_user(&request.user.name)?;
+        let watch = watch.of_user(&request.user)?;
         Ok(Reply::Watch(Box::new(Watched {
             trail: None,
             kind: snapshot.registry.share(request.target.kind),

@@ -13,13 +13,15 @@ use holdfast_core::object::meta::{Document, metadata_mut};
 use holdfast_core::refusal::{Cause, MethodNotAllowed, Subject};
 use holdfast_core::request::{Request, Verb};
 use holdfast_core::state::State;
-use holdfast_engine::Health;
+use holdfast_engine::{Health, Reader, Wanted};
 use holdfast_value::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the writer may take to say how it is.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The group of nodes.
+const NODES: &str = "system:nodes";
 
 pub struct Unstored;
 
@@ -41,18 +43,35 @@ impl Layer for Unstored {
 }
 
 async fn answer(service: &Arc<Service>, found: &Found, told: &mut Told) -> Outcome {
-    let state = found.scene.whole(service.engine()).await?;
     let request = &found.request;
     let posted = match request.verb {
-        Verb::Create => service.engine().admit(&state, request, told).await?,
+        Verb::Create => {
+            let state = found.admitting(service.engine()).await?;
+            service.engine().admit(&state, request, told).await?
+        }
         _ => Document::new(),
     };
     match (found.kind.question, request.verb) {
         (Some(Question::ComponentStatus), Verb::Get | Verb::List) => component_status(service, found).await,
         (Some(Question::TokenReview), Verb::Create) => review_token(service, posted, request, &found.kind, told).await,
-        (Some(_), Verb::Create) => review_access(service, &state, posted, request, &found.kind).await,
+        (Some(_), Verb::Create) => review_access(service, posted, found).await,
         _ => Err(Refusal::MethodNotAllowed(MethodNotAllowed::OnResource)),
     }
+}
+
+/// The state that judges what is asked about, which may be of the past.
+async fn judging(service: &Service, found: &Found, review: &Value) -> Result<Arc<State>, Refusal> {
+    let (user, spec) = (&found.request.user, &review["spec"]);
+    let reader = Reader::of(user);
+    let asked_groups = spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut groups = asked_groups.chain(user.groups.iter().map(String::as_str));
+    // What a node may do hangs on its pods.
+    if groups.any(|group| group == NODES) {
+        return found.scene.whole(service.engine(), &reader).await;
+    }
+    let namespace = spec["resourceAttributes"]["namespace"].as_str().or(spec["namespace"].as_str());
+    let namespace = namespace.unwrap_or_default().to_owned();
+    found.scene.part(service.engine(), Wanted::Roles { namespace }, &reader).await
 }
 
 /// The answer to a review. The path says what it is, whether or not the client did.
@@ -85,7 +104,8 @@ async fn review_token(service: &Service, posted: Document, request: &Request, ki
     created(kind, request, token_review(&body, reviewed.map_err(String::as_str))?)
 }
 
-async fn review_access(service: &Service, state: &State, posted: Document, request: &Request, kind: &Kind) -> Outcome {
+async fn review_access(service: &Service, posted: Document, found: &Found) -> Outcome {
+    let Found { request, kind, .. } = found;
     let mut body = posted;
     if kind.question == Some(Question::SelfSubjectReview) {
         metadata_mut(&mut body).insert("creationTimestamp", service.engine().stamp().rfc3339().into());
@@ -101,7 +121,8 @@ async fn review_access(service: &Service, state: &State, posted: Document, reque
     }
     let body = Value::Object(body);
     let judge = |authorizer: &Authorizer<'_>| review(kind, &body, &request.user, authorizer);
-    created(kind, request, service.judged(state, judge).await?)
+    let state = judging(service, found, &body).await?;
+    created(kind, request, service.judged(&state, judge).await?)
 }
 
 /// The health of the parts of a cluster: of the log, and of the components that run in this process.

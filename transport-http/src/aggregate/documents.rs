@@ -10,10 +10,11 @@ use crate::route::{Discovery, Route};
 use crate::transport::{Head, Transport};
 use bytes::Bytes;
 use holdfast_core::apiservices::GroupVersion;
+use holdfast_core::authz::User;
 use holdfast_core::wire::discovery::Aggregated;
 use holdfast_core::wire::merged::{self, Merge};
 use holdfast_core::wire::openapi;
-use holdfast_service::Scene;
+use holdfast_service::{Granted, Scene};
 use http::header::{ACCEPT, HeaderValue};
 use http::{HeaderMap, Method};
 use std::sync::{Arc, PoisonError};
@@ -34,7 +35,13 @@ enum Asked<'a> {
 }
 
 /// Answers a path whose document other servers have a part in; `None` when it is this server's alone.
-pub async fn answer(transport: &Arc<Transport>, head: &Head, route: &Route, shape: Shape) -> Option<Response> {
+pub async fn answer(
+    transport: &Arc<Transport>,
+    user: &Arc<User>,
+    head: &Head,
+    route: &Route,
+    shape: Shape,
+) -> Option<Response> {
     let Head { method, headers, .. } = head;
     let table = transport.aggregator.table.load_full();
     if table.servers.is_empty() && table.priorities.is_empty() || !matches!(*method, Method::GET | Method::HEAD) {
@@ -57,8 +64,9 @@ pub async fn answer(transport: &Arc<Transport>, head: &Head, route: &Route, shap
         own_headers.insert(ACCEPT, HeaderValue::from_static(form.content_type()));
     }
     let query = Query::parse("");
-    let scene = Scene::Present(transport.engine().snapshot());
-    let own = paths::answer(transport, &scene, &Method::GET, &own_route, &own_headers, &query, Shape::PLAIN).await;
+    let own = Granted { user: user.clone(), scene: Scene::Present(transport.engine().snapshot()) };
+    let asked_of_own = (&Method::GET, &own_route);
+    let own = paths::answer(transport, &own, asked_of_own, &own_headers, &query, Shape::PLAIN).await;
     let own = whole(own).await?;
     let group = if let Asked::Group(group) = &asked { *group } else { "" };
     let protobuf = matches!(asked, Asked::OpenApiV2 { protobuf: true });

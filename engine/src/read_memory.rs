@@ -1,0 +1,471 @@
+//! Memory that reads make the server hold: counted in bytes, as whose it is, and bounded.
+//!
+//! Counted are the states that pages and watches go on from, objects and states of the past, events of the past on their
+//! way to a watcher, answers that nobody has read yet, and documents about past kinds. As long as less than half of the
+//! memory is held, whoever comes gets what it asks for. Beyond that a user holds no more than an equal share. Who is within
+//! its share and finds no room has the largest holder give way: what can be made again is let go of, the oldest first.
+
+use holdfast_core::Refusal;
+use holdfast_core::authz::User;
+use holdfast_core::refusal::Plenty;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How much is held at once, of all users, unless somebody says otherwise.
+pub const BYTES_DEFAULT: u64 = 512 << 20;
+/// With less, not even a few large objects could be read at once.
+pub const BYTES_MIN: u64 = 64 << 20;
+/// How often a stream looks whether there is room for what comes next.
+const ROOM_PERIOD: Duration = Duration::from_millis(100);
+/// How many things are let go of for one that comes.
+const GIVE_WAY_MAX: usize = 256;
+
+/// What the names of service accounts begin with.
+const ACCOUNTS: &str = "system:serviceaccount:";
+
+/// Who reads: whose turn it is, and whose memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reader {
+    /// Nobody's name is the server's own.
+    name: Name,
+    is_privileged: bool,
+}
+
+pub(crate) type Name = Option<Arc<str>>;
+
+impl Reader {
+    /// The server itself, whose reads bound themselves.
+    pub const SERVER: Reader = Reader { name: None, is_privileged: true };
+
+    /// A user. The service accounts of one namespace are one: whoever rules there makes as many as it likes.
+    pub fn of(user: &User) -> Reader {
+        let account = user.name.strip_prefix(ACCOUNTS).and_then(|account| account.split_once(':'));
+        let length = account.map_or(user.name.len(), |(namespace, _)| ACCOUNTS.len() + namespace.len());
+        Reader { name: Some(user.name[..length].into()), is_privileged: user.is_privileged() }
+    }
+
+    pub(crate) fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
+/// Cloning gives the same memory.
+#[derive(Clone)]
+pub struct ReadMemory {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    bytes_max: AtomicU64,
+    book: Mutex<Book>,
+}
+
+#[derive(Default)]
+struct Book {
+    bytes: u64,
+    /// Who holds something.
+    holders: HashMap<Name, Holder>,
+    next_place: u64,
+    refused: u64,
+    gave_way: u64,
+}
+
+#[derive(Default)]
+struct Holder {
+    bytes: u64,
+    /// How to let go of what is held: first what can be made again, and the oldest first.
+    yielding: BTreeMap<(Loss, u64), GiveWay>,
+}
+
+/// What is lost with something that is let go of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Loss {
+    /// Time: it can be made again.
+    Time,
+    /// A watch or an answer, which ends. That is done for others, and never for what its own user asks for besides.
+    Reply,
+}
+
+/// Has a charge dropped. It is called and dropped while no lock is held.
+type GiveWay = Box<dyn FnOnce() + Send>;
+
+/// What is held, as numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Told {
+    pub bytes_max: u64,
+    pub bytes: u64,
+    pub holders: u64,
+    /// Of the user that holds most.
+    pub largest: u64,
+    /// How often there was no room, and how often something was let go of to make some.
+    pub refused: u64,
+    pub gave_way: u64,
+}
+
+/// What a book says of bytes that are asked for.
+enum Room {
+    There,
+    /// Once this is let go of it is worth asking again.
+    After(GiveWay),
+    Nowhere {
+        own: u64,
+    },
+}
+
+impl Default for ReadMemory {
+    fn default() -> ReadMemory {
+        ReadMemory::new(BYTES_DEFAULT)
+    }
+}
+
+impl ReadMemory {
+    pub fn new(bytes_max: u64) -> ReadMemory {
+        ReadMemory { inner: Arc::new(Inner { bytes_max: bytes_max.into(), book: Mutex::default() }) }
+    }
+
+    pub fn set_bytes_max(&self, bytes_max: u64) {
+        self.inner.bytes_max.store(bytes_max, Ordering::Relaxed);
+    }
+
+    /// Counts so many bytes as the reader's, until the result is dropped. Refuses where there is no room for them.
+    pub fn take(&self, reader: &Reader, bytes: u64) -> Result<Charge, Refusal> {
+        let mut charge = self.nothing(reader);
+        charge.grow(bytes)?;
+        Ok(charge)
+    }
+
+    /// The same for a stream, which waits until there is room.
+    pub async fn room(&self, reader: &Reader, bytes: u64) -> Charge {
+        let mut charge = self.nothing(reader);
+        while !charge.fits(bytes) {
+            tokio::time::sleep(ROOM_PERIOD).await;
+        }
+        charge
+    }
+
+    /// A charge that may grow.
+    pub fn nothing(&self, reader: &Reader) -> Charge {
+        Charge { memory: self.clone(), reader: reader.clone(), bytes: 0, place: None }
+    }
+
+    pub fn told(&self) -> Told {
+        let book = self.book();
+        Told {
+            bytes_max: self.bytes_max(),
+            bytes: book.bytes,
+            holders: book.holders.len() as u64,
+            largest: book.holders.values().map(|holder| holder.bytes).max().unwrap_or_default(),
+            refused: book.refused,
+            gave_way: book.gave_way,
+        }
+    }
+
+    fn bytes_max(&self) -> u64 {
+        self.inner.bytes_max.load(Ordering::Relaxed)
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.inner.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of the bytes where there is room, or tells what the reader holds already.
+    fn reserve(&self, reader: &Reader, bytes: u64) -> Result<(), u64> {
+        for _ in 0..GIVE_WAY_MAX {
+            let room = {
+                let mut book = self.book();
+                let room = book.room(reader, bytes, self.bytes_max());
+                if let Room::There = room {
+                    book.add(reader.name(), bytes);
+                }
+                room
+            };
+            match room {
+                Room::There => return Ok(()),
+                Room::After(give_way) => give_way(),
+                Room::Nowhere { own } => return Err(own),
+            }
+        }
+        Err(self.book().own(reader.name()))
+    }
+
+    /// After something grew by itself: those who hold too much let go of what they can.
+    pub(crate) fn settle(&self) {
+        for _ in 0..GIVE_WAY_MAX {
+            let excess = self.book().excess(self.bytes_max());
+            match excess {
+                Some(give_way) => give_way(),
+                None => return,
+            }
+        }
+    }
+}
+
+impl Book {
+    fn own(&self, name: &Name) -> u64 {
+        self.holders.get(name).map_or(0, |holder| holder.bytes)
+    }
+
+    fn room(&mut self, reader: &Reader, bytes: u64, bytes_max: u64) -> Room {
+        let own = self.own(reader.name());
+        let others = self.holders.len() - usize::from(self.holders.contains_key(reader.name()));
+        // Who holds nothing may hold one thing, however large.
+        let is_fair = own == 0 || own + bytes <= share(others, bytes_max);
+        let together = self.bytes + bytes;
+        if together <= bytes_max / 2 || (is_fair && together <= bytes_max) || reader.is_privileged {
+            return Room::There;
+        }
+        let found = match is_fair {
+            true => self.largest().and_then(|name| self.give_way(&name, Loss::Reply)),
+            false => self.give_way(reader.name(), Loss::Time),
+        };
+        match found {
+            Some(give_way) => Room::After(give_way),
+            None => Room::Nowhere { own },
+        }
+    }
+
+    /// Of those who can let go of something, who holds most.
+    fn largest(&self) -> Option<Name> {
+        let yielding = self.holders.iter().filter(|(_, holder)| !holder.yielding.is_empty());
+        yielding.max_by_key(|(_, holder)| holder.bytes).map(|(name, _)| name.clone())
+    }
+
+    /// What the holder lets go of next, unless more than that is lost with it.
+    fn give_way(&mut self, name: &Name, loss_max: Loss) -> Option<GiveWay> {
+        let first = self.holders.get_mut(name)?.yielding.first_entry()?;
+        if first.key().0 > loss_max {
+            return None;
+        }
+        let give_way = first.remove();
+        self.gave_way += 1;
+        Some(give_way)
+    }
+
+    fn excess(&mut self, bytes_max: u64) -> Option<GiveWay> {
+        let name = self.largest()?;
+        let share = share(self.holders.len().saturating_sub(1), bytes_max);
+        let is_too_much = self.bytes > bytes_max || (self.bytes > bytes_max / 2 && self.own(&name) > share);
+        if is_too_much { self.give_way(&name, Loss::Reply) } else { None }
+    }
+
+    fn add(&mut self, name: &Name, bytes: u64) {
+        if bytes > 0 {
+            self.bytes += bytes;
+            self.holders.entry(name.clone()).or_default().bytes += bytes;
+        }
+    }
+}
+
+/// What a user may hold beyond half of the memory, beside so many others.
+fn share(others: usize, bytes_max: u64) -> u64 {
+    // The next user's share is kept free, also while there is none.
+    bytes_max / (others + 1).max(2) as u64
+}
+
+/// Bytes that are counted as a reader's. Dropping it gives them back.
+pub struct Charge {
+    memory: ReadMemory,
+    reader: Reader,
+    bytes: u64,
+    /// Among what its holder can let go of.
+    place: Option<(Loss, u64)>,
+}
+
+impl Charge {
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Counts more; refuses where there is no room for them, and keeps what it had.
+    pub fn grow(&mut self, bytes: u64) -> Result<(), Refusal> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let Err(own) = self.memory.reserve(&self.reader, bytes) else {
+            self.bytes += bytes;
+            return Ok(());
+        };
+        let mut book = self.memory.book();
+        book.refused += 1;
+        let what = Plenty::Memory { bytes_max: self.memory.bytes_max(), bytes: book.bytes, own };
+        Err(Refusal::TooManyRequests { what, retry_after_seconds: 1 })
+    }
+
+    /// Comes to so many bytes, where there is room for them.
+    pub(crate) fn fits(&mut self, bytes: u64) -> bool {
+        if bytes <= self.bytes {
+            self.give_back(self.bytes - bytes);
+            return true;
+        }
+        let more = bytes - self.bytes;
+        let fits = self.memory.reserve(&self.reader, more).is_ok();
+        self.bytes += if fits { more } else { 0 };
+        fits
+    }
+
+    /// Counts what has come to be held already. Whoever holds too much then gives way, which may be this one.
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.memory.book().add(self.reader.name(), bytes);
+        self.bytes += bytes;
+    }
+
+    /// Says how this is let go of when others need the room, and what is lost then. What is said must not keep the charge.
+    pub fn give_way_by(&mut self, loss: Loss, give_way: impl FnOnce() + Send + 'static) {
+        let mut book = self.memory.book();
+        book.next_place += 1;
+        let place = (loss, book.next_place);
+        book.holders.entry(self.reader.name().clone()).or_default().yielding.insert(place, Box::new(give_way));
+        drop(book);
+        self.place = Some(place);
+    }
+
+    fn give_back(&mut self, bytes: u64) {
+        self.bytes -= bytes;
+        let mut book = self.memory.book();
+        book.bytes -= bytes;
+        if let Some(holder) = book.holders.get_mut(self.reader.name()) {
+            holder.bytes -= bytes;
+            if holder.bytes == 0 && holder.yielding.is_empty() {
+                book.holders.remove(self.reader.name());
+            }
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let place = self.place.take();
+        // Dropped when the lock is free again.
+        let _given_up = place.and_then(|place| {
+            let mut book = self.memory.book();
+            book.holders.get_mut(self.reader.name()).and_then(|holder| holder.yielding.remove(&place))
+        });
+        if self.bytes > 0 || place.is_some() {
+            self.give_back(self.bytes);
+        }
+    }
+}
+
+impl std::fmt::Debug for Charge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Charge({})", self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(name: &str) -> Reader {
+        Reader::of(&User::new(name, &[]))
+    }
+
+    /// How many hundredths each gets who asks for one until refused, in this order.
+    fn greedy(names: &[&str]) -> Vec<usize> {
+        let memory = ReadMemory::new(100);
+        let mut held = Vec::new();
+        let mut take_all = |name: &&str| {
+            let before = held.len();
+            held.extend(std::iter::from_fn(|| memory.take(&user(name), 1).ok()).take(1000));
+            held.len() - before
+        };
+        let counts = names.iter().map(&mut take_all).collect();
+        drop(held);
+        assert_eq!((memory.told().bytes, memory.told().holders), (0, 0));
+        counts
+    }
+
+    #[test]
+    fn nobody_holds_all() {
+        assert_eq!(greedy(&["a"]), [50]);
+        assert_eq!(greedy(&["a", "b", "a"]), [50, 50, 0]);
+        let memory = ReadMemory::new(100);
+        let _held = memory.take(&user("a"), 50).expect("half of it");
+        let Err(Refusal::TooManyRequests { what, .. }) = memory.take(&user("a"), 1) else { panic!("it is refused") };
+        assert_eq!(what, Plenty::Memory { bytes_max: 100, bytes: 50, own: 50 });
+        assert!(memory.take(&Reader::SERVER, 1000).is_ok());
+        assert!(memory.take(&Reader::of(&User::new("root", &["system:masters"])), 1000).is_ok());
+        assert_eq!(memory.told().refused, 1);
+    }
+
+    #[test]
+    fn the_largest_holder_gives_way_first_and_the_oldest_of_what_it_has() {
+        let memory = ReadMemory::new(100);
+        let kept: Arc<Mutex<BTreeMap<u32, Charge>>> = Arc::default();
+        let keep = |name: &str, number: u32, bytes: u64| {
+            let mut charge = memory.take(&user(name), bytes).expect("room");
+            let all = Arc::downgrade(&kept);
+            charge.give_way_by(Loss::Time, move || {
+                let gone = all.upgrade().and_then(|all| all.lock().unwrap().remove(&number));
+                drop(gone);
+            });
+            kept.lock().unwrap().insert(number, charge);
+        };
+        let left = || kept.lock().unwrap().keys().copied().collect::<Vec<u32>>();
+        for (name, number, bytes) in [("small", 1, 10), ("large", 2, 20), ("large", 3, 25)] {
+            keep(name, number, bytes);
+        }
+        // Who is beyond its share has its own go, and nobody else's.
+        keep("large", 4, 10);
+        assert_eq!(left(), [1, 3, 4]);
+        keep("other", 5, 33);
+        keep("fourth", 6, 25);
+        assert_eq!(left(), [1, 4, 5, 6]);
+        // What ends a reply goes for others, and not for its own user.
+        let (memory, user) = (ReadMemory::new(100), user);
+        let mut answer = memory.take(&user("a"), 50).expect("room");
+        let ended = Arc::new(AtomicU64::new(0));
+        let end = ended.clone();
+        answer.give_way_by(Loss::Reply, move || end.store(1, Ordering::Relaxed));
+        assert!(memory.take(&user("a"), 1).is_err() && ended.load(Ordering::Relaxed) == 0);
+        let _other = memory.take(&user("b"), 40).expect("room");
+        assert!(memory.take(&user("c"), 20).is_err(), "what was ended is still held");
+        assert_eq!(ended.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn what_grows_by_itself_makes_its_holder_give_way() {
+        let memory = ReadMemory::new(100);
+        let kept = Arc::new(Mutex::new(Some(memory.take(&user("a"), 10).expect("room"))));
+        let mut other = memory.take(&user("b"), 30).expect("room");
+        let gone = Arc::downgrade(&kept);
+        if let Some(charge) = &mut *kept.lock().unwrap() {
+            charge.give_way_by(Loss::Reply, move || {
+                let gone = gone.upgrade().and_then(|kept| kept.lock().unwrap().take());
+                drop(gone);
+            });
+            charge.add(30);
+        }
+        memory.settle();
+        assert_eq!(memory.told().bytes, 70, "nobody holds more than its share");
+        other.add(31);
+        memory.settle();
+        assert_eq!((memory.told().bytes, memory.told().gave_way), (61, 1));
+    }
+
+    #[test]
+    fn accounts_of_one_namespace_are_one() {
+        let account = |namespace, name| Reader::of(&User::service_account(namespace, name, ""));
+        assert_eq!(account("a", "x"), account("a", "y"));
+        assert_ne!(account("a", "x"), account("b", "x"));
+        assert_eq!(account("a", "x").name().as_deref(), Some("system:serviceaccount:a"));
+        assert_eq!(user("system:serviceaccount:a").name().as_deref(), Some("system:serviceaccount:a"));
+    }
+
+    #[tokio::test]
+    async fn a_stream_waits_until_there_is_room() {
+        let memory = ReadMemory::new(100);
+        let first = memory.take(&user("a"), 50).expect("room");
+        let waiting = tokio::spawn({
+            let memory = memory.clone();
+            async move { memory.room(&user("a"), 1).await }
+        });
+        assert_eq!(memory.room(&user("b"), 1).await.bytes(), 1);
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        drop(first);
+        assert_eq!(waiting.await.expect("no panic").bytes(), 1);
+    }
+}
