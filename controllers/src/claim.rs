@@ -113,8 +113,8 @@ pub fn concerned<V: Managing>(world: &World, change: &Change, keys: &mut Keys) {
     let Some(after) = after.filter(|meta| meta.controller().is_none() && !meta.is_deleting()) else { return };
     let is_new = before.is_none_or(|before| before.labels != after.labels || before.controller().is_some());
     if is_new {
-        let selecting = world.selecting::<V>(SELECTORS, after).into_iter();
-        selecting.filter(|seen| seen.selector().matches(after)).for_each(|seen| keys.add(seen.object.key()));
+        let selecting = world.selecting::<V>(SELECTORS, after, V::selector);
+        selecting.iter().for_each(|seen| keys.add(seen.object.key()));
     }
 }
 

@@ -74,8 +74,9 @@ fn the_largest_numbers_keep_nobody_from_small_ones() {
     let indexed = json!({"parallelism": 10_000, "completions": MANY, "completionMode": "Indexed",
         "backoffLimitPerIndex": 100_000, "maxFailedIndexes": 10_000});
     let two = json!({"parallelism": 2, "completions": 2});
-    let both =
-        || -> Vec<Box<dyn Controller>> { vec![Box::new(Deployments), Box::new(Replicas::<ReplicaSet>::default())] };
+    let both = || -> Vec<Box<dyn Controller>> {
+        vec![Box::new(Deployments::default()), Box::new(Replicas::<ReplicaSet>::default())]
+    };
     let rows: [Row; 6] = [
         ("Deployment", "apps/v1", both(), replicas(limits)),
         ("ReplicaSet", "apps/v1", vec![Box::new(Replicas::<ReplicaSet>::default())], replicas(json!({}))),

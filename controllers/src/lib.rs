@@ -73,7 +73,7 @@ fn workloads(settings: &Settings) -> Vec<Box<dyn Controller>> {
         Box::new(autoscaler::Autoscalers::new(settings)),
         Box::new(cron_job::CronJobs),
         Box::new(daemon_set::DaemonSets::default()),
-        Box::new(deployment::Deployments),
+        Box::new(deployment::Deployments::default()),
         Box::new(disruption::Disruption::default()),
         Box::new(endpoint_slice::EndpointSlices::new(settings)),
         Box::new(endpoint_slice::mirroring::Mirroring::new(settings)),

@@ -6,7 +6,8 @@
 use crate::planted::{Bug, planted};
 use crate::subject::Subject;
 use holdfast_core::kinds::registry;
-use holdfast_core::quota::{Counted, NOTHING_BUT_ITS_NUMBER, Quota, Usage};
+use holdfast_core::quota::{BYTES, Counted, NOTHING_BUT_ITS_NUMBER, Quota, Usage};
+use holdfast_core::schema::amount::Amount;
 use holdfast_core::schema::raise_to_thousandths;
 use holdfast_value::Value;
 use holdfast_world::request::resource_of;
@@ -24,12 +25,17 @@ pub struct ResourceQuotas {
 
 type Place = (Resource, Key);
 
+/// In how many steps up to its limit the bytes of a namespace are told.
+const STEPS: i64 = 64;
+
 /// What was counted for one quota.
 struct Tally {
     /// Of the quota: another one of the same name begins anew.
     uid: String,
     quota: Quota,
     used: Usage,
+    /// How many bytes all objects of the namespace are, where the quota limits that.
+    bytes: usize,
     /// Of what goes away, which at some time counts no more though it is still there: when, and what of it was counted.
     leaving: BTreeMap<Place, (Time, Usage)>,
 }
@@ -66,6 +72,9 @@ impl Controller for ResourceQuotas {
         let counted = self.counted(&change.resource);
         let tallies = self.tallies.range_mut(Key::new(namespace, "")..);
         for (key, tally) in tallies.take_while(|(key, _)| key.namespace == *namespace) {
+            if tally.changes_bytes(change) {
+                keys.add(key.clone());
+            }
             if !tally.quota.concerns(&counted) {
                 continue;
             }
@@ -111,11 +120,16 @@ impl ResourceQuotas {
         let resources = world.resources().filter(|resource| resource.namespaced());
         let kinds: Vec<(&Resource, Counted)> = resources.map(|resource| (resource, self.counted(resource))).collect();
         let used = quota.unused(kinds.iter().map(|(_, counted)| counted));
-        let mut tally = Tally { uid: found.meta().uid.clone(), quota, used, leaving: BTreeMap::new() };
+        let mut tally = Tally { uid: found.meta().uid.clone(), quota, used, bytes: 0, leaving: BTreeMap::new() };
+        let limits_bytes = tally.bytes_step().is_some();
         for (resource, counted) in kinds {
-            if tally.quota.concerns(&counted) {
+            let is_counted = tally.quota.concerns(&counted);
+            if is_counted || limits_bytes {
                 for object in world.objects_in(resource, &found.meta().namespace) {
-                    tally.add(&counted, (resource.clone(), object.key()), object, now);
+                    tally.bytes += object.body.len();
+                    if is_counted {
+                        tally.add(&counted, (resource.clone(), object.key()), object, now);
+                    }
                 }
             }
         }
@@ -135,6 +149,26 @@ impl ResourceQuotas {
 }
 
 impl Tally {
+    /// Bytes are told in steps of so many, if at all: not every change of an object is to be one of the quota.
+    fn bytes_step(&self) -> Option<usize> {
+        let limit = self.quota.hard.get(BYTES)?.rounded_up();
+        Some((limit.ratio(Amount::whole(STEPS)) as usize).max(1))
+    }
+
+    /// The bytes as they are told.
+    fn told_bytes(&self) -> Option<usize> {
+        let step = self.bytes_step()?;
+        Some(self.bytes.div_ceil(step).saturating_mul(step))
+    }
+
+    /// Takes in how large an object is now; answers whether other bytes are to be told.
+    fn changes_bytes(&mut self, change: &Change) -> bool {
+        let Some(told) = self.told_bytes() else { return false };
+        let size = |object: &Option<std::sync::Arc<Object>>| object.as_ref().map_or(0, |object| object.body.len());
+        self.bytes = (self.bytes + size(&change.after)).saturating_sub(size(&change.before));
+        self.told_bytes() != Some(told)
+    }
+
     fn add(&mut self, counted: &Counted, place: Place, object: &Object, now: Time) {
         let usage = self.quota.usage(counted, &looked_at(counted, object), &now.to_string());
         self.used.add(&usage);
@@ -173,6 +207,9 @@ impl Tally {
         let mut used = Usage::of(&document["status"]["used"]).only(|name| self.quota.hard.get(name).is_some());
         for (name, amount) in &self.used.0 {
             used.set(name, *amount);
+        }
+        if let Some(bytes) = self.told_bytes() {
+            used.set(BYTES, Amount::whole(i64::try_from(bytes).unwrap_or(i64::MAX)));
         }
         let mut used = used.document();
         // The server stores no finer amounts; what it stored is compared with this.
@@ -310,6 +347,26 @@ mod tests {
         assert_eq!(trial.get("resourcequotas", "q")["status"]["hard"]["pods"], "3");
         assert_eq!(used(&trial, "q")["pods"], "1");
         assert_eq!(used(&trial, "best"), json!({"pods": "0"}));
+    }
+
+    #[test]
+    fn bytes_are_told_in_steps() {
+        let mut trial = Trial::new().with(ResourceQuotas::default());
+        trial.create(quota("q", json!({"hard": {"holdfast.dev/bytes": "640k"}})));
+        trial.run();
+        assert_eq!(used(&trial, "q"), json!({"holdfast.dev/bytes": "10k"}));
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"},
+            "data": {"a": "x".repeat(50_000)}});
+        trial.create(map);
+        trial.run();
+        assert_eq!(used(&trial, "q"), json!({"holdfast.dev/bytes": "60k"}));
+        let before = trial.get("resourcequotas", "q")["metadata"]["resourceVersion"].clone();
+        trial.patch("configmaps", "m", json!({"metadata": {"labels": {"a": "b"}}}));
+        trial.run();
+        assert_eq!(trial.get("resourcequotas", "q")["metadata"]["resourceVersion"], before);
+        trial.delete("configmaps", "m");
+        trial.run();
+        assert_eq!(used(&trial, "q"), json!({"holdfast.dev/bytes": "10k"}));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Makes claims of devices from the templates that pods name, and lets go of claims that no pod uses any more.
 
 use crate::answers::{Answers, Ask, Read};
-use crate::claim::names_kind;
+use crate::claim::{self, names_kind};
 use crate::subject::{Subject, part};
 use holdfast_value::{Value, json};
 use holdfast_world::views::device::Consumer;
@@ -10,7 +10,7 @@ use holdfast_world::views::{Pod, ResourceClaim, ResourceClaimTemplate};
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Plan, Refusal, Refused, Resource, Seen, Stamp, Verb, View, World,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
 const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
@@ -121,17 +121,21 @@ fn plan_pod(world: &World, pod: Seen<'_, Pod>, read: Read<'_>, plan: &mut Plan) 
     let mut names: BTreeMap<&str, &str> =
         told.filter_map(|status| Some((&*status.name, status.resource_claim_name.as_deref()?))).collect();
     let mut is_news = false;
+    // Of two of one name the first counts.
+    let told = pod.view.status.resource_claim_statuses.iter().rev();
+    let told: HashMap<&str, &Option<String>> =
+        told.map(|status| (&*status.name, &status.resource_claim_name)).collect();
+    let made = made_for(world, pod);
     for claim in &pod.view.spec.resource_claims {
         let Some(template) = &claim.resource_claim_template_name else { continue };
-        let known = pod.view.status.resource_claim_statuses.iter().find(|status| status.name == claim.name);
-        match known.map(|known| &known.resource_claim_name) {
+        match told.get(&*claim.name) {
             // None is needed.
             Some(None) => continue,
             Some(Some(name)) if is_there(world, pod, name, read)? => continue,
             // It was deleted, though the pod needs one.
             _ => {}
         }
-        if let Some(found) = made_for(world, pod, claim) {
+        if let Some(found) = made.get(&*claim.name) {
             names.insert(&claim.name, &found.object.meta.name);
             is_news = true;
         } else {
@@ -180,12 +184,15 @@ fn is_there(world: &World, pod: Seen<'_, Pod>, name: &str, read: Read<'_>) -> Re
     Ok(!matches!(read.get(&path)?, Err(refusal) if refusal.is_not_found()))
 }
 
-/// The claim that was made for a pod, though the pod does not say so yet.
-fn made_for<'a>(world: &'a World, pod: Seen<'_, Pod>, claim: &PodClaim) -> Option<Seen<'a, ResourceClaim>> {
-    let uid = pod.meta().uid.clone();
-    world
-        .owned::<ResourceClaim>(&pod.meta().uid)
-        .find(|found| found.meta().is_controlled_by(&uid) && found.meta().annotation(POD_CLAIM) == Some(&claim.name))
+/// The claims that were made for a pod, though the pod may not say so yet, by its own names for them.
+fn made_for<'a>(world: &'a World, pod: Seen<'_, Pod>) -> HashMap<&'a str, Seen<'a, ResourceClaim>> {
+    let mut made = HashMap::new();
+    for found in claim::owned::<ResourceClaim>(world, &pod.meta().uid) {
+        if let Some(name) = found.object.meta.annotation(POD_CLAIM) {
+            made.entry(name).or_insert(found);
+        }
+    }
+    made
 }
 
 fn from_template(world: &World, pod: Seen<'_, Pod>, claim: &PodClaim, template: &str) -> Result<Action, String> {

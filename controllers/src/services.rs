@@ -2,11 +2,11 @@
 //! moved last.
 
 use holdfast_world::selector::selected_places;
-use holdfast_world::views::network::{Address, ServicePort, TargetRef};
+use holdfast_world::views::network::{Address, TargetRef};
 use holdfast_world::views::pod::{Condition, Container};
 use holdfast_world::views::{Pod, Service};
-use holdfast_world::{Change, Key, Keys, Seen, Selector, Text, Time, View, World};
-use std::collections::{BTreeMap, HashMap};
+use holdfast_world::{Change, Key, Keys, Seen, Text, Time, View, World, work};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// When what an object tells of changed, of all that it tells of what changed first.
 pub const TRIGGER: &str = "endpoints.kubernetes.io/last-change-trigger-time";
@@ -17,19 +17,15 @@ const SELECTORS: &str = "selectors";
 /// Lets Services be found by their pods, and pods by their Service.
 pub fn index(world: &mut World) {
     world.index::<Service>(SELECTORS, |object| match object.view::<Service>() {
-        Some(service) if service.selects_pods() => selected_places(&object.meta.namespace, &selector(service)),
+        Some(service) if service.selects_pods() => selected_places(&object.meta.namespace, &service.spec.selector),
         _ => Vec::new(),
     });
     world.index_labels::<Pod>();
 }
 
-fn selector(service: &Service) -> Selector {
-    Selector::all_of(&service.spec.selector)
-}
-
 /// The pods behind a Service, by name.
 pub fn pods<'w>(world: &'w World, service: Seen<'w, Service>) -> Vec<Seen<'w, Pod>> {
-    world.select(&service.meta().namespace, &selector(service.view))
+    world.select(&service.meta().namespace, &service.view.spec.selector)
 }
 
 /// The Services that a change of a pod concerns; they may wait so many milliseconds for the next change.
@@ -49,8 +45,7 @@ pub fn concerned(world: &World, change: &Change, keys: &mut Keys, batch_millis: 
 
 /// The Services that select a pod.
 pub fn of_pod(world: &World, pod: Seen<'_, Pod>, keys: &mut Keys, batch_millis: i64) {
-    let selecting = world.selecting::<Service>(SELECTORS, pod.meta());
-    for service in selecting.into_iter().filter(|service| selector(service.view).matches(pod.meta())) {
+    for service in world.selecting::<Service>(SELECTORS, pod.meta(), |service| &service.spec.selector) {
         keys.add_after(service.object.key(), batch_millis);
     }
 }
@@ -94,17 +89,84 @@ pub fn target(pod: Seen<'_, Pod>) -> TargetRef {
     }
 }
 
-/// The port of a pod that a port of a Service leads to; none where no container has one of that name.
-pub fn port_of(pod: Seen<'_, Pod>, port: &ServicePort) -> Option<i64> {
-    let Some(name) = port.target_port.as_str() else {
-        return Some(port.target_port.as_i64().filter(|number| *number != 0).unwrap_or(port.port));
-    };
+/// How many ports all pods behind a Service may offer, those counted once that offer the same: a Service of twenty
+/// thousand ports over pods that each name theirs otherwise would be written in gigabytes.
+pub const PORTS_MAX: usize = 20_000;
+
+/// Pods that offer the same of a Service's ports.
+pub struct Offer<'w> {
+    /// By the place of the port in the Service, with the number that it leads to.
+    pub ports: Vec<(usize, i64)>,
+    pub pods: Vec<Seen<'w, Pod>>,
+}
+
+/// Pods by the ports that they offer of those that a Service leads to, in the order in which these are first met. What it
+/// costs is the ports of the pods, and not the ports of the Service for each of them; an error says what is too much.
+pub fn offers<'w>(
+    service: Seen<'_, Service>,
+    pods: impl Iterator<Item = Seen<'w, Pod>>,
+) -> Result<Vec<Offer<'w>>, String> {
+    let mut named: HashMap<(&str, &str), Vec<usize>> = HashMap::new();
+    let mut numbered = Vec::new();
+    for (place, port) in service.view.spec.ports.iter().enumerate() {
+        match port.target_port.as_str() {
+            Some(name) => named.entry((name, port.protocol.as_str())).or_default().push(place),
+            None => {
+                numbered.push((place, port.target_port.as_i64().filter(|number| *number != 0).unwrap_or(port.port)));
+            }
+        }
+    }
+    let mut offers: Vec<Offer<'w>> = Vec::new();
+    let mut known: HashMap<Vec<(usize, i64)>, usize> = HashMap::new();
+    // Pods of one template share what they say of their ports.
+    let mut last: Option<(Seen<'w, Pod>, usize)> = None;
+    let mut count = 0;
+    for pod in pods {
+        let says_the_same = |other: &Seen<'w, Pod>| {
+            let (one, other) = (&pod.view.spec, &other.view.spec);
+            one.containers.is_same(&other.containers) && one.init_containers.is_same(&other.init_containers)
+        };
+        if let Some((_, place)) = last.as_ref().filter(|(other, _)| named.is_empty() || says_the_same(other)) {
+            offers[*place].pods.push(pod);
+            continue;
+        }
+        let found = named_ports(pod, &named);
+        let place = match known.get(&found) {
+            Some(place) => *place,
+            None => {
+                let mut ports = [&*numbered, &*found].concat();
+                ports.sort_unstable();
+                count += ports.len();
+                if count > PORTS_MAX {
+                    return Err(format!("the pods behind it offer more than {PORTS_MAX} different ports of it"));
+                }
+                known.insert(found, offers.len());
+                offers.push(Offer { ports, pods: Vec::new() });
+                offers.len() - 1
+            }
+        };
+        offers[place].pods.push(pod);
+        last = Some((pod, place));
+    }
+    Ok(offers)
+}
+
+/// The ports of a Service that lead to ports of a pod by their names, with the numbers of these. Of two of one name the
+/// first counts.
+fn named_ports(pod: Seen<'_, Pod>, named: &HashMap<(&str, &str), Vec<usize>>) -> Vec<(usize, i64)> {
     let stays = |container: &&Container| container.restart_policy == "Always";
     let containers = pod.view.spec.containers.iter().chain(pod.view.spec.init_containers.iter().filter(stays));
-    let is_meant =
-        |protocol: &str| if protocol.is_empty() { port.protocol == "TCP" } else { protocol == port.protocol };
-    let mut ports = containers.flat_map(|container| &container.ports);
-    ports.find(|found| found.name == name && is_meant(&found.protocol)).map(|found| found.container_port)
+    let (mut met, mut found) = (HashSet::new(), Vec::new());
+    for port in containers.filter(|_| !named.is_empty()).flat_map(|container| &container.ports) {
+        work::count(1);
+        let protocol = if port.protocol.is_empty() { "TCP" } else { &port.protocol };
+        let name = (port.name.as_str(), protocol);
+        if let Some(places) = named.get(&name).filter(|_| met.insert(name)) {
+            found.extend(places.iter().map(|place| (*place, port.container_port)));
+        }
+    }
+    found.sort_unstable();
+    found
 }
 
 /// An address as Endpoints have it.
@@ -170,4 +232,80 @@ impl Triggers {
 /// The resources that all controllers of Services look at.
 pub fn resources() -> Vec<holdfast_world::Resource> {
     vec![Service::resource().clone(), Pod::resource().clone()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_value::{Value, json};
+
+    const PODS: usize = 400;
+
+    fn world(targets: impl Iterator<Item = Value>, ports_of: impl Fn(usize) -> Value) -> World {
+        let mut world = World::default();
+        world.show::<Service>();
+        world.show::<Pod>();
+        index(&mut world);
+        let ports: Vec<Value> = targets.enumerate().map(|(place, target)| {
+            json!({"name": format!("p{place}"), "port": place + 1, "protocol": "TCP", "targetPort": target})
+        }).collect();
+        let service = json!({"metadata": {"name": "s", "namespace": "n", "uid": "s"},
+            "spec": {"selector": {"app": "a"}, "ports": ports}});
+        let mut show = |resource: &holdfast_world::Resource, name: &str, object: Value| {
+            world.apply(resource, Key::new("n", name), Some(object.to_string().into()), 1, Time::from_second(0));
+        };
+        show(Service::resource(), "s", service);
+        for number in 0..PODS {
+            let name = format!("pod-{number:04}");
+            let pod = json!({"metadata": {"name": name, "namespace": "n", "uid": name, "labels": {"app": "a"}},
+                "spec": {"containers": [{"name": format!("c{number}"), "ports": ports_of(number)}]}});
+            show(Pod::resource(), &name, pod);
+        }
+        world
+    }
+
+    /// What the pods offer, and how much work that was.
+    fn offered(world: &World) -> (Result<Vec<(usize, usize)>, String>, u64) {
+        let service = world.get::<Service>(&Key::new("n", "s")).expect("a service");
+        let pods = pods(world, service);
+        let (found, work) = work::up_to(u64::MAX, || offers(service, pods.into_iter()));
+        let counts =
+            |offers: Vec<Offer<'_>>| offers.iter().map(|offer| (offer.ports.len(), offer.pods.len())).collect();
+        (found.expect("no panic").map(counts), work)
+    }
+
+    #[test]
+    fn named_ports_cost_what_the_pods_have_of_them() {
+        let named = || (0..15_000).map(|place| json!(format!("n{place}")));
+        let one = |_: usize| json!([{"name": "n7", "containerPort": 8080, "protocol": "TCP"}]);
+        let (offers, work) = offered(&world(named(), one));
+        assert_eq!((offers, work), (Ok(vec![(1, PODS)]), PODS as u64));
+        let (offers, work) = offered(&world((0..15_000).map(|_| json!(0)), one));
+        assert_eq!((offers, work), (Ok(vec![(15_000, PODS)]), 0));
+    }
+
+    #[test]
+    fn ports_that_every_pod_offers_otherwise_are_bounded() {
+        let targets = || (0..15_000).map(|place| if place == 0 { json!("own") } else { json!(place) });
+        let other = |number: usize| json!([{"name": "own", "containerPort": number + 1, "protocol": "TCP"}]);
+        let (offers, _) = offered(&world(targets(), other));
+        assert_eq!(offers, Err("the pods behind it offer more than 20000 different ports of it".to_owned()));
+    }
+
+    #[test]
+    fn the_first_port_of_a_name_and_protocol_is_meant() {
+        let targets = ["a", "b", "c"].map(Value::from).into_iter().chain([json!(80)]);
+        let ports = |number: usize| match number % 2 {
+            0 => {
+                json!([{"name": "a", "containerPort": 1, "protocol": "TCP"}, {"name": "a", "containerPort": 2, "protocol": "TCP"},
+                {"name": "b", "containerPort": 3, "protocol": "UDP"}, {"name": "c", "containerPort": 4}])
+            }
+            _ => Value::Null,
+        };
+        let world = world(targets, ports);
+        let service = world.get::<Service>(&Key::new("n", "s")).expect("a service");
+        let offers = offers(service, pods(&world, service).into_iter()).expect("few");
+        let found: Vec<_> = offers.iter().map(|offer| (offer.ports.clone(), offer.pods.len())).collect();
+        assert_eq!(found, [(vec![(0, 1), (2, 4), (3, 80)], PODS / 2), (vec![(3, 80)], PODS / 2)]);
+    }
 }

@@ -1,7 +1,7 @@
 //! An object of which a controller takes care: what is told about it, how others name it, how its status is written.
 
 use holdfast_value::{Map, Value, json};
-use holdfast_world::{Action, Note, Object, Resource, Seen, Verb, View};
+use holdfast_world::{Action, Note, Object, Resource, Restated, Seen, Verb, View, work};
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::borrow::Cow;
@@ -63,9 +63,8 @@ impl Subject<'_> {
         let mut new = old.as_object().cloned().unwrap_or_default();
         change(&mut new);
         (old.as_object().unwrap_or(&Map::new()) != &new).then(|| {
-            let mut document = self.object.document();
-            document["status"] = Value::Object(new);
-            self.update(document).subresource("status")
+            let restated = Restated { object: self.object.clone(), status: Value::Object(new) };
+            Action::new(self.resource, self.object.key(), Verb::UpdateStatus(restated)).subresource("status")
         })
     }
 
@@ -91,6 +90,7 @@ impl Subject<'_> {
 /// One part of an object, read from its bytes without keeping the rest; null where there is none.
 pub fn part(object: &Object, path: &[&str]) -> Value {
     let bytes = object.body.bytes();
+    work::count_bytes(bytes.len());
     let mut json = serde_json::Deserializer::from_slice(&bytes);
     Part(path).deserialize(&mut json).unwrap_or_default()
 }

@@ -112,7 +112,7 @@ fn replaces_the_ended() -> bool {
 }
 
 fn rolls_within_bounds() -> bool {
-    let mut trial = Trial::new().with(Replicas::<ReplicaSet>::default()).with(Deployments);
+    let mut trial = Trial::new().with(Replicas::<ReplicaSet>::default()).with(Deployments::default());
     let rolling = json!({"maxSurge": 1, "maxUnavailable": 1});
     let strategy = json!({"type": "RollingUpdate", "rollingUpdate": rolling});
     trial.create(object("Deployment", json!({"replicas": 5, "strategy": strategy})));

@@ -28,6 +28,7 @@ pub fn hold(state: &mut State, change: &Change) -> Option<Arc<Entry>> {
     index_registered(state, change);
     note_terminating(state, change);
     note_expiring(state, change, before.as_deref());
+    note_quota(state, change);
     define(state, change);
     before
 }
@@ -95,6 +96,14 @@ fn note_expiring(state: &mut State, change: &Change, before: Option<&Entry>) {
     }
     if !change.deleted {
         state.expiring.insert((change.entry.time_ms, change.offset), (change.kind, change.key.clone()));
+    }
+}
+
+/// Keeps what quotas say of the bytes of their namespaces.
+fn note_quota(state: &mut State, change: &Change) {
+    if change.kind == state.registry.quotas() {
+        let document = (!change.deleted).then(|| change.entry.document());
+        state.room.note_quota(&change.key, document.as_ref());
     }
 }
 

@@ -12,6 +12,7 @@ use crate::kinds::custom::{self, Conversion};
 use crate::kinds::{Claims, Kind, KindId, Near, Registry};
 use crate::object::meta::Document;
 use crate::object::{Body, Draft, encode, meta, stored};
+use crate::quota::Room;
 use crate::ranked::RankedMap;
 use crate::schema::schema;
 use crate::select::find_label;
@@ -45,6 +46,8 @@ pub struct State {
     orphans: OrdMap<Arc<str>, Collection>,
     /// Who holds what only one object may hold (`ip/10.0.0.1`): claim to `resource/key`.
     claims: OrdMap<Arc<str>, Arc<str>>,
+    /// How many bytes each namespace stores, and may.
+    pub room: Room,
     /// The documents of the objects that were written last.
     pub recent: Arc<Recent>,
 }
@@ -120,6 +123,7 @@ impl State {
             collections: OrdMap::new(),
             orphans: OrdMap::new(),
             claims: OrdMap::new(),
+            room: Room::default(),
             recent: Arc::default(),
         }
     }
@@ -192,7 +196,8 @@ impl State {
     pub(crate) fn put(&mut self, kind: KindId, key: Arc<str>, entry: Arc<Entry>) -> Option<Arc<Entry>> {
         let objects = &mut self.collections.entry(kind).or_default().objects;
         let owner = (!entry.index.claims.is_empty()).then(|| key.clone());
-        let before = objects.insert(key, entry.clone());
+        let before = objects.insert(key.clone(), entry.clone());
+        self.room.note(&key, before.as_ref().map(|before| before.size()), Some(entry.size()));
         self.release(before.as_deref());
         if let Some(key) = owner {
             let owner = self.owner(kind, &key);
@@ -206,6 +211,7 @@ impl State {
     /// Removes an object, and gives back its last version.
     pub(crate) fn remove(&mut self, kind: KindId, key: &str) -> Option<Arc<Entry>> {
         let before = self.collections.get_mut(&kind)?.objects.remove(key);
+        self.room.note(key, before.as_ref().map(|before| before.size()), None);
         self.release(before.as_deref());
         before
     }
@@ -215,12 +221,17 @@ impl State {
         let head = head_length(&record.object);
         let entry = Entry::new(record.object.clone(), head, record.offset(), record.time_ms, Index::default());
         let objects = &mut self.orphans.entry(record.resource.as_str().into()).or_default().objects;
-        objects.insert(record.key.as_str().into(), Arc::new(entry))
+        let size = entry.size();
+        let before = objects.insert(record.key.as_str().into(), Arc::new(entry));
+        self.room.note(&record.key, before.as_ref().map(|before| before.size()), Some(size));
+        before
     }
 
     /// Forgets an object whose kind nothing defines, and gives back its last version.
     pub(crate) fn drop_orphan(&mut self, resource: &str, key: &str) -> Option<Arc<Entry>> {
-        self.orphans.get_mut(resource)?.objects.remove(key)
+        let before = self.orphans.get_mut(resource)?.objects.remove(key);
+        self.room.note(key, before.as_ref().map(|before| before.size()), None);
+        before
     }
 
     /// Every collection with its kind's place in storage, those too whose kind nothing defines; empty ones not.

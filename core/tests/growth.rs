@@ -1,4 +1,5 @@
-//! Attacks that make one object larger with every request. What is stored is carried by every list and every watch.
+//! Attacks that make one object larger with every request, or fill a namespace. What is stored is carried by every list
+//! and every watch.
 
 #[path = "custom_resources/world.rs"]
 #[allow(dead_code)]
@@ -41,4 +42,57 @@ fn patches_cannot_grow_an_object_without_end() {
     world
         .merge(PATH, &json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}}))
         .expect("a smaller one");
+}
+
+fn config_map(name: &str, bytes: usize) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "x".repeat(bytes)}})
+}
+
+fn words(refused: Result<Value, Refusal>) -> String {
+    refused.expect_err("too much").message()
+}
+
+#[test]
+fn a_namespace_stores_no_more_than_it_may() {
+    const MAPS: &str = "/api/v1/namespaces/shop/configmaps";
+    let mut world = World::new();
+    world.settings.authorization = Way::AlwaysAllow.into();
+    world.user = Arc::new(User::new("jane", &[]));
+    world.settings.namespace_bytes = Some(100_000);
+    world.create(MAPS, &config_map("a", 60_000)).expect("there is room");
+    let used = world.state.room.stored("shop");
+    assert!((60_000..61_000).contains(&used), "{used}");
+    let why = words(world.create(MAPS, &config_map("b", 60_000)));
+    let begin = "configmaps \"b\" is forbidden: exceeded --namespace-bytes, requested: 60";
+    assert!(
+        why.starts_with(begin) && why.contains("used by namespace shop: 60") && why.contains("limited: 100000"),
+        "{why}"
+    );
+    // A quota says otherwise, whether that is less or more.
+    let quota = |bytes: &str| {
+        json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"},
+            "spec": {"hard": {"holdfast.dev/bytes": bytes}}})
+    };
+    world.create("/api/v1/namespaces/shop/resourcequotas", &quota("1Mi")).expect("a quota");
+    world.create(MAPS, &config_map("b", 60_000)).expect("there is room");
+    world
+        .merge("/api/v1/namespaces/shop/resourcequotas/q", &json!({"spec": {"hard": {"holdfast.dev/bytes": "130k"}}}))
+        .expect("less");
+    let why = words(world.merge(&format!("{MAPS}/b"), &json!({"data": {"more": "x".repeat(20_000)}})));
+    assert!(
+        why.starts_with("configmaps \"b\" is forbidden: exceeded quota: q, requested: holdfast.dev/bytes=20"),
+        "{why}"
+    );
+    assert!(why.ends_with("limited: holdfast.dev/bytes=130000"), "{why}");
+    // What is there may become less, and go, however full it is; and there is a little more for statuses.
+    world
+        .merge("/api/v1/namespaces/shop/resourcequotas/q", &json!({"spec": {"hard": {"holdfast.dev/bytes": "1k"}}}))
+        .expect("less");
+    world.merge(&format!("{MAPS}/b"), &json!({"data": {"a": "x"}})).expect("it becomes less");
+    world.delete(&format!("{MAPS}/a")).expect("it goes");
+    assert!(world.state.room.stored("shop") < 2_000);
+    // Other namespaces are no matter, and those of the cluster have no limit.
+    let system = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}});
+    world.create("/api/v1/namespaces", &system).expect("a namespace");
+    world.create("/api/v1/namespaces/kube-system/configmaps", &config_map("a", 200_000)).expect("the cluster's own");
 }

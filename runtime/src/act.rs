@@ -1,8 +1,10 @@
 //! Doing what plans say.
 
+use crate::Rates;
 use async_trait::async_trait;
 use holdfast_value::Value;
 use holdfast_world::{Action, Actor, Came, Refusal};
+use std::sync::Arc;
 
 /// Carries out actions on a cluster.
 #[async_trait]
@@ -23,4 +25,36 @@ pub struct Done {
     /// The name of the object, which the server may have made.
     pub name: String,
     pub came: Came,
+    /// How large the object is that was written; nothing where none was.
+    pub bytes: usize,
+}
+
+/// Whoever acts waits for no rate, and what it writes is charged to the namespace that it is in: others wait for that who
+/// write for the same namespace.
+pub struct Charged<A> {
+    act: A,
+    rates: Arc<Rates>,
+}
+
+impl<A: Act> Charged<A> {
+    pub fn new(act: A, rates: Arc<Rates>) -> Charged<A> {
+        Charged { act, rates }
+    }
+}
+
+#[async_trait]
+impl<A: Act> Act for Charged<A> {
+    async fn act(&self, actor: &Actor, action: &Action) -> Result<Done, Refusal> {
+        let done = self.act.act(actor, action).await?;
+        self.rates.charge(&action.key.namespace, done.bytes);
+        Ok(done)
+    }
+
+    async fn ask(&self, actor: &Actor, path: &str) -> Result<Value, Refusal> {
+        self.act.ask(actor, path).await
+    }
+
+    async fn review(&self, actor: &Actor, review: &Value) -> Result<Value, Refusal> {
+        self.act.review(actor, review).await
+    }
 }

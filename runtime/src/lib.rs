@@ -12,14 +12,17 @@ pub mod act;
 pub mod feed;
 mod heavy;
 pub mod metrics;
+pub mod rates;
 mod recorder;
 pub mod remote;
 mod run;
 pub mod scheduling;
+mod slots;
 mod writer;
 
-pub use act::{Act, Done};
+pub use act::{Act, Charged, Done};
 pub use feed::{Feed, News};
 pub use heavy::heavy;
 pub use metrics::Metrics;
+pub use rates::Rates;
 pub use run::{Clock, Runtime, System};

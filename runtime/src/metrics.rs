@@ -27,6 +27,7 @@ pub struct Metrics {
     retries: Family<Name, Counter>,
     wait: Family<Name, Histogram>,
     work: Family<Name, Histogram>,
+    rated: Counter,
 }
 
 /// Where metrics are shown.
@@ -49,6 +50,7 @@ impl Default for Metrics {
             retries: Family::default(),
             wait: Family::new_with_constructor(|| Histogram::new(exponential_buckets(1e-8, 10.0, 10))),
             work: Family::new_with_constructor(|| Histogram::new(exponential_buckets(1e-8, 10.0, 10))),
+            rated: Counter::default(),
         }
     }
 }
@@ -65,6 +67,13 @@ impl Metrics {
         registry.register("workqueue_queue_duration_seconds", wait, self.wait.clone());
         let work = "How long in seconds processing an item from workqueue takes.";
         registry.register("workqueue_work_duration_seconds", work, self.work.clone());
+        let rated = "Writes of controllers that waited because much had been written for the same namespace.";
+        registry.register("holdfast_controller_rated_writes", rated, self.rated.clone());
+    }
+
+    /// A write waits until what was written for its namespace has been made up for.
+    pub(crate) fn rated(&self) {
+        self.rated.inc();
     }
 
     /// A controller runs in this process.
@@ -143,7 +152,7 @@ mod tests {
         assert_eq!(told(&metrics), (2, 2));
         second.note(&queue);
         assert_eq!(told(&metrics), (4, 4));
-        queue.take_waited(Time::from_second(0)).expect("a key waits");
+        queue.take("", Time::from_second(0)).expect("a key waits");
         first.note(&queue);
         assert_eq!(told(&metrics), (3, 4));
         drop(first);

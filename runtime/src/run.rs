@@ -1,21 +1,30 @@
 //! The loop that drives controllers: one task holds the world and plans, others carry out.
 
 use crate::metrics::{Metrics, QueueMetrics};
+use crate::rates::Rates;
+use crate::slots::Slots;
 use crate::writer::EventWriter;
 use crate::{Act, Feed, News, heavy};
+use futures_util::FutureExt;
 use holdfast_value::Value;
 use holdfast_world::{
-    Action, Actor, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Step, Time, Written,
+    Action, Actor, Back, Controller, Driver, Key, Note, Outcome, Plan, Refusal, Refused, Resource, Stamp, Step, Taken,
+    Task, Time, Written,
 };
 use jiff::Timestamp;
 use std::collections::HashMap;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
 
-/// How many plans are made before news is looked at again.
-const PLANS_AT_ONCE: usize = 64;
+/// How much work plans are before news is looked at again: that of some two hundred small ones, or of one that takes
+/// longer.
+const WORK_AT_ONCE: u64 = 4096;
+/// How many answers are taken in before plans are made again.
+const ANSWERS_AT_ONCE: usize = 1024;
 /// How many actions are under way at once, of all controllers.
 const ACTIONS_MAX: usize = 512;
 /// How long nothing more is logged of what one controller may not do to objects of one resource.
@@ -46,9 +55,19 @@ pub struct Runtime {
     act: Arc<dyn Act>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
-    permits: Arc<Semaphore>,
+    pace: Pace,
+    /// Where actions are carried out, where that is not where plans are made.
+    apart: Option<Handle>,
     /// When it was last logged that a controller may not do something to objects of a resource.
     forbidden: HashMap<(usize, Resource), Time>,
+}
+
+/// When an action may begin.
+#[derive(Clone)]
+struct Pace {
+    slots: Arc<Slots>,
+    rates: Arc<Rates>,
+    metrics: Arc<Metrics>,
 }
 
 /// Who a controller is to others.
@@ -58,6 +77,24 @@ struct Crew {
     component: &'static str,
     actor: Actor,
     counted: QueueMetrics,
+}
+
+/// Whose keys are planned again though whoever carried their plans out has panicked.
+type Lost = HashMap<tokio::task::Id, (usize, Key)>;
+
+/// What is under way.
+struct Going {
+    carrying: JoinSet<Carried>,
+    lost: Lost,
+    /// Plans that are made beside the others.
+    beside: JoinSet<Back>,
+    /// How many there are at most: half of the processors are for others.
+    beside_max: usize,
+    /// What came of plans whose controllers make another one beside the others.
+    waiting: Vec<Carried>,
+    events: EventWriter,
+    /// Where work is done that is no planning.
+    hands: Handle,
 }
 
 /// A plan that was carried out, as far as it could be.
@@ -79,9 +116,15 @@ struct Carried {
 
 impl Runtime {
     pub fn new(act: Arc<dyn Act>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Runtime {
-        let permits = Arc::new(Semaphore::new(ACTIONS_MAX));
+        let pace = Pace { slots: Slots::new(ACTIONS_MAX), rates: Arc::default(), metrics: metrics.clone() };
         let (driver, crew, forbidden) = (Driver::new(), Vec::new(), HashMap::new());
-        Runtime { driver, crew, act, clock, metrics, permits, forbidden }
+        Runtime { driver, crew, act, clock, metrics, pace, apart: None, forbidden }
+    }
+
+    /// Writes no faster for a namespace than these allow, together with whoever else has them.
+    pub fn rated(mut self, rates: Arc<Rates>) -> Runtime {
+        self.pace.rates = rates;
+        self
     }
 
     /// Takes in one more controller, which works on so many keys at once and acts as this actor.
@@ -103,51 +146,142 @@ impl Runtime {
         self.run_until(feed, std::future::pending()).await;
     }
 
+    /// The same, with plans made on a thread of their own: however long they take, those who share this one go on. The
+    /// feed knows no sockets.
+    pub async fn run_apart(mut self, feed: impl Feed) {
+        self.apart = Some(Handle::current());
+        let (alive, mut dropped) = oneshot::channel::<()>();
+        let (end, ended) = oneshot::channel();
+        let work = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+            let worked = runtime.map(|runtime| {
+                runtime.block_on(async {
+                    tokio::select! {
+                        () = self.run_until(feed, std::future::pending()) => {}
+                        _ = &mut dropped => {}
+                    }
+                });
+            });
+            let _ = end.send(worked);
+        };
+        match std::thread::Builder::new().name("controllers".to_owned()).spawn(work) {
+            Ok(_) => match ended.await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(%error, "controllers do not run"),
+                Err(_) => tracing::error!("controllers have ended"),
+            },
+            Err(error) => tracing::error!(%error, "controllers do not run: the machine gives no thread"),
+        }
+        drop(alive);
+    }
+
     /// Runs until it is asked to end; then what is being carried out is carried out to its end, and nothing is begun.
     pub async fn run_until(mut self, mut feed: impl Feed, end: impl Future<Output = ()>) {
         let mut end = std::pin::pin!(end);
         let mut ending = false;
-        let mut events = EventWriter::start(self.act.clone());
-        let mut carrying: JoinSet<Carried> = JoinSet::new();
-        let mut lost: Vec<(tokio::task::Id, usize, Key)> = Vec::new();
-        while !(ending && carrying.is_empty()) {
-            for _ in 0..if ending { 0 } else { PLANS_AT_ONCE } {
-                let clock = self.clock.clone();
-                let Some(task) = self.driver.take(|| clock.stamp()) else { break };
-                let (member, key) = (task.member, task.key.clone());
-                self.metrics.waited(self.crew[member].queue, task.waited_ms);
-                events.tell_all(&self.crew[member].actor, self.crew[member].component, &task.plan.notes, self.now());
-                if task.plan.is_idle() {
-                    let Plan { again, unready, .. } = task.plan;
-                    let outcome = Outcome { failed: unready, again, ..Outcome::default() };
-                    self.driver.done(member, key, outcome, self.now());
-                    continue;
-                }
-                let id = self.carry_out(&mut carrying, (member, key.clone()), task.plan, None);
-                lost.push((id, member, key));
+        let hands = self.apart.clone().unwrap_or_else(Handle::current);
+        let mut going = Going {
+            carrying: JoinSet::new(),
+            lost: HashMap::new(),
+            beside: JoinSet::new(),
+            beside_max: std::thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2),
+            waiting: Vec::new(),
+            events: EventWriter::start(self.act.clone(), &hands),
+            hands,
+        };
+        while !(ending && going.is_empty()) {
+            if !ending {
+                self.plan_some(&mut going);
             }
             for (member, crew) in self.crew.iter_mut().enumerate() {
                 crew.counted.note(self.driver.queue(member));
             }
-            let ready = !ending && (0..self.driver.len()).any(|member| self.driver.can_take(member));
+            let now = self.now();
+            let ready = !ending && self.driver.can_take(going.places(), now);
             let sleep = if ready { Duration::ZERO } else { self.until_next() };
             tokio::select! {
-                Some(carried) = carrying.join_next_with_id(), if !carrying.is_empty() => {
-                    self.finish(carried, &mut carrying, &mut lost, &mut events);
-                }
-                news = feed.next() => {
-                    let now = self.now();
-                    let is_heavy = news.iter().any(News::is_heavy);
-                    let driver = &mut self.driver;
-                    let tell = move || news.into_iter().for_each(|news| news.tell(driver, now));
-                    if is_heavy { heavy(tell) } else { tell() }
-                    self.driver.settle();
-                    feed.look(self.driver.sight());
-                }
+                Some(carried) = going.carrying.join_next_with_id() => self.finish(carried, &mut going),
+                Some(back) = going.beside.join_next() => self.take_back(back, &mut going),
+                news = feed.next() => self.hear(news, &mut feed),
                 () = &mut end, if !ending => ending = true,
                 () = tokio::time::sleep(sleep) => {}
             }
+            // Whatever has come meanwhile is taken in before anything is planned: who has few keys does not wait for one
+            // plan of another with each of its answers.
+            for _ in 0..ANSWERS_AT_ONCE {
+                let Some(carried) = going.carrying.try_join_next_with_id() else { break };
+                self.finish(carried, &mut going);
+            }
+            while let Some(back) = going.beside.try_join_next() {
+                self.take_back(back, &mut going);
+            }
+            if let Some(news) = feed.next().now_or_never() {
+                self.hear(news, &mut feed);
+            }
         }
+    }
+
+    /// Makes plans up to some work, and has them carried out.
+    fn plan_some(&mut self, going: &mut Going) {
+        let mut work = 0;
+        while work < WORK_AT_ONCE {
+            let clock = self.clock.clone();
+            match self.driver.take_beside(|| clock.stamp(), going.places()) {
+                Some(Taken::Task(task)) => {
+                    work += task.work;
+                    self.begin(task, going);
+                }
+                Some(Taken::Beside(beside)) => _ = going.beside.spawn_blocking_on(|| beside.run(), &going.hands),
+                None => break,
+            }
+        }
+    }
+
+    /// A controller is back from a plan that was made beside the others.
+    fn take_back(&mut self, back: Result<Back, JoinError>, going: &mut Going) {
+        let back = match back {
+            Ok(back) => back,
+            // Plans are caught where they panic, and nobody else ends such work: the process does.
+            Err(fault) => return tracing::error!(%fault, "a controller is lost"),
+        };
+        let task = self.driver.take_back(back, self.now());
+        if let Some(task) = task {
+            self.begin(task, going);
+        }
+        for carried in std::mem::take(&mut going.waiting) {
+            self.conclude(carried, going);
+        }
+    }
+
+    /// Has a plan carried out.
+    fn begin(&mut self, task: Task, going: &mut Going) {
+        let (member, key) = (task.member, task.key);
+        let Crew { name, queue, component, actor, .. } = &self.crew[member];
+        self.metrics.waited(queue, task.waited_ms);
+        if task.plan.unready && !task.plan.left.is_empty() {
+            tracing::debug!(controller = name, %key, left = ?task.plan.left, "a plan is not ready");
+        }
+        going.events.tell_all(actor, component, &task.plan.notes, self.now());
+        if task.plan.is_idle() {
+            let Plan { again, unready, .. } = task.plan;
+            let outcome = Outcome { failed: unready, again, ..Outcome::default() };
+            return self.driver.done(member, key, outcome, self.now());
+        }
+        self.carry_out(going, (member, key), task.plan, None);
+    }
+
+    fn hear(&mut self, news: Vec<News>, feed: &mut impl Feed) {
+        let now = self.now();
+        let is_heavy = news.iter().any(News::is_heavy);
+        let driver = &mut self.driver;
+        let tell = move || news.into_iter().for_each(|news| news.tell(driver, now));
+        if is_heavy {
+            heavy(tell)
+        } else {
+            tell()
+        }
+        self.driver.settle();
+        feed.look(self.driver.sight());
     }
 
     fn now(&self) -> Time {
@@ -161,17 +295,11 @@ impl Runtime {
         Duration::from_millis(u64::try_from(millis).unwrap_or(0)).min(SLEEP_MAX)
     }
 
-    fn carry_out(
-        &self,
-        carrying: &mut JoinSet<Carried>,
-        (member, key): (usize, Key),
-        plan: Plan,
-        before: Option<Carried>,
-    ) -> tokio::task::Id {
+    fn carry_out(&self, going: &mut Going, (member, key): (usize, Key), plan: Plan, before: Option<Carried>) {
         let is_last = before.is_some();
         let carried = before.unwrap_or_else(|| Carried {
             member,
-            key,
+            key: key.clone(),
             written: Vec::new(),
             refused: Vec::new(),
             told: Vec::new(),
@@ -184,33 +312,36 @@ impl Runtime {
         });
         let again = carried.again.into_iter().chain(plan.again).min();
         let carried = Carried { again, is_last, ..carried };
-        let (act, actor, permits) = (self.act.clone(), self.crew[member].actor.clone(), self.permits.clone());
-        carrying.spawn(carry_out(act, actor, permits, plan, carried)).id()
+        let (act, actor, pace) = (self.act.clone(), self.crew[member].actor.clone(), self.pace.clone());
+        let work = carry_out(act, actor, pace, plan, carried);
+        let id = going.carrying.spawn_on(work, &going.hands).id();
+        going.lost.insert(id, (member, key));
     }
 
     /// Takes in what came of a plan.
-    fn finish(
-        &mut self,
-        carried: Result<(tokio::task::Id, Carried), JoinError>,
-        carrying: &mut JoinSet<Carried>,
-        lost: &mut Vec<(tokio::task::Id, usize, Key)>,
-        events: &mut EventWriter,
-    ) {
-        let now = self.now();
+    fn finish(&mut self, carried: Result<(tokio::task::Id, Carried), JoinError>, going: &mut Going) {
         let id = carried.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-        let place = lost.iter().position(|(known, ..)| *known == id);
-        let known = place.map(|place| lost.swap_remove(place));
-        let Ok((_, mut carried)) = carried else {
+        let known = going.lost.remove(&id);
+        match carried {
+            Ok((_, carried)) => self.conclude(carried, going),
             // Whoever acts has panicked: the key is planned again.
-            if let Some((_, member, key)) = known {
-                self.driver.done(member, key, Outcome { failed: true, ..Outcome::default() }, now);
+            Err(_) => {
+                if let Some((member, key)) = known {
+                    self.driver.done(member, key, Outcome { failed: true, ..Outcome::default() }, self.now());
+                }
             }
-            return;
-        };
+        }
+    }
+
+    fn conclude(&mut self, mut carried: Carried, going: &mut Going) {
+        if carried.is_for_controller() && self.driver.is_away(carried.member) {
+            return going.waiting.push(carried);
+        }
+        let now = self.now();
         let (member, key) = (carried.member, carried.key.clone());
         let Crew { name, queue, component, actor, .. } = &self.crew[member];
-        events.tell_all(actor, component, &std::mem::take(&mut carried.told), now);
-        if !carried.refused.is_empty() && !carried.is_last {
+        going.events.tell_all(actor, component, &std::mem::take(&mut carried.told), now);
+        if carried.is_to_be_told() {
             for Refused { action, refusal } in &carried.refused {
                 tracing::debug!(controller = name, %key, ?action.resource, action = %action.key, refusal = %refusal.message,
                     "an action was refused");
@@ -220,10 +351,8 @@ impl Runtime {
             if after.notes.is_empty() {
                 tell_of_forbidden(name, member, &carried.refused, &mut self.forbidden, now);
             }
-            events.tell_all(actor, component, &after.notes, now);
-            let id = self.carry_out(carrying, (member, key.clone()), after, Some(carried));
-            lost.push((id, member, key));
-            return;
+            going.events.tell_all(actor, component, &after.notes, now);
+            return self.carry_out(going, (member, key), after, Some(carried));
         }
         self.metrics.worked(queue, carried.since.elapsed());
         let Carried { written, refused, answers, reviews, unready, mut again, .. } = carried;
@@ -238,6 +367,28 @@ impl Runtime {
         let failed = unready || !refused.is_empty();
         let refused = refused.iter().any(|refused| !refused.refusal.is_stale());
         self.driver.done(member, key, Outcome { written, failed, refused, again }, now);
+    }
+}
+
+impl Carried {
+    /// Whether the controller is to say what it makes of refusals.
+    fn is_to_be_told(&self) -> bool {
+        !self.refused.is_empty() && !self.is_last
+    }
+
+    fn is_for_controller(&self) -> bool {
+        self.is_to_be_told() || !self.answers.is_empty() || !self.reviews.is_empty()
+    }
+}
+
+impl Going {
+    fn is_empty(&self) -> bool {
+        self.carrying.is_empty() && self.beside.is_empty()
+    }
+
+    /// How many more plans may be made beside the others.
+    fn places(&self) -> usize {
+        self.beside_max.saturating_sub(self.beside.len())
     }
 }
 
@@ -263,13 +414,7 @@ fn tell_of_forbidden(
 }
 
 /// Carries out steps one after the other, up to the first with a refused action.
-async fn carry_out(
-    act: Arc<dyn Act>,
-    actor: Actor,
-    permits: Arc<Semaphore>,
-    plan: Plan,
-    mut carried: Carried,
-) -> Carried {
+async fn carry_out(act: Arc<dyn Act>, actor: Actor, pace: Pace, plan: Plan, mut carried: Carried) -> Carried {
     for review in plan.reviews {
         let answer = act.review(&actor, &review).await;
         carried.reviews.push((review, answer));
@@ -280,7 +425,7 @@ async fn carry_out(
     }
     for step in plan.steps {
         let mut refused = Vec::new();
-        for (action, done) in carry_out_step(&act, &actor, &permits, step).await {
+        for (action, done) in carry_out_step(&act, &actor, &pace, &carried.key, step).await {
             match done {
                 Ok(done) => {
                     let Action { resource, key, told, .. } = action;
@@ -302,17 +447,17 @@ async fn carry_out(
 type Tried = (Action, Result<crate::Done, Refusal>);
 
 /// Carries out the actions of a step at once; the answers are in their order.
-async fn carry_out_step(act: &Arc<dyn Act>, actor: &Actor, permits: &Arc<Semaphore>, step: Step) -> Vec<Tried> {
+async fn carry_out_step(act: &Arc<dyn Act>, actor: &Actor, pace: &Pace, key: &Key, step: Step) -> Vec<Tried> {
     if let [action] = step.as_slice() {
-        let done = one(act, actor, permits, action).await;
+        let done = one(act, actor, pace, key, action).await;
         return step.into_iter().zip([done]).collect();
     }
     let mut trying = JoinSet::new();
     let count = step.len();
     for (place, action) in step.into_iter().enumerate() {
-        let (act, actor, permits) = (act.clone(), actor.clone(), permits.clone());
+        let (act, actor, pace, key) = (act.clone(), actor.clone(), pace.clone(), key.clone());
         trying.spawn(async move {
-            let done = one(&act, &actor, &permits, &action).await;
+            let done = one(&act, &actor, &pace, &key, &action).await;
             (place, (action, done))
         });
     }
@@ -326,12 +471,26 @@ async fn carry_out_step(act: &Arc<dyn Act>, actor: &Actor, permits: &Arc<Semapho
     tried.into_iter().flatten().collect()
 }
 
+/// Carries out an action of the plan for a key, when it is the turn of the namespace for which that is done.
 async fn one(
     act: &Arc<dyn Act>,
     actor: &Actor,
-    permits: &Arc<Semaphore>,
+    pace: &Pace,
+    key: &Key,
     action: &Action,
 ) -> Result<crate::Done, Refusal> {
-    let _permit = permits.acquire().await;
-    act.act(actor, action).await
+    let namespace = if action.key.namespace.is_empty() { &key.namespace } else { &action.key.namespace };
+    let expected = action.weight();
+    let wait = pace.rates.charge(namespace, expected);
+    if !wait.is_zero() {
+        pace.metrics.rated();
+        tokio::time::sleep(wait).await;
+    }
+    let _slot = pace.slots.take(namespace).await;
+    let done = act.act(actor, action).await;
+    // A small patch of a large object writes all of it.
+    if let Ok(done) = &done {
+        pace.rates.charge(namespace, done.bytes.saturating_sub(expected));
+    }
+    done
 }

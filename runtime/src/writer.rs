@@ -1,17 +1,20 @@
-//! Writes Events: beside the work that they tell of, which does not wait for them. What is more than may wait is dropped.
+//! Writes Events: beside the work that they tell of, which does not wait for them. What is more than may wait is dropped:
+//! Events of one namespace never leave less room than they take to those of all others.
 
 use crate::Act;
 use crate::recorder::{Recorder, Writing};
 use holdfast_world::{Action, Actor, Key, Note, Refusal, Resource, Time, Verb};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 /// How many writers there are; those of one Event are made by one of them, in order.
 const LANES: usize = 8;
-/// How many Events may wait for each.
-const WAITING_MAX: usize = 128;
+/// How many Events may wait, of all namespaces.
+const WAITING_MAX: usize = 1024;
 /// How often a write is tried that the server could not take, and how long it waits before each.
 const TRIES_MAX: usize = 12;
 const TRY_AGAIN: Duration = Duration::from_secs(10);
@@ -21,32 +24,74 @@ static EVENTS: LazyLock<Resource> = LazyLock::new(|| Resource::new("", "v1", "ev
 pub(crate) struct EventWriter {
     recorder: Recorder,
     lanes: Vec<mpsc::Sender<(Actor, Writing)>>,
+    waiting: Arc<Mutex<Waiting>>,
+}
+
+/// How many Events wait to be written.
+#[derive(Default)]
+struct Waiting {
+    all: usize,
+    of: HashMap<String, usize>,
+}
+
+impl Waiting {
+    /// Lets one of a namespace wait, too, where there is room for it.
+    fn begin(&mut self, namespace: &str) -> bool {
+        let of = self.of.get(namespace).copied().unwrap_or(0);
+        if self.all >= WAITING_MAX || of > WAITING_MAX - self.all {
+            return false;
+        }
+        self.all += 1;
+        self.of.insert(namespace.to_owned(), of + 1);
+        true
+    }
+
+    fn end(&mut self, namespace: &str) {
+        self.all -= 1;
+        match self.of.get_mut(namespace) {
+            Some(of) if *of > 1 => *of -= 1,
+            _ => _ = self.of.remove(namespace),
+        }
+    }
+}
+
+fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl EventWriter {
     /// Its writers end with it.
-    pub(crate) fn start(act: Arc<dyn Act>) -> EventWriter {
+    pub(crate) fn start(act: Arc<dyn Act>, hands: &Handle) -> EventWriter {
+        let waiting = Arc::default();
         let lane = |_| {
             let (sender, receiver) = mpsc::channel(WAITING_MAX);
-            tokio::spawn(write_all(act.clone(), receiver));
+            hands.spawn(write_all(act.clone(), receiver, Arc::clone(&waiting)));
             sender
         };
-        EventWriter { recorder: Recorder::default(), lanes: (0..LANES).map(lane).collect() }
+        let lanes = (0..LANES).map(lane).collect();
+        EventWriter { recorder: Recorder::default(), lanes, waiting }
     }
 
     pub(crate) fn tell_all(&mut self, actor: &Actor, component: &'static str, notes: &[Note], now: Time) {
         for note in notes {
             let Some(writing) = self.recorder.record(component, note, now) else { continue };
             let lane = BuildHasherDefault::<DefaultHasher>::new().hash_one(&writing.name) as usize % LANES;
-            if self.lanes[lane].try_send((actor.clone(), writing)).is_err() {
+            let namespace = writing.namespace.clone();
+            let has_room = lock(&self.waiting).begin(&namespace);
+            let is_sent = has_room && self.lanes[lane].try_send((actor.clone(), writing)).is_ok();
+            if has_room && !is_sent {
+                lock(&self.waiting).end(&namespace);
+            }
+            if !is_sent {
                 tracing::debug!(reason = note.reason, "too many Events wait to be written: one is dropped");
             }
         }
     }
 }
 
-async fn write_all(act: Arc<dyn Act>, mut waiting: mpsc::Receiver<(Actor, Writing)>) {
-    while let Some((actor, writing)) = waiting.recv().await {
+async fn write_all(act: Arc<dyn Act>, mut events: mpsc::Receiver<(Actor, Writing)>, waiting: Arc<Mutex<Waiting>>) {
+    while let Some((actor, writing)) = events.recv().await {
+        lock(&waiting).end(&writing.namespace);
         for _ in 0..TRIES_MAX {
             match write(&act, &actor, &writing).await {
                 // What the server does not take now it may take later; what it refuses it will refuse again.
@@ -75,4 +120,20 @@ async fn write(act: &Arc<dyn Act>, actor: &Actor, writing: &Writing) -> Result<(
     }
     let action = Action::new(&EVENTS, Key::new(namespace, ""), Verb::Create(event.clone()));
     act.act(actor, &action).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_one_namespace_leave_room_for_those_of_others() {
+        let mut waiting = Waiting::default();
+        let taken = (0..10 * WAITING_MAX).filter(|_| waiting.begin("many")).count();
+        assert_eq!(taken, WAITING_MAX / 2 + 1);
+        assert!(waiting.begin("few") && waiting.begin("few"));
+        (0..taken).for_each(|_| waiting.end("many"));
+        (0..2).for_each(|_| waiting.end("few"));
+        assert!(waiting.all == 0 && waiting.of.is_empty());
+    }
 }

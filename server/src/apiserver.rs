@@ -214,6 +214,7 @@ impl Server {
                 .map_or(pipeline::Settings::default().deletions_max, |workers| {
                     usize::try_from(workers).unwrap_or(0).max(1)
                 }),
+            namespace_bytes: args.namespace_bytes,
             garbage_collection: args.cluster.enable_garbage_collector,
             gates_off: gates.fields_off.clone(),
             ..pipeline::Settings::default()

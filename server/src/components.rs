@@ -14,9 +14,10 @@ use holdfast_controllers::names::{Choice, OF_THE_SERVER};
 use holdfast_controllers::storage_versions;
 use holdfast_controllers::volumes::standard;
 use holdfast_core::authz::{PRIVILEGED_GROUP, User};
+use holdfast_core::schema::quantity;
 use holdfast_nodes::{metrics, objects};
 use holdfast_outbound::Insiders;
-use holdfast_runtime::{Act, Metrics, Runtime};
+use holdfast_runtime::{Act, Metrics, Rates, Runtime, rates};
 use holdfast_scheduler::Configuration;
 use holdfast_service::housekeeping::bootstrap;
 use holdfast_transport_http::Transport;
@@ -28,7 +29,7 @@ use tokio::task::JoinSet;
 /// The gate by which pods go whose devices are tainted with `NoExecute`.
 pub(crate) const DEVICE_TAINTS: &str = "DRADeviceTaints";
 
-/// How many keys of one controller are worked on at once: in one process nobody waits for a network.
+/// How many keys of one controller and one namespace are worked on at once: in one process nobody waits for a network.
 const WORKERS: usize = 64;
 
 /// Which components run.
@@ -43,6 +44,10 @@ pub struct Args {
     /// [default: 1, or none where no controller runs].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(holdfast_nodes::node::NODES_MAX)))]
     pub nodes: Option<u32>,
+    /// How many bytes a second controllers, the scheduler and simulated nodes write for one namespace, once they have
+    /// written 64Mi: what is more waits, and nothing else does [default: 32Mi].
+    #[arg(long, value_parser = parse_bytes, value_name = "BYTES")]
+    pub controller_bytes_per_second: Option<u64>,
     /// What simulated nodes are like: a file with capacity, labels, taints, zones; see docs/NODES.md.
     #[arg(long, value_name = "FILE")]
     pub node_template: Option<PathBuf>,
@@ -56,6 +61,8 @@ pub struct Components {
     nodes: u32,
     node_template: holdfast_nodes::Template,
     scheduling: Configuration,
+    /// How fast they write for one namespace.
+    bytes_a_second: u64,
 }
 
 impl Components {
@@ -81,14 +88,16 @@ impl Components {
         let node_template = args.node_template.as_deref().map_or_else(|| Ok(Default::default()), node_template)?;
         let mut scheduling = Configuration::default();
         scheduling.take_gates(|name| gates.enabled(name));
-        Ok(Components { controllers, settings, nodes, node_template, scheduling })
+        let bytes_a_second = args.controller_bytes_per_second.unwrap_or(rates::BYTES_A_SECOND);
+        Ok(Components { controllers, settings, nodes, node_template, scheduling, bytes_a_second })
     }
 
     /// None at all.
     pub fn none() -> Components {
         let controllers = Choice::parse(["-*"]).unwrap_or_else(|why| unreachable!("{why}"));
         let (settings, node_template) = (Settings::default(), Default::default());
-        Components { controllers, settings, nodes: 0, node_template, scheduling: Configuration::default() }
+        let (scheduling, bytes_a_second) = (Configuration::default(), rates::BYTES_A_SECOND);
+        Components { controllers, settings, nodes: 0, node_template, scheduling, bytes_a_second }
     }
 
     /// Whether each namespace gets the account that its pods run under.
@@ -106,9 +115,10 @@ impl Components {
 
     /// Starts them beside a server; they end with the tasks.
     pub fn start(&self, transport: &Arc<Transport>, tasks: &mut JoinSet<()>) {
+        let rates = Arc::new(Rates::new(self.bytes_a_second));
         if !self.controllers.is_nobody() {
             transport.service().note_components(&["controller-manager", "scheduler"]);
-            tasks.spawn(scheduling::in_process(self.scheduling.clone(), transport.clone()));
+            tasks.spawn(scheduling::in_process(self.scheduling.clone(), transport.clone(), rates.clone()));
         }
         let controllers = holdfast_controllers::all(&self.settings);
         let chosen = controllers.into_iter().filter(|controller| self.controllers.runs(controller.name()));
@@ -127,8 +137,14 @@ impl Components {
             needed.extend(storage_versions::rights());
         }
         let needed = act_all(InsideAct::new(transport), needed);
-        start(transport, tasks, needed, chosen.chain(nodes));
+        start(transport, tasks, needed, chosen.chain(nodes), rates);
     }
+}
+
+/// Reads a number of bytes: `32Mi`.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let bytes = quantity::whole(text).and_then(|bytes| u64::try_from(bytes).ok()).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| format!("{text:?} is no number of bytes, as 1000000 or 64Mi are"))
 }
 
 /// Reads the file of `--node-template`.
@@ -162,13 +178,14 @@ fn start(
     tasks: &mut JoinSet<()>,
     needed: impl Future<Output = ()> + Send + 'static,
     controllers: impl Iterator<Item = Box<dyn Controller>>,
+    rates: Arc<Rates>,
 ) {
     let service = transport.service();
     let engine = service.engine().clone();
     let act = Arc::new(InsideAct::new(transport));
     let metrics = Arc::new(Metrics::default());
     service.with_registry(|registry| metrics.register(registry));
-    let mut runtime = Runtime::new(act, Arc::new(InsideClock(engine.clone())), metrics);
+    let mut runtime = Runtime::new(act, Arc::new(InsideClock(engine.clone())), metrics).rated(rates);
     for controller in controllers {
         let actor = Actor::of(controller.as_ref());
         runtime.add(controller, actor, WORKERS);
@@ -181,6 +198,6 @@ fn start(
     let feed = InsideFeed::new(engine, driver.resources().cloned().collect(), driver.sight());
     tasks.spawn(async move {
         needed.await;
-        runtime.run(feed).await;
+        runtime.run_apart(feed).await;
     });
 }

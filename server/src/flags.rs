@@ -124,6 +124,11 @@ pub struct Args {
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     pub namespace_grace_period: Option<Duration>,
 
+    /// How many bytes the objects of one namespace may be, but for namespaces of the cluster's own; a ResourceQuota that
+    /// limits holdfast.dev/bytes says otherwise for its namespace [default: any number].
+    #[arg(long, value_parser = crate::components::parse_bytes, value_name = "BYTES")]
+    pub namespace_bytes: Option<u64>,
+
     /// Objects of a collection that are deleted at once; below 1 means 1 [default: 256].
     #[arg(long, allow_hyphen_values = true, value_name = "COUNT")]
     pub delete_collection_workers: Option<i64>,

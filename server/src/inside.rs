@@ -224,7 +224,11 @@ impl Act for InsideAct {
             Reply::Object(shown) if action.key.name.is_empty() => named(&shown.entry.json()).name,
             _ => action.key.name.to_string(),
         };
-        Ok(Done { name, came })
+        let bytes = match &reply {
+            Reply::Object(shown) => shown.entry.body().len(),
+            _ => 0,
+        };
+        Ok(Done { name, came, bytes })
     }
 
     async fn ask(&self, actor: &Actor, path: &str) -> Result<Value, Refusal> {

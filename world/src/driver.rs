@@ -1,20 +1,35 @@
 //! Drives controllers over one world, and knows neither time nor tokio: told what changed, it says which plan is to be
 //! carried out next; told how that went, it knows when the key is planned again.
 //!
+//! Namespaces take turns: next is the one for which the least work was done, whichever controllers did it. Work is counted
+//! ([`crate::work`]), so that who has few keys, and cheap ones, never waits behind who has many, or dear ones.
+//!
+//! A plan is bounded by the work that it may be. One that took long the last time may be made beside the others, by whoever
+//! drives, on a copy of the world: its controller is away meanwhile, and hears of changes when it is back.
+//!
 //! A key that was acted on is planned again only when the world has come as far as the writes that were made for it, so
 //! that no controller has to remember what it has just done.
 
+use crate::work::Ended;
 use crate::{
     BackOff, Change, Controller, Key, Keys, Plan, Queue, Refusal, Refused, Resource, Served, Sight, Stamp, Text, Time,
-    World,
+    Turns, World, work,
 };
 use holdfast_core::object::Body;
 use holdfast_value::Value;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Before any time that a key waits for.
 const START: Time = Time(jiff::Timestamp::MIN);
+
+/// What every plan is worth, however little it looks at.
+const PLAN: u64 = 10;
+/// A plan that was more work than this is a dear one.
+const DEAR: u64 = 5_000;
+/// How much work a plan may be: that of many thousand honest ones, and a few seconds.
+const PLAN_MAX: u64 = 4_000_000;
 
 /// Controllers, and the world that they share.
 #[derive(Default)]
@@ -25,19 +40,28 @@ pub struct Driver {
     lookers: HashMap<Resource, Vec<usize>>,
     /// Who looks at more than what it names: each is told of everything that is shown.
     overseers: Vec<usize>,
-    /// Where the next key is looked for first, so that nobody waits for a member that never rests.
+    /// Where the next key of a namespace is looked for first, so that no member waits for one that never rests.
     turn: usize,
+    turns: Turns,
     /// Changes that came before the world was complete; nothing is planned until then.
     early: Option<Vec<Change>>,
 }
 
 struct Member {
     controller: Box<dyn Controller>,
+    /// What it looks at beside its resources.
+    sight: Sight,
+    /// Whether it makes a plan beside the others: then another stands in its place.
+    is_away: bool,
+    /// What has changed since it went.
+    missed: Vec<Change>,
+    /// Keys whose last plan took long.
+    dear: HashSet<Key>,
     queue: Queue,
-    /// How many keys may be planned and acted on at once.
+    /// How many keys of one namespace may be planned and acted on at once.
     workers: usize,
-    /// How many are.
-    working: usize,
+    /// How many are, by namespace.
+    working: HashMap<Text, usize>,
     /// Keys that were acted on and whose writes the world has not shown yet.
     awaited: BTreeMap<Key, Vec<Written>>,
 }
@@ -68,6 +92,33 @@ pub struct Task {
     pub plan: Plan,
     /// For how many milliseconds the key had waited.
     pub waited_ms: i64,
+    /// How much work the plan was.
+    pub work: u64,
+}
+
+/// What comes of taking a key.
+pub enum Taken {
+    Task(Task),
+    Beside(Beside),
+}
+
+/// A plan that is to be made beside the others, on the world as it is now.
+pub struct Beside {
+    member: usize,
+    key: Key,
+    controller: Box<dyn Controller>,
+    world: World,
+    stamp: Stamp,
+    waited_ms: i64,
+}
+
+/// What comes back of it.
+pub struct Back {
+    member: usize,
+    key: Key,
+    controller: Box<dyn Controller>,
+    planned: (Result<Plan, Ended>, u64),
+    waited_ms: i64,
 }
 
 /// How that went.
@@ -88,7 +139,7 @@ impl Driver {
         Driver { early: Some(Vec::new()), ..Driver::default() }
     }
 
-    /// Takes in one more controller, which works on so many keys at once. Called before any object is there.
+    /// Takes in one more controller, which works on so many keys of a namespace at once. Called before any object is there.
     pub fn add(&mut self, controller: Box<dyn Controller>, workers: usize, back_off: BackOff) -> usize {
         let place = self.members.len();
         for resource in controller.resources() {
@@ -98,13 +149,23 @@ impl Driver {
                 lookers.push(place);
             }
         }
-        if controller.sight() != Sight::None {
+        let sight = controller.sight();
+        if sight != Sight::None {
             self.overseers.push(place);
         }
         controller.indexes(&mut self.world);
         let queue = Queue::new(back_off);
-        let member = Member { controller, queue, workers: workers.max(1), working: 0, awaited: BTreeMap::new() };
-        self.members.push(member);
+        self.members.push(Member {
+            controller,
+            sight,
+            is_away: false,
+            missed: Vec::new(),
+            dear: HashSet::new(),
+            queue,
+            workers: workers.max(1),
+            working: HashMap::new(),
+            awaited: BTreeMap::new(),
+        });
         place
     }
 
@@ -135,7 +196,10 @@ impl Driver {
 
     /// What must be shown beside these.
     pub fn sight(&self) -> Sight {
-        let overseers = self.overseers.iter().map(|place| self.members[*place].controller.sight());
+        let overseers = self.overseers.iter().map(|place| {
+            let member = &self.members[*place];
+            if member.is_away { member.sight.clone() } else { member.controller.sight() }
+        });
         overseers.fold(Sight::None, Sight::and)
     }
 
@@ -199,46 +263,125 @@ impl Driver {
         let named = lookers.iter().copied();
         let overseers = self.overseers.iter().copied().filter(|place| !lookers.contains(place));
         for place in named.chain(overseers) {
-            let member = &mut self.members[place];
-            let mut keys = Keys::default();
-            let told = catch_unwind(AssertUnwindSafe(|| {
-                member.controller.concerns(&self.world, &change, &mut keys);
-            }));
-            if told.is_ok() {
-                member.queue.add_all(keys, now);
-            }
+            self.members[place].tell(&self.world, &change, now);
         }
     }
 
     /// The next plan to be carried out, if there is one. A panic in a plan fails its key alone.
-    pub fn take(&mut self, mut stamp: impl FnMut() -> Stamp) -> Option<Task> {
+    pub fn take(&mut self, stamp: impl FnMut() -> Stamp) -> Option<Task> {
+        match self.take_any(stamp, None)? {
+            Taken::Task(task) => Some(task),
+            // Nothing is made beside the others unless that is asked for.
+            Taken::Beside(_) => None,
+        }
+    }
+
+    /// The same, where so many more plans may be made beside the others. One that takes long waits where there is no place
+    /// for it.
+    pub fn take_beside(&mut self, stamp: impl FnMut() -> Stamp, places: usize) -> Option<Taken> {
+        self.take_any(stamp, Some(places))
+    }
+
+    fn take_any(&mut self, mut stamp: impl FnMut() -> Stamp, places: Option<usize>) -> Option<Taken> {
         if self.early.is_some() {
             return None;
         }
         let now = stamp().time;
-        let count = self.members.len();
-        let first = self.turn;
-        for place in (0..count).map(|step| (first + step) % count) {
-            while self.members[place].working < self.members[place].workers {
-                let member = &mut self.members[place];
-                let Some((key, waited_ms)) = member.queue.take_waited(now) else { break };
-                self.turn = (place + 1) % count;
-                member.working += 1;
-                let planned = catch_unwind(AssertUnwindSafe(|| member.controller.plan(&self.world, &key, stamp())));
-                match planned {
-                    Ok(plan) => return Some(Task { member: place, key, plan, waited_ms }),
-                    // The next key of the same controller does not wait for this one.
-                    Err(_) => self.done(place, key, Outcome { failed: true, ..Outcome::default() }, now),
-                }
+        self.begin_lines(now);
+        while let Some((place, key, waited_ms)) = self.next_key(now, places) {
+            let member = &mut self.members[place];
+            if places.is_some() && member.dear.contains(&key) {
+                member.sight = member.controller.sight();
+                let controller = std::mem::replace(&mut member.controller, Box::new(Away));
+                member.is_away = true;
+                let (world, stamp) = (self.world.clone(), stamp());
+                return Some(Taken::Beside(Beside { member: place, key, controller, world, stamp, waited_ms }));
             }
+            let plan = || member.controller.plan(&self.world, &key, stamp());
+            let (planned, work) = work::up_to(PLAN_MAX, plan);
+            if let Some(task) = self.planned(place, key, (planned, work), waited_ms, now) {
+                return Some(Taken::Task(task));
+            }
+            self.begin_lines(now);
         }
         None
     }
 
-    /// Whether a key of this member could be planned at once.
-    pub fn can_take(&self, member: usize) -> bool {
-        let Member { queue, working, workers, .. } = &self.members[member];
-        self.early.is_none() && working < workers && queue.depth() > 0
+    /// Takes a controller back that has made a plan beside the others, and tells it what has changed since it went.
+    pub fn take_back(&mut self, back: Back, now: Time) -> Option<Task> {
+        let Back { member: place, key, controller, planned, waited_ms } = back;
+        let member = &mut self.members[place];
+        (member.controller, member.is_away) = (controller, false);
+        for change in std::mem::take(&mut member.missed) {
+            member.tell(&self.world, &change, now);
+        }
+        self.planned(place, key, planned, waited_ms, now)
+    }
+
+    /// Whether a controller makes a plan beside the others, and can be asked for nothing else.
+    pub fn is_away(&self, member: usize) -> bool {
+        self.members[member].is_away
+    }
+
+    /// What comes of a plan; nothing where its key has failed, and the next does not wait for it.
+    fn planned(
+        &mut self,
+        place: usize,
+        key: Key,
+        (planned, work): (Result<Plan, Ended>, u64),
+        waited_ms: i64,
+        now: Time,
+    ) -> Option<Task> {
+        let work = work + PLAN;
+        self.turns.charge(&key.namespace, work);
+        let dear = &mut self.members[place].dear;
+        if work <= DEAR {
+            dear.remove(&key);
+        } else if !dear.contains(&key) {
+            dear.insert(key.clone());
+        }
+        let plan = match planned {
+            Ok(plan) => plan,
+            Err(Ended::TooMuch) => {
+                let left = vec![format!("to plan it takes more work than {PLAN_MAX} looks at objects")];
+                Plan { unready: true, left, ..Plan::default() }
+            }
+            Err(Ended::Panicked) => {
+                self.done(place, key, Outcome { failed: true, ..Outcome::default() }, now);
+                return None;
+            }
+        };
+        Some(Task { member: place, key, plan, waited_ms, work })
+    }
+
+    /// Has the lines stand for their turns that have begun meanwhile.
+    fn begin_lines(&mut self, now: Time) {
+        for (place, member) in self.members.iter_mut().enumerate() {
+            for namespace in member.queue.wake(now) {
+                self.turns.stand(namespace, place);
+            }
+        }
+    }
+
+    /// The key whose turn it is, of a member that may work on it.
+    fn next_key(&mut self, now: Time, places: Option<usize>) -> Option<(usize, Key, i64)> {
+        let may_take = |place: usize, namespace: &str| self.members[place].may_take(namespace, places != Some(0));
+        let (namespace, place) = self.turns.next(self.turn, may_take)?;
+        let member = &mut self.members[place];
+        let (key, waited_ms) = member.queue.take(&namespace, now)?;
+        *member.working.entry(namespace.clone()).or_default() += 1;
+        if member.queue.first(&namespace).is_none() {
+            self.turns.leave(&namespace, place);
+        }
+        self.turn = place + 1;
+        Some((place, key, waited_ms))
+    }
+
+    /// Whether a key could be taken at once, where so many more plans may be made beside the others.
+    pub fn can_take(&mut self, places: usize, now: Time) -> bool {
+        self.begin_lines(now);
+        let may_take = |place: usize, namespace: &str| self.members[place].may_take(namespace, places > 0);
+        self.early.is_none() && self.turns.next(self.turn, may_take).is_some()
     }
 
     /// What would be planned for a key now. Nothing is to be carried out.
@@ -274,7 +417,12 @@ impl Driver {
     pub fn done(&mut self, member: usize, key: Key, outcome: Outcome, now: Time) {
         let world = &self.world;
         let member = &mut self.members[member];
-        member.working -= 1;
+        if let Entry::Occupied(mut working) = member.working.entry(key.namespace.clone()) {
+            *working.get_mut() -= 1;
+            if *working.get() == 0 {
+                working.remove();
+            }
+        }
         match outcome.failed {
             true => _ = member.queue.fail(key.clone(), now, outcome.refused),
             false => member.queue.forget(&key),
@@ -307,6 +455,55 @@ impl Driver {
     /// When the first key wants to be planned again though nothing changes.
     pub fn next_time(&self) -> Option<Time> {
         self.members.iter().filter_map(|member| member.queue.next_time()).min()
+    }
+}
+
+impl Member {
+    /// Whether the next key of a namespace may be taken, if it is a dear one, too.
+    fn may_take(&self, namespace: &str, dear_too: bool) -> bool {
+        let is_dear = || self.queue.first(namespace).is_some_and(|key| self.dear.contains(key));
+        !self.is_away
+            && self.working.get(namespace).is_none_or(|working| *working < self.workers)
+            && (dear_too || !is_dear())
+    }
+
+    fn tell(&mut self, world: &World, change: &Change, now: Time) {
+        if self.is_away {
+            return self.missed.push(change.clone());
+        }
+        let mut keys = Keys::default();
+        let told = catch_unwind(AssertUnwindSafe(|| self.controller.concerns(world, change, &mut keys)));
+        if told.is_ok() {
+            self.queue.add_all(keys, now);
+        }
+    }
+}
+
+impl Beside {
+    /// Makes the plan, wherever that is.
+    pub fn run(self) -> Back {
+        let Beside { member, key, mut controller, world, stamp, waited_ms } = self;
+        let planned = work::up_to(PLAN_MAX, || controller.plan(&world, &key, stamp));
+        Back { member, key, controller, planned, waited_ms }
+    }
+}
+
+/// Stands in the place of a controller that is away.
+struct Away;
+
+impl Controller for Away {
+    fn name(&self) -> &'static str {
+        "away"
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        Vec::new()
+    }
+
+    fn concerns(&mut self, _: &World, _: &Change, _: &mut Keys) {}
+
+    fn plan(&mut self, _: &World, _: &Key, _: Stamp) -> Plan {
+        Plan::default()
     }
 }
 
@@ -407,6 +604,124 @@ mod tests {
         assert_eq!(take(&mut driver, now()), None);
         see(&mut driver, "a", 7);
         assert_eq!(take(&mut driver, now()).as_deref(), Some("one"));
+    }
+
+    /// Looks at so many objects for each key as its name says.
+    struct Dear;
+
+    impl Controller for Dear {
+        fn name(&self) -> &'static str {
+            "dear-controller"
+        }
+
+        fn resources(&self) -> Vec<Resource> {
+            vec![Pod::resource().clone()]
+        }
+
+        fn concerns(&mut self, _: &World, change: &Change, keys: &mut Keys) {
+            keys.add(change.key.clone());
+        }
+
+        fn plan(&mut self, _: &World, key: &Key, _: Stamp) -> Plan {
+            work::count(key.name.split('-').next().and_then(|cost| cost.parse().ok()).unwrap_or(0));
+            Plan::default()
+        }
+    }
+
+    #[test]
+    fn a_namespace_waits_for_no_more_work_of_another_than_its_own() {
+        let mut driver = Driver::new();
+        for _ in 0..2 {
+            driver.add(Box::new(Dear), 1000, BackOff::default());
+        }
+        driver.complete();
+        let show = |driver: &mut Driver, namespace: &str, name: String| {
+            let bytes = json!({"metadata": {"name": name, "namespace": namespace, "uid": name}}).to_string();
+            driver.change(Pod::resource(), Key::new(namespace, &name), Some(bytes.into()), 1, now());
+        };
+        (0..500).for_each(|number| show(&mut driver, "many", format!("0-{number}")));
+        (0..100).for_each(|number| show(&mut driver, "dear", format!("100000-{number}")));
+        let next = |driver: &mut Driver| {
+            let task = driver.take(|| Stamp { time: now(), seed: 0 }).expect("a key");
+            driver.done(task.member, task.key.clone(), Outcome::default(), now());
+            task
+        };
+        // One dear plan is all that the many cheap ones wait for.
+        let first: Vec<u64> = (0..1001).map(|_| next(&mut driver).work).collect();
+        assert_eq!(first.iter().filter(|work| **work > 1000).count(), 1);
+        // Who comes later is next, and saves up nothing.
+        show(&mut driver, "late", "0-a".into());
+        let late: Vec<Task> = (0..2).map(|_| next(&mut driver)).collect();
+        assert!(late.iter().all(|task| &*task.key.namespace == "late" && task.waited_ms == 0));
+        assert_eq!((late[0].member + late[1].member, &*next(&mut driver).key.namespace), (1, "dear"));
+    }
+
+    fn show(driver: &mut Driver, namespace: &str, name: &str, version: u64) {
+        let bytes = json!({"metadata": {"name": name, "namespace": namespace, "uid": name}}).to_string();
+        driver.change(Pod::resource(), Key::new(namespace, name), Some(bytes.into()), version, now());
+    }
+
+    #[test]
+    fn a_dear_plan_is_made_beside_the_others_and_its_controller_misses_nothing() {
+        let stamp = || Stamp { time: now(), seed: 0 };
+        let mut driver = Driver::new();
+        for _ in 0..2 {
+            driver.add(Box::new(Dear), 1000, BackOff::default());
+        }
+        driver.complete();
+        let rest = |driver: &mut Driver| {
+            while let Some(task) = driver.take(stamp) {
+                driver.done(task.member, task.key, Outcome::default(), now());
+            }
+        };
+        show(&mut driver, "a", "100000", 1);
+        // Nobody knows yet that it is dear.
+        rest(&mut driver);
+        show(&mut driver, "a", "100000", 2);
+        assert!(!driver.can_take(0, now()) && driver.can_take(1, now()));
+        assert!(driver.take_beside(stamp, 0).is_none());
+        let Some(Taken::Beside(beside)) = driver.take_beside(stamp, 1) else { panic!("it is dear") };
+        let (away, other) = (beside.member, 1 - beside.member);
+        assert!(driver.is_away(away) && !driver.is_away(other));
+        show(&mut driver, "b", "1", 3);
+        let Some(Taken::Task(task)) = driver.take_beside(stamp, 0) else { panic!("the other controller goes on") };
+        assert_eq!((task.member, task.key.to_string()), (other, "b/1".into()));
+        driver.done(task.member, task.key, Outcome::default(), now());
+        assert!(driver.take_beside(stamp, 0).is_none(), "the other plan is as dear");
+        let task = driver.take_back(beside.run(), now()).expect("a plan");
+        assert!(task.member == away && task.work > 100_000);
+        driver.done(task.member, task.key, Outcome::default(), now());
+        let task = driver.take(stamp).expect("what it missed");
+        assert_eq!((task.member, task.key.to_string()), (away, "b/1".into()));
+    }
+
+    #[test]
+    fn a_plan_is_bounded_by_the_work_that_it_may_be() {
+        let mut driver = Driver::new();
+        driver.add(Box::new(Dear), 1, BackOff::default());
+        driver.complete();
+        show(&mut driver, "a", "1000000000000", 1);
+        let task = driver.take(|| Stamp { time: now(), seed: 0 }).expect("a plan");
+        assert!(task.plan.unready && task.plan.steps.is_empty());
+        assert_eq!(task.plan.left, ["to plan it takes more work than 4000000 looks at objects"]);
+    }
+
+    #[test]
+    fn the_workers_of_a_namespace_are_its_own() {
+        let mut driver = Driver::new();
+        driver.add(Box::new(Dear), 2, BackOff::default());
+        driver.complete();
+        for (namespace, name) in [("a", "1"), ("a", "2"), ("a", "3"), ("b", "1")] {
+            let bytes = json!({"metadata": {"name": name, "namespace": namespace, "uid": name}}).to_string();
+            driver.change(Pod::resource(), Key::new(namespace, name), Some(bytes.into()), 1, now());
+        }
+        let mut taken: Vec<_> = (0..4).map(|_| take(&mut driver, now())).collect();
+        taken.sort();
+        assert_eq!(taken, [None, Some("a/1".into()), Some("a/2".into()), Some("b/1".into())]);
+        assert!(!driver.can_take(1, now()));
+        driver.done(0, Key::new("a", "2"), Outcome::default(), now());
+        assert!(driver.can_take(1, now()));
+        assert_eq!(take(&mut driver, now()).as_deref(), Some("a/3"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One object as components see it: its metadata, what its view keeps of it, and its bytes.
 
-use crate::{List, Shared, Time, View, shared};
+use crate::{List, Shared, Time, View, shared, work};
 use holdfast_core::object::Body;
 use holdfast_value::Value;
 use serde::{Deserialize, Deserializer};
@@ -148,6 +148,8 @@ impl Object {
 
     /// The whole object.
     pub fn document(&self) -> Value {
-        serde_json::from_slice(&self.body.bytes()).unwrap_or_default()
+        let bytes = self.body.bytes();
+        work::count_bytes(bytes.len());
+        serde_json::from_slice(&bytes).unwrap_or_default()
     }
 }

@@ -1,7 +1,8 @@
 //! What is to be done for one key, as data.
 
-use crate::{Key, Resource, Text, Time};
+use crate::{Key, Object, Resource, Text, Time};
 use holdfast_value::Value;
+use std::sync::Arc;
 
 /// What a controller wants for one key. Planning again after it was carried out gives an empty plan.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -50,6 +51,8 @@ pub enum Verb {
     Create(Value),
     /// Replaces the object; its `metadata.resourceVersion` is the version that the plan rests on.
     Update(Value),
+    /// Replaces the object by itself in another state.
+    UpdateStatus(Restated),
     /// A JSON merge patch; with `metadata.resourceVersion` it rests on that version, with `metadata.uid` on that object.
     MergePatch(Value),
     StrategicPatch(Value),
@@ -63,6 +66,44 @@ pub enum Verb {
         propagation: Option<Propagation>,
         grace_seconds: Option<i64>,
     },
+}
+
+/// An object as it is, but for its status. The document is made where it is sent: of a large object that takes longer than
+/// all the rest of a plan.
+#[derive(Debug, Clone)]
+pub struct Restated {
+    pub object: Arc<Object>,
+    pub status: Value,
+}
+
+impl Restated {
+    pub fn document(&self) -> Value {
+        let mut document = self.object.document();
+        document["status"] = self.status.clone();
+        document
+    }
+}
+
+impl PartialEq for Restated {
+    fn eq(&self, other: &Restated) -> bool {
+        self.object.body == other.object.body && self.status == other.status
+    }
+}
+
+impl Verb {
+    /// What is sent; nothing to delete by.
+    pub fn document(&self) -> Option<Value> {
+        Some(match self {
+            Verb::UpdateStatus(restated) => restated.document(),
+            Verb::Create(body)
+            | Verb::Update(body)
+            | Verb::MergePatch(body)
+            | Verb::StrategicPatch(body)
+            | Verb::JsonPatch(body)
+            | Verb::Apply(body) => body.clone(),
+            Verb::Delete { .. } => return None,
+        })
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,7 +229,31 @@ impl Action {
         Action { manager: Some(manager), ..self }
     }
 
+    /// About how many bytes it sends.
+    pub fn weight(&self) -> usize {
+        match &self.verb {
+            Verb::Create(body)
+            | Verb::Update(body)
+            | Verb::MergePatch(body)
+            | Verb::StrategicPatch(body)
+            | Verb::JsonPatch(body)
+            | Verb::Apply(body) => weight(body),
+            Verb::UpdateStatus(restated) => restated.object.body.len(),
+            Verb::Delete { .. } => 0,
+        }
+    }
+
     pub fn told(self, note: Note) -> Action {
         Action { told: Some(note), ..self }
+    }
+}
+
+/// About how many bytes a document is written in.
+fn weight(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len() + 3,
+        Value::Array(items) => items.iter().map(|item| weight(item) + 1).sum::<usize>() + 2,
+        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + weight(value) + 4).sum::<usize>() + 2,
+        _ => 5,
     }
 }

@@ -1,9 +1,10 @@
 //! The keys of one controller that are to be planned: each once, never two plans of one key at a time, later where
-//! a plan asks for it or its actions were refused.
+//! a plan asks for it or its actions were refused. Each namespace has a line of its own: who is next of several, says
+//! whoever takes.
 //!
 //! Pure: whoever drives it says what time it is.
 
-use crate::{Key, Keys, Time};
+use crate::{Key, Keys, Text, Time};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// How long a key that fails waits: doubled each time from the first to the last, as client-go's queues do.
@@ -56,9 +57,12 @@ impl Paces {
 #[derive(Debug, Default)]
 pub struct Queue {
     back_off: BackOff,
-    ready: VecDeque<Key>,
+    /// The keys that may be taken, oldest first, by namespace; no line is empty.
+    ready: HashMap<Text, VecDeque<Key>>,
     /// Those in `ready`, each with when it was added.
     waiting: HashMap<Key, Time>,
+    /// Namespaces whose line began since this was asked last, oldest first.
+    begun: Vec<Text>,
     /// The newest time that was told.
     now: Option<Time>,
     /// Those taken and not yet done; true where the key was added meanwhile.
@@ -88,7 +92,13 @@ impl Queue {
         }
         self.adds += 1;
         self.waiting.insert(key.clone(), self.now.unwrap_or(Time::from_second(0)));
-        self.ready.push_back(key);
+        match self.ready.get_mut(&key.namespace) {
+            Some(line) => line.push_back(key),
+            None => {
+                self.begun.push(key.namespace.clone());
+                self.ready.insert(key.namespace.clone(), VecDeque::from([key]));
+            }
+        }
         true
     }
 
@@ -131,18 +141,35 @@ impl Queue {
         self.failures.remove(key);
     }
 
-    /// The next key to be planned; it is busy until [`Self::done`].
-    pub fn take(&mut self, now: Time) -> Option<Key> {
-        self.take_waited(now).map(|(key, _)| key)
+    /// Adds the keys that have waited long enough; answers the namespaces whose lines have begun since this was asked
+    /// last.
+    pub fn wake(&mut self, now: Time) -> Vec<Text> {
+        self.now = Some(now);
+        while let Some((time, key)) = self.timers.first().cloned()
+            && time <= now
+        {
+            self.timers.remove(&(time, key.clone()));
+            self.times.remove(&key);
+            self.add(key);
+        }
+        std::mem::take(&mut self.begun)
     }
 
-    /// The same, and for how many milliseconds it has waited.
-    pub fn take_waited(&mut self, now: Time) -> Option<(Key, i64)> {
-        self.wake(now);
-        let key = self.ready.pop_front()?;
+    /// The next key of a namespace, and for how many milliseconds it has waited; it is busy until [`Self::done`].
+    pub fn take(&mut self, namespace: &str, now: Time) -> Option<(Key, i64)> {
+        let line = self.ready.get_mut(namespace)?;
+        let key = line.pop_front()?;
+        if line.is_empty() {
+            self.ready.remove(namespace);
+        }
         let since = self.waiting.remove(&key).unwrap_or(now);
         self.busy.insert(key.clone(), false);
         Some((key, now.millis_since(since).max(0)))
+    }
+
+    /// The key of a namespace that would be taken next.
+    pub fn first(&self, namespace: &str) -> Option<&Key> {
+        self.ready.get(namespace)?.front()
     }
 
     /// The key is no longer busy.
@@ -159,7 +186,7 @@ impl Queue {
 
     /// How many keys could be taken now.
     pub fn depth(&self) -> usize {
-        self.ready.len()
+        self.waiting.len()
     }
 
     pub fn adds(&self) -> u64 {
@@ -177,17 +204,6 @@ impl Queue {
     /// Keys whose last plan failed.
     pub fn is_failing(&self, key: &Key) -> bool {
         self.failures.contains_key(key)
-    }
-
-    fn wake(&mut self, now: Time) {
-        self.now = Some(now);
-        while let Some((time, key)) = self.timers.first().cloned()
-            && time <= now
-        {
-            self.timers.remove(&(time, key.clone()));
-            self.times.remove(&key);
-            self.add(key);
-        }
     }
 }
 
@@ -209,15 +225,15 @@ mod tests {
         assert!(queue.add(key("a")));
         assert!(!queue.add(key("a")));
         queue.add(key("b"));
-        assert_eq!(queue.take(at(0)), Some(key("a")));
+        assert_eq!(take(&mut queue, at(0)), Some(key("a")));
         queue.add(key("a"));
-        assert_eq!(queue.take(at(0)), Some(key("b")));
-        assert_eq!(queue.take(at(0)), None, "a is busy");
+        assert_eq!(take(&mut queue, at(0)), Some(key("b")));
+        assert_eq!(take(&mut queue, at(0)), None, "a is busy");
         queue.done(&key("b"));
         queue.done(&key("a"));
-        assert_eq!(queue.take(at(0)), Some(key("a")), "it was added while it was busy");
+        assert_eq!(take(&mut queue, at(0)), Some(key("a")), "it was added while it was busy");
         queue.done(&key("a"));
-        assert_eq!((queue.take(at(0)), queue.busy()), (None, 0));
+        assert_eq!((take(&mut queue, at(0)), queue.busy()), (None, 0));
     }
 
     #[test]
@@ -227,8 +243,8 @@ mod tests {
         queue.add_at(key("a"), at(10));
         queue.add_at(key("a"), at(30));
         assert_eq!(queue.next_time(), Some(at(10)));
-        assert_eq!(queue.take(at(9)), None);
-        assert_eq!(queue.take(at(10)), Some(key("a")));
+        assert_eq!(take(&mut queue, at(9)), None);
+        assert_eq!(take(&mut queue, at(10)), Some(key("a")));
         assert_eq!(queue.next_time(), None);
     }
 
@@ -241,9 +257,9 @@ mod tests {
             keys.add_after(key("b"), 0);
             queue.add_all(keys, at(second));
         }
-        assert_eq!(queue.take(at(1)), Some(key("b")));
-        assert_eq!(queue.take(at(1)), None);
-        assert_eq!(queue.take(at(2)), Some(key("a")), "as long after the first as it may wait");
+        assert_eq!(take(&mut queue, at(1)), Some(key("b")));
+        assert_eq!(take(&mut queue, at(1)), None);
+        assert_eq!(take(&mut queue, at(2)), Some(key("a")), "as long after the first as it may wait");
     }
 
     #[test]
@@ -253,7 +269,7 @@ mod tests {
         for _ in 0..70 {
             queue.fail(key("a"), at(0), false);
             waits.push(queue.next_time().expect("a time").millis());
-            queue.take(at(2000));
+            take(&mut queue, at(2000));
             queue.done(&key("a"));
         }
         assert_eq!(waits[..4], [5, 10, 20, 40]);
@@ -263,13 +279,35 @@ mod tests {
         assert_eq!(queue.fail(key("a"), at(0), false), 0);
     }
 
+    /// The next key of the one namespace of these tests.
+    fn take(queue: &mut Queue, now: Time) -> Option<Key> {
+        queue.wake(now);
+        queue.take("default", now).map(|(key, _)| key)
+    }
+
+    #[test]
+    fn each_namespace_has_its_line() {
+        let mut queue = Queue::default();
+        for name in ["a", "b"] {
+            queue.add(Key::new("one", name));
+        }
+        queue.add(Key::new("other", "c"));
+        assert_eq!(queue.wake(at(0)).iter().map(|text| &**text).collect::<Vec<_>>(), ["one", "other"]);
+        assert!(queue.wake(at(0)).is_empty() && queue.depth() == 3);
+        let mut of = |namespace: &str| queue.take(namespace, at(0)).map(|(key, _)| key.name.to_string());
+        assert_eq!([of("other"), of("other"), of("one")], [Some("c".to_owned()), None, Some("a".to_owned())]);
+        assert!(queue.first("one").is_some_and(|key| &*key.name == "b") && queue.first("other").is_none());
+        queue.add(Key::new("other", "d"));
+        assert_eq!(&*queue.wake(at(0))[0], "other");
+    }
+
     /// Plans every key for a minute, to each of which something is refused or all is stale. Answers how many plans.
     fn tries_in_a_minute(keys: usize, was_refused: bool) -> usize {
         let mut queue = Queue::default();
         (0..keys).for_each(|number| _ = queue.add(key(&number.to_string())));
         let (mut tries, mut now) = (0, at(1000));
         while now < at(1060) {
-            while let Some(key) = queue.take(now) {
+            while let Some(key) = take(&mut queue, now) {
                 tries += 1;
                 queue.done(&key);
                 queue.fail(key, now, was_refused);

@@ -46,14 +46,14 @@ pub fn of(action: &Action, registry: &Registry, actor: &Actor, id: String) -> Op
     if !action.subresource.is_empty() {
         registry.get(kind).subresource(version, action.subresource)?;
     }
-    let (verb, format, body) = match &action.verb {
-        Verb::Create(body) => (Asked::Create, Format::Json, Some(body)),
-        Verb::Update(body) => (Asked::Update, Format::Json, Some(body)),
-        Verb::MergePatch(body) => (Asked::Patch, Format::MergePatch, Some(body)),
-        Verb::StrategicPatch(body) => (Asked::Patch, Format::StrategicMergePatch, Some(body)),
-        Verb::JsonPatch(body) => (Asked::Patch, Format::JsonPatch, Some(body)),
-        Verb::Apply(body) => (Asked::Patch, Format::ApplyPatch, Some(body)),
-        Verb::Delete { .. } => (Asked::Delete, Format::Json, None),
+    let (verb, format) = match &action.verb {
+        Verb::Create(_) => (Asked::Create, Format::Json),
+        Verb::Update(_) | Verb::UpdateStatus(_) => (Asked::Update, Format::Json),
+        Verb::MergePatch(_) => (Asked::Patch, Format::MergePatch),
+        Verb::StrategicPatch(_) => (Asked::Patch, Format::StrategicMergePatch),
+        Verb::JsonPatch(_) => (Asked::Patch, Format::JsonPatch),
+        Verb::Apply(_) => (Asked::Patch, Format::ApplyPatch),
+        Verb::Delete { .. } => (Asked::Delete, Format::Json),
     };
     let named = verb != Asked::Create || !action.subresource.is_empty();
     let target = Target {
@@ -70,7 +70,8 @@ pub fn of(action: &Action, registry: &Registry, actor: &Actor, id: String) -> Op
         delete: delete_options(&action.verb),
         ..Options::default()
     };
-    let content = body.map(|body| Content::Document(Arc::new(body.clone()))).unwrap_or_default();
+    let body = action.verb.document();
+    let content = body.map(|body| Content::Document(Arc::new(body))).unwrap_or_default();
     Some(Request { user: actor.user.clone(), verb, target, options, body: Body { content, format }, id })
 }
 

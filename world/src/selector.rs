@@ -1,10 +1,16 @@
 //! Objects that others select by their labels.
 
 use crate::{Meta, Object, Seen, Text, View, World};
-use holdfast_core::select::{LabelSelector, Operator};
+use foldhash::quality::FixedState;
+use holdfast_core::object::stored::Raw;
+use holdfast_core::select::{LabelSelector, Operator, Requirement};
 use holdfast_value::{Map, Value};
+use serde::de::Error;
 use serde::{Deserialize, Deserializer};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 /// The index of [`World::select`]: `namespace/label=value` of every label that an object has.
 const LABELS: &str = "labels";
@@ -14,17 +20,180 @@ fn everywhere(namespace: &str) -> Text {
     place(namespace, "", "")
 }
 
-/// A label selector of an object; what cannot be read as one selects nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Selector {
+/// A pinned label with more values than this is no shorter way than looking at all of the namespace.
+const PINNED_VALUES_MAX: usize = 64;
+
+/// A selector of more requirements than this is tested label by label, not requirement by requirement.
+const TESTED_ONE_BY_ONE: usize = 8;
+
+/// A label selector of an object; what cannot be read as one selects nothing. Copies share what they hold, and so do
+/// selectors that were read from the same text while one of them is there.
+#[derive(Clone)]
+pub struct Selector(Arc<Compiled>);
+
+/// A selector, made ready to be tested.
+struct Compiled {
     selector: LabelSelector,
     /// Why it cannot be read.
-    pub fault: Option<String>,
+    fault: Option<String>,
+    /// What each label must be, by label; none for a short selector, whose requirements are tested as they stand.
+    tests: Vec<LabelTest>,
+    /// How many of the tests only a label that is there can pass.
+    needed: usize,
+    /// What it was read from.
+    written: Option<(Form, Box<str>)>,
+}
+
+/// All that is required of one label.
+#[derive(Default)]
+struct LabelTest {
+    label: Text,
+    must_be_there: bool,
+    must_be_absent: bool,
+    /// Sorted, as are those of `not_among`.
+    among: Option<Vec<Text>>,
+    not_among: Vec<Text>,
+    above: Option<i64>,
+    below: Option<i64>,
+}
+
+impl LabelTest {
+    /// Of the requirements on one label.
+    fn of(requirements: &[Requirement]) -> LabelTest {
+        let mut test = LabelTest { label: requirements[0].key.as_str().into(), ..LabelTest::default() };
+        for requirement in requirements {
+            let values = || requirement.values.iter().map(|value| Text::from(value.as_str()));
+            let number = || requirement.values.first().and_then(|value| value.parse::<i64>().ok());
+            match requirement.operator {
+                Operator::Equals | Operator::In => test.narrow(values().collect()),
+                Operator::NotEquals | Operator::NotIn => test.not_among.extend(values()),
+                Operator::Exists => {}
+                Operator::DoesNotExist => test.must_be_absent = true,
+                Operator::GreaterThan | Operator::LessThan if number().is_none() => test.narrow(Vec::new()),
+                Operator::GreaterThan => test.above = test.above.max(number()),
+                Operator::LessThan => test.below = [test.below, number()].into_iter().flatten().min(),
+            }
+            test.must_be_there |=
+                !matches!(requirement.operator, Operator::NotEquals | Operator::NotIn | Operator::DoesNotExist);
+        }
+        test.not_among.sort();
+        test
+    }
+
+    /// Lets it be only what is among these, which are sorted.
+    fn narrow(&mut self, values: Vec<Text>) {
+        self.among = Some(match self.among.take() {
+            Some(known) => known.into_iter().filter(|value| values.binary_search(value).is_ok()).collect(),
+            None => values,
+        });
+    }
+
+    fn passes(&self, value: Option<&str>) -> bool {
+        let Some(value) = value else { return !self.must_be_there };
+        let is_in = |values: &[Text]| values.binary_search_by(|known| (**known).cmp(value)).is_ok();
+        let is_number = |passes: &dyn Fn(i64) -> bool| value.parse::<i64>().is_ok_and(passes);
+        !self.must_be_absent
+            && self.among.as_deref().is_none_or(is_in)
+            && !is_in(&self.not_among)
+            && self.above.is_none_or(|limit| is_number(&|number| number > limit))
+            && self.below.is_none_or(|limit| is_number(&|number| number < limit))
+    }
+}
+
+impl Compiled {
+    fn of(read: Result<LabelSelector, String>) -> Compiled {
+        let (selector, fault) = match read {
+            Ok(selector) => (selector, None),
+            Err(fault) => (LabelSelector::nothing(), Some(fault)),
+        };
+        let requirements = selector.requirements();
+        let is_long = requirements.len() > TESTED_ONE_BY_ONE;
+        let by_label = requirements.chunk_by(|one, other| one.key == other.key).filter(|_| is_long);
+        let tests: Vec<LabelTest> = by_label.map(LabelTest::of).collect();
+        let needed = tests.iter().filter(|test| test.must_be_there).count();
+        Compiled { selector, fault, tests, needed, written: None }
+    }
+
+    /// Costs what the shorter of the two is long: the selector, or the labels.
+    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        if self.tests.is_empty() {
+            return self.selector.matches_by(|label| labels.get(label).map(String::as_str));
+        }
+        if self.tests.len() <= labels.len() {
+            return self.tests.iter().all(|test| test.passes(labels.get(&*test.label).map(String::as_str)));
+        }
+        let mut met = 0;
+        for (label, value) in labels {
+            if let Ok(place) = self.tests.binary_search_by(|test| (*test.label).cmp(label)) {
+                if !self.tests[place].passes(Some(value)) {
+                    return false;
+                }
+                met += usize::from(self.tests[place].must_be_there);
+            }
+        }
+        met == self.needed
+    }
+}
+
+/// How a selector is written in an object.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Form {
+    /// `{matchLabels, matchExpressions}`; null selects nothing.
+    Object,
+    /// Plain labels, all of which must be there; none select nothing.
+    Labels,
+}
+
+/// Selectors that somebody holds, by what they were read from: the many that say the same are read once and held once.
+#[derive(Default)]
+struct Held {
+    selectors: HashMap<u64, Weak<Compiled>>,
+    /// With so many, those are let go of that nobody holds any more.
+    most: usize,
+}
+
+static HELD: LazyLock<Mutex<Held>> = LazyLock::new(Mutex::default);
+
+impl Held {
+    fn find(&self, place: u64, form: Form, text: &str) -> Option<Arc<Compiled>> {
+        let known = self.selectors.get(&place)?.upgrade()?;
+        known.written.as_ref().is_some_and(|(of, written)| *of == form && **written == *text).then_some(known)
+    }
+
+    fn keep(&mut self, place: u64, selector: &Arc<Compiled>) {
+        if self.selectors.len() >= self.most {
+            self.selectors.retain(|_, known| known.strong_count() > 0);
+            self.most = 2 * self.selectors.len() + 64;
+        }
+        self.selectors.insert(place, Arc::downgrade(selector));
+    }
+}
+
+/// A selector as it is written in JSON.
+fn read<'de, D: Deserializer<'de>>(deserializer: D, form: Form) -> Result<Selector, D::Error> {
+    let Raw(text) = Raw::deserialize(deserializer)?;
+    let place = FixedState::default().hash_one((form, text));
+    let held = || HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = held().find(place, form, text) {
+        return Ok(Selector(known));
+    }
+    let value: Value = serde_json::from_str(text).map_err(D::Error::custom)?;
+    let selector = match form {
+        Form::Object => LabelSelector::from_object(&value),
+        Form::Labels => {
+            let labels = value.as_object().filter(|labels| !labels.is_empty());
+            Ok(labels.map_or_else(LabelSelector::nothing, LabelSelector::from_labels))
+        }
+    };
+    let compiled = Arc::new(Compiled { written: Some((form, text.into())), ..Compiled::of(selector) });
+    held().keep(place, &compiled);
+    Ok(Selector(compiled))
 }
 
 impl Selector {
     pub fn nothing() -> Selector {
-        Selector { selector: LabelSelector::nothing(), fault: None }
+        static NOTHING: LazyLock<Selector> = LazyLock::new(|| Selector::from(Ok(LabelSelector::nothing())));
+        NOTHING.clone()
     }
 
     /// Of `{matchLabels, matchExpressions}`.
@@ -40,33 +209,36 @@ impl Selector {
     /// Every one of these labels.
     pub fn all_of<'a>(labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> Selector {
         let labels: Map = labels.into_iter().map(|(k, v)| (k.clone(), v.as_str().into())).collect();
-        Selector { selector: LabelSelector::from_labels(&labels), fault: None }
+        Selector::from(Ok(LabelSelector::from_labels(&labels)))
     }
 
     fn from(read: Result<LabelSelector, String>) -> Selector {
-        match read {
-            Ok(selector) => Selector { selector, fault: None },
-            Err(fault) => Selector { selector: LabelSelector::nothing(), fault: Some(fault) },
-        }
+        Selector(Arc::new(Compiled::of(read)))
+    }
+
+    /// Why it cannot be read.
+    pub fn fault(&self) -> Option<&str> {
+        self.0.fault.as_deref()
     }
 
     pub fn is_everything(&self) -> bool {
-        self.selector.is_everything()
+        self.0.selector.is_everything()
     }
 
     pub fn matches(&self, meta: &Meta) -> bool {
-        self.selector.matches_by(|label| meta.label(label))
+        self.0.matches(&meta.labels)
     }
 
-    /// A label and its values, one of which all selected objects have, if there is such a label.
+    /// A label and its values, one of which all selected objects have, if there is such a label: that with the fewest.
     fn pinned(&self) -> Option<(&str, &[String])> {
         let pins = |operator| matches!(operator, Operator::Equals | Operator::In);
-        let pinned = self.selector.requirements().iter().find(|requirement| pins(requirement.operator))?;
-        Some((&pinned.key, &pinned.values))
+        let requirements = self.0.selector.requirements().iter().filter(|requirement| pins(requirement.operator));
+        let pinned = requirements.min_by_key(|requirement| requirement.values.len())?;
+        (pinned.values.len() <= PINNED_VALUES_MAX).then_some((&pinned.key, &pinned.values))
     }
 
-    fn is_nothing(&self) -> bool {
-        self.fault.is_some() || *self == Selector::nothing()
+    pub fn is_nothing(&self) -> bool {
+        self.0.fault.is_some() || self.0.selector == LabelSelector::nothing()
     }
 
     /// Where [`LABELS`] holds what it may select, if it does not have to be looked for everywhere.
@@ -76,22 +248,42 @@ impl Selector {
     }
 }
 
+impl PartialEq for Selector {
+    fn eq(&self, other: &Selector) -> bool {
+        let is_equal = || (&self.0.selector, &self.0.fault) == (&other.0.selector, &other.0.fault);
+        Arc::ptr_eq(&self.0, &other.0) || is_equal()
+    }
+}
+
+impl Eq for Selector {}
+
 impl Default for Selector {
     fn default() -> Selector {
         Selector::nothing()
     }
 }
 
-impl std::fmt::Display for Selector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.selector.fmt(f)
+impl fmt::Debug for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Selector({:?})", self.0.selector)
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.selector.fmt(f)
     }
 }
 
 impl<'de> Deserialize<'de> for Selector {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Selector, D::Error> {
-        Ok(Selector::of(&Value::deserialize(deserializer)?))
+        read(deserializer, Form::Object)
     }
+}
+
+/// A selector that is written as plain labels, as Services have it.
+pub fn of_labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Selector, D::Error> {
+    read(deserializer, Form::Labels)
 }
 
 fn place(namespace: &str, label: &str, value: &str) -> Text {
@@ -110,30 +302,49 @@ impl World {
         self.index::<V>(LABELS, places_of_labels);
     }
 
-    /// The objects of a namespace that a selector selects, by name.
+    /// The objects of a namespace that a selector selects, by name. Neighbours that share their labels, as pods of one
+    /// template do, are tested once.
     pub fn select<'a, V: View>(&'a self, namespace: &str, selector: &Selector) -> Vec<Seen<'a, V>> {
-        if selector.fault.is_some() {
+        if selector.is_nothing() {
             return Vec::new();
         }
-        let selected = |seen: &Seen<'a, V>| selector.matches(seen.meta());
+        let mut last: Option<(&Meta, bool)> = None;
+        let mut selected = |seen: &Seen<'a, V>| {
+            let meta = seen.meta();
+            let known = last.filter(|(last, _)| last.labels.is_same(&meta.labels)).map(|(_, selected)| selected);
+            let is_selected = known.unwrap_or_else(|| selector.matches(meta));
+            last = Some((meta, is_selected));
+            is_selected
+        };
         match selector.places(namespace) {
             Some(places) => {
                 let found = places.iter().flat_map(|place| self.indexed::<V>(LABELS, place));
-                let mut found: Vec<_> = found.filter(selected).collect();
+                let mut found: Vec<_> = found.filter(|seen| selected(seen)).collect();
                 found.sort_by(|a, b| a.meta().name.cmp(&b.meta().name));
                 found
             }
-            None => self.in_namespace(namespace).filter(selected).collect(),
+            None => self.in_namespace(namespace).filter(|seen| selected(seen)).collect(),
         }
     }
 
-    /// The objects of a kind whose selectors may select what has these labels: see [`selected_places`].
-    pub fn selecting<'a, V: View>(&'a self, index: &'static str, meta: &Meta) -> Vec<Seen<'a, V>> {
+    /// The objects of a kind whose selectors select what has these labels, of those that an index holds under their
+    /// [`selected_places`]. Those that share a selector are tested once.
+    pub fn selecting<'a, V: View>(
+        &'a self,
+        index: &'static str,
+        meta: &Meta,
+        selector: impl Fn(&'a V) -> &'a Selector,
+    ) -> Vec<Seen<'a, V>> {
         if self.finds_nothing::<V>(index) {
             return Vec::new();
         }
+        let mut tested: HashMap<*const Compiled, bool> = HashMap::new();
+        let mut selects = |seen: &Seen<'a, V>| {
+            let selector = selector(seen.view);
+            *tested.entry(Arc::as_ptr(&selector.0)).or_insert_with(|| selector.matches(meta))
+        };
         let places = labelled_places(meta).into_iter();
-        places.flat_map(|place| self.indexed::<V>(index, &place)).collect()
+        places.flat_map(|place| self.indexed::<V>(index, &place)).filter(|seen| selects(seen)).collect()
     }
 
     /// The objects of a kind that a selector may select, of those that an index holds under their [`labelled_places`].
@@ -162,5 +373,127 @@ pub fn selected_places(namespace: &str, selector: &Selector) -> Vec<Text> {
     match selector.places(namespace) {
         Some(places) => places.into_iter().collect(),
         None => vec![everywhere(namespace)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::views::{Pod, Service};
+    use crate::{Key, Time};
+    use holdfast_value::json;
+
+    fn meta(labels: &[(&str, &str)]) -> Meta {
+        let labels: Map = labels.iter().map(|(label, value)| ((*label).to_owned(), Value::from(*value))).collect();
+        serde_json::from_str(&json!({"name": "a", "namespace": "n", "labels": labels}).to_string()).expect("metadata")
+    }
+
+    /// Every way in which a few labels and values can be required and be there, against the selector as it stands.
+    #[test]
+    fn long_selectors_select_as_short_ones_do() {
+        let (labels, values) = (["a", "b", "c"], ["1", "2", "x"]);
+        let mut requirements = Vec::new();
+        for label in labels {
+            requirements.extend([label.to_owned(), format!("!{label}")]);
+            for value in values {
+                for other in values {
+                    requirements
+                        .extend([format!("{label} in ({value},{other})"), format!("{label} notin ({value},{other})")]);
+                }
+                requirements.extend([format!("{label}={value}"), format!("{label}!={value}")]);
+            }
+            requirements.extend([
+                format!("{label}>1"),
+                format!("{label}<2"),
+                format!("{label}>0"),
+                format!("{label}<3"),
+            ]);
+        }
+        let mut metas = vec![meta(&[])];
+        for first in values {
+            metas.push(meta(&[("a", first)]));
+            for second in values {
+                metas.push(meta(&[("a", first), ("b", second), ("z", "1")]));
+                metas.push(meta(&[("a", first), ("b", second), ("c", first)]));
+            }
+        }
+        // Requirements of labels that no object has make it long, and change nothing.
+        let long = (0..20).map(|number| format!("!none-{number}")).collect::<Vec<_>>().join(",");
+        let mut selected = 0;
+        for one in &requirements {
+            for other in &requirements {
+                let short = Selector::parse(&format!("{one},{other}"));
+                let long = Selector::parse(&format!("{one},{other},{long}"));
+                assert!(short.0.tests.is_empty() && long.0.tests.len() > 20);
+                for meta in &metas {
+                    assert_eq!(short.matches(meta), long.matches(meta), "{one},{other} of {:?}", *meta.labels);
+                    selected += usize::from(long.matches(meta));
+                }
+            }
+        }
+        assert!(selected > 1000);
+    }
+
+    #[test]
+    fn what_is_required_of_one_label_is_one_test() {
+        let terms: Vec<String> = (0..40_000).map(|number| format!("a notin (v{number})")).collect();
+        let selector = Selector::parse(&terms.join(","));
+        assert_eq!((selector.0.tests.len(), selector.0.needed), (1, 0));
+        assert!(selector.matches(&meta(&[])) && selector.matches(&meta(&[("a", "x")])));
+        assert!(!selector.matches(&meta(&[("a", "v39999")])));
+    }
+
+    #[test]
+    fn selectors_of_one_text_are_held_once() {
+        let read = |text: &str| serde_json::from_str::<Selector>(text).expect("JSON");
+        let text = r#"{"matchLabels": {"held": "once"}}"#;
+        let (one, other) = (read(text), read(text));
+        assert!(Arc::ptr_eq(&one.0, &other.0));
+        let services = |text: &str| serde_json::from_str::<Service>(text).expect("JSON").spec.selector;
+        let plain = services(r#"{"spec": {"selector": {"matchLabels": "x"}}}"#);
+        assert!(plain.matches(&meta(&[("matchLabels", "x")])));
+        assert!(read("null").is_nothing() && read("{}").is_everything());
+        assert!(services("{}").is_nothing() && services(r#"{"spec": {"selector": {}}}"#).is_nothing());
+        assert!(services(r#"{"spec": {"selector": null}}"#).is_nothing());
+        for number in 0..10_000 {
+            read(&format!(r#"{{"matchLabels": {{"a": "{number}"}}}}"#));
+        }
+        assert!(HELD.lock().expect("nobody panics").selectors.len() < 5_000, "nobody holds them");
+    }
+
+    #[test]
+    fn equal_selectors_are_found_by_what_they_select() {
+        let mut world = World::default();
+        world.show::<Pod>();
+        world.show::<Service>();
+        world.index_labels::<Pod>();
+        world.index::<Service>("selectors", |object| match object.view::<Service>() {
+            Some(service) => selected_places(&object.meta.namespace, &service.spec.selector),
+            None => Vec::new(),
+        });
+        for number in 0..100 {
+            let app = if number % 2 == 0 { "even" } else { "odd" };
+            for (resource, more) in
+                [(Pod::resource(), json!({"labels": {"app": app}})), (Service::resource(), json!({}))]
+            {
+                let mut metadata =
+                    json!({"name": format!("o{number:02}"), "namespace": "n", "uid": number.to_string()});
+                metadata.as_object_mut().expect("fields").extend(more.as_object().expect("fields").clone());
+                let text = json!({"metadata": metadata, "spec": {"selector": {"app": app}}}).to_string();
+                let key = Key::new("n", &format!("o{number:02}"));
+                world.apply(resource, key, Some(text.into()), 1, Time::from_second(0));
+            }
+        }
+        let service = world.get::<Service>(&Key::new("n", "o01")).expect("a service");
+        let pods = world.select::<Pod>("n", &service.spec.selector);
+        assert_eq!(pods.iter().map(|pod| pod.meta().name.as_str()).take(3).collect::<Vec<_>>(), ["o01", "o03", "o05"]);
+        assert_eq!(pods.len(), 50);
+        let selecting = world.selecting::<Service>("selectors", pods[0].meta(), |service| &service.spec.selector);
+        assert_eq!(selecting.len(), 50);
+        // A label with very many values is no way to what has it: all of the namespace are looked at.
+        let values: Vec<String> = (0..1000).map(|number| format!("v{number}")).collect();
+        let wide = Selector::parse(&format!("app in (odd,{})", values.join(",")));
+        assert_eq!(selected_places("n", &wide).len(), 1);
+        assert_eq!(world.select::<Pod>("n", &wide).len(), 50);
     }
 }

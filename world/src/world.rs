@@ -2,8 +2,9 @@
 
 use crate::resource::Decode;
 use crate::view::Seen;
-use crate::{Key, Object, Resource, Text, Time, View, view};
+use crate::{Key, Object, Resource, Text, Time, View, view, work};
 use holdfast_core::object::Body;
+use imbl::{OrdMap, OrdSet};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZero;
@@ -11,17 +12,18 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
 
-/// What components see. Whoever feeds it holds it alone and applies changes between plans, so a plan sees one version.
-#[derive(Default)]
+/// What components see. Whoever feeds it holds it alone and applies changes between plans, so a plan sees one version; a
+/// copy shares all of it, for a plan that takes so long that changes do not wait for it.
+#[derive(Default, Clone)]
 pub struct World {
     collections: BTreeMap<Resource, Collection>,
     /// Where each object is, by its uid.
-    uids: HashMap<Text, (Resource, Key)>,
+    uids: OrdMap<Text, (Resource, Key)>,
     /// The objects that name an owner, by the owner's uid.
-    owned: HashMap<Text, BTreeMap<(Resource, Key), Arc<Object>>>,
+    owned: OrdMap<Text, OrdMap<(Resource, Key), Arc<Object>>>,
     indexes: HashMap<Resource, Vec<Index>>,
     decoders: HashMap<Resource, Decode>,
-    served: Option<Served>,
+    served: Option<Arc<Served>>,
     /// Everything up to this version is in, whatever the resource.
     reached: u64,
     /// How many objects were looked at, for tests of what a change costs.
@@ -35,19 +37,21 @@ pub type Served = BTreeSet<(Text, Text, Text)>;
 pub type Indexer = fn(&Object) -> Vec<Text>;
 
 /// Objects of a resource by the values that they are asked for by.
+#[derive(Clone)]
 struct Index {
     name: &'static str,
     indexer: Indexer,
-    found: HashMap<Text, BTreeSet<Key>>,
+    found: OrdMap<Text, OrdSet<Key>>,
 }
 
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct Collection {
-    objects: BTreeMap<Key, Arc<Object>>,
+    objects: OrdMap<Key, Arc<Object>>,
     version: u64,
 }
 
 /// One object before and after. Neither is there for a change that showed nothing new.
+#[derive(Clone)]
 pub struct Change {
     pub resource: Resource,
     pub key: Key,
@@ -134,7 +138,7 @@ impl World {
     pub fn index<V: View>(&mut self, name: &'static str, indexer: Indexer) {
         let indexes = self.indexes.entry(V::resource().clone()).or_default();
         if indexes.iter().all(|known| known.name != name) {
-            indexes.push(Index { name, indexer, found: HashMap::new() });
+            indexes.push(Index { name, indexer, found: OrdMap::new() });
         }
     }
 
@@ -198,7 +202,7 @@ impl World {
 
     /// Takes in which kinds are served in which versions. Until this is known, each is in all.
     pub fn serve(&mut self, served: Served) {
-        self.served = Some(served);
+        self.served = Some(Arc::new(served));
     }
 
     /// The resource that is shown for a kind, in whatever version; none where the kind is not served in the version that
@@ -282,6 +286,7 @@ impl World {
 
     fn count_read(&self) {
         self.reads.set(self.reads.get().wrapping_add(1));
+        work::count(1);
     }
 
     /// All of a kind, by key.
@@ -355,7 +360,7 @@ fn changed<I: IntoIterator<Item = Text> + PartialEq>(before: I, after: I, mut te
     }
 }
 
-fn put(found: &mut HashMap<Text, BTreeSet<Key>>, value: Text, key: Key, is_there: bool) {
+fn put(found: &mut OrdMap<Text, OrdSet<Key>>, value: Text, key: Key, is_there: bool) {
     if is_there {
         found.entry(value).or_default().insert(key);
     } else if let Some(keys) = found.get_mut(&value) {

@@ -162,14 +162,17 @@ impl Sync<'_> {
             self.set(ACTIVE, false, "InvalidSelector", "the HPA target's scale is missing a selector");
             return Ok(Err(self.tell("SelectorRequired", "selector is required".into())));
         }
-        if let Some(fault) = &selector.fault {
+        if let Some(fault) = selector.fault() {
             let why = format!("couldn't convert selector into a corresponding internal selector object: {fault}");
             self.set(ACTIVE, false, "InvalidSelector", &why);
             return Ok(Err(self.tell("InvalidSelector", why)));
         }
         let pods = view.world.select::<Pod>(namespace, &selector);
+        // Pods of one template share their labels.
+        let mut labelled: Vec<_> = pods.iter().map(|pod| pod.meta()).collect();
+        labelled.dedup_by(|one, other| one.labels.is_same(&other.labels));
         let selects = |other: &Known| {
-            other.selector.as_ref().is_some_and(|other| pods.iter().any(|pod| other.matches(pod.meta())))
+            other.selector.as_ref().is_some_and(|other| labelled.iter().any(|meta| other.matches(meta)))
         };
         let rivals = view.others.iter().filter(|(key, other)| *key.namespace == **namespace && selects(other));
         let mut rivals: Vec<&str> = rivals.map(|(key, _)| &*key.name).collect();

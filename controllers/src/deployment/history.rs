@@ -98,7 +98,7 @@ impl Sync<'_> {
             return GO_ON;
         }
         let collisions = self.deployment.status.collision_count.unwrap_or(0);
-        let hash = hash::of(&self.template, collisions);
+        let hash = hash::of(self.template(), collisions);
         let mut name = self.deployment.meta().name.clone();
         name.truncate(NAME_MAX - hash.len() - 1);
         let key = Key::new(&self.deployment.meta().namespace, &format!("{name}-{hash}"));
@@ -125,7 +125,7 @@ impl Sync<'_> {
         annotations.insert(REVISION.into(), revision.to_string());
         annotations.insert(DESIRED.into(), self.replicas().to_string());
         annotations.insert(MAX.into(), self.max_replicas().to_string());
-        let mut template = self.template.clone();
+        let mut template = self.template().clone();
         template["metadata"]["labels"][TEMPLATE_HASH] = hash.into();
         let mut selector = crate::subject::part(self.deployment.object, &["spec", "selector"]);
         selector["matchLabels"][TEMPLATE_HASH] = hash.into();

@@ -16,15 +16,52 @@ use crate::subject::{self, Subject};
 use holdfast_value::Value;
 use holdfast_world::views::{Deployment, Pod, ReplicaSet};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Plan, Refused, Resource, Seen, Selector, Stamp, Verb, View, World,
+    Action, Change, Controller, Key, Keys, Meta, Plan, Refused, Resource, Seen, Selector, Stamp, Verb, View, World,
 };
 use set::Set;
+use std::cell::OnceCell;
+use std::collections::HashMap;
 
 /// The annotation with the number of a template, on Deployments and ReplicaSets.
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
 #[derive(Default)]
-pub struct Deployments;
+pub struct Deployments {
+    compared: HashMap<Key, Compared>,
+}
+
+/// Which ReplicaSets have the template of a Deployment, as far as they were compared: a template may be large, and old
+/// sets may be many.
+#[derive(Default)]
+struct Compared {
+    /// The uid and the generation of the Deployment.
+    of: (String, i64),
+    /// By the uids and the generations of the sets.
+    sets: HashMap<(String, i64), bool>,
+}
+
+impl Compared {
+    /// The first of the sets that has the template.
+    fn first(&mut self, deployment: &Meta, sets: &[Set<'_>], has_template: impl Fn(&Set<'_>) -> bool) -> Option<usize> {
+        let of = (deployment.uid.clone(), deployment.generation);
+        let mut known = std::mem::take(&mut self.sets);
+        if self.of != of {
+            self.of = of;
+            known.clear();
+        }
+        let mut first = None;
+        for (place, set) in sets.iter().enumerate() {
+            let meta = set.seen.meta();
+            let key = (meta.uid.clone(), meta.generation);
+            let known = known.remove(&key).or_else(|| first.is_none().then(|| has_template(set)));
+            if let Some(has_template) = known {
+                first = first.or(has_template.then_some(place));
+                self.sets.insert(key, has_template);
+            }
+        }
+        first
+    }
+}
 
 impl Managing for Deployment {
     fn selector(&self) -> &Selector {
@@ -62,8 +99,14 @@ impl Controller for Deployments {
 
     fn plan(&mut self, world: &World, key: &Key, stamp: Stamp) -> Plan {
         match world.get::<Deployment>(key) {
-            Some(deployment) => Sync::of(world, deployment, stamp).run(),
-            None => Plan::default(),
+            Some(deployment) => {
+                let compared = self.compared.entry(key.clone()).or_default();
+                Sync::of(world, deployment, stamp, compared).run()
+            }
+            None => {
+                self.compared.remove(key);
+                Plan::default()
+            }
         }
     }
 
@@ -71,7 +114,10 @@ impl Controller for Deployments {
         let Some(deployment) = world.get::<Deployment>(key) else { return Plan::default() };
         let is_creation = |refused: &&Refused| matches!(refused.action.verb, Verb::Create(_));
         match refused.iter().find(is_creation) {
-            Some(creation) => history::cannot_create(Sync::of(world, deployment, stamp), creation),
+            Some(creation) => {
+                let compared = self.compared.entry(key.clone()).or_default();
+                history::cannot_create(Sync::of(world, deployment, stamp, compared), creation)
+            }
             None => Plan::default(),
         }
     }
@@ -82,7 +128,8 @@ struct Sync<'w> {
     world: &'w World,
     deployment: Seen<'w, Deployment>,
     stamp: Stamp,
-    template: Value,
+    /// Read where it is looked at.
+    template: OnceCell<Value>,
     /// The ReplicaSet of the template, if there is one.
     new: Option<Set<'w>>,
     /// All others, oldest first.
@@ -98,16 +145,18 @@ const GO_ON: Flow = Flow::Continue(());
 const STOP: Flow = Flow::Break(());
 
 impl<'w> Sync<'w> {
-    fn of(world: &'w World, deployment: Seen<'w, Deployment>, stamp: Stamp) -> Sync<'w> {
+    fn of(world: &'w World, deployment: Seen<'w, Deployment>, stamp: Stamp, compared: &mut Compared) -> Sync<'w> {
         let owner = Subject::from(deployment);
         let candidates = claim::candidates::<ReplicaSet>(world, owner, &deployment.view.spec.selector);
         let claims = claim::claim(owner, candidates, |meta| deployment.spec.selector.matches(meta));
-        let template = subject::part(deployment.object, &["spec", "template"]);
+        let template = OnceCell::new();
         let mut plan = Plan::default();
         plan.together(claims.actions);
         let mut old: Vec<_> = claims.mine.into_iter().map(Set::of).collect();
         old.sort_by(|one, other| one.age().cmp(&other.age()));
-        let new = old.iter().position(|set| set.has_template(&template)).map(|index| old.remove(index));
+        let wanted = || template.get_or_init(|| subject::part(deployment.object, &["spec", "template"]));
+        let new = compared.first(deployment.meta(), &old, |set| set.has_template(wanted()));
+        let new = new.map(|index| old.remove(index));
         Sync { world, deployment, stamp, template, new, old, wrote_status: false, plan }
     }
 
@@ -164,6 +213,10 @@ impl<'w> Sync<'w> {
         if self.deployment.status.observed_generation < generation {
             self.write_status(|status| _ = status.insert("observedGeneration", generation.into()));
         }
+    }
+
+    fn template(&self) -> &Value {
+        self.template.get_or_init(|| subject::part(self.deployment.object, &["spec", "template"]))
     }
 
     fn subject(&self) -> Subject<'w> {

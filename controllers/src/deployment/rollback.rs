@@ -28,7 +28,7 @@ impl Sync<'_> {
                 let message = "Unable to find the revision to rollback to.";
                 self.subject().warning(NOT_FOUND, message.to_owned())
             }
-            Some(set) if set.has_template(&self.template) => {
+            Some(set) if set.has_template(self.template()) => {
                 let message =
                     format!("The rollback revision contains the same template as current deployment \"{name}\"");
                 self.subject().warning("DeploymentRollbackTemplateUnchanged", message)

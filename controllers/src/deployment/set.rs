@@ -5,6 +5,7 @@ use holdfast_core::schema::spelling;
 use holdfast_value::Value;
 use holdfast_world::views::ReplicaSet;
 use holdfast_world::{Seen, Time};
+use std::cell::OnceCell;
 
 /// The label that tells the pods of one template from those of another.
 pub const TEMPLATE_HASH: &str = "pod-template-hash";
@@ -17,14 +18,13 @@ pub struct Set<'w> {
     pub seen: Seen<'w, ReplicaSet>,
     /// As the plan leaves it.
     pub replicas: i64,
-    /// Without the label of its hash.
-    template: Value,
+    /// Without the label of its hash; read where it is looked at.
+    template: OnceCell<Value>,
 }
 
 impl<'w> Set<'w> {
     pub fn of(seen: Seen<'w, ReplicaSet>) -> Set<'w> {
-        let template = without_hash(subject::part(seen.object, &["spec", "template"]));
-        Set { seen, replicas: seen.spec.replicas.unwrap_or(1), template }
+        Set { seen, replicas: seen.spec.replicas.unwrap_or(1), template: OnceCell::new() }
     }
 
     pub fn name(&self) -> &'w str {
@@ -37,12 +37,12 @@ impl<'w> Set<'w> {
     }
 
     pub fn has_template(&self, template: &Value) -> bool {
-        spelling::is_same(spelling::pod_template(), &without_hash(template.clone()), &self.template)
+        spelling::is_same(spelling::pod_template(), &without_hash(template.clone()), self.template())
     }
 
     /// The template as a Deployment has it.
     pub fn template(&self) -> &Value {
-        &self.template
+        self.template.get_or_init(|| without_hash(subject::part(self.seen.object, &["spec", "template"])))
     }
 
     pub fn annotation(&self, name: &str) -> Option<i64> {

@@ -8,7 +8,7 @@ const KIND: &str = "deployments.apps";
 const SETS: &str = "replicasets.apps";
 
 fn trial() -> Trial {
-    Trial::new().with(Replicas::<ReplicaSet>::default()).with(Deployments)
+    Trial::new().with(Replicas::<ReplicaSet>::default()).with(Deployments::default())
 }
 
 fn deployment(replicas: i64, strategy: Value) -> Value {
@@ -102,7 +102,7 @@ fn a_set_is_made_and_its_pods_counted() {
 /// A set that was just made smaller still tells of the pods that it had.
 #[test]
 fn pods_that_are_to_go_do_not_count_as_available() {
-    let mut trial = Trial::new().with(Deployments);
+    let mut trial = Trial::new().with(Deployments::default());
     trial.create(deployment(5, rolling(json!(1), json!(1))));
     trial.run();
     let name = trial.names(SETS)[0].clone();
@@ -324,10 +324,10 @@ fn a_set_that_cannot_be_made_shows() {
     let key = Key::new("default", "d");
     let stamp = Stamp { time: trial.now(), seed: 1 };
     let world = trial.world("deployment-controller");
-    let creation = Deployments.plan(world, &key, stamp).steps[0][0].clone();
+    let creation = Deployments::default().plan(world, &key, stamp).steps[0][0].clone();
     let refusal =
         holdfast_world::Refusal { code: 403, reason: "Forbidden".into(), message: "no".into(), causes: vec![] };
-    let plan = Deployments.refused(world, &key, &[Refused { action: creation.clone(), refusal }], stamp);
+    let plan = Deployments::default().refused(world, &key, &[Refused { action: creation.clone(), refusal }], stamp);
     let message = format!("Failed to create new replica set \"{}\": no", creation.key.name);
     assert_eq!((plan.notes[0].reason, &plan.notes[0].message), ("ReplicaSetCreateError", &message));
     assert_eq!(plan.steps.len(), 1);

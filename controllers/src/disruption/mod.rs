@@ -119,8 +119,7 @@ impl Controller for Disruption {
 
 /// The budgets that a pod falls under.
 fn budgets<'w>(world: &'w World, pod: Seen<'w, Pod>) -> impl Iterator<Item = Seen<'w, PodDisruptionBudget>> {
-    let selecting = world.selecting::<PodDisruptionBudget>(SELECTORS, pod.meta());
-    selecting.into_iter().filter(move |budget| budget.spec.selector.matches(pod.meta()))
+    world.selecting::<PodDisruptionBudget>(SELECTORS, pod.meta(), |budget| &budget.spec.selector).into_iter()
 }
 
 /// How many pods there should be moved, so that shares of it do.

@@ -160,7 +160,7 @@ fn the_scale_of_other_kinds_is_asked_for() {
     assert_eq!(disruption.plan(&world, &key, stamp).asks, [path]);
     disruption.answered(&key, path, Ok(json!({"metadata": {"uid": "u"}, "spec": {"replicas": 7}})));
     let plan = disruption.plan(&world, &key, stamp);
-    let Verb::Update(document) = &plan.steps[0][0].verb else { panic!("{plan:?}") };
+    let document = plan.steps[0][0].verb.document().unwrap_or_else(|| panic!("{plan:?}"));
     assert_eq!(document["status"]["expectedPods"], 7);
     assert_eq!(disruption.plan(&world, &key, stamp).asks, ["/apis/x.io/v1"], "what was read is not read from memory");
 }

@@ -75,7 +75,7 @@ impl Controller for Mirroring {
     fn plan(&mut self, world: &World, key: &Key, _: Stamp) -> Plan {
         let mut plan = Plan::default();
         let known = slices(world, key, MANAGER);
-        let service = world.get::<Service>(key).filter(|service| service.spec.selector.is_empty());
+        let service = world.get::<Service>(key).filter(|service| service.spec.selector.is_nothing());
         let Some(endpoints) = world.get::<Endpoints>(key).filter(|found| service.is_some() && is_mirrored(*found))
         else {
             plan.together(known.into_iter().map(|slice| Subject::from(slice).delete()).collect());
@@ -157,21 +157,26 @@ impl Mirrored {
         let ready = subset.addresses.iter().map(|address| (address, true));
         let all = ready.chain(subset.not_ready_addresses.iter().map(|address| (address, false)));
         let mut count = 0;
+        let (mut ipv4, mut ipv6) = (Vec::new(), Vec::new());
         for (address, ready) in all {
             if count >= max {
                 self.surplus += 1;
                 continue;
             }
-            let family = match address.ip.parse::<std::net::IpAddr>() {
-                Ok(ip) if ip.is_ipv4() => &mut self.ipv4,
-                Ok(_) => &mut self.ipv6,
+            match address.ip.parse::<std::net::IpAddr>() {
+                Ok(ip) if ip.is_ipv4() => ipv4.push(endpoint(address, ready)),
+                Ok(_) => ipv6.push(endpoint(address, ready)),
                 Err(_) => {
                     self.invalid += 1;
                     continue;
                 }
-            };
-            family.entry(ports.clone()).or_default().push(endpoint(address, ready));
+            }
             count += 1;
+        }
+        for (family, mut endpoints) in [(&mut self.ipv4, ipv4), (&mut self.ipv6, ipv6)] {
+            if !endpoints.is_empty() {
+                family.entry(ports.clone()).or_default().append(&mut endpoints);
+            }
         }
     }
 }

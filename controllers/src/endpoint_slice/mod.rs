@@ -8,7 +8,7 @@ mod packing;
 mod tests;
 
 use crate::planted::{Bug, planted};
-use crate::services::{self, Triggers};
+use crate::services::{self, Offer, PORTS_MAX, Triggers};
 use crate::settings::Settings;
 use crate::subject::Subject;
 use holdfast_value::Value;
@@ -121,8 +121,14 @@ impl Controller for EndpointSlices {
         let (mut plan, mut actions) = (Plan::default(), Vec::new());
         let trigger = self.triggers.changed(service, &pods);
         let families = families(service);
+        let shown = pods.iter().copied().filter(|pod| services::is_shown(*pod, true));
+        let offers = services::offers(service, shown).and_then(|offers| within_bounds(offers, self.max));
+        let offers = match offers {
+            Ok(offers) => offers,
+            Err(why) => return Plan { notes: fault_note(service, &[why]).into_iter().collect(), ..plan },
+        };
         for family in &families {
-            let (desired, faults) = endpoints(world, service, &pods, family);
+            let (desired, faults) = endpoints(world, service, &offers, family);
             if plan.notes.is_empty() {
                 plan.notes.extend(fault_note(service, &faults));
             }
@@ -227,44 +233,52 @@ fn labels(service: Seen<'_, Service>) -> std::collections::BTreeMap<String, Stri
     labels
 }
 
+/// The offers, unless the slices that they need would tell of too many ports: each slice tells of all of its own.
+fn within_bounds(offers: Vec<Offer<'_>>, max: usize) -> Result<Vec<Offer<'_>>, String> {
+    let told = offers.iter().map(|offer| offer.ports.len().saturating_mul(offer.pods.len().div_ceil(max)));
+    match told.fold(0usize, usize::saturating_add) {
+        0..=PORTS_MAX => Ok(offers),
+        _ => Err(format!("its slices would tell of more than {PORTS_MAX} ports")),
+    }
+}
+
 /// The endpoints of one family by their ports, and why pods are left out.
-fn endpoints(
-    world: &World,
-    service: Seen<'_, Service>,
-    pods: &[Seen<'_, Pod>],
-    family: &str,
-) -> (ByPorts, Vec<String>) {
+fn endpoints(world: &World, service: Seen<'_, Service>, offers: &[Offer<'_>], family: &str) -> (ByPorts, Vec<String>) {
     let (mut desired, mut faults) = (ByPorts::new(), Vec::new());
-    for pod in pods.iter().filter(|pod| services::is_shown(**pod, true)) {
-        let of_ports = desired.entry(ports(service, *pod)).or_default();
-        let name = &pod.spec.node_name;
-        let node = world.get::<Node>(&Key::cluster(name));
-        if node.is_none() && !service.spec.publish_not_ready_addresses {
-            let (meta, pod) = (service.meta(), &pod.meta().name);
-            let fault =
-                format!("skipping Pod {pod} for Service {}/{}: Node {name} Not Found", meta.namespace, meta.name);
-            faults.push(fault);
-            continue;
+    for offer in offers {
+        let mut of_ports = Vec::new();
+        for pod in &offer.pods {
+            let name = &pod.spec.node_name;
+            let node = world.get::<Node>(&Key::cluster(name));
+            if node.is_none() && !service.spec.publish_not_ready_addresses {
+                let (meta, pod) = (service.meta(), &pod.meta().name);
+                let fault =
+                    format!("skipping Pod {pod} for Service {}/{}: Node {name} Not Found", meta.namespace, meta.name);
+                faults.push(fault);
+                continue;
+            }
+            let endpoint = endpoint(service, *pod, node, family);
+            if !endpoint.addresses.is_empty() {
+                of_ports.push(endpoint);
+            }
         }
-        let endpoint = endpoint(service, *pod, node, family);
-        if !endpoint.addresses.is_empty() {
-            of_ports.push(endpoint);
-        }
+        desired.entry(ports(service, offer)).or_default().append(&mut of_ports);
     }
     (desired, faults)
 }
 
-/// The ports that a pod offers of those that a Service leads to.
-fn ports(service: Seen<'_, Service>, pod: Seen<'_, Pod>) -> Vec<EndpointPort> {
-    let offered = service.view.spec.ports.iter().filter_map(|port| {
-        Some(EndpointPort {
+/// The ports of an offer as slices tell of them.
+fn ports(service: Seen<'_, Service>, offer: &Offer<'_>) -> Vec<EndpointPort> {
+    let told = offer.ports.iter().map(|(place, number)| {
+        let port = &service.view.spec.ports[*place];
+        EndpointPort {
             name: Some(port.name.clone()),
             protocol: Some(port.protocol.clone()),
-            port: Some(services::port_of(pod, port)?),
+            port: Some(*number),
             app_protocol: port.app_protocol.clone(),
-        })
+        }
     });
-    offered.collect()
+    told.collect()
 }
 
 fn endpoint(service: Seen<'_, Service>, pod: Seen<'_, Pod>, node: Option<Seen<'_, Node>>, family: &str) -> Endpoint {

@@ -90,7 +90,14 @@ impl Controller for EndpointsController {
         }
         let pods = services::pods(world, service);
         let mut plan = Plan::default();
-        let subsets = subsets(service, &pods);
+        let subsets = match subsets(service, &pods) {
+            Ok(subsets) => subsets,
+            Err(why) => {
+                let message = format!("Failed to update endpoint {key}: {why}");
+                plan.notes.push(Subject::from(service).warning("FailedToUpdateEndpoint", message));
+                return plan;
+            }
+        };
         let trigger = self.triggers.changed(service, &pods);
         let (subsets, truncated) = truncate(subsets);
         plan.steps.extend(write(service, known, subsets, truncated, trigger).map(|action| vec![action]));
@@ -140,63 +147,85 @@ fn is_managed(object: &Object) -> bool {
     object.meta.label(MANAGED_BY) == Some(MANAGER)
 }
 
-/// The addresses of the pods behind a Service, with the ports that they offer.
-fn subsets(service: Seen<'_, Service>, pods: &[Seen<'_, Pod>]) -> Vec<Subset> {
+/// The addresses of the pods behind a Service, with the ports that they offer; an error says what is too much.
+fn subsets(service: Seen<'_, Service>, pods: &[Seen<'_, Pod>]) -> Result<Vec<Subset>, String> {
     let spec = &service.view.spec;
     let ipv6 = match spec.ip_families.first() {
         Some(family) => family == "IPv6",
         None => spec.cluster_ip.contains(':'),
     };
-    let mut offers = Vec::new();
-    for pod in pods.iter().filter(|pod| services::is_shown(**pod, spec.publish_not_ready_addresses)) {
-        let Some(ip) = services::addresses(*pod, ipv6).next() else { continue };
-        let port = |port: &ServicePort| {
-            let number = services::port_of(*pod, port)?;
-            let (name, protocol, app_protocol) = (&port.name, &port.protocol, &port.app_protocol);
-            let (name, protocol, app_protocol) = (name.clone(), protocol.clone(), app_protocol.clone());
-            Some(SubsetPort { name, port: number, protocol, app_protocol })
-        };
-        let ports: Vec<SubsetPort> = spec.ports.iter().filter_map(port).collect();
-        if ports.is_empty() && !(spec.ports.is_empty() && service.is_headless()) {
+    let has_address = |pod: &Seen<'_, Pod>| services::addresses(*pod, ipv6).next().is_some();
+    let shown = pods.iter().copied().filter(|pod| services::is_shown(*pod, spec.publish_not_ready_addresses));
+    let mut told = Vec::new();
+    for offer in services::offers(service, shown.filter(has_address))? {
+        if offer.ports.is_empty() && !(spec.ports.is_empty() && service.is_headless()) {
             continue;
         }
-        let is_ready = spec.publish_not_ready_addresses || pod.is_ready();
-        let (ready, waiting) = if is_ready { (Some(()), None) } else { (None, Some(())) };
-        let address = |there: Option<()>| there.map(|()| services::address(*pod, service, ip)).into_iter().collect();
-        offers.push(Subset { addresses: address(ready), not_ready_addresses: address(waiting), ports });
+        let ports = offer.ports.iter().map(|(place, number)| {
+            let ServicePort { name, protocol, app_protocol, .. } = &spec.ports[*place];
+            let (name, protocol, app_protocol) = (name.clone(), protocol.clone(), app_protocol.clone());
+            SubsetPort { name, port: *number, protocol, app_protocol }
+        });
+        let mut subset = Subset { ports: ports.collect(), ..Subset::default() };
+        for pod in &offer.pods {
+            let Some(ip) = services::addresses(*pod, ipv6).next() else { continue };
+            let is_ready = spec.publish_not_ready_addresses || pod.is_ready();
+            let side = if is_ready { &mut subset.addresses } else { &mut subset.not_ready_addresses };
+            side.push(services::address(*pod, service, ip));
+        }
+        told.push(subset);
     }
-    repacked(&offers)
+    Ok(repacked(&told))
 }
 
 /// An address, with the uid of the object that it belongs to: of two objects with one address both are shown.
 type Place<'a> = (&'a str, &'a str);
 
+fn place(address: &Address) -> Place<'_> {
+    (address.ip.as_str(), address.target_ref.as_ref().map_or("", |target| &target.uid))
+}
+
 /// Subsets as they are kept: each address once beside a port, not ready where any says so, and together those ports
 /// that are offered by the very same addresses.
 pub fn repacked(subsets: &[Subset]) -> Vec<Subset> {
     let mut addresses: BTreeMap<Place<'_>, &Address> = BTreeMap::new();
-    let mut by_port: BTreeMap<Option<&SubsetPort>, BTreeMap<Place<'_>, bool>> = BTreeMap::new();
-    for subset in subsets {
+    // Which subsets offer a port, and which ports the very same subsets offer: addresses are looked at for these alone.
+    let mut by_port: BTreeMap<Option<&SubsetPort>, Vec<usize>> = BTreeMap::new();
+    for (number, subset) in subsets.iter().enumerate() {
+        for address in subset.addresses.iter().chain(&subset.not_ready_addresses) {
+            addresses.entry(place(address)).or_insert(address);
+        }
         let none = subset.ports.is_empty().then_some(None);
-        let ports: Vec<Option<&SubsetPort>> = subset.ports.iter().map(Some).chain(none).collect();
-        let ready = subset.addresses.iter().map(|address| (address, true));
-        let all = ready.chain(subset.not_ready_addresses.iter().map(|address| (address, false)));
-        for (address, is_ready) in all {
-            let place = (address.ip.as_str(), address.target_ref.as_ref().map_or("", |target| &target.uid));
-            addresses.entry(place).or_insert(address);
-            for port in &ports {
-                *by_port.entry(*port).or_default().entry(place).or_insert(is_ready) &= is_ready;
+        for port in subset.ports.iter().map(Some).chain(none) {
+            let offering = by_port.entry(port).or_default();
+            if offering.last() != Some(&number) {
+                offering.push(number);
             }
         }
     }
-    let mut by_addresses: BTreeMap<BTreeMap<Place<'_>, bool>, Vec<SubsetPort>> = BTreeMap::new();
-    for (port, offered) in by_port {
-        by_addresses.entry(offered).or_default().extend(port.cloned());
+    let mut by_subsets: BTreeMap<Vec<usize>, Vec<Option<&SubsetPort>>> = BTreeMap::new();
+    for (port, offering) in by_port {
+        by_subsets.entry(offering).or_default().push(port);
     }
-    let subset = |(places, ports): (BTreeMap<Place<'_>, bool>, Vec<SubsetPort>)| {
+    let mut by_addresses: BTreeMap<BTreeMap<Place<'_>, bool>, Vec<Option<&SubsetPort>>> = BTreeMap::new();
+    for (offering, mut ports) in by_subsets {
+        let mut offered: BTreeMap<Place<'_>, bool> = BTreeMap::new();
+        for subset in offering.into_iter().map(|number| &subsets[number]) {
+            let ready = subset.addresses.iter().map(|address| (address, true));
+            for (address, is_ready) in ready.chain(subset.not_ready_addresses.iter().map(|address| (address, false))) {
+                *offered.entry(place(address)).or_insert(is_ready) &= is_ready;
+            }
+        }
+        if !offered.is_empty() {
+            by_addresses.entry(offered).or_default().append(&mut ports);
+        }
+    }
+    let subset = |(places, mut ports): (BTreeMap<Place<'_>, bool>, Vec<Option<&SubsetPort>>)| {
         let (ready, waiting): (Vec<_>, Vec<_>) = places.iter().partition(|(_, is_ready)| **is_ready);
         let whole =
             |places: Vec<(&Place<'_>, &bool)>| places.iter().map(|(place, _)| addresses[*place].clone()).collect();
+        ports.sort();
+        let ports = ports.into_iter().flatten().cloned().collect();
         Subset { addresses: whole(ready), not_ready_addresses: whole(waiting), ports }
     };
     by_addresses.into_iter().map(subset).collect()

@@ -12,8 +12,7 @@ mod tests;
 use crate::planted::{Bug, planted};
 use holdfast_value::{Value, json};
 use holdfast_world::{
-    Action, Change, Controller, Key, Keys, Meta, Note, Object, Owner, Plan, Propagation, Resource, Sight, Stamp, Verb,
-    World,
+    Action, Change, Controller, Key, Keys, Meta, Note, Object, Plan, Propagation, Resource, Sight, Stamp, Verb, World,
 };
 use references::{Found, References};
 
@@ -102,9 +101,9 @@ fn collect(world: &World, resource: &Resource, object: &Object) -> Plan {
     let absent = references.absent();
     let is_kept = references.is_there(|found| matches!(found, Found::Solid));
     if is_kept && (references.are_all_solid() || !planted(Bug::OneOwnerIsEnough)) {
-        let lost = |owner: &Owner| references.is_lost(owner);
-        if object.meta.owner_references.iter().any(lost) {
-            let patch = without_owners(object, |owner| owner["uid"].as_str().is_some_and(|uid| references.loses(uid)));
+        let lost = references.lost();
+        if !lost.is_empty() {
+            let patch = without_owners(object, |owner| owner["uid"].as_str().is_some_and(|uid| lost.contains(uid)));
             plan.then(Action::new(resource, object.key(), patch).unless(absent));
         }
         return plan;
@@ -171,8 +170,9 @@ fn finish_foreground(world: &World, resource: &Resource, object: &Object) -> Pla
     plan
 }
 
+/// The key of an object: its uid, beside the namespace for which the work is done.
 fn key(object: &Object) -> Key {
-    Key::cluster(&object.meta.uid)
+    Key::new(&object.meta.namespace, &object.meta.uid)
 }
 
 /// What an object owns, but for itself. A reference from another namespace is none: whoever learns a uid could hold up

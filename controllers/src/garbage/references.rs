@@ -2,6 +2,7 @@
 
 use super::{Note, is_deleting_dependents};
 use holdfast_world::{Key, Object, Owner, Resource, Text, World};
+use std::collections::BTreeSet;
 
 /// The owners of one object, each with what is found where it is said to be.
 pub(super) struct References<'a>(Vec<Reference<'a>>);
@@ -38,14 +39,10 @@ impl<'a> References<'a> {
         self.0.iter().all(|reference| matches!(reference.found, Found::Solid))
     }
 
-    /// Whether the object does not keep this owner, where it keeps another.
-    pub fn is_lost(&self, owner: &Owner) -> bool {
-        self.loses(&owner.uid)
-    }
-
-    pub fn loses(&self, uid: &str) -> bool {
-        let is_lost = |found: &Found| matches!(found, Found::Absent | Found::Waiting);
-        self.0.iter().any(|reference| reference.owner.uid == uid && is_lost(&reference.found))
+    /// The owners that the object does not keep where it keeps another, by their uids.
+    pub fn lost(&self) -> BTreeSet<&'a str> {
+        let lost = self.0.iter().filter(|reference| matches!(reference.found, Found::Absent | Found::Waiting));
+        lost.map(|reference| reference.owner.uid.as_str()).collect()
     }
 
     /// The owners that must not be there.

@@ -250,13 +250,13 @@ fn what_cannot_be_made_shows_as_a_condition_until_it_can() {
     let after = controller.refused(world, &key, std::slice::from_ref(&refused), stamp);
     assert_eq!(after.notes[0].reason, "FailedCreate");
     assert_eq!(after.notes[0].message, "Error creating: pods \"r-x\" is forbidden: exceeded quota: q");
-    let holdfast_world::Verb::Update(document) = &after.steps[0][0].verb else { panic!("a status") };
+    let document = after.steps[0][0].verb.document().expect("a status");
     let condition = &document["status"]["conditions"][0];
     assert_eq!((&condition["type"], &condition["reason"]), (&json!("ReplicaFailure"), &json!("FailedCreate")));
     let mut silent = refused;
     silent.refusal.causes = vec!["NamespaceTerminating".into()];
     let after = controller.refused(world, &key, &[silent], stamp);
-    let holdfast_world::Verb::Update(document) = &after.steps[0][0].verb else { panic!("a status") };
+    let document = after.steps[0][0].verb.document().expect("a status");
     assert!(after.notes.is_empty() && document["status"]["conditions"].is_null(), "{after:?}");
 }
 

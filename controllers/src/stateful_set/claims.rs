@@ -110,7 +110,8 @@ impl<'w> Sync<'w> {
     fn create_claim(&self, template: &Value, key: Key, ordinal: i64) -> Action {
         let mut claim = template.clone();
         let mut labels: Map = claim["metadata"]["labels"].as_object().cloned().unwrap_or_default();
-        let selected = subject::part(self.set.object, &["spec", "selector", "matchLabels"]);
+        let selected =
+            self.claim_labels.get_or_init(|| subject::part(self.set.object, &["spec", "selector", "matchLabels"]));
         labels.extend(selected.as_object().cloned().unwrap_or_default());
         claim["apiVersion"] = PersistentVolumeClaim::resource().api_version().into();
         claim["kind"] = PersistentVolumeClaim::resource().kind().into();

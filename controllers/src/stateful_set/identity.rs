@@ -7,6 +7,7 @@ use crate::subject::Subject;
 use holdfast_value::{Value, json};
 use holdfast_world::Seen;
 use holdfast_world::views::Pod;
+use std::collections::{HashMap, HashSet};
 
 const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
@@ -37,8 +38,10 @@ fn mount_claims(pod: &mut Value, set: &str, templates: &[Value], ordinal: i64) {
         json!({"name": template, "persistentVolumeClaim": {"claimName": claim}})
     };
     let mut volumes: Vec<Value> = names.iter().map(claim).collect();
+    let names: HashSet<&str> = names.into_iter().collect();
     let others = pod["spec"]["volumes"].as_array().cloned().unwrap_or_default();
-    volumes.extend(others.into_iter().filter(|volume| !names.iter().any(|name| volume["name"] == *name)));
+    volumes
+        .extend(others.into_iter().filter(|volume| !volume["name"].as_str().is_some_and(|name| names.contains(name))));
     pod["spec"]["volumes"] = volumes.into();
 }
 
@@ -78,10 +81,13 @@ impl<'w> Sync<'w> {
     }
 
     fn is_itself(&self, ordinal: i64, pod: Seen<'w, Pod>) -> bool {
+        // Of two volumes of one name the first counts.
+        let volumes = pod.view.spec.volumes.iter().rev();
+        let volumes: HashMap<&str, _> =
+            volumes.map(|volume| (&*volume.name, &volume.persistent_volume_claim)).collect();
         let mounts = |template: &Value| {
             let template = template["metadata"]["name"].as_str().unwrap_or_default();
-            let volume = pod.spec.volumes.iter().find(|volume| volume.name == template);
-            let mounted = volume.and_then(|volume| volume.persistent_volume_claim.as_ref());
+            let mounted = volumes.get(template).and_then(|mounted| mounted.as_ref());
             mounted.is_some_and(|of| of.claim_name == claims::name(template, &self.set.meta().name, ordinal))
         };
         pod.meta().label(POD_NAME) == Some(&pod.meta().name) && self.claim_templates.iter().all(mounts)

@@ -19,6 +19,7 @@ use holdfast_world::views::{ControllerRevision, PersistentVolumeClaim, Pod, Stat
 use holdfast_world::{
     Action, Change, Controller, Key, Keys, Note, Plan, Refused, Resource, Seen, Selector, Stamp, Verb, View, World,
 };
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 /// How many pods one plan makes.
@@ -193,6 +194,8 @@ struct Sync<'w> {
     pods: Members<'w>,
     revisions: Revisions<'w>,
     claim_templates: Vec<Value>,
+    /// The labels that claims have because the set selects by them; read where a claim is made.
+    claim_labels: OnceCell<Value>,
     plan: Plan,
     /// The pods that are made, by the name of their revision.
     made: Vec<String>,
@@ -210,7 +213,17 @@ impl<'w> Sync<'w> {
         let collisions = set.status.collision_count.unwrap_or(0);
         let revisions = revisions::settle(world, set.into(), &set.spec.selector, HASH_LABEL, collisions, &mut plan);
         let claim_templates = claims::templates(set);
-        Sync { world, set, stamp, pods, revisions, claim_templates, plan, made: Vec::new() }
+        Sync {
+            world,
+            set,
+            stamp,
+            pods,
+            revisions,
+            claim_templates,
+            claim_labels: OnceCell::new(),
+            plan,
+            made: Vec::new(),
+        }
     }
 
     /// Makes what is missing, ends what is too much, replaces what is old.

@@ -44,6 +44,8 @@ impl Controller for EphemeralVolumes {
         let mut plan = Plan::default();
         let Some(pod) = world.get::<Pod>(key).filter(|pod| !pod.meta().is_deleting()) else { return plan };
         let volumes = pod.spec.volumes.iter().enumerate().filter(|(_, volume)| volume.ephemeral.is_some());
+        // Read where there is a claim to be made, and once for all of them.
+        let mut written = None;
         for (index, volume) in volumes {
             let claim = Key::new(&key.namespace, &format!("{}-{}", key.name, volume.name));
             match world.get::<PersistentVolumeClaim>(&claim) {
@@ -56,7 +58,7 @@ impl Controller for EphemeralVolumes {
                     return plan;
                 }
                 None => {
-                    let volumes = part(pod.object, &["spec", "volumes"]);
+                    let volumes = written.get_or_insert_with(|| part(pod.object, &["spec", "volumes"]));
                     let body = from_template(pod.into(), &claim, &volumes[index]["ephemeral"]["volumeClaimTemplate"]);
                     plan.then(Action::new(PersistentVolumeClaim::resource(), claim, Verb::Create(body)));
                 }

@@ -115,6 +115,14 @@ impl Registry {
         *BUILT_IN
     }
 
+    /// The kind ResourceQuota, which limits what namespaces store.
+    pub fn quotas(&self) -> KindId {
+        static BUILT_IN: LazyLock<KindId> = LazyLock::new(|| {
+            registry().known(known::RESOURCE_QUOTA).expect("every registry starts from the built-in kinds").0
+        });
+        *BUILT_IN
+    }
+
     /// The kind CustomResourceDefinition, which makes others; a registry made for a test may lack it.
     pub fn definitions(&self) -> Option<KindId> {
         self.by_storage(super::apiextensions::STORAGE)

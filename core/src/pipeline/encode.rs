@@ -8,7 +8,9 @@ use crate::event::Offset;
 use crate::kinds::custom::as_stored;
 use crate::object::Draft;
 use crate::object::meta::{self, DEPTH_MAX, Document, metadata};
-use crate::refusal::{BadRequest, Refusal, Texts, TooLarge};
+use crate::quota::BYTES;
+use crate::refusal::{BadRequest, Forbidden, Refusal, Texts, TooLarge};
+use crate::request::Verb;
 use crate::state::{Index, Recent};
 use holdfast_value::Value;
 use std::sync::Arc;
@@ -30,6 +32,7 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     let write = context.write(key, expect, new, gone)?;
     let first = begins.then(|| Write { delete: false, ..write.clone() });
     check_size(&write, old.as_ref())?;
+    check_room(context, &write, old.as_ref())?;
     let is_kept = |old: &&Old| !gone && !context.answers.is_outdated(old.entry.offset);
     let unchanged = old.as_ref().filter(is_kept).filter(|old| write.draft.is(&old.entry.json(), old.entry.offset));
     let answer = match endpoint.answer {
@@ -67,6 +70,39 @@ fn check_size(write: &Write, old: Option<&Old>) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::TooLarge(TooLarge::Object { bytes: size, bytes_max: OBJECT_BYTES_MAX }))
+}
+
+/// Namespaces whose content is the cluster's own: what it cannot do without.
+const OF_CLUSTER: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
+
+/// What a namespace may store no more of may still become less, and go. The server's own components and nodes say how
+/// things stand in parts of objects: for these there is an eighth more, so that what is there goes on.
+fn check_room(context: &Context, write: &Write, old: Option<&Old>) -> Result<(), Refusal> {
+    let (room, request) = (&context.state.room, context.request);
+    // Whoever sets limits may do so in a full namespace, too.
+    let is_free = write.delete || request.target.kind == context.state.registry.quotas();
+    let Some(namespace) = request.target.namespace.as_deref().filter(|_| !is_free) else { return Ok(()) };
+    let of_quota = room.limit(namespace);
+    let of_option = context.settings.namespace_bytes.filter(|_| !OF_CLUSTER.contains(&namespace));
+    let Some(limit) = of_quota.map(|(_, limit)| limit).or(of_option) else { return Ok(()) };
+    let (size, before) = (write.draft.size() as u64, old.map_or(0, |old| old.entry.size() as u64));
+    let (more, used) = (size.saturating_sub(before), room.stored(namespace));
+    let is_part = request.target.subresource.is_some();
+    let most = limit.saturating_add(if is_part { limit / 8 } else { 0 });
+    if more == 0 || request.verb == Verb::Delete || used.saturating_add(more) <= most {
+        return Ok(());
+    }
+    let why = match of_quota {
+        Some((name, _)) => {
+            format!("exceeded quota: {name}, requested: {BYTES}={more}, used: {BYTES}={used}, limited: {BYTES}={limit}")
+        }
+        None => format!(
+            "exceeded --namespace-bytes, requested: {more}, used by namespace {namespace}: {used}, limited: {limit}; a \
+             ResourceQuota that limits {BYTES} sets another limit for the namespace"
+        ),
+    };
+    let name = meta::split_key(&write.key).1;
+    Err(Refusal::Forbidden { subject: context.subject(name), why: Forbidden::Admission(why) })
 }
 
 fn shown(form: Form, unchanged: Option<&Old>, index: usize, code: u16) -> Answer {

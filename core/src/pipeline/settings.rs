@@ -35,6 +35,8 @@ pub struct Settings {
     pub ticks: Ticks,
     /// How many objects of a collection are deleted at once.
     pub deletions_max: usize,
+    /// How many bytes the objects of one namespace may be where no quota of it says otherwise; `None`: any number.
+    pub namespace_bytes: Option<u64>,
     /// The gates that are off, of those that fields of objects hang on.
     pub gates_off: BTreeSet<&'static str>,
 }
@@ -76,6 +78,7 @@ impl Default for Settings {
             garbage_collection: true,
             ticks: || 0,
             deletions_max: DELETIONS_MAX,
+            namespace_bytes: None,
             gates_off: GATES_OFF.into(),
         }
     }

@@ -5,9 +5,11 @@
 //! another object is judged by.
 
 mod measure;
+mod room;
 mod scope;
 
 pub use measure::{Counted, Measure, NOTHING_BUT_ITS_NUMBER};
+pub use room::{BYTES, Room};
 pub use scope::{Operator, Selector};
 
 use crate::schema::amount::Amount;

@@ -141,7 +141,8 @@ impl Act for RemoteAct {
             true => answered.metadata.name,
             false => action.key.name.to_string(),
         };
-        Ok(Done { name, came })
+        let bytes = if matches!(came, Came::Version(_)) { bytes.len() } else { 0 };
+        Ok(Done { name, came, bytes })
     }
 
     async fn ask(&self, actor: &Actor, path: &str) -> Result<Value, Refusal> {
@@ -165,6 +166,7 @@ fn content(verb: &Verb) -> (Method, &'static str, Vec<u8>) {
     match verb {
         Verb::Create(body) => (Method::POST, JSON, bytes(body)),
         Verb::Update(body) => (Method::PUT, JSON, bytes(body)),
+        Verb::UpdateStatus(restated) => (Method::PUT, JSON, bytes(&restated.document())),
         Verb::MergePatch(body) => (Method::PATCH, "application/merge-patch+json", bytes(body)),
         Verb::StrategicPatch(body) => (Method::PATCH, "application/strategic-merge-patch+json", bytes(body)),
         Verb::JsonPatch(body) => (Method::PATCH, "application/json-patch+json", bytes(body)),

@@ -476,6 +476,7 @@ fn shown(action: &Action) -> String {
     let (verb, body) = match &action.verb {
         Verb::Create(body) => ("creates", body.to_string()),
         Verb::Update(body) => ("updates", body.to_string()),
+        Verb::UpdateStatus(restated) => ("updates", restated.document().to_string()),
         Verb::MergePatch(body) | Verb::StrategicPatch(body) | Verb::JsonPatch(body) | Verb::Apply(body) => {
             ("patches", body.to_string())
         }

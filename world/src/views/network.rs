@@ -1,9 +1,9 @@
 //! Services, and the addresses behind them.
 
+use crate::Selector;
 use crate::object::or_default;
 use holdfast_value::Value;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -18,8 +18,8 @@ crate::resource!(Service, "", "v1", "services", "Service", namespaced);
 pub struct ServiceSpec {
     #[serde(rename = "type")]
     pub kind: String,
-    #[serde(deserialize_with = "or_default")]
-    pub selector: BTreeMap<String, String>,
+    #[serde(deserialize_with = "crate::selector::of_labels")]
+    pub selector: Selector,
     #[serde(deserialize_with = "or_default")]
     pub ports: Vec<ServicePort>,
     #[serde(rename = "clusterIP")]
@@ -48,7 +48,7 @@ impl Service {
 
     /// Whether the addresses behind it are those of the pods that it selects.
     pub fn selects_pods(&self) -> bool {
-        self.spec.kind != "ExternalName" && !self.spec.selector.is_empty()
+        self.spec.kind != "ExternalName" && !self.spec.selector.is_nothing()
     }
 }
 

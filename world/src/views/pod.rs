@@ -5,7 +5,7 @@ use crate::shared::alike;
 use crate::{List, Meta, Time};
 use holdfast_value::Value;
 use serde::{Deserialize, Deserializer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -126,10 +126,15 @@ impl super::Pod {
 
     /// The claims that it uses, as far as it is said which they are.
     pub fn claim_names(&self) -> impl Iterator<Item = &str> {
-        let made = |claim: &PodClaim| {
-            let status = self.status.resource_claim_statuses.iter().find(|status| status.name == claim.name);
-            status.and_then(|status| status.resource_claim_name.as_deref())
+        let made: HashMap<&str, Option<&str>> = match self.spec.resource_claims.is_empty() {
+            true => HashMap::new(),
+            // Of two of one name the first counts.
+            false => {
+                let statuses = self.status.resource_claim_statuses.iter().rev();
+                statuses.map(|status| (&*status.name, status.resource_claim_name.as_deref())).collect()
+            }
         };
+        let made = move |claim: &PodClaim| made.get(&*claim.name).copied().flatten();
         let named = self.spec.resource_claims.iter();
         let named = named.filter_map(move |claim| claim.resource_claim_name.as_deref().or_else(|| made(claim)));
         named.chain(self.status.extended_resource_claim_status.iter().map(|status| &*status.resource_claim_name))

@@ -1,0 +1,106 @@
+//! How fast controllers write for one namespace. What a person asks for in a few bytes, they may have to write a million
+//! times: a Deployment says how many pods there shall be, and how large each is.
+//!
+//! A namespace for which little was written lately waits for nothing. Where more was written than [`Rates`] allow, the
+//! next write for it waits until that has been made up for; writes for others go on meanwhile.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How many bytes are written for one namespace before its writes wait.
+pub const BYTES_AT_ONCE: u64 = 64 << 20;
+/// How many are written for it a second from then on: several thousand pods of ordinary size.
+pub const BYTES_A_SECOND: u64 = 32 << 20;
+
+/// What was written for each namespace.
+pub struct Rates {
+    a_second: u64,
+    began: Instant,
+    accounts: Mutex<Accounts>,
+}
+
+#[derive(Default)]
+struct Accounts {
+    /// When all will be made up for that was written, in nanoseconds since the beginning.
+    paid: HashMap<String, u64>,
+    /// With so many, those are let go of for which nothing was written lately.
+    most: usize,
+}
+
+impl Default for Rates {
+    fn default() -> Rates {
+        Rates::new(BYTES_A_SECOND)
+    }
+}
+
+impl Rates {
+    pub fn new(bytes_a_second: u64) -> Rates {
+        Rates { a_second: bytes_a_second.max(1), began: Instant::now(), accounts: Mutex::default() }
+    }
+
+    /// So many bytes are about to be written for a namespace, or were; how long the next write waits. What is of no
+    /// namespace is the cluster's own, and does not wait.
+    pub fn charge(&self, namespace: &str, bytes: usize) -> Duration {
+        self.charge_at(self.began.elapsed(), namespace, bytes)
+    }
+
+    /// The same so long after the beginning.
+    fn charge_at(&self, time: Duration, namespace: &str, bytes: usize) -> Duration {
+        if namespace.is_empty() {
+            return Duration::ZERO;
+        }
+        // Accounts run from so much ahead of the time, so that the first bytes fall into the past.
+        let ahead = self.nanos(BYTES_AT_ONCE);
+        let now = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_add(ahead);
+        let rested = now.saturating_sub(ahead);
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        if accounts.paid.len() >= accounts.most {
+            accounts.paid.retain(|_, paid| *paid > rested);
+            accounts.most = 2 * accounts.paid.len() + 64;
+        }
+        let cost = self.nanos(bytes as u64);
+        match accounts.paid.get_mut(namespace) {
+            Some(paid) => {
+                let before = (*paid).max(rested);
+                *paid = before.saturating_add(cost);
+                Duration::from_nanos(before.saturating_sub(now))
+            }
+            None => {
+                accounts.paid.insert(namespace.to_owned(), rested.saturating_add(cost));
+                Duration::ZERO
+            }
+        }
+    }
+
+    fn nanos(&self, bytes: u64) -> u64 {
+        u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(self.a_second)).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_waits_for_what_was_written_for_it_alone() {
+        let rates = Rates::new(1 << 20);
+        let charge = |second: u64, namespace: &str, bytes: u64| {
+            rates.charge_at(Duration::from_secs(second), namespace, bytes as usize).as_secs()
+        };
+        assert_eq!(charge(0, "large", BYTES_AT_ONCE), 0);
+        assert_eq!(charge(0, "large", 3 << 20), 0, "what is paid for is paid for");
+        assert_eq!(charge(0, "large", 1 << 20), 3);
+        assert_eq!(charge(0, "large", 0), 4);
+        assert_eq!(charge(0, "other", 1 << 20), 0);
+        assert_eq!([charge(0, "", u64::MAX), charge(0, "", u64::MAX)], [0, 0]);
+        assert_eq!(charge(3, "large", 0), 1);
+        assert_eq!(charge(3603, "large", BYTES_AT_ONCE), 0);
+        assert_eq!(charge(3603, "large", 7 << 20), 0, "what is paid for is paid for");
+        assert_eq!(charge(3603, "large", 0), 7, "nobody saves up more than that");
+        for number in 0..10_000 {
+            charge(4000 + 2 * number, &format!("n{number}"), 1 << 20);
+        }
+        assert!(rates.accounts.lock().expect("nobody panics").paid.len() < 400);
+    }
+}

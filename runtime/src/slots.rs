@@ -1,0 +1,169 @@
+//! So many actions are under way at once; namespaces take turns for them.
+
+use holdfast_world::Text;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+
+/// How many actions there may be at once. A namespace has no more of them than are left for all others together, so
+/// that there is one for whoever comes.
+pub(crate) struct Slots(Mutex<State>);
+
+struct State {
+    free: usize,
+    taken: HashMap<Text, usize>,
+    /// Who waits, oldest first, by namespace; the namespaces in the order of their turns. No line is empty.
+    lines: VecDeque<(Text, VecDeque<oneshot::Sender<Slot>>)>,
+}
+
+/// May act until it is dropped.
+pub(crate) struct Slot {
+    slots: Arc<Slots>,
+    namespace: Text,
+}
+
+impl Slots {
+    pub(crate) fn new(count: usize) -> Arc<Slots> {
+        Arc::new(Slots(Mutex::new(State { free: count, taken: HashMap::new(), lines: VecDeque::new() })))
+    }
+
+    /// Waits for a slot. Whoever waits no longer has none.
+    pub(crate) async fn take(self: &Arc<Slots>, namespace: &Text) -> Slot {
+        let waiting = {
+            let mut state = self.state();
+            if !state.waits(namespace) && state.may_take(namespace) {
+                return self.slot(&mut state, namespace);
+            }
+            let (sender, waiting) = oneshot::channel();
+            match state.lines.iter_mut().find(|(known, _)| known == namespace) {
+                Some((_, line)) => line.push_back(sender),
+                None => state.lines.push_back((namespace.clone(), VecDeque::from([sender]))),
+            }
+            waiting
+        };
+        match waiting.await {
+            Ok(slot) => slot,
+            // The line is as long-lived as whoever waits in it.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn slot(self: &Arc<Slots>, state: &mut State, namespace: &Text) -> Slot {
+        state.free -= 1;
+        *state.taken.entry(namespace.clone()).or_default() += 1;
+        Slot { slots: self.clone(), namespace: namespace.clone() }
+    }
+
+    /// Gives what is free to those who wait: to each namespace one, and then the next round.
+    fn give(self: &Arc<Slots>) {
+        let mut given = Vec::new();
+        {
+            let mut state = self.state();
+            let mut passed = 0;
+            while passed < state.lines.len() {
+                let Some((namespace, mut line)) = state.lines.pop_front() else { break };
+                passed += 1;
+                if state.may_take(&namespace) {
+                    // Whoever waits no longer is passed over.
+                    while line.front().is_some_and(oneshot::Sender::is_closed) {
+                        line.pop_front();
+                    }
+                    if let Some(waiting) = line.pop_front() {
+                        given.push((waiting, self.slot(&mut state, &namespace)));
+                    }
+                    passed = 0;
+                }
+                if !line.is_empty() {
+                    state.lines.push_back((namespace, line));
+                }
+            }
+        }
+        // Where nobody waits any more, the slot is dropped, and so given to the next.
+        given.into_iter().for_each(|(waiting, slot)| drop(waiting.send(slot)));
+    }
+}
+
+impl State {
+    fn may_take(&self, namespace: &Text) -> bool {
+        self.free > 0 && self.taken.get(namespace).is_none_or(|taken| *taken <= self.free)
+    }
+
+    fn waits(&self, namespace: &Text) -> bool {
+        self.lines.iter().any(|(known, _)| known == namespace)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        {
+            let mut state = self.slots.state();
+            state.free += 1;
+            if let Some(taken) = state.taken.get_mut(&self.namespace) {
+                *taken -= 1;
+                if *taken == 0 {
+                    state.taken.remove(&self.namespace);
+                }
+            }
+            if state.lines.is_empty() {
+                return;
+            }
+        }
+        self.slots.give();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    fn now(slots: &Arc<Slots>, namespace: &str) -> Option<Slot> {
+        slots.take(&namespace.into()).now_or_never()
+    }
+
+    #[tokio::test]
+    async fn one_namespace_leaves_slots_for_others_and_they_take_turns() {
+        let slots = Slots::new(9);
+        let mut of_one: Vec<Slot> = (0..9).map_while(|_| now(&slots, "one")).collect();
+        assert_eq!(of_one.len(), 5);
+        let others: Vec<Slot> = ["a", "b", "c", "d"].iter().map_while(|name| now(&slots, name)).collect();
+        assert_eq!(others.len(), 4);
+        // Many of one wait, and then one of another.
+        let waiting: Vec<_> = (0..20)
+            .map(|_| {
+                tokio::spawn({
+                    let slots = slots.clone();
+                    async move { slots.take(&"one".into()).await }
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        let other = tokio::spawn({
+            let slots = slots.clone();
+            async move { slots.take(&"other".into()).await }
+        });
+        tokio::task::yield_now().await;
+        assert!(now(&slots, "e").is_none());
+        of_one.pop();
+        let other = other.await.expect("the first that is free is given to who has none");
+        drop((other, of_one, others));
+        for waits in waiting {
+            drop(waits.await.expect("each has its turn"));
+        }
+        assert_eq!(slots.state().free, 9);
+        assert!(slots.state().taken.is_empty() && slots.state().lines.is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_waits_no_longer_keeps_no_slot() {
+        let slots = Slots::new(1);
+        let held = now(&slots, "a").expect("free");
+        assert!(now(&slots, "a").is_none() && now(&slots, "b").is_none(), "both gave up");
+        drop(held);
+        assert!(now(&slots, "c").is_some());
+    }
+}
