@@ -38,7 +38,7 @@ watch: setup
 dist: setup clients
 	[ -e "$(CARGO_TARGET_DIR)/pgo/counts.profdata" ] || scripts/pgo.sh
 	flags="$$(scripts/pgo-flags.sh)"; \
-	CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/dist" RUSTFLAGS="$${RUSTFLAGS:-} $$flags" scripts/build.sh
+	CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/dist" RUSTFLAGS="$${RUSTFLAGS:-} $$flags" scripts/build.sh --config scripts/dist-profile.toml
 
 setup:
 	scripts/setup.sh build

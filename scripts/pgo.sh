@@ -25,7 +25,7 @@ kubectl="$(find "$clients" -type f -name 'kubectl*' | sort | tail -n 1)"
 [ -n "$kubectl" ] || { echo "pgo: no kubectl in $clients: make clients" >&2; exit 1; }
 
 # The flags have to differ in nothing else from those of `make dist`.
-CARGO_TARGET_DIR="$pgo/counting" RUSTFLAGS="-Cprofile-generate=$work/counts" cargo build --release --locked -p holdfast
+CARGO_TARGET_DIR="$pgo/counting" RUSTFLAGS="-Cprofile-generate=$work/counts" cargo build --config scripts/dist-profile.toml --release --locked -p holdfast
 rm -rf "$work/counts" # of programs that ran while this one was compiled
 holdfast="$pgo/counting/release/holdfast"
 
@@ -104,7 +104,7 @@ cp "$work/ran" "$pgo/functions.order"
 # What a cluster at rest has run is seen on the binary itself, whose functions are others than those with counters; and
 # those of libraries in C and C++, which have none, are seen as well.
 flags="$(scripts/pgo-flags.sh)"
-RUSTFLAGS="$flags" CARGO_TARGET_DIR="$target/dist" cargo build --release --locked -p holdfast
+RUSTFLAGS="$flags" CARGO_TARGET_DIR="$target/dist" cargo build --config scripts/dist-profile.toml --release --locked -p holdfast
 holdfast="$target/dist/release/holdfast"
 under=(valgrind --quiet --tool=callgrind --demangle=no --fair-sched=yes --callgrind-out-file="$work/rest")
 start resting

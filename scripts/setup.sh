@@ -49,7 +49,10 @@ install_packages() {
     fi
     echo "setup: installing ${missing[*]}"
     as_root apt-get update -qq || echo "setup: could not refresh the package lists; going on with those there are" >&2
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" || {
+        echo "setup: ${missing[*]} could not be installed: install them as this machine does, then run this again" >&2
+        exit 1
+    }
 }
 
 install_rust() {

@@ -23,13 +23,13 @@ struct Unit {
     name: &'static str,
     /// The unit has all files whose path begins with one of these, if no unit before it has them.
     prefixes: &'static [&'static str],
-    optimization: &'static str,
+    /// In these the bytes of every read and write are handled. The others steer, or run at a start, for a fork, or
+    /// never: they are compiled as the profile says of this crate, for size unless it is for `make dist`.
+    is_fast: bool,
 }
 
-/// In these the bytes of every read and write are handled.
+/// How the units are compiled in which the bytes of every read and write are handled.
 const FAST: &str = "2";
-/// These steer, or run at a start, for a fork, or never. The first takes longest, so it starts first.
-const SMALL: &str = "s";
 
 /// Nothing that Holdfast calls, nor RocksDB's own database, needs what lies here.
 const LEFT_OUT: [&str; 17] = [
@@ -52,14 +52,15 @@ const LEFT_OUT: [&str; 17] = [
     "util/build_version.cc", // `librocksdb-sys` brings this one ready, beside RocksDB's own folder.
 ];
 
-/// The files of one unit share one namespace, so no two of them may define the same name for themselves.
+/// The files of one unit share one namespace, so no two of them may define the same name for themselves. The first takes
+/// longest, so it starts first.
 const UNITS: [Unit; 6] = [
-    Unit { name: "db", prefixes: &["db/"], optimization: SMALL },
-    Unit { name: "table", prefixes: &["table/"], optimization: FAST },
-    Unit { name: "memory", prefixes: &["cache/", "memory/", "memtable/", "monitoring/", "util/"], optimization: FAST },
-    Unit { name: "utilities", prefixes: &["utilities/", "trace_replay/"], optimization: SMALL },
-    Unit { name: "options", prefixes: &["options/"], optimization: SMALL },
-    Unit { name: "files", prefixes: &[""], optimization: SMALL },
+    Unit { name: "db", prefixes: &["db/"], is_fast: false },
+    Unit { name: "table", prefixes: &["table/"], is_fast: true },
+    Unit { name: "memory", prefixes: &["cache/", "memory/", "memtable/", "monitoring/", "util/"], is_fast: true },
+    Unit { name: "utilities", prefixes: &["utilities/", "trace_replay/"], is_fast: false },
+    Unit { name: "options", prefixes: &["options/"], is_fast: false },
+    Unit { name: "files", prefixes: &[""], is_fast: false },
 ];
 
 fn main() {
@@ -85,7 +86,8 @@ fn compile() -> Result<(), Box<dyn std::error::Error>> {
     let listed = fs::read_to_string(sources.join("rocksdb_lib_sources.txt"))?;
     let left_out = |file: &&str| LEFT_OUT.iter().any(|prefix| file.starts_with(prefix));
     let mut left: Vec<&str> = listed.split_whitespace().filter(|file| !left_out(file)).collect();
-    let [mut fast, mut small] = [FAST, SMALL].map(|optimization| compiler(&sources, optimization));
+    let profile = env::var("OPT_LEVEL")?;
+    let [mut fast, mut steering] = [FAST, &profile].map(|optimization| compiler(&sources, optimization));
     for unit in UNITS {
         let belongs = |file: &&str| unit.prefixes.iter().any(|prefix| file.starts_with(prefix));
         let own: Vec<&str>;
@@ -93,14 +95,14 @@ fn compile() -> Result<(), Box<dyn std::error::Error>> {
         let includes: String = own.iter().map(|file| format!("#include \"{file}\"\n")).collect();
         let path = out.join(format!("{}.cc", unit.name));
         fs::write(&path, includes)?;
-        if unit.optimization == FAST {
+        if unit.is_fast {
             fast.file(path)
         } else {
-            small.file(path)
+            steering.file(path)
         };
     }
     fast.file(sources.join("build_version.cc"));
-    for object in small.try_compile_intermediates()? {
+    for object in steering.try_compile_intermediates()? {
         fast.object(object);
     }
     // Linked where `librocksdb-sys` asks for `rocksdb`.
