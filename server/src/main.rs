@@ -123,6 +123,12 @@ impl Command {
             _ => Vec::new(),
         }
     }
+
+    /// Whether it runs for long, so that others could come to own or write the files that it is given.
+    fn is_component(&self) -> bool {
+        use Command::{Apiserver, ControllerManager, Nodes, Run, Scheduler, Up};
+        matches!(self, Up(_) | Apiserver(_) | Run(_) | Scheduler(_) | ControllerManager(_) | Nodes(_))
+    }
 }
 
 /// What `.cargo/config.toml` has RocksDB built for, and this processor does not have.
@@ -163,7 +169,9 @@ fn main() -> std::process::ExitCode {
     if let (Some(cli), false) = (&cli, faults.is_empty()) {
         faults.extend(cli.command.faults());
     }
-    if let Some(matches) = &matches {
+    if let (Some(cli), Some(matches)) = (&cli, &matches)
+        && cli.command.is_component()
+    {
         faults.extend(untrusted(&command, matches));
     }
     let (Some(cli), Some(matches), true) = (cli, matches, faults.is_empty()) else {
@@ -247,11 +255,9 @@ fn use_small_pages() {
     }
 }
 
-/// What is wrong with the files that the options of a server name.
+/// What is wrong with the files that the options of the subcommand name.
 fn untrusted(command: &clap::Command, matches: &ArgMatches) -> Vec<String> {
-    let servers = ["up", "apiserver", "run", "scheduler", "controller-manager", "nodes"];
-    let called = matches.subcommand().filter(|(name, _)| servers.contains(name));
-    let called = called.and_then(|(name, matches)| Some((command.find_subcommand(name)?, matches)));
+    let called = matches.subcommand().and_then(|(name, matches)| Some((command.find_subcommand(name)?, matches)));
     called.map(|(command, matches)| holdfast_component::options::untrusted(command, matches)).unwrap_or_default()
 }
 
