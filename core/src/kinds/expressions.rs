@@ -49,7 +49,7 @@ impl Admission {
     /// Those after it may use the variable.
     pub fn variable(&mut self, name: &str, expression: At, causes: &mut Causes) {
         let ty = self
-            .compile(expression, &self.environment(true, false), causes)
+            .compile(expression, || self.environment(true, false), causes)
             .map_or(Type::Dyn, |program| kept(program.result()));
         let Some(escaped) = names::escape(name) else { return };
         let variables = self.variables.get_or_insert_default();
@@ -59,15 +59,15 @@ impl Admission {
     /// An expression that gives one of a few types.
     pub fn expression(&self, at: At, types: &[Type], causes: &mut Causes) {
         // What is told of a verdict does not ask who may do what: only verdicts do.
-        self.giving(at, types, &self.environment(types == [Type::Bool], false), causes);
+        self.giving(at, types, || self.environment(types == [Type::Bool], false), causes);
     }
 
     /// An expression that writes out changes of one type.
     pub fn change(&self, at: At, ty: Type, causes: &mut Causes) {
-        self.giving(at, &[ty], &self.environment(true, true), causes);
+        self.giving(at, &[ty], || self.environment(true, true), causes);
     }
 
-    fn giving(&self, at: At, types: &[Type], environment: &Environment, causes: &mut Causes) {
+    fn giving(&self, at: At, types: &[Type], environment: impl FnOnce() -> Environment, causes: &mut Causes) {
         let Some(program) = self.compile(at, environment, causes) else { return };
         let found = program.result();
         if types.contains(found) {
@@ -80,11 +80,12 @@ impl Admission {
         causes.push(at.invalid(&format!("must evaluate to {wanted} but got {}", declared_name(found))));
     }
 
-    fn compile(&self, at: At, environment: &Environment, causes: &mut Causes) -> Option<Program> {
+    /// The environment takes more work than an expression that is empty.
+    fn compile(&self, at: At, environment: impl FnOnce() -> Environment, causes: &mut Causes) -> Option<Program> {
         if at.text().trim().is_empty() {
             return None;
         }
-        compiled(at, environment, causes)
+        compiled(at, &environment(), causes)
     }
 
     fn environment(&self, may_ask: bool, makes_changes: bool) -> Environment {
