@@ -583,8 +583,7 @@ impl Log for RocksLog {
     }
 
     fn is_short_of_room(&self) -> bool {
-        self.room.settle(0);
-        let is_little = self.room.standing().is_little;
+        let is_little = self.room.is_little();
         if !is_little {
             // It is tried again with the next look, and reads are somewhat slower until then.
             let _ = self.let_compact(true);

@@ -11,14 +11,15 @@ use crate::key::{self, BY_RESOURCE, CURRENT, EVENTS, FAMILIES, HISTORY};
 use crate::log::{RocksLog, family, oldest};
 use holdfast_core::event::Offset;
 use holdfast_engine::Fault;
-use rocksdb::{DB, LiveFile, ReadOptions, WriteBatch};
+use rocksdb::{DB, LiveFile, ReadOptions, WriteBatch, WriteOptions};
 use std::thread::sleep;
 use std::time::Duration;
 
 /// Tables are compacted where so many bytes of them were let go: what is less is not worth the work.
 const WORTH_BYTES: u64 = 4 << 20;
-/// Written again are tables of which at most this part is left, and so much of them at a time.
-const LEFT_PART: u64 = 2;
+/// Written again are tables of which at most so many eighths are left: those first that give back most for the work.
+const LEFT_EIGHTHS: [u64; 2] = [4, 7];
+/// So much is written again at a time.
 const PIECE_BYTES: u64 = 8 << 20;
 /// How long a compaction that is under way is waited for.
 const WAIT: Duration = Duration::from_millis(20);
@@ -38,10 +39,15 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
     log.with(|db, _| db.flush_wal(true).map_err(|error| fault("sync the log", error)))?;
     while log.with(|db, _| drop_empty(db))? {}
     log.room().tell();
-    while log.with(|db, _| write_again(db, log))? {}
-    log.room().tell();
-    let taken = log.with(|db, _| taken(db))?;
-    if log.with(|db, _| garbage_of(db))? >= WORTH_BYTES && log.room().take_now(taken) {
+    for eighths in LEFT_EIGHTHS {
+        let mut looked_at = Vec::new();
+        while log.room().is_little() && log.with(|db, _| write_again(db, log, eighths, &mut looked_at))? {
+            log.room().tell();
+        }
+    }
+    let (taken, garbage) = log.with(|db, _| Ok((taken(db)?, garbage_of(db)?)))?;
+    // As much as will be left is written before the old tables go.
+    if garbage >= WORTH_BYTES && log.room().take_now(taken.saturating_sub(garbage)) {
         log.with(|db, _| crate::forget::compact(db, true))?;
         log.room().tell();
     }
@@ -158,8 +164,9 @@ fn drop_empty(db: &DB) -> Result<bool, Fault> {
     Ok(dropped > 0)
 }
 
-/// Writes what is left of some tables again, and drops them; whether there may be more of them.
-fn write_again(db: &DB, log: &RocksLog) -> Result<bool, Fault> {
+/// Writes what is left of the next tables again, and drops them; whether there may be more of them. `looked_at` is the
+/// end of those that it has come to.
+fn write_again(db: &DB, log: &RocksLog, eighths: u64, looked_at: &mut Vec<u8>) -> Result<bool, Fault> {
     // The store may have been opened anew.
     if log.compacts() {
         return Ok(false);
@@ -167,9 +174,15 @@ fn write_again(db: &DB, log: &RocksLog) -> Result<bool, Fault> {
     let mut batch = WriteBatch::default();
     let (mut copied, mut dropped) = (0, Vec::new());
     let events = family(db, EVENTS)?;
-    for table in tables(db)? {
-        let most = (table.bytes / LEFT_PART).min(PIECE_BYTES - copied);
-        if most == 0 || !is_old(db, &table)? {
+    let mut more = false;
+    for table in tables(db)?.into_iter().filter(|table| table.end > *looked_at).collect::<Vec<_>>() {
+        if copied > PIECE_BYTES / 2 {
+            more = true;
+            break;
+        }
+        looked_at.clone_from(&table.end);
+        let most = (table.bytes / 8 * eighths).min(PIECE_BYTES);
+        if !is_old(db, &table)? {
             continue;
         }
         let mut kept = Vec::new();
@@ -180,17 +193,20 @@ fn write_again(db: &DB, log: &RocksLog) -> Result<bool, Fault> {
             dropped.push(table);
         }
     }
-    if dropped.is_empty() || !log.room().take_now(2 * copied) {
-        return Ok(false);
+    if dropped.is_empty() || !log.room().take_now(copied) {
+        return Ok(more);
     }
-    // Written to a table of the newest level, which is not dropped, before the old ones go.
-    db.write_opt(batch, &crate::log::synced()).map_err(|error| fault("write old events again", error))?;
+    // Written to a table of the newest level, which is not dropped, before the old ones go; nothing is lost until then, so
+    // that no write-ahead log need have it.
+    let mut writing = WriteOptions::default();
+    writing.disable_wal(true);
+    db.write_opt(batch, &writing).map_err(|error| fault("write old events again", error))?;
     db.flush_cf(events).map_err(|error| fault("write old events again", error))?;
     for table in &dropped {
         drop_table(db, table)?;
     }
     discount(db, dropped.iter().map(|table| table.bytes).sum::<u64>().saturating_sub(copied))?;
-    Ok(true)
+    Ok(more)
 }
 
 /// Whether no event of a table is newer than what may be let go.
@@ -279,7 +295,8 @@ mod tests {
         let dropped = log.with(|db, _| taken(db)).expect("its size");
         assert!(dropped < before, "{dropped} of {before}");
         is_there(&log);
-        while log.with(|db, _| write_again(db, &log)).expect("written again") {}
+        let mut looked_at = Vec::new();
+        while log.with(|db, _| write_again(db, &log, 4, &mut looked_at)).expect("written again") {}
         let written = log.with(|db, _| taken(db)).expect("its size");
         assert!(written < dropped, "{written} of {dropped}");
         is_there(&log);

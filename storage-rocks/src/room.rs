@@ -2,7 +2,7 @@
 //!
 //! A file holds room that nobody else gets, and is made when the log is opened. While the disk has little room left, most
 //! writes are refused, and the file is made smaller, step by step, for what goes through all the same: deletes, the
-//! letting go of history, and the opening of the log after a crash. Once there is room again it is made anew.
+//! letting go of history, and the opening of the log after a crash. Once there is room again it is made larger.
 
 use holdfast_files::check;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
@@ -128,8 +128,14 @@ impl Room {
         })
     }
 
-    /// Looks at the disk: whether a write of so many bytes leaves enough. Where there is enough again the file is made
-    /// anew first.
+    /// Whether there is little room now.
+    pub fn is_little(&self) -> bool {
+        self.settle(0);
+        self.is_little.load(Ordering::Relaxed)
+    }
+
+    /// Looks at the disk: whether a write of so many bytes leaves enough. Where there is enough again, what there is more
+    /// goes to the file first.
     pub fn settle(&self, cost: u64) {
         if self.wanted == 0 {
             return;
@@ -137,12 +143,16 @@ impl Room {
         let mut reserve = self.reserve();
         let free = self.look();
         let was_little = self.is_little.load(Ordering::Relaxed);
-        let missing = self.wanted.saturating_sub(*reserve);
         // Somewhat more is asked for to end this state than to begin it, lest it come and go with each write.
-        let needed = if was_little || missing > 0 { self.mark / 2 + missing } else { 0 };
-        let mut is_little = free < self.mark.saturating_add(needed).saturating_add(cost);
-        if !is_little && missing > 0 {
-            is_little = self.resize(&mut reserve, self.wanted).is_err_and(|error| is_full(&error));
+        let beyond = if was_little { self.mark / 2 } else { 0 };
+        let mut is_little = free < self.mark.saturating_add(beyond).saturating_add(cost);
+        // What there is beyond that is kept aside first.
+        let missing = self.wanted.saturating_sub(*reserve);
+        let spare = free.saturating_sub(self.mark + self.mark / 2).saturating_sub(cost);
+        let more = missing.min(spare / STEP_BYTES * STEP_BYTES);
+        if more > 0 {
+            let larger = *reserve + more;
+            is_little |= self.resize(&mut reserve, larger).is_err_and(|error| is_full(&error));
         }
         drop(reserve);
         self.is_little.store(is_little, Ordering::Relaxed);
@@ -199,13 +209,17 @@ impl Room {
 
     fn resize(&self, reserve: &mut u64, bytes: u64) -> Result<()> {
         let path = self.folder.join(NAME);
+        let before = *reserve;
         let resized = if bytes == 0 { std::fs::remove_file(&path) } else { fill(&path, bytes) };
         *reserve = std::fs::symlink_metadata(&path).map_or(0, |file| file.len());
         match resized {
             Err(error) if bytes > 0 => {
                 // What was not to be had whole is no use.
-                let _ = std::fs::remove_file(&path);
-                *reserve = 0;
+                let _ = match before {
+                    0 => std::fs::remove_file(&path),
+                    _ => OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(before)),
+                };
+                *reserve = before;
                 Err(error)
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),

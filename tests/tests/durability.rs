@@ -413,6 +413,7 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
         .await;
     };
     written(&admin, "after").await;
+    assert!(admin.get("/metrics").await.text().contains("\nholdfast_disk_writes_refused 0\n"));
 
     // Full again, of others' files as well: the next start serves reads and deletes all the same.
     fill_with_maps(&admin, "more").await;
@@ -426,6 +427,11 @@ async fn a_full_disk_takes_deletes_and_has_room_again() {
     }
     delete(&admin, &left[0]).await;
     admin.post(MAPS, &config_map("small", "x")).await.refused(507, "InternalError");
+    std::fs::remove_file(&filler).expect("removed");
+    for name in &left[1..] {
+        delete(&admin, name).await;
+    }
+    written(&admin, "last").await;
     server.stop();
 }
 

@@ -472,9 +472,13 @@ async fn answer_to(wire: &Wire, bytes: &[u8], sent: &mut usize) -> Vec<u8> {
     let exchanged = async {
         // The server may have ended the connection before it has read everything.
         let _ = connection.write_all(bytes).await;
-        // Over HTTP/1.1 the answer is the last one. Where the server waits for more, it hears that there is none.
-        let patience = Duration::from_millis(if wire.http2 { 0 } else { 300 });
-        let _ = tokio::time::timeout(patience, connection.read_to_end(&mut answer)).await;
+        // Over HTTP/1.1 the answer is the last one, over HTTP/2 something is said first in any case. Where the server
+        // waits for more, it hears that there is none.
+        if wire.http2 {
+            let _ = connection.read_buf(&mut answer).await;
+        } else {
+            let _ = tokio::time::timeout(Duration::from_millis(300), connection.read_to_end(&mut answer)).await;
+        }
         let _ = connection.shutdown().await;
         let _ = connection.read_to_end(&mut answer).await;
     };

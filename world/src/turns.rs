@@ -1,7 +1,7 @@
 //! Whose turn it is among namespaces: theirs for whom the least work was done.
 //!
 //! Each namespace has an account of work. One that has had nothing to do meanwhile begins where the one whose turn it is
-//! stands: it is next, but cannot save turns up.
+//! stands: it is next, but cannot save turns up. Accounts end when nobody has anything to do.
 
 use crate::Text;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -45,6 +45,11 @@ impl Turns {
                 self.standing.remove(&place);
             }
         }
+        // With nobody left who waits, nobody is owed anything.
+        if self.standing.is_empty() {
+            self.accounts.clear();
+            self.now = 0;
+        }
     }
 
     /// Whose turn it is, of those that may have one: a namespace, and the first of its members from `first` on.
@@ -61,6 +66,9 @@ impl Turns {
 
     /// So much was done for a namespace.
     pub fn charge(&mut self, namespace: &Text, work: u64) {
+        if self.standing.is_empty() {
+            return;
+        }
         let place = self.place_of(namespace);
         let account = self.account(namespace).saturating_add(work);
         if self.accounts.len() >= self.most {
