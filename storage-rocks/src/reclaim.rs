@@ -47,7 +47,7 @@ pub fn make_room(log: &RocksLog) -> Result<(), Fault> {
     }
     let (taken, garbage) = log.with(|db, _| Ok((taken(db)?, garbage_of(db)?)))?;
     // As much as will be left is written before the old tables go.
-    if garbage >= WORTH_BYTES && log.room().take_now(taken.saturating_sub(garbage)) {
+    if garbage >= WORTH_BYTES && log.room().is_there(taken.saturating_sub(garbage)) {
         log.with(|db, _| crate::forget::compact(db, true))?;
         log.room().tell();
     }
@@ -193,7 +193,7 @@ fn write_again(db: &DB, log: &RocksLog, eighths: u64, looked_at: &mut Vec<u8>) -
             dropped.push(table);
         }
     }
-    if dropped.is_empty() || !log.room().take_now(copied) {
+    if dropped.is_empty() || !log.room().is_there(copied) {
         return Ok(more);
     }
     // Written to a table of the newest level, which is not dropped, before the old ones go; nothing is lost until then, so

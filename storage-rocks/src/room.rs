@@ -2,7 +2,7 @@
 //!
 //! A file holds room that nobody else gets, and is made when the log is opened. While the disk has little room left, most
 //! writes are refused, and the file is made smaller, step by step, for what goes through all the same: deletes, the
-//! letting go of history, and the opening of the log after a crash. Once there is room again it is made larger.
+//! letting go of history, and the opening of the log after a crash. It becomes larger again with the room that there is.
 
 use holdfast_files::check;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
@@ -134,8 +134,8 @@ impl Room {
         self.is_little.load(Ordering::Relaxed)
     }
 
-    /// Looks at the disk: whether a write of so many bytes leaves enough. Where there is enough again, what there is more
-    /// goes to the file first.
+    /// Looks at the disk: whether a write of so many bytes leaves enough. Where there is more than that, the file becomes
+    /// larger first.
     pub fn settle(&self, cost: u64) {
         if self.wanted == 0 {
             return;
@@ -144,12 +144,14 @@ impl Room {
         let free = self.look();
         let was_little = self.is_little.load(Ordering::Relaxed);
         // Somewhat more is asked for to end this state than to begin it, lest it come and go with each write.
-        let beyond = if was_little { self.mark / 2 } else { 0 };
-        let mut is_little = free < self.mark.saturating_add(beyond).saturating_add(cost);
-        // What there is beyond that is kept aside first.
+        let enough = self.mark.saturating_add(self.mark / 2).saturating_add(cost);
+        // What there is beyond that is kept aside first, and what the next start needs before writes go on.
         let missing = self.wanted.saturating_sub(*reserve);
-        let spare = free.saturating_sub(self.mark + self.mark / 2).saturating_sub(cost);
-        let more = missing.min(spare / STEP_BYTES * STEP_BYTES);
+        let more = missing.min(free.saturating_sub(enough) / STEP_BYTES * STEP_BYTES);
+        let mut is_little = match was_little {
+            true => free < enough || *reserve + more < self.wanted / LAST_PART,
+            false => free < self.mark.saturating_add(cost),
+        };
         if more > 0 {
             let larger = *reserve + more;
             is_little |= self.resize(&mut reserve, larger).is_err_and(|error| is_full(&error));
@@ -172,6 +174,11 @@ impl Room {
             reserve = self.made.wait_timeout(reserve, WAIT).unwrap_or_else(PoisonError::into_inner).0;
         }
         false
+    }
+
+    /// Whether so much is there beside what is kept aside, and enough for the writes that come meanwhile.
+    pub fn is_there(&self, bytes: u64) -> bool {
+        self.look() >= bytes.saturating_add(self.mark / 4)
     }
 
     /// The same at once.
@@ -214,7 +221,6 @@ impl Room {
         *reserve = std::fs::symlink_metadata(&path).map_or(0, |file| file.len());
         match resized {
             Err(error) if bytes > 0 => {
-                // What was not to be had whole is no use.
                 let _ = match before {
                     0 => std::fs::remove_file(&path),
                     _ => OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(before)),
