@@ -100,8 +100,9 @@ pub struct Offer<'w> {
     pub pods: Vec<Seen<'w, Pod>>,
 }
 
-/// Pods by the ports that they offer of those that a Service leads to, in the order in which these are first met. What it
-/// costs is the ports of the pods, and not the ports of the Service for each of them; an error says what is too much.
+/// Groups the pods of a Service by the ports of the Service that they serve, in the order of the first pod of each group.
+/// The work grows with the ports of the pods, and not with the ports of the Service for each pod. The error names the bound
+/// that the Service and its pods are beyond.
 pub fn offers<'w>(
     service: Seen<'_, Service>,
     pods: impl Iterator<Item = Seen<'w, Pod>>,
@@ -264,7 +265,7 @@ mod tests {
         world
     }
 
-    /// What the pods offer, and how much work that was.
+    /// How many ports and pods each offer of the Service `s` has, and how much work it took to find them.
     fn offered(world: &World) -> (Result<Vec<(usize, usize)>, String>, u64) {
         let service = world.get::<Service>(&Key::new("n", "s")).expect("a service");
         let pods = pods(world, service);

@@ -1,9 +1,9 @@
 //! Large requests are judged beside the workers that answer requests: a few at a time, and users in turn.
 //!
-//! Judging takes time in proportion to what a request brings and changes. What takes a worker no longer than many others
-//! do is judged where it is; what would keep it for long waits here until it is its user's turn, and then runs on a
-//! thread of its own. So whoever sends bodies of megabytes, however many, takes some of the processors and no worker, and
-//! somebody else's large request waits for one of each other user's, not for all of them.
+//! Judging a request takes time in proportion to its body and to the object that it changes. A small request is judged on
+//! the worker that received it. A large one would keep the worker for long: it waits here until it is its user's turn, and
+//! is judged on a thread of its own. So somebody who sends many bodies of megabytes takes some of the processors, and no
+//! worker; and another user's large request waits for one request of each user before it, not for all of them.
 
 use std::collections::VecDeque;
 use std::num::NonZero;

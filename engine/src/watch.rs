@@ -288,7 +288,7 @@ impl Watch {
                 self.begin_on()?;
                 continue;
             }
-            // Who comes back for more has got what there was.
+            // The reader asks for the next event, so it has taken the one before: that is not held for it any more.
             self.charge = None;
             if self.position < self.source.since() {
                 match self.poll_catch_up(&mut Context::from_waker(Waker::noop())) {

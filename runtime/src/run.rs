@@ -480,7 +480,7 @@ async fn one(
     action: &Action,
 ) -> Result<crate::Done, Refusal> {
     let namespace = if action.key.namespace.is_empty() { &key.namespace } else { &action.key.namespace };
-    let expected = action.weight();
+    let expected = action.json_bytes();
     let wait = pace.rates.charge(namespace, expected);
     if !wait.is_zero() {
         pace.metrics.rated();

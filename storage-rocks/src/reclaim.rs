@@ -149,7 +149,7 @@ fn left(db: &DB, table: &Table, most: u64, visit: &mut dyn FnMut(&[u8], &[u8])) 
     Ok(Some(bytes))
 }
 
-/// Drops the tables of which nothing is left; whether there may be more now.
+/// Drops the tables all of whose events were let go. Gives back whether it dropped any: with them gone, others may follow.
 fn drop_empty(db: &DB) -> Result<bool, Fault> {
     let mut dropped = 0;
     for table in tables(db)? {
@@ -277,7 +277,7 @@ mod tests {
         for batch in made.chunks(10) {
             log.append(batch).expect("appended");
         }
-        // All of the first third go, two of three of the next, and none of the last.
+        // Of the objects' first third all are deleted, of the second third two in three, and of the last third none.
         let third = OBJECTS / 3;
         let gone = (1..=third).chain((third + 1..2 * third).filter(|key| key % 3 > 0));
         let deleted: Vec<Record> = gone.zip(OBJECTS + 1..).map(|(key, offset)| record(offset, key, key, 100)).collect();

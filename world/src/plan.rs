@@ -230,14 +230,14 @@ impl Action {
     }
 
     /// About how many bytes it sends.
-    pub fn weight(&self) -> usize {
+    pub fn json_bytes(&self) -> usize {
         match &self.verb {
             Verb::Create(body)
             | Verb::Update(body)
             | Verb::MergePatch(body)
             | Verb::StrategicPatch(body)
             | Verb::JsonPatch(body)
-            | Verb::Apply(body) => weight(body),
+            | Verb::Apply(body) => json_bytes(body),
             Verb::UpdateStatus(restated) => restated.object.body.len(),
             Verb::Delete { .. } => 0,
         }
@@ -248,12 +248,14 @@ impl Action {
     }
 }
 
-/// About how many bytes a document is written in.
-fn weight(value: &Value) -> usize {
+/// About how many bytes a document takes in JSON, without writing it.
+fn json_bytes(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() + 3,
-        Value::Array(items) => items.iter().map(|item| weight(item) + 1).sum::<usize>() + 2,
-        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() + weight(value) + 4).sum::<usize>() + 2,
+        Value::Array(items) => items.iter().map(|item| json_bytes(item) + 1).sum::<usize>() + 2,
+        Value::Object(fields) => {
+            fields.iter().map(|(name, value)| name.len() + json_bytes(value) + 4).sum::<usize>() + 2
+        }
         _ => 5,
     }
 }

@@ -147,7 +147,8 @@ fn is_managed(object: &Object) -> bool {
     object.meta.label(MANAGED_BY) == Some(MANAGER)
 }
 
-/// The addresses of the pods behind a Service, with the ports that they offer; an error says what is too much.
+/// The subsets of an Endpoints: addresses of pods that serve the same ports. The error names the bound that the Service and
+/// its pods are beyond.
 fn subsets(service: Seen<'_, Service>, pods: &[Seen<'_, Pod>]) -> Result<Vec<Subset>, String> {
     let spec = &service.view.spec;
     let ipv6 = match spec.ip_families.first() {

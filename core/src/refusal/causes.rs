@@ -9,7 +9,7 @@ const TOLD_MAX: usize = 100;
 /// How many bytes all of them may take in an answer, which has each twice.
 const TOLD_BYTES_MAX: usize = 20 << 10;
 
-/// The causes that a refusal names: as many as anybody reads, and how many more there are.
+/// The causes of a refusal: the first hundred, or the first 20 KiB of them, and how many more there are.
 ///
 /// A body of three megabytes can break a rule a million times. What is not told of is not made: a cause that is pushed
 /// as something that it can be made of costs nothing beyond the bound.
@@ -127,7 +127,7 @@ impl<'a> IntoIterator for &'a Causes {
     }
 }
 
-/// Complaints or warnings: as many as anybody reads, and how many more there are.
+/// Faults or warnings as text, within the same bounds, and how many more there are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Texts {
     told: Vec<String>,

@@ -356,7 +356,7 @@ proptest! {
                 // The server fills these in, from what is there.
                 let filled = ["status.", "metadata.name", "spec.names.singular", "spec.names.listKind"];
                 let named = filled.iter().any(|field| cause.field.starts_with(field));
-                prop_assert!(named || is_about(&bad, &cause), "{}", cause);
+                prop_assert!(named || is_about(&bad, cause), "{}", cause);
             }
         }
     }

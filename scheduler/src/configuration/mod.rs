@@ -140,11 +140,8 @@ impl Configuration {
     pub fn read(text: &str) -> Result<Self, Vec<Fault>> {
         let fault = |message: String| vec![Fault { path: String::new(), message }];
         let decoded = decode::yaml(text.as_bytes()).map_err(|error| fault(error.to_string()))?;
-        let twice: Vec<Fault> = decoded
-            .strict_errors()
-            .into_iter()
-            .flat_map(|why| fault(format!("strict decoding error: {why}")))
-            .collect();
+        let twice: Vec<Fault> =
+            decoded.strict_errors().iter().flat_map(|why| fault(format!("strict decoding error: {why}"))).collect();
         let told = match Self::of(&decoded.value) {
             Ok(configuration) if twice.is_empty() => return Ok(configuration),
             read => read.err().into_iter().flatten().chain(twice),

@@ -24,8 +24,8 @@ use std::time::Instant;
 
 /// How many requests may wait for what is yet to come.
 const WAITING_MAX: u64 = 4096;
-/// As how many objects of a list it counts, before it is known what it takes: an object that may have to be read from the
-/// log; a document about past kinds; a review by past roles.
+/// Flow control estimates what a request costs in objects of a list. These are the estimates for requests about the past:
+/// one object, a discovery or OpenAPI document, and an access review.
 const READS_OF_PAST: usize = 2;
 const PAST_DOCUMENT: usize = 500;
 const PAST_REVIEW: usize = 300;
