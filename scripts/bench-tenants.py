@@ -197,7 +197,7 @@ def binding(tenant, name, role):
 @attack("watches of large events of the past, which nobody reads")
 def unread_watches(cluster):
     me = cluster.attacker
-    first = write_again_and_again(me, 40, 2 << 20)
+    first = write_again_and_again(me, 40, 1_000_000)
     return keep_open(WATCHES, lambda _: me.open(f"{me.path('configmaps')}?watch=1&resourceVersion={first}"))
 
 
@@ -248,7 +248,9 @@ def write_again_and_again(tenant, count, size):
         for number in range(count // makers):
             body = {"metadata": {"name": name}, "data": {"a": f"{number} " + "x" * size}}
             method, path = ("PUT", f"{tenant.path('configmaps')}/{name}") if number else ("POST", tenant.path("configmaps"))
-            _, said = tenant.ask(method, path, body)
+            code, said = tenant.ask(method, path, body)
+            if code not in (200, 201):
+                raise RuntimeError(f"{method} {path}: {said}")
             if not number:
                 begun.append(int(json.loads(said)["metadata"]["resourceVersion"]))
 

@@ -26,8 +26,10 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
-/// How long a watch has its place among requests in progress, if its reader takes what there is slowly.
-const BEGINNING_MAX: Duration = Duration::from_secs(1);
+/// How long a watch keeps its seats while it catches up. One that is far behind has all seats of its priority level: a
+/// reader who takes nothing would keep all others of the level waiting meanwhile. What it reads later takes turns with the
+/// other readers of the log.
+const BEGINNING_MAX: Duration = Duration::from_millis(20);
 /// How often a watcher that asked for it is told how far it has come.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 /// What stands before a Protobuf event in a stream.
