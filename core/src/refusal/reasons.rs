@@ -115,6 +115,7 @@ pub enum BadRequest {
         version: String,
         kind: String,
     },
+    DeleteOptionsField(&'static str),
     DryRunDisabled,
     UnknownIncludeObject(String),
     /// The time that a client gives its request is none.
