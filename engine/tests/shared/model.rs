@@ -39,24 +39,6 @@ pub struct Seen {
     pub others_between: u64,
 }
 
-impl Seen {
-    fn counts(&mut self) -> [&mut u64; 8] {
-        let Seen { behind, overtaken, unreachable, refused, unknown_applied, unknown_late, unknown_lost, .. } = self;
-        let others_between = &mut self.others_between;
-        [behind, overtaken, unreachable, refused, unknown_applied, unknown_late, unknown_lost, others_between]
-    }
-
-    pub fn add(&mut self, other: &Seen) {
-        let mut other = *other;
-        self.counts().into_iter().zip(other.counts()).for_each(|(count, more)| *count += *more);
-    }
-
-    /// How often that happened which happened least.
-    pub fn least(mut self) -> u64 {
-        self.counts().into_iter().map(|count| *count).min().unwrap_or(0)
-    }
-}
-
 type Place = (String, String);
 
 pub struct Store {
