@@ -214,6 +214,11 @@ impl<T: Unpin> Writer<T> {
         let room = PollSemaphore::new(outbox.room.semaphore.clone());
         Writer { outbox, room, wrap: Box::new(wrap), end }
     }
+
+    /// Leaves without saying that no more comes.
+    pub fn abandon(&mut self) {
+        self.end = None;
+    }
 }
 
 impl<T: Unpin> AsyncWrite for Writer<T> {

@@ -8,13 +8,10 @@ use crate::websocket::{Form, Open, channels};
 use crate::{Input, Limits, Output, Socket};
 use serde::Deserialize;
 use std::io;
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// How long a client may take to open its streams.
-const STREAMS_TIME: Duration = Duration::from_secs(30);
 /// The longest size of a terminal as text.
 const SIZE_BYTES_MAX: usize = 1024;
 
@@ -130,8 +127,9 @@ impl Session {
         let wanted = Wanted { stderr: wanted.stderr && !wanted.tty, ..wanted };
         match agreed.wire {
             Wire::Spdy => {
+                let patience = limits.reply;
                 let (spdy, incoming) = Spdy::server(socket, limits);
-                let streams = timeout(STREAMS_TIME, Streams::of_client(incoming, wanted, version)).await;
+                let streams = timeout(patience, Streams::of_client(incoming, wanted, version)).await;
                 let late = || io::Error::new(io::ErrorKind::TimedOut, "timed out waiting for client to create streams");
                 Session::over_spdy(streams.map_err(|_| late())??, version, spdy)
             }
@@ -322,7 +320,8 @@ impl Remote {
         self.spdy.closed()
     }
 
-    pub fn ping(&self) {
-        self.spdy.ping();
+    /// Something to ping the other side with. As long as it is held, the connection stays open.
+    pub fn pinger(&self) -> Spdy {
+        self.spdy.clone()
     }
 }

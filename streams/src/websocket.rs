@@ -22,8 +22,6 @@ use tokio_util::sync::CancellationToken;
 
 /// The longest message of the other side. What clients send of a file comes in pieces far below.
 pub const MESSAGE_BYTES_MAX: usize = 4 << 20;
-/// How often a client that pings is answered while what it has sent finds no room, so that it does not give up.
-const ANSWER_PERIOD: Duration = Duration::from_secs(5);
 /// Says in version 5 that a channel has come to its end.
 const CLOSE_CHANNEL: u8 = 255;
 
@@ -157,7 +155,7 @@ impl<S: Socket> Started<S> {
         let Started { socket, outgoing, room, limits } = self;
         let (sink, stream) = socket.split();
         let moved = tokio::sync::watch::Sender::new(());
-        let reading = Reading { stream, form, feeders, known, pong: Pong::default() };
+        let reading = Reading { stream, form, feeders, known, pong: Pong { period: limits.pong, payload: None } };
         let weak = outbox.weak();
         let own = closed.clone();
         tokio::spawn(async move {
@@ -202,8 +200,8 @@ async fn idle(mut moved: tokio::sync::watch::Receiver<()>, limit: Duration) {
 
 type Moved = tokio::sync::watch::Sender<()>;
 
-#[derive(Default)]
 struct Pong {
+    period: Duration,
     /// What the other side's last ping said.
     payload: Option<Bytes>,
 }
@@ -246,7 +244,7 @@ impl<S: Socket> Reading<S> {
             loop {
                 tokio::select! {
                     () = &mut feeding => break,
-                    () = sleep(ANSWER_PERIOD), if self.pong.payload.is_some() => {
+                    () = sleep(self.pong.period), if self.pong.payload.is_some() => {
                         if let (Some(payload), Some(outbox)) = (&self.pong.payload, outbox.open()) {
                             outbox.try_send(Message::Pong(payload.clone()), payload.len());
                         }

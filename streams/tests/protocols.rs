@@ -152,12 +152,12 @@ async fn messages_that_make_no_sense_end_the_connection() {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn pings_are_answered_though_nobody_reads_what_was_sent() {
     let (near, far) = duplex(1 << 20);
     let agreed = agreed(Wire::WebSocket, "v5.channel.k8s.io");
-    let session =
-        tokio::spawn(async move { Session::accept(far, &agreed, ALL, Limits::default()).await.expect("a session") });
+    let limits = Limits { pong: Duration::from_millis(20), ..Limits::default() };
+    let session = tokio::spawn(async move { Session::accept(far, &agreed, ALL, limits).await.expect("a session") });
     let mut socket = client(near).await;
     let _session = session.await.expect("no panic");
     socket.send(Message::Ping(Bytes::from_static(b"there?"))).await.expect("sent");
@@ -192,12 +192,13 @@ async fn sizes_of_a_terminal_come_one_by_one() {
     assert_eq!(sizes.next().await, None, "no end of it");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_client_that_opens_too_few_streams_is_not_waited_for() {
     let (near, far) = duplex(4096);
     let (spdy, _) = Spdy::client(near, Limits::default());
     let accepting = tokio::spawn(async move {
-        Session::accept(far, &agreed(Wire::Spdy, "v4.channel.k8s.io"), ALL, Limits::default()).await
+        let limits = Limits { reply: Duration::from_millis(500), ..Limits::default() };
+        Session::accept(far, &agreed(Wire::Spdy, "v4.channel.k8s.io"), ALL, limits).await
     });
     let kind = |kind: &str| Headers::new().with("streamType", kind);
     let _error = spdy.open(kind("error")).await.expect("opened");

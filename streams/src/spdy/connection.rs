@@ -40,8 +40,10 @@ pub struct Limits {
     pub outgoing_bytes: u32,
     /// Streams that are open at once.
     pub streams: usize,
-    /// How long the other side may take to answer for a stream.
+    /// How long the other side may take to answer for a stream, or to open those that are agreed on.
     pub reply: Duration,
+    /// How often a client that pings is answered while what it has sent finds no room, so that it does not give up.
+    pub pong: Duration,
     /// How long nothing may move in either direction.
     pub idle: Duration,
     /// How long the other side may take to end a connection that is over.
@@ -55,6 +57,7 @@ impl Default for Limits {
             outgoing_bytes: 64 << 10,
             streams: 4096,
             reply: Duration::from_secs(30),
+            pong: Duration::from_secs(5),
             idle: Duration::from_secs(4 * 3600),
             end: Duration::from_secs(5),
         }
@@ -129,22 +132,35 @@ impl Incoming {
 
 /// A stream that the other side asks for. Dropped, it is refused.
 pub struct Asked {
-    stream: Stream,
+    headers: Headers,
+    id: u32,
+    /// There until it is accepted.
+    stream: Option<Stream>,
 }
 
 impl Asked {
     pub fn headers(&self) -> &Headers {
-        &self.stream.headers
+        &self.headers
     }
 
     pub fn id(&self) -> u32 {
-        self.stream.id()
+        self.id
     }
 
-    pub async fn accept(self) -> io::Result<Stream> {
-        let reply = Frame::SynReply { id: self.id(), fin: false, headers: Headers::new() };
-        self.stream.write.writer_outbox.send(reply, FRAME_COST).await?;
-        Ok(self.stream)
+    pub async fn accept(mut self) -> io::Result<Stream> {
+        let stream = self.stream.take().ok_or(io::ErrorKind::NotConnected)?;
+        let reply = Frame::SynReply { id: self.id, fin: false, headers: Headers::new() };
+        stream.write.outbox.send(reply, FRAME_COST).await?;
+        Ok(stream)
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        // A stream that was not agreed on has no end, and is reset.
+        if let Some(stream) = &mut self.stream {
+            stream.write.writer.abandon();
+        }
     }
 }
 
@@ -235,7 +251,7 @@ fn stream(
     let wrap = move |bytes: &[u8]| Frame::Data { id, fin: false, bytes: Bytes::copy_from_slice(bytes) };
     let write = WriteHalf {
         writer: Writer::new(outbox.clone(), Some(end), wrap),
-        writer_outbox: outbox.clone(),
+        outbox: outbox.clone(),
         guard: guard.clone(),
     };
     Stream { headers, read: ReadHalf { reader, _guard: guard }, write }
@@ -283,7 +299,7 @@ pub struct ReadHalf {
 pub struct WriteHalf {
     // Dropped before the guard, so that the end goes before a reset.
     writer: Writer<Frame>,
-    writer_outbox: Outbox<Frame>,
+    outbox: Outbox<Frame>,
     guard: Arc<Guard>,
 }
 
@@ -456,7 +472,10 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Reading<S> {
             }
             table.last = id;
             let is_full = table.streams.len() >= self.shared.limits.streams || self.asked.is_closed();
-            (!is_full).then(|| Asked { stream: stream(&self.shared, &mut table, &outbox, id, headers, None) })
+            (!is_full).then(|| {
+                let stream = stream(&self.shared, &mut table, &outbox, id, headers.clone(), None);
+                Asked { headers, id, stream: Some(stream) }
+            })
         };
         match asked {
             Some(asked) => {
