@@ -429,10 +429,6 @@ impl Display for Internal {
             Self::ImpersonationWithoutUser { header } => {
                 write!(f, "requested {header} without impersonating a user")
             }
-            Self::UnreachableNode { node, part } => write!(
-                f,
-                "error dialing backend: dial tcp: lookup {node}: the node {node:?} cannot be reached for {part}"
-            ),
         }
     }
 }
@@ -504,7 +500,10 @@ impl Display for Unavailable {
         match self {
             Self::Redefined => f.write_str("the resource is being redefined; please try again"),
             Self::NodeNotConnected { node } => {
-                write!(f, "error trying to reach service: the node {node:?} is not connected")
+                write!(f, "error trying to reach service: no container runs on the node {node:?}, which is simulated")
+            }
+            Self::NoServicePort { service, port } => {
+                write!(f, "no service port {port} found for service {service:?}")
             }
             Self::NoEndpoints { service } => write!(f, "no endpoints available for service {service:?}"),
             Self::Log(fault) => write!(f, "{fault}"),
