@@ -25,6 +25,7 @@ main() {
     run k create namespace "$space"
     rollouts
     scaling
+    components
     services
     jobs
     drains
@@ -155,6 +156,48 @@ scaling() {
     run k describe horizontalpodautoscaler web
     has "SuccessfulRescale"
     run k delete horizontalpodautoscaler web
+    step "autoscale a replication controller"
+    apply <<'END'
+apiVersion: v1
+kind: ReplicationController
+metadata: {name: old}
+spec:
+  replicas: 1
+  template:
+    metadata: {labels: {app: old}}
+    spec: {containers: [{name: c, image: old}]}
+END
+    run k autoscale rc old --min=3 --max=5
+    eventually "3" k get rc old -o 'jsonpath={.status.readyReplicas}'
+    run k get horizontalpodautoscaler old -o 'jsonpath={.spec.scaleTargetRef.apiVersion}'
+    is "v1"
+    run k label horizontalpodautoscaler old by=hand
+    run k patch horizontalpodautoscaler old -p '{"spec": {"minReplicas": 4}}'
+    eventually "4" k get rc old -o 'jsonpath={.status.readyReplicas}'
+    run k delete horizontalpodautoscaler,rc old
+}
+
+# What is asked of a cluster's own parts.
+components() {
+    step "get componentstatuses"
+    run k get componentstatuses
+    has "Warning: v1 ComponentStatus is deprecated in v1.19+"
+    grep -v Warning <<<"$output" | tr -s ' ' | sed 's/ $//' >"$scratch/components"
+    diff - "$scratch/components" <<'END' || surprise "all parts are healthy"
+NAME STATUS MESSAGE ERROR
+controller-manager Healthy ok
+etcd-0 Healthy ok
+scheduler Healthy ok
+END
+    run k get cs scheduler -o 'jsonpath={.conditions[*].type} {.conditions[*].status} {.conditions[*].message}'
+    has "Healthy True ok"
+    run k get cs --field-selector=metadata.name=controller-manager -o name
+    lacks "scheduler" "etcd-0"
+    has "componentstatus/controller-manager"
+    run k get cs -l app=scheduler -o name
+    lacks "componentstatus/"
+    refused k get cs kubelet
+    has "NotFound"
 }
 
 services() {
