@@ -316,6 +316,7 @@ pub async fn send(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http_body_util::BodyExt;
 
     fn machine(addresses: &[(&str, &str)]) -> Machine {
         Machine {
@@ -359,12 +360,66 @@ mod tests {
         assert_eq!(dialled.err(), Some(Unreached::NotAllowed));
     }
 
+    #[tokio::test]
+    async fn simulated_nodes_are_found_behind_the_listener_of_this_process() {
+        use holdfast_tls::made::self_signed;
+        use rustls::pki_types::pem::PemObject;
+        use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let made = self_signed("kubelets", &[], &[address.ip()]).expect("a certificate");
+        let chain = vec![CertificateDer::from_pem_slice(made.certificate.as_bytes()).expect("PEM")];
+        let key = PrivateKeyDer::from_pem_slice(made.key.as_bytes()).expect("PEM");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .expect("a server");
+        let serving = tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.expect("a connection");
+            let mut stream = tokio_rustls::TlsAcceptor::from(Arc::new(config)).accept(stream).await.expect("TLS");
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.expect("a request"));
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.expect("an answer");
+            String::from_utf8(head).expect("text")
+        });
+        let kubelets = kubelets();
+        let own = self_signed("client", &["client".to_owned()], &[]).expect("a certificate");
+        let identity = Identity::from_pem(own.certificate.as_bytes(), own.key.as_bytes()).expect("an identity");
+        let authorities = made.certificate.clone().into_bytes();
+        kubelets.simulated().listen(address, authorities, &identity).expect("it is told of");
+        let simulated = Machine { is_simulated: true, port: Some(address.port()), ..machine(&[]) };
+        // Others are not, whatever their port.
+        let other = Machine { is_simulated: false, ..simulated.clone() };
+        assert!(kubelets.find(&other).is_err());
+        let elsewhere = Machine { port: Some(1), ..simulated.clone() };
+        assert!(kubelets.find(&elsewhere).is_err());
+        let kubelet = kubelets.find(&simulated).expect("it is found");
+        let link = kubelet.dial(false).await.expect("a connection");
+        let body = http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync();
+        let mut request = Request::new(body);
+        *request.uri_mut() = "/pods".parse().expect("a path");
+        let response = send(link, Some(&kubelet.authority()), request, false).await.expect("an answer");
+        assert_eq!(response.status(), 200);
+        let head = serving.await.expect("it ends").to_lowercase();
+        assert!(
+            head.starts_with("get /pods http/1.1") && head.contains(&format!("host: n:{}", address.port())),
+            "{head}"
+        );
+    }
+
     #[test]
     fn the_servers_own_port_is_no_kubelet() {
         let kubelets = kubelets();
         kubelets.note_own_port(6443);
         let own: IpAddr = "127.0.0.1".parse().expect("an address");
         assert!(kubelets.is_own(own, 6443) && !kubelets.is_own(own, 10250));
-        assert!(!kubelets.is_own("192.0.2.1".parse().expect("an address"), 6443), "somebody else's");
+        assert!(!kubelets.is_own("198.51.100.7".parse().expect("an address"), 6443), "somebody else's");
     }
 }

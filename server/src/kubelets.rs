@@ -2,6 +2,7 @@
 
 use crate::aggregation;
 use crate::flags::Args;
+use crate::limits;
 use anyhow::{Result, anyhow};
 use clap::ArgAction;
 use holdfast_component::values::{parse_bool, parse_duration};
@@ -85,5 +86,7 @@ pub fn connections(args: &Args, own_port: u16) -> Result<Connections> {
     let kubelets = Kubelets::new(settings, aggregation::egress(args)?.cluster, Arc::default());
     kubelets.note_own_port(own_port);
     let bytes_a_second = Some(options.max_connection_bytes_per_sec).filter(|bytes| *bytes > 0);
-    Ok(Connections::new(Arc::new(kubelets), bytes_a_second))
+    // What clients' connections leave of the open files is for these, for the most part.
+    let most = (limits::files() / 10).clamp(64, 16_384);
+    Ok(Connections::new(Arc::new(kubelets), bytes_a_second, most))
 }

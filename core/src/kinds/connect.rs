@@ -106,9 +106,9 @@ impl Machine {
         }
     }
 
-    /// The node that an object names.
+    /// The node that a pod names. Of one that is not there Kubernetes says what it is looked up for.
     pub(crate) fn find(find: &dyn Fn(Known, &str) -> Option<Value>, name: &str) -> Result<Machine, Refusal> {
-        let missing = || Refusal::NotFound(Subject::new(known::NODE.group, known::NODE.resource, name.to_owned()));
+        let missing = || Refusal::NotFound(Subject::new(known::POD.group, known::POD.resource, name.to_owned()));
         find(known::NODE, name).as_ref().map(Machine::of).ok_or_else(missing)
     }
 }

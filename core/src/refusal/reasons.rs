@@ -425,6 +425,8 @@ pub enum Plenty {
     Connections {
         most: usize,
     },
+    /// Connections that this server has to nodes and to what runs there.
+    NodeConnections,
 }
 
 /// Why a budget allows no disruption now.

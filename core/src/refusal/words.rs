@@ -375,6 +375,9 @@ impl Display for Plenty {
                     mib(own)
                 );
             }
+            Self::NodeConnections => {
+                "too many connections to nodes are open, or this user has too many of them: close some, or try again later"
+            }
             Self::Forks => {
                 "there are too many forks in memory: delete one, or start the server with a larger --forks-max"
             }

@@ -28,10 +28,12 @@ pub async fn answer(mut outing: Outing<'_>) -> Result<Answered, Refusal> {
         return Err(Refusal::NoSuchPath);
     };
     let socket = match upgrade::wire(&outing.head.headers) {
-        Some(Wire::WebSocket) => match upgrade::agree(&outing.head.headers, &[], upgrade::LOG_WEBSOCKET) {
-            Ok(agreed) => Some(agreed),
-            Err(refusal) => return Ok(Answered::now(not_upgraded(refusal))),
-        },
+        Some(Wire::WebSocket) if outing.head.upgrade.is_some() => {
+            match upgrade::agree(&outing.head.headers, &[], upgrade::LOG_WEBSOCKET) {
+                Ok(agreed) => Some(agreed),
+                Err(refusal) => return Ok(Answered::now(not_upgraded(refusal))),
+            }
+        }
         _ => None,
     };
     let is_insecure = outing.way.options.flag("insecureSkipTLSVerifyBackend");
@@ -49,7 +51,7 @@ pub async fn answer(mut outing: Outing<'_>) -> Result<Answered, Refusal> {
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     let answered = send(link, Some(&kubelet.authority()), request(Method::GET, &target, headers)?, false).await;
     let response = judged(answered.map_err(told)?, &url, outing.way).await?;
-    let (ends, kept) = Kept::new();
+    let (ends, kept) = outing.keep();
     let log = until_stopped(&outing, response.into_body(), kept);
     let Some((answer, agreed)) = socket else {
         let mut answer = warp::reply::stream(log).into_response();

@@ -18,10 +18,10 @@ use futures_util::{Stream, StreamExt};
 use holdfast_audit::{Ended, Trail};
 use holdfast_core::Refusal;
 use holdfast_core::kinds::Destination;
-use holdfast_core::refusal::Ruling;
+use holdfast_core::refusal::{Plenty, Ruling};
 use holdfast_outbound::OutBody;
 use holdfast_outbound::kubelets::{Kubelets, Unreached};
-use holdfast_service::Connecting;
+use holdfast_service::{Connecting, Share, Shares};
 use holdfast_streams::upgrade::Refusal as NotUpgraded;
 use holdfast_value::Value;
 use http::{HeaderMap, Request, StatusCode};
@@ -34,18 +34,25 @@ pub struct Connections {
     pub kubelets: Arc<Kubelets>,
     /// How fast one connection may be, in bytes a second each way.
     pub bytes_a_second: Option<u64>,
+    /// A place for each connection there is, so that no user keeps others from their nodes.
+    places: Shares,
     pub(crate) counts: counts::Counts,
 }
 
+/// How many connections there may be, where nobody says.
+const PLACES: u64 = 4096;
+
 impl Default for Connections {
     fn default() -> Connections {
-        Connections::new(Arc::new(Kubelets::new(Default::default(), Default::default(), Default::default())), None)
+        let kubelets = Kubelets::new(Default::default(), Default::default(), Default::default());
+        Connections::new(Arc::new(kubelets), None, PLACES)
     }
 }
 
 impl Connections {
-    pub fn new(kubelets: Arc<Kubelets>, bytes_a_second: Option<u64>) -> Connections {
-        Connections { kubelets, bytes_a_second, counts: counts::Counts::default() }
+    /// At most so many at a time, of which no user has more than a share.
+    pub fn new(kubelets: Arc<Kubelets>, bytes_a_second: Option<u64>, most: u64) -> Connections {
+        Connections { kubelets, bytes_a_second, places: Shares::new(most), counts: counts::Counts::default() }
     }
 }
 
@@ -56,6 +63,7 @@ struct Outing<'a> {
     way: &'a Connecting,
     /// How the request is named.
     id: &'a str,
+    place: Arc<Share>,
 }
 
 /// Goes where the way leads, and answers with what is said there.
@@ -73,18 +81,24 @@ where
     E: std::fmt::Display,
 {
     let trail = way.trail.take();
-    let outing = Outing { transport, head, way: &way, id };
-    let answered = match (&way.destination, way.part.as_str()) {
-        (Destination::Nowhere, _) => Ok(Answered::now(empty(StatusCode::NO_CONTENT))),
-        (Destination::Kubelet { .. }, "log") => logs::answer(outing).await,
-        (Destination::Kubelet { machine, path, query }, _) => upgrade::answer(outing, machine, path, query).await,
-        (Destination::Node { .. } | Destination::Server { .. }, _) => proxy::answer(outing, body).await,
+    let going = async {
+        let full = || Refusal::TooManyRequests { what: Plenty::NodeConnections, retry_after_seconds: 1 };
+        let place = Arc::new(transport.connections.places.take(&way.user, 1).ok_or_else(full)?);
+        let outing = Outing { transport, head, way: &way, id, place };
+        match (&way.destination, way.part.as_str()) {
+            (Destination::Nowhere, _) => Ok(Answered::now(empty(StatusCode::NO_CONTENT))),
+            (Destination::Kubelet { .. }, "log") => logs::answer(outing).await,
+            (Destination::Kubelet { machine, path, query }, _) => upgrade::answer(outing, machine, path, query).await,
+            (Destination::Node { .. } | Destination::Server { .. }, _) => proxy::answer(outing, body).await,
+        }
     };
-    match answered {
+    match going.await {
         Ok(answered) => answered.told(trail).await,
         Err(refusal) => {
-            if let Some(trail) = trail {
-                trail.end(crate::audit::ended(&refusal)).await;
+            if let Some(mut trail) = trail {
+                let ended = crate::audit::ended(&refusal);
+                trail.start(ended.clone()).await;
+                trail.end(ended).await;
             }
             respond::refusal(&refusal, shape)
         }
@@ -120,16 +134,9 @@ impl Answered {
 }
 
 /// Holds what belongs to an answer until it is dropped.
-#[derive(Default)]
 struct Kept {
-    _trail: Option<tokio::sync::oneshot::Receiver<Box<Trail>>>,
-}
-
-impl Kept {
-    fn new() -> (tokio::sync::oneshot::Sender<Box<Trail>>, Kept) {
-        let (sender, receiver) = tokio::sync::oneshot::channel();
-        (sender, Kept { _trail: Some(receiver) })
-    }
+    _trail: tokio::sync::oneshot::Receiver<Box<Trail>>,
+    _place: Arc<Share>,
 }
 
 /// The same answer, which holds something until its body has ended or is dropped.
@@ -191,6 +198,12 @@ impl Outing<'_> {
         &self.transport.connections.kubelets
     }
 
+    /// What is kept until the answer has come to its end, and the way for the trail to it.
+    fn keep(&self) -> (tokio::sync::oneshot::Sender<Box<Trail>>, Kept) {
+        let (sender, trail) = tokio::sync::oneshot::channel();
+        (sender, Kept { _trail: trail, _place: self.place.clone() })
+    }
+
     fn counts(&self) -> &counts::Counts {
         &self.transport.connections.counts
     }
@@ -208,5 +221,22 @@ impl Outing<'_> {
         own.iter().for_each(|name| drop(headers.remove(name)));
         self.transport.authenticator.request_headers.load().clear(&mut headers);
         headers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::authz::User;
+
+    #[test]
+    fn nobody_has_all_connections_to_nodes() {
+        let connections = Connections::new(Connections::default().kubelets, None, 10);
+        let take = |name: &str| connections.places.take(&User::new(name, &[]), 1);
+        let held: Vec<Share> = std::iter::from_fn(|| take("jane")).collect();
+        assert_eq!(held.len(), 5, "half of all");
+        assert!(take("joe").is_some());
+        drop(held);
+        assert!(take("jane").is_some());
     }
 }

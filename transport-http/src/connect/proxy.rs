@@ -1,6 +1,6 @@
 //! Requests that are passed on to a node, a pod or a Service as they are.
 
-use super::{Answered, Kept, Outing, failed, keeping, ruled, unreached, upgrade};
+use super::{Answered, Outing, failed, keeping, ruled, unreached, upgrade};
 use crate::aggregate::{passed_on, say_client, strip};
 use crate::respond::{self, Response};
 use bytes::Buf;
@@ -79,7 +79,7 @@ where
     if outing.way.resource != "nodes" {
         lead_back(&mut response, &goal.authority, prefix);
     }
-    let (ends, kept) = Kept::new();
+    let (ends, kept) = outing.keep();
     Ok(Answered { response: keeping(response, kept), ends: Some(ends) })
 }
 

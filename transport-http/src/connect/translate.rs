@@ -1,7 +1,7 @@
 //! Exec and attach over a WebSocket of version 5, for kubelets that speak SPDY alone.
 
 use super::upgrade::{spawn, spdy_headers, switched};
-use super::{Answered, Connections, Kept, Outing, failed, not_upgraded, request, unreached};
+use super::{Answered, Connections, Outing, failed, not_upgraded, request, unreached};
 use crate::connect::paced::Paced;
 use crate::status::Status;
 use holdfast_core::Refusal;
@@ -41,7 +41,7 @@ pub async fn answer(mut outing: Outing<'_>, machine: &Machine, target: &str) -> 
         target: target.to_owned(),
         connections: outing.transport.connections.clone(),
     };
-    let (ends, kept) = Kept::new();
+    let (ends, kept) = outing.keep();
     spawn(&outing, kept, async move {
         let client = match client.await {
             Ok(client) => TokioIo::new(client),

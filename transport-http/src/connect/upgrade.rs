@@ -98,7 +98,7 @@ fn joined(
 ) -> Result<Answered, Refusal> {
     let client = client.ok_or_else(|| failed("unable to upgrade: the connection cannot be taken over"))?;
     let server = hyper::upgrade::on(&mut response);
-    let (ends, kept) = Kept::new();
+    let (ends, kept) = outing.keep();
     let pace = outing.transport.connections.bytes_a_second;
     spawn(outing, kept, async move {
         let (client, server) = match tokio::try_join!(client, server) {
@@ -169,7 +169,7 @@ async fn tunnel(mut outing: Outing<'_>, machine: &Machine, target: &str) -> Resu
     let client = outing.head.upgrade.take();
     let client = client.ok_or_else(|| failed("unable to upgrade: the connection cannot be taken over"))?;
     let server = hyper::upgrade::on(&mut response);
-    let (ends, kept) = Kept::new();
+    let (ends, kept) = outing.keep();
     let pace = outing.transport.connections.bytes_a_second;
     spawn(&outing, kept, async move {
         let (client, server) = match tokio::try_join!(client, server) {

@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(led(&pod, "attach", &[]), told(several));
         assert_eq!(led(&pod, "log", &[("container", "x")]), told("container x is not valid for pod p"));
         pod["spec"]["nodeName"] = "gone".into();
-        assert_eq!(led(&pod, "exec", &named), told("nodes \"gone\" not found"));
+        assert_eq!(led(&pod, "exec", &named), told("pods \"gone\" not found"));
         assert_eq!(led(&pod, "proxy", &[]), told("address not allowed"));
         pod["status"] = json!({"podIP": "127.0.0.1"});
         assert_eq!(led(&pod, "proxy", &[]), told("address not allowed"));

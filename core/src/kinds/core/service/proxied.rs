@@ -15,7 +15,7 @@ pub fn leads(service: &Value, leading: &Leading<'_>) -> Result<Destination, Refu
     let port = named_port(service, port)?;
     let endpoints = (leading.find)(known::ENDPOINTS, &meta::key(Some(&namespace), name));
     let endpoints = endpoints.ok_or_else(|| {
-        Refusal::NotFound(Subject::new(known::ENDPOINTS.group, known::ENDPOINTS.resource, name.to_owned()))
+        Refusal::NotFound(Subject::new(known::SERVICE.group, known::SERVICE.resource, name.to_owned()))
     })?;
     let subsets = endpoints["subsets"].as_array().map(Vec::as_slice).unwrap_or_default();
     for subset in turned(subsets, leading.draw) {
