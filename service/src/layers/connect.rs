@@ -131,6 +131,7 @@ fn lead(service: &Service, found: &Found, passage: &Passage) -> Result<Connectin
         rest: rest.to_owned(),
         resource: found.kind.resource.clone(),
         name: name.to_owned(),
+        is_namespaced: found.kind.is_namespaced(),
         options: options.clone(),
         trail: None,
     })
