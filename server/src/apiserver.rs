@@ -6,7 +6,8 @@ use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::offered::Releases;
 use crate::{
-    admission, aggregation, authentication, checks, disk, encryption, image_policy, otlp, pages, pki, read_memory, tls,
+    admission, aggregation, authentication, checks, disk, encryption, image_policy, kubelets, otlp, pages, pki,
+    read_memory, tls,
 };
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_audit::Auditor;
@@ -384,6 +385,7 @@ async fn transport(
         Some(policy) => Some(image_policy::Webhook::open(policy)?),
         None => None,
     };
+    let connections = kubelets::connections(args, address.port())?;
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
     let speaks_with = [&args.tls_cert_file, &args.client_ca_file, &args.front_proxy.requestheader_client_ca_file];
     let follows_tls = speaks_with.into_iter().any(Option::is_some) || !args.tls_sni_cert_key.is_empty();
@@ -401,6 +403,7 @@ async fn transport(
         features: features(&gates),
         aggregation: aggregation::settings(args, components.inside())?,
         trust: Some(aggregation::trust(args)?),
+        connections,
         forks_max,
         keys_url: gates.issuer_discovery.then(|| args.authentication.keys_url(&address)).transpose()?,
         address,

@@ -14,6 +14,7 @@ pub mod fixture;
 pub mod hooks;
 pub mod kms;
 pub mod konnectivity;
+pub mod kubelet;
 pub mod large;
 pub mod memory;
 pub mod recorded;

@@ -270,7 +270,9 @@ mod tests {
     #[test]
     fn options_have_their_types() {
         let unfit = |why: &str| {
-            format!("DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal {why}")
+            format!(
+                "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal {why}"
+            )
         };
         let rows = [
             (r#"{"dryRun": ["All"], "gracePeriodSeconds": 0, "foo": 1}"#, Ok(true)),

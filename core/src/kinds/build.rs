@@ -4,9 +4,9 @@
 
 use super::lookup::{api_version_is, scalar};
 use super::{
-    Allocate, Asking, CheckConnect, Column, Completed, ConnectOptions, Convert, Deprecation, FieldPaths, Gated,
-    GatedRule, Generation, Hooks, Kind, MetadataOnUpdate, MetadataRules, Observe, Question, Read, Registers,
-    ScalePaths, Scope, Selectable, Shown, Subresource, Validate, Version, Warnings,
+    Allocate, Asking, CheckConnect, Column, Completed, Convert, Deprecation, FieldPaths, Gated, GatedRule, Generation,
+    Hooks, Kind, Lead, MetadataOnUpdate, MetadataRules, Observe, Question, Read, Registers, ScalePaths, Scope,
+    Selectable, Shown, Subresource, Validate, Version, Warnings,
 };
 use crate::authz::escalation::Authorize;
 use crate::authz::nodes::Relation;
@@ -15,7 +15,7 @@ use crate::object::glance::Glance;
 use crate::object::meta::Document;
 use crate::object::names::NameRule;
 use crate::quota::{Measure, NOTHING_BUT_ITS_NUMBER};
-use crate::refusal::{Causes, Refusal};
+use crate::refusal::Causes;
 use holdfast_value::Value;
 use std::sync::{Mutex, OnceLock};
 
@@ -538,8 +538,9 @@ impl Kind {
         self
     }
 
-    pub fn unreachable(mut self, hook: fn(&Value, &str, &ConnectOptions) -> Refusal) -> Self {
-        self.hooks.unreachable = Some(hook);
+    /// Where its subresources lead that are answered by something behind the API.
+    pub fn leads(mut self, hook: Lead) -> Self {
+        self.hooks.leads = Some(hook);
         self
     }
 
