@@ -3,7 +3,7 @@
 use crate::forked::{ForkedLog, Holds, Room};
 use crate::gather::{Expected, PATIENCE};
 use crate::hub::Hub;
-use crate::large::{Large, aside};
+use crate::large::Large;
 use crate::limits::Limits;
 use crate::load::load;
 use crate::log::sealing::{InPlain, Prepared, Sealing};
@@ -21,6 +21,7 @@ use crate::writer::{Command, Input, Rejection, Writer};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use crossbeam::channel::Receiver;
+use holdfast_background::aside;
 use holdfast_core::Refusal;
 use holdfast_core::admission::Call;
 use holdfast_core::authz::Mode;
@@ -300,7 +301,7 @@ impl Engine {
 
     /// Has work done that takes time in proportion to so many bytes, which are a user's: on the worker where they are
     /// few, else beside it, when it is the user's turn.
-    pub async fn by_size<T>(&self, user: &str, bytes: usize, work: impl FnOnce() -> T) -> T {
+    pub async fn by_size<T: Send>(&self, user: &str, bytes: usize, work: impl FnOnce() -> T + Send) -> T {
         match self.large.turn(user, bytes).await {
             Some(_place) => aside(work),
             None => work(),

@@ -2,11 +2,11 @@
 //! judge again whenever somebody else was faster.
 
 use crate::engine::Engine;
-use crate::large::aside;
 use crate::planted::{Bug, planted};
 use crate::turns::Turn;
 use crate::writer::{Contested, Rejection};
 use futures_util::future::join_all;
+use holdfast_background::{aside, heavy};
 use holdfast_core::Refusal;
 use holdfast_core::admission::{Call, Told};
 use holdfast_core::authz::Consulted;
@@ -285,7 +285,11 @@ impl Engine {
         loop {
             let place = self.large().turn(&request.user.name, weight).await;
             let judge = || pipeline::judge(state, self.settings(), request, stamp, answers);
-            let judged = if is_long || place.is_some() { aside(judge) } else { judge() };
+            let judged = match place.is_some() {
+                true => aside(judge),
+                false if is_long => heavy(judge),
+                false => judge(),
+            };
             drop(place);
             match judged {
                 Judgement::Done(decided, news) => {

@@ -45,6 +45,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -228,6 +229,7 @@ impl Server {
         let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
         engine.reads().memory().set_bytes_max(args.read_memory.unwrap_or_else(read_memory::of_machine));
         let runtime = holdfast_chronicle::runtime()?;
+        let background = holdfast_background::runtime()?;
         let served = async {
             let mut signals = Signals::catch()?;
             let listener = args.serving.listen(bind, args.port())?;
@@ -250,6 +252,7 @@ impl Server {
                 forks_max,
                 auditor: auditor_of_door,
                 components,
+                background: background.handle().clone(),
                 pages,
                 releases,
                 webhooks,
@@ -309,6 +312,7 @@ impl Server {
         let outcome = runtime.block_on(while_it_writes(&engine, served));
         // What still runs is dropped, so that the log is closed in order; only a blocking call can make this wait.
         runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+        background.shutdown_timeout(std::time::Duration::from_secs(1));
         engine.close();
         outcome
     }
@@ -361,6 +365,8 @@ struct Beside {
     forks_max: u32,
     auditor: Option<Arc<Auditor>>,
     components: Components,
+    /// Where they run.
+    background: Handle,
     pages: Pages,
     releases: Releases,
     keys: Arc<Live>,
@@ -374,8 +380,10 @@ async fn transport(
     engine: Arc<Engine>,
     address: SocketAddr,
     tls: &Arc<LiveTls>,
-    Beside { forker, forks_max, auditor, components, pages, releases, webhooks, keys, guests, disk }: Beside,
+    beside: Beside,
 ) -> Result<Arc<Transport>> {
+    let Beside { forker, forks_max, auditor, components, background, pages, releases, webhooks, keys, guests, disk } =
+        beside;
     let gates = args.api_gates()?;
     let anonymous = args.anonymous_auth.unwrap_or(true) && !everybody_may(&engine);
     let (authenticator, counted) = authentication::authenticator(args, anonymous).await?;
@@ -408,7 +416,10 @@ async fn transport(
         keys_url: gates.issuer_discovery.then(|| args.authentication.keys_url(&address)).transpose()?,
         address,
         forker,
-        components: Some(Arc::new(move |transport, tasks| components.start(transport, tasks))),
+        components: Some(Arc::new(move |transport, tasks| {
+            let _in_background = background.enter();
+            components.start(transport, tasks);
+        })),
         auditor,
         images,
         speakers: admission::speakers(&engine.settings().admission).map_err(|faults| anyhow!(joined(&faults)))?,
