@@ -417,13 +417,26 @@ impl Entry {
 
     /// The conversion by webhook that has to be made before this version can be shown.
     pub fn awaits(&self, kind: &Kind, version: usize) -> Option<Conversion> {
-        kind.custom.as_ref()?.webhook.as_ref()?;
-        if version == 0 && !kind.is_stale(self.offset) || self.forms(kind).made[version].get().is_some() {
+        let is_kept = || self.forms(kind).made[version].get().is_some();
+        if !self.is_converted(kind, version) || is_kept() {
+            return None;
+        }
+        self.conversion(kind, version)
+    }
+
+    /// The conversion by webhook that makes this version, whether or not it was made before.
+    pub fn conversion(&self, kind: &Kind, version: usize) -> Option<Conversion> {
+        if !self.is_converted(kind, version) {
             return None;
         }
         let (stored, object) = custom::as_stored(kind, self.document());
         let to = kind.versions[version].api_version();
         (stored != version).then_some(Conversion { to, object })
+    }
+
+    /// Whether only a webhook can say how this version looks, unless the object is stored in it.
+    fn is_converted(&self, kind: &Kind, version: usize) -> bool {
+        kind.converts_elsewhere() && (version != 0 || kind.is_stale(self.offset))
     }
 
     /// Keeps what a webhook made of the object.

@@ -6,7 +6,8 @@ use crate::etcd::{self, Membership};
 use crate::flags::Args;
 use crate::offered::Releases;
 use crate::{
-    admission, aggregation, authentication, checks, disk, encryption, image_policy, otlp, pages, pki, read_memory, tls,
+    admission, aggregation, authentication, checks, disk, encryption, image_policy, kubelets, otlp, pages, pki,
+    read_memory, tls,
 };
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use holdfast_audit::Auditor;
@@ -220,9 +221,10 @@ impl Server {
             gates_off: gates.fields_off.clone(),
             ..pipeline::Settings::default()
         };
-        let options = Options { settings, clock: Arc::new(SystemClock) };
         let (keys, follow) = args.encryption.live(&gates)?;
-        let log: Arc<dyn Log> = Arc::new(SealedLog::new(log, keys.clone()));
+        let sealed = Arc::new(SealedLog::new(log, keys.clone()));
+        let options = Options { sealing: Some(sealed.clone()), ..Options::new(settings, Arc::new(SystemClock)) };
+        let log: Arc<dyn Log> = sealed;
         let registry = Arc::new(offer.registry(registry()));
         let engine = encryption::open_patiently(|| Engine::open(log.clone(), registry.clone(), options.clone()))?;
         engine.reads().memory().set_bytes_max(args.read_memory.unwrap_or_else(read_memory::of_machine));
@@ -391,6 +393,7 @@ async fn transport(
         Some(policy) => Some(image_policy::Webhook::open(policy)?),
         None => None,
     };
+    let connections = kubelets::connections(args, address.port())?;
     let address = SocketAddr::new(advertised(args, address.ip()), address.port()).to_string();
     let speaks_with = [&args.tls_cert_file, &args.client_ca_file, &args.front_proxy.requestheader_client_ca_file];
     let follows_tls = speaks_with.into_iter().any(Option::is_some) || !args.tls_sni_cert_key.is_empty();
@@ -408,6 +411,7 @@ async fn transport(
         features: features(&gates),
         aggregation: aggregation::settings(args, components.inside())?,
         trust: Some(aggregation::trust(args)?),
+        connections,
         forks_max,
         keys_url: gates.issuer_discovery.then(|| args.authentication.keys_url(&address)).transpose()?,
         address,
@@ -580,7 +584,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn the_server_ends_with_an_error_when_its_writer_dies() {
         let log = Arc::new(MemoryLog::default());
-        let options = Options { settings: pipeline::Settings::default(), clock: Arc::new(SystemClock) };
+        let options = Options::new(pipeline::Settings::default(), Arc::new(SystemClock));
         let registry = Arc::new(registry().clone());
         let (kind, _) = registry.iter().find(|(_, kind)| kind.resource == "namespaces").expect("namespaces");
         let engine = Engine::open(log.clone(), registry, options).expect("it opens");

@@ -155,6 +155,25 @@ scaling() {
     run k describe horizontalpodautoscaler web
     has "SuccessfulRescale"
     run k delete horizontalpodautoscaler web
+    step "autoscale a replication controller"
+    apply <<'END'
+apiVersion: v1
+kind: ReplicationController
+metadata: {name: old}
+spec:
+  replicas: 1
+  template:
+    metadata: {labels: {app: old}}
+    spec: {containers: [{name: c, image: old}]}
+END
+    run k autoscale rc old --min=3 --max=5
+    eventually "3" k get rc old -o 'jsonpath={.status.readyReplicas}'
+    run k get horizontalpodautoscaler old -o 'jsonpath={.spec.scaleTargetRef.apiVersion}'
+    is "v1"
+    run k label horizontalpodautoscaler old by=hand
+    run k patch horizontalpodautoscaler old -p '{"spec": {"minReplicas": 4}}'
+    eventually "4" k get rc old -o 'jsonpath={.status.readyReplicas}'
+    run k delete horizontalpodautoscaler,rc old
 }
 
 services() {

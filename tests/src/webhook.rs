@@ -98,8 +98,11 @@ pub struct Webhook(Site);
 
 impl Webhook {
     /// `convert` gets an object and the version that it is wanted in.
-    pub async fn start(authority: &Authority, convert: fn(&Value, &str) -> Result<Value, String>) -> Webhook {
-        Webhook(Site::start(authority, move |_, _, review| Some(answer(review, convert))).await)
+    pub async fn start(
+        authority: &Authority,
+        convert: impl Fn(&Value, &str) -> Result<Value, String> + Send + Sync + 'static,
+    ) -> Webhook {
+        Webhook(Site::start(authority, move |_, _, review| Some(answer(review, &convert))).await)
     }
 
     pub fn url(&self) -> String {
@@ -112,7 +115,7 @@ impl Webhook {
     }
 }
 
-fn answer(review: &Value, convert: fn(&Value, &str) -> Result<Value, String>) -> Value {
+fn answer(review: &Value, convert: impl Fn(&Value, &str) -> Result<Value, String>) -> Value {
     let request = &review["request"];
     let to = request["desiredAPIVersion"].as_str().unwrap_or_default();
     let objects = request["objects"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -10,6 +10,7 @@ use http::Method;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -176,6 +177,49 @@ async fn a_webhook_converts_between_versions() {
     admin.send(Method::PATCH, &definition, &[MERGE], service.to_string()).await.expect(200);
     let failed = admin.get(&format!("{v1}/a")).await.expect(500).json();
     assert!(failed["message"].as_str().unwrap().contains("https://none.default.svc:443/convert"), "{failed}");
+    server.stop();
+}
+
+/// A deletion begins with what is stored, whatever was made of it before; and what goes as it is is not converted back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletions_ask_for_what_is_stored() {
+    let folder = Folder::new();
+    let server = Server::start(&folder.join("data"), &[]);
+    let admin = Wire::admin(&server);
+    let authority = Authority::new("webhooks");
+    let fails_to = Arc::new(Mutex::new(""));
+    let failing = fails_to.clone();
+    let webhook = Webhook::start(&authority, move |object, to| {
+        let fails_to = *failing.lock().unwrap();
+        if !fails_to.is_empty() && to.ends_with(fails_to) { Err("it is down".into()) } else { convert(object, to) }
+    })
+    .await;
+    admin.post(DEFINITIONS, &routes(&webhook, authority.pem())).await.expect(201);
+    let v1 = "/apis/routes.example.com/v1/namespaces/default/routes";
+    let v2 = "/apis/routes.example.com/v2/namespaces/default/routes";
+    for (name, finalizers) in [("plain", json!([])), ("held", json!(["example.com/hold"]))] {
+        let metadata = json!({"name": name, "finalizers": finalizers});
+        let route = json!({"metadata": metadata, "spec": {"host": "a.example.com", "port": "80"}});
+        admin.post(v2, &route).await.expect(201);
+    }
+    // The list has what the webhook made of them kept.
+    admin.get(v1).await.expect(200);
+    let told =
+        |version: &str| format!("conversion webhook for routes.example.com/{version}, Kind=Route failed: it is down");
+
+    *fails_to.lock().unwrap() = "/v1";
+    for path in ["/plain", "/held", "/plain?dryRun=All", ""] {
+        let failed = admin.send(Method::DELETE, &format!("{v1}{path}"), &[], "").await.expect(500).json();
+        assert_eq!(failed["message"], told("v2"), "{path}");
+    }
+    *fails_to.lock().unwrap() = "/v2";
+    let patch = r#"{"spec":{"weight":2}}"#;
+    let failed = admin.send(Method::PATCH, &format!("{v1}/plain"), &[MERGE], patch).await.expect(500).json();
+    assert_eq!(failed["message"], told("v1"), "a patch changes what was made of it");
+    let failed = admin.send(Method::DELETE, &format!("{v1}/held"), &[], "").await.expect(500).json();
+    assert_eq!(failed["message"], told("v1"), "it is written once more");
+    admin.send(Method::DELETE, &format!("{v1}/plain"), &[], "").await.expect(200);
+    admin.get(&format!("{v2}/plain")).await.expect(404);
     server.stop();
 }
 

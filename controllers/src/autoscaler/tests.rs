@@ -93,6 +93,21 @@ fn a_target_that_is_absent_or_empty() {
     assert_eq!(trial.take_notes(), ["Warning FailedGetScale replicasets.apps \"r\" not found"]);
 }
 
+/// The one kind without a group that has a scale.
+#[test]
+fn a_replication_controller_is_a_target() {
+    let target = json!({"apiVersion": "v1", "kind": "ReplicationController", "name": "old"});
+    let mut trial = started(1, json!({"scaleTargetRef": target, "minReplicas": 3}));
+    trial.create(json!({"apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": "old"},
+        "spec": {"replicas": 1, "selector": {"app": "old"}, "template": {
+            "metadata": {"labels": {"app": "old"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}}));
+    trial.run();
+    assert_eq!(trial.get("replicationcontrollers", "old")["spec"]["replicas"], 3);
+    let able = "True SucceededRescale the HPA controller was able to update the target scale to 3";
+    assert_eq!(condition(&trial, "AbleToScale"), able);
+    assert_eq!(replicas(&trial), 1);
+}
+
 /// The server answers with a Status, and its message is all that is told: only where it answers otherwise, as for a group
 /// that nobody serves, the client adds what it asked for.
 #[test]

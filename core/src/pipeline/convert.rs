@@ -6,6 +6,7 @@ use super::{Context, Effect, Stop, decode};
 use crate::kinds::custom::{Conversion, relabelled};
 use crate::object::meta::{self, Document};
 use crate::refusal::Refusal;
+use crate::request::Verb;
 use crate::schema::layout::Layout;
 use crate::state::Entry;
 use holdfast_value::Value;
@@ -36,9 +37,14 @@ impl Context<'_> {
         }
     }
 
-    /// A stored object in a version of its kind.
+    /// A stored object in a version of its kind. Whoever deletes it is told what the webhook says now, as whoever reads
+    /// it alone is; for other writes what it said before will do.
     pub(super) fn in_version(&self, entry: &Entry, version: usize) -> Result<Value, Stop> {
-        match entry.awaits(self.kind, version) {
+        let conversion = match self.request.verb {
+            Verb::Delete => entry.conversion(self.kind, version),
+            _ => entry.awaits(self.kind, version),
+        };
+        match conversion {
             None => Ok(entry.document_in(self.kind, version)),
             Some(conversion) => {
                 let converted = self.by_webhook(conversion)?;

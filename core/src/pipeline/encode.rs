@@ -29,7 +29,13 @@ pub(super) fn decide(context: &Context, endpoint: &Endpoint, object: Candidate) 
     // What may have a second phase always has: whoever watches sees the deletion begin before the object is gone.
     let begins = gone && context.kind.hooks.grace_period.is_some();
     let begins = begins && old.as_ref().is_some_and(|old| !meta::is_deleting(old.fields()));
-    let write = context.write(key, expect, new, gone)?;
+    // Nobody is asked how an object is stored that goes as it is.
+    let goes = old.as_ref().filter(|old| gone && context.kind.converts_elsewhere() && old.document == new);
+    let (last, version) = match goes {
+        Some(old) => (context.in_version(&old.entry, 0)?, 0),
+        None => (new, context.working_version()),
+    };
+    let write = context.write(key, expect, last, version, gone)?;
     let first = begins.then(|| Write { delete: false, ..write.clone() });
     check_size(&write, old.as_ref())?;
     check_room(context, &write, old.as_ref())?;
@@ -121,13 +127,20 @@ pub(super) fn is_released(context: &Context, document: &Document) -> bool {
 }
 
 impl Context<'_> {
-    /// Encodes a document of the working version into a write.
+    /// Encodes a document of a version into a write.
     ///
     /// What clients send is bounded in depth, but conversion and managed fields may deepen it, and a record that no
     /// reader takes would stop every replay.
-    fn write(&self, key: Arc<str>, expect: Option<Offset>, document: Value, delete: bool) -> Result<Write, Stop> {
+    fn write(
+        &self,
+        key: Arc<str>,
+        expect: Option<Offset>,
+        document: Value,
+        version: usize,
+        delete: bool,
+    ) -> Result<Write, Stop> {
         let hub = &self.kind.versions[0];
-        let mut document = self.converted(document, self.working_version(), 0)?;
+        let mut document = self.converted(document, version, 0)?;
         if self.kind.custom.is_some() {
             // Readers get it as it is stored, and what conversion or the loss of a status left out may have a default.
             document = as_stored(self.kind, document).1;

@@ -9,6 +9,7 @@ use holdfast_core::admission::Told;
 use holdfast_core::authz::Authorizer;
 use holdfast_core::authz::reviews::{invalid, review, token_review};
 use holdfast_core::kinds::{Kind, Question, apply_defaults};
+use holdfast_core::list::Selection;
 use holdfast_core::object::meta::{Document, metadata_mut};
 use holdfast_core::refusal::{Cause, MethodNotAllowed, Subject};
 use holdfast_core::request::{Request, Verb};
@@ -140,7 +141,12 @@ async fn component_status(service: &Service, found: &Found) -> Outcome {
     let name = found.request.name();
     let kind = &found.kind;
     let answer = if name.is_empty() {
-        let items = parts.into_iter().map(|(name, health)| json!({"metadata": {"name": name}, "conditions": [health]}));
+        let selection = Selection::new(&service.engine().snapshot(), &found.request)?;
+        let names = |name: &'static str| move |field: &str| if field == "metadata.name" { name } else { "" };
+        let picked = parts.into_iter().filter(|(name, _)| selection.fields.matches(names(name)));
+        // They have no labels.
+        let picked = picked.filter(|_| selection.labels.matches(&Document::new()));
+        let items = picked.map(|(name, health)| json!({"metadata": {"name": name}, "conditions": [health]}));
         let items: Vec<Value> = items.collect();
         json!({"kind": format!("{}List", kind.kind), "apiVersion": "v1", "metadata": {}, "items": items})
     } else {
