@@ -4,7 +4,7 @@ use crate::api::{Api, ApiError};
 use crate::cache::Cache;
 use holdfast_core::authz::User;
 pub use holdfast_core::authz::paths::OpenPath;
-use holdfast_value::json;
+use holdfast_value::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,14 +28,45 @@ struct Question {
     groups: Vec<String>,
     extra: Vec<(String, Vec<String>)>,
     verb: String,
-    path: String,
+    about: About,
+}
+
+/// What somebody wants to do something with.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum About {
+    Path(String),
+    /// A subresource of a node, as kubelets ask about it.
+    Node {
+        name: String,
+        subresource: String,
+    },
+}
+
+impl About {
+    fn size(&self) -> usize {
+        match self {
+            About::Path(path) => path.len(),
+            About::Node { name, subresource } => name.len() + subresource.len(),
+        }
+    }
+
+    /// As a review has it.
+    fn attributes(&self, verb: &str) -> (&'static str, Value) {
+        match self {
+            About::Path(path) => ("nonResourceAttributes", json!({"path": path, "verb": verb})),
+            About::Node { name, subresource } => (
+                "resourceAttributes",
+                json!({"verb": verb, "version": "v1", "resource": "nodes", "subresource": subresource, "name": name}),
+            ),
+        }
+    }
 }
 
 impl Question {
     fn size(&self) -> usize {
         let texts = |texts: &[String]| texts.iter().map(String::len).sum::<usize>();
         let extra = self.extra.iter().map(|(key, values)| key.len() + texts(values)).sum::<usize>();
-        self.user.len() + self.uid.len() + texts(&self.groups) + extra + self.verb.len() + self.path.len()
+        self.user.len() + self.uid.len() + texts(&self.groups) + extra + self.verb.len() + self.about.size()
     }
 }
 
@@ -51,7 +82,15 @@ impl Authorizer {
 
     /// Whether `user` may do this; an error where nobody could tell.
     pub async fn allows(&self, user: &User, verb: &str, path: &str) -> Result<bool, ApiError> {
-        if user.is_privileged() || self.open.iter().any(|open| open.covers(path)) {
+        if self.open.iter().any(|open| open.covers(path)) {
+            return Ok(true);
+        }
+        self.allows_with(user, verb, About::Path(path.to_owned())).await
+    }
+
+    /// The same for whatever it is about.
+    pub async fn allows_with(&self, user: &User, verb: &str, about: About) -> Result<bool, ApiError> {
+        if user.is_privileged() {
             return Ok(true);
         }
         let Some(api) = &self.api else { return Ok(false) };
@@ -61,17 +100,18 @@ impl Authorizer {
             groups: user.groups.clone(),
             extra: user.extra.clone().into_iter().collect(),
             verb: verb.to_owned(),
-            path: path.to_owned(),
+            about,
         };
         if let Some(allowed) = self.answers.get(&question, Instant::now()) {
             return Ok(allowed);
         }
+        let (field, attributes) = question.about.attributes(verb);
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
             "metadata": {},
             "spec": {
-                "nonResourceAttributes": {"path": path, "verb": verb},
+                field: attributes,
                 "user": user.name,
                 "groups": user.groups,
                 "uid": user.uid,

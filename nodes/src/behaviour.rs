@@ -38,15 +38,24 @@ pub struct Behaviour {
     pub pull: Pull,
     /// How long it runs; nothing told: for ever, or no time where it belongs to a Job.
     pub run_for: Option<Span>,
-    pub exit_code: i64,
+    /// Nothing told: what its command says, or 0.
+    pub exit_code: Option<i64>,
     pub exit_reason: Option<String>,
     pub exit_message: Option<String>,
     /// How long after its start it is ready.
     pub ready_after: Span,
+    /// When its probe finds it ready, and when not any more, in milliseconds since its start.
+    pub ready_at: Vec<(i64, bool)>,
     /// How long it takes to stop when it is told to.
     pub stop_for: Span,
     pub stop_exit_code: i64,
     pub usage: Usage,
+    /// A line of its log, how often it is written, and how many of them there are at most.
+    pub log: Option<String>,
+    pub log_every: Span,
+    pub log_lines: Option<u64>,
+    /// What its ports answer; `echo` sends back what comes.
+    pub answer: Option<String>,
 }
 
 /// What a container uses.
@@ -71,13 +80,18 @@ impl Default for Behaviour {
         Behaviour {
             pull: Pull::After(Span::Millis(0)),
             run_for: None,
-            exit_code: 0,
+            exit_code: None,
             exit_reason: None,
             exit_message: None,
             ready_after: Span::Millis(0),
+            ready_at: Vec::new(),
             stop_for: Span::Millis(0),
             stop_exit_code: 137,
             usage: Usage::LITTLE,
+            log: None,
+            log_every: Span::Millis(1000),
+            log_lines: None,
+            answer: None,
         }
     }
 }
@@ -98,6 +112,10 @@ const NAMES: &[&str] = &[
     "stop-exit-code",
     "usage-cpu",
     "usage-memory",
+    "log",
+    "log-every",
+    "log-lines",
+    "answer",
 ];
 
 impl Told {
@@ -170,13 +188,17 @@ impl Behaviour {
             "pull" if value == "fails" => put(&mut self.pull, Some(Pull::Fails)),
             "pull" => put(&mut self.pull, Span::parse(value).map(Pull::After)),
             "run-for" => put(&mut self.run_for, Span::parse(value).map(Some)),
-            "exit-code" => put(&mut self.exit_code, code()),
+            "exit-code" => put(&mut self.exit_code, code().map(Some)),
             "exit-reason" => put(&mut self.exit_reason, Some(Some(value.to_owned()))),
             "exit-message" => put(&mut self.exit_message, Some(Some(value.to_owned()))),
             "ready-after" => put(&mut self.ready_after, Span::parse(value)),
             "stop-for" => put(&mut self.stop_for, Span::parse(value)),
             "usage-cpu" => put(&mut self.usage.cpu_nanos, amount(quantity::nanos(value))),
             "usage-memory" => put(&mut self.usage.memory_bytes, amount(quantity::whole(value))),
+            "log" => put(&mut self.log, Some(Some(value.to_owned()))),
+            "log-every" => put(&mut self.log_every, Span::parse(value).filter(|span| *span != Span::Millis(0))),
+            "log-lines" => put(&mut self.log_lines, value.parse().ok().map(Some)),
+            "answer" => put(&mut self.answer, Some(Some(value.to_owned()))),
             "stop-exit-code" => put(&mut self.stop_exit_code, code()),
             _ => false,
         }
@@ -259,8 +281,8 @@ mod tests {
         let told = Told::of(&pod);
         assert!(told.mistakes().is_empty());
         let (a, b) = (Behaviour::of("a", &everywhere, &told), Behaviour::of("b", &everywhere, &told));
-        assert_eq!((a.run_for, a.exit_code), (Some(Span::Millis(30_000)), 1));
-        assert_eq!((b.run_for, b.exit_code, b.ready_after), (Some(Span::Millis(30_000)), 3, Span::Millis(5000)));
+        assert_eq!((a.run_for, a.exit_code), (Some(Span::Millis(30_000)), Some(1)));
+        assert_eq!((b.run_for, b.exit_code, b.ready_after), (Some(Span::Millis(30_000)), Some(3), Span::Millis(5000)));
     }
 
     #[test]

@@ -29,6 +29,8 @@ mod addresses;
 mod behaviour;
 mod budget;
 mod command;
+pub mod course;
+pub mod inside;
 mod jq;
 pub mod kubelet;
 pub mod metrics;
@@ -43,7 +45,7 @@ mod template;
 #[cfg(test)]
 mod trials;
 
-pub use behaviour::{PREFIX, Told};
+pub use behaviour::{Behaviour, PREFIX, Span, Told, Usage};
 pub use node::Template;
 pub use nodes::Nodes;
 pub use others::Others;

@@ -5,9 +5,9 @@ use holdfast_value::{Map, Value, json};
 use holdfast_world::Time;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
-/// The port that kubelets listen on; nothing listens there.
+/// The port that kubelets listen on, unless they find another one.
 pub const PORT: u16 = 10250;
 /// So many nodes tell of all that becomes of containers, where nothing else is said.
 const TELLING_NODES_MAX: usize = 100;
@@ -38,6 +38,11 @@ pub struct Template {
     pub events: Option<bool>,
     /// How pods behave on these nodes that do not say so themselves.
     pub pods: Told,
+    /// Where the nodes of this process answer: the port that they share, and the address, where it is one of this machine.
+    #[serde(skip)]
+    pub port: u16,
+    #[serde(skip)]
+    pub address: Option<IpAddr>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -80,6 +85,8 @@ impl Default for Template {
             region: None,
             events: None,
             pods: Told::default(),
+            port: PORT,
+            address: None,
         }
     }
 }
@@ -169,6 +176,7 @@ impl Template {
         if let (Some(all), Value::Object(own)) = (allocatable.as_object_mut(), amounts(&self.allocatable)) {
             all.extend(own);
         }
+        let address = self.address.map_or_else(|| address.to_owned(), |address| address.to_string());
         let or = |field: &str, otherwise: Value| match &old[field] {
             Value::Null => otherwise,
             told => told.clone(),
@@ -179,7 +187,7 @@ impl Template {
             "conditions": heartbeat(old, now),
             "addresses": or("addresses", json!([
                 {"type": "InternalIP", "address": address}, {"type": "Hostname", "address": name}])),
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": PORT}},
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": self.port}},
             "nodeInfo": node_info(&old["nodeInfo"], name),
         })
     }

@@ -107,7 +107,7 @@ impl Nodes {
         beat.said = Some(now);
         let document = node.object.document();
         let old = &document["status"];
-        let status = if is_complete(old) && !node.status.conditions.is_empty() {
+        let status = if is_complete(old, self.template.port) && !node.status.conditions.is_empty() {
             json!({"conditions": heartbeat(old, now)})
         } else {
             let number = self.number(&meta.name).unwrap_or_else(|| number_of_stranger(&meta.name));
@@ -179,7 +179,7 @@ impl Controller for Nodes {
             return plan;
         }
         if !registered && let Some(beat) = self.beats.get_mut(&key.name) {
-            beat.said = heard(node, now);
+            beat.said = heard(node, now, self.template.port);
         }
         let is_news = self.beats.get_mut(&key.name).is_some_and(|beat| std::mem::take(&mut beat.is_news));
         let notes = if is_news && self.template.tells_all(self.count as usize) { begun(node) } else { Vec::new() };
@@ -254,14 +254,15 @@ fn lease_due(world: &World, name: &str, now: Time) -> Time {
 }
 
 /// When a node that is ready last said how it is, be it to an earlier process.
-fn heard(node: Seen<Node>, now: Time) -> Option<Time> {
+fn heard(node: Seen<Node>, now: Time, port: u16) -> Option<Time> {
     let ready = Condition::find(&node.status.conditions, "Ready").filter(|ready| ready.status == "True")?;
-    ready.last_heartbeat_time.filter(|heard| *heard <= now && is_complete(&node.object.document()["status"]))
+    ready.last_heartbeat_time.filter(|heard| *heard <= now && is_complete(&node.object.document()["status"], port))
 }
 
-/// Whether a node has said what it is, and not only how it is.
-fn is_complete(status: &Value) -> bool {
-    status["nodeInfo"]["kubeletVersion"].as_str().is_some_and(|version| !version.is_empty())
+/// Whether a node has said what it is and where it answers, and not only how it is.
+fn is_complete(status: &Value, port: u16) -> bool {
+    status["daemonEndpoints"]["kubeletEndpoint"]["Port"] == port
+        && status["nodeInfo"]["kubeletVersion"].as_str().is_some_and(|version| !version.is_empty())
 }
 
 /// A number below `bound` that differs from name to name.

@@ -76,6 +76,13 @@ fn of_kubelets() -> Value {
         rule("coordination.k8s.io", &["leases"], &["create", "get", "list", "patch", "watch"]),
         rule(stage::GROUP, &["stages"], &["get", "list", "watch"]),
         rule(stage::GROUP, &["stages/status"], &["patch"]),
+        // What pods' files and variables come from, read where somebody looks into a container.
+        rule("", &["configmaps", "secrets"], &["get"]),
+        rule("", &["services"], &["list"]),
+        rule("", &["serviceaccounts/token"], &["create"]),
+        // Who asks a node, and whether they may.
+        rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
+        rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
         // Whether what they need is there.
         named(rule("", &["namespaces"], &["get"]), "kube-node-lease"),
         named(rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]), stage::DEFINITION),

@@ -1,6 +1,7 @@
 //! Pods on simulated nodes: what their kubelets do, and what Stages say instead.
 
 use crate::addresses::Addresses;
+use crate::course::Courses;
 use crate::kubelet::admission::{self, Rejection, Room, Taken};
 use crate::kubelet::{self, Life, Notice, Place};
 use crate::node::Template;
@@ -26,6 +27,7 @@ pub struct Pods {
     bound: HashMap<Text, BTreeMap<Key, Bound>>,
     addresses: RefCell<Addresses>,
     script: Script,
+    courses: Courses,
     /// When this process began, for templates.
     began: Option<Time>,
 }
@@ -71,6 +73,7 @@ impl Pods {
             bound: HashMap::new(),
             addresses: RefCell::default(),
             script: Script::new(About::new("v1", "Pod")),
+            courses: Courses::default(),
             began: None,
         }
     }
@@ -159,6 +162,7 @@ impl Pods {
             allocatable: &machine.allocatable,
             told: &self.template.pods,
             tells_all: self.template.tells_all(self.machines.len()),
+            courses: &self.courses,
         };
         let uid = &seen.object.meta.uid;
         let mut address = || self.addresses.borrow_mut().hand_out(machine.range.as_deref(), uid);

@@ -5,6 +5,7 @@ use crate::apiserver::read;
 use crate::controllers;
 use crate::inside::{InsideAct, InsideClock, InsideFeed};
 use crate::pki::Pki;
+use crate::simulated_kubelets::{self, Listening};
 use crate::{scheduling, signing, simulated_metrics};
 use anyhow::{Context, Result, anyhow};
 use futures_util::future::join_all;
@@ -23,7 +24,7 @@ use holdfast_service::housekeeping::bootstrap;
 use holdfast_transport_http::Transport;
 use holdfast_world::{Action, Actor, Controller};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinSet;
 
 /// The gate by which pods go whose devices are tainted with `NoExecute`.
@@ -61,6 +62,8 @@ pub struct Components {
     nodes: u32,
     node_template: holdfast_nodes::Template,
     scheduling: Configuration,
+    /// Where the nodes answer; taken by the server that starts first, and not by its forks.
+    listening: Arc<Mutex<Option<Listening>>>,
     /// How fast they write for one namespace.
     bytes_a_second: u64,
 }
@@ -85,11 +88,19 @@ impl Components {
         let built: Vec<_> = holdfast_controllers::all(&settings).iter().map(|controller| controller.name()).collect();
         controllers::warn_of_absent(&controllers, |name| built.contains(&name) || OF_THE_SERVER.contains(&name));
         let nodes = args.nodes.unwrap_or(u32::from(!controllers.is_nobody()));
-        let node_template = args.node_template.as_deref().map_or_else(|| Ok(Default::default()), node_template)?;
+        let mut node_template = args.node_template.as_deref().map_or_else(|| Ok(Default::default()), node_template)?;
+        let listening = match nodes {
+            0 => None,
+            _ => Some(Listening::within(&pki.authority, &pki.authority_key, node_template.port)?),
+        };
+        if let Some(listening) = &listening {
+            node_template.port = listening.address()?.port();
+        }
+        let listening = Arc::new(Mutex::new(listening));
         let mut scheduling = Configuration::default();
         scheduling.take_gates(|name| gates.enabled(name));
         let bytes_a_second = args.controller_bytes_per_second.unwrap_or(rates::BYTES_A_SECOND);
-        Ok(Components { controllers, settings, nodes, node_template, scheduling, bytes_a_second })
+        Ok(Components { controllers, settings, nodes, node_template, scheduling, listening, bytes_a_second })
     }
 
     /// None at all.
@@ -97,7 +108,8 @@ impl Components {
         let controllers = Choice::parse(["-*"]).unwrap_or_else(|why| unreachable!("{why}"));
         let (settings, node_template) = (Settings::default(), Default::default());
         let (scheduling, bytes_a_second) = (Configuration::default(), rates::BYTES_A_SECOND);
-        Components { controllers, settings, nodes: 0, node_template, scheduling, bytes_a_second }
+        let listening = Arc::default();
+        Components { controllers, settings, nodes: 0, node_template, scheduling, listening, bytes_a_second }
     }
 
     /// Whether each namespace gets the account that its pods run under.
@@ -122,6 +134,7 @@ impl Components {
         }
         let controllers = holdfast_controllers::all(&self.settings);
         let chosen = controllers.into_iter().filter(|controller| self.controllers.runs(controller.name()));
+        self.answer(transport, tasks);
         let state = transport.service().engine().snapshot();
         let (mut needed, nodes) = match self.nodes {
             0 => (metrics::without(&state).into_iter().collect(), Vec::new()),
@@ -138,6 +151,23 @@ impl Components {
         }
         let needed = act_all(InsideAct::new(transport), needed);
         start(transport, tasks, needed, chosen.chain(nodes), rates);
+    }
+}
+
+impl Components {
+    /// Has the nodes answer those who ask for logs and the like.
+    fn answer(&self, transport: &Arc<Transport>, tasks: &mut JoinSet<()>) {
+        let listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(listening) = listening.filter(|_| self.nodes > 0) else { return };
+        if let Err(error) = listening.introduce(transport.kubelets().simulated()) {
+            tracing::error!(%error, "simulated nodes are not reached");
+        }
+        let (api, template) = (simulated_kubelets::inside(transport), Arc::new(self.node_template.clone()));
+        tasks.spawn(async move {
+            if let Err(error) = listening.serve(api, template).await {
+                tracing::error!(%error, "simulated nodes do not answer");
+            }
+        });
     }
 }
 

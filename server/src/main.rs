@@ -36,6 +36,7 @@ mod scheduling;
 mod serving;
 mod settled;
 mod signing;
+mod simulated_kubelets;
 mod simulated_metrics;
 mod table;
 mod tls;

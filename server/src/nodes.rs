@@ -1,14 +1,17 @@
 //! `holdfast nodes`: simulated nodes for any API server.
 
 use crate::components::node_template;
+use crate::simulated_kubelets::Listening;
 use anyhow::{Context, Result, anyhow};
 use async_trait::async_trait;
+use holdfast_component::api::Api;
 use holdfast_component::{connect, logging};
 use holdfast_runtime::remote::{Connect, RemoteAct, RemoteFeed};
 use holdfast_runtime::{Act, Metrics, Runtime, System};
 use holdfast_world::Actor;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
@@ -31,15 +34,32 @@ pub struct Args {
     /// What they are like: a file with capacity, labels, taints, zones; see docs/NODES.md.
     #[arg(long, value_name = "FILE")]
     node_template: Option<PathBuf>,
+    /// The address of this machine at which the API server reaches the nodes, for logs, exec and the like. Without it
+    /// they answer nobody.
+    #[arg(long, value_name = "ADDRESS")]
+    kubelet_address: Option<IpAddr>,
+    /// The port there, which all nodes share.
+    #[arg(long, value_name = "PORT", default_value_t = holdfast_nodes::node::PORT)]
+    kubelet_port: u16,
     #[command(flatten)]
     logging: logging::LoggingArgs,
 }
 
 pub fn run(args: Args) -> Result<()> {
     let _log = logging::init(&args.logging).map_err(|why| anyhow!(why))?;
-    let template = args.node_template.as_deref().map_or_else(|| Ok(Default::default()), node_template)?;
+    let mut template = args.node_template.as_deref().map_or_else(|| Ok(Default::default()), node_template)?;
     holdfast_chronicle::runtime()?.block_on(async {
         let Place { client, news, url } = place(&args).await?;
+        if let Some(address) = args.kubelet_address {
+            let listening = Listening::at(address, args.kubelet_port)?;
+            (template.address, template.port) = (Some(address), listening.address()?.port());
+            let serving = listening.serve(Api::new(client.clone()), Arc::new(template.clone()));
+            tokio::spawn(async move {
+                if let Err(error) = serving.await {
+                    tracing::error!(%error, "simulated nodes do not answer");
+                }
+            });
+        }
         let act = Arc::new(RemoteAct::new(Arc::new(Same(client.clone())), client, false));
         let controllers = holdfast_nodes::all(template, args.count);
         let mut runtime = Runtime::new(act.clone(), Arc::new(System), Arc::new(Metrics::default()));

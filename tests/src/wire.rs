@@ -164,7 +164,7 @@ impl Wire {
             Ok((sender.send_request(request).await?, connection))
         } else {
             *request.uri_mut() = path.parse()?;
-            request.headers_mut().insert("host", self.address.parse()?);
+            request.headers_mut().entry("host").or_insert(self.address.parse()?);
             let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await?;
             let connection = tokio::spawn(async move { drop(connection.with_upgrades().await) });
             Ok((sender.send_request(request).await?, connection))

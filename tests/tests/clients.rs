@@ -37,6 +37,21 @@ fn metrics_with_kubectl_1_20() {
 }
 
 #[test]
+fn looking_into_containers_with_kubectl_1_37() {
+    living_script("looking.sh", Some("kubectl-1.37"));
+}
+
+#[test]
+fn looking_into_containers_with_kubectl_1_20() {
+    living_script("looking.sh", Some("kubectl-1.20"));
+}
+
+#[test]
+fn looking_into_containers_with_python() {
+    living_script("looking.py", None);
+}
+
+#[test]
 fn life_with_kubectl_1_37() {
     run("kubectl_living.sh", Some("kubectl-1.37"), TWO_NODES);
 }

@@ -221,7 +221,7 @@ impl<'a> Container<'a> {
     }
 
     fn own_end(&self, started: Time, finished: Time) -> End {
-        let code = self.behaviour.exit_code;
+        let code = self.behaviour.exit_code.unwrap_or(0);
         let reason = match &self.behaviour.exit_reason {
             Some(reason) => reason.clone(),
             None => if code == 0 { "Completed" } else { "Error" }.to_owned(),
@@ -313,11 +313,24 @@ impl<'a> Container<'a> {
     pub fn is_ready(&self, clock: &mut Clock) -> bool {
         match &self.state {
             State::Running { since } => {
-                matches!(self.sort, Sort::Init | Sort::Ephemeral) || clock.passed(*since, self.behaviour.ready_after)
+                let is_asked = !matches!(self.sort, Sort::Init | Sort::Ephemeral);
+                !is_asked || clock.passed(*since, self.behaviour.ready_after) && self.seems_ready(*since, clock)
             }
             State::Ended(end) => self.sort == Sort::Init && end.code == 0,
             State::Waiting { .. } => false,
         }
+    }
+
+    /// What its probe found last.
+    fn seems_ready(&self, since: Time, clock: &mut Clock) -> bool {
+        let mut ready = true;
+        for (after_ms, found) in &self.behaviour.ready_at {
+            if !clock.reached(since.plus_millis(*after_ms)) {
+                break;
+            }
+            ready = *found;
+        }
+        ready
     }
 
     /// What people should see of it since it was looked at: failures, and with `all` that it was started and stopped, too.

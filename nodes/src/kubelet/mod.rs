@@ -13,6 +13,7 @@ mod tests;
 
 use crate::behaviour::{Behaviour, Span, Told};
 use crate::command::sleeps;
+use crate::course::{self, Course, Courses};
 pub use settled::is_settled;
 
 use container::{Clock, Container, Sort, State};
@@ -30,6 +31,8 @@ pub struct Place<'a> {
     pub told: &'a Told,
     /// Whether people are told of all that becomes of containers, or only of what fails.
     pub tells_all: bool,
+    /// How commands go.
+    pub courses: &'a Courses,
 }
 
 /// What is to be done about a pod.
@@ -106,8 +109,7 @@ impl<'a> Kubelet<'a> {
                 let status = spec["name"].as_str().and_then(|name| statuses.get(name)).copied().unwrap_or(&Value::Null);
                 let sort = if sort == Sort::Init && spec["restartPolicy"] == "Always" { Sort::Sidecar } else { sort };
                 let mut behaviour = Behaviour::of(spec["name"].as_str().unwrap_or_default(), place.told, told);
-                let words = ["command", "args"].into_iter().filter_map(|field| spec[field].as_array()).flatten();
-                behaviour.run_for = behaviour.run_for.or_else(|| sleeps(words.filter_map(Value::as_str)));
+                foresee(&mut behaviour, pod, spec, status, place, now);
                 containers.push(Container::new(sort, spec, status, behaviour, pod));
             }
         }
@@ -243,6 +245,7 @@ impl<'a> Kubelet<'a> {
         }
         let deadline = meta["deletionTimestamp"].as_str().and_then(Time::parse).unwrap_or(self.clock.now);
         let told = deadline.plus_seconds(grace.saturating_neg());
+        self.foresee_stops(told, grace);
         let stops = self.containers.iter().map(|container| container.stopped_at(told).unwrap_or(deadline));
         let stopped = stops.max().unwrap_or(told).min(deadline);
         if stopped > self.clock.now {
@@ -250,6 +253,23 @@ impl<'a> Kubelet<'a> {
         }
         self.stop();
         Life { gone: true, again: None, ..self.told(address, true) }
+    }
+
+    /// How containers stop that are told to, as their hooks and traps have it where nobody tells otherwise.
+    fn foresee_stops(&mut self, told: Time, grace: i64) {
+        for container in &mut self.containers {
+            let State::Running { since } = container.state else { continue };
+            if container.behaviour.stop_for != Span::Millis(0) {
+                continue;
+            }
+            let grace_ms = grace.saturating_mul(1000);
+            let allocatable = self.place.allocatable;
+            let stop = course::stops(self.pod, container.spec, allocatable, since.millis(), told.millis(), grace_ms);
+            if let Some(ending) = stop {
+                container.behaviour.stop_for = Span::Millis(ending.after_ms);
+                container.behaviour.stop_exit_code = ending.code;
+            }
+        }
     }
 
     /// The patch that makes the status what it is now to be.
@@ -330,6 +350,30 @@ impl<'a> Kubelet<'a> {
             }
         }
         ready
+    }
+}
+
+/// What a container's command will do, for what nobody tells of it.
+fn foresee(behaviour: &mut Behaviour, pod: &Value, spec: &Value, status: &Value, place: &Place, now: Time) {
+    if behaviour.run_for.is_some() {
+        return;
+    }
+    let since = status["state"]["running"]["startedAt"].as_str().and_then(Time::parse).unwrap_or(now);
+    let found = place.courses.find(pod, spec, place.allocatable, since.millis());
+    behaviour.ready_at = found.ready;
+    match found.course {
+        Course::Ends(ending) => {
+            behaviour.run_for = Some(Span::Millis(ending.after_ms));
+            behaviour.exit_code.get_or_insert(ending.code);
+            if !ending.message.is_empty() {
+                behaviour.exit_message.get_or_insert(ending.message);
+            }
+        }
+        Course::Lasts => behaviour.run_for = Some(Span::Forever),
+        Course::Unknown => {
+            let words = ["command", "args"].into_iter().filter_map(|field| spec[field].as_array()).flatten();
+            behaviour.run_for = sleeps(words.filter_map(Value::as_str));
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::behaviour::{PREFIX, Span, Told};
 use crate::command::sleeps;
+use crate::course;
 use holdfast_world::views::pod::{Condition, Container, ContainerStatus};
 use holdfast_world::views::{Job, Pod};
 use holdfast_world::{Meta, Seen, View};
@@ -36,10 +37,19 @@ fn lives_for_ever(meta: &Meta, told: &Told) -> bool {
     !is_told && meta.controller().is_none_or(|owner| !Job::resource().is_named(&owner.api_version, &owner.kind))
 }
 
-/// Whether its command does nothing but sleep for some time.
+/// Whether its command may end, or is asked whether it does its work.
 fn wakes(container: &Container) -> bool {
-    let words = container.command.iter().chain(container.args.iter()).map(String::as_str);
-    matches!(sleeps(words), Some(Span::Millis(_)))
+    let words = || container.command.iter().chain(container.args.iter()).map(String::as_str);
+    match words().next() {
+        None => false,
+        // A script is gone through, with what its container finds.
+        Some(program) if course::is_shell(program) => true,
+        Some(program) => match sleeps(words()) {
+            Some(Span::Millis(_)) => true,
+            Some(Span::Forever) => false,
+            None => holdfast_shell::knows(program),
+        },
+    }
 }
 
 fn runs(container: &ContainerStatus) -> bool {

@@ -1,5 +1,6 @@
 use super::{Life, Notice, Place, live};
 use crate::behaviour::Told;
+use crate::course::Courses;
 use holdfast_value::{Value, json};
 use holdfast_world::Time;
 
@@ -26,7 +27,13 @@ impl Pod {
         self.now = START + second;
         let told = Told::default();
         let allocatable = json!({"cpu": "4", "memory": "8Gi"});
-        let place = Place { host_ip: "172.16.0.1", allocatable: &allocatable, told: &told, tells_all: self.tells_all };
+        let place = Place {
+            host_ip: "172.16.0.1",
+            allocatable: &allocatable,
+            told: &told,
+            tells_all: self.tells_all,
+            courses: &Courses::default(),
+        };
         self.last = live(&self.document, &place, Time::from_second(self.now), &mut || "10.0.0.7".into());
         if let Some(patch) = &self.last.status {
             merge(&mut self.document["status"], &patch["status"]);

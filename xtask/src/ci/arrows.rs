@@ -15,7 +15,7 @@ const PURE: [&str; 9] =
     ["tokio", "kube", "hyper", "h2", "rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", SERVICE];
 
 /// A package, or all whose name starts so when it ends in `*`, and what it must never reach.
-const NEVER: [(&str, &[&str]); 21] = [
+const NEVER: [(&str, &[&str]); 23] = [
     (VALUE, &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
     // Everybody who touches files may use it.
     ("holdfast-files", &["tokio", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
@@ -54,6 +54,13 @@ const NEVER: [(&str, &[&str]); 21] = [
     ("holdfast-scheduler", &PURE),
     ("holdfast-controllers", &PURE),
     ("holdfast-nodes", &PURE),
+    // What simulated containers run: it reaches nothing of the machine.
+    ("holdfast-shell", &["tokio", "kube", "hyper", "h2", "rocksdb", "warp", "holdfast-*"]),
+    // Simulated nodes know the API, and nothing of the server behind it.
+    (
+        "holdfast-kubelet",
+        &["rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE, OUTBOUND],
+    ),
     (
         "holdfast-runtime",
         &["rocksdb", "warp", "holdfast-engine", "holdfast-storage-*", "holdfast-transport-*", SERVICE, OUTBOUND],
@@ -78,7 +85,7 @@ const NEVER: [(&str, &[&str]); 21] = [
 ];
 
 /// The packages of the workspace that may reach HTTP: transports, clients of the API, and what wires all together.
-const MAY_REACH_HTTP: [&str; 13] = [
+const MAY_REACH_HTTP: [&str; 14] = [
     "holdfast-authentication",
     "holdfast-authorization",
     "holdfast",
@@ -91,6 +98,7 @@ const MAY_REACH_HTTP: [&str; 13] = [
     "holdfast-tests",
     "holdfast-testing",
     "holdfast-runtime",
+    "holdfast-kubelet",
     "holdfast-cloud-controller",
 ];
 const HTTP: [&str; 2] = ["hyper", "warp"];

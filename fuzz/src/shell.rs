@@ -1,0 +1,48 @@
+//! What users have containers run: scripts.
+
+// Each target is compiled with all of this, and uses one function.
+#![allow(dead_code)]
+
+use holdfast_shell::{Machine, Setup, Stream, Turn};
+
+/// A target by the name of its folder of seeds.
+type Named = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const TARGETS: [Named; 1] = [("shell", shell)];
+
+/// As much as one script is gone here.
+const STEPS_MAX: u64 = 20_000;
+
+/// A script is read and run within its steps, and a second time does the same.
+pub fn shell(bytes: &[u8]) {
+    let script = String::from_utf8_lossy(bytes).into_owned();
+    let first = gone(&script);
+    assert!(first.1 <= 2 * STEPS_MAX, "{} steps", first.1);
+    assert_eq!(gone(&script), first, "the same script does the same");
+}
+
+/// What a script ends with, how many steps it took, and how much it put out.
+fn gone(script: &str) -> (Option<i32>, u64, usize) {
+    let mut machine = Machine::new(Setup { folder: "/".into(), ..Setup::default() }, 0);
+    let words = ["sh", "-c", script].map(str::to_owned);
+    let Some(pid) = machine.start(&words, true, false) else { return (None, 0, 0) };
+    let (mut now_ms, mut put_out) = (0, 0);
+    machine.write(pid, b"a b\nc\n");
+    machine.end_input(pid);
+    while machine.steps() < STEPS_MAX {
+        let turn = machine.run(now_ms, STEPS_MAX);
+        let some: usize =
+            [Stream::Output, Stream::Errors].map(|stream| machine.read(pid, stream, usize::MAX).len()).iter().sum();
+        put_out += some;
+        if let Some(code) = machine.exit_code(pid) {
+            return (Some(code), machine.steps(), put_out);
+        }
+        match turn {
+            Turn::Idle { until_ms: Some(until) } => now_ms = until,
+            Turn::Idle { until_ms: None } if some == 0 => break,
+            _ => {}
+        }
+    }
+    (None, machine.steps(), put_out)
+}

@@ -1,0 +1,49 @@
+//! Answers, in the words of kubelets.
+
+use bytes::Bytes;
+use futures_util::Stream;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use std::convert::Infallible;
+
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub type Answer = Response<Body>;
+
+fn made(code: StatusCode, content_type: &'static str, body: Body) -> Answer {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = code;
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+}
+
+pub fn whole(text: impl Into<Bytes>) -> Body {
+    Full::new(text.into()).boxed_unsync()
+}
+
+/// Plain text.
+pub fn plain(code: StatusCode, text: impl Into<String>) -> Answer {
+    made(code, "text/plain; charset=utf-8", whole(text.into()))
+}
+
+pub fn json(text: String) -> Answer {
+    made(StatusCode::OK, "application/json", whole(text))
+}
+
+/// The text of metrics.
+pub fn exposition(text: String) -> Answer {
+    made(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", whole(text))
+}
+
+/// An error of a service, which kubelets write as JSON of its message where they do so.
+pub fn fault(code: StatusCode, text: &str) -> Answer {
+    made(code, "text/plain; charset=utf-8", whole(text.to_owned()))
+}
+
+/// Bytes that come one after the other.
+pub fn stream(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Answer {
+    use futures_util::StreamExt;
+    let frames = pieces.map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
+    made(StatusCode::OK, "text/plain", StreamBody::new(frames).boxed_unsync())
+}

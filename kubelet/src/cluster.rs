@@ -1,0 +1,98 @@
+//! What kubelets ask of the API server, when somebody asks them.
+
+use holdfast_component::api::{Api, ApiError};
+use holdfast_nodes::Template;
+use holdfast_nodes::inside::{Sources, audiences, sources};
+use holdfast_value::{Value, json};
+use http::{Request, header};
+use kube::client::Body;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long an answer may take.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// The cluster that the nodes are of.
+#[derive(Clone)]
+pub struct Cluster {
+    pub api: Api,
+    /// How pods behave that do not say so themselves.
+    pub template: Arc<Template>,
+}
+
+pub fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Whether a name can stand in a path as it is.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'))
+}
+
+impl Cluster {
+    /// The pod; nothing where there is none.
+    pub async fn pod(&self, namespace: &str, name: &str) -> Result<Option<Value>, ApiError> {
+        if !is_plain(namespace) || !is_plain(name) {
+            return Ok(None);
+        }
+        match self.api.get(&format!("/api/v1/namespaces/{namespace}/pods/{name}")).await {
+            Ok(pod) => Ok(Some(pod)),
+            Err(ApiError { code: Some(404), .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All pods of a node, or of all nodes where nobody can tell which one is asked.
+    pub async fn pods(&self, node: Option<&str>) -> Result<Vec<Value>, ApiError> {
+        let selector = node.filter(|node| is_plain(node)).map(|node| format!("?fieldSelector=spec.nodeName={node}"));
+        let list = self.api.get(&format!("/api/v1/pods{}", selector.unwrap_or_default())).await?;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// The objects that a container's files and variables come from. What is not there, or must not be read, is left out.
+    pub async fn sources(&self, pod: &Value, container: &Value) -> Sources {
+        let mut found = Sources::default();
+        for path in sources(pod, container) {
+            match self.api.get(&path).await {
+                Ok(object) => _ = found.objects.insert(path, object),
+                Err(error) => tracing::debug!(%error, path, "a container's files lack an object"),
+            }
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let meta = &pod["metadata"];
+        let account = match text(&pod["spec"]["serviceAccountName"]) {
+            name if name.is_empty() => "default".to_owned(),
+            name => name,
+        };
+        let path = format!("/api/v1/namespaces/{}/serviceaccounts/{account}/token", text(&meta["namespace"]));
+        for audience in audiences(pod, container) {
+            let wanted: Vec<&str> =
+                Some(audience.as_str()).filter(|audience| !audience.is_empty()).into_iter().collect();
+            let request = json!({
+                "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+                "spec": {"audiences": wanted, "expirationSeconds": 3607, "boundObjectRef": {
+                    "apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}},
+            });
+            match self.api.post(&path, &request).await {
+                Ok(made) => _ = found.tokens.insert(audience, text(&made["status"]["token"])),
+                Err(error) => tracing::debug!(%error, path, "a container's token was not made"),
+            }
+        }
+        found
+    }
+
+    /// Writes what became of a container that ended otherwise than its node had foreseen.
+    pub async fn tell_end(&self, pod: &Value, patch: &Value) -> Result<(), String> {
+        let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
+        let path =
+            format!("/api/v1/namespaces/{}/pods/{}/status?fieldManager=kubelet", text("namespace"), text("name"));
+        let request = Request::patch(path)
+            .header(header::CONTENT_TYPE, "application/strategic-merge-patch+json")
+            .body(Body::from(patch.to_string().into_bytes()))
+            .map_err(|error| error.to_string())?;
+        let sent = tokio::time::timeout(ANSWER_MAX, self.api.client().send(request)).await;
+        let answer = sent.map_err(|_| "the API server did not answer")?.map_err(|error| error.to_string())?;
+        if answer.status().is_success() { Ok(()) } else { Err(format!("the API server answered {}", answer.status())) }
+    }
+}

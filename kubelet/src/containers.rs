@@ -1,0 +1,455 @@
+//! Containers that somebody looks at: each is a machine of the shell, brought from the container's begin to the present.
+//!
+//! A machine is made when the first asks for it and let go a while after the last one has gone; the same one is made
+//! again from the pod. What a command that was executed in it has changed is kept longer, as nothing else knows of it.
+
+use crate::cluster::{Cluster, now_ms};
+use crate::journal::{Journal, Recent};
+use holdfast_nodes::course::{message, runnable};
+use holdfast_nodes::inside::{self, Sources};
+use holdfast_shell::{MAIN, Machine, Pid, Stream, Turn};
+use holdfast_value::{Value, json};
+use holdfast_world::Time;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, Semaphore, watch};
+
+/// How many machines there are, and how many bytes their files may come to together.
+const MACHINES_MAX: usize = 512;
+const FILES_BYTES_MAX: usize = 256 << 20;
+/// How many steps a command is gone when it is brought to the present. What it would have done besides is left out.
+const REPLAY_STEPS: u64 = 300_000;
+/// How many steps are gone at once, and how long a machine that has more to do rests then.
+const TURN_STEPS: u64 = 2_000;
+const TURN_REST: Duration = Duration::from_millis(20);
+/// How long a machine stays after the last one has looked at it; with changes, and without.
+const STAYS_CHANGED: Duration = Duration::from_secs(3600);
+const STAYS: Duration = Duration::from_secs(30);
+/// How often the pod is looked at, and the objects that its files come from.
+const POD_PERIOD: Duration = Duration::from_secs(5);
+const SOURCES_PERIOD: Duration = Duration::from_secs(60);
+
+/// One run of a container.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    uid: String,
+    container: String,
+    restarts: i64,
+}
+
+/// All containers that somebody looks at.
+#[derive(Clone)]
+pub struct Containers {
+    cluster: Cluster,
+    held: Arc<Mutex<HashMap<Key, Arc<Container>>>>,
+    /// Machines are brought to the present one at a time.
+    replays: Arc<Semaphore>,
+}
+
+pub struct Container {
+    pub pod: Value,
+    pub spec: Value,
+    restarts: i64,
+    state: Mutex<State>,
+    /// Counts what happened.
+    happened: watch::Sender<u64>,
+    wake: Notify,
+    lookers: AtomicUsize,
+}
+
+pub struct State {
+    pub machine: Machine,
+    pub journal: Journal,
+    /// Whether the shell runs the container's own command.
+    pub runs: bool,
+    /// The program of the container's own command that is not known.
+    pub unknown: Option<String>,
+    pub ended: Option<i32>,
+    pub recent: Recent,
+    /// Whether commands were executed in it, and whether they changed files.
+    has_executed: bool,
+    is_touched: bool,
+    sources: Sources,
+}
+
+/// Somebody looks at a container; it is not let go.
+pub struct Look(pub Arc<Container>);
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        self.0.lookers.fetch_sub(1, Ordering::Relaxed);
+        self.0.wake.notify_one();
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// The status of a container.
+pub fn status<'p>(pod: &'p Value, name: &str) -> &'p Value {
+    let lists = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+    let mut all = lists.iter().flat_map(|list| pod["status"][*list].as_array().into_iter().flatten());
+    all.find(|status| status["name"] == name).unwrap_or(&Value::Null)
+}
+
+pub fn time_ms(value: &Value) -> Option<i64> {
+    Time::parse(value.as_str()?).map(Time::millis)
+}
+
+impl Containers {
+    pub fn new(cluster: Cluster) -> Containers {
+        Containers { cluster, held: Arc::default(), replays: Arc::new(Semaphore::new(1)) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Container>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A container that runs.
+    pub async fn look(&self, pod: &Value, spec: &Value) -> Result<Look, String> {
+        let name = text(&spec["name"]);
+        let status = status(pod, name);
+        let key = Key {
+            uid: text(&pod["metadata"]["uid"]).to_owned(),
+            container: name.to_owned(),
+            restarts: status["restartCount"].as_i64().unwrap_or(0),
+        };
+        let begin_ms = time_ms(&status["state"]["running"]["startedAt"]).ok_or("the container does not run")?;
+        if let Some(known) = self.known(&key) {
+            return Ok(known);
+        }
+        let made = self.make(pod, spec, begin_ms, None).await?;
+        let container = Arc::new(made);
+        {
+            let mut held = self.lock();
+            let bytes: usize =
+                held.values().map(|container| container.lock().machine.with_files(|files| files.bytes())).sum();
+            if held.len() >= MACHINES_MAX || bytes > FILES_BYTES_MAX {
+                // One that nobody looks at goes first; without such a one, there is no room.
+                let idle = held.iter().find(|(_, container)| container.lookers.load(Ordering::Relaxed) == 0);
+                let Some(key) = idle.map(|(key, _)| key.clone()) else {
+                    return Err("too many containers are looked at".into());
+                };
+                held.remove(&key);
+            }
+            if let Some(known) = held.get(&key) {
+                known.lookers.fetch_add(1, Ordering::Relaxed);
+                return Ok(Look(known.clone()));
+            }
+            container.lookers.fetch_add(1, Ordering::Relaxed);
+            held.insert(key.clone(), container.clone());
+        }
+        tokio::spawn(self.clone().go_on(key, container.clone()));
+        Ok(Look(container))
+    }
+
+    fn known(&self, key: &Key) -> Option<Look> {
+        let held = self.lock();
+        let known = held.get(key)?;
+        known.lookers.fetch_add(1, Ordering::Relaxed);
+        Some(Look(known.clone()))
+    }
+
+    /// A run of a container that has ended, where it is still held because commands were executed in it.
+    pub fn ended(&self, pod: &Value, name: &str, restarts: i64) -> Option<Look> {
+        let uid = text(&pod["metadata"]["uid"]).to_owned();
+        let known = self.known(&Key { uid, container: name.to_owned(), restarts })?;
+        let has_ended = known.0.lock().ended.is_some();
+        has_ended.then_some(known)
+    }
+
+    /// What a container had put out when it ended, made again.
+    pub async fn past(&self, pod: &Value, spec: &Value, begin_ms: i64, end_ms: i64) -> Result<Container, String> {
+        self.make(pod, spec, begin_ms, Some(end_ms)).await
+    }
+
+    async fn make(&self, pod: &Value, spec: &Value, begin_ms: i64, end_ms: Option<i64>) -> Result<Container, String> {
+        let sources = self.cluster.sources(pod, spec).await;
+        let (pod, spec) = (pod.clone(), spec.clone());
+        let _turn = self.replays.acquire().await.map_err(|error| error.to_string())?;
+        let making = tokio::task::spawn_blocking(move || Container::replayed(pod, spec, sources, begin_ms, end_ms));
+        making.await.map_err(|error| error.to_string())
+    }
+
+    /// Lets time pass in a container, until nobody looks at it any more.
+    async fn go_on(self, key: Key, container: Arc<Container>) {
+        let mut looked_at = tokio::time::Instant::now();
+        let mut pod_at = looked_at + POD_PERIOD;
+        let mut sources_at = looked_at + SOURCES_PERIOD;
+        loop {
+            let turn = container.turn();
+            let now = tokio::time::Instant::now();
+            if container.lookers.load(Ordering::Relaxed) > 0 {
+                looked_at = now;
+            }
+            let (executed, changed, ended) = {
+                let state = container.lock();
+                (state.has_executed, state.is_touched, state.ended)
+            };
+            if let Some(code) = ended {
+                if executed {
+                    if let Err(why) = self.tell_end(&container, code).await {
+                        tracing::debug!(why, "the end of a container was not told");
+                    }
+                    // Nothing else knows what it has put out.
+                    tokio::time::sleep(STAYS_CHANGED).await;
+                }
+                break;
+            }
+            if now > looked_at + if changed { STAYS_CHANGED } else { STAYS } {
+                break;
+            }
+            if now >= pod_at {
+                pod_at = now + POD_PERIOD;
+                let refreshes = now >= sources_at;
+                if refreshes {
+                    sources_at = now + SOURCES_PERIOD;
+                }
+                if !self.is_there(&container, refreshes).await {
+                    container.end();
+                    break;
+                }
+            }
+            let rest = match turn {
+                Turn::More => TURN_REST,
+                Turn::Idle { until_ms: Some(until) } => Duration::from_millis(
+                    u64::try_from(until - now_ms()).unwrap_or(0).min(POD_PERIOD.as_millis() as u64),
+                ),
+                Turn::Idle { until_ms: None } => POD_PERIOD,
+            };
+            tokio::select! {
+                () = tokio::time::sleep(rest) => {}
+                () = container.wake.notified() => {}
+            }
+        }
+        self.lock().retain(|known, held| *known != key || !Arc::ptr_eq(held, &container));
+    }
+
+    /// Whether the container still runs; where it is time to, what is mounted in it is brought up to date.
+    async fn is_there(&self, container: &Container, refreshes: bool) -> bool {
+        let meta = &container.pod["metadata"];
+        let pod = match self.cluster.pod(text(&meta["namespace"]), text(&meta["name"])).await {
+            Ok(Some(pod)) => pod,
+            Ok(None) => return false,
+            // Nobody can tell now.
+            Err(_) => return true,
+        };
+        let status = status(&pod, text(&container.spec["name"]));
+        let is_same = pod["metadata"]["uid"] == meta["uid"]
+            && status["restartCount"].as_i64().unwrap_or(0) == container.restarts
+            && status["state"]["running"].is_object();
+        if !is_same || !refreshes {
+            return is_same;
+        }
+        let mut sources = self.cluster.sources(&pod, &container.spec).await;
+        let mut state = container.lock();
+        sources.tokens = std::mem::take(&mut state.sources.tokens);
+        let now_ms = now_ms();
+        state.machine.with_files(|files| inside::mount(&pod, &container.spec, &sources, &json!({}), files, now_ms));
+        state.sources = sources;
+        true
+    }
+
+    async fn tell_end(&self, container: &Container, code: i32) -> Result<(), String> {
+        let name = text(&container.spec["name"]);
+        let meta = &container.pod["metadata"];
+        let found = self.cluster.pod(text(&meta["namespace"]), text(&meta["name"])).await;
+        let Some(pod) = found.map_err(|error| error.to_string())? else { return Ok(()) };
+        let told = status(&pod, name);
+        let is_same = pod["metadata"]["uid"] == meta["uid"]
+            && told["restartCount"].as_i64().unwrap_or(0) == container.restarts
+            && told["state"]["running"].is_object();
+        if !is_same {
+            // Its node knows already, and has gone on from there.
+            return Ok(());
+        }
+        let message = {
+            let mut state = container.lock();
+            message(&container.spec, &mut state.machine, i64::from(code), b"")
+        };
+        let reason = if code == 0 { "Completed" } else { "Error" };
+        let mut ended = json!({"exitCode": code, "reason": reason, "finishedAt": Time::from_second(now_ms() / 1000),
+            "startedAt": told["state"]["running"]["startedAt"], "containerID": told["containerID"]});
+        if !message.is_empty() {
+            ended["message"] = message.into();
+        }
+        let lists = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+        let in_it = |list: &&&str| {
+            container.pod["status"][**list]
+                .as_array()
+                .is_some_and(|all| all.iter().any(|status| status["name"] == name))
+        };
+        let list = lists.iter().find(in_it).copied().unwrap_or("containerStatuses");
+        let status = json!([{"name": name, "ready": false, "started": false,
+            "state": {"running": null, "terminated": ended}}]);
+        // What has changed meanwhile is not written over.
+        let rests_on = json!({"uid": meta["uid"], "resourceVersion": pod["metadata"]["resourceVersion"]});
+        let patch = json!({"metadata": rests_on, "status": {list: status}});
+        self.cluster.tell_end(&container.pod, &patch).await
+    }
+}
+
+impl Container {
+    fn replayed(pod: Value, spec: Value, sources: Sources, begin_ms: i64, end_ms: Option<i64>) -> Container {
+        let setup = inside::setup(&pod, &spec, &sources, &json!({}), begin_ms);
+        let words = runnable(&spec, inside::words(&spec, &setup.environment));
+        let mut machine = Machine::new(setup, begin_ms);
+        let runs = words.is_some();
+        let (with_input, is_terminal) = (spec["stdin"] == true, spec["tty"] == true);
+        let words = words.unwrap_or_else(|| vec!["sleep".into(), "infinity".into()]);
+        machine.start(&words, runs && with_input, runs && is_terminal);
+        let restarts = status(&pod, text(&spec["name"]))["restartCount"].as_i64().unwrap_or(0);
+        let mut state = State {
+            machine,
+            journal: Journal::default(),
+            recent: Recent::default(),
+            has_executed: false,
+            runs,
+            unknown: None,
+            ended: None,
+            is_touched: false,
+            sources,
+        };
+        state.replay(begin_ms, end_ms.unwrap_or_else(now_ms));
+        if end_ms.is_some() {
+            state.journal.end();
+        }
+        Container {
+            pod,
+            spec,
+            restarts,
+            state: Mutex::new(state),
+            happened: watch::Sender::new(0),
+            wake: Notify::new(),
+            lookers: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Told whenever something happened in it.
+    pub fn follow(&self) -> watch::Receiver<u64> {
+        self.happened.subscribe()
+    }
+
+    /// Something was done to it: it goes on at once.
+    pub fn nudge(&self) {
+        self.wake.notify_one();
+    }
+
+    fn turn(&self) -> Turn {
+        let (turn, has_gone) = {
+            let mut state = self.lock();
+            let steps = state.machine.steps();
+            let turn = state.go(now_ms(), TURN_STEPS);
+            (turn, state.machine.steps() > steps || state.ended.is_some())
+        };
+        if has_gone {
+            self.happened.send_modify(|count| *count += 1);
+        }
+        turn
+    }
+
+    /// It is stopped from outside.
+    fn end(&self) {
+        {
+            let mut state = self.lock();
+            state.ended.get_or_insert(137);
+            state.journal.end();
+        }
+        self.happened.send_modify(|count| *count += 1);
+    }
+
+    /// Hands input to a command in it, or to its own; says how much was taken.
+    pub fn write(&self, pid: Pid, bytes: &[u8]) -> usize {
+        let mut state = self.lock();
+        state.has_executed = true;
+        let taken = state.machine.write(pid, bytes);
+        drop(state);
+        if taken > 0 {
+            self.nudge();
+        }
+        taken
+    }
+
+    /// No more input comes.
+    pub fn end_input(&self, pid: Pid) {
+        self.lock().machine.end_input(pid);
+        self.nudge();
+    }
+
+    /// Begins a command in it.
+    pub fn execute(&self, words: &[String], with_input: bool, is_terminal: bool) -> Option<Executed<'_>> {
+        let mut state = self.lock();
+        let changes = state.machine.with_files(|files| files.changes());
+        let pid = state.machine.start(words, with_input, is_terminal)?;
+        state.has_executed = true;
+        drop(state);
+        self.nudge();
+        Some(Executed { container: self, pid, changes })
+    }
+}
+
+/// A command that was begun in a container. It ends when nobody holds it any more.
+pub struct Executed<'a> {
+    container: &'a Container,
+    pub pid: Pid,
+    /// How often files had been changed before.
+    changes: u64,
+}
+
+impl Drop for Executed<'_> {
+    fn drop(&mut self) {
+        let mut state = self.container.lock();
+        state.machine.forget(self.pid);
+        state.is_touched |= state.machine.with_files(|files| files.changes()) > self.changes;
+    }
+}
+
+impl State {
+    /// Goes so many steps at this time, and takes what the container's own command puts out.
+    fn go(&mut self, now_ms: i64, steps_max: u64) -> Turn {
+        let turn = self.machine.run(now_ms, steps_max);
+        let mut has_put_out = false;
+        for (stream, is_error) in [(Stream::Output, false), (Stream::Errors, true)] {
+            let bytes = self.machine.read(MAIN, stream, usize::MAX);
+            has_put_out |= !bytes.is_empty();
+            self.journal.put(now_ms, is_error, &bytes);
+            self.recent.put(is_error, &bytes);
+        }
+        if self.unknown.is_none() {
+            self.unknown = self.machine.unknown();
+        }
+        if self.ended.is_none() && !has_put_out {
+            self.ended = self.machine.exit_code(MAIN);
+            if self.ended.is_some() {
+                self.journal.end();
+            }
+        }
+        if has_put_out { Turn::More } else { turn }
+    }
+
+    /// From the begin of the container to now.
+    fn replay(&mut self, begin_ms: i64, now_ms: i64) {
+        let mut time_ms = begin_ms.min(now_ms);
+        while self.machine.steps() < REPLAY_STEPS && self.ended.is_none() {
+            match self.go(time_ms, REPLAY_STEPS / 10) {
+                Turn::More => {}
+                Turn::Idle { until_ms: Some(until) } if until <= now_ms => time_ms = until.max(time_ms),
+                Turn::Idle { .. } => return,
+            }
+        }
+        if self.ended.is_none() && time_ms < now_ms {
+            let left = (now_ms - time_ms) / 1000;
+            let note = format!(
+                "simulated by Holdfast: what it did in the next {left} s is left out, as it is too much to go through\n"
+            );
+            self.journal.put(now_ms, true, note.as_bytes());
+        }
+    }
+}

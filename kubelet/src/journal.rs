@@ -1,0 +1,128 @@
+//! The log of a container: lines with their times, the newest of them.
+
+use std::collections::VecDeque;
+
+/// How many bytes of lines are kept.
+const BYTES_MAX: usize = 1 << 20;
+/// The longest line that is kept in one piece.
+const LINE_BYTES_MAX: usize = 16 << 10;
+/// How much of what was put out is kept for those who are attached.
+const RECENT_BYTES_MAX: usize = 256 << 10;
+/// What a line counts for besides its bytes.
+const LINE_BYTES: usize = 40;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    pub time_ms: i64,
+    /// With its end, where that has come.
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Debug, Default)]
+pub struct Journal {
+    lines: VecDeque<Line>,
+    /// How many lines came before those that are kept.
+    gone: u64,
+    bytes: usize,
+    /// What has come of the next line, for output and errors apart.
+    open: [Option<Line>; 2],
+}
+
+impl Journal {
+    /// Takes what was put out; of lines those that are whole count.
+    pub fn put(&mut self, time_ms: i64, is_error: bool, bytes: &[u8]) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let open = &mut self.open[usize::from(is_error)];
+            let line = open.get_or_insert_with(|| Line { time_ms, bytes: Vec::new() });
+            line.bytes.extend_from_slice(piece);
+            if piece.ends_with(b"\n") || line.bytes.len() >= LINE_BYTES_MAX {
+                self.close(is_error);
+            }
+        }
+    }
+
+    fn close(&mut self, is_error: bool) {
+        let Some(line) = self.open[usize::from(is_error)].take() else { return };
+        self.bytes += line.bytes.len() + LINE_BYTES;
+        self.lines.push_back(line);
+        while self.bytes > BYTES_MAX
+            && let Some(oldest) = self.lines.pop_front()
+        {
+            self.bytes -= oldest.bytes.len() + LINE_BYTES;
+            self.gone += 1;
+        }
+    }
+
+    /// No more comes.
+    pub fn end(&mut self) {
+        self.close(false);
+        self.close(true);
+    }
+
+    /// Lines from a number on, and the number of the next one.
+    pub fn since(&self, number: u64) -> (Vec<Line>, u64) {
+        let skip = usize::try_from(number.saturating_sub(self.gone)).unwrap_or(usize::MAX);
+        let lines = self.lines.iter().skip(skip).cloned().collect();
+        (lines, self.gone + self.lines.len() as u64)
+    }
+}
+
+/// What a container has put out just now, as it came, for those who are attached.
+#[derive(Debug, Default)]
+pub struct Recent {
+    pieces: VecDeque<(bool, Vec<u8>)>,
+    gone: u64,
+    bytes: usize,
+}
+
+impl Recent {
+    pub fn put(&mut self, is_error: bool, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.bytes += bytes.len() + LINE_BYTES;
+        self.pieces.push_back((is_error, bytes.to_vec()));
+        while self.bytes > RECENT_BYTES_MAX
+            && let Some((_, oldest)) = self.pieces.pop_front()
+        {
+            self.bytes -= oldest.len() + LINE_BYTES;
+            self.gone += 1;
+        }
+    }
+
+    /// The number of the next piece.
+    pub fn next(&self) -> u64 {
+        self.gone + self.pieces.len() as u64
+    }
+
+    /// Pieces from a number on; whoever is too slow lacks some.
+    pub fn since(&self, number: u64) -> Vec<(bool, Vec<u8>)> {
+        let skip = usize::try_from(number.saturating_sub(self.gone)).unwrap_or(usize::MAX);
+        self.pieces.iter().skip(skip).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_lines_are_kept_and_the_oldest_go() {
+        let mut journal = Journal::default();
+        journal.put(1, false, b"a");
+        journal.put(2, true, b"e\n");
+        journal.put(3, false, b"b\nc");
+        let (lines, next) = journal.since(0);
+        let told: Vec<_> = lines.iter().map(|line| (line.time_ms, line.bytes.as_slice())).collect();
+        assert_eq!((told, next), (vec![(2, &b"e\n"[..]), (1, b"ab\n")], 2));
+        journal.end();
+        assert_eq!(journal.since(2).0.len(), 1);
+        for _ in 0..100_000 {
+            journal.put(4, false, b"0123456789012345678901234567890\n");
+        }
+        let (lines, next) = journal.since(0);
+        assert!(journal.bytes <= BYTES_MAX && lines.len() < 20_000 && next == 100_003);
+        journal.put(5, false, &vec![b'x'; 10 * LINE_BYTES_MAX]);
+        assert!(journal.open[0].is_none(), "a line without an end is not kept whole");
+    }
+}

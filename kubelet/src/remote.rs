@@ -1,0 +1,312 @@
+//! `/exec`, `/attach` and `/run`: commands in containers, and what containers put out as it comes.
+
+use crate::answers::{Answer, fault, plain, whole};
+use crate::containers::{Container, Containers, Executed, Look};
+use crate::request::{Query, Target};
+use holdfast_nodes::inside;
+use holdfast_shell::{MAIN, Pid, Stream};
+use holdfast_streams::remote::{Outcome, Resizes, Session, Wanted};
+use holdfast_streams::{Limits, upgrade};
+use holdfast_value::Value;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// How many commands, attachments and forwarded ports are open at once.
+pub const SESSIONS_MAX: usize = 1000;
+/// How many words a command has at most, and how many bytes.
+const WORDS_MAX: usize = 1000;
+const WORDS_BYTES_MAX: usize = 256 << 10;
+/// How much is taken of a command's output at once.
+const PIECE_BYTES: usize = 32 << 10;
+/// How long a command of `/run` may take, and how much it may put out.
+const RUN_MAX: Duration = Duration::from_secs(60);
+const RUN_BYTES_MAX: usize = 1 << 20;
+
+/// Places for what lasts.
+#[derive(Clone)]
+pub struct Sessions(Arc<Semaphore>);
+
+impl Default for Sessions {
+    fn default() -> Sessions {
+        Sessions(Arc::new(Semaphore::new(SESSIONS_MAX)))
+    }
+}
+
+impl Sessions {
+    /// A place, or the answer that there is none.
+    pub fn enter(&self) -> Result<OwnedSemaphorePermit, Answer> {
+        self.0.clone().try_acquire_owned().map_err(|_| {
+            let mut answer = plain(StatusCode::TOO_MANY_REQUESTS, "too many requests in flight");
+            answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
+            answer
+        })
+    }
+}
+
+/// Answers a request to switch protocols.
+pub fn switched(answer: Response<()>) -> Answer {
+    answer.map(|()| whole(""))
+}
+
+/// An answer of the library, with its text.
+pub fn refused(refusal: upgrade::Refusal) -> Answer {
+    refusal.into_response().map(whole)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// The container that is meant, where it runs.
+async fn find(containers: &Containers, pod: &Value, target: &Target) -> Result<Look, Answer> {
+    let Some(spec) = inside::container(pod, &target.container) else {
+        let why = format!("container not found ({:?})", target.container);
+        return Err(fault(StatusCode::INTERNAL_SERVER_ERROR, &why));
+    };
+    let look = containers.look(pod, spec).await;
+    look.map_err(|_| {
+        let why = format!("container not found ({:?})", target.container);
+        fault(StatusCode::INTERNAL_SERVER_ERROR, &why)
+    })
+}
+
+/// What a query asks for; an error is the answer to it.
+fn wanted(query: &Query) -> Result<Wanted, Answer> {
+    let wanted = Wanted {
+        stdin: query.is_set("input") || query.is_set("stdin"),
+        stdout: query.is_set("output") || query.is_set("stdout"),
+        stderr: query.is_set("error") || query.is_set("stderr"),
+        tty: query.is_set("tty"),
+    };
+    if !wanted.stdin && !wanted.stdout && !wanted.stderr {
+        return Err(plain(StatusCode::BAD_REQUEST, "you must specify at least 1 of stdin, stdout, stderr"));
+    }
+    Ok(wanted)
+}
+
+/// Answers `/exec` with a command, and `/attach` without.
+pub async fn answer(
+    containers: &Containers,
+    sessions: &Sessions,
+    pod: &Value,
+    target: &Target,
+    command: Option<Vec<String>>,
+    mut request: Request<Incoming>,
+) -> Answer {
+    let query = Query::of(request.uri().query());
+    let wanted = match wanted(&query) {
+        Ok(wanted) => wanted,
+        Err(answer) => return answer,
+    };
+    if let Some(words) = &command {
+        let bytes: usize = words.iter().map(String::len).sum();
+        if words.is_empty() || words.len() > WORDS_MAX || bytes > WORDS_BYTES_MAX {
+            let why = if words.is_empty() { "no command was given" } else { "argument list too long" };
+            return fault(StatusCode::INTERNAL_SERVER_ERROR, why);
+        }
+    }
+    let (place, look) = match (sessions.enter(), find(containers, pod, target).await) {
+        (Ok(place), Ok(look)) => (place, look),
+        (Err(answer), _) | (_, Err(answer)) => return answer,
+    };
+    let (answer, agreed) = match upgrade::remote_command(request.headers()) {
+        Ok(agreed) => agreed,
+        Err(refusal) => return refused(refusal),
+    };
+    let upgraded = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        let _place = place;
+        let session = match upgraded.await {
+            Ok(socket) => Session::accept(TokioIo::new(socket), &agreed, wanted, Limits::default()).await,
+            Err(error) => return tracing::debug!(%error, "a connection was not upgraded"),
+        };
+        match session {
+            Ok(session) => talk(session, &look.0, command, wanted).await,
+            Err(error) => tracing::debug!(%error, "a session did not begin"),
+        }
+    });
+    switched(answer)
+}
+
+async fn talk(mut session: Session, container: &Container, command: Option<Vec<String>>, wanted: Wanted) {
+    // Sizes change nothing here; they are read so that nobody waits.
+    let resizes = session.resize.take().map(Resizes::new);
+    let resizing = tokio::spawn(async move {
+        let Some(mut resizes) = resizes else { return };
+        while resizes.next().await.is_some() {}
+    });
+    let closed = session.closed();
+    let outcome = tokio::select! {
+        outcome = run(&mut session, container, command, wanted) => Some(outcome),
+        // Whoever asked has gone.
+        () = closed.cancelled() => None,
+    };
+    resizing.abort();
+    if let Some(outcome) = outcome
+        && let Err(error) = session.finish(&outcome).await
+    {
+        tracing::debug!(%error, "nobody was told how a command ended");
+    }
+}
+
+async fn run(session: &mut Session, container: &Container, command: Option<Vec<String>>, wanted: Wanted) -> Outcome {
+    let Some(words) = command else {
+        attached(session, container).await;
+        return Outcome::success();
+    };
+    let Some(executed) = container.execute(&words, wanted.stdin, wanted.tty) else {
+        return Outcome::failed("error executing command in container: too many processes");
+    };
+    let is_shell = words.len() == 1 && holdfast_nodes::course::is_shell(&words[0]);
+    if wanted.tty
+        && is_shell
+        && let Some(output) = &mut session.stdout
+    {
+        let word = "simulated by Holdfast: no container runs here; this is a shell of its own, see `docs/NODES.md`\r\n";
+        _ = output.write_all(word.as_bytes()).await;
+    }
+    let code = pass(session, container, executed.pid, Some(&executed)).await;
+    Outcome::exit(code, &format!("error executing command [{}], exit code {code}", words.join(" ")))
+}
+
+async fn attached(session: &mut Session, container: &Container) {
+    pass(session, container, MAIN, None).await;
+}
+
+/// Passes input and output on, until the command ends.
+async fn pass(session: &mut Session, container: &Container, pid: Pid, executed: Option<&Executed<'_>>) -> i32 {
+    let mut happened = container.follow();
+    let mut seen = container.lock().recent.next();
+    let (mut stdout, mut stderr) = (session.stdout.take(), session.stderr.take());
+    let mut stdin = session.stdin.take();
+    let mut pending: Vec<u8> = Vec::new();
+    let mut piece = vec![0; PIECE_BYTES];
+    let code = loop {
+        if !pending.is_empty() {
+            let taken = container.write(pid, &pending);
+            pending.drain(..taken);
+        }
+        let (output, errors, ended) = {
+            let mut state = container.lock();
+            match executed {
+                Some(_) => {
+                    // The end is looked for first: what was put out before it is then all there.
+                    let ended = state.machine.exit_code(pid).or(state.ended.map(|_| 137));
+                    let output = state.machine.read(pid, Stream::Output, PIECE_BYTES);
+                    let errors = state.machine.read(pid, Stream::Errors, PIECE_BYTES);
+                    (output, errors, ended)
+                }
+                None => {
+                    let ended = state.ended;
+                    let (mut output, mut errors) = (Vec::new(), Vec::new());
+                    for (is_error, bytes) in state.recent.since(seen) {
+                        if is_error { errors.extend(bytes) } else { output.extend(bytes) }
+                    }
+                    seen = state.recent.next();
+                    (output, errors, ended)
+                }
+            }
+        };
+        let is_empty = output.is_empty() && errors.is_empty();
+        if !is_empty {
+            // Room was made for more.
+            container.nudge();
+        }
+        for (to, bytes) in [(&mut stdout, output), (&mut stderr, errors)] {
+            if let Some(stream) = to.as_mut().filter(|_| !bytes.is_empty())
+                && stream.write_all(&bytes).await.is_err()
+            {
+                *to = None;
+            }
+        }
+        match ended {
+            Some(code) if is_empty => break code,
+            Some(_) => continue,
+            None if !is_empty => continue,
+            None => {}
+        }
+        let reads = pending.is_empty();
+        tokio::select! {
+            told = happened.changed() => if told.is_err() { break 137 },
+            read = async {
+                match &mut stdin {
+                    Some(stream) if reads => stream.read(&mut piece).await,
+                    _ => std::future::pending().await,
+                }
+            } => match read {
+                Ok(count) if count > 0 => pending.extend_from_slice(&piece[..count]),
+                _ => {
+                    stdin = None;
+                    if executed.is_some() || container.spec["stdinOnce"] == true {
+                        container.end_input(pid);
+                    }
+                }
+            },
+        }
+    };
+    // Dropped, they end: what was written goes out before the outcome.
+    drop((stdout, stderr));
+    code
+}
+
+/// Answers `/run`: a command to its end, and what it put out.
+pub async fn run_whole(
+    containers: &Containers,
+    sessions: &Sessions,
+    pod: &Value,
+    target: &Target,
+    query: &Query,
+) -> Answer {
+    let words: Vec<String> =
+        query.first("cmd").unwrap_or_default().split_whitespace().take(WORDS_MAX).map(str::to_owned).collect();
+    let (_place, look) = match (sessions.enter(), find(containers, pod, target).await) {
+        (Ok(place), Ok(look)) => (place, look),
+        (Err(answer), _) | (_, Err(answer)) => return answer,
+    };
+    let container = &look.0;
+    let Some(executed) = container.execute(&words, false, false) else {
+        return fault(StatusCode::INTERNAL_SERVER_ERROR, "too many processes");
+    };
+    let mut happened = container.follow();
+    let mut put_out = Vec::new();
+    let running = async {
+        loop {
+            let (more, ended) = {
+                let mut state = container.lock();
+                let ended = state.machine.exit_code(executed.pid).or(state.ended.map(|_| 137));
+                let mut more = state.machine.read(executed.pid, Stream::Output, PIECE_BYTES);
+                more.extend(state.machine.read(executed.pid, Stream::Errors, PIECE_BYTES));
+                (more, ended)
+            };
+            let is_empty = more.is_empty();
+            put_out.extend(more);
+            put_out.truncate(RUN_BYTES_MAX);
+            match ended {
+                Some(code) if is_empty => return code,
+                _ if !is_empty => container.nudge(),
+                _ => {}
+            }
+            if is_empty && happened.changed().await.is_err() {
+                return 137;
+            }
+        }
+    };
+    match tokio::time::timeout(RUN_MAX, running).await {
+        Ok(0) => {
+            let mut answer = plain(StatusCode::OK, "");
+            *answer.body_mut() = whole(put_out);
+            answer
+        }
+        Ok(code) => {
+            let command = text(&Value::from(words.join(" "))).to_owned();
+            let put_out = String::from_utf8_lossy(&put_out);
+            fault(StatusCode::INTERNAL_SERVER_ERROR, &format!("command '{command}' exited with {code}: {put_out}"))
+        }
+        Err(_) => fault(StatusCode::INTERNAL_SERVER_ERROR, "context deadline exceeded"),
+    }
+}

@@ -1,0 +1,178 @@
+//! What is asked of a kubelet, and what one must be allowed for it.
+
+use http::Method;
+use std::collections::BTreeMap;
+
+/// How many parameters of a query are read.
+const PARAMETERS_MAX: usize = 1000;
+
+/// What a path asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked {
+    Healthz,
+    Pods,
+    RunningPods,
+    /// `/metrics` and what is below it.
+    Metrics(String),
+    Stats,
+    Configz,
+    Logs(Target),
+    Exec(Target),
+    Attach(Target),
+    Run(Target),
+    Forward(Target),
+}
+
+/// A container of a pod; without a container, the pod.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Target {
+    pub namespace: String,
+    pub pod: String,
+    pub uid: Option<String>,
+    pub container: String,
+}
+
+impl Asked {
+    /// What a path asks for; nothing where there is no such path.
+    pub fn of(path: &str) -> Option<Asked> {
+        let parts: Vec<String> = path.trim_matches('/').split('/').map(decoded).collect();
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let target = |parts: &[&str]| {
+            let text = |part: &str| part.to_owned();
+            match parts {
+                [namespace, pod, container] => {
+                    Some(Target { namespace: text(namespace), pod: text(pod), uid: None, container: text(container) })
+                }
+                [namespace, pod, uid, container] => Some(Target {
+                    namespace: text(namespace),
+                    pod: text(pod),
+                    uid: Some(text(uid)),
+                    container: text(container),
+                }),
+                _ => None,
+            }
+        };
+        let (first, rest) = parts.split_first()?;
+        match (*first, rest) {
+            ("healthz", [] | ["ping" | "log" | "syncloop"]) => Some(Asked::Healthz),
+            ("pods", []) => Some(Asked::Pods),
+            ("runningpods", []) => Some(Asked::RunningPods),
+            ("metrics", []) => Some(Asked::Metrics(String::new())),
+            ("metrics", [what @ ("cadvisor" | "resource" | "probes" | "slis")]) => {
+                Some(Asked::Metrics((*what).to_owned()))
+            }
+            ("stats", ["summary"]) => Some(Asked::Stats),
+            ("configz", []) => Some(Asked::Configz),
+            ("containerLogs", rest) if rest.len() == 3 => target(rest).map(Asked::Logs),
+            ("exec", rest) => target(rest).map(Asked::Exec),
+            ("attach", rest) => target(rest).map(Asked::Attach),
+            ("run", rest) => target(rest).map(Asked::Run),
+            ("portForward", [namespace, pod]) => target(&[namespace, pod, ""]).map(Asked::Forward),
+            ("portForward", [namespace, pod, uid]) => target(&[namespace, pod, uid, ""]).map(Asked::Forward),
+            _ => None,
+        }
+    }
+
+    /// The subresources of the node of which one must be allowed, in the order in which they are asked about.
+    pub fn subresources(&self) -> &'static [&'static str] {
+        match self {
+            Asked::Healthz => &["healthz", "proxy"],
+            Asked::Pods | Asked::RunningPods => &["pods", "proxy"],
+            Asked::Metrics(_) => &["metrics"],
+            Asked::Stats => &["stats"],
+            Asked::Configz => &["configz", "proxy"],
+            _ => &["proxy"],
+        }
+    }
+
+    pub fn allows(&self, method: &Method) -> bool {
+        match self {
+            Asked::Exec(_) | Asked::Attach(_) | Asked::Forward(_) => matches!(*method, Method::GET | Method::POST),
+            Asked::Run(_) => *method == Method::POST,
+            _ => *method == Method::GET,
+        }
+    }
+}
+
+/// The verb of a method, as authorization has it.
+pub fn verb(method: &Method) -> &'static str {
+    match *method {
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "get",
+    }
+}
+
+/// `%41` and the like, decoded.
+fn decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while at < bytes.len() {
+        let digits = bytes.get(at + 1..at + 3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = digits.filter(|_| bytes[at] == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        out.push(byte.unwrap_or(bytes[at]));
+        at += if byte.is_some() { 3 } else { 1 };
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// The parameters of a query, each with all its values.
+#[derive(Debug, Default)]
+pub struct Query(BTreeMap<String, Vec<String>>);
+
+impl Query {
+    pub fn of(query: Option<&str>) -> Query {
+        let mut parameters: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()).take(PARAMETERS_MAX) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let plain = |text: &str| decoded(&text.replace('+', " "));
+            parameters.entry(plain(name)).or_default().push(plain(value));
+        }
+        Query(parameters)
+    }
+
+    pub fn all(&self, name: &str) -> &[String] {
+        self.0.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    pub fn first(&self, name: &str) -> Option<&str> {
+        self.all(name).first().map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// As Go reads a flag.
+    pub fn is_set(&self, name: &str) -> bool {
+        matches!(self.first(name), Some("1" | "t" | "T" | "true" | "TRUE" | "True"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_understood() {
+        let target = |uid: Option<&str>, container: &str| Target {
+            namespace: "n".into(),
+            pod: "p".into(),
+            uid: uid.map(str::to_owned),
+            container: container.into(),
+        };
+        for (path, expected) in [
+            ("/healthz", Some(Asked::Healthz)),
+            ("/containerLogs/n/p/c", Some(Asked::Logs(target(None, "c")))),
+            ("/containerLogs/n/p/u/c", None),
+            ("/exec/n/p/u/c", Some(Asked::Exec(target(Some("u"), "c")))),
+            ("/portForward/n/p", Some(Asked::Forward(target(None, "")))),
+            ("/metrics/resource", Some(Asked::Metrics("resource".into()))),
+            ("/metrics/x", None),
+            ("/", None),
+        ] {
+            assert_eq!(Asked::of(path), expected, "{path}");
+        }
+        let query = Query::of(Some("command=ls&command=-l+%2Ftmp&tty=1&x"));
+        assert_eq!(query.all("command"), ["ls", "-l /tmp"]);
+        assert!(query.is_set("tty") && !query.is_set("x") && query.first("x").is_none());
+    }
+}

@@ -1,0 +1,285 @@
+//! The listener of all nodes: TLS, who asks, whether they may, and what they get.
+
+use crate::answers::{Answer, exposition, fault, json, plain};
+use crate::cluster::Cluster;
+use crate::containers::Containers;
+use crate::remote::Sessions;
+use crate::request::{Asked, Query, Target, verb};
+use crate::{forward, logs, metrics, remote};
+use holdfast_component::authorization::About;
+use holdfast_component::serving::Guard;
+use holdfast_core::authz::User;
+use holdfast_nodes::Told;
+use holdfast_tls::bounds::Bounds;
+use holdfast_tls::guests::{Guests, Place};
+use holdfast_tls::peer::{Peer, Presented};
+use holdfast_tls::server::LiveTls;
+use holdfast_value::{Value, json as document};
+use http::{Method, Request, StatusCode, header};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::pki_types::UnixTime;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::ready;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+/// How many connections there are at once.
+const CONNECTIONS_MAX: usize = 4_000;
+
+/// What answers for all simulated nodes of a process.
+#[derive(Clone)]
+pub struct Server {
+    cluster: Cluster,
+    containers: Containers,
+    sessions: Sessions,
+    tls: Arc<LiveTls>,
+    guard: Arc<Guard>,
+    bounds: Bounds,
+}
+
+impl Server {
+    pub fn new(cluster: Cluster, tls: Arc<LiveTls>, guard: Guard) -> Server {
+        let containers = Containers::new(cluster.clone());
+        let bounds = Bounds::of_connections(CONNECTIONS_MAX);
+        Server { cluster, containers, sessions: Sessions::default(), tls, guard: Arc::new(guard), bounds }
+    }
+
+    /// Serves whoever connects, for ever.
+    pub async fn serve(self, listener: TcpListener) {
+        let guests = Guests::new(self.bounds);
+        loop {
+            let (stream, client) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection to simulated nodes could not be accepted");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            let Some(place) = guests.admit(client.ip()).map(Arc::new) else { continue };
+            let _ = stream.set_nodelay(true);
+            let (server, own) = (self.clone(), place.clone());
+            let task = tokio::spawn(async move {
+                if let Err(why) = server.connection(stream, &own).await {
+                    tracing::debug!(%client, why, "a connection to simulated nodes ended");
+                }
+            });
+            let task = task.abort_handle();
+            place.gives_way_by(move || task.abort());
+        }
+    }
+
+    async fn connection(self, stream: TcpStream, place: &Place) -> Result<(), String> {
+        let late = |_| "the handshake took too long";
+        // Whoever says nothing takes nobody's turn.
+        let said = tokio::time::timeout(self.bounds.handshake, stream.readable()).await;
+        said.map_err(late)?.map_err(|error| error.to_string())?;
+        poll_fn(|context| place.poll_turn(context)).await;
+        let tls = self.tls.current();
+        let acceptor = TlsAcceptor::from(tls.config(stream.local_addr().ok().map(|local| local.ip())).clone());
+        let mut handshake = pin!(acceptor.accept(stream));
+        let steps = poll_fn(|context| {
+            ready!(place.poll_turn(context));
+            let step = handshake.as_mut().poll(context);
+            place.end_turn();
+            step
+        });
+        let stream = tokio::time::timeout(self.bounds.handshake, steps).await.map_err(late)?;
+        let stream = stream.map_err(|error| error.to_string())?;
+        let presented = Presented::new(tls.verifier.clone(), stream.get_ref().1.peer_certificates(), UnixTime::now());
+        let presented = Arc::new(presented);
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.bounds.head)
+            .max_buf_size(self.bounds.head_bytes_max as usize);
+        let service = service_fn(move |request| {
+            let (server, peer) = (self.clone(), presented.peer(UnixTime::now()));
+            async move { Ok::<_, Infallible>(server.answer(request, peer).await) }
+        });
+        let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
+        connection.await.map_err(|error| error.to_string())
+    }
+
+    async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Answer {
+        let node = node_of(&request);
+        let Some(user) = self.guard.authenticator.authenticate(&peer, request.headers()).await else {
+            return plain(StatusCode::UNAUTHORIZED, "Unauthorized");
+        };
+        let asked = Asked::of(request.uri().path());
+        let subresources = asked.as_ref().map_or(&["proxy"][..], Asked::subresources);
+        if let Some(refusal) = self.refusal(&user, request.method(), node.as_deref(), subresources).await {
+            return refusal;
+        }
+        let Some(asked) = asked else { return plain(StatusCode::NOT_FOUND, "404 page not found\n") };
+        if !asked.allows(request.method()) {
+            return plain(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
+        }
+        self.allowed(asked, node, request).await
+    }
+
+    /// Says no, where the user may not: all of these would do.
+    async fn refusal(&self, user: &User, method: &Method, node: Option<&str>, subresources: &[&str]) -> Option<Answer> {
+        let verb = verb(method);
+        for subresource in subresources {
+            let about =
+                About::Node { name: node.unwrap_or_default().to_owned(), subresource: (*subresource).to_owned() };
+            match self.guard.authorizer.allows_with(user, verb, about).await {
+                Ok(true) => return None,
+                Ok(false) => {}
+                Err(error) => {
+                    let resources = subresources.join(" ");
+                    let name = &user.name;
+                    tracing::error!(%error, "nobody could tell whether a request to a node is allowed");
+                    let text = format!(
+                        "Authorization error (user={name}, verb={verb}, resource=nodes, subresource(s)=[{resources}])"
+                    );
+                    return Some(plain(StatusCode::INTERNAL_SERVER_ERROR, text));
+                }
+            }
+        }
+        let (name, resources) = (&user.name, subresources.join(" "));
+        let text = format!("Forbidden (user={name}, verb={verb}, resource=nodes, subresource(s)=[{resources}])");
+        Some(plain(StatusCode::FORBIDDEN, text))
+    }
+
+    fn told(&self) -> &Told {
+        &self.cluster.template.pods
+    }
+
+    async fn allowed(&self, asked: Asked, node: Option<String>, request: Request<Incoming>) -> Answer {
+        match asked {
+            Asked::Healthz => plain(StatusCode::OK, "ok"),
+            Asked::Configz => json(configuration(&node).to_string()),
+            Asked::Pods | Asked::RunningPods | Asked::Metrics(_) | Asked::Stats => {
+                let pods = match self.cluster.pods(node.as_deref()).await {
+                    Ok(pods) => pods,
+                    Err(error) => return fault(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+                };
+                self.about(&asked, pods, node.as_deref().unwrap_or_default())
+            }
+            Asked::Logs(target) => match self.pod(&target, node.as_deref()).await {
+                Ok(pod) => match logs::Options::of(&Query::of(request.uri().query())) {
+                    Ok(options) => logs::answer(&self.containers, self.told(), &pod, &target, options).await,
+                    Err((code, text)) => fault(code, text),
+                },
+                Err(Some(answer)) => answer,
+                Err(None) => fault(StatusCode::NOT_FOUND, &format!("pod {:?} does not exist\n", target.pod)),
+            },
+            Asked::Exec(target) => {
+                let command = Query::of(request.uri().query()).all("command").to_vec();
+                self.command(&target, node.as_deref(), Some(command), request).await
+            }
+            Asked::Attach(target) => self.command(&target, node.as_deref(), None, request).await,
+            Asked::Run(target) => match self.pod(&target, node.as_deref()).await {
+                Ok(pod) => {
+                    let query = Query::of(request.uri().query());
+                    remote::run_whole(&self.containers, &self.sessions, &pod, &target, &query).await
+                }
+                Err(answer) => answer.unwrap_or_else(missing),
+            },
+            Asked::Forward(target) => match self.pod(&target, node.as_deref()).await {
+                Ok(pod) => forward::answer(&self.sessions, self.told(), &pod, request).await,
+                Err(answer) => answer.unwrap_or_else(missing),
+            },
+        }
+    }
+
+    async fn command(
+        &self,
+        target: &Target,
+        node: Option<&str>,
+        command: Option<Vec<String>>,
+        request: Request<Incoming>,
+    ) -> Answer {
+        match self.pod(target, node).await {
+            Ok(pod) => remote::answer(&self.containers, &self.sessions, &pod, target, command, request).await,
+            Err(answer) => answer.unwrap_or_else(missing),
+        }
+    }
+
+    /// The pod that is meant, where it is on this node; without an answer, there is none.
+    async fn pod(&self, target: &Target, node: Option<&str>) -> Result<Value, Option<Answer>> {
+        let pod = match self.cluster.pod(&target.namespace, &target.pod).await {
+            Ok(pod) => pod.ok_or(None)?,
+            Err(error) => return Err(Some(fault(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()))),
+        };
+        let is_it = target.uid.as_ref().is_none_or(|uid| pod["metadata"]["uid"] == uid.as_str());
+        let is_here = match node {
+            Some(node) => pod["spec"]["nodeName"] == node,
+            None => pod["spec"]["nodeName"].is_string(),
+        };
+        if is_it && is_here { Ok(pod) } else { Err(None) }
+    }
+
+    fn about(&self, asked: &Asked, pods: Vec<Value>, node: &str) -> Answer {
+        let told = self.told();
+        match asked {
+            Asked::Metrics(what) => match what.as_str() {
+                "resource" => exposition(metrics::resource(&pods, told)),
+                "cadvisor" => exposition(metrics::cadvisor(&pods, told)),
+                "" => exposition(metrics::own(&pods, told)),
+                _ => exposition(String::new()),
+            },
+            Asked::Stats => json(metrics::summary(&pods, told, node).to_string()),
+            _ => {
+                let runs = |pod: &Value| pod["status"]["phase"] == "Running";
+                let all = matches!(asked, Asked::Pods);
+                let items: Vec<Value> = pods.into_iter().filter(|pod| all || runs(pod)).collect();
+                let list = document!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items});
+                json(list.to_string())
+            }
+        }
+    }
+}
+
+fn missing() -> Answer {
+    fault(StatusCode::NOT_FOUND, "pod does not exist")
+}
+
+/// The node that is meant, by the name that the connection is for; an address may be that of many.
+fn node_of<B>(request: &Request<B>) -> Option<String> {
+    let host = request.headers().get(header::HOST)?.to_str().ok()?;
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let is_address = name.parse::<IpAddr>().is_ok() || name.starts_with('[') || name == "localhost";
+    (!name.is_empty() && !is_address).then(|| name.to_owned())
+}
+
+/// `/configz`
+fn configuration(node: &Option<String>) -> Value {
+    document!({"kubeletconfig": {
+        "kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "authentication": {"anonymous": {"enabled": false}, "webhook": {"enabled": true}},
+        "authorization": {"mode": "Webhook"}, "clusterDomain": "cluster.local", "maxPods": 110,
+        "enableDebuggingHandlers": true, "enableServer": true, "streamingConnectionIdleTimeout": "4h0m0s",
+        "containerRuntimeEndpoint": "simulated: no container runs here",
+        "providerID": node.as_deref().map(|node| format!("simulated://{node}")).unwrap_or_default(),
+    }})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_told_by_its_name() {
+        for (host, expected) in [
+            ("node-0:10250", Some("node-0")),
+            ("node-0", Some("node-0")),
+            ("172.16.0.1:10250", None),
+            ("[::1]:10250", None),
+            ("localhost:1", None),
+        ] {
+            let request = Request::get("/").header(header::HOST, host).body(()).expect("a request");
+            assert_eq!(node_of(&request).as_deref(), expected, "{host}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Patterns of file names: `*`, `?` and `[…]`, with `\` before what is meant as it is.
+
+/// How much work one comparison may be.
+const WORK_MAX: usize = 200_000;
+
+/// Whether a text is as the pattern says, whole. One that is too much work is not.
+pub fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut p, mut t) = (0, 0);
+    // Where the last `*` stood, and how much of the text it stands for.
+    let mut star: Option<(usize, usize)> = None;
+    for _ in 0..WORK_MAX {
+        if t == text.len() {
+            return pattern[p..].iter().all(|c| *c == '*');
+        }
+        match one(&pattern[p..], text[t]) {
+            Some(0) => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(length) => {
+                p += length;
+                t += 1;
+            }
+            None => match &mut star {
+                Some((at, taken)) => {
+                    *taken += 1;
+                    (p, t) = (*at + 1, *taken);
+                }
+                None => return false,
+            },
+        }
+    }
+    false
+}
+
+/// How much of the pattern stands for this character; 0 for a `*`.
+fn one(pattern: &[char], c: char) -> Option<usize> {
+    match pattern.first()? {
+        '*' => Some(0),
+        '?' => Some(1),
+        '\\' if pattern.len() > 1 => (pattern[1] == c).then_some(2),
+        '[' => {
+            let negated = matches!(pattern.get(1), Some('!' | '^'));
+            let begin = 1 + usize::from(negated);
+            let end = begin + 1 + pattern.get(begin + 1..)?.iter().position(|c| *c == ']')?;
+            let (mut at, mut found) = (begin, false);
+            while at < end {
+                match (pattern.get(at + 1), pattern.get(at + 2)) {
+                    (Some('-'), Some(last)) if at + 2 < end => {
+                        found |= (pattern[at]..=*last).contains(&c);
+                        at += 3;
+                    }
+                    _ => {
+                        found |= pattern[at] == c;
+                        at += 1;
+                    }
+                }
+            }
+            (found != negated).then_some(end + 1)
+        }
+        other => (*other == c).then_some(1),
+    }
+}
+
+/// Whether it stands for more than one text.
+pub fn is_pattern(text: &str) -> bool {
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => _ = chars.next(),
+            '*' | '?' | '[' => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// A text as a pattern of itself alone.
+pub fn literal(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
+}
+
+/// What a pattern without `*` and the like stands for.
+pub fn plain(pattern: &str) -> String {
+    let mut text = String::with_capacity(pattern.len());
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => text.extend(chars.next()),
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_stand_for_texts() {
+        for (pattern, text, expected) in [
+            ("*", "", true),
+            ("a*c", "abbc", true),
+            ("a*c", "abb", false),
+            ("?b", "ab", true),
+            ("[a-c]x", "bx", true),
+            ("[!a-c]x", "bx", false),
+            ("[]x", "[]x", false),
+            ("\\*", "*", true),
+            ("\\*", "a", false),
+            ("*.txt", "a.txt.txt", true),
+            ("a", "ab", false),
+        ] {
+            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+        }
+        assert!(!matches(&"*a".repeat(300), &"b".repeat(100_000)));
+    }
+}

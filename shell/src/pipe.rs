@@ -1,0 +1,90 @@
+//! Bytes from one process to another, few at a time.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How many bytes wait in a pipe.
+pub const PIPE_BYTES_MAX: usize = 64 << 10;
+
+#[derive(Debug, Default)]
+struct Pipe {
+    bytes: VecDeque<u8>,
+    readers: usize,
+    writers: usize,
+}
+
+#[derive(Debug)]
+pub struct Reader(Arc<Mutex<Pipe>>);
+
+#[derive(Debug)]
+pub struct Writer(Arc<Mutex<Pipe>>);
+
+/// What a reader finds.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    Bytes(Vec<u8>),
+    NothingYet,
+    End,
+}
+
+pub fn pipe() -> (Writer, Reader) {
+    let pipe = Arc::new(Mutex::new(Pipe { readers: 1, writers: 1, ..Pipe::default() }));
+    (Writer(pipe.clone()), Reader(pipe))
+}
+
+fn lock(pipe: &Mutex<Pipe>) -> MutexGuard<'_, Pipe> {
+    pipe.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Reader {
+    /// Takes at most so many bytes; with `line`, no further than the end of a line.
+    pub fn take(&self, bytes_max: usize, line: bool) -> Found {
+        let mut pipe = lock(&self.0);
+        if pipe.bytes.is_empty() {
+            return if pipe.writers == 0 { Found::End } else { Found::NothingYet };
+        }
+        let mut count = pipe.bytes.len().min(bytes_max);
+        if line && let Some(end) = pipe.bytes.iter().take(count).position(|byte| *byte == b'\n') {
+            count = end + 1;
+        }
+        Found::Bytes(pipe.bytes.drain(..count).collect())
+    }
+}
+
+impl Writer {
+    /// Puts in as many bytes as there is room for; `None` where nobody reads any more.
+    pub fn put(&self, bytes: &[u8]) -> Option<usize> {
+        let mut pipe = lock(&self.0);
+        if pipe.readers == 0 {
+            return None;
+        }
+        let count = bytes.len().min(PIPE_BYTES_MAX - pipe.bytes.len());
+        pipe.bytes.extend(&bytes[..count]);
+        Some(count)
+    }
+
+    /// How many bytes it would take.
+    pub fn room(&self) -> usize {
+        PIPE_BYTES_MAX - lock(&self.0).bytes.len()
+    }
+}
+
+macro_rules! ends {
+    ($end:ident, $count:ident) => {
+        impl Clone for $end {
+            fn clone(&self) -> $end {
+                lock(&self.0).$count += 1;
+                $end(self.0.clone())
+            }
+        }
+
+        impl Drop for $end {
+            fn drop(&mut self) {
+                lock(&self.0).$count -= 1;
+            }
+        }
+    };
+}
+
+ends!(Reader, readers);
+ends!(Writer, writers);

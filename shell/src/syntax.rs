@@ -1,0 +1,118 @@
+//! What a script is once it is read.
+
+use std::sync::Arc;
+
+/// Commands one after the other.
+pub type List = Arc<Vec<Chain>>;
+
+/// Pipelines that `&&` and `||` connect.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chain {
+    pub first: Pipeline,
+    /// `true` stands for `&&`.
+    pub rest: Vec<(bool, Pipeline)>,
+    /// Followed by `&`.
+    pub in_background: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pipeline {
+    pub is_negated: bool,
+    pub commands: Vec<Arc<Command>>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Command {
+    pub what: What,
+    pub redirections: Vec<Redirection>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum What {
+    Simple {
+        assignments: Vec<(String, Word)>,
+        words: Vec<Word>,
+    },
+    Group(List),
+    Subshell(List),
+    /// Conditions with what follows them, and what follows if none holds.
+    If(Vec<(List, List)>, Option<List>),
+    /// Without words it is about the arguments.
+    For {
+        name: String,
+        words: Option<Vec<Word>>,
+        body: List,
+    },
+    While {
+        until: bool,
+        condition: List,
+        body: List,
+    },
+    Case {
+        word: Word,
+        arms: Vec<(Vec<Word>, List)>,
+    },
+    Function {
+        name: String,
+        body: Arc<Command>,
+    },
+}
+
+/// A word is made of parts that stand together.
+pub type Word = Vec<Part>;
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Part {
+    Text(String),
+    Quoted(String),
+    /// A home folder.
+    Tilde,
+    Variable {
+        name: String,
+        change: Change,
+        is_quoted: bool,
+    },
+    Output {
+        script: List,
+        is_quoted: bool,
+    },
+    Number {
+        expression: Word,
+        is_quoted: bool,
+    },
+}
+
+/// What is made of a variable.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    None,
+    Length,
+    /// `-`, `=`, `?`, `+`; `or_empty` where a colon stands before it.
+    Default {
+        sign: char,
+        or_empty: bool,
+        word: Word,
+    },
+    /// `#` or `%`, once or twice.
+    Cut {
+        sign: char,
+        is_long: bool,
+        pattern: Word,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Redirection {
+    pub number: u8,
+    pub what: Target,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Target {
+    Read(Word),
+    Write(Word),
+    Append(Word),
+    /// As another number; `-` closes.
+    Same(Word),
+    Text(Word),
+}

@@ -1,0 +1,101 @@
+//! What a terminal does between a person and a command: lines are edited and shown as they are typed.
+
+/// The longest line.
+const LINE_BYTES_MAX: usize = 4096;
+/// How much of what is typed is shown later, where nobody reads.
+const ECHO_BYTES_MAX: usize = 16 << 10;
+
+#[derive(Debug, Default)]
+pub struct Terminal {
+    line: Vec<u8>,
+    echo: Vec<u8>,
+    /// Within a sequence that a key such as an arrow sends.
+    in_sequence: bool,
+}
+
+/// What came of what was typed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Typed {
+    /// Whole lines.
+    pub line: Vec<u8>,
+    pub ends: bool,
+    pub interrupts: bool,
+}
+
+impl Terminal {
+    pub fn typed(&mut self, bytes: &[u8]) -> Typed {
+        let mut typed = Typed::default();
+        for byte in bytes {
+            if self.in_sequence {
+                self.in_sequence = !byte.is_ascii_alphabetic() && *byte != b'~';
+                continue;
+            }
+            match byte {
+                b'\r' | b'\n' => {
+                    self.show(b"\r\n");
+                    self.line.push(b'\n');
+                    typed.line.append(&mut self.line);
+                }
+                0x03 => {
+                    self.show(b"^C\r\n");
+                    self.line.clear();
+                    typed.interrupts = true;
+                }
+                0x04 if self.line.is_empty() => typed.ends = true,
+                0x04 => typed.line.append(&mut self.line),
+                0x08 | 0x7f => {
+                    // A character of several bytes goes whole.
+                    while self.line.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
+                    self.show(b"\x08 \x08");
+                }
+                0x15 => self.line.clear(),
+                0x1b => self.in_sequence = true,
+                byte if (*byte >= b' ' || *byte == b'\t') && self.line.len() < LINE_BYTES_MAX => {
+                    self.line.push(*byte);
+                    self.show(&[*byte]);
+                }
+                _ => {}
+            }
+        }
+        typed
+    }
+
+    fn show(&mut self, bytes: &[u8]) {
+        if self.echo.len() < ECHO_BYTES_MAX {
+            self.echo.extend_from_slice(bytes);
+        }
+    }
+
+    /// What is to be shown of what was typed.
+    pub fn echo(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.echo)
+    }
+}
+
+/// Output as a terminal shows it.
+pub fn shown(output: &[u8]) -> Vec<u8> {
+    let mut shown = Vec::with_capacity(output.len() + 8);
+    for byte in output {
+        if *byte == b'\n' {
+            shown.push(b'\r');
+        }
+        shown.push(*byte);
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_edited() {
+        let mut terminal = Terminal::default();
+        let typed = terminal.typed(b"lx\x7fs\x1b[A\rab");
+        assert_eq!(typed.line, b"ls\n");
+        assert_eq!(terminal.echo(), b"lx\x08 \x08s\r\nab");
+        assert!(terminal.typed(b"\x03").interrupts);
+        assert!(terminal.typed(b"\x04").ends);
+        assert_eq!(shown(b"a\nb"), b"a\r\nb");
+    }
+}

@@ -1,0 +1,51 @@
+//! The fuzz target as ordinary tests: over its seeds, and over mutations of these.
+//!
+//! `fuzz/README.md` tells how to run it under the real fuzzer.
+
+#[path = "../../fuzz/src/smoke.rs"]
+mod smoke;
+#[path = "../../fuzz/src/shell.rs"]
+mod targets;
+
+/// What scripts are made of.
+const MEANINGFUL: [&[u8]; 24] = [
+    b"$(",
+    b"$((",
+    b")",
+    b"))",
+    b"${x:-",
+    b"}",
+    b"`",
+    b"'",
+    b"\"",
+    b"\\\n",
+    b"<<E\n",
+    b"\nE\n",
+    b"if true; then ",
+    b"; fi",
+    b"while true; do ",
+    b"; done",
+    b"case x in x) ",
+    b";; esac",
+    b"f() { ",
+    b" | ",
+    b" && ",
+    b" & ",
+    b"sleep 1; ",
+    b"trap 'echo a' EXIT; ",
+];
+
+#[test]
+fn holds_on_seeds() {
+    smoke::holds_on_seeds(&targets::TARGETS);
+}
+
+#[test]
+fn holds_on_mutations() {
+    smoke::holds_on_mutations(&targets::TARGETS, &MEANINGFUL);
+}
+
+#[test]
+fn holds_on_noise() {
+    smoke::holds_on_noise(&targets::TARGETS);
+}

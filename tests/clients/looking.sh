@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# What kubectl shows of containers that are gone through by a shell: logs, commands, files, ports.
+set -euo pipefail
+kubectl="$1"
+
+fail() { echo "$*" >&2; exit 1; }
+# Runs a command until its output matches a pattern.
+await() {
+  local pattern="$1" output=""; shift
+  for _ in $(seq 600); do
+    output="$("$@" 2>&1)" && grep -qE "$pattern" <<<"$output" && return
+    sleep 0.1
+  done
+  fail "no $pattern in: $output"
+}
+# Whether what stands in $2 is exactly $1.
+is() { [ "$1" = "$2" ] || fail "expected: $1
+found: $2"; }
+
+"$kubectl" create configmap settings --from-literal=colour=blue
+"$kubectl" create secret generic token --from-literal=key=s3cret
+"$kubectl" apply -f - <<'YAML'
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {app: web}}
+spec:
+  containers:
+  - name: c
+    image: busybox
+    command: [sh, -c, 'echo begun $COLOUR; echo wrong >&2; while [ ! -f /tmp/end ]; do sleep 1; done; echo over; exit 3']
+    ports: [{containerPort: 80}]
+    env:
+    - {name: COLOUR, valueFrom: {configMapKeyRef: {name: settings, key: colour}}}
+    - {name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+    volumeMounts: [{name: s, mountPath: /etc/token}, {name: d, mountPath: /data}]
+  - {name: own, image: nginx}
+  volumes: [{name: s, secret: {secretName: token}}, {name: d, emptyDir: {}}]
+  restartPolicy: Never
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: fails}
+spec:
+  backoffLimit: 0
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: c
+        image: busybox
+        command: [sh, -c, 'echo working; sleep 2 && echo gave up > /dev/termination-log; exit 7']
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: crashes}
+spec:
+  containers: [{name: c, image: busybox, command: [sh, -c, 'echo run; sleep 2; echo dies; exit 1']}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: talks, annotations: {simulate.holdfast.dev/log: 'line {n} of {pod}', simulate.holdfast.dev/log-every: 100ms}}
+spec:
+  containers: [{name: c, image: nginx}]
+YAML
+"$kubectl" wait --for=condition=Ready pod/web pod/talks --timeout=60s
+
+# Logs.
+await 'begun' "$kubectl" logs web -c c
+is $'begun blue\nwrong' "$("$kubectl" logs web -c c)"
+is wrong "$("$kubectl" logs web -c c --tail=1)"
+"$kubectl" logs web -c c --timestamps | grep -qE '^20[0-9-]+T[0-9:.]+Z begun blue$' || fail "lines have their times"
+is begu "$("$kubectl" logs web -c c --limit-bytes=4)"
+"$kubectl" logs web -c own | grep -q 'no container runs here' || fail "a log says that nothing is run"
+("$kubectl" logs web -c none 2>&1 || true) | grep -q 'none' || fail "a container that is not there is told of"
+await '^line 3 of talks$' "$kubectl" logs talks
+# A pipe that nobody reads any more ends kubectl with a signal.
+(timeout 20 "$kubectl" logs -f talks --tail=1 || true) | head -n 5 | tail -n 1 | grep -q '^line' || fail "a log is followed"
+
+# Commands.
+is 'web blue s3cret' "$("$kubectl" exec web -c c -- sh -c 'echo $NAME $COLOUR $(cat /etc/token/key)')"
+is $'a\nb' "$(printf 'b\na\n' | "$kubectl" exec -i web -c c -- sort)"
+code=0; "$kubectl" exec web -c c -- sh -c 'exit 5' || code=$?
+is 5 "$code"
+("$kubectl" exec web -c c -- nginx 2>&1 || true) | grep -q 'sh: nginx: not found' || fail "a program that is not known is told"
+is hello "$("$kubectl" exec web -c own -- echo hello)"
+head -c 300000 /dev/zero | "$kubectl" exec -i web -c c -- wc -c | grep -q '^300000$' || fail "much input is read"
+is 20000 "$("$kubectl" exec web -c c -- seq 1 20000 | wc -l)"
+if command -v script >/dev/null; then
+  printf 'echo $((6*7))\nexit\n' | script -qec "$kubectl exec -it web -c c -- sh" /dev/null | grep -q 42 || fail "a terminal works"
+fi
+
+# Files, both ways.
+folder=$(mktemp -d)
+mkdir -p "$folder/in/deep"; seq 1 5000 >"$folder/in/numbers"; echo x >"$folder/in/deep/x"
+"$kubectl" cp "$folder/in" web:/data/in -c c
+is x "$("$kubectl" exec web -c c -- cat /data/in/deep/x)"
+"$kubectl" cp web:/data/in "$folder/out" -c c
+diff -r "$folder/in" "$folder/out" || fail "files come back as they went"
+
+# Ports.
+"$kubectl" port-forward pod/web 0:80 >"$folder/forward" 2>&1 & forward=$!
+await 'Forwarding from 127.0.0.1' cat "$folder/forward"
+port=$(grep -oE '127.0.0.1:[0-9]+' "$folder/forward" | cut -d: -f2)
+curl -sS "http://127.0.0.1:$port/" | grep -q 'no container runs behind port 80 of pod default/web' || fail "a port answers"
+curl -sS "http://127.0.0.1:$port/" | grep -q 'no container runs' || fail "a port answers again"
+kill $forward; wait $forward 2>/dev/null || true
+
+# What ends, and how it is told.
+await 'Failed' "$kubectl" get job fails -o 'jsonpath={.status.conditions[*].type}'
+is 'gave up 7' "$("$kubectl" get pods -l job-name=fails -o 'jsonpath={.items[0].status.containerStatuses[0].state.terminated.message} {.items[0].status.containerStatuses[0].state.terminated.exitCode}' | tr -s '\n ' ' ')"
+is working "$("$kubectl" logs job/fails)"
+await '[1-9]' "$kubectl" get pod crashes -o 'jsonpath={.status.containerStatuses[0].restartCount}'
+is $'run\ndies' "$("$kubectl" logs crashes --previous)"
+
+# A file that a command makes ends what waits for it, and whoever is attached sees it.
+timeout 60 "$kubectl" attach web -c c >"$folder/attached" 2>&1 & attached=$!
+sleep 1
+"$kubectl" exec web -c c -- touch /tmp/end
+await '^3$' "$kubectl" get pod web -o 'jsonpath={.status.containerStatuses[?(@.name=="c")].state.terminated.exitCode}'
+is over "$("$kubectl" logs web -c c --tail=1)"
+wait $attached || true
+grep -q over "$folder/attached" || fail "who is attached sees the end: $(cat "$folder/attached")"
+
+# The node itself.
+"$kubectl" get --raw /api/v1/nodes/node-0/proxy/metrics/resource | grep -q 'container_memory_working_set_bytes{' || fail "a node tells what is used"
+"$kubectl" get --raw /api/v1/nodes/node-0/proxy/stats/summary | grep -q '"nodeName":"node-0"' || fail "a node has a summary"
+"$kubectl" get --raw /api/v1/nodes/node-0/proxy/pods | grep -q '"kind":"PodList"' || fail "a node tells its pods"

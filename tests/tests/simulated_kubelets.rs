@@ -1,0 +1,218 @@
+//! What simulated nodes answer, asked as an API server asks kubelets: over their own listener, in their own protocol.
+
+use holdfast_streams::remote::{Remote, Version, Wanted};
+use holdfast_streams::spdy::Spdy;
+use holdfast_streams::{Limits, forward};
+use holdfast_tests::wire::Wire;
+use holdfast_tests::{Folder, Server, eventually};
+use http::{Method, Request};
+use http_body_util::Empty;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const HOST: &str = "node-0:10250";
+
+struct Cluster {
+    _folder: Folder,
+    _server: Server,
+    api: Wire,
+    /// The listener of the nodes.
+    node: Wire,
+}
+
+impl Cluster {
+    async fn start() -> Cluster {
+        let folder = Folder::new();
+        let server = Server::start(&folder.join("data"), &["--controllers=*", "--nodes=2"]);
+        let api = Wire::admin(&server);
+        let port = eventually(PATIENCE, async || {
+            let node = api.get("/api/v1/nodes/node-0").await;
+            let document = node.json();
+            document["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64().ok_or("the node is not there yet")
+        });
+        let address = format!("127.0.0.1:{}", port.await);
+        let node = Wire { address, http2: false, ..api.clone() };
+        Cluster { _folder: folder, _server: server, api, node }
+    }
+
+    /// Makes a pod of one container, and waits until it runs.
+    async fn run(&self, name: &str, container: Value) {
+        let pod = json!({"metadata": {"name": name}, "spec": {"nodeName": "node-0", "containers": [container]}});
+        self.api.post("/api/v1/namespaces/default/pods", &pod).await.expect(201);
+        eventually(PATIENCE, async || {
+            let pod = self.api.get(&format!("/api/v1/namespaces/default/pods/{name}")).await.json();
+            let runs = pod["status"]["containerStatuses"][0]["state"]["running"].is_object();
+            if runs { Ok(()) } else { Err(pod["status"].to_string()) }
+        })
+        .await;
+    }
+
+    async fn ask(&self, wire: &Wire, method: Method, path: &str) -> (u16, String) {
+        let answer = wire.send(method, path, &[("host", HOST)], "").await;
+        (answer.code, answer.text())
+    }
+
+    /// A connection that goes on as SPDY.
+    async fn upgrade(&self, path: &str, protocol: &str) -> TokioIo<Upgraded> {
+        let stream = self.node.connect().await.expect("a connection");
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP/1.1");
+        tokio::spawn(connection.with_upgrades());
+        let request = Request::post(path)
+            .header("host", HOST)
+            .header("connection", "Upgrade")
+            .header("upgrade", "SPDY/3.1")
+            .header("x-stream-protocol-version", protocol)
+            .body(Empty::<bytes::Bytes>::new())
+            .expect("a request");
+        let answer = sender.send_request(request).await.expect("an answer");
+        assert_eq!(answer.status(), 101);
+        TokioIo::new(hyper::upgrade::on(answer).await.expect("an upgrade"))
+    }
+}
+
+fn shell(script: &str) -> Value {
+    json!({"name": "c", "image": "busybox", "command": ["sh", "-c", script], "ports": [{"containerPort": 80}]})
+}
+
+#[tokio::test]
+async fn strangers_are_refused_and_what_is_not_there_is_told() {
+    let cluster = Cluster::start().await;
+    cluster.run("web", shell("echo begun; sleep infinity")).await;
+    let nobody = Wire { identity: None, token: None, ..cluster.node.clone() };
+    let wrong = nobody.clone().with_token("rubbish");
+    assert_eq!(cluster.ask(&wrong, Method::GET, "/pods").await, (401, "Unauthorized".into()));
+    let forbidden = "Forbidden (user=system:anonymous, verb=get, resource=nodes, subresource(s)=[pods proxy])";
+    assert_eq!(cluster.ask(&nobody, Method::GET, "/pods").await, (403, forbidden.into()));
+    let forbidden = "Forbidden (user=system:anonymous, verb=create, resource=nodes, subresource(s)=[proxy])";
+    assert_eq!(cluster.ask(&nobody, Method::POST, "/exec/default/web/c").await, (403, forbidden.into()));
+    for (method, path, code, text) in [
+        (Method::GET, "/healthz", 200, "ok"),
+        (Method::GET, "/nothing", 404, "404 page not found"),
+        (Method::DELETE, "/pods", 405, "Method Not Allowed"),
+        (Method::GET, "/containerLogs/default/none/c", 404, "pod \"none\" does not exist"),
+        (Method::GET, "/containerLogs/default/web/x", 404, "container \"x\" not found in pod \"web\""),
+        (Method::GET, "/containerLogs/default/web/c", 200, "begun\n"),
+        (
+            Method::GET,
+            "/containerLogs/default/web/c?previous=true",
+            400,
+            "previous terminated container \"c\" in pod \"web\" not found",
+        ),
+        (Method::GET, "/containerLogs/default/web/c?tailLines=-1", 422, "{\"message\": \"Invalid request.\"}"),
+        (Method::GET, "/containerLogs/default/web/c?tailLines=many", 400, "{\"message\": \"Unable to decode query.\"}"),
+        (Method::GET, "/containerLogs/..%2Fdefault/web/c", 404, "does not exist"),
+        (Method::POST, "/exec/default/none/c?command=ls&output=1", 404, "pod does not exist"),
+        (Method::POST, "/exec/default/web/c?command=ls", 400, "you must specify at least 1 of stdin, stdout, stderr"),
+        (Method::POST, "/exec/default/web/c?command=ls&output=1", 400, "Upgrade request required"),
+        (Method::POST, "/exec/default/web/x?command=ls&output=1", 500, "container not found (\"x\")"),
+        (Method::POST, "/run/default/web/c?cmd=echo+hello", 200, "hello\n"),
+        (Method::POST, "/run/default/web/c?cmd=false", 500, "exited with 1"),
+        (Method::GET, "/pods", 200, "\"name\":\"web\""),
+        (Method::GET, "/runningpods/", 200, "\"name\":\"web\""),
+        (Method::GET, "/metrics", 200, "kubelet_running_pods 1"),
+        (Method::GET, "/metrics/resource", 200, "pod=\"web\""),
+        (Method::GET, "/metrics/cadvisor", 200, "pod=\"web\""),
+        (Method::GET, "/stats/summary", 200, "\"nodeName\":\"node-0\""),
+        (Method::GET, "/configz", 200, "KubeletConfiguration"),
+    ] {
+        let (found, said) = cluster.ask(&cluster.node, method.clone(), path).await;
+        assert!(found == code && said.contains(text), "{method} {path}: {found} {said}");
+    }
+    // A pod is on its own node alone.
+    let other = cluster.node.send(Method::GET, "/containerLogs/default/web/c", &[("host", "node-1:10250")], "").await;
+    assert_eq!(other.code, 404);
+}
+
+#[tokio::test]
+async fn commands_are_run_and_their_ends_told() {
+    let cluster = Cluster::start().await;
+    cluster.run("web", shell("sleep infinity")).await;
+    let wanted = Wanted { stdin: true, stdout: true, stderr: true, tty: false };
+    let script = "read%20x;%20echo%20got%20$x;%20echo%20wrong%20%3E%262;%20exit%206";
+    let path = format!("/exec/default/web/c?command=sh&command=-c&command={script}&input=1&output=1&error=1");
+    let socket = cluster.upgrade(&path, "v4.channel.k8s.io").await;
+    let mut remote = Remote::open(socket, Version::V4, wanted, Limits::default()).await.expect("streams");
+    let mut stdin = remote.stdin.take().expect("stdin");
+    stdin.write_all(b"hello\n").await.expect("it is read");
+    let (mut output, mut errors, mut status) = (String::new(), String::new(), String::new());
+    remote.stdout.take().expect("stdout").read_to_string(&mut output).await.expect("output");
+    remote.stderr.take().expect("stderr").read_to_string(&mut errors).await.expect("errors");
+    remote.error.read_to_string(&mut status).await.expect("a status");
+    assert_eq!((output.as_str(), errors.as_str()), ("got hello\n", "wrong\n"));
+    let status: Value = serde_json::from_str(&status).expect("JSON");
+    assert_eq!(status["details"]["causes"][0]["message"], "6");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_leaves_no_command_behind() {
+    let cluster = Cluster::start().await;
+    cluster.run("web", shell("sleep infinity")).await;
+    let wanted = Wanted { stdin: false, stdout: true, stderr: false, tty: false };
+    for _ in 0..40 {
+        // More than a container has processes.
+        let socket =
+            cluster.upgrade("/exec/default/web/c?command=sleep&command=infinity&output=1", "v4.channel.k8s.io");
+        let remote = Remote::open(socket.await, Version::V4, wanted, Limits::default()).await.expect("streams");
+        drop(remote);
+    }
+    eventually(PATIENCE, async || {
+        match cluster.ask(&cluster.node, Method::POST, "/run/default/web/c?cmd=hostname").await {
+            (200, text) if text == "web\n" => Ok(()),
+            (code, text) => Err(format!("{code} {text}")),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn ports_answer() {
+    let cluster = Cluster::start().await;
+    cluster.run("web", shell("sleep infinity")).await;
+    let socket = cluster.upgrade("/portForward/default/web", "portforward.k8s.io").await;
+    let (spdy, _incoming) = Spdy::client(socket, Limits::default());
+    let (mut data, mut error) = forward::connect(&spdy, 80, "0").await.expect("a connection");
+    data.write_all(b"POST /x HTTP/1.1\r\nHost: web\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc")
+        .await
+        .expect("sent");
+    let (mut answer, mut why) = (String::new(), String::new());
+    data.read_to_string(&mut answer).await.expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("no container runs"), "{answer}");
+    error.read_to_string(&mut why).await.expect("no error");
+    assert_eq!(why, "");
+    let (mut data, _error) = forward::connect(&spdy, 80, "1").await.expect("a connection");
+    data.write_all(b"\0binary").await.expect("sent");
+    let mut back = [0; 7];
+    data.read_exact(&mut back).await.expect("it comes back");
+    assert_eq!(&back, b"\0binary");
+    let (_data, mut error) = forward::connect(&spdy, 81, "2").await.expect("a connection");
+    error.read_to_string(&mut why).await.expect("an error");
+    assert!(why.contains("connection refused"), "{why}");
+}
+
+#[tokio::test]
+async fn a_log_is_followed_to_the_end_of_the_container() {
+    let cluster = Cluster::start().await;
+    cluster.run("web", shell("echo one; while [ ! -f /tmp/go ]; do sleep 1; done; echo two; exit 4")).await;
+    let following = {
+        let (node, path) = (cluster.node.clone(), "/containerLogs/default/web/c?follow=true&timestamps=true");
+        tokio::spawn(async move { node.send(Method::GET, path, &[("host", HOST)], "").await.text() })
+    };
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let (code, text) = cluster.ask(&cluster.node, Method::POST, "/run/default/web/c?cmd=touch+/tmp/go").await;
+    assert_eq!((code, text.as_str()), (200, ""));
+    let followed = following.await.expect("the log");
+    let lines: Vec<&str> = followed.lines().filter_map(|line| line.split_once(' ')).map(|(_, text)| text).collect();
+    assert_eq!(lines, ["one", "two"]);
+    eventually(PATIENCE, async || {
+        let pod = cluster.api.get("/api/v1/namespaces/default/pods/web").await.json();
+        let status = &pod["status"]["containerStatuses"][0];
+        let code = [&status["state"], &status["lastState"]].map(|state| state["terminated"]["exitCode"].clone());
+        if code.contains(&json!(4)) { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+}
