@@ -204,9 +204,8 @@ async fn deletions_ask_for_what_is_stored() {
     }
     // The list has what the webhook made of them kept.
     admin.get(v1).await.expect(200);
-    let told = |version: &str| {
-        format!("conversion webhook for routes.example.com/{version}, Kind=Route failed: it is down")
-    };
+    let told =
+        |version: &str| format!("conversion webhook for routes.example.com/{version}, Kind=Route failed: it is down");
 
     *fails_to.lock().unwrap() = "/v1";
     for path in ["/plain", "/held", "/plain?dryRun=All", ""] {

@@ -8,15 +8,15 @@ use holdfast_core::object::decode;
 use holdfast_core::pipeline::parsed;
 use holdfast_core::refusal::{BadRequest, Cause, Plenty, Subject, Timeout, TooLarge, Unfit, Unrecognized};
 use holdfast_core::request::{Body, DeleteOptions, Format, Options};
-use holdfast_core::schema::{check, schema};
+use holdfast_core::schema::{MessageId, check, schema};
 use holdfast_core::wire::protobuf;
 use holdfast_service::{Named, Share, Shares};
 use holdfast_value::Value;
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -244,12 +244,13 @@ fn parse(body: &Value, query: &DeleteOptions) -> Result<(DeleteOptions, bool), R
 
 /// The options as their type has them.
 fn checked(mut body: Value) -> Result<Value, Refusal> {
-    if let Some(message) = schema().id("apimachinery.pkg.apis.meta.v1.DeleteOptions") {
-        check(schema(), message, &mut body).map_err(|error| {
-            let (wanted, kind, version) = (WANTED.into(), WANTED.into(), "v1".into());
-            Refusal::BadRequest(BadRequest::Unfit { wanted, kind, version, why: Unfit::Layout(error.to_string()) })
-        })?;
-    }
+    static MESSAGE: LazyLock<MessageId> = LazyLock::new(|| {
+        schema().id("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions").expect("deletions have options")
+    });
+    check(schema(), *MESSAGE, &mut body).map_err(|error| {
+        let (wanted, kind, version) = (WANTED.into(), WANTED.into(), "v1".into());
+        Refusal::BadRequest(BadRequest::Unfit { wanted, kind, version, why: Unfit::Layout(error.to_string()) })
+    })?;
     Ok(body)
 }
 
@@ -270,7 +271,9 @@ mod tests {
     #[test]
     fn options_have_their_types() {
         let unfit = |why: &str| {
-            format!("DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal {why}")
+            format!(
+                "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal {why}"
+            )
         };
         let rows = [
             (r#"{"dryRun": ["All"], "gracePeriodSeconds": 0, "foo": 1}"#, Ok(true)),
